@@ -102,17 +102,19 @@ __device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, co
         const int query = first + lane / 4 + 8 * side;
         const T *from = row.queries + (query * 3 * row.hidden + CHUNK * (lane % 4));
 #pragma unroll
-        for (int c = 0; c < HEAD_DIM / GROUP; c++)
+        for (int c = 0; c < HEAD_DIM / GROUP; c++) {
             strip->queries[c][side] =
                 query < row.length ? *reinterpret_cast<const uint4 *>(from + GROUP * c) : make_uint4(0, 0, 0, 0);
+        }
         strip->top[side] = minus_infinity();
         strip->sum[side] = 0.0f;
     }
 #pragma unroll
     for (int n = 0; n < HEAD_DIM / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
             strip->out[n][i] = 0.0f;
+        }
 }
 
 /* Scores, 8 keys at a time; minus infinity from key `count` on. Pieces of keys lie STRIDE pieces apart. WHOLE: every
@@ -126,8 +128,9 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
             scores[n][i] = 0.0f;
+        }
         if (WHOLE || 8 * n < count) {
 #pragma unroll
             for (int c = 0; c < HEAD_DIM / GROUP; c++) {
@@ -139,9 +142,11 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
             }
         }
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (!WHOLE && 8 * n + 2 * (lane % 4) + i % 2 >= count)
+        for (int i = 0; i < 4; i++) {
+            if (!WHOLE && 8 * n + 2 * (lane % 4) + i % 2 >= count) {
                 scores[n][i] = minus_infinity();
+            }
+        }
     }
 }
 
@@ -156,8 +161,9 @@ __device__ __forceinline__ void strip_powers(attention_strip<HEAD_DIM> *strip, f
     for (int side = 0; side < 2; side++) {
         float most = scores[0][2 * side];
 #pragma unroll
-        for (int n = 0; n < BLOCKS; n++)
+        for (int n = 0; n < BLOCKS; n++) {
             most = fmaxf(most, fmaxf(scores[n][2 * side], scores[n][2 * side + 1]));
+        }
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
         const float top = fmaxf(strip->top[side], most * scale);
@@ -188,8 +194,9 @@ __device__ __forceinline__ void strip_values(attention_strip<HEAD_DIM> *strip, c
     const int lane = lane_id();
 #pragma unroll
     for (int p = 0; p < BLOCKS / 2; p++) {
-        if (!WHOLE && PIECE_TOKENS * p >= count)
+        if (!WHOLE && PIECE_TOKENS * p >= count) {
             continue;
+        }
         const uint32_t a0 = pack(powers[2 * p][0], powers[2 * p][1], T());
         const uint32_t a1 = pack(powers[2 * p][2], powers[2 * p][3], T());
         const uint32_t a2 = pack(powers[2 * p + 1][0], powers[2 * p + 1][1], T());
@@ -225,8 +232,9 @@ __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4])
         const bool upper = ((lane % 4) & bit) != 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if ((i & bit) != 0)
+            if ((i & bit) != 0) {
                 continue;
+            }
             const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | bit], bit);
             words[i] = upper ? got : words[i];
             words[i | bit] = upper ? words[i | bit] : got;
@@ -252,12 +260,14 @@ __device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip
         for (int c = 0; c < HEAD_DIM / GROUP; c++) {
             uint32_t words[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 4; i++) {
                 words[i] =
                     pack(strip.out[4 * c + i][2 * side] * share, strip.out[4 * c + i][2 * side + 1] * share, T());
+            }
             quad_transpose(words);
-            if (query < row.length)
+            if (query < row.length) {
                 *reinterpret_cast<uint4 *>(to + GROUP * c) = make_uint4(words[0], words[1], words[2], words[3]);
+            }
         }
     }
 }
@@ -295,8 +305,9 @@ __device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next,
     const int warp = static_cast<int>(threadIdx.x / WARP);
     copy_wait();
     __syncthreads(); /* the stage is complete, and nobody reads the other one any more */
-    if (next < row.length)
+    if (next < row.length) {
         piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]);
+    }
 }
 
 /* Computes a tile of one row by all four warps; a strip beyond the row's end only helps to copy. */
@@ -312,18 +323,21 @@ __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first
     int key = 0, stage = 0;
     for (; key + STEP_TOKENS <= row.length; key += STEP_TOKENS, stage ^= 1) {
         tile_turn(row, key + STEP_TOKENS, &stages[stage ^ 1]);
-        if (first < row.length)
+        if (first < row.length) {
             strip_step<T, HEAD_DIM, BLOCKS, 1, true>(&strip, stages[stage].keys, stages[stage].values, STEP_TOKENS,
                                                      row.scale);
+        }
     }
     if (key < row.length) {
         tile_turn(row, row.length, &stages[stage ^ 1]);
-        if (first < row.length)
+        if (first < row.length) {
             strip_step<T, HEAD_DIM, BLOCKS, 1, false>(&strip, stages[stage].keys, stages[stage].values,
                                                       row.length - key, row.scale);
+        }
     }
-    if (first < row.length)
+    if (first < row.length) {
         strip_end(strip, row, first);
+    }
     __syncthreads(); /* before the next tile's first copies */
 }
 
@@ -336,9 +350,11 @@ __device__ __forceinline__ void strip_short(const attention_row<T> &row, int fir
     const int warp = static_cast<int>(threadIdx.x / WARP);
     attention_strip<HEAD_DIM> strip;
 #pragma unroll
-    for (int p = 0; p < SHORT_PIECES; p++)
-        if (PIECE_TOKENS * p < row.length)
+    for (int p = 0; p < SHORT_PIECES; p++) {
+        if (PIECE_TOKENS * p < row.length) {
             piece_copy(row, PIECE_TOKENS * p, &stages[p].keys[warp], &stages[p].values[warp]);
+        }
+    }
     strip_begin(&strip, row, first);
     copy_wait();
     __syncwarp();
@@ -379,13 +395,15 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_
             static_cast<int>(strip.length),
             a.scale * ATTENTION_LOG2_E,
         };
-        if (strip.length > KERNEL_SHORT_ROW)
+        if (strip.length > KERNEL_SHORT_ROW) {
             tile_long(row, static_cast<int>(strip.first), stages);
-        else if (strip.first < strip.length)
+        } else if (strip.first < strip.length) {
             strip_short(row, static_cast<int>(strip.first), stages);
+        }
         unit = next;
-        if (unit < units)
+        if (unit < units) {
             strip = unit_strip(a, unit);
+        }
     }
 }
 
@@ -423,10 +441,12 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
 template <class T>
 static cudaError_t launch_type(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
-    if (args->head_dim == 32)
+    if (args->head_dim == 32) {
         return launch_tiles<T, 32>(queue, args);
-    if (args->head_dim == 64)
+    }
+    if (args->head_dim == 64) {
         return launch_tiles<T, 64>(queue, args);
+    }
     return attention_plain(queue, args);
 }
 
@@ -440,11 +460,14 @@ static bool attention_does(const struct kernel_attention_args *args)
 
 extern "C" cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
-    if (!attention_does(args))
+    if (!attention_does(args)) {
         return cudaErrorInvalidValue;
-    if (args->type == KERNEL_F16 && args->queries == nullptr)
+    }
+    if (args->type == KERNEL_F16 && args->queries == nullptr) {
         return launch_type<__half>(queue, args);
-    if (args->type == KERNEL_BF16 && args->queries == nullptr)
+    }
+    if (args->type == KERNEL_BF16 && args->queries == nullptr) {
         return launch_type<__nv_bfloat16>(queue, args);
+    }
     return attention_plain(queue, args);
 }

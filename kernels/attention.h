@@ -134,19 +134,23 @@ template <class T> void mma_combine(void *const records[32], uint32_t)
     for (int lane = 0; lane < 32; lane++) {
         const mma_record &mine = *static_cast<mma_record *>(records[lane]);
         const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 8; i++) {
             a[i / 2 % 2 ? g + 8 : g][2 * t + i % 2 + (i < 4 ? 0 : 8)] = mma_element<T>(mine.a[i / 2], i % 2);
-        for (int i = 0; i < 4; i++)
+        }
+        for (int i = 0; i < 4; i++) {
             b[2 * t + i % 2 + (i < 2 ? 0 : 8)][g] = mma_element<T>(mine.b[i / 2], i % 2);
+        }
     }
-    for (int lane = 0; lane < 32; lane++)
+    for (int lane = 0; lane < 32; lane++) {
         for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + (i < 2 ? 0 : 8), column = 2 * (lane % 4) + i % 2;
             float sum = static_cast<mma_record *>(records[lane])->d[i];
-            for (int k = 0; k < 16; k++)
+            for (int k = 0; k < 16; k++) {
                 sum += a[row][k] * b[k][column];
+            }
             static_cast<mma_record *>(records[lane])->d[i] = sum;
         }
+    }
 }
 
 template <class T>
@@ -163,19 +167,21 @@ struct ldmatrix_record {
 
 inline void ldmatrix_combine(void *const records[32], uint32_t)
 {
-    for (int lane = 0; lane < 32; lane++)
+    for (int lane = 0; lane < 32; lane++) {
         for (int i = 0; i < 4; i++) {
             const int column = lane / 4, row = 2 * (lane % 4);
             const uint32_t low = static_cast<ldmatrix_record *>(records[8 * i + row])->row[column];
             const uint32_t high = static_cast<ldmatrix_record *>(records[8 * i + row + 1])->row[column];
             static_cast<ldmatrix_record *>(records[lane])->to[i] = low | high << 16;
         }
+    }
 }
 
 inline void ldmatrix_x4_transposed(uint32_t (&to)[4], const void *row, SIMT_HERE)
 {
-    if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
         simt_complain("ldmatrix of a row that is not aligned to 16 bytes");
+    }
     simt_reads(row, 16);
     ldmatrix_record mine = {to, static_cast<const uint16_t *>(row)};
     simt_meet({"ldmatrix", file, line}, 0xffffffffu, ldmatrix_combine, &mine);
@@ -183,8 +189,9 @@ inline void ldmatrix_x4_transposed(uint32_t (&to)[4], const void *row, SIMT_HERE
 
 inline void copy_begin(void *to, const void *from, bool valid)
 {
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 != 0)
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 != 0) {
         simt_complain("cp.async of what is not aligned to 16 bytes");
+    }
     simt_copy_async(to, from, 16, valid ? 16 : 0);
 }
 

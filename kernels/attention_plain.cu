@@ -39,8 +39,9 @@ __device__ __forceinline__ struct plain_lane plain_lane_of(uint32_t head_dim)
 {
     struct plain_lane lane;
     lane.lanes = 1;
-    while (lane.lanes * CHUNK < static_cast<int>(head_dim))
+    while (lane.lanes * CHUNK < static_cast<int>(head_dim)) {
         lane.lanes *= 2;
+    }
     const int self = static_cast<int>(threadIdx.x % WARP);
     lane.groups = WARP / lane.lanes;
     lane.group = self / lane.lanes;
@@ -63,13 +64,16 @@ __device__ __forceinline__ float plain_shrink(float x, float top)
 /* A head whose width is no multiple of 8 is aligned to its elements only. */
 template <class T> __device__ __forceinline__ struct chunk plain_load(const T *from, const struct plain_lane &lane)
 {
-    if (lane.columns == CHUNK && reinterpret_cast<uintptr_t>(from) % 16 == 0)
+    if (lane.columns == CHUNK && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
         return chunk_load(from + 0);
+    }
     struct chunk x = {};
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++)
-        if (i < lane.columns)
+    for (int i = 0; i < CHUNK; i++) {
+        if (i < lane.columns) {
             x.at[i] = static_cast<float>(from[i]);
+        }
+    }
     return x;
 }
 
@@ -81,9 +85,11 @@ __device__ __forceinline__ void plain_store(T *to, const struct chunk &x, const 
         return;
     }
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++)
-        if (i < lane.columns)
+    for (int i = 0; i < CHUNK; i++) {
+        if (i < lane.columns) {
             to[i] = static_cast<T>(x.at[i]);
+        }
+    }
 }
 
 /* The dot product of two heads, for all lanes of a group. */
@@ -91,10 +97,12 @@ __device__ __forceinline__ float plain_dot(const struct chunk &x, const struct c
 {
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++)
+    for (int i = 0; i < CHUNK; i++) {
         sum = fmaf(x.at[i], y.at[i], sum);
-    for (int bit = 1; bit < lanes; bit *= 2)
+    }
+    for (int bit = 1; bit < lanes; bit *= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    }
     return sum;
 }
 
@@ -110,24 +118,29 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
         for (int k = 0; k < KEYS; k++) {
             const int token = base + k * lane.groups;
             struct chunk key = {};
-            if (token < row.length)
+            if (token < row.length) {
                 key = plain_load(keys + static_cast<size_t>(token) * row.stride, lane);
+            }
 #pragma unroll
-            for (int q = 0; q < QUERIES; q++)
+            for (int q = 0; q < QUERIES; q++) {
                 powers[k][q] = plain_dot(part->query[q], key, lane.lanes);
+            }
         }
 #pragma unroll
         for (int q = 0; q < QUERIES; q++) {
             float top = part->top[q];
 #pragma unroll
-            for (int k = 0; k < KEYS; k++)
-                if (base + k * lane.groups < row.length)
+            for (int k = 0; k < KEYS; k++) {
+                if (base + k * lane.groups < row.length) {
                     top = fmaxf(top, powers[k][q]);
+                }
+            }
             const float shrink = plain_shrink(part->top[q], top);
             part->sum[q] *= shrink;
 #pragma unroll
-            for (int i = 0; i < CHUNK; i++)
+            for (int i = 0; i < CHUNK; i++) {
                 part->out[q].at[i] *= shrink;
+            }
 #pragma unroll
             for (int k = 0; k < KEYS; k++) {
                 powers[k][q] = base + k * lane.groups < row.length ? exp2_approximate(powers[k][q] - top) : 0.0f;
@@ -138,14 +151,16 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
 #pragma unroll
         for (int k = 0; k < KEYS; k++) {
             const int token = base + k * lane.groups;
-            if (token >= row.length)
+            if (token >= row.length) {
                 continue;
+            }
             const struct chunk value = plain_load(keys + row.hidden + static_cast<size_t>(token) * row.stride, lane);
 #pragma unroll
             for (int q = 0; q < QUERIES; q++)
 #pragma unroll
-                for (int i = 0; i < CHUNK; i++)
+                for (int i = 0; i < CHUNK; i++) {
                     part->out[q].at[i] = fmaf(powers[k][q], value.at[i], part->out[q].at[i]);
+                }
         }
     }
 }
@@ -177,11 +192,13 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
     for (int q = 0; q < QUERIES; q++) {
         part.query[q] = {};
         part.out[q] = {};
-        if (first + q < row.length)
+        if (first + q < row.length) {
             part.query[q] = plain_load(row.query + static_cast<size_t>(first + q) * row.stride + lane.column, lane);
+        }
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < CHUNK; i++) {
             part.query[q].at[i] *= row.scale;
+        }
         part.top[q] = plain_minus_infinity();
         part.sum[q] = 0.0f;
     }
@@ -189,11 +206,13 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
         plain_merge(&part, q, lane.lanes);
-        if (first + q >= row.length || lane.group != 0 || lane.columns == 0)
+        if (first + q >= row.length || lane.group != 0 || lane.columns == 0) {
             continue;
+        }
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < CHUNK; i++) {
             part.out[q].at[i] /= part.sum[q];
+        }
         plain_store(to + q * row.hidden + lane.column, part.out[q], lane);
     }
 }
@@ -213,8 +232,9 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_AR
             query, query + hidden, 3 * hidden, hidden, static_cast<int>(strip.length), a.scale * ATTENTION_LOG2_E};
         T *to = static_cast<T *>(a.context) + strip.start * hidden + column;
         const int end = min(row.length, static_cast<int>(strip.first) + KERNEL_STRIP_QUERIES);
-        for (int first = static_cast<int>(strip.first); first < end; first += QUERIES)
+        for (int first = static_cast<int>(strip.first); first < end; first += QUERIES) {
             plain_queries<T, QUERIES, 2>(row, first, to + first * hidden, a.head_dim);
+        }
     }
 }
 

@@ -104,8 +104,9 @@ template <class Pair> __device__ __forceinline__ void pairs_store(void *to, cons
 {
     uint32_t words[CHUNK / 2];
 #pragma unroll
-    for (int i = 0; i < CHUNK / 2; i++)
+    for (int i = 0; i < CHUNK / 2; i++) {
         pair_write(x.at[2 * i], x.at[2 * i + 1], reinterpret_cast<Pair *>(&words[i]));
+    }
     *static_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
@@ -129,8 +130,9 @@ __device__ __forceinline__ void chunk_store(__nv_bfloat16 *to, const struct chun
 __device__ __forceinline__ void chunk_add(struct chunk *x, const struct chunk &y)
 {
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++)
+    for (int i = 0; i < CHUNK; i++) {
         x->at[i] += y.at[i];
+    }
 }
 
 /* --- sums --- */
@@ -139,8 +141,9 @@ __device__ __forceinline__ void chunk_add(struct chunk *x, const struct chunk &y
 __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll
-    for (int bit = WARP / 2; bit > 0; bit /= 2)
+    for (int bit = WARP / 2; bit > 0; bit /= 2) {
         x += __shfl_xor_sync(0xffffffffu, x, bit);
+    }
     return x;
 }
 
@@ -149,15 +152,18 @@ __device__ __forceinline__ float warp_sum(float x)
 template <int WARPS> __device__ __forceinline__ float row_sum(float x, float *shared)
 {
     x = warp_sum(x);
-    if (WARPS == 1)
+    if (WARPS == 1) {
         return x;
-    if (threadIdx.x % WARP == 0)
+    }
+    if (threadIdx.x % WARP == 0) {
         shared[threadIdx.x / WARP] = x;
+    }
     __syncthreads();
     x = 0.0f;
 #pragma unroll
-    for (int i = 0; i < WARPS; i++)
+    for (int i = 0; i < WARPS; i++) {
         x += shared[i];
+    }
     return x;
 }
 

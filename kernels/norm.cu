@@ -38,10 +38,11 @@ __device__ __forceinline__ void row_load(struct row_part<WARPS, CHUNKS> *x, cons
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
-        if (column < width)
+        if (column < width) {
             x->part[k] = chunk_load(from + column);
-        else
+        } else {
             x->part[k] = {};
+        }
     }
 }
 
@@ -51,8 +52,9 @@ __device__ __forceinline__ void row_add(struct row_part<WARPS, CHUNKS> *x, const
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
-        if (column < width)
+        if (column < width) {
             chunk_add(&x->part[k], chunk_load(from + column));
+        }
     }
 }
 
@@ -62,8 +64,9 @@ __device__ __forceinline__ void row_store(const struct row_part<WARPS, CHUNKS> &
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
-        if (column < width)
+        if (column < width) {
             chunk_store(to + column, x.part[k]);
+        }
     }
 }
 
@@ -77,13 +80,15 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++)
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < CHUNK; i++) {
             sum += x->part[k].at[i];
+        }
     float mean = row_sum<WARPS>(sum, sums[0]) / (float)width;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
-        if (row_column<WARPS>(k) >= width)
+        if (row_column<WARPS>(k) >= width) {
             continue;
+        }
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) {
             x->part[k].at[i] -= mean;
@@ -94,12 +99,14 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
-        if (column >= width)
+        if (column >= width) {
             continue;
+        }
         struct chunk g = chunk_load(gain + column), s = chunk_load(shift + column);
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < CHUNK; i++) {
             x->part[k].at[i] = x->part[k].at[i] * scale * g.at[i] + s.at[i];
+        }
     }
 }
 
@@ -108,9 +115,11 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 /* Whether these kernels support the sizes; `matrices` are all arguments except kernel_ragged's, NULL where absent. */
 template <size_t COUNT> bool row_does(uint32_t width, uint32_t rows, const void *const (&matrices)[COUNT])
 {
-    for (const void *matrix : matrices)
-        if (!aligned16(matrix))
+    for (const void *matrix : matrices) {
+        if (!aligned16(matrix)) {
             return false;
+        }
+    }
     return width > 0 && width % CHUNK == 0 && width <= KERNEL_HIDDEN_MAX && rows > 0;
 }
 
@@ -138,15 +147,18 @@ template <class T, int WARPS, int CHUNKS>
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kernel_norm_args, a))
 {
     uint32_t row = row_of<WARPS>();
-    if (row >= *a.count || row >= a.bound)
+    if (row >= *a.count || row >= a.bound) {
         return;
+    }
     size_t at = static_cast<size_t>(row) * a.hidden;
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.from) + at, a.hidden);
-    if (a.bias != nullptr)
+    if (a.bias != nullptr) {
         row_add(&x, static_cast<const T *>(a.bias), a.hidden);
-    if (a.residual != nullptr)
+    }
+    if (a.residual != nullptr) {
         row_add(&x, static_cast<const T *>(a.residual) + at, a.hidden);
+    }
     row_normalize(&x, a.hidden, a.epsilon, a.gain, a.shift);
     row_store(x, static_cast<T *>(a.to) + at, a.hidden);
 }
@@ -154,12 +166,14 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kern
 extern "C" cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args)
 {
     const void *matrices[] = {args->from, args->bias, args->residual, args->gain, args->shift, args->to};
-    if (!row_does(args->hidden, args->bound, matrices))
+    if (!row_does(args->hidden, args->bound, matrices)) {
         return cudaErrorInvalidValue;
+    }
     void (*kernel)(KERNEL_PARAMETER(struct kernel_norm_args)) = nullptr;
     ROW_KERNEL(kernel, norm_rows, args->type, args->hidden);
-    if (kernel == nullptr)
+    if (kernel == nullptr) {
         return cudaErrorInvalidValue;
+    }
     return kernel_enqueue(queue, kernel, row_grid(args->bound, args->hidden), ROW_THREADS, 0, args);
 }
 
@@ -169,13 +183,16 @@ template <class T, int WARPS, int CHUNKS>
 __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struct kernel_embed_norm_args, a))
 {
     uint32_t token = row_of<WARPS>();
-    if (token >= a.ragged.counts[KERNEL_COUNT_TOKENS] || token >= a.bound)
+    if (token >= a.ragged.counts[KERNEL_COUNT_TOKENS] || token >= a.bound) {
         return;
+    }
     uint32_t id = static_cast<uint32_t>(a.ragged.ids[token]), position = a.ragged.position[token];
-    if (id >= a.vocabulary)
+    if (id >= a.vocabulary) {
         id = 0;
-    if (position >= a.positions)
+    }
+    if (position >= a.positions) {
         position = 0;
+    }
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.word) + static_cast<size_t>(id) * a.hidden, a.hidden);
     row_add(&x, static_cast<const T *>(a.position) + static_cast<size_t>(position) * a.hidden, a.hidden);
@@ -186,11 +203,13 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struc
 extern "C" cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args)
 {
     const void *matrices[] = {args->word, args->position, args->gain, args->shift, args->to};
-    if (!row_does(args->hidden, args->bound, matrices) || args->vocabulary == 0 || args->positions == 0)
+    if (!row_does(args->hidden, args->bound, matrices) || args->vocabulary == 0 || args->positions == 0) {
         return cudaErrorInvalidValue;
+    }
     void (*kernel)(KERNEL_PARAMETER(struct kernel_embed_norm_args)) = nullptr;
     ROW_KERNEL(kernel, embed_norm_rows, args->type, args->hidden);
-    if (kernel == nullptr)
+    if (kernel == nullptr) {
         return cudaErrorInvalidValue;
+    }
     return kernel_enqueue(queue, kernel, row_grid(args->bound, args->hidden), ROW_THREADS, 0, args);
 }

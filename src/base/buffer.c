@@ -15,8 +15,9 @@ char *buffer_reserve(struct buffer *buffer, size_t more)
     size_t need = buffer->length + more;
     if (need > buffer->capacity) {
         size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;
-        while (capacity < need)
+        while (capacity < need) {
             capacity *= 2;
+        }
         char *data = realloc(buffer->data, capacity);
         if (data == NULL) {
             buffer->broken = true;
@@ -30,11 +31,13 @@ char *buffer_reserve(struct buffer *buffer, size_t more)
 
 void buffer_append(struct buffer *buffer, const void *bytes, size_t length)
 {
-    if (length == 0)
+    if (length == 0) {
         return;
+    }
     char *to = buffer_reserve(buffer, length);
-    if (to == NULL)
+    if (to == NULL) {
         return;
+    }
     memcpy(to, bytes, length);
     buffer->length += length;
 }
@@ -61,10 +64,12 @@ void buffer_format(struct buffer *buffer, const char *format, ...)
 
 void buffer_consume(struct buffer *buffer, size_t length)
 {
-    if (length > buffer->length)
+    if (length > buffer->length) {
         length = buffer->length;
-    if (length == 0)
+    }
+    if (length == 0) {
         return;
+    }
     buffer->length -= length;
     memmove(buffer->data, buffer->data + length, buffer->length);
 }

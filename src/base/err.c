@@ -26,8 +26,9 @@ static const struct {
 
 enum status err_set(struct err *err, enum status status, const char *format, ...)
 {
-    if (err == NULL)
+    if (err == NULL) {
         return status;
+    }
     err->status = status;
     va_list args;
     va_start(args, format);
@@ -58,8 +59,9 @@ enum status err_set_errno(struct err *err, const char *format, ...)
 {
     int code = errno;
     enum status status = status_of_errno(code);
-    if (err == NULL)
+    if (err == NULL) {
         return status;
+    }
     char what[384];
     va_list args;
     va_start(args, format);

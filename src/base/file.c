@@ -13,17 +13,21 @@
 static enum status read_all(int fd, const char *path, size_t size, struct buffer *out, struct err *err)
 {
     char *to = buffer_reserve(out, size + 1);
-    if (to == NULL)
+    if (to == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu bytes of %s", size, path);
+    }
     size_t have = 0;
     while (have < size) {
         ssize_t got = read(fd, to + have, size - have);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && errno == EINTR) {
             continue;
-        if (got < 0)
+        }
+        if (got < 0) {
             return err_set_errno(err, "cannot read %s", path);
-        if (got == 0)
+        }
+        if (got == 0) {
             return err_set(err, STATUS_IO, "%s shrank while it was read", path);
+        }
         have += (size_t)got;
     }
     to[size] = '\0';
@@ -34,19 +38,21 @@ static enum status read_all(int fd, const char *path, size_t size, struct buffer
 enum status file_read(const char *path, size_t limit, struct buffer *out, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return err_set_errno(err, "cannot open %s", path);
+    }
     struct stat info;
     enum status status;
-    if (fstat(fd, &info) != 0)
+    if (fstat(fd, &info) != 0) {
         status = err_set_errno(err, "cannot stat %s", path);
-    else if (!S_ISREG(info.st_mode))
+    } else if (!S_ISREG(info.st_mode)) {
         status = err_set(err, STATUS_BAD_INPUT, "%s is not a regular file", path);
-    else if ((unsigned long long)info.st_size > limit)
+    } else if ((unsigned long long)info.st_size > limit) {
         status = err_set(err, STATUS_BAD_INPUT, "%s has %lld bytes, more than the limit of %zu", path,
                          (long long)info.st_size, limit);
-    else
+    } else {
         status = read_all(fd, path, (size_t)info.st_size, out, err);
+    }
     close(fd);
     return status;
 }
@@ -55,8 +61,9 @@ enum status file_put(int fd, const void *bytes, size_t length, const char *path,
 {
     for (const char *at = bytes, *end = at + length; at < end;) {
         ssize_t wrote = write(fd, at, (size_t)(end - at));
-        if (wrote < 0 && errno != EINTR)
+        if (wrote < 0 && errno != EINTR) {
             return err_set_errno(err, "cannot write %s", path);
+        }
         at += wrote > 0 ? wrote : 0;
     }
     return STATUS_OK;
@@ -65,18 +72,23 @@ enum status file_put(int fd, const void *bytes, size_t length, const char *path,
 enum status file_replace(const char *path, const void *bytes, size_t length, struct err *err)
 {
     char beside[PATH_MAX];
-    if (snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside)
+    if (snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside) {
         return err_set(err, STATUS_BAD_INPUT, "the path of %.100s... is too long", path);
+    }
     int fd = mkostemp(beside, O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return err_set_errno(err, "cannot make %s", beside);
+    }
     enum status status = file_put(fd, bytes, length, beside, err);
-    if (close(fd) != 0 && status == STATUS_OK)
+    if (close(fd) != 0 && status == STATUS_OK) {
         status = err_set_errno(err, "cannot write %s", beside);
-    if (status == STATUS_OK && rename(beside, path) != 0)
+    }
+    if (status == STATUS_OK && rename(beside, path) != 0) {
         status = err_set_errno(err, "cannot rename %s", beside);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         (void)unlink(beside);
+    }
     return status;
 }
 
@@ -124,21 +136,24 @@ void cache_directory(const char *chosen, char *out)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int length = 0;
-    if (chosen != NULL)
+    if (chosen != NULL) {
         length = snprintf(out, CACHE_PATH_BYTES, "%s", chosen);
-    else if (xdg != NULL && xdg[0] == '/')
+    } else if (xdg != NULL && xdg[0] == '/') {
         length = snprintf(out, CACHE_PATH_BYTES, "%s/sluice", xdg);
-    else if (home != NULL && home[0] == '/')
+    } else if (home != NULL && home[0] == '/') {
         length = snprintf(out, CACHE_PATH_BYTES, "%s/.cache/sluice", home);
-    if (length <= 0 || length >= CACHE_PATH_BYTES)
+    }
+    if (length <= 0 || length >= CACHE_PATH_BYTES) {
         out[0] = '\0';
+    }
 }
 
 enum status cache_path(const char *directory, const char *name, char *out, struct err *err)
 {
     int length = snprintf(out, CACHE_PATH_BYTES, "%s/%s", directory, name);
-    if (length < 0 || length >= CACHE_PATH_BYTES)
+    if (length < 0 || length >= CACHE_PATH_BYTES) {
         return err_set(err, STATUS_BAD_INPUT, "the name of the directory is too long");
+    }
     return STATUS_OK;
 }
 
@@ -146,23 +161,26 @@ enum status cache_path(const char *directory, const char *name, char *out, struc
 static enum status make_directory(const char *directory, struct err *err)
 {
     char path[CACHE_PATH_BYTES];
-    if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path) {
         return err_set(err, STATUS_BAD_INPUT, "the name of the directory is too long");
+    }
     for (char *slash = path; (slash = strchr(slash + 1, '/')) != NULL;) {
         *slash = '\0';
         (void)mkdir(path, 0700); /* what matters is whether the last one can be made */
         *slash = '/';
     }
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
         return err_set_errno(err, "cannot make %s", path);
+    }
     return STATUS_OK;
 }
 
 enum status cache_write(const char *directory, const char *name, const struct buffer *bytes, struct err *err)
 {
     char path[CACHE_PATH_BYTES];
-    if (!buffer_ok(bytes))
+    if (!buffer_ok(bytes)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to write %s", name);
+    }
     TRY(make_directory(directory, err));
     TRY(cache_path(directory, name, path, err));
     return file_replace(path, bytes->data, bytes->length, err);

@@ -19,25 +19,29 @@ void *memory_aligned(size_t bytes)
     size_t unit = bytes < HUGE_BYTES ? ALIGNMENT : HUGE_BYTES;
     size_t whole = bytes == 0 ? unit : round_up(bytes, unit);
     void *memory = aligned_alloc(unit, whole);
-    if (memory != NULL && unit == HUGE_BYTES)
+    if (memory != NULL && unit == HUGE_BYTES) {
         (void)madvise(memory, whole, MADV_HUGEPAGE); /* small pages will do where it is refused */
+    }
     return memory;
 }
 
 void *memory_map(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED) {
         return NULL;
-    if (bytes >= HUGE_BYTES)
+    }
+    if (bytes >= HUGE_BYTES) {
         (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    }
     return memory;
 }
 
 void memory_unmap(void *memory, size_t bytes)
 {
-    if (memory != NULL)
+    if (memory != NULL) {
         (void)munmap(memory, bytes);
+    }
 }
 
 void *memory_part(char *block, size_t *used, size_t bytes)
@@ -67,8 +71,9 @@ enum { NICE = 19, BACKGROUND_NICE = 10, SLICE_NS = 3 * 1000 * 1000 };
 void priority_idle(void)
 {
     struct attributes attributes = {.size = sizeof attributes, .nice = NICE, .slice_ns = SLICE_NS};
-    if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0)
+    if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) {
         (void)setpriority(PRIO_PROCESS, 0, NICE);
+    }
 }
 
 /* Ten more than it was, so that somebody's own `nice` still counts. */

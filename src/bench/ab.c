@@ -93,12 +93,15 @@ static void make_flags(const struct bench *bench, const struct point *point, str
     snprintf(flags->window, sizeof flags->window, "%lld", (long long)point->window_ms);
     add_flag(flags, "--window-ms", flags->window);
     add_flag(flags, "--window", point->window_ms > 0 ? "fixed" : "idle");
-    if (point->way == OFF)
+    if (point->way == OFF) {
         add_flag(flags, "--max-batch-rows", "1");
-    if (point->way == PACKED || point->way == OFF)
+    }
+    if (point->way == PACKED || point->way == OFF) {
         add_flag(flags, "--layout", "packed");
-    if (point->way != FIFO && point->way != SORTED)
+    }
+    if (point->way != FIFO && point->way != SORTED) {
         return;
+    }
     add_flag(flags, "--layout", point->way == FIFO ? "padded_fifo" : "padded");
     add_flag(flags, "--max-batch-rows", flags->rows);
     add_flag(flags, "--max-batch-tokens", flags->tokens);
@@ -117,10 +120,12 @@ static enum status measure(struct bench *bench, const struct point *point, doubl
                           .for_ns = (uint64_t)bench->options->duration_ms * NS_PER_MS};
     struct trial_result result;
     enum status status = trial_run(&trial, &result, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         add_row(bench, point, &trial, &result);
-    if (status == STATUS_OK && texts_per_s != NULL)
+    }
+    if (status == STATUS_OK && texts_per_s != NULL) {
         *texts_per_s = result.load.texts_per_s;
+    }
     trial_free(&result);
     return status;
 }
@@ -144,9 +149,11 @@ static enum status parse(struct bench *bench, struct err *err)
     const struct bench_ab_options *options = bench->options;
     char *end;
     bench->price_per_hour = strtod(options->price_per_hour, &end);
-    if (end == options->price_per_hour || *end != '\0' || !isfinite(bench->price_per_hour) || bench->price_per_hour < 0)
+    if (end == options->price_per_hour || *end != '\0' || !isfinite(bench->price_per_hour) ||
+        bench->price_per_hour < 0) {
         return err_set(err, STATUS_BAD_INPUT, "--price-per-hour must be a number that is not negative, not \"%.80s\"",
                        options->price_per_hour);
+    }
     TRY(numbers_parse_words("--ways", options->ways, way_names, &bench->ways, err));
     TRY(numbers_parse("--windows", options->windows, 0, 60000, &bench->windows, err));
     return numbers_parse("--loads", options->loads, 1, 1000, &bench->loads, err);
@@ -160,10 +167,11 @@ static enum status run(struct bench *bench, const struct config *config, const v
     TRY(parse(bench, err));
     TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
-    if (options->input != NULL)
+    if (options->input != NULL) {
         TRY(texts_read(options->input, &bench->texts, err));
-    else
+    } else {
         TRY(texts_open(bench->model, (uint32_t)options->tokens, &bench->texts, err));
+    }
     TRY(stage_open(&bench->stage, config, false, stop, err));
     report_text(bench->report, "model", bench->model->name);
     report_number(bench->report, "threads", bench->threads, 0);
@@ -174,8 +182,9 @@ static enum status run(struct bench *bench, const struct config *config, const v
     for (size_t i = 0; i < bench->ways.count; i++) {
         enum way way = (enum way)bench->ways.items[i];
         size_t windows = way == OFF ? 1 : bench->windows.count; /* a batch of one text waits for nobody */
-        for (size_t k = 0; k < windows; k++)
+        for (size_t k = 0; k < windows; k++) {
             TRY(measure_way(bench, way, way == OFF ? 0 : bench->windows.items[k], err));
+        }
     }
     return STATUS_OK;
 }
@@ -187,7 +196,8 @@ enum status bench_ab(const struct config *config, const struct bench_ab_options 
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     texts_close(&bench.texts);
-    if (bench.model != NULL)
+    if (bench.model != NULL) {
         model_close(bench.model);
+    }
     return status;
 }

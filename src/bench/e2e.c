@@ -74,10 +74,12 @@ static enum status measure_texts(struct bench *bench, const struct texts *texts,
 {
     double at_rate;
     TRY(measure(bench, texts, true, NAN, &bench->on[at], err));
-    if (bench->options->alone)
+    if (bench->options->alone) {
         TRY(measure(bench, texts, false, NAN, &bench->off[at], err));
-    if (bench->options->rate > 0)
+    }
+    if (bench->options->rate > 0) {
         TRY(measure(bench, texts, true, (double)bench->options->rate, &at_rate, err));
+    }
     return STATUS_OK;
 }
 
@@ -87,8 +89,9 @@ static enum status measure_length(struct bench *bench, size_t at, struct err *er
     const char *input = bench->options->input;
     enum status status = input != NULL ? texts_read(input, &texts, err)
                                        : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = measure_texts(bench, &texts, at, err);
+    }
     texts_close(&texts);
     return status;
 }
@@ -99,11 +102,12 @@ static const struct column ratio_columns[] = {
 static void compare(struct bench *bench)
 {
     report_table(bench->report, "batching", ratio_columns, sizeof ratio_columns / sizeof ratio_columns[0]);
-    for (size_t i = 0; i < bench->lengths.count; i++)
+    for (size_t i = 0; i < bench->lengths.count; i++) {
         report_row(bench->report, (struct cell[]){{NULL, (double)bench->lengths.items[i]},
                                                   {NULL, bench->on[i]},
                                                   {NULL, bench->off[i]},
                                                   {NULL, bench->on[i] / bench->off[i]}});
+    }
 }
 
 static enum status run(struct bench *bench, const struct config *config, const volatile sig_atomic_t *stop,
@@ -117,10 +121,12 @@ static enum status run(struct bench *bench, const struct config *config, const v
     report_text(bench->report, "model", bench->model->name);
     report_number(bench->report, "threads", bench->threads, 0);
     report_table(bench->report, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);
-    for (size_t i = 0; i < bench->lengths.count; i++)
+    for (size_t i = 0; i < bench->lengths.count; i++) {
         TRY(measure_length(bench, i, err));
-    if (options->alone)
+    }
+    if (options->alone) {
         compare(bench);
+    }
     return STATUS_OK;
 }
 
@@ -130,7 +136,8 @@ enum status bench_e2e(const struct config *config, const struct bench_e2e_option
     struct bench bench = {.options = options, .report = report, .threads = config_threads(config)};
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
-    if (bench.model != NULL)
+    if (bench.model != NULL) {
         model_close(bench.model);
+    }
     return status;
 }

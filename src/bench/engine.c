@@ -13,10 +13,10 @@
 #include "base/random.h"
 #include "bench/report.h"
 #include "bench/stage.h"
-#include "engine/cost.h"
-#include "engine/cpu/parallel_for.h"
 #include "daemon/config.h"
 #include "daemon/devices.h"
+#include "engine/cost.h"
+#include "engine/cpu/parallel_for.h"
 
 /* ---- the same work over and over on several threads ---- */
 
@@ -45,10 +45,12 @@ static bool pass_gate(struct gate *gate, bool ready)
 {
     pthread_mutex_lock(&gate->lock);
     gate->failed |= !ready;
-    if (--gate->missing == 0)
+    if (--gate->missing == 0) {
         pthread_cond_broadcast(&gate->opened);
-    while (gate->missing > 0)
+    }
+    while (gate->missing > 0) {
         pthread_cond_wait(&gate->opened, &gate->lock);
+    }
     bool all = !gate->failed;
     pthread_mutex_unlock(&gate->lock);
     return all;
@@ -60,8 +62,9 @@ static void leave_gate(struct gate *gate, unsigned count)
     pthread_mutex_lock(&gate->lock);
     gate->failed = true;
     gate->missing -= count;
-    if (gate->missing == 0)
+    if (gate->missing == 0) {
         pthread_cond_broadcast(&gate->opened);
+    }
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -71,13 +74,15 @@ static void *run_thread(void *argument)
     const struct workload *workload = runner->workload;
     void *state = NULL;
     runner->status = workload->open(workload->context, &state, &runner->err);
-    if (runner->status == STATUS_OK)
+    if (runner->status == STATUS_OK) {
         runner->status = workload->run(state, &runner->err);
+    }
     if (pass_gate(runner->gate, runner->status == STATUS_OK)) {
         double done = 0;
         uint64_t begin = clock_now_ns(), now = begin;
-        for (; runner->status == STATUS_OK && now - begin < runner->for_ns; now = clock_now_ns(), done++)
+        for (; runner->status == STATUS_OK && now - begin < runner->for_ns; now = clock_now_ns(), done++) {
             runner->status = workload->run(state, &runner->err);
+        }
         runner->rate = done * 1e9 / (double)(now - begin);
     }
     workload->close(state);
@@ -93,8 +98,9 @@ enum status workload_measure(const struct workload *workload, unsigned threads, 
     unsigned started = 0;
     for (; started < threads; started++) {
         runners[started] = (struct runner){.workload = workload, .gate = &gate, .for_ns = for_ns};
-        if (pthread_create(&runners[started].thread, NULL, run_thread, &runners[started]) != 0)
+        if (pthread_create(&runners[started].thread, NULL, run_thread, &runners[started]) != 0) {
             break;
+        }
     }
     if (started < threads) {
         status = err_set(err, STATUS_IO, "cannot start %u threads", threads);
@@ -104,8 +110,9 @@ enum status workload_measure(const struct workload *workload, unsigned threads, 
     for (unsigned i = 0; i < started; i++) {
         pthread_join(runners[i].thread, NULL);
         *rate += runners[i].rate;
-        if (status == STATUS_OK && runners[i].status != STATUS_OK)
+        if (status == STATUS_OK && runners[i].status != STATUS_OK) {
             status = err_set(err, runners[i].status, "%s", runners[i].err.message);
+        }
     }
     return status;
 }
@@ -128,11 +135,13 @@ enum status passes_open(struct passes *passes, struct engine *engine, const stru
     extent = padded ? longest * rows : extent;
     int32_t *ids = malloc((extent + 2 * (size_t)rows) * sizeof *ids);
     *passes = (struct passes){.engine = engine, .model = model, .ids = ids};
-    if (ids == NULL)
+    if (ids == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent);
+    }
     uint32_t *start = (uint32_t *)(ids + extent), *length = start + rows, at = 0;
-    for (size_t i = 0; i < extent; i++)
+    for (size_t i = 0; i < extent; i++) {
         ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary);
+    }
     for (uint32_t row = 0; row < rows; row++) {
         start[row] = at;
         length[row] = lengths[row];
@@ -147,10 +156,12 @@ enum status passes_open_even(struct passes *passes, struct engine *engine, const
 {
     uint32_t *lengths = malloc(rows * sizeof *lengths);
     *passes = (struct passes){0};
-    if (lengths == NULL)
+    if (lengths == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", rows);
-    for (uint32_t row = 0; row < rows; row++)
+    }
+    for (uint32_t row = 0; row < rows; row++) {
         lengths[row] = length;
+    }
     enum status status = passes_open(passes, engine, model, lengths, rows, false, err);
     free(lengths);
     return status;
@@ -166,12 +177,14 @@ static enum status open_state(void *context, void **out, struct err *err)
     struct passes *passes = context;
     struct pass_state *state = calloc(1, sizeof *state);
     *out = state;
-    if (state == NULL)
+    if (state == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
+    }
     state->batch = passes->batch;
     state->batch.output = malloc((size_t)passes->batch.rows * passes->model->dim * sizeof(float));
-    if (state->batch.output == NULL)
+    if (state->batch.output == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
+    }
     TRY(encoder_open(passes->engine, &state->encoder, err));
     return passes->parallel == NULL ? STATUS_OK : encoder_join(state->encoder, passes->parallel, err);
 }
@@ -208,8 +221,9 @@ static enum status run_one_by_one(void *of, struct err *err)
 static void close_state(void *of)
 {
     struct pass_state *state = of;
-    if (state == NULL)
+    if (state == NULL) {
         return;
+    }
     encoder_close(state->encoder);
     free(state->batch.output);
     free(state);
@@ -230,8 +244,9 @@ enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, 
 {
     void *state = NULL;
     enum status status = open_state(passes, &state, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = run_once(state, err); /* to warm up */
+    }
     uint64_t now = clock_now_ns(), ends = now + for_ns;
     for (unsigned count = 0; status == STATUS_OK && (now < ends || count < times); count++) {
         uint64_t begin = now, begin_cpu = clock_thread_ns();
@@ -241,8 +256,9 @@ enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, 
         sample_add(took_ms, (double)(now - begin) / NS_PER_MS);
     }
     close_state(state);
-    if (status == STATUS_OK && (took_ms->broken || cpu_ms->broken))
+    if (status == STATUS_OK && (took_ms->broken || cpu_ms->broken)) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of passes");
+    }
     return status;
 }
 
@@ -310,8 +326,9 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
         best = fmax(best, rate);
     }
     passes_close(&passes);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     double texts = best * rows, gflops = texts * length * bench_engine_operations(bench->model, length) / 1e9;
     double batch_ms = 1000 * threads / best;
     report_row(bench->report, (struct cell[]){{NULL, threads},
@@ -328,10 +345,12 @@ static enum status batches(struct bench *bench, unsigned most, struct err *err)
 {
     report_table(bench->report, "batches", batch_columns, sizeof batch_columns / sizeof batch_columns[0]);
     for (unsigned threads = 1;; threads = 2 * threads < most ? 2 * threads : most) {
-        for (size_t i = 0; i < bench->lengths.count; i++)
+        for (size_t i = 0; i < bench->lengths.count; i++) {
             TRY(measure_batches(bench, threads, (uint32_t)bench->lengths.items[i], err));
-        if (threads == most)
+        }
+        if (threads == most) {
             return STATUS_OK;
+        }
     }
 }
 
@@ -363,8 +382,9 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     struct passes packed = {0}, padded = {0};
     double best[3] = {0}, padding = 1 - (double)sum / (longest * MIXED_ROWS);
     enum status status = passes_open(&packed, bench->engine, bench->model, lengths, MIXED_ROWS, false, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = passes_open(&padded, bench->engine, bench->model, lengths, MIXED_ROWS, true, err);
+    }
     struct workload ways[] = {passes_workload(&packed), passes_workload(&padded), passes_workload_one_by_one(&packed)};
     for (int64_t i = 0; i < 3 * bench->options->rounds && status == STATUS_OK; i++) {
         double rate;
@@ -373,15 +393,17 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     }
     passes_close(&packed);
     passes_close(&padded);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     static const char *const names[] = {"packed", "padded", "one by one"};
     report_table(bench->report, "mixed", mixed_columns, sizeof mixed_columns / sizeof mixed_columns[0]);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         report_row(
             bench->report,
             (struct cell[]){
                 {names[i], 0}, {NULL, threads}, {NULL, MIXED_ROWS}, {NULL, i == 1 ? padding : 0}, {NULL, best[i]}});
+    }
     return STATUS_OK;
 }
 
@@ -397,16 +419,19 @@ struct point {
 static unsigned add_points(const struct bench *bench, struct point points[POINTS])
 {
     unsigned count = 0;
-    for (size_t i = 0; i < bench->lengths.count; i++)
+    for (size_t i = 0; i < bench->lengths.count; i++) {
         points[count++] = (struct point){.length = (uint32_t)bench->lengths.items[i], .rows = 1};
+    }
     for (size_t i = 0; i < bench->lengths.count; i++) {
         uint32_t length = (uint32_t)bench->lengths.items[i];
         points[count++] = (struct point){.length = length, .rows = length < PASS_TOKENS / 2 ? PASS_TOKENS / length : 2};
     }
-    for (size_t i = 0; i < bench->lengths.count; i++)
-        if (bench->parallel != NULL && bench->lengths.items[i] <= HELPED_TOKENS)
+    for (size_t i = 0; i < bench->lengths.count; i++) {
+        if (bench->parallel != NULL && bench->lengths.items[i] <= HELPED_TOKENS) {
             points[count++] =
                 (struct point){.length = (uint32_t)bench->lengths.items[i], .rows = 1, .parallel = bench->parallel};
+        }
+    }
     return count;
 }
 
@@ -416,11 +441,13 @@ static enum status measure_point(const struct bench *bench, struct point *point,
     unsigned times = (unsigned)(TIMES / bench->options->rounds) + 1; /* in a round */
     enum status status = passes_open_even(&passes, bench->engine, bench->model, point->rows, point->length, err);
     passes.parallel = point->parallel;
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status =
             passes_time(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         point->shape = cost_shape_of(&passes.batch);
+    }
     passes_close(&passes);
     return status;
 }
@@ -484,9 +511,11 @@ static enum status single_passes(struct bench *bench, struct err *err)
     struct point points[POINTS];
     unsigned count = add_points(bench, points);
     enum status status = STATUS_OK;
-    for (int64_t round = 0; round < bench->options->rounds; round++)
-        for (unsigned i = 0; i < count && status == STATUS_OK; i++)
+    for (int64_t round = 0; round < bench->options->rounds; round++) {
+        for (unsigned i = 0; i < count && status == STATUS_OK; i++) {
             status = measure_point(bench, &points[i], err);
+        }
+    }
     if (status == STATUS_OK) {
         report_table(bench->report, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
         for (unsigned i = 0; i < count; i++) {
@@ -507,10 +536,12 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     unsigned threads = config_threads(config);
     TRY(numbers_parse("--tokens", bench->options->tokens, 1, 1 << 20, &bench->lengths, err));
     TRY(open_engine(bench, config, err));
-    for (size_t i = 0; i < bench->lengths.count; i++)
-        if (bench->lengths.items[i] > bench->model->max_tokens)
+    for (size_t i = 0; i < bench->lengths.count; i++) {
+        if (bench->lengths.items[i] > bench->model->max_tokens) {
             return err_set(err, STATUS_BAD_INPUT, "--tokens %lld: %s takes at most %u tokens",
                            (long long)bench->lengths.items[i], bench->model->name, bench->model->max_tokens);
+        }
+    }
     bench->cpu = strcmp(engine_backend(bench->engine), "cpu") == 0;
     threads = threads < WORKLOAD_THREADS_MAX ? threads : WORKLOAD_THREADS_MAX;
     const struct cost_source of = {bench->engine, bench->model, threads};
@@ -533,9 +564,11 @@ enum status bench_engine(const struct config *config, const struct bench_engine_
     struct bench bench = {.options = options, .report = report};
     enum status status = run(&bench, config, err);
     parallel_for_close(bench.parallel);
-    if (bench.engine != NULL)
+    if (bench.engine != NULL) {
         engine_close(bench.engine);
-    if (bench.model != NULL)
+    }
+    if (bench.model != NULL) {
         model_close(bench.model);
+    }
     return status;
 }

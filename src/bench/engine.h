@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "bench/report.h"
-#include "engine/engine.h"
 #include "daemon/config.h"
+#include "engine/engine.h"
 
 /* Work that several threads repeat for a time. All three run on the thread; `open` fills `state`, also after an error,
  * and `close` takes it. */

@@ -45,17 +45,20 @@ struct run {
 
 static void take_result(struct run *run, const struct resp_value *entry, uint64_t now_ns)
 {
-    if (entry->count != 2 || entry->items[0].bytes == NULL)
+    if (entry->count != 2 || entry->items[0].bytes == NULL) {
         return;
+    }
     snprintf(run->last, sizeof run->last, "%s", entry->items[0].bytes);
     const struct resp_value *id = resp_field(&entry->items[1], "id");
     const struct resp_value *status = resp_field(&entry->items[1], "status");
     size_t prefix = strlen(run->prefix);
-    if (id == NULL || id->bytes == NULL || status == NULL || strncmp(id->bytes, run->prefix, prefix) != 0)
+    if (id == NULL || id->bytes == NULL || status == NULL || strncmp(id->bytes, run->prefix, prefix) != 0) {
         return;
+    }
     size_t number = strtoull(id->bytes + prefix, NULL, 10);
-    if (number >= run->capacity)
+    if (number >= run->capacity) {
         return;
+    }
     if (run->answered_ns[number] != 0) {
         run->result->doubled++;
         return;
@@ -77,14 +80,17 @@ static enum status receive(struct run *run, struct err *err)
     while (status == STATUS_OK && !atomic_load(&run->over)) {
         const char *words[] = {"XREAD", "BLOCK", "100", "COUNT", "1000", "STREAMS", key, run->last};
         status = client_send(client, sizeof words / sizeof words[0], words, NULL, BLOCK_MS, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = client_receive(client, &reply, err);
-        if (status != STATUS_OK || reply->count != 1 || reply->items[0].count != 2)
+        }
+        if (status != STATUS_OK || reply->count != 1 || reply->items[0].count != 2) {
             continue;
+        }
         const struct resp_value *entries = &reply->items[0].items[1];
         uint64_t now_ns = clock_now_ns();
-        for (size_t i = 0; i < entries->count; i++)
+        for (size_t i = 0; i < entries->count; i++) {
             take_result(run, &entries->items[i], now_ns);
+        }
     }
     client_close(client);
     return status;
@@ -107,8 +113,9 @@ static enum status send_one(struct run *run, uint64_t intended_ns, struct err *e
     size_t number = run->result->sent;
     run->intended_ns[number] = intended_ns;
     texts_put(load->texts, number, &run->text);
-    if (!buffer_ok(&run->text))
+    if (!buffer_ok(&run->text)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a text");
+    }
     snprintf(id, sizeof id, "%s%zu", run->prefix, number);
     const char *words[] = {"XADD",
                            stage_key(load->stage, "requests", key),
@@ -124,8 +131,9 @@ static enum status send_one(struct run *run, uint64_t intended_ns, struct err *e
                            "notify",
                            "stream:bench"};
     size_t lengths[sizeof words / sizeof words[0]];
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         lengths[i] = i == 4 ? run->text.length : strlen(words[i]);
+    }
     run->result->sent++;
     return client_send(load->stage->client, sizeof words / sizeof words[0], words, lengths, 0, err);
 }
@@ -133,8 +141,9 @@ static enum status send_one(struct run *run, uint64_t intended_ns, struct err *e
 static enum status take_ids(struct run *run, size_t count, struct err *err)
 {
     const struct resp_value *id;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         TRY(client_receive(run->load->stage->client, &id, err));
+    }
     return STATUS_OK;
 }
 
@@ -153,10 +162,12 @@ static void sleep_until(const struct run *run, uint64_t at_ns)
 
 static enum status check(struct run *run, struct err *err)
 {
-    if (atomic_load(&run->broken))
+    if (atomic_load(&run->broken)) {
         return err_set(err, run->err.status, "%s", run->err.message);
-    if (!child_running(run->load->daemon))
+    }
+    if (!child_running(run->load->daemon)) {
         return child_gone(run->load->daemon, err);
+    }
     return stage_check(run->load->stage, err);
 }
 
@@ -172,8 +183,9 @@ static enum status send_arrivals(struct run *run, struct err *err)
             continue;
         }
         size_t sent = 0;
-        for (; sent < PIPELINE && at < arrivals->count && arrivals->at_ns[at] <= now; sent++, at++)
+        for (; sent < PIPELINE && at < arrivals->count && arrivals->at_ns[at] <= now; sent++, at++) {
             TRY(send_one(run, arrivals->at_ns[at], err));
+        }
         TRY(take_ids(run, sent, err));
     }
     return STATUS_OK;
@@ -184,11 +196,14 @@ static enum status keep_up(struct run *run, struct err *err)
     static const struct timespec pause = {0, PAUSE_US * 1000};
     for (uint64_t now; (now = since_begin(run)) < run->load->for_ns;) {
         size_t waiting = run->result->sent - atomic_load(&run->answered), sent = 0;
-        for (; waiting + sent < run->load->outstanding && sent < PIPELINE && run->result->sent < run->capacity; sent++)
+        for (; waiting + sent < run->load->outstanding && sent < PIPELINE && run->result->sent < run->capacity;
+             sent++) {
             TRY(send_one(run, now, err));
+        }
         TRY(take_ids(run, sent, err));
-        if (sent == 0)
+        if (sent == 0) {
             nanosleep(&pause, NULL);
+        }
         TRY(check(run, err));
     }
     return STATUS_OK;
@@ -200,13 +215,15 @@ static enum status await_replies(struct run *run, struct err *err)
     size_t seen = atomic_load(&run->answered);
     uint64_t ends_ms = clock_now_ms() + SILENCE_MS;
     for (size_t now; (now = atomic_load(&run->answered)) < run->result->sent; nanosleep(&pause, NULL)) {
-        if (now != seen)
+        if (now != seen) {
             ends_ms = clock_now_ms() + SILENCE_MS;
+        }
         seen = now;
         TRY(check(run, err));
-        if (clock_now_ms() > ends_ms)
+        if (clock_now_ms() > ends_ms) {
             return err_set(err, STATUS_TIMEOUT, "%zu of %zu requests have no reply after %d s of silence",
                            run->result->sent - now, run->result->sent, SILENCE_MS / 1000);
+        }
     }
     return STATUS_OK;
 }
@@ -241,19 +258,22 @@ static void summarize(struct run *run)
     result->answered = atomic_load(&run->answered);
     result->seconds = (double)last_ns / NS_PER_S;
     result->texts_per_s = (double)counted / (load->arrivals != NULL ? result->seconds : 0.8e-9 * (double)load->for_ns);
-    if (counted == 0) /* the run was so short that nothing came back */
+    if (counted == 0) { /* the run was so short that nothing came back */
         result->texts_per_s = (double)result->sent / result->seconds;
+    }
 }
 
 static enum status run_threads(struct run *run, struct err *err)
 {
     TRY(find_last(run, err));
     run->begin_ns = clock_now_ns();
-    if (pthread_create(&run->receiver, NULL, receiver, run) != 0)
+    if (pthread_create(&run->receiver, NULL, receiver, run) != 0) {
         return err_set(err, STATUS_IO, "cannot start a thread");
+    }
     enum status status = run->load->arrivals != NULL ? send_arrivals(run, err) : keep_up(run, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = await_replies(run, err);
+    }
     atomic_store(&run->over, true);
     pthread_join(run->receiver, NULL);
     return status;
@@ -269,12 +289,14 @@ enum status load_run(const struct load *load, struct load_result *out, struct er
     run.intended_ns = calloc(run.capacity, sizeof *run.intended_ns);
     run.answered_ns = calloc(run.capacity, sizeof *run.answered_ns);
     enum status status;
-    if (run.intended_ns == NULL || run.answered_ns == NULL)
+    if (run.intended_ns == NULL || run.answered_ns == NULL) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for %zu requests", run.capacity);
-    else if ((status = run_threads(&run, err)) == STATUS_OK)
+    } else if ((status = run_threads(&run, err)) == STATUS_OK) {
         summarize(&run);
-    if (status == STATUS_OK && out->latency_ms.broken)
+    }
+    if (status == STATUS_OK && out->latency_ms.broken) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for %zu latencies", out->sent);
+    }
     buffer_free(&run.text);
     free(run.intended_ns);
     free(run.answered_ns);
@@ -298,8 +320,9 @@ static bool push(struct arrivals *out, size_t *capacity, uint64_t at_ns)
     if (out->count == *capacity) {
         size_t more = *capacity == 0 ? 1024 : 2 * *capacity;
         uint64_t *grown = realloc(out->at_ns, more * sizeof *grown);
-        if (grown == NULL)
+        if (grown == NULL) {
             return false;
+        }
         out->at_ns = grown;
         *capacity = more;
     }
@@ -314,11 +337,12 @@ enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t
     double now_ns = 0, mean_ns = (double)NS_PER_S * burst / rate;
     *out = (struct arrivals){0};
     do {
-        for (uint32_t i = 0; i < burst; i++)
+        for (uint32_t i = 0; i < burst; i++) {
             if (!push(out, &capacity, (uint64_t)now_ns)) {
                 free(out->at_ns);
                 return err_set(err, STATUS_NO_MEMORY, "no memory for %zu arrivals", out->count);
             }
+        }
         now_ns += -log(1 - random_share(&seed)) * mean_ns;
     } while (now_ns < (double)for_ns);
     return STATUS_OK;
@@ -331,8 +355,9 @@ static uint32_t outstanding_of(const struct trial *trial)
 {
     uint32_t tokens = trial->texts->tokens == 0 ? USUAL_TOKENS : trial->texts->tokens;
     uint32_t count = OUTSTANDING_TOKENS / tokens;
-    if (trial->outstanding > 0)
+    if (trial->outstanding > 0) {
         return trial->outstanding;
+    }
     return count < OUTSTANDING_LEAST ? OUTSTANDING_LEAST : count > OUTSTANDING_MOST ? OUTSTANDING_MOST : count;
 }
 

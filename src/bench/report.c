@@ -17,28 +17,32 @@ static void put_string(struct buffer *json, const char *text)
 {
     buffer_append(json, "\"", 1);
     for (const char *at = text; *at != '\0'; at++) {
-        if (*at == '"' || *at == '\\')
+        if (*at == '"' || *at == '\\') {
             buffer_append(json, "\\", 1);
-        if ((unsigned char)*at < 0x20)
+        }
+        if ((unsigned char)*at < 0x20) {
             buffer_format(json, "\\u%04x", (unsigned)*at);
-        else
+        } else {
             buffer_append(json, at, 1);
+        }
     }
     buffer_append(json, "\"", 1);
 }
 
 static void put_number(struct buffer *json, double value, int decimals)
 {
-    if (isfinite(value))
+    if (isfinite(value)) {
         buffer_format(json, "%.*f", decimals, value);
-    else
+    } else {
         buffer_string(json, "null");
+    }
 }
 
 static void end_table(struct report *report)
 {
-    if (report->columns != NULL)
+    if (report->columns != NULL) {
         buffer_string(&report->json, report->first ? "]" : "\n  ]");
+    }
     report->columns = NULL;
 }
 
@@ -59,13 +63,15 @@ static void read_processor(char name[128])
     name[0] = '\0';
     while (file != NULL && name[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
         char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || colon == NULL)
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL) {
             continue;
+        }
         colon[strcspn(colon, "\n")] = '\0';
         snprintf(name, 128, "%s", colon + strspn(colon, ": \t"));
     }
-    if (file != NULL)
+    if (file != NULL) {
         fclose(file);
+    }
 }
 
 void report_begin(struct report *report, const char *name, FILE *shown)
@@ -93,16 +99,18 @@ void report_text(struct report *report, const char *key, const char *value)
 {
     begin_member(report, key);
     put_string(&report->json, value);
-    if (report->shown != NULL)
+    if (report->shown != NULL) {
         fprintf(report->shown, "%-*s %s\n", NAME_WIDTH, key, value);
+    }
 }
 
 void report_number(struct report *report, const char *key, double value, int decimals)
 {
     begin_member(report, key);
     put_number(&report->json, value, decimals);
-    if (report->shown != NULL)
+    if (report->shown != NULL) {
         fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value);
+    }
 }
 
 /* Texts are aligned to the left of their column, numbers to the right. */
@@ -121,11 +129,13 @@ void report_table(struct report *report, const char *key, const struct column *c
     report->columns = columns;
     report->column_count = count;
     report->first = true;
-    if (report->shown == NULL)
+    if (report->shown == NULL) {
         return;
+    }
     putc('\n', report->shown);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         show(report, &columns[i], columns[i].title);
+    }
     putc('\n', report->shown);
 }
 
@@ -134,8 +144,9 @@ static void show_row(const struct report *report, const struct cell *cells)
     for (size_t i = 0; i < report->column_count; i++) {
         const struct column *column = &report->columns[i];
         char number[64] = "-";
-        if (isfinite(cells[i].number))
+        if (isfinite(cells[i].number)) {
             snprintf(number, sizeof number, "%.*f", column->decimals, cells[i].number);
+        }
         show(report, column, column->decimals == REPORT_TEXT ? cells[i].text : number);
     }
     putc('\n', report->shown);
@@ -151,38 +162,45 @@ void report_row(struct report *report, const struct cell *cells)
         buffer_string(&report->json, i == 0 ? "" : ", ");
         put_string(&report->json, column->key);
         buffer_string(&report->json, ": ");
-        if (column->decimals == REPORT_TEXT)
+        if (column->decimals == REPORT_TEXT) {
             put_string(&report->json, cells[i].text);
-        else
+        } else {
             put_number(&report->json, cells[i].number, column->decimals);
+        }
     }
     buffer_string(&report->json, "}");
-    if (report->shown != NULL)
+    if (report->shown != NULL) {
         show_row(report, cells);
+    }
 }
 
 enum status report_end(struct report *report, const char *path, struct err *err)
 {
     end_table(report);
     buffer_string(&report->json, "\n}\n");
-    if (!buffer_ok(&report->json))
+    if (!buffer_ok(&report->json)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for what was measured");
-    if (path == NULL)
+    }
+    if (path == NULL) {
         return STATUS_OK;
+    }
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdout : fopen(path, "w");
-    if (file == NULL)
+    if (file == NULL) {
         return err_set_errno(err, "cannot write %s", path);
+    }
     bool written = fwrite(report->json.data, 1, report->json.length, file) == report->json.length;
-    if ((standard ? fflush(file) : fclose(file)) != 0 || !written)
+    if ((standard ? fflush(file) : fclose(file)) != 0 || !written) {
         return err_set_errno(err, "cannot write %s", path);
+    }
     return STATUS_OK;
 }
 
 static enum status add(const char *option, struct numbers *out, int64_t number, struct err *err)
 {
-    if (out->count == NUMBERS_MAX)
+    if (out->count == NUMBERS_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "%s takes at most %d values", option, NUMBERS_MAX);
+    }
     out->items[out->count++] = number;
     return STATUS_OK;
 }
@@ -196,14 +214,16 @@ enum status numbers_parse(const char *option, const char *text, int64_t least, i
         errno = 0;
         long long number = isdigit((unsigned char)*at) ? strtoll(at, &end, 10) : -1;
         if (!isdigit((unsigned char)*at) || errno != 0 || number < least || number > most ||
-            (*end != ',' && *end != '\0'))
+            (*end != ',' && *end != '\0')) {
             return err_set(err, STATUS_BAD_INPUT,
                            "%s must be whole numbers from %lld to %lld with commas, not \"%.80s\"", option,
                            (long long)least, (long long)most, text);
+        }
         TRY(add(option, out, number, err));
         at = end;
-        if (*at == '\0')
+        if (*at == '\0') {
             return STATUS_OK;
+        }
     }
 }
 
@@ -213,15 +233,18 @@ enum status numbers_parse_words(const char *option, const char *text, const char
     out->count = 0;
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ","), word = 0;
-        while (known[word] != NULL && (strlen(known[word]) != length || memcmp(known[word], at, length) != 0))
+        while (known[word] != NULL && (strlen(known[word]) != length || memcmp(known[word], at, length) != 0)) {
             word++;
-        if (known[word] == NULL)
+        }
+        if (known[word] == NULL) {
             return err_set(err, STATUS_BAD_INPUT, "%s does not know \"%.*s\"; the first of its words is %s", option,
                            length > 80 ? 80 : (int)length, at, known[0]);
+        }
         TRY(add(option, out, (int64_t)word, err));
         at += length;
-        if (*at == '\0')
+        if (*at == '\0') {
             return STATUS_OK;
+        }
     }
 }
 
@@ -255,10 +278,12 @@ static int smaller_first(const void *left, const void *right)
 
 double sample_quantile(struct sample *sample, double q)
 {
-    if (sample->count == 0)
+    if (sample->count == 0) {
         return NAN;
-    if (!sample->sorted)
+    }
+    if (!sample->sorted) {
         qsort(sample->values, sample->count, sizeof sample->values[0], smaller_first);
+    }
     sample->sorted = true;
     size_t rank = (size_t)ceil(q * (double)sample->count);
     return sample->values[rank == 0 ? 0 : rank - 1];

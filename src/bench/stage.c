@@ -28,10 +28,11 @@ static void become(const char *const *argv, char *const *environment, const char
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() == parent && out >= 0 && in >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(out, 2) == 2) {
         signal(SIGPIPE, SIG_DFL);
-        if (environment != NULL)
+        if (environment != NULL) {
             execvpe(argv[0], (char *const *)(uintptr_t)argv, environment);
-        else
+        } else {
             execvp(argv[0], (char *const *)(uintptr_t)argv);
+        }
     }
     int code = errno;
     ssize_t told = write(report_fd, &code, sizeof code);
@@ -46,11 +47,13 @@ enum status child_start(struct child *child, const char *name, const char *const
     *child = (struct child){0};
     snprintf(child->name, sizeof child->name, "%s", name);
     snprintf(child->log, sizeof child->log, "%s", log);
-    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
         return err_set_errno(err, "cannot start %s", name);
+    }
     pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
         become(argv, environment, log, parent, pipe_fds[1]);
+    }
     close(pipe_fds[1]);
     ssize_t got = pid < 0 ? -1 : read(pipe_fds[0], &code, sizeof code); /* exec closes the pipe */
     close(pipe_fds[0]);
@@ -58,8 +61,9 @@ enum status child_start(struct child *child, const char *name, const char *const
         child->pid = pid;
         return STATUS_OK;
     }
-    if (pid > 0)
+    if (pid > 0) {
         waitpid(pid, NULL, 0);
+    }
     errno = code != 0 ? code : errno;
     return err_set_errno(err, "cannot start %s", argv[0]);
 }
@@ -68,8 +72,9 @@ static bool reap(struct child *child, int options)
 {
     struct rusage usage;
     int status;
-    if (child->pid == 0 || wait4(child->pid, &status, options, &usage) != child->pid)
+    if (child->pid == 0 || wait4(child->pid, &status, options, &usage) != child->pid) {
         return child->pid == 0;
+    }
     child->pid = 0;
     child->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     child->cpu_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
@@ -86,14 +91,17 @@ bool child_running(struct child *child)
 void child_stop(struct child *child, int signal, uint32_t timeout_ms)
 {
     static const struct timespec pause = {0, 2 * NS_PER_MS};
-    if (!child_running(child))
+    if (!child_running(child)) {
         return;
+    }
     uint64_t ends_ms = clock_now_ms() + timeout_ms;
     kill(child->pid, signal);
-    while (child_running(child) && clock_now_ms() < ends_ms)
+    while (child_running(child) && clock_now_ms() < ends_ms) {
         nanosleep(&pause, NULL);
-    if (child->pid == 0)
+    }
+    if (child->pid == 0) {
         return;
+    }
     kill(child->pid, SIGKILL);
     reap(child, 0);
 }
@@ -108,8 +116,9 @@ enum status child_gone(const struct child *child, struct err *err)
     enum { TAIL = 300 };
     struct buffer log = {0};
     const char *tail = "";
-    if (child_read_log(child, &log, err) == STATUS_OK && log.data != NULL)
+    if (child_read_log(child, &log, err) == STATUS_OK && log.data != NULL) {
         tail = log.length > TAIL ? log.data + log.length - TAIL : log.data;
+    }
     enum status status = err_set(err, STATUS_UNAVAILABLE, "%s has ended with %d; its log ends with: %s", child->name,
                                  child->exit_code, tail);
     buffer_free(&log);
@@ -122,12 +131,15 @@ double process_memory_mb(pid_t pid, const char *line)
     double kib = NAN;
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     FILE *file = fopen(path, "r");
-    while (file != NULL && fgets(text, sizeof text, file) != NULL)
+    while (file != NULL && fgets(text, sizeof text, file) != NULL) {
         if (strncmp(text, line, strlen(line)) == 0 && text[strlen(line)] == ':' &&
-            sscanf(text + strlen(line) + 1, "%lf", &kib) == 1)
+            sscanf(text + strlen(line) + 1, "%lf", &kib) == 1) {
             break;
-    if (file != NULL)
+        }
+    }
+    if (file != NULL) {
         fclose(file);
+    }
     return kib * 1024 / 1e6;
 }
 
@@ -153,13 +165,16 @@ static enum status reach_own(struct stage *stage, struct err *err)
     static const struct timespec pause = {0, 5 * NS_PER_MS};
     for (uint64_t ends_ms = clock_now_ms() + REDIS_START_MS;;) {
         enum status status = client_open(&stage->address, STAGE_TIMEOUT_MS, &stage->client, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             return STATUS_OK;
+        }
         stage->client = NULL;
-        if (!child_running(&stage->redis))
+        if (!child_running(&stage->redis)) {
             return child_gone(&stage->redis, err);
-        if (clock_now_ms() > ends_ms)
+        }
+        if (clock_now_ms() > ends_ms) {
             return status;
+        }
         nanosleep(&pause, NULL);
     }
 }
@@ -185,8 +200,9 @@ static enum status start_own(struct stage *stage, bool appendonly, struct err *e
                           NULL};
     stage->own = true;
     enum status status = child_start(&stage->redis, "redis-server", argv, NULL, log, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return err_prefix(err, "no Redis is named by --redis, and none can be started here");
+    }
     TRY(address_parse(stage->socket, &stage->address, err));
     return reach_own(stage, err);
 }
@@ -195,12 +211,14 @@ enum status stage_open(struct stage *stage, const struct config *config, bool ap
                        const volatile sig_atomic_t *stop, struct err *err)
 {
     *stage = (struct stage){.config = config, .stop = stop};
-    if (config_source_of(config, "queue") == SOURCE_FLAG)
+    if (config_source_of(config, "queue") == SOURCE_FLAG) {
         return err_set(err, STATUS_BAD_INPUT, "--queue: a benchmark makes a queue of its own, and deletes it");
+    }
     snprintf(stage->queue, sizeof stage->queue, "bench-%d-%llx", (int)getpid(), (unsigned long long)clock_now_ns());
     TRY(make_folder(stage, err));
-    if (config_source_of(config, "redis") == SOURCE_DEFAULT)
+    if (config_source_of(config, "redis") == SOURCE_DEFAULT) {
         return start_own(stage, appendonly, err);
+    }
     TRY(config_address(config, &stage->address, err));
     return client_open(&stage->address, STAGE_TIMEOUT_MS, &stage->client, err);
 }
@@ -214,14 +232,17 @@ static int remove_one(const char *path, const struct stat *stat, int type, struc
 void stage_close(struct stage *stage)
 {
     struct err err;
-    if (stage->client != NULL && !stage->own && stage_clear(stage, "*", &err) != STATUS_OK)
+    if (stage->client != NULL && !stage->own && stage_clear(stage, "*", &err) != STATUS_OK) {
         fprintf(stderr, "the keys of queue %s are still there: %s\n", stage->queue, err.message);
-    if (stage->client != NULL)
+    }
+    if (stage->client != NULL) {
         client_close(stage->client);
+    }
     child_stop(&stage->redis, SIGKILL, STAGE_TIMEOUT_MS);
     address_free(&stage->address);
-    if (stage->folder[0] != '\0')
+    if (stage->folder[0] != '\0') {
         nftw(stage->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    }
 }
 
 const char *stage_key(const struct stage *stage, const char *suffix, char key[STAGE_KEY])
@@ -235,18 +256,22 @@ static enum status clear_some(struct stage *stage, const char *pattern, char cur
 {
     const struct resp_value *found, *deleted;
     TRY(STAGE_ASK(stage, &found, err, "SCAN", cursor, "MATCH", pattern, "COUNT", "1000"));
-    if (found->count != 2 || found->items[0].bytes == NULL)
+    if (found->count != 2 || found->items[0].bytes == NULL) {
         return err_set(err, STATUS_INTERNAL, "SCAN answered in an unknown shape");
+    }
     snprintf(cursor, 32, "%s", found->items[0].bytes);
     const struct resp_value *keys = &found->items[1];
-    if (keys->count == 0)
+    if (keys->count == 0) {
         return STATUS_OK;
+    }
     const char **words = malloc((keys->count + 1) * sizeof *words);
-    if (words == NULL)
+    if (words == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu keys", keys->count);
+    }
     words[0] = "UNLINK";
-    for (size_t i = 0; i < keys->count; i++)
+    for (size_t i = 0; i < keys->count; i++) {
         words[i + 1] = keys->items[i].bytes;
+    }
     enum status status = client_send(stage->client, keys->count + 1, words, NULL, 0, err);
     free(words);
     return status == STATUS_OK ? client_receive(stage->client, &deleted, err) : status;
@@ -256,9 +281,9 @@ enum status stage_clear(struct stage *stage, const char *like, struct err *err)
 {
     char pattern[STAGE_KEY], cursor[32] = "0";
     stage_key(stage, like, pattern);
-    do
+    do {
         TRY(clear_some(stage, pattern, cursor, err));
-    while (strcmp(cursor, "0") != 0);
+    } while (strcmp(cursor, "0") != 0);
     return STATUS_OK;
 }
 
@@ -279,8 +304,9 @@ struct environment {
 
 static void free_environment(struct environment *environment)
 {
-    for (size_t i = environment->inherited; i < environment->count; i++)
+    for (size_t i = environment->inherited; i < environment->count; i++) {
         free(environment->items[i]);
+    }
 }
 
 /* The user's settings of Redis do not apply to our own. */
@@ -314,14 +340,18 @@ static enum status make_environment(const struct stage *stage, struct environmen
 {
     size_t count;
     const struct setting *table = config_settings(&count);
-    for (char **item = environ; *item != NULL && environment->count < ENVIRONMENT_MAX; item++)
-        if (strncmp(*item, "SLUICE_", 7) != 0)
+    for (char **item = environ; *item != NULL && environment->count < ENVIRONMENT_MAX; item++) {
+        if (strncmp(*item, "SLUICE_", 7) != 0) {
             environment->items[environment->count++] = *item;
+        }
+    }
     environment->inherited = environment->count;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (stage->config->sources[i] != SOURCE_DEFAULT && table[i].type != SETTING_LIST &&
-            (table[i].commands & FOR_SERVE) != 0 && !(stage->own && about_redis(table[i].key)))
+            (table[i].commands & FOR_SERVE) != 0 && !(stage->own && about_redis(table[i].key))) {
             TRY(add_setting(environment, &table[i], stage->config, err));
+        }
+    }
     environment->items[environment->count] = NULL;
     return STATUS_OK;
 }
@@ -332,8 +362,9 @@ static enum status make_config(const struct stage *stage, char path[CHILD_PATH],
     snprintf(path, CHILD_PATH, "%.200s/sluice.json", stage->folder);
     FILE *file = fopen(path, "w");
     bool written = file != NULL && fputs("{}\n", file) >= 0;
-    if (file == NULL || fclose(file) != 0 || !written)
+    if (file == NULL || fclose(file) != 0 || !written) {
         return err_set_errno(err, "cannot write %s", path);
+    }
     return STATUS_OK;
 }
 
@@ -345,23 +376,27 @@ enum status stage_daemon(struct stage *stage, const char *const *flags, struct c
     size_t count = 10;
     *out = (struct child){0};
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length < 0)
+    if (length < 0) {
         return err_set_errno(err, "cannot find this program");
+    }
     self[length] = '\0';
     TRY(make_config(stage, path, err));
     snprintf(log, sizeof log, "%.200s/daemon.log", stage->folder);
-    if (unlink(log) != 0 && access(log, F_OK) == 0)
+    if (unlink(log) != 0 && access(log, F_OK) == 0) {
         return err_set_errno(err, "cannot remove %s", log);
+    }
     if (stage->own) {
         argv[count++] = "--redis";
         argv[count++] = stage->socket;
     }
-    while (*flags != NULL && count < ARGUMENTS_MAX - 1)
+    while (*flags != NULL && count < ARGUMENTS_MAX - 1) {
         argv[count++] = *flags++;
+    }
     struct environment environment = {0};
     enum status status = make_environment(stage, &environment, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = child_start(out, "sluice serve", argv, environment.items, log, err);
+    }
     free_environment(&environment);
     return status;
 }
@@ -379,13 +414,14 @@ enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, st
 {
     struct buffer log = {0};
     child_stop(daemon, SIGTERM, STOP_MS);
-    if (daemon->exit_code != 0)
+    if (daemon->exit_code != 0) {
         return child_gone(daemon, err);
+    }
     enum status status = child_read_log(daemon, &log, err);
     const char *line = status == STATUS_OK && log.data != NULL ? strstr(log.data, " drained ") : NULL;
-    if (status == STATUS_OK && line == NULL)
+    if (status == STATUS_OK && line == NULL) {
         status = err_set(err, STATUS_INTERNAL, "the log of a daemon has no counters");
-    else if (status == STATUS_OK)
+    } else if (status == STATUS_OK) {
         *out = (struct daemon_counts){.done = number_of(line, "done"),
                                       .errors = number_of(line, "errors"),
                                       .batches = number_of(line, "batches"),
@@ -394,6 +430,7 @@ enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, st
                                       .tokens = number_of(line, "tokens"),
                                       .computed_tokens = number_of(line, "computed_tokens"),
                                       .busy_ms = number_of(line, "busy_ms")};
+    }
     buffer_free(&log);
     return status;
 }

@@ -12,9 +12,9 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "daemon/config.h"
 #include "redis/address.h"
 #include "redis/client.h"
-#include "daemon/config.h"
 
 /* A program that a benchmark runs: in its own process group, with its output in a file; the kernel kills it when we
  * die. All zero: none. */

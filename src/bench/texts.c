@@ -29,8 +29,9 @@ static enum status count_tokens(const struct model *model, const char *text, uin
     size_t length = strlen(text);
     bool truncated;
     enum status status = model_put_prompt(model, &scratch, &text, &length, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = tokenizer_encode(model->tokenizer, text, length, ENCODE_IDS, ids, count, &truncated, err);
+    }
     buffer_free(&scratch);
     return status;
 }
@@ -42,17 +43,20 @@ enum status texts_open(const struct model *model, uint32_t tokens, struct texts 
     for (size_t i = 0; i < sizeof common / sizeof common[0]; i++) {
         uint32_t with;
         TRY(count_tokens(model, common[i], &with, err));
-        if (with == out->around + 1)
+        if (with == out->around + 1) {
             out->words[out->word_count++] = common[i];
+        }
     }
-    if (out->word_count < WORDS_LEAST)
+    if (out->word_count < WORDS_LEAST) {
         return err_set(err, STATUS_BAD_INPUT,
                        "texts cannot be made up: %s has too few of the most common English words", model->name);
+    }
     out->longest = model->max_tokens < MIXED_MOST ? model->max_tokens : MIXED_MOST;
     uint32_t least = tokens == 0 ? MIXED_LEAST : tokens, most = tokens == 0 ? out->longest : tokens;
-    if (least <= out->around || most > model->max_tokens)
+    if (least <= out->around || most > model->max_tokens) {
         return err_set(err, STATUS_BAD_INPUT, "no text of %s has %u tokens: %u stand around each, and %u are the most",
                        model->name, least, out->around, model->max_tokens);
+    }
     return STATUS_OK;
 }
 
@@ -60,20 +64,25 @@ enum status texts_read(const char *path, struct texts *out, struct err *err)
 {
     *out = (struct texts){0};
     TRY(file_read(path, FILE_MOST, &out->file, err));
-    if (out->file.length > 0 && !utf8_valid(out->file.data, out->file.length))
+    if (out->file.length > 0 && !utf8_valid(out->file.data, out->file.length)) {
         return err_set(err, STATUS_BAD_INPUT, "%s is not UTF-8", path);
+    }
     size_t most = 1;
-    for (size_t i = 0; i < out->file.length; i++)
+    for (size_t i = 0; i < out->file.length; i++) {
         most += out->file.data[i] == '\n';
+    }
     out->lines = malloc(most * sizeof *out->lines);
-    if (out->lines == NULL)
+    if (out->lines == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu lines", most);
+    }
     char *rest = out->file.data;
     for (char *line = out->file.length == 0 ? NULL : strtok_r(rest, "\n", &rest); line != NULL;
-         line = strtok_r(NULL, "\n", &rest))
+         line = strtok_r(NULL, "\n", &rest)) {
         out->lines[out->line_count++] = line;
-    if (out->line_count == 0)
+    }
+    if (out->line_count == 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s has no text", path);
+    }
     return STATUS_OK;
 }
 

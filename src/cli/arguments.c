@@ -17,8 +17,9 @@ struct flag {
 static void key_of(const char *argument, char key[SETTING_NAME_MAX])
 {
     size_t length = 0;
-    for (const char *c = argument + 2; *c != '\0' && *c != '=' && length + 1 < SETTING_NAME_MAX; c++)
+    for (const char *c = argument + 2; *c != '\0' && *c != '=' && length + 1 < SETTING_NAME_MAX; c++) {
         key[length++] = *c == '-' ? '_' : *c;
+    }
     key[length] = '\0';
 }
 
@@ -35,8 +36,9 @@ static struct flag find_flag(const struct subcommand *command, const char *key)
     if (flag.setting == NULL && strncmp(key, "no_", 3) == 0) {
         flag = find_flag(command, key + 3);
         flag.negated = true;
-        if (flag.setting != NULL && flag.setting->type != SETTING_SWITCH)
+        if (flag.setting != NULL && flag.setting->type != SETTING_SWITCH) {
             flag.setting = NULL;
+        }
     }
     return flag;
 }
@@ -64,14 +66,16 @@ static enum status refuse_unknown(const struct subcommand *command, const char *
 {
     char shown[SETTING_NAME_MAX + 2];
     snprintf(shown, sizeof shown, "%.*s", (int)strcspn(argument, "="), argument);
-    if (elsewhere != NULL && elsewhere->secret)
+    if (elsewhere != NULL && elsewhere->secret) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s does not exist, because anyone can read the arguments of a process: use "
                        "--redis-password-file, or SLUICE_REDIS_PASSWORD in the environment",
                        shown);
-    if (elsewhere != NULL)
+    }
+    if (elsewhere != NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s does not take %s; see sluice %s --help", command->name, shown,
                        command->name);
+    }
     char nearest[SETTING_NAME_MAX];
     nearest_flag(command, key, nearest);
     return err_set(err, STATUS_BAD_INPUT, "unknown option %s; the nearest one is %s (see sluice %s --help)", shown,
@@ -82,8 +86,9 @@ static void wipe_password(char *value, const char *flag)
 {
     size_t begin, end;
     find_url_password(value, &begin, &end);
-    if (begin == end)
+    if (begin == end) {
         return;
+    }
     memset(value + begin, '*', end - begin);
     fprintf(stderr,
             "sluice: warning: the password in %s could be seen by other users of this machine; use "
@@ -97,8 +102,9 @@ static enum status store(struct invocation *invocation, const struct flag *flag,
     setting_flag(flag->setting, name);
     enum status status = flag->own ? setting_parse(flag->setting, value, name, invocation->own, err)
                                    : config_set(&invocation->config, flag->setting, value, SOURCE_FLAG, name, err);
-    if (flag->setting->has_secret)
+    if (flag->setting->has_secret) {
         wipe_password(value, name);
+    }
     return status;
 }
 
@@ -116,17 +122,21 @@ static enum status take_flag(int argc, char **argv, int *at, struct invocation *
     bool is_config = strcmp(key, "config") == 0;
     bool takes = is_config || (flag.setting != NULL && !flag.setting->secret &&
                                (flag.own || (flag.setting->commands & invocation->command->bit) != 0));
-    if (!takes || (is_config && invocation->command->bit == 0))
+    if (!takes || (is_config && invocation->command->bit == 0)) {
         return refuse_unknown(invocation->command, argument, key, flag.setting, err);
+    }
     if (!is_config && flag.setting->type == SETTING_SWITCH) {
-        if (flag.negated && value != NULL)
+        if (flag.negated && value != NULL) {
             return err_set(err, STATUS_BAD_INPUT, "%.80s takes no value", argument);
+        }
         value = flag.negated ? no : value == NULL ? yes : value;
     }
-    if (value == NULL && *at + 1 >= argc)
+    if (value == NULL && *at + 1 >= argc) {
         return err_set(err, STATUS_BAD_INPUT, "%.80s needs a value", argument);
-    if (value == NULL)
+    }
+    if (value == NULL) {
         value = argv[++*at];
+    }
     if (is_config) {
         out->config_path = value;
         return STATUS_OK;
@@ -147,8 +157,9 @@ enum status arguments_parse(int argc, char **argv, struct invocation *invocation
             out->help = true;
         } else if (flags && strncmp(argument, "--", 2) == 0) {
             enum status status = take_flag(argc, argv, &at, invocation, out, err);
-            if (status != STATUS_OK)
+            if (status != STATUS_OK) {
                 return status;
+            }
         } else if (flags && argument[0] == '-' && argument[1] != '\0') {
             return err_set(err, STATUS_BAD_INPUT, "unknown option %.80s; put -- before a text that begins with a dash",
                            argument);
@@ -156,10 +167,11 @@ enum status arguments_parse(int argc, char **argv, struct invocation *invocation
             invocation->operands[invocation->operand_count++] = argument;
         }
     }
-    if (invocation->operand_count > 0 && invocation->command->operands == NULL && !out->help)
+    if (invocation->operand_count > 0 && invocation->command->operands == NULL && !out->help) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s takes no arguments, so what does \"%.80s\" mean? See sluice %s --help",
                        invocation->command->name, invocation->operands[0], invocation->command->name);
+    }
     return STATUS_OK;
 }
 
@@ -173,23 +185,27 @@ static void print_row(const struct setting *setting)
     setting_flag(setting, flag);
     if (setting->type == SETTING_CHOICE) {
         int used = snprintf(left, sizeof left, "%s ", flag);
-        for (size_t i = 0; setting->choices[i] != NULL && used < (int)sizeof left; i++)
+        for (size_t i = 0; setting->choices[i] != NULL && used < (int)sizeof left; i++) {
             used += snprintf(left + used, sizeof left - (size_t)used, "%s%s", i == 0 ? "" : "|", setting->choices[i]);
+        }
     } else if (setting->type == SETTING_SWITCH) {
         bool on = setting->fallback != NULL && strcmp(setting->fallback, "true") == 0;
-        if (on) /* then only --no-… changes anything */
+        if (on) { /* then only --no-… changes anything */
             snprintf(left, sizeof left, "%s, --no-%s", flag, flag + strlen("--"));
-        else
+        } else {
             snprintf(left, sizeof left, "%s", flag);
+        }
     } else {
         snprintf(left, sizeof left, "%s %s", flag, setting->value);
     }
-    if (strlen(left) > COLUMN)
+    if (strlen(left) > COLUMN) {
         printf("  %s\n  %-*s %s", left, COLUMN, "", setting->help);
-    else
+    } else {
         printf("  %-*s %s", COLUMN, left, setting->help);
-    if (setting->fallback != NULL && setting->fallback[0] != '\0')
+    }
+    if (setting->fallback != NULL && setting->fallback[0] != '\0') {
         printf(" [%s]", setting->fallback);
+    }
     putchar('\n');
 }
 
@@ -198,9 +214,11 @@ static void print_settings(const struct subcommand *command)
     size_t count;
     const struct setting *table = config_settings(&count);
     printf("\nSettings, also from the configuration file and from the environment (SLUICE_<KEY>):\n");
-    for (size_t i = 0; i < count; i++)
-        if ((table[i].commands & command->bit) != 0 && !table[i].secret && table[i].type != SETTING_LIST)
+    for (size_t i = 0; i < count; i++) {
+        if ((table[i].commands & command->bit) != 0 && !table[i].secret && table[i].type != SETTING_LIST) {
             print_row(&table[i]);
+        }
+    }
     printf("  %-*s %s\n", COLUMN, "--config FILE", "the configuration file [/etc/sluice/sluice.json if there is one]");
 }
 
@@ -208,12 +226,16 @@ void print_help(const struct subcommand *command)
 {
     printf("usage: sluice %s%s%s%s\n\n%s.\n", command->name, command->bit == 0 ? "" : " [options]",
            command->operands == NULL ? "" : " ", command->operands == NULL ? "" : command->operands, command->summary);
-    if (command->explanation != NULL)
+    if (command->explanation != NULL) {
         printf("\n%s\n", command->explanation);
-    if (command->own_count > 0)
+    }
+    if (command->own_count > 0) {
         printf("\nOptions:\n");
-    for (size_t i = 0; i < command->own_count; i++)
+    }
+    for (size_t i = 0; i < command->own_count; i++) {
         print_row(&command->own[i]);
-    if (command->bit != 0)
+    }
+    if (command->bit != 0) {
         print_settings(command);
+    }
 }

@@ -14,9 +14,11 @@
 static const char *json_of(const struct invocation *invocation)
 {
     const struct subcommand *command = invocation->command;
-    for (size_t i = 0; i < command->own_count; i++)
-        if (strcmp(command->own[i].key, "json") == 0)
+    for (size_t i = 0; i < command->own_count; i++) {
+        if (strcmp(command->own[i].key, "json") == 0) {
             return *(char *const *)((const char *)invocation->own + command->own[i].offset);
+        }
+    }
     return NULL;
 }
 
@@ -30,8 +32,9 @@ int bench_run(struct invocation *invocation)
     report_begin(&figures, invocation->command->name + strlen("bench "),
                  json != NULL && strcmp(json, "-") == 0 ? NULL : stdout);
     enum status status = invocation->command->measure(invocation, &figures, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = report_end(&figures, json, &err);
+    }
     report_free(&figures);
     return status == STATUS_OK ? EX_OK : report(invocation, &err);
 }

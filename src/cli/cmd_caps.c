@@ -26,8 +26,9 @@ static enum status set_cap(struct session *session, const char *field, int64_t c
 {
     char key[SESSION_KEY], number[24];
     const struct resp_value *reply;
-    if (cap < 0)
+    if (cap < 0) {
         return STATUS_OK;
+    }
     snprintf(number, sizeof number, "%" PRId64, cap);
     return SESSION_ASK(session, &reply, err, "HSET", session_key(session, "meta", "", key), field, number);
 }
@@ -47,10 +48,11 @@ static enum status body(struct session *session, const struct invocation *invoca
     for (size_t i = 0; i <= CLASS_COUNT && i < caps->count; i++) {
         const char *name = i < CLASS_COUNT ? class_names[i] : "later";
         long long cap = atoll(session_text(&caps->items[i]));
-        if (cap > 0)
+        if (cap > 0) {
             printf("%-6s %lld\n", name, cap);
-        else
+        } else {
             printf("%-6s none\n", name);
+        }
     }
     return STATUS_OK;
 }

@@ -35,8 +35,9 @@ static bool field_is(const struct letter *letter, const char *name, const char *
 
 static bool passes(const struct letter *letter, const struct letter_filter *filter)
 {
-    if (filter->code != NULL && !field_is(letter, "_code", filter->code))
+    if (filter->code != NULL && !field_is(letter, "_code", filter->code)) {
         return false;
+    }
     return filter->id == NULL || field_is(letter, "id", filter->id) || field_is(letter, "_id", filter->id) ||
            field_is(letter, "_entry", filter->id);
 }
@@ -45,8 +46,9 @@ static bool passes(const struct letter *letter, const struct letter_filter *filt
 static bool read_letter(const struct session *session, const struct resp_value *entry, struct letter *out)
 {
     if (entry->type != RESP_ARRAY || entry->count != 2 || entry->items[0].bytes == NULL ||
-        entry->items[1].type != RESP_ARRAY)
+        entry->items[1].type != RESP_ARRAY) {
         return false;
+    }
     uint64_t buried_ms = strtoull(entry->items[0].bytes, NULL, 10);
     *out = (struct letter){.id = entry->items[0].bytes,
                            .fields = &entry->items[1],
@@ -63,8 +65,9 @@ static enum status read_page(struct session *session, const char *from, const ch
     snprintf(count, sizeof count, "%d", PAGE);
     TRY(SESSION_ASK(session, &page, err, "XRANGE", session_key(session, "dead", "", key), from, to, "COUNT", count));
     *out = resp_clone(page);
-    if (*out == NULL)
+    if (*out == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu dead letters", page->count);
+    }
     return STATUS_OK;
 }
 
@@ -86,12 +89,14 @@ static enum status each_letter(struct session *session, const struct letter_filt
         enum status status = STATUS_OK;
         for (size_t i = 0; i < page->count && status == STATUS_OK; i++) {
             struct letter letter;
-            if (!read_letter(session, &page->items[i], &letter))
+            if (!read_letter(session, &page->items[i], &letter)) {
                 status = err_set(err, STATUS_INTERNAL, "XRANGE answered in an unknown shape");
-            else if (passes(&letter, filter))
+            } else if (passes(&letter, filter)) {
                 status = visit(context, &letter, err);
-            if (i + 1 == page->count)
+            }
+            if (i + 1 == page->count) {
                 snprintf(from, sizeof from, "(%.60s", session_text(&page->items[i].items[0]));
+            }
         }
         more = page->count == PAGE;
         free(page);
@@ -224,8 +229,9 @@ static enum status delete_letter(void *context, const struct letter *letter, str
     struct work *work = context;
     char key[SESSION_KEY];
     long long removed;
-    if (work->dry_run)
+    if (work->dry_run) {
         return list_letter(context, letter, err);
+    }
     TRY(SESSION_ASK_NUMBER(work->session, &removed, err, "XDEL", session_key(work->session, "dead", "", key),
                            letter->id));
     work->done += (uint64_t)removed;
@@ -235,19 +241,22 @@ static enum status delete_letter(void *context, const struct letter *letter, str
 static enum status requeue_letter(void *context, const struct letter *letter, struct err *err)
 {
     struct work *work = context;
-    if (work->dry_run)
+    if (work->dry_run) {
         return list_letter(context, letter, err);
+    }
     char dead[SESSION_KEY], high[SESSION_KEY], normal[SESSION_KEY], low[SESSION_KEY];
     struct session *session = work->session;
-    if (work->digest[0] == '\0')
+    if (work->digest[0] == '\0') {
         TRY(session_load(session, SCRIPT_REQUEUE, work->digest, err));
+    }
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "EVALSHA", work->digest, "4", session_key(session, "dead", "", dead),
                     session_key(session, class_streams[CLASS_HIGH], "", high),
                     session_key(session, class_streams[CLASS_NORMAL], "", normal),
                     session_key(session, class_streams[CLASS_LOW], "", low), letter->id));
-    if (reply->type != RESP_ARRAY || reply->count == 0)
+    if (reply->type != RESP_ARRAY || reply->count == 0) {
         return err_set(err, STATUS_INTERNAL, "lua/requeue answered in an unknown shape");
+    }
     if (reply->items[0].integer == 1 && reply->count == 2) {
         printf("%s requeued as %s\n", letter->id, session_text(&reply->items[1]));
         work->done++;
@@ -282,9 +291,11 @@ static const struct verb verbs[] = {
 static const struct verb *find_verb(const struct invocation *invocation)
 {
     const char *name = invocation->operand_count == 0 ? "list" : invocation->operands[0];
-    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
-        if (strcmp(verbs[i].name, name) == 0)
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        if (strcmp(verbs[i].name, name) == 0) {
             return &verbs[i];
+        }
+    }
     return NULL;
 }
 
@@ -298,29 +309,37 @@ static const char *find_problem(const struct invocation *invocation, const struc
 {
     const struct own *own = invocation->own;
     size_t letters = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
-    if (verb == NULL)
+    if (verb == NULL) {
         return "the first word must be list, show, requeue, delete or purge";
-    if (own->json && strcmp(verb->name, "list") != 0)
+    }
+    if (own->json && strcmp(verb->name, "list") != 0) {
         return "--json is for list";
-    if (letters > 0 && !verb->takes_letters)
+    }
+    if (letters > 0 && !verb->takes_letters) {
         return "list and purge take no letters, only filters";
-    if (letters > 0 && (filtered(own) || own->all))
+    }
+    if (letters > 0 && (filtered(own) || own->all)) {
         return "name letters, or use filters and --all, not both";
-    if (strcmp(verb->name, "show") == 0 && letters == 0 && !filtered(own) && !own->all)
+    }
+    if (strcmp(verb->name, "show") == 0 && letters == 0 && !filtered(own) && !own->all) {
         return "show needs a letter (the first column of sluice dead list), a filter, or --all";
-    if (verb->changes && letters == 0 && !own->all && !own->dry_run)
+    }
+    if (verb->changes && letters == 0 && !own->all && !own->dry_run) {
         return "this may change many letters: name them, or say --all (all that the filters let through); --dry-run "
                "lists them";
+    }
     return NULL;
 }
 
 static struct letter_filter read_filter(const struct own *own)
 {
     struct letter_filter filter = {.code = own->code, .id = own->id};
-    if (own->older_than != NULL)
+    if (own->older_than != NULL) {
         (void)duration_parse(own->older_than, &filter.older_than_ms);
-    if (own->newer_than != NULL)
+    }
+    if (own->newer_than != NULL) {
         (void)duration_parse(own->newer_than, &filter.newer_than_ms);
+    }
     return filter;
 }
 
@@ -334,16 +353,19 @@ static enum status body(struct session *session, const struct invocation *invoca
         session_heading(session);
     }
     if (invocation->operand_count > 1) {
-        for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++)
+        for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++) {
             status = one_letter(session, invocation->operands[i], &work, verb->visit, err);
+        }
     } else {
         struct letter_filter filter = read_filter(own);
         status = each_letter(session, &filter, &work, verb->visit, err);
     }
-    if (verb->did != NULL)
+    if (verb->did != NULL) {
         printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did);
-    if (status == STATUS_OK && work.bodiless > 0)
+    }
+    if (status == STATUS_OK && work.bodiless > 0) {
         return err_set(err, STATUS_BAD_INPUT, "%" PRIu64 " letters could not be requeued", work.bodiless);
+    }
     return status;
 }
 

@@ -12,10 +12,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/session.h"
+#include "daemon/config.h"
 #include "engine/engine.h"
 #include "redis/queue.h"
 #include "redis/rights.h"
-#include "daemon/config.h"
 #include "schedule/request.h"
 
 /* How bad it is; any FINDING_FAIL makes the exit code one. */
@@ -67,8 +67,9 @@ static enum status read_info(struct doctor *doctor, struct err *err)
     const struct resp_value *reply;
     TRY(SESSION_ASK(&doctor->session, &reply, err, "INFO"));
     buffer_append(&doctor->info, session_text(reply), strlen(session_text(reply)) + 1);
-    if (!buffer_ok(&doctor->info))
+    if (!buffer_ok(&doctor->info)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the answer of INFO");
+    }
     return STATUS_OK;
 }
 
@@ -89,36 +90,40 @@ static void check_version(struct doctor *doctor)
         say(doctor, FINDING_FAIL, "version", "Redis %s: 7.0 or later is needed", version);
         return;
     }
-    for (size_t i = 0; i < sizeof redis_floors / sizeof redis_floors[0]; i++)
+    for (size_t i = 0; i < sizeof redis_floors / sizeof redis_floors[0]; i++) {
         if (redis_floors[i].major == major && redis_floors[i].minor == minor && patch < redis_floors[i].patch) {
             say(doctor, FINDING_WARN, "version", "Redis %s has known security holes; use %u.%u.%u or later", version,
                 major, minor, redis_floors[i].patch);
             return;
         }
-    if (major == 7 && minor == 0)
+    }
+    if (major == 7 && minor == 0) {
         say(doctor, FINDING_OK, "version",
             "Redis %s; on Debian 12 the package must be 5:7.0.15-1~deb12u10 or later, which cannot be seen from here",
             version);
-    else
+    } else {
         say(doctor, FINDING_OK, "version", "Redis %s", version);
+    }
 }
 
 static void check_memory(struct doctor *doctor)
 {
     char policy[64], most[64], used[64];
     info_field(doctor, "maxmemory_policy", policy);
-    if (strcmp(policy, "noeviction") == 0)
+    if (strcmp(policy, "noeviction") == 0) {
         say(doctor, FINDING_OK, "eviction", "maxmemory-policy is noeviction");
-    else
+    } else {
         say(doctor, FINDING_FAIL, "eviction",
             "maxmemory-policy is %s: Redis may throw requests and replies away; set noeviction", policy);
+    }
     double limit = atof(info_field(doctor, "maxmemory", most)), now = atof(info_field(doctor, "used_memory", used));
-    if (limit <= 0)
+    if (limit <= 0) {
         say(doctor, FINDING_WARN, "memory",
             "maxmemory is not set: Redis grows until the system ends it, and workers cannot stop in time");
-    else
+    } else {
         say(doctor, now > 0.85 * limit ? FINDING_WARN : FINDING_OK, "memory",
             "%.0f %% of maxmemory in use; above 85 %% workers slow down", 100 * now / limit);
+    }
 }
 
 static void check_clock(struct doctor *doctor)
@@ -146,8 +151,9 @@ static void read_setting(struct doctor *doctor, const char *name, char value[64]
     struct err err;
     value[0] = '\0';
     if (SESSION_ASK(&doctor->session, &reply, &err, "CONFIG", "GET", name) == STATUS_OK && reply->type == RESP_ARRAY &&
-        reply->count == 2)
+        reply->count == 2) {
         snprintf(value, 64, "%s", session_text(&reply->items[1]));
+    }
 }
 
 /* What Redis does at a start with an append-only file that a crash has torn. Source: valkey-io/valkey#4342. */
@@ -155,13 +161,14 @@ static void check_recovery(struct doctor *doctor)
 {
     char truncates[64];
     read_setting(doctor, "aof-load-truncated", truncates);
-    if (strcmp(truncates, "yes") == 0)
+    if (strcmp(truncates, "yes") == 0) {
         say(doctor, FINDING_WARN, "recovery",
             "aof-load-truncated yes: after a crash in the middle of a transaction, what Redis confirms from then on "
             "may be lost with the next crash; set no, and mend the file before a start (config/mend-aof.sh)");
-    else if (truncates[0] != '\0')
+    } else if (truncates[0] != '\0') {
         say(doctor, FINDING_OK, "recovery",
             "aof-load-truncated no: a torn append-only file is mended before a start, by config/mend-aof.sh");
+    }
 }
 
 static void check_durability(struct doctor *doctor)
@@ -170,22 +177,24 @@ static void check_durability(struct doctor *doctor)
     bool appends = strcmp(info_field(doctor, "aof_enabled", aof), "1") == 0;
     bool replicated = atoi(info_field(doctor, "connected_slaves", replicas)) > 0;
     read_setting(doctor, "appendfsync", fsync);
-    if (!appends)
+    if (!appends) {
         say(doctor, FINDING_WARN, "durability",
             "tier T0: no append-only file, so that a crash of Redis loses all since its last snapshot");
-    else if (fsync[0] == '\0')
+    } else if (fsync[0] == '\0') {
         say(doctor, FINDING_WARN, "durability",
             "tier T1 at least: there is an append-only file, but this user may not ask for appendfsync");
-    else if (strcmp(fsync, "always") != 0)
+    } else if (strcmp(fsync, "always") != 0) {
         say(doctor, FINDING_WARN, "durability",
             "tier T1: appendfsync %s, so that a power cut loses the last seconds; always loses nothing", fsync);
-    else if (replicated)
+    } else if (replicated) {
         say(doctor, FINDING_OK, "durability", "tier T3: appendfsync always, and %s replicas for producers that WAIT",
             replicas);
-    else
+    } else {
         say(doctor, FINDING_OK, "durability", "tier T2: appendfsync always; the loss of this machine's disk loses all");
-    if (appends)
+    }
+    if (appends) {
         check_recovery(doctor);
+    }
 }
 
 /* Rights: asks ACL DRYRUN about each command that the role sends, and names what is missing. */
@@ -220,8 +229,9 @@ static enum status try_dry(struct doctor *doctor, const char *user, const char *
     size_t count = 3;
     snprintf(copy, sizeof copy, "%s", spelled);
     for (char *save, *word = strtok_r(copy, " ", &save); word != NULL && count < WORDS_MAX;
-         word = strtok_r(NULL, " ", &save))
+         word = strtok_r(NULL, " ", &save)) {
         words[count++] = word;
+    }
     const struct resp_value *reply;
     TRY(session_ask(&doctor->session, count, words, &reply, err));
     snprintf(answer, 256, "%s", reply->type == RESP_STATUS ? "" : session_text(reply));
@@ -231,8 +241,9 @@ static enum status try_dry(struct doctor *doctor, const char *user, const char *
 static enum status who_am_i(struct doctor *doctor, char user[256], struct err *err)
 {
     const struct resp_value *reply;
-    if (doctor->user == NULL)
+    if (doctor->user == NULL) {
         TRY(SESSION_ASK(&doctor->session, &reply, err, "ACL", "WHOAMI"));
+    }
     snprintf(user, 256, "%s", doctor->user != NULL ? doctor->user : session_text(reply));
     return STATUS_OK;
 }
@@ -328,8 +339,9 @@ static void check_replay(struct doctor *doctor)
                                            "ZADD @later 1 x"};
     char aof[64], spelled[COMMAND_MAX], answer[256] = "";
     struct err err;
-    if (strcmp(info_field(doctor, "aof_enabled", aof), "1") != 0)
+    if (strcmp(info_field(doctor, "aof_enabled", aof), "1") != 0) {
         return;
+    }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0] && answer[0] == '\0'; i++) {
         spell(&doctor->session, commands[i], "", spelled);
         if (try_dry(doctor, "default", spelled, answer, &err) != STATUS_OK) {
@@ -338,14 +350,15 @@ static void check_replay(struct doctor *doctor)
             return;
         }
     }
-    if (answer[0] == '\0')
+    if (answer[0] == '\0') {
         say(doctor, FINDING_OK, "replay", "Redis may replay all of its append-only file");
-    else
+    } else {
         say(doctor, FINDING_FAIL, "replay",
             "a restart of Redis loses replies and brings back finished requests, because it replays its append-only "
             "file with the rights of its user default (%s): let that have all rights and be off, as with "
             "config/make-users.sh (ACL SETUSER default off ~* &* +@all, and in the ACL file)",
             answer);
+    }
 }
 
 static void check_rights(struct doctor *doctor)
@@ -369,20 +382,21 @@ static void check_rights(struct doctor *doctor)
     if (!status && few) {
         status = try_rights(doctor, user, doctor->role, true, &lack, &err);
     }
-    if (status == STATUS_DENIED)
+    if (status == STATUS_DENIED) {
         say(doctor, FINDING_WARN, "rights",
             "cannot tell, because this login may not ask (ACL WHOAMI, ACL DRYRUN): let an operator ask, with "
             "--user and --role");
-    else if (status != STATUS_OK)
+    } else if (status != STATUS_OK) {
         say(doctor, FINDING_FAIL, "rights", "%s", err.message);
-    else if (lacks_most(lack))
+    } else if (lacks_most(lack)) {
         say(doctor, FINDING_FAIL, "rights",
             "%s may not send %u of the %u commands of %s on queue %s: is it a login of another queue, or of another "
             "role (--role)?",
             user, lack.missing, lack.asked, names[doctor->role], doctor->session.queue);
-    else if (!few)
+    } else if (!few) {
         say(doctor, FINDING_OK, "rights", "%s has every right of %s on queue %s", user, names[doctor->role],
             doctor->session.queue);
+    }
 }
 
 /* The queue: the types of its keys, its workers, and whether our model is its model. */
@@ -423,22 +437,27 @@ static void check_types(struct doctor *doctor)
             return;
         }
         const char *type = session_text(reply);
-        if (strcmp(type, "none") == 0 || strcmp(type, keys[i].type) == 0)
+        if (strcmp(type, "none") == 0 || strcmp(type, keys[i].type) == 0) {
             continue;
+        }
         say(doctor, FINDING_FAIL, "keys", "%s is a %s and must be a %s: rename it", key, type, keys[i].type);
         wrong++;
     }
-    if (wrong == 0)
+    if (wrong == 0) {
         say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue);
+    }
 }
 
 static bool has_group(const struct resp_value *groups)
 {
-    for (size_t i = 0; i < groups->count; i++)
-        for (size_t j = 0; groups->items[i].type == RESP_ARRAY && j + 1 < groups->items[i].count; j += 2)
+    for (size_t i = 0; i < groups->count; i++) {
+        for (size_t j = 0; groups->items[i].type == RESP_ARRAY && j + 1 < groups->items[i].count; j += 2) {
             if (resp_equals(&groups->items[i].items[j], "name") &&
-                resp_equals(&groups->items[i].items[j + 1], "sluice"))
+                resp_equals(&groups->items[i].items[j + 1], "sluice")) {
                 return true;
+            }
+        }
+    }
     return false;
 }
 
@@ -449,14 +468,15 @@ static void check_group(struct doctor *doctor)
     struct err err;
     session_key(&doctor->session, "requests", "", key);
     enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
-    if (status != STATUS_OK && strstr(err.message, "no such key") != NULL)
+    if (status != STATUS_OK && strstr(err.message, "no such key") != NULL) {
         say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
-    else if (status != STATUS_OK)
+    } else if (status != STATUS_OK) {
         cannot_tell(doctor, "group", "XINFO GROUPS @requests*", &err);
-    else if (has_group(reply))
+    } else if (has_group(reply)) {
         say(doctor, FINDING_OK, "group", "sluice reads %s", key);
-    else
+    } else {
         say(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
+    }
 }
 
 /* How many seconds an id is ahead of Redis' clock; 0 if so little that a worker would not act. */
@@ -526,13 +546,15 @@ static void check_workers(struct doctor *doctor)
     struct err err;
     enum status status = heartbeats_read(&doctor->session, &heartbeats, &err);
     size_t alive = 0;
-    for (size_t i = 0; i < heartbeats.count; i++)
+    for (size_t i = 0; i < heartbeats.count; i++) {
         alive += heartbeats.lines[i].alive;
+    }
     heartbeats_free(&heartbeats);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         cannot_tell(doctor, "workers", "HGETALL @workers", &err);
-    else
+    } else {
         say(doctor, alive > 0 ? FINDING_OK : FINDING_WARN, "workers", "%zu alive", alive);
+    }
 }
 
 /* Warns if `command` on a key answers more than 0. */
@@ -544,12 +566,13 @@ static void check_none(struct doctor *doctor, const char *what, const char *comm
     struct err err;
     session_key(&doctor->session, suffix, "", key);
     snprintf(right, sizeof right, "%s @%s", command, suffix);
-    if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, command, key) != STATUS_OK)
+    if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, command, key) != STATUS_OK) {
         cannot_tell(doctor, what, right, &err);
-    else if (number > 0)
+    } else if (number > 0) {
         say(doctor, FINDING_WARN, what, "%lld %s", number, finding);
-    else
+    } else {
         say(doctor, FINDING_OK, what, "none");
+    }
 }
 
 static void check_queue(struct doctor *doctor)
@@ -583,12 +606,13 @@ static void check_model(struct doctor *doctor)
         say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned, err.message);
         return;
     }
-    if (strcmp(model->id, pinned) == 0)
+    if (strcmp(model->id, pinned) == 0) {
         say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
-    else
+    } else {
         say(doctor, FINDING_FAIL, "model",
             "the queue belongs to the model %s; %s is %s, and a worker with it will be refused", pinned, model->name,
             model->id);
+    }
     model_close(model);
 }
 
@@ -638,10 +662,12 @@ static const struct {
 /* Order of a character among non-digits: ~ before the end, letters before the rest. */
 static int order_of(char c)
 {
-    if (c == '~')
+    if (c == '~') {
         return -1;
-    if (c == '\0' || isdigit((unsigned char)c))
+    }
+    if (c == '\0' || isdigit((unsigned char)c)) {
         return 0;
+    }
     return isalpha((unsigned char)c) ? c : c + 256;
 }
 
@@ -650,19 +676,22 @@ static bool version_before(const char *a, const char *b)
 {
     while (*a != '\0' || *b != '\0') {
         while ((*a != '\0' && !isdigit((unsigned char)*a)) || (*b != '\0' && !isdigit((unsigned char)*b))) {
-            if (order_of(*a) != order_of(*b))
+            if (order_of(*a) != order_of(*b)) {
                 return order_of(*a) < order_of(*b);
+            }
             a += *a != '\0';
             b += *b != '\0';
         }
         a += strspn(a, "0");
         b += strspn(b, "0");
         size_t digits_a = strspn(a, "0123456789"), digits_b = strspn(b, "0123456789");
-        if (digits_a != digits_b)
+        if (digits_a != digits_b) {
             return digits_a < digits_b;
+        }
         int by_value = strncmp(a, b, digits_a);
-        if (by_value != 0)
+        if (by_value != 0) {
             return by_value < 0;
+        }
         a += digits_a;
         b += digits_b;
     }
@@ -677,8 +706,9 @@ static bool find_version(const char *database, const char *package, char version
     const char *at = strstr(database, head);
     const char *end = at == NULL ? NULL : strstr(at, "\n\n");
     const char *line = at == NULL ? NULL : strstr(at, "\nVersion: ");
-    if (line == NULL || (end != NULL && line > end))
+    if (line == NULL || (end != NULL && line > end)) {
         return false;
+    }
     line += strlen("\nVersion: ");
     snprintf(version, 128, "%.*s", (int)strcspn(line, "\n"), line);
     return true;
@@ -690,14 +720,15 @@ static void check_backend(struct doctor *doctor)
     const char *setting = doctor->config->backend, *name;
     enum precision precision = (enum precision)doctor->config->precision;
     struct err why = {0}, err;
-    if (engine_find(setting, precision, &name, &why, &err) != STATUS_OK)
+    if (engine_find(setting, precision, &name, &why, &err) != STATUS_OK) {
         say(doctor, FINDING_FAIL, "backend", "%s: %s", setting, err.message);
-    else if (why.message[0] != '\0')
+    } else if (why.message[0] != '\0') {
         say(doctor, FINDING_OK, "backend", "%s, not cuda: %s", name, why.message);
-    else if (strcmp(setting, "auto") == 0 && strcmp(name, "cpu") == 0)
+    } else if (strcmp(setting, "auto") == 0 && strcmp(name, "cpu") == 0) {
         say(doctor, FINDING_OK, "backend", "cpu; this build has no CUDA");
-    else
+    } else {
         say(doctor, FINDING_OK, "backend", "%s", name);
+    }
 }
 
 static void check_host(struct doctor *doctor)
@@ -709,13 +740,15 @@ static void check_host(struct doctor *doctor)
     bool known = file_read(PACKAGES, PACKAGES_MAX_BYTES, &database, &err) == STATUS_OK;
     for (size_t i = 0; known && i < sizeof package_floors / sizeof package_floors[0]; i++) {
         char version[128];
-        if (!find_version(database.data, package_floors[i].package, version))
+        if (!find_version(database.data, package_floors[i].package, version)) {
             continue;
-        if (version_before(version, package_floors[i].floor))
+        }
+        if (version_before(version, package_floors[i].floor)) {
             say(doctor, FINDING_WARN, "packages", "%s %s has known security holes; use %s or later",
                 package_floors[i].package, version, package_floors[i].floor);
-        else
+        } else {
             say(doctor, FINDING_OK, "packages", "%s %s", package_floors[i].package, version);
+        }
     }
     buffer_free(&database);
 }
@@ -740,12 +773,14 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
 {
     char address[ADDRESS_TEXT];
     enum status status = session_open(&doctor->session, invocation, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_info(doctor, err);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         say(doctor, FINDING_FAIL, "redis", "%s", err->message);
-    else
+    } else {
         say(doctor, FINDING_OK, "redis", "reached at %s", address_print(&doctor->session.address, address));
+    }
     return status;
 }
 
@@ -793,8 +828,9 @@ static int run(struct invocation *invocation)
         config_free(&configs[i]);
     }
     free(configs);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status_exit_code(status);
+    }
     return doctor.failed > 0 ? EX_CONFIG : EX_OK;
 }
 

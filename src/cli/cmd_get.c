@@ -5,8 +5,8 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "redis/client.h"
 #include "daemon/config.h"
+#include "redis/client.h"
 
 enum { TIMEOUT_MS = 5000 };
 
@@ -18,12 +18,14 @@ static enum status get(struct client *client, const char *queue, const char *id,
     const size_t lengths[] = {7, strlen(key)};
     const struct resp_value *reply;
     enum status status = client_command(client, 2, command, lengths, &reply, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (reply->type != RESP_ARRAY || reply->count == 0)
+    }
+    if (reply->type != RESP_ARRAY || reply->count == 0) {
         return err_set(err, STATUS_UNAVAILABLE,
                        "no reply for \"%s\" in queue %s: it is not finished, it has expired, or it was never enqueued",
                        id, queue);
+    }
     return print_reply(stdout, id, reply, err);
 }
 
@@ -41,13 +43,16 @@ static int run(struct invocation *invocation)
     struct address address;
     struct client *client = NULL;
     enum status status = config_address(config, &address, &err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return report(invocation, &err);
+    }
     status = client_open(&address, TIMEOUT_MS, &client, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = get(client, config->queue, invocation->operands[0], &err);
-    if (client != NULL)
+    }
+    if (client != NULL) {
         client_close(client);
+    }
     address_free(&address);
     return status == STATUS_OK ? EX_OK : report(invocation, &err);
 }

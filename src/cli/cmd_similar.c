@@ -5,15 +5,15 @@
 #include <sysexits.h>
 
 #include "base/utf8.h"
-#include "bulk/journal.h"
-#include "bulk/similar.h"
-#include "bulk/output/store.h"
 #include "bulk/input/source.h"
+#include "bulk/journal.h"
+#include "bulk/output/store.h"
+#include "bulk/similar.h"
 #include "cli/command.h"
 #include "cli/print.h"
-#include "engine/encoder.h"
-#include "daemon/devices.h"
 #include "daemon/config.h"
+#include "daemon/devices.h"
+#include "engine/encoder.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28, SHOWN_BYTES = 160 };
 

@@ -48,10 +48,12 @@ static enum status count_pending(struct session *session, const char *key, long 
     const struct resp_value *reply;
     *out = 0;
     enum status status = SESSION_ASK(session, &reply, err, "XPENDING", key, "sluice");
-    if (status != STATUS_OK && reply != NULL && resp_is_error(reply, "NOGROUP"))
+    if (status != STATUS_OK && reply != NULL && resp_is_error(reply, "NOGROUP")) {
         return STATUS_OK;
-    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0)
+    }
+    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0) {
         *out = reply->items[0].integer;
+    }
     return status;
 }
 
@@ -142,8 +144,9 @@ static enum status count(struct session *session, struct counts *counts, struct 
     enum status status = heartbeats_read(session, &heartbeats, err);
     for (size_t i = 0; i < heartbeats.count; i++) {
         const struct heartbeat_line *line = &heartbeats.lines[i];
-        if (!line->alive)
+        if (!line->alive) {
             continue;
+        }
         counts->workers++;
         heartbeat_value(line, "precision", value, sizeof value);
         count_precision(counts, value[0] != '\0' ? value : "unknown"); /* a worker of an older version */
@@ -223,10 +226,11 @@ static void print_text(const struct session *session, const struct counts *count
     printf("%-8s %10s %10s %14s %10s %10s\n", "class", "unread", "pending", "wait", "cap", "above cap");
     for (int i = 0; i < CLASS_COUNT; i++) {
         printf("%-8s %10lld %10lld ", class_names[i], counts->classes[i].unread, counts->classes[i].pending);
-        if (counts->classes[i].wait_ms < 0)
+        if (counts->classes[i].wait_ms < 0) {
             printf("%14s", "unknown");
-        else
+        } else {
             printf("%11lld ms", counts->classes[i].wait_ms);
+        }
         if (counts->classes[i].cap > 0) {
             printf(" %10lld %10lld\n", counts->classes[i].cap, above_cap(counts, i));
         } else {
@@ -259,10 +263,11 @@ static void print_json(const struct session *session, const struct counts *count
     for (int i = 0; i < CLASS_COUNT; i++) {
         printf("%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":", i == 0 ? "" : ",", class_names[i],
                counts->classes[i].unread, counts->classes[i].pending);
-        if (counts->classes[i].wait_ms < 0)
+        if (counts->classes[i].wait_ms < 0) {
             fputs("null", stdout);
-        else
+        } else {
             printf("%lld", counts->classes[i].wait_ms);
+        }
         if (counts->classes[i].cap > 0) {
             printf(",\"cap\":%lld,\"above_cap\":%lld}", counts->classes[i].cap, above_cap(counts, i));
         } else {
@@ -273,10 +278,11 @@ static void print_json(const struct session *session, const struct counts *count
            "\"tight\":%zu,\"reason\":",
            counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost,
            counts->tight);
-    if (counts->tight == 0)
+    if (counts->tight == 0) {
         fputs("null", stdout);
-    else
+    } else {
         printf("\"memory:%lu%%\"", strtoul(counts->reason + strcspn(counts->reason, "0123456789"), NULL, 10));
+    }
     fputs(",\"precisions\":{", stdout);
     for (size_t i = 0; i < PRECISIONS_MAX && counts->precisions[i].workers > 0; i++) {
         fputs(i == 0 ? "" : ",", stdout);
@@ -298,10 +304,11 @@ static enum status body(struct session *session, const struct invocation *invoca
     const struct own *own = invocation->own;
     struct counts counts = {0};
     TRY(count(session, &counts, err));
-    if (own->json)
+    if (own->json) {
         print_json(session, &counts);
-    else
+    } else {
         print_text(session, &counts);
+    }
     return STATUS_OK;
 }
 

@@ -13,9 +13,9 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "redis/client.h"
 #include "daemon/config.h"
 #include "daemon/setting.h"
+#include "redis/client.h"
 #include "schedule/request.h"
 
 /* The command's own options. */
@@ -92,8 +92,9 @@ struct numbers {
 static void duration_field(struct words *words, const char *name, const char *span, char number[24])
 {
     uint64_t ms;
-    if (span == NULL || !duration_parse(span, &ms))
+    if (span == NULL || !duration_parse(span, &ms)) {
         return;
+    }
     snprintf(number, 24, "%llu", (unsigned long long)ms);
     field(words, name, number);
 }
@@ -103,24 +104,32 @@ static void option_fields(const struct submit_options *options, struct words *wo
     snprintf(numbers->ttl, sizeof numbers->ttl, "%lld", (long long)options->ttl);
     snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)options->max_attempts);
     snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", options->results == NULL ? "" : options->results);
-    if (options->id != NULL)
+    if (options->id != NULL) {
         field(words, "id", options->id);
-    if (options->encoding != 0)
+    }
+    if (options->encoding != 0) {
         field(words, "encoding", encodings[options->encoding]);
-    if (options->ttl > 0)
+    }
+    if (options->ttl > 0) {
         field(words, "ttl", numbers->ttl);
-    if (options->max_attempts > 0)
+    }
+    if (options->max_attempts > 0) {
         field(words, "max_attempts", numbers->max_attempts);
+    }
     duration_field(words, "delay", options->delay, numbers->delay);
     duration_field(words, "expires_in", options->expires_in, numbers->expires_in);
-    if (options->tenant != NULL)
+    if (options->tenant != NULL) {
         field(words, "tenant", options->tenant);
-    if (options->meta != NULL)
+    }
+    if (options->meta != NULL) {
         field(words, "meta", options->meta);
-    if (options->track)
+    }
+    if (options->track) {
         field(words, "track", "1");
-    if (options->wait || options->results != NULL)
+    }
+    if (options->wait || options->results != NULL) {
         field(words, "notify", options->wait ? "1" : numbers->notify);
+    }
 }
 
 /* Sends the XADD of one request to `queue`; `name` is `text` or `inputs`. The answer is the entry's id. Errors: as
@@ -152,12 +161,13 @@ static void submit_add_input(struct buffer *inputs, const char *text, size_t len
     buffer_format(inputs, "%s\"", inputs->length == 0 ? "[" : ",");
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
+        if (c == '"' || c == '\\') {
             buffer_format(inputs, "\\%c", c);
-        else if (c < 0x20)
+        } else if (c < 0x20) {
             buffer_format(inputs, "\\u%04x", c);
-        else
+        } else {
             buffer_append(inputs, &text[i], 1);
+        }
     }
     buffer_append(inputs, "\"", 1);
 }
@@ -184,13 +194,16 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
 {
     const struct resp_value *answer;
     enum status status = client_receive(submission->client, &answer, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (answer->bytes == NULL)
+    }
+    if (answer->bytes == NULL) {
         return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id");
+    }
     submit_name(submission->own, answer->bytes, name);
-    if (!submission->own->wait)
+    if (!submission->own->wait) {
         puts(reply_id(submission, name));
+    }
     return STATUS_OK;
 }
 
@@ -233,10 +246,12 @@ static enum status wait_token(struct submission *submission, const char *name, b
         const char *const wait[] = {"BLPOP", wake, seconds};
         const struct resp_value *answer;
         enum status status = client_send(submission->client, 3, wait, NULL, (uint32_t)wait_ms, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = client_receive(submission->client, &answer, err);
-        if (status != STATUS_OK)
+        }
+        if (status != STATUS_OK) {
             return status;
+        }
         *came = answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], name);
         if (!*came && !submission->looked && wait_ms == PATIENCE_MS) {
             look_for_workers(submission, name);
@@ -258,20 +273,23 @@ static enum status wait_reply(struct submission *submission, const char *name, s
 {
     bool told;
     enum status status = wait_token(submission, name, &told, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     const char *id = reply_id(submission, name);
     char key[KEY_MAX];
     snprintf(key, sizeof key, "sluice:{%s}:reply:%s", submission->queue, id);
     const struct resp_value *reply;
     status = client_command(submission->client, 2, (const char *const[]){"HGETALL", key}, NULL, &reply, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     const struct resp_value *of = resp_field(reply, "entry");
-    if (!reply_is_final(reply) || (!told && (of == NULL || !resp_equals(of, name))))
+    if (!reply_is_final(reply) || (!told && (of == NULL || !resp_equals(of, name)))) {
         return err_set(err, STATUS_TIMEOUT,
                        "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
                        (long long)submission->own->timeout_s, submission->queue, id);
+    }
     submission->failed += !resp_equals(resp_field(reply, "status"), "done");
     return print_reply(stdout, id, reply, err);
 }
@@ -280,10 +298,12 @@ static enum status wait_reply(struct submission *submission, const char *name, s
 static enum status flush(struct submission *submission, struct err *err)
 {
     enum status status = STATUS_OK;
-    for (unsigned i = 0; i < submission->sent && status == STATUS_OK; i++)
+    for (unsigned i = 0; i < submission->sent && status == STATUS_OK; i++) {
         status = receive_id(submission, submission->names[i], err);
-    for (unsigned i = 0; submission->own->wait && i < submission->sent && status == STATUS_OK; i++)
+    }
+    for (unsigned i = 0; submission->own->wait && i < submission->sent && status == STATUS_OK; i++) {
         status = wait_reply(submission, submission->names[i], err);
+    }
     submission->sent = 0;
     return status;
 }
@@ -292,11 +312,13 @@ static enum status flush(struct submission *submission, struct err *err)
 static enum status submit_inputs(struct submission *submission, struct err *err)
 {
     struct buffer *inputs = &submission->inputs;
-    if (inputs->length == 0)
+    if (inputs->length == 0) {
         return STATUS_OK;
+    }
     buffer_append(inputs, "]", 1);
-    if (!buffer_ok(inputs))
+    if (!buffer_ok(inputs)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
+    }
     TRY(submit_send(submission->own, submission->queue, submission->client, "inputs", inputs->data, inputs->length,
                     err));
     submission->sent++;
@@ -310,8 +332,9 @@ static enum status submit_text(struct submission *submission, const char *text, 
         return STATUS_OK;
     }
     enum status status = submit_send(submission->own, submission->queue, submission->client, "text", text, length, err);
-    if (status == STATUS_OK && ++submission->sent == PIPELINE)
+    if (status == STATUS_OK && ++submission->sent == PIPELINE) {
         status = flush(submission, err);
+    }
     return status;
 }
 
@@ -320,8 +343,9 @@ static enum status submit_lines(struct submission *submission, const char *path,
     struct reader reader;
     struct record line;
     enum status status = reader_open(&reader, path, TEXT_MAX_BYTES, NULL, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     while ((status = reader_text(&reader, &line, err)) == STATUS_OK && line.bytes != NULL) {
         if (submission->own->id != NULL && line.line > 1 && !submission->own->inputs) {
             status = err_set(err, STATUS_BAD_INPUT, "--id names one request, but %s has more lines",
@@ -329,8 +353,9 @@ static enum status submit_lines(struct submission *submission, const char *path,
             break;
         }
         status = submit_text(submission, line.bytes, line.length, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             break;
+        }
     }
     reader_close(&reader);
     return status;
@@ -339,21 +364,25 @@ static enum status submit_lines(struct submission *submission, const char *path,
 static enum status submit(struct submission *submission, const struct invocation *invocation, struct err *err)
 {
     enum status status = STATUS_OK;
-    if (invocation->operand_count == 0)
+    if (invocation->operand_count == 0) {
         status = submit_lines(submission, submission->own->input == NULL ? "-" : submission->own->input, err);
+    }
     for (size_t i = 0; i < invocation->operand_count && status == STATUS_OK; i++) {
         const char *text = invocation->operands[i];
-        if (!utf8_valid(text, strlen(text)))
+        if (!utf8_valid(text, strlen(text))) {
             status = err_set(err, STATUS_BAD_INPUT, "text %zu is not UTF-8", i + 1);
-        else
+        } else {
             status = submit_text(submission, text, strlen(text), err);
+        }
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = submit_inputs(submission, err);
+    }
     struct err first = *err;
     enum status rest = flush(submission, err); /* requests before a bad line have ids, too */
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         *err = first;
+    }
     return status != STATUS_OK ? status : rest;
 }
 
@@ -361,14 +390,16 @@ static int check_usage(const struct invocation *invocation)
 {
     const struct submit_options *own = invocation->own;
     const char *problem = NULL;
-    if (own->input != NULL && invocation->operand_count > 0)
+    if (own->input != NULL && invocation->operand_count > 0) {
         problem = "texts and --input were both given; which one?";
-    else if (own->wait && own->results != NULL)
+    } else if (own->wait && own->results != NULL) {
         problem = "--wait needs the wake token, so --results cannot be told too";
-    else if (own->id != NULL && invocation->operand_count > 1 && !own->inputs)
+    } else if (own->id != NULL && invocation->operand_count > 1 && !own->inputs) {
         problem = "--id names one request, but there are several texts";
-    if (problem != NULL)
+    }
+    if (problem != NULL) {
         fprintf(stderr, "sluice submit: %s\n", problem);
+    }
     return problem == NULL ? EX_OK : EX_USAGE;
 }
 
@@ -376,11 +407,13 @@ static int run(struct invocation *invocation)
 {
     struct err err = {0};
     struct address address;
-    if (check_usage(invocation) != EX_OK || !session_is_one(invocation))
+    if (check_usage(invocation) != EX_OK || !session_is_one(invocation)) {
         return EX_USAGE;
+    }
     enum status status = config_address(&invocation->config, &address, &err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return report(invocation, &err);
+    }
     struct submission submission = {.own = invocation->own, .queue = invocation->config.queue};
     status = client_open(&address, TIMEOUT_MS, &submission.client, &err);
     if (status == STATUS_OK) {
@@ -389,8 +422,9 @@ static int run(struct invocation *invocation)
     }
     buffer_free(&submission.inputs);
     address_free(&address);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return report(invocation, &err);
+    }
     return submission.failed == 0 ? EX_OK : EX_DATAERR;
 }
 

@@ -6,8 +6,8 @@
 #include "base/buffer.h"
 #include "bulk/input/stream.h"
 #include "cli/command.h"
-#include "model/model.h"
 #include "daemon/config.h"
+#include "model/model.h"
 
 enum { TEXT_MAX_BYTES = 1 << 28 };
 
@@ -27,9 +27,9 @@ static const struct setting own_settings[] = {
 /* Writes a decimal number backwards from `end`, and returns its beginning. */
 static char *put_number(char *end, uint32_t value)
 {
-    do
+    do {
         *--end = (char)('0' + value % 10);
-    while ((value /= 10) > 0);
+    } while ((value /= 10) > 0);
     return end;
 }
 
@@ -39,8 +39,9 @@ static void print_ids(const int32_t *ids, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         char digits[12];
         char *end = digits + sizeof digits, *begin = put_number(end, (uint32_t)ids[i]);
-        if (i > 0)
+        if (i > 0) {
             putchar_unlocked(',');
+        }
         fwrite_unlocked(begin, 1, (size_t)(end - begin), stdout);
     }
     putchar_unlocked(']');
@@ -56,8 +57,9 @@ static enum status encode_line(const struct model *model, const struct record *l
     const char *text = line->bytes;
     size_t length = line->length;
     enum status status = model_put_prompt(model, scratch, &text, &length, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     bool truncated;
     return tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, count, &truncated, err);
 }
@@ -65,8 +67,9 @@ static enum status encode_line(const struct model *model, const struct record *l
 static enum status tokenize(const struct model *model, struct reader *reader, struct err *err)
 {
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
-    if (ids == NULL)
+    if (ids == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
+    }
     struct buffer scratch = {0};
     struct record line;
     uint32_t count;
@@ -91,8 +94,9 @@ static int run(struct invocation *invocation)
     struct model *model = NULL;
     struct reader reader;
     enum status status = config_model(&invocation->config, &model, &err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return report(invocation, &err);
+    }
     model_release_weights(model);
     status = reader_open(&reader, own->input, TEXT_MAX_BYTES, NULL, &err);
     if (status == STATUS_OK) {

@@ -27,9 +27,11 @@ static const char *verb_of(const struct invocation *invocation)
 
 static bool is_order(const char *verb)
 {
-    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++)
-        if (strcmp(orders[i], verb) == 0)
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        if (strcmp(orders[i], verb) == 0) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -112,10 +114,12 @@ static enum status list(const struct session *session, const struct heartbeats *
         list_json(session, heartbeats);
         return STATUS_OK;
     }
-    for (size_t i = 0; i < heartbeats->count; i++)
+    for (size_t i = 0; i < heartbeats->count; i++) {
         print_worker(&heartbeats->lines[i]);
-    if (heartbeats->count == 0)
+    }
+    if (heartbeats->count == 0) {
         printf("no worker has joined queue %s\n", session->queue);
+    }
     return STATUS_OK;
 }
 
@@ -128,15 +132,18 @@ static enum status check(const struct session *session, const struct heartbeats 
     size_t length = strlen(host), here = 0;
     for (size_t i = 0; i < heartbeats->count; i++) {
         const struct heartbeat_line *line = &heartbeats->lines[i];
-        if (strncmp(line->worker, host, length) != 0 || line->worker[length] != '-')
+        if (strncmp(line->worker, host, length) != 0 || line->worker[length] != '-') {
             continue;
+        }
         here += line->alive;
-        if (line->alive && line->age_ms > HEARTBEAT_FRESH_MS)
+        if (line->alive && line->age_ms > HEARTBEAT_FRESH_MS) {
             return err_set(err, STATUS_UNAVAILABLE, "%s has said nothing for %llu ms", line->worker,
                            (unsigned long long)line->age_ms);
+        }
     }
-    if (here == 0)
+    if (here == 0) {
         return err_set(err, STATUS_UNAVAILABLE, "no worker of %s is alive on queue %s", host, session->queue);
+    }
     printf("%zu alive\n", here);
     return STATUS_OK;
 }
@@ -153,9 +160,11 @@ static enum status send_order(struct session *session, const char *worker, const
 
 static const struct heartbeat_line *find_worker(const struct heartbeats *heartbeats, const char *name)
 {
-    for (size_t i = 0; i < heartbeats->count; i++)
-        if (strcmp(heartbeats->lines[i].worker, name) == 0)
+    for (size_t i = 0; i < heartbeats->count; i++) {
+        if (strcmp(heartbeats->lines[i].worker, name) == 0) {
             return &heartbeats->lines[i];
+        }
+    }
     return NULL;
 }
 
@@ -165,15 +174,19 @@ static enum status order(struct session *session, const struct invocation *invoc
     const struct own *own = invocation->own;
     for (size_t i = 1; i < invocation->operand_count; i++) {
         const struct heartbeat_line *line = find_worker(heartbeats, invocation->operands[i]);
-        if (line == NULL || !line->alive)
+        if (line == NULL || !line->alive) {
             return err_set(err, STATUS_NOT_FOUND, "no worker %s is alive on queue %s (see sluice workers list)",
                            invocation->operands[i], session->queue);
+        }
     }
-    for (size_t i = 1; i < invocation->operand_count; i++)
+    for (size_t i = 1; i < invocation->operand_count; i++) {
         TRY(send_order(session, invocation->operands[i], invocation->operands[0], err));
-    for (size_t i = 0; own->all && i < heartbeats->count; i++)
-        if (heartbeats->lines[i].alive)
+    }
+    for (size_t i = 0; own->all && i < heartbeats->count; i++) {
+        if (heartbeats->lines[i].alive) {
             TRY(send_order(session, heartbeats->lines[i].worker, invocation->operands[0], err));
+        }
+    }
     return STATUS_OK;
 }
 
@@ -186,10 +199,11 @@ static enum status body(struct session *session, const struct invocation *invoca
     if (!own->json) {
         session_heading(session);
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = is_order(verb)               ? order(session, invocation, &heartbeats, err)
                  : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
                                               : list(session, &heartbeats, own->json);
+    }
     heartbeats_free(&heartbeats);
     return status;
 }
@@ -200,14 +214,15 @@ static int run(struct invocation *invocation)
     const char *verb = verb_of(invocation), *problem = NULL;
     size_t names = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
     bool looks = strcmp(verb, "list") == 0 || strcmp(verb, "check") == 0;
-    if (!is_order(verb) && !looks)
+    if (!is_order(verb) && !looks) {
         problem = "the first word must be list, check, quiet, resume, drain or stop";
-    else if (own->json && strcmp(verb, "list") != 0)
+    } else if (own->json && strcmp(verb, "list") != 0) {
         problem = "--json is for list";
-    else if (looks && (names > 0 || own->all))
+    } else if (looks && (names > 0 || own->all)) {
         problem = "list and check take no names";
-    else if (!looks && (names > 0) == own->all)
+    } else if (!looks && (names > 0) == own->all) {
         problem = "an order is for the workers that are named, or for all with --all";
+    }
     if (problem != NULL) {
         fprintf(stderr, "sluice workers: %s\n", problem);
         return EX_USAGE;

@@ -42,8 +42,9 @@ static void print_commands(FILE *to)
 {
     fprintf(to, "usage: sluice COMMAND [options]\n\n"
                 "Sluice turns texts into vectors behind a Redis stream. Commands:\n\n");
-    for (size_t i = 0; i < COMMANDS; i++)
+    for (size_t i = 0; i < COMMANDS; i++) {
         fprintf(to, "  %-15s %s\n", commands[i]->name, commands[i]->summary);
+    }
     fprintf(to, "\nsluice COMMAND --help explains one.\n");
 }
 
@@ -77,10 +78,13 @@ static const struct subcommand *find_command(int count, char **words, int *used)
 {
     char both[64];
     snprintf(both, sizeof both, "%.20s %.20s", words[0], count > 1 ? words[1] : "");
-    for (*used = 1; *used <= 2; (*used)++)
-        for (size_t i = 0; i < COMMANDS; i++)
-            if (strcmp(commands[i]->name, *used == 1 ? words[0] : both) == 0)
+    for (*used = 1; *used <= 2; (*used)++) {
+        for (size_t i = 0; i < COMMANDS; i++) {
+            if (strcmp(commands[i]->name, *used == 1 ? words[0] : both) == 0) {
                 return commands[i];
+            }
+        }
+    }
     return NULL;
 }
 
@@ -89,11 +93,12 @@ static bool print_group(FILE *to, const char *word)
 {
     bool any = false;
     size_t length = strlen(word);
-    for (size_t i = 0; i < COMMANDS; i++)
+    for (size_t i = 0; i < COMMANDS; i++) {
         if (strncmp(commands[i]->name, word, length) == 0 && commands[i]->name[length] == ' ') {
             fprintf(to, "%s  sluice %-16s %s\n", any ? "" : "Commands:\n\n", commands[i]->name, commands[i]->summary);
             any = true;
         }
+    }
     return any;
 }
 
@@ -106,8 +111,9 @@ static bool asks_for_help(const char *word)
 static int unknown_command(int count, char **words)
 {
     bool help = count > 1 && asks_for_help(words[1]);
-    if (print_group(help ? stdout : stderr, words[0]))
+    if (print_group(help ? stdout : stderr, words[0])) {
         return help ? EX_OK : EX_USAGE;
+    }
     const char *name = words[0];
     char nearest[32] = "", first[32];
     for (size_t i = 0; i < COMMANDS; i++) {
@@ -152,36 +158,45 @@ static enum status load_config(struct invocation *invocation, const char *path, 
         path = getenv("SLUICE_CONFIG");
         path = path && path[0] != '\0' ? path : NULL; /* like every other variable (config_environment) */
     }
-    if (path == NULL && access(SYSTEM_CONFIG, F_OK) == 0)
+    if (path == NULL && access(SYSTEM_CONFIG, F_OK) == 0) {
         path = SYSTEM_CONFIG;
+    }
     enum status status = STATUS_OK;
     if (path != NULL) {
         status = config_read(&invocation->config, path, err);
         invocation->config_path = strdup(path);
-        if (status == STATUS_OK && invocation->config_path == NULL)
+        if (status == STATUS_OK && invocation->config_path == NULL) {
             status = err_set(err, STATUS_NO_MEMORY, "no memory for the name of the configuration file");
+        }
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = config_environment(&invocation->config, err);
-    if (status == STATUS_OK && invocation->config.model == NULL)
+    }
+    if (status == STATUS_OK && invocation->config.model == NULL) {
         status = default_model(&invocation->config.model, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = config_pick_queue(&invocation->config, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = config_check(&invocation->config, err);
+    }
     return status;
 }
 
 static enum status prepare(struct invocation *invocation, struct err *err)
 {
     enum status status = config_init(&invocation->config, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (invocation->command->own_size == 0)
+    }
+    if (invocation->command->own_size == 0) {
         return STATUS_OK;
+    }
     invocation->own = calloc(1, invocation->command->own_size);
-    if (invocation->own == NULL)
+    if (invocation->own == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the options");
+    }
     return settings_reset(invocation->command->own, invocation->command->own_count, invocation->own, err);
 }
 
@@ -190,8 +205,9 @@ static int run(struct invocation *invocation, int argc, char **argv)
     struct err err;
     struct arguments arguments = {0};
     enum status status = prepare(invocation, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = arguments_parse(argc, argv, invocation, &arguments, &err);
+    }
     if (status != STATUS_OK) {
         int code = report(invocation, &err);
         return status == STATUS_BAD_INPUT ? EX_USAGE : code;
@@ -236,20 +252,23 @@ int main(int argc, char **argv)
     int used = 1; /* words of the name */
     if (asks_for_help(argv[1])) {
         const struct subcommand *wanted = argc > 2 ? find_command(argc - 2, argv + 2, &used) : NULL;
-        if (wanted != NULL)
+        if (wanted != NULL) {
             print_help(wanted);
-        else if (argc == 2 || !print_group(stdout, argv[2]))
+        } else if (argc == 2 || !print_group(stdout, argv[2])) {
             print_commands(stdout);
+        }
         return EX_OK;
     }
     bool version = strcmp(argv[1], "--version") == 0;
     struct invocation invocation = {.command = version ? &command_version : find_command(argc - 1, argv + 1, &used)};
-    if (invocation.command == NULL)
+    if (invocation.command == NULL) {
         return unknown_command(argc - 1, argv + 1);
+    }
     int code = check_output(&invocation, run(&invocation, argc - 1 - used, argv + 1 + used));
     config_free(&invocation.config);
-    if (invocation.own != NULL)
+    if (invocation.own != NULL) {
         settings_free(invocation.command->own, invocation.command->own_count, invocation.own);
+    }
     free(invocation.own);
     free(invocation.config_path);
     return code;

@@ -17,11 +17,13 @@
 static size_t printable(const char *bytes, size_t length)
 {
     unsigned char first = (unsigned char)bytes[0];
-    if (first < 0x80)
+    if (first < 0x80) {
         return first >= 0x20 && first != 0x7f && first != '\\';
+    }
     size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (size > length || !utf8_valid(bytes, size) || (first == 0xc2 && (unsigned char)bytes[1] < 0xa0))
+    if (size > length || !utf8_valid(bytes, size) || (first == 0xc2 && (unsigned char)bytes[1] < 0xa0)) {
         return 0;
+    }
     return size;
 }
 
@@ -72,14 +74,16 @@ enum { UNITS = sizeof units / sizeof units[0] };
 bool duration_parse(const char *text, uint64_t *ms)
 {
     char *end;
-    if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789") > 12)
+    if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789") > 12) {
         return false;
+    }
     uint64_t number = strtoull(text, &end, 10);
-    for (int i = 0; i < UNITS; i++)
+    for (int i = 0; i < UNITS; i++) {
         if (strcmp(end, units[i].unit) == 0 && number <= 3650 * DAY_MS / units[i].ms) {
             *ms = number * units[i].ms;
             return true;
         }
+    }
     return false;
 }
 
@@ -92,8 +96,9 @@ bool duration_is(const char *text)
 const char *duration_format(uint64_t ms, char text[DURATION_TEXT])
 {
     int i = 0;
-    while (i + 1 < UNITS && ms < 2 * units[i].ms)
+    while (i + 1 < UNITS && ms < 2 * units[i].ms) {
         i++;
+    }
     snprintf(text, DURATION_TEXT, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
     return text;
 }
@@ -105,8 +110,9 @@ static enum status print_floats(FILE *to, const char *floats, size_t count, size
     for (size_t i = 0; i < count; i++) {
         float number;
         memcpy(&number, floats + i * sizeof number, sizeof number);
-        if (!isfinite(number))
+        if (!isfinite(number)) {
             return err_set(err, STATUS_BAD_INPUT, "the embedding has a value that is not finite");
+        }
         char text[REPLY_FLOAT_MAX];
         const char *between = i == 0 ? "" : row > 0 && i % row == 0 ? "],[" : ",";
         fprintf(to, "%s%.*s", between, (int)reply_put_float(text, number), text);
@@ -119,8 +125,9 @@ static void decode_halves(const struct resp_value *value, struct buffer *floats)
 {
     struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = value->bytes, .elements = value->length / 2};
     char *to = buffer_reserve(floats, halves.elements * sizeof(float));
-    if (to == NULL)
+    if (to == NULL) {
         return;
+    }
     tensor_read_f32(&halves, 0, halves.elements, (float *)(void *)to);
     floats->length += halves.elements * sizeof(float);
 }
@@ -131,12 +138,14 @@ static bool decode_base64(const struct resp_value *value, struct buffer *floats)
     static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t length = value->length;
     uint32_t bits = 0, count = 0;
-    for (int padding = 0; padding < 2 && length > 0 && value->bytes[length - 1] == '='; padding++)
+    for (int padding = 0; padding < 2 && length > 0 && value->bytes[length - 1] == '='; padding++) {
         length--;
+    }
     for (size_t i = 0; i < length; i++) {
         const char *at = value->bytes[i] == '\0' ? NULL : strchr(alphabet, value->bytes[i]);
-        if (at == NULL)
+        if (at == NULL) {
             return false;
+        }
         bits = bits << 6 | (uint32_t)(at - alphabet);
         count += 6;
         if (count >= 8) {
@@ -174,21 +183,23 @@ static enum status print_embedding(FILE *to, const struct resp_value *reply, con
         return STATUS_OK;
     }
     bool understood = true;
-    if (strcmp(encoding, "f32") == 0)
+    if (strcmp(encoding, "f32") == 0) {
         buffer_append(&floats, value->bytes, value->length);
-    else if (strcmp(encoding, "f16") == 0 && value->length % 2 == 0)
+    } else if (strcmp(encoding, "f16") == 0 && value->length % 2 == 0) {
         decode_halves(value, &floats);
-    else if (strcmp(encoding, "base64") == 0)
+    } else if (strcmp(encoding, "base64") == 0) {
         understood = decode_base64(value, &floats);
-    else
+    } else {
         understood = false;
+    }
     enum status status = STATUS_OK;
-    if (!buffer_ok(&floats))
+    if (!buffer_ok(&floats)) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for an embedding");
-    else if (!understood || floats.length % sizeof(float) != 0)
+    } else if (!understood || floats.length % sizeof(float) != 0) {
         status = err_set(err, STATUS_BAD_INPUT, "the embedding is not what its encoding %.20s says", encoding);
-    else
+    } else {
         status = print_floats(to, floats.data, floats.length / sizeof(float), floats_per_text(reply), err);
+    }
     buffer_free(&floats);
     return status;
 }
@@ -197,9 +208,11 @@ static bool is_number(const struct resp_value *value)
 {
     static const char *const counts[] = {"dim",      "tokens", "queued_ms", "compute_ms", "done_at",       "truncated",
                                          "attempts", "count",  "retryable", "index",      "retry_after_ms"};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (resp_equals(value, counts[i]))
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (resp_equals(value, counts[i])) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -209,8 +222,9 @@ static bool is_plain_number(const struct resp_value *value)
     size_t points = 0;
     for (size_t i = 0; i < value->length; i++) {
         points += value->bytes[i] == '.';
-        if (!isdigit((unsigned char)value->bytes[i]) && (value->bytes[i] != '.' || i == 0 || i + 1 == value->length))
+        if (!isdigit((unsigned char)value->bytes[i]) && (value->bytes[i] != '.' || i == 0 || i + 1 == value->length)) {
             return false;
+        }
     }
     bool leading_zero = value->length > 1 && value->bytes[0] == '0' && value->bytes[1] != '.';
     return value->length > 0 && points <= 1 && !leading_zero;
@@ -223,20 +237,24 @@ enum status print_reply(FILE *to, const char *id, const struct resp_value *reply
     for (size_t i = 0; i + 1 < reply->count; i += 2) {
         const struct resp_value *name = &reply->items[i], *value = &reply->items[i + 1];
         bool embedding = resp_equals(name, "embedding");
-        if (name->bytes == NULL || value->bytes == NULL || (!embedding && !utf8_valid(value->bytes, value->length)))
+        if (name->bytes == NULL || value->bytes == NULL || (!embedding && !utf8_valid(value->bytes, value->length))) {
             return err_set(err, STATUS_BAD_INPUT, "%s: this is not a reply of Sluice", id);
-        if (resp_equals(name, "id"))
+        }
+        if (resp_equals(name, "id")) {
             continue;
+        }
         putc(',', to);
         print_json_string(to, name->bytes, name->length);
         putc(':', to);
         enum status status = embedding ? print_embedding(to, reply, value, err) : STATUS_OK;
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return err_prefix(err, "%s", id);
-        if (!embedding && is_number(name) && is_plain_number(value))
+        }
+        if (!embedding && is_number(name) && is_plain_number(value)) {
             fwrite(value->bytes, 1, value->length, to);
-        else if (!embedding)
+        } else if (!embedding) {
             print_json_string(to, value->bytes, value->length);
+        }
     }
     fputs("}\n", to);
     return STATUS_OK;

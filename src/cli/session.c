@@ -11,8 +11,9 @@ static enum status ask_time(struct session *session, struct err *err)
 {
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "TIME"));
-    if (reply->type != RESP_ARRAY || reply->count != 2)
+    if (reply->type != RESP_ARRAY || reply->count != 2) {
         return err_set(err, STATUS_INTERNAL, "TIME answered in an unknown shape");
+    }
     session->redis_ms =
         strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000;
     return STATUS_OK;
@@ -40,8 +41,9 @@ enum status session_open(struct session *session, const struct invocation *invoc
 
 void session_close(struct session *session)
 {
-    if (session->client != NULL)
+    if (session->client != NULL) {
         client_close(session->client);
+    }
     address_free(&session->address);
 }
 
@@ -123,8 +125,9 @@ enum status session_ask_number(struct session *session, size_t count, const char
     const struct resp_value *reply;
     *out = 0;
     TRY(session_ask(session, count, words, &reply, err));
-    if (reply->type != RESP_INTEGER)
+    if (reply->type != RESP_INTEGER) {
         return err_set(err, STATUS_INTERNAL, "%s did not answer with a number", words[0]);
+    }
     *out = reply->integer;
     return STATUS_OK;
 }
@@ -133,8 +136,9 @@ enum status session_load(struct session *session, enum script script, char diges
 {
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "SCRIPT", "LOAD", script_sources[script].text));
-    if (reply->bytes == NULL || reply->length != SCRIPT_DIGEST)
+    if (reply->bytes == NULL || reply->length != SCRIPT_DIGEST) {
         return err_set(err, STATUS_INTERNAL, "SCRIPT LOAD answered in an unknown shape");
+    }
     memcpy(digest, reply->bytes, SCRIPT_DIGEST + 1);
     return STATUS_OK;
 }
@@ -153,10 +157,12 @@ static bool is_command(const struct resp_value *field)
 
 static const char *find_command(const struct resp_value *answer, const char *worker)
 {
-    for (size_t i = 0; i + 1 < answer->count; i += 2)
+    for (size_t i = 0; i + 1 < answer->count; i += 2) {
         if (is_command(&answer->items[i]) &&
-            strcmp(session_text(&answer->items[i]) + strlen(COMMAND_PREFIX), worker) == 0)
+            strcmp(session_text(&answer->items[i]) + strlen(COMMAND_PREFIX), worker) == 0) {
             return session_text(&answer->items[i + 1]);
+        }
+    }
     return "";
 }
 
@@ -179,11 +185,14 @@ enum status heartbeats_read(struct session *session, struct heartbeats *out, str
     TRY(SESSION_ASK(session, &answer, err, "HGETALL", session_key(session, "workers", "", key)));
     out->answer = resp_clone(answer);
     out->lines = calloc(answer->count / 2 + 1, sizeof *out->lines);
-    if (out->answer == NULL || out->lines == NULL)
+    if (out->answer == NULL || out->lines == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the workers");
-    for (size_t i = 0; i + 1 < out->answer->count; i += 2)
-        if (!is_command(&out->answer->items[i]))
+    }
+    for (size_t i = 0; i + 1 < out->answer->count; i += 2) {
+        if (!is_command(&out->answer->items[i])) {
             read_line(session, out->answer, i, &out->lines[out->count++]);
+        }
+    }
     for (size_t i = 0; i < out->count; i++) {
         long long exists;
         TRY(SESSION_ASK_NUMBER(session, &exists, err, "EXISTS",
@@ -204,11 +213,12 @@ const char *heartbeat_value(const struct heartbeat_line *line, const char *word,
 {
     size_t length = strlen(word);
     value[0] = '\0';
-    for (const char *at = line->words; (at = strstr(at, word)) != NULL; at += length)
+    for (const char *at = line->words; (at = strstr(at, word)) != NULL; at += length) {
         if (at > line->words && at[-1] == ' ' && at[length] == ' ') {
             at += length + 1;
             snprintf(value, size, "%.*s", (int)strcspn(at, " "), at);
             break;
         }
+    }
     return value;
 }

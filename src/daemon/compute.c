@@ -13,9 +13,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/system.h"
+#include "daemon/thread_pool.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/engine.h"
-#include "daemon/thread_pool.h"
 #include "schedule/batching.h"
 
 /* A device, as its threads and the owner see it. */
@@ -66,8 +66,9 @@ static void make_way(void *context)
     const struct timespec look = {.tv_nsec = LOOK_NS};
     unsigned begun = atomic_load_explicit(thread->begun, memory_order_relaxed);
     uint64_t now = clock_now_ns(), end = now + COMPUTE_WAY_NS, rested = now;
-    if (begun != thread->begun_then)
+    if (begun != thread->begun_then) {
         rested += now - thread->went_on_ns;
+    }
     thread->begun_then = begun;
     while ((atomic_load_explicit(thread->ordinary, memory_order_relaxed) > 0 || now < rested) && now < end) {
         nanosleep(&look, NULL);
@@ -80,22 +81,27 @@ static enum status thread_open(struct compute_thread *thread, struct engine *con
                                struct parallel_for *parallel, struct err *err)
 {
     thread->encoders = calloc(engine_count, sizeof(struct encoder *));
-    if (thread->encoders == NULL)
+    if (thread->encoders == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the encoders of a compute thread");
+    }
     thread->engine_count = engine_count;
-    for (unsigned i = 0; i < engine_count; i++)
+    for (unsigned i = 0; i < engine_count; i++) {
         TRY(encoder_open(engines[i], &thread->encoders[i], err));
-    for (unsigned i = 0; i < engine_count && thread->background; i++)
+    }
+    for (unsigned i = 0; i < engine_count && thread->background; i++) {
         encoder_set_pause(thread->encoders[i], (struct encoder_pause){make_way, thread});
-    for (unsigned i = 0; i < engine_count && parallel != NULL && !thread->background; i++)
+    }
+    for (unsigned i = 0; i < engine_count && parallel != NULL && !thread->background; i++) {
         TRY(encoder_join(thread->encoders[i], parallel, err));
+    }
     return STATUS_OK;
 }
 
 static void thread_close(struct compute_thread *thread)
 {
-    for (unsigned i = 0; i < thread->engine_count; i++)
+    for (unsigned i = 0; i < thread->engine_count; i++) {
         encoder_close(thread->encoders[i]);
+    }
     free(thread->encoders);
 }
 
@@ -104,15 +110,17 @@ static void finish(struct compute_thread *thread, struct thread_slot *slot, stru
     struct batch *batch = job->batch;
     batch->status = status;
     batch->finished_ns = clock_now_ns();
-    if (batch->started_ns < thread->free_ns) /* it waited for the previous batch */
+    if (batch->started_ns < thread->free_ns) { /* it waited for the previous batch */
         batch->started_ns = thread->free_ns;
+    }
     thread->free_ns = batch->finished_ns;
     if (status == STATUS_DEVICE_LOST) {
         atomic_store(&thread->device->lost, true);
         thread_pool_leave(slot);
     }
-    if (thread->end != NULL)
+    if (thread->end != NULL) {
         thread->end(job->owner, batch);
+    }
     job->device = thread->device;
     thread_pool_finish(slot, job);
 }
@@ -122,17 +130,19 @@ static void begin(struct compute_thread *thread, struct thread_slot *slot, struc
     struct batch *batch = job->batch;
     batch->started_ns = thread->went_on_ns = clock_now_ns();
     enum status status = thread->begin == NULL ? STATUS_OK : thread->begin(job->owner, batch);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
+    }
     if (status != STATUS_OK) {
         finish(thread, slot, job, status);
         return;
     }
     job->next = NULL;
-    if (thread->in_flight++ == 0)
+    if (thread->in_flight++ == 0) {
         thread->first = job;
-    else
+    } else {
         thread->last->next = job;
+    }
     thread->last = job;
 }
 
@@ -150,17 +160,19 @@ static void thread_serve(void *context, struct thread_slot *slot)
 {
     struct compute_thread *thread = context;
     const struct compute_device *device = thread->device;
-    if (thread->background)
+    if (thread->background) {
         priority_idle();
+    }
     for (;;) {
         bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
         struct compute_job *job = more ? thread_pool_next(slot) : NULL;
-        if (job != NULL)
+        if (job != NULL) {
             begin(thread, slot, job);
-        else if (thread->in_flight > 0)
+        } else if (thread->in_flight > 0) {
             end_oldest(thread, slot);
-        else
+        } else {
             return;
+        }
     }
 }
 
@@ -184,9 +196,11 @@ struct compute {
 static unsigned least_slots(const struct device *device, unsigned engine_count)
 {
     unsigned least = UINT_MAX;
-    for (unsigned i = 0; i < engine_count; i++)
-        if (encoder_slots(device->engines[i]) < least)
+    for (unsigned i = 0; i < engine_count; i++) {
+        if (encoder_slots(device->engines[i]) < least) {
             least = encoder_slots(device->engines[i]);
+        }
+    }
     return least;
 }
 
@@ -207,8 +221,9 @@ static struct compute_state look(const struct compute *compute)
 
 static void give_up(struct compute *compute, struct compute_device *device, const char *why)
 {
-    if (device->given_up)
+    if (device->given_up) {
         return;
+    }
     device->given_up = true;
     compute->state = look(compute);
     log_error("device_lost", log_int("device", device->number), log_str("message", why),
@@ -218,8 +233,9 @@ static void give_up(struct compute *compute, struct compute_device *device, cons
 static enum status allocate(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     compute->devices = calloc(options->device_count, sizeof(struct compute_device));
-    if (compute->devices == NULL)
+    if (compute->devices == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u devices", options->device_count);
+    }
     compute->device_count = options->device_count;
     for (unsigned i = 0; i < options->device_count; i++) {
         struct compute_device *device = &compute->devices[i];
@@ -228,16 +244,18 @@ static enum status allocate(struct compute *compute, const struct compute_option
         device->slots = device->given_up ? 0 : least_slots(&options->devices[i], options->engine_count);
         device->threads = device->given_up ? 0 : device->slots > 1 ? 1 : options->threads;
     }
-    if (compute->device_count == 1 && compute->devices[0].slots == 1)
+    if (compute->device_count == 1 && compute->devices[0].slots == 1) {
         compute->background_count = options->background;
+    }
     compute->state = look(compute);
     unsigned threads = compute->state.threads + compute->background_count;
     unsigned jobs = compute->state.batches + compute->background_count;
     compute->threads = calloc(threads, sizeof(struct compute_thread));
     compute->contexts = calloc(threads, sizeof(void *));
     compute->jobs = calloc(jobs, sizeof(struct compute_job));
-    if (compute->threads == NULL || compute->contexts == NULL || compute->jobs == NULL)
+    if (compute->threads == NULL || compute->contexts == NULL || compute->jobs == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u compute threads", threads);
+    }
     for (unsigned i = 0; i < jobs; i++) {
         compute->jobs[i].next = compute->idle;
         compute->idle = &compute->jobs[i];
@@ -266,12 +284,15 @@ static enum status open_device(struct compute *compute, const struct compute_opt
 {
     unsigned first = compute->thread_count;
     enum status status = STATUS_OK;
-    for (unsigned t = 0; t < own->threads + compute->background_count && status == STATUS_OK; t++)
+    for (unsigned t = 0; t < own->threads + compute->background_count && status == STATUS_OK; t++) {
         status = open_thread(compute, options, device, own, err);
-    if (status != STATUS_DEVICE_LOST)
+    }
+    if (status != STATUS_DEVICE_LOST) {
         return status;
-    while (compute->thread_count > first)
+    }
+    while (compute->thread_count > first) {
         thread_close(&compute->threads[--compute->thread_count]);
+    }
     give_up(compute, own, err->message);
     return STATUS_OK;
 }
@@ -281,18 +302,21 @@ static enum status open_device(struct compute *compute, const struct compute_opt
 static enum status open_parallel(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     bool computes = false;
-    for (unsigned i = 0; i < compute->device_count; i++)
+    for (unsigned i = 0; i < compute->device_count; i++) {
         computes = computes || compute->devices[i].slots == 1;
+    }
     return computes && options->threads > 1 ? parallel_for_open(options->threads, &compute->parallel, err) : STATUS_OK;
 }
 
 static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     TRY(open_parallel(compute, options, err));
-    for (unsigned i = 0; i < compute->device_count; i++)
+    for (unsigned i = 0; i < compute->device_count; i++) {
         TRY(open_device(compute, options, &options->devices[i], &compute->devices[i], err));
-    if (compute->state.devices == 0)
+    }
+    if (compute->state.devices == 0) {
         return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", compute->device_count);
+    }
     unsigned threads = compute->thread_count - compute->background_count;
     struct thread_pool_options pool = {.name = "compute",
                                        .threads = threads,
@@ -302,8 +326,9 @@ static enum status open_threads(struct compute *compute, const struct compute_op
                                        .serve = thread_serve,
                                        .contexts = compute->contexts};
     TRY(thread_pool_open(&pool, &compute->pool, err));
-    if (compute->background_count == 0)
+    if (compute->background_count == 0) {
         return STATUS_OK;
+    }
     pool.name = "background";
     pool.threads = pool.capacity = compute->background_count;
     pool.contexts = compute->contexts + threads;
@@ -312,18 +337,21 @@ static enum status open_threads(struct compute *compute, const struct compute_op
 
 static void stop(struct compute *compute)
 {
-    if (compute->pool != NULL)
+    if (compute->pool != NULL) {
         thread_pool_stop(compute->pool);
-    if (compute->background_pool != NULL)
+    }
+    if (compute->background_pool != NULL) {
         thread_pool_stop(compute->background_pool);
+    }
 }
 
 static void release(struct compute *compute)
 {
     thread_pool_free(compute->pool);
     thread_pool_free(compute->background_pool);
-    for (unsigned i = 0; i < compute->thread_count; i++)
+    for (unsigned i = 0; i < compute->thread_count; i++) {
         thread_close(&compute->threads[i]);
+    }
     parallel_for_close(compute->parallel);
     free(compute->devices);
     free(compute->threads);
@@ -335,13 +363,15 @@ static void release(struct compute *compute)
 enum status compute_open(const struct compute_options *options, struct compute **out, struct err *err)
 {
     struct compute *compute = calloc(1, sizeof *compute);
-    if (compute == NULL)
+    if (compute == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the compute threads");
+    }
     compute->engine_count = options->engine_count;
     compute->queued = options->queued;
     enum status status = allocate(compute, options, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = open_threads(compute, options, err);
+    }
     if (status != STATUS_OK) {
         stop(compute);
         release(compute);
@@ -385,13 +415,16 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
 static bool moves(struct compute *compute, struct compute_job *job)
 {
     struct batch *batch = job->batch;
-    if (batch->status != STATUS_DEVICE_LOST)
+    if (batch->status != STATUS_DEVICE_LOST) {
         return false;
+    }
     give_up(compute, job->device, batch->err.message);
-    if (compute->state.devices == 0)
+    if (compute->state.devices == 0) {
         return false;
-    if (batch->watched_ns != 0)
+    }
+    if (batch->watched_ns != 0) {
         batch->watched_ns = clock_now_ns();
+    }
     thread_pool_put_first(compute->pool, job);
     return true;
 }
@@ -406,10 +439,12 @@ static struct compute_job *take_back(struct compute *compute)
 static struct compute_job *next_finished(struct compute *compute, bool wait)
 {
     struct compute_job *job = thread_pool_take(compute->pool);
-    if (job == NULL && compute->background_pool != NULL)
+    if (job == NULL && compute->background_pool != NULL) {
         job = thread_pool_take(compute->background_pool);
-    if (job == NULL && wait)
+    }
+    if (job == NULL && wait) {
         job = thread_pool_wait(compute->pool);
+    }
     return job == NULL && wait && compute->background_pool != NULL ? thread_pool_wait(compute->background_pool) : job;
 }
 
@@ -420,19 +455,21 @@ static struct compute_job *next(struct compute *compute, bool wait)
         job->batch->status = err_set(&job->batch->err, STATUS_DEVICE_LOST, "the last device was lost before its turn");
         return job;
     }
-    do
+    do {
         job = next_finished(compute, wait);
-    while (job != NULL && moves(compute, job));
+    } while (job != NULL && moves(compute, job));
     return job;
 }
 
 static struct batch *take(struct compute *compute, void **owner, bool wait)
 {
     struct compute_job *job = next(compute, wait);
-    if (job == NULL)
+    if (job == NULL) {
         return NULL;
-    if (owner != NULL)
+    }
+    if (owner != NULL) {
         *owner = job->owner;
+    }
     job->next = compute->idle;
     compute->idle = job;
     --*(job->batch->background ? &compute->background_out : &compute->out);
@@ -451,8 +488,9 @@ struct batch *compute_wait(struct compute *compute, void **owner)
 
 void compute_close(struct compute *compute)
 {
-    if (compute == NULL)
+    if (compute == NULL) {
         return;
+    }
     stop(compute);
     release(compute);
 }

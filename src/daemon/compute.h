@@ -16,8 +16,8 @@
 
 #include <stdbool.h>
 
-#include "engine/engine.h"
 #include "daemon/devices.h"
+#include "engine/engine.h"
 #include "schedule/batching.h"
 
 struct compute;

@@ -10,8 +10,8 @@
 
 #include "base/file.h"
 #include "engine/engine.h"
-#include "redis/tls.h"
 #include "model/json.h"
+#include "redis/tls.h"
 
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* may differ per queue */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
@@ -49,10 +49,11 @@ static void format_queues(const void *field, char *text, size_t size)
 {
     const struct config_queues *queues = field;
     text[0] = '\0';
-    for (size_t i = 0, used = 0; i < queues->count && used < size; i++, used = strlen(text))
+    for (size_t i = 0, used = 0; i < queues->count && used < size; i++, used = strlen(text)) {
         snprintf(text + used, size - used, "%s%s%s%s", i == 0 ? "" : ", ", config_queue_value(queues, i, "queue"),
                  config_queue_value(queues, i, "weight") == NULL ? "" : ":",
                  config_queue_value(queues, i, "weight") == NULL ? "" : config_queue_value(queues, i, "weight"));
+    }
 }
 
 #define TEXT(name, default_value, for_commands, value_name, help_line)                                                 \
@@ -149,9 +150,11 @@ enum status config_init(struct config *config, struct err *err)
 void config_free(struct config *config)
 {
     settings_free(table, SETTINGS, config);
-    for (size_t i = 0; i < config->queues.count; i++)
-        for (size_t key = 0; key < SETTINGS; key++)
+    for (size_t i = 0; i < config->queues.count; i++) {
+        for (size_t key = 0; key < SETTINGS; key++) {
             free(config->queues.items[i].values[key]);
+        }
+    }
     free(config->queues.items);
     config->queues = (struct config_queues){0};
 }
@@ -168,8 +171,9 @@ enum status config_set(struct config *config, const struct setting *setting, con
     unsigned char *current = &config->sources[setting - table];
     if (source >= *current) {
         enum status status = setting_parse(setting, text, where, config, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             *current = (unsigned char)source;
+        }
         return status;
     }
     /* A value that a higher source overrides is still checked. */
@@ -192,33 +196,42 @@ enum status config_environment(struct config *config, struct err *err)
         char name[SETTING_NAME_MAX];
         setting_variable(&table[i], name);
         const char *text = getenv(name);
-        if (text == NULL || text[0] == '\0') /* compose files set missing variables to "" */
+        if (text == NULL || text[0] == '\0') { /* compose files set missing variables to "" */
             continue;
+        }
         enum status status = config_set(config, &table[i], text, SOURCE_ENVIRONMENT, name, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return STATUS_OK;
 }
 
 enum status config_check(const struct config *config, struct err *err)
 {
-    if (config->default_ttl_s > config->max_ttl_s)
+    if (config->default_ttl_s > config->max_ttl_s) {
         return err_set(err, STATUS_BAD_INPUT, "default_ttl_s (%lld) is above max_ttl_s (%lld)",
                        (long long)config->default_ttl_s, (long long)config->max_ttl_s);
-    if (config->backoff_ms > config->backoff_cap_ms)
+    }
+    if (config->backoff_ms > config->backoff_cap_ms) {
         return err_set(err, STATUS_BAD_INPUT, "backoff_ms (%lld) is above backoff_cap_ms (%lld)",
                        (long long)config->backoff_ms, (long long)config->backoff_cap_ms);
-    if (config->redis_password != NULL && config->redis_password_file != NULL)
+    }
+    if (config->redis_password != NULL && config->redis_password_file != NULL) {
         return err_set(err, STATUS_BAD_INPUT, "redis_password and redis_password_file are both set; keep one");
-    if (config->sentinel_password != NULL && config->sentinel_password_file != NULL)
+    }
+    if (config->sentinel_password != NULL && config->sentinel_password_file != NULL) {
         return err_set(err, STATUS_BAD_INPUT, "sentinel_password and sentinel_password_file are both set; keep one");
-    if ((config->tls_cert_file == NULL) != (config->tls_key_file == NULL))
+    }
+    if ((config->tls_cert_file == NULL) != (config->tls_key_file == NULL)) {
         return err_set(err, STATUS_BAD_INPUT, "tls_cert_file and tls_key_file go together; one of them is not set");
-    if (config->queues.count > 0 && config_source_of(config, "queue") == SOURCE_FILE)
+    }
+    if (config->queues.count > 0 && config_source_of(config, "queue") == SOURCE_FILE) {
         return err_set(err, STATUS_BAD_INPUT, "queue and queues are both set; keep one");
-    if (config->prompt != NULL && config->prefix != NULL)
+    }
+    if (config->prompt != NULL && config->prefix != NULL) {
         return err_set(err, STATUS_BAD_INPUT, "prompt and prefix are both set; keep one");
+    }
     return STATUS_OK;
 }
 
@@ -236,8 +249,9 @@ const char *config_source_name(enum config_source source)
 static unsigned line_of(const char *bytes, size_t at)
 {
     unsigned line = 1;
-    for (size_t i = 0; i < at; i++)
+    for (size_t i = 0; i < at; i++) {
         line += bytes[i] == '\n';
+    }
     return line;
 }
 
@@ -245,8 +259,9 @@ static unsigned line_of(const char *bytes, size_t at)
  * it. */
 static size_t skip_string(const char *bytes, size_t length, size_t at)
 {
-    for (at++; at < length && bytes[at] != '"'; at++)
+    for (at++; at < length && bytes[at] != '"'; at++) {
         at += bytes[at] == '\\';
+    }
     return at + 1;
 }
 
@@ -257,9 +272,11 @@ static size_t skip_comment(const char *bytes, size_t length, size_t at)
         const char *end = memchr(bytes + at, '\n', length - at);
         return end == NULL ? length : (size_t)(end - bytes);
     }
-    for (at += 2; at + 1 < length; at++)
-        if (bytes[at] == '*' && bytes[at + 1] == '/')
+    for (at += 2; at + 1 < length; at++) {
+        if (bytes[at] == '*' && bytes[at + 1] == '/') {
             return at + 2;
+        }
+    }
     return 0;
 }
 
@@ -273,11 +290,13 @@ static enum status blank_comments(char *bytes, size_t length, const char *name, 
             continue;
         }
         size_t end = skip_comment(bytes, length, at);
-        if (end == 0)
+        if (end == 0) {
             return err_set(err, STATUS_BAD_INPUT, "%s line %u: a comment without its closing */", name,
                            line_of(bytes, at));
-        for (; at < end; at++)
+        }
+        for (; at < end; at++) {
             bytes[at] = bytes[at] == '\n' ? '\n' : ' ';
+        }
     }
     return STATUS_OK;
 }
@@ -307,8 +326,9 @@ static const char *numbers_text(const cJSON *item, struct number_text *number)
     number->text[0] = '\0';
     for (const cJSON *at = first; at != NULL && used < sizeof number->text;
          at = cJSON_IsArray(item) ? at->next : NULL) {
-        if (!is_whole(at))
+        if (!is_whole(at)) {
             return NULL;
+        }
         used += (size_t)snprintf(number->text + used, sizeof number->text - used, "%s%.0f", at == first ? "" : ",",
                                  at->valuedouble);
     }
@@ -321,24 +341,27 @@ static enum status member_text(const struct setting *setting, const cJSON *item,
 {
     *text = NULL;
     bool wants_string = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
-    if (cJSON_IsNull(item) && setting->type == SETTING_TEXT)
+    if (cJSON_IsNull(item) && setting->type == SETTING_TEXT) {
         return STATUS_OK;
+    }
     bool is_auto = setting->automatic && cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0;
-    if ((cJSON_IsString(item) && wants_string) || is_auto)
+    if ((cJSON_IsString(item) && wants_string) || is_auto) {
         *text = item->valuestring;
-    else if (cJSON_IsBool(item) && setting->type == SETTING_SWITCH)
+    } else if (cJSON_IsBool(item) && setting->type == SETTING_SWITCH) {
         *text = cJSON_IsTrue(item) ? "true" : "false";
-    else if ((is_whole(item) && setting->type == SETTING_INTEGER) || (setting->numbers && !cJSON_IsNull(item)))
+    } else if ((is_whole(item) && setting->type == SETTING_INTEGER) || (setting->numbers && !cJSON_IsNull(item))) {
         *text = numbers_text(item, number);
+    }
     return *text == NULL ? wrong_type(setting, where, err) : STATUS_OK;
 }
 
 static enum status find_setting(const char *key, const char *name, const struct setting **out, struct err *err)
 {
     *out = setting_find(table, SETTINGS, key);
-    if (*out == NULL)
+    if (*out == NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s: unknown key \"%.100s\"; the nearest known one is \"%s\"", name, key,
                        setting_nearest(table, SETTINGS, key)->key);
+    }
     return STATUS_OK;
 }
 
@@ -351,17 +374,20 @@ static enum status parse_queue_member(struct config_queue *queue, const cJSON *i
     TRY(find_setting(item->string, name, &setting, err));
     char where[512];
     snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
-    if ((setting->commands & FOR_QUEUES) == 0)
+    if ((setting->commands & FOR_QUEUES) == 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s is the same for all queues of a daemon", where);
+    }
     TRY(member_text(setting, item, where, &number, &text, err));
     struct config scratch = {0};
     enum status status = text == NULL ? STATUS_OK : setting_parse(setting, text, where, &scratch, err);
     config_free(&scratch);
-    if (status != STATUS_OK || text == NULL)
+    if (status != STATUS_OK || text == NULL) {
         return status;
+    }
     char *copy = strdup(text);
-    if (copy == NULL)
+    if (copy == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
+    }
     queue->values[setting - table] = copy;
     return STATUS_OK;
 }
@@ -371,30 +397,37 @@ static enum status parse_queue(struct config_queues *queues, const cJSON *object
     char name[256];
     size_t number = queues->count++;
     snprintf(name, sizeof name, "%.200s: \"queues\"[%zu]", file, number);
-    if (!cJSON_IsObject(object))
+    if (!cJSON_IsObject(object)) {
         return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name);
+    }
     const cJSON *item;
     cJSON_ArrayForEach(item, object) TRY(parse_queue_member(&queues->items[number], item, name, err));
     const char *queue = config_queue_value(queues, number, "queue");
-    if (queue == NULL)
+    if (queue == NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s lacks \"queue\", its name", name);
-    for (size_t i = 0; i < number; i++)
-        if (strcmp(config_queue_value(queues, i, "queue"), queue) == 0)
+    }
+    for (size_t i = 0; i < number; i++) {
+        if (strcmp(config_queue_value(queues, i, "queue"), queue) == 0) {
             return err_set(err, STATUS_BAD_INPUT, "%s: the queue %s stands there twice", name, queue);
+        }
+    }
     return STATUS_OK;
 }
 
 static enum status parse_queues(struct config *config, const cJSON *array, const char *file, struct err *err)
 {
     int count = cJSON_GetArraySize(array);
-    if (!cJSON_IsArray(array) || count > CONFIG_QUEUES_MAX)
+    if (!cJSON_IsArray(array) || count > CONFIG_QUEUES_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "%s: \"queues\" must be an array of at most %d objects", file,
                        CONFIG_QUEUES_MAX);
-    if (count == 0)
+    }
+    if (count == 0) {
         return STATUS_OK;
+    }
     config->queues.items = calloc((size_t)count, sizeof(struct config_queue));
-    if (config->queues.items == NULL)
+    if (config->queues.items == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %d queues", count);
+    }
     const cJSON *object;
     cJSON_ArrayForEach(object, array) TRY(parse_queue(&config->queues, object, file, err));
     config->sources[setting_find(table, SETTINGS, "queues") - table] = SOURCE_FILE;
@@ -417,27 +450,32 @@ static enum status parse_object(struct config *config, const cJSON *object, cons
         struct number_text number;
         snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
         TRY(member_text(setting, item, where, &number, &text, err));
-        if (text != NULL)
+        if (text != NULL) {
             TRY(config_set(config, setting, text, SOURCE_FILE, where, err));
+        }
     }
     return STATUS_OK;
 }
 
 enum status config_parse(struct config *config, char *bytes, size_t length, const char *name, struct err *err)
 {
-    if (length > CONFIG_FILE_MAX_BYTES)
+    if (length > CONFIG_FILE_MAX_BYTES) {
         return err_set(err, STATUS_BAD_INPUT, "%s has more than %d bytes", name, CONFIG_FILE_MAX_BYTES);
+    }
     enum status status = blank_comments(bytes, length, name, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     cJSON *root;
     status = json_parse(bytes, length, name, &root, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (cJSON_IsObject(root))
+    }
+    if (cJSON_IsObject(root)) {
         status = parse_object(config, root, name, err);
-    else
+    } else {
         status = err_set(err, STATUS_BAD_INPUT, "%s must hold one JSON object", name);
+    }
     cJSON_Delete(root);
     return status;
 }
@@ -446,8 +484,9 @@ enum status config_read(struct config *config, const char *path, struct err *err
 {
     struct buffer bytes = {0};
     enum status status = file_read(path, CONFIG_FILE_MAX_BYTES, &bytes, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = config_parse(config, bytes.data, bytes.length, path, err);
+    }
     buffer_free(&bytes);
     return status;
 }
@@ -456,11 +495,13 @@ enum status config_read(struct config *config, const char *path, struct err *err
 
 enum status config_pick_queue(struct config *config, struct err *err)
 {
-    if (config->queues.count == 0 || config_source_of(config, "queue") != SOURCE_DEFAULT)
+    if (config->queues.count == 0 || config_source_of(config, "queue") != SOURCE_DEFAULT) {
         return STATUS_OK;
+    }
     char *first = strdup(config_queue_value(&config->queues, 0, "queue"));
-    if (first == NULL)
+    if (first == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the name of a queue");
+    }
     free(config->queue);
     config->queue = first;
     return STATUS_OK;
@@ -500,23 +541,28 @@ enum status config_split(const struct config *config, struct config **out, size_
     bool picked = queues->count > 0 && config_source_of(config, "queue") > SOURCE_FILE;
     size_t most = queues->count == 0 || picked ? 1 : queues->count;
     struct config *items = calloc(most, sizeof *items);
-    if (items == NULL)
+    if (items == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the settings of %zu queues", most);
+    }
     size_t made = 0;
     enum status status = queues->count == 0 ? derive(config, NULL, &items[made++], err) : STATUS_OK;
-    for (size_t i = 0; i < queues->count && status == STATUS_OK; i++)
-        if (!picked || strcmp(config_queue_value(queues, i, "queue"), config->queue) == 0)
+    for (size_t i = 0; i < queues->count && status == STATUS_OK; i++) {
+        if (!picked || strcmp(config_queue_value(queues, i, "queue"), config->queue) == 0) {
             status = derive(config, &queues->items[i], &items[made++], err);
-    if (status == STATUS_OK && made == 0)
+        }
+    }
+    if (status == STATUS_OK && made == 0) {
         status = err_set(err, STATUS_BAD_INPUT, "the configuration file lists `queues`, and %s is none of them",
                          config->queue);
+    }
     if (status == STATUS_OK) {
         *out = items;
         *count = made;
         return STATUS_OK;
     }
-    while (made > 0)
+    while (made > 0) {
         config_free(&items[--made]);
+    }
     free(items);
     return status;
 }
@@ -524,15 +570,18 @@ enum status config_split(const struct config *config, struct config **out, size_
 enum status config_reload(const struct config *old, const char *path, struct config *out, struct err *err)
 {
     TRY(config_init(out, err));
-    for (size_t i = 0; i < SETTINGS; i++)
+    for (size_t i = 0; i < SETTINGS; i++) {
         if (old->sources[i] > SOURCE_FILE) {
             TRY(setting_copy(&table[i], old, out, err));
             out->sources[i] = old->sources[i];
         }
-    if (path != NULL)
+    }
+    if (path != NULL) {
         TRY(config_read(out, path, err));
-    if (out->model == NULL && old->model != NULL && config_source_of(old, "model") == SOURCE_DEFAULT)
+    }
+    if (out->model == NULL && old->model != NULL && config_source_of(old, "model") == SOURCE_DEFAULT) {
         TRY(setting_copy(setting_find(table, SETTINGS, "model"), old, out, err));
+    }
     TRY(config_pick_queue(out, err));
     return config_check(out, err);
 }
@@ -570,30 +619,36 @@ static enum status apply_file(const char *path, const char *key, set_password_fn
 
 static enum status apply_passwords(const struct config *config, struct address *address, struct err *err)
 {
-    if (config->redis_password_file != NULL)
+    if (config->redis_password_file != NULL) {
         TRY(apply_file(config->redis_password_file, "redis_password_file", set_redis_password, address, err));
-    else if (config->redis_password != NULL)
+    } else if (config->redis_password != NULL) {
         TRY(set_redis_password(address, config->redis_password, err));
-    if (config->sentinel_password == NULL && config->sentinel_password_file == NULL)
+    }
+    if (config->sentinel_password == NULL && config->sentinel_password_file == NULL) {
         return STATUS_OK;
-    if (address->master == NULL)
+    }
+    if (address->master == NULL) {
         return err_set(err, STATUS_BAD_INPUT,
                        "a Sentinel password is set, but redis is not a redis+sentinel:// address");
-    if (config->sentinel_password_file != NULL)
+    }
+    if (config->sentinel_password_file != NULL) {
         return apply_file(config->sentinel_password_file, "sentinel_password_file", set_sentinel_password, address,
                           err);
+    }
     return set_sentinel_password(address, config->sentinel_password, err);
 }
 
 static enum status apply_tls(const struct config *config, struct address *address, struct err *err)
 {
     struct tls_options options = {config->tls_ca_file, config->tls_cert_file, config->tls_key_file};
-    if (address->encrypted)
+    if (address->encrypted) {
         return tls_open(&options, &address->tls, err);
-    if (options.ca_file != NULL || options.cert_file != NULL)
+    }
+    if (options.ca_file != NULL || options.cert_file != NULL) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s is set, but redis is not a rediss:// address: nothing would be encrypted",
                        options.ca_file != NULL ? "tls_ca_file" : "tls_cert_file");
+    }
     return STATUS_OK;
 }
 
@@ -601,13 +656,16 @@ enum status config_address(const struct config *config, struct address *out, str
 {
     *out = (struct address){0};
     enum status status = address_parse(config->redis, out, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return err_prefix(err, "redis");
+    }
     status = apply_passwords(config, out, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = apply_tls(config, out, err);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         address_free(out);
+    }
     return status;
 }
 
@@ -617,8 +675,9 @@ enum status config_model(const struct config *config, struct model **out, struct
                                     .max_tokens = (uint32_t)config->max_tokens,
                                     .prompt = config->prompt,
                                     .prefix = config->prefix};
-    if (access(config->model, F_OK) != 0)
+    if (access(config->model, F_OK) != 0) {
         return err_set_errno(err, "no model at %s (--model names a sentence-transformers directory)", config->model);
+    }
     return model_open(config->model, &options, out, err);
 }
 
@@ -634,8 +693,9 @@ static bool parse_number(const char **text, uint32_t *number)
 {
     size_t digits = strspn(*text, "0123456789");
     *number = 0;
-    for (size_t i = 0; i < digits && i < NUMBER_DIGITS; i++)
+    for (size_t i = 0; i < digits && i < NUMBER_DIGITS; i++) {
         *number = *number * 10 + (uint32_t)((*text)[i] - '0');
+    }
     *text += digits;
     return digits >= 1 && digits <= NUMBER_DIGITS;
 }
@@ -643,15 +703,19 @@ static bool parse_number(const char **text, uint32_t *number)
 bool device_list_parse(const char *text, struct device_list *list)
 {
     *list = (struct device_list){.all = strcmp(text, "all") == 0};
-    if (list->all)
+    if (list->all) {
         return true;
+    }
     for (;; text++) {
-        if (list->count == DEVICES_MAX || !parse_number(&text, &list->numbers[list->count]))
+        if (list->count == DEVICES_MAX || !parse_number(&text, &list->numbers[list->count])) {
             return false;
+        }
         list->count++;
-        if (*text == '\0')
+        if (*text == '\0') {
             return true;
-        if (*text != ',')
+        }
+        if (*text != ',') {
             return false;
+        }
     }
 }

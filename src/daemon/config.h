@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "redis/address.h"
-#include "model/model.h"
 #include "daemon/setting.h"
+#include "model/model.h"
+#include "redis/address.h"
 
 /* Who takes a setting. `sluice config` takes all of them. */
 enum command_bit {

@@ -5,8 +5,8 @@
 #ifndef DAEMON_DEVICES_H
 #define DAEMON_DEVICES_H
 
-#include "engine/engine.h"
 #include "daemon/config.h"
+#include "engine/engine.h"
 
 /* One device with its engines. */
 struct device {

@@ -76,8 +76,9 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
 static struct event_base *make_base(void)
 {
     struct event_config *config = event_config_new();
-    if (config == NULL)
+    if (config == NULL) {
         return NULL;
+    }
     event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
     struct event_base *base = event_base_new_with_config(config);
     event_config_free(config);
@@ -95,8 +96,9 @@ static bool add_events(struct loop *loop)
     }
     for (int i = 0; i < SIGNALS; i++) {
         loop->signals[i] = evsignal_new(loop->base, signals[i], signal_came, loop);
-        if (loop->signals[i] == NULL || event_add(loop->signals[i], NULL) != 0)
+        if (loop->signals[i] == NULL || event_add(loop->signals[i], NULL) != 0) {
             return false;
+        }
     }
     struct timeval every = {.tv_sec = loop->options.period_s}, second = {.tv_sec = 1};
     return event_add(loop->wake, NULL) == 0 && event_add(loop->turn, &second) == 0 &&
@@ -106,19 +108,21 @@ static bool add_events(struct loop *loop)
 enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err)
 {
     struct loop *loop = calloc(1, sizeof *loop);
-    if (loop == NULL)
+    if (loop == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for an event loop");
+    }
     loop->options = *options;
     loop->deadline_ns = UINT64_MAX;
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->turned_fd = memfd_create(TURNED_NAME, MFD_CLOEXEC);
     enum status status = STATUS_OK;
-    if (loop->wake_fd < 0)
+    if (loop->wake_fd < 0) {
         status = err_set_errno(err, "cannot make an eventfd");
-    else if (loop->turned_fd < 0)
+    } else if (loop->turned_fd < 0) {
         status = err_set_errno(err, "cannot make a file in memory");
-    else if ((loop->base = make_base()) == NULL || !add_events(loop))
+    } else if ((loop->base = make_base()) == NULL || !add_events(loop)) {
         status = err_set(err, STATUS_IO, "cannot make an event loop");
+    }
     if (status != STATUS_OK) {
         loop_close(loop);
         return status;
@@ -129,19 +133,26 @@ enum status loop_open(const struct loop_options *options, struct loop **out, str
 
 void loop_close(struct loop *loop)
 {
-    if (loop == NULL)
+    if (loop == NULL) {
         return;
+    }
     struct event *const events[] = {loop->deadline, loop->wake, loop->period, loop->turn};
-    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
-        if (events[i] != NULL)
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        if (events[i] != NULL) {
             event_free(events[i]);
-    for (int i = 0; i < SIGNALS; i++)
-        if (loop->signals[i] != NULL)
+        }
+    }
+    for (int i = 0; i < SIGNALS; i++) {
+        if (loop->signals[i] != NULL) {
             event_free(loop->signals[i]);
-    if (loop->base != NULL)
+        }
+    }
+    if (loop->base != NULL) {
         event_base_free(loop->base);
-    if (loop->wake_fd >= 0)
+    }
+    if (loop->wake_fd >= 0) {
         close(loop->wake_fd);
+    }
     if (loop->turned_fd >= 0) {
         close(loop->turned_fd);
     }
@@ -160,8 +171,9 @@ int loop_wake_fd(const struct loop *loop)
 
 void loop_set_deadline(struct loop *loop, uint64_t deadline_ns)
 {
-    if (deadline_ns == loop->deadline_ns)
+    if (deadline_ns == loop->deadline_ns) {
         return;
+    }
     loop->deadline_ns = deadline_ns;
     if (deadline_ns == UINT64_MAX) {
         event_del(loop->deadline);

@@ -6,22 +6,24 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "engine/cost.h"
 #include "daemon/config.h"
+#include "engine/cost.h"
 
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
 {
     *models = (struct models){.items = calloc(most, sizeof *models->items)};
-    if (models->items == NULL)
+    if (models->items == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u models", most);
+    }
     return devices_open(&models->devices, config, most, err);
 }
 
 void models_close(struct models *models)
 {
     devices_close(&models->devices);
-    for (unsigned i = 0; i < models->count; i++)
+    for (unsigned i = 0; i < models->count; i++) {
         model_close(models->items[i].model);
+    }
     free(models->items);
     *models = (struct models){0};
 }
@@ -43,18 +45,21 @@ static void remember(const char *directory, const struct cost_source *of, const 
 {
     const double error_most = 0.1;
     struct err err = {0};
-    if (directory[0] != '\0' && cost->error <= error_most && cost_remember(directory, of, cost, &err) != STATUS_OK)
+    if (directory[0] != '\0' && cost->error <= error_most && cost_remember(directory, of, cost, &err) != STATUS_OK) {
         log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
+    }
 }
 
 static bool recall(const char *directory, const struct cost_source *of, struct cost *cost)
 {
     struct err err = {0};
     enum status status = STATUS_NOT_FOUND;
-    if (directory[0] != '\0')
+    if (directory[0] != '\0') {
         status = cost_recall(directory, of, cost, &err);
-    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+    }
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
         log_warn("calibration_ignored", log_str("directory", directory), log_str("reason", err.message));
+    }
     return status == STATUS_OK;
 }
 
@@ -74,8 +79,9 @@ static void calibrate(const struct models *models, unsigned number, struct cost 
         log_warn("not_calibrated", log_str("model", of.model->name), log_str("message", err.message));
         return;
     }
-    if (!kept)
+    if (!kept) {
         remember(directory, &of, cost);
+    }
     log_info("calibrated", log_str("model", of.model->name), log_str("from", kept ? "cache" : "measurement"),
              log_int("batch_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
              log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),
@@ -85,15 +91,17 @@ static void calibrate(const struct models *models, unsigned number, struct cost 
 
 enum status models_find(struct models *models, const struct config *config, unsigned *number, struct err *err)
 {
-    for (unsigned i = 0; i < models->count; i++)
+    for (unsigned i = 0; i < models->count; i++) {
         if (same_model(models->items[i].config, config)) {
             *number = i;
             return STATUS_OK;
         }
+    }
     unsigned at = models->count;
     enum status status = config_model(config, &models->items[at].model, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     models->items[at].config = config;
     models->count++;
     *number = at;

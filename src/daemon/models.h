@@ -2,9 +2,9 @@
 #ifndef DAEMON_MODELS_H
 #define DAEMON_MODELS_H
 
-#include "engine/cost.h"
 #include "daemon/config.h"
 #include "daemon/devices.h"
+#include "engine/cost.h"
 
 /* What is open. Zero-initialise for none. */
 struct models {

@@ -33,11 +33,13 @@ static void work(void *context, void *item)
 {
     (void)context;
     struct prep_job *job = item;
-    for (struct request *request = job->requests.first; request != NULL; request = request->next)
-        if (job->queue != PREP_FORMAT_QUEUE)
+    for (struct request *request = job->requests.first; request != NULL; request = request->next) {
+        if (job->queue != PREP_FORMAT_QUEUE) {
             prepare_request(request, job->client->model);
-        else
+        } else {
             reply_format(request);
+        }
+    }
 }
 
 static bool waits(const struct prep *prep, const struct prep_client *client, enum prep_queue queue)
@@ -55,10 +57,12 @@ static size_t entry_bytes(const struct request *request)
 static bool start_one(struct prep *prep, struct prep_client *client)
 {
     enum prep_queue queue = PREP_FORMAT_QUEUE;
-    while (queue < PREP_QUEUES && !waits(prep, client, queue))
+    while (queue < PREP_QUEUES && !waits(prep, client, queue)) {
         queue++;
-    if (queue == PREP_QUEUES)
+    }
+    if (queue == PREP_QUEUES) {
         return false;
+    }
     struct request_list *waiting = &client->waiting[queue];
     uint32_t share = waiting->count / prep->threads + 1;
     uint32_t size = share < JOB_REQUESTS ? share : JOB_REQUESTS;
@@ -68,8 +72,9 @@ static bool start_one(struct prep *prep, struct prep_client *client)
     size_t bytes = 0;
     for (uint32_t i = 0; i < size && waiting->count > 0; i++) {
         bytes += queue == PREP_FORMAT_QUEUE ? 0 : entry_bytes(waiting->first);
-        if (i > 0 && bytes > JOB_BYTES)
+        if (i > 0 && bytes > JOB_BYTES) {
             break;
+        }
         request_list_push(&job->requests, request_list_pop(waiting));
     }
     prep->long_jobs += queue == PREP_LONG_QUEUE;
@@ -83,10 +88,11 @@ static void start_waiting(struct prep *prep)
     struct prep_client *first_idle = NULL;
     while (prep->idle_count > 0 && prep->turn != first_idle) {
         struct prep_client *client = prep->turn;
-        if (start_one(prep, client))
+        if (start_one(prep, client)) {
             first_idle = NULL;
-        else if (first_idle == NULL)
+        } else if (first_idle == NULL) {
             first_idle = client;
+        }
         prep->turn = client->next;
     }
 }
@@ -94,12 +100,14 @@ static void start_waiting(struct prep *prep)
 enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct err *err)
 {
     struct prep *prep = calloc(1, sizeof *prep);
-    if (prep == NULL)
+    if (prep == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the prep pool");
+    }
     prep->threads = threads;
     prep->long_most = threads > 1 ? threads - 1 : 1;
-    for (; prep->idle_count < JOBS; prep->idle_count++)
+    for (; prep->idle_count < JOBS; prep->idle_count++) {
         prep->idle[prep->idle_count] = &prep->jobs[prep->idle_count];
+    }
     struct thread_pool_options options = {
         .name = "prep", .threads = threads, .capacity = JOBS, .wake_fd = wake_fd, .work = work};
     enum status status = thread_pool_open(&options, &prep->pool, err);
@@ -115,19 +123,22 @@ void prep_add(struct prep *prep, struct prep_client *client, const struct model 
 {
     *client = (struct prep_client){.model = model};
     client->next = prep->turn == NULL ? client : prep->turn->next;
-    if (prep->turn == NULL)
+    if (prep->turn == NULL) {
         prep->turn = client;
-    else
+    } else {
         prep->turn->next = client;
+    }
 }
 
 void prep_put(struct prep *prep, struct prep_client *client, enum prep_kind kind, struct request_list *requests)
 {
-    if (kind == PREP_FORMAT)
+    if (kind == PREP_FORMAT) {
         request_list_join(&client->waiting[PREP_FORMAT_QUEUE], requests);
-    for (struct request *request; (request = request_list_pop(requests)) != NULL;)
+    }
+    for (struct request *request; (request = request_list_pop(requests)) != NULL;) {
         request_list_push(&client->waiting[entry_bytes(request) > LONG_BYTES ? PREP_LONG_QUEUE : PREP_SHORT_QUEUE],
                           request);
+    }
     start_waiting(prep);
 }
 
@@ -145,8 +156,9 @@ void prep_take(struct prep *prep)
 
 void prep_close(struct prep *prep)
 {
-    if (prep == NULL)
+    if (prep == NULL) {
         return;
+    }
     thread_pool_stop(prep->pool);
     thread_pool_free(prep->pool);
     free(prep);

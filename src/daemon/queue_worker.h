@@ -10,13 +10,13 @@
 #include <stdbool.h>
 
 #include "base/log.h"
-#include "redis/address.h"
-#include "redis/queue.h"
 #include "daemon/compute.h"
 #include "daemon/config.h"
 #include "daemon/models.h"
 #include "daemon/prep.h"
 #include "daemon/shares.h"
+#include "redis/address.h"
+#include "redis/queue.h"
 #include "schedule/worker.h"
 
 struct event_base;

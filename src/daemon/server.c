@@ -12,8 +12,9 @@ enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
 
 static void step_all(struct server *server, enum event_kind kind)
 {
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         queue_worker_step(&server->queue_workers[i], &(struct event){.kind = kind});
+    }
 }
 
 /* ---- what a step of any queue worker leaves to do ---- */
@@ -45,14 +46,17 @@ static void look_at_ends(struct server *server)
     for (size_t i = 0; i < server->queue_count; i++) {
         const struct queue_worker *queue_worker = &server->queue_workers[i];
         stopped += queue_worker->stopped;
-        if (queue_worker->stopped)
+        if (queue_worker->stopped) {
             alone_end(&server->alone, i, clock_now_ns());
+        }
         server->clean &= !queue_worker->stopped || queue_worker->clean;
-        if (queue_worker->stopped && queue_worker->ended_with != STATUS_OK && !server->ending)
+        if (queue_worker->stopped && queue_worker->ended_with != STATUS_OK && !server->ending) {
             end_with(server, queue_worker);
+        }
     }
-    if (stopped == server->queue_count)
+    if (stopped == server->queue_count) {
         loop_stop(server->loop);
+    }
 }
 
 /* A stopped worker may have left a read unanswered, so it counts as at rest. */
@@ -70,8 +74,9 @@ static void tell_turns(struct server *server)
 {
     size_t who;
     struct event event = {.kind = EVENT_TURN};
-    while (alone_next(&server->alone, clock_now_ns(), all_rest(server), &who, &event.turn))
+    while (alone_next(&server->alone, clock_now_ns(), all_rest(server), &who, &event.turn)) {
         queue_worker_step(&server->queue_workers[who], &event);
+    }
 }
 
 static void on_step(void *context)
@@ -81,9 +86,11 @@ static void on_step(void *context)
     tell_turns(server);
     look_at_ends(server);
     uint64_t deadline_ns = alone_deadline(&server->alone);
-    for (size_t i = 0; i < server->queue_count; i++)
-        if (server->queue_workers[i].deadline_ns < deadline_ns)
+    for (size_t i = 0; i < server->queue_count; i++) {
+        if (server->queue_workers[i].deadline_ns < deadline_ns) {
             deadline_ns = server->queue_workers[i].deadline_ns;
+        }
+    }
     loop_set_deadline(server->loop, deadline_ns);
 }
 
@@ -94,16 +101,20 @@ static void name_fixed(const struct config *now, const struct config *wanted)
 {
     size_t count;
     const struct setting *table = config_settings(&count);
-    for (size_t i = 0; i < count; i++)
-        if (!table[i].live && !setting_equal(&table[i], now, wanted))
+    for (size_t i = 0; i < count; i++) {
+        if (!table[i].live && !setting_equal(&table[i], now, wanted)) {
             log_warn("reload_needs_restart", log_str("queue", now->queue), log_str("setting", table[i].key));
+        }
+    }
 }
 
 static const struct config *find_queue(const struct config *configs, size_t count, const char *queue)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(configs[i].queue, queue) == 0)
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(configs[i].queue, queue) == 0) {
             return &configs[i];
+        }
+    }
     return NULL;
 }
 
@@ -115,13 +126,15 @@ static enum status take_over(struct server *server, const struct config *configs
         struct queue_worker *queue_worker = &server->queue_workers[i];
         const struct config *wanted = find_queue(configs, count, queue_worker->config->queue);
         same_queues &= wanted != NULL;
-        if (wanted == NULL)
+        if (wanted == NULL) {
             continue;
+        }
         name_fixed(queue_worker->config, wanted);
         TRY(queue_worker_tune(queue_worker, wanted, err));
     }
-    if (!same_queues)
+    if (!same_queues) {
         log_warn("reload_needs_restart", log_str("setting", "queues"));
+    }
     return STATUS_OK;
 }
 
@@ -132,10 +145,12 @@ static void reload(struct server *server)
     size_t count = 0;
     struct err err;
     enum status status = config_reload(server->config, server->config_path, &fresh, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = config_split(&fresh, &configs, &count, &err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = take_over(server, configs, count, &err);
+    }
     if (status == STATUS_OK) {
         log_info("reloaded", log_str("file", server->config_path));
         log_set_level((enum log_level)fresh.log_level);
@@ -143,8 +158,9 @@ static void reload(struct server *server)
         log_error("reload_refused", log_str("message", err.message),
                   log_str("effect", "the settings stay as they were"));
     }
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         config_free(&configs[i]);
+    }
     free(configs);
     config_free(&fresh);
 }
@@ -155,11 +171,13 @@ static void reload(struct server *server)
 static void look_at_devices(struct server *server)
 {
     struct compute_state state = compute_state(server->compute);
-    for (; server->devices_lost < state.devices_lost; server->devices_lost++)
-        for (size_t i = 0; i < server->queue_count; i++)
+    for (; server->devices_lost < state.devices_lost; server->devices_lost++) {
+        for (size_t i = 0; i < server->queue_count; i++) {
             queue_worker_step(&server->queue_workers[i],
                               &(struct event){.kind = EVENT_DEVICE_LOST,
                                               .left = {.engine_slots = state.threads, .batches_out = state.batches}});
+        }
+    }
 }
 
 /* Logs how many rows f16 could not hold: the sums, at most once a second while batches come back, and once at the
@@ -169,8 +187,9 @@ static void log_rows_again(struct server *server, bool at_once)
     struct engine_counters sum = devices_counters(&server->models.devices);
     uint64_t rows = sum.rows_bf16 + sum.rows_f32 + sum.rows_lost, now_ns = clock_now_ns();
     bool just_told = server->told_ns != 0 && now_ns < server->told_ns + NS_PER_S;
-    if (rows == server->rows_again || (just_told && !at_once))
+    if (rows == server->rows_again || (just_told && !at_once)) {
         return;
+    }
     server->rows_again = rows;
     server->told_ns = now_ns;
     log_warn("rows_not_finite", log_int("finite_in_bf16", (int64_t)sum.rows_bf16),
@@ -184,9 +203,10 @@ static void on_wake(void *context)
     void *owner;
     while ((batch = compute_take(server->compute, &owner)) != NULL) {
         look_at_devices(server);
-        if (batch->status != STATUS_OK)
+        if (batch->status != STATUS_OK) {
             log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
                      log_str("message", batch->err.message));
+        }
         /* The queue of this batch steps first and submits its next batch. Else another queue's batch would be taken,
          * whatever the weights. */
         queue_worker_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
@@ -194,25 +214,29 @@ static void on_wake(void *context)
     look_at_devices(server);
     log_rows_again(server, false);
     prep_take(server->prep);
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         queue_worker_take_prepared(&server->queue_workers[i]);
+    }
 }
 
 static void on_deadline(void *context)
 {
     struct server *server = context;
     uint64_t now_ns = clock_now_ns();
-    for (size_t i = 0; i < server->queue_count; i++)
-        if (server->queue_workers[i].deadline_ns <= now_ns)
+    for (size_t i = 0; i < server->queue_count; i++) {
+        if (server->queue_workers[i].deadline_ns <= now_ns) {
             queue_worker_step(&server->queue_workers[i], &(struct event){.kind = EVENT_TICK});
+        }
+    }
     on_step(server); /* sets the timer again if it was early */
 }
 
 static void drain(struct server *server, int number)
 {
     size_t held = 0;
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         held += worker_stats(server->queue_workers[i].worker).held;
+    }
     log_info(server->draining ? "stopping" : "draining", log_str("signal", number == SIGTERM ? "TERM" : "INT"),
              log_int("held", (int64_t)held));
     bool second = server->draining;
@@ -233,8 +257,9 @@ static void on_signal(void *context, int number)
         step_all(server, EVENT_RESUME);
         break;
     case SIGUSR2:
-        for (size_t i = 0; i < server->queue_count; i++)
+        for (size_t i = 0; i < server->queue_count; i++) {
             queue_worker_log_held(&server->queue_workers[i], DUMP_MOST);
+        }
         break;
     case SIGHUP:
         reload(server);
@@ -248,8 +273,9 @@ static void on_period(void *context)
 {
     struct server *server = context;
     log_rows_again(server, true);
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         queue_worker_log_stats(&server->queue_workers[i], LOG_DEBUG, "stats");
+    }
 }
 
 /* ---- opening, in the order in which parts need each other ---- */
@@ -259,8 +285,9 @@ static enum status open_configs(struct server *server, struct err *err)
     TRY(config_address(server->config, &server->address, err));
     TRY(config_split(server->config, &server->configs, &server->queue_count, err));
     server->queue_workers = calloc(server->queue_count, sizeof(struct queue_worker));
-    if (server->queue_workers == NULL)
+    if (server->queue_workers == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
+    }
     return STATUS_OK;
 }
 
@@ -313,8 +340,9 @@ static enum status open_queue_workers(struct server *server, struct err *err)
     TRY(shares_open(&server->background_shares, server->queue_count, capacity.batches, err));
     server->alone = (struct alone){.workers = calloc(server->queue_count, sizeof(struct alone_worker)),
                                    .count = server->queue_count};
-    if (server->alone.workers == NULL)
+    if (server->alone.workers == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
+    }
     server->shared = (struct shared){.address = &server->address,
                                      .base = loop_base(server->loop),
                                      .prep = server->prep,
@@ -324,8 +352,9 @@ static enum status open_queue_workers(struct server *server, struct err *err)
                                      .capacity = capacity,
                                      .context = server,
                                      .on_step = on_step};
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         TRY(queue_worker_open(&server->queue_workers[i], &server->shared, err));
+    }
     return STATUS_OK;
 }
 
@@ -333,9 +362,10 @@ static void log_start(const struct server *server)
 {
     char address[ADDRESS_TEXT];
     const struct engine *engine = server->queue_workers[0].engine; /* all queues have the same backend */
-    if (engine_passed_over(engine)[0] != '\0')
+    if (engine_passed_over(engine)[0] != '\0') {
         log_info("better_backend_passed_over", log_str("uses", engine_backend(engine)),
                  log_str("message", engine_passed_over(engine)));
+    }
     address_print(&server->address, address);
     for (size_t i = 0; i < server->queue_count; i++) {
         const struct queue_worker *queue_worker = &server->queue_workers[i];
@@ -356,21 +386,24 @@ enum status server_open(struct server *server, const struct config *config, cons
     *server = (struct server){.config = config, .config_path = config_path, .clean = true};
     enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads,
                                                                    open_queue_workers};
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         TRY(steps[i](server, err));
+    }
     log_start(server);
     return STATUS_OK;
 }
 
 enum status server_run(struct server *server)
 {
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         queue_worker_start(&server->queue_workers[i]);
+    }
     loop_run(server->loop);
     log_rows_again(server, true);
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         queue_worker_log_stats(&server->queue_workers[i], LOG_INFO,
                                server->queue_workers[i].clean ? "drained" : "stopped");
+    }
     return server->ended_with;
 }
 
@@ -379,16 +412,18 @@ void server_close(struct server *server)
 {
     prep_close(server->prep);
     compute_close(server->compute);
-    for (size_t i = 0; server->queue_workers != NULL && i < server->queue_count; i++)
+    for (size_t i = 0; server->queue_workers != NULL && i < server->queue_count; i++) {
         queue_worker_close(&server->queue_workers[i]);
+    }
     free(server->queue_workers);
     free(server->alone.workers);
     shares_close(&server->shares);
     shares_close(&server->background_shares);
     loop_close(server->loop);
     models_close(&server->models);
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++) {
         config_free(&server->configs[i]);
+    }
     free(server->configs);
     address_free(&server->address);
 }

@@ -10,7 +10,6 @@
 
 #include <stdbool.h>
 
-#include "redis/address.h"
 #include "daemon/compute.h"
 #include "daemon/config.h"
 #include "daemon/loop.h"
@@ -18,6 +17,7 @@
 #include "daemon/prep.h"
 #include "daemon/queue_worker.h"
 #include "daemon/shares.h"
+#include "redis/address.h"
 
 /* Lives in the frame of the serve command; only server.c looks inside. */
 struct server {

@@ -26,15 +26,17 @@ static void *mutable_field(const struct setting *setting, void *target)
 void setting_flag(const struct setting *setting, char name[SETTING_NAME_MAX])
 {
     snprintf(name, SETTING_NAME_MAX, "--%s", setting->key);
-    for (char *c = name; *c != '\0'; c++)
+    for (char *c = name; *c != '\0'; c++) {
         *c = *c == '_' ? '-' : *c;
+    }
 }
 
 void setting_variable(const struct setting *setting, char name[SETTING_NAME_MAX])
 {
     snprintf(name, SETTING_NAME_MAX, "SLUICE_%s", setting->key);
-    for (char *c = name; *c != '\0'; c++)
+    for (char *c = name; *c != '\0'; c++) {
         *c = (char)toupper((unsigned char)*c);
+    }
 }
 
 void setting_describe(const struct setting *setting, char *text, size_t size)
@@ -68,21 +70,25 @@ static enum status refuse(const struct setting *setting, const char *text, const
 {
     char takes[256];
     setting_describe(setting, takes, sizeof takes);
-    if (setting->secret || setting->has_secret)
+    if (setting->secret || setting->has_secret) {
         return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
+    }
     return err_set(err, STATUS_BAD_INPUT, "%s must be %s, not \"%.100s\"", where, takes, text);
 }
 
 static enum status parse_text(const struct setting *setting, const char *text, const char *where, void *target,
                               struct err *err)
 {
-    if (setting->most > 0 && strlen(text) > (size_t)setting->most)
+    if (setting->most > 0 && strlen(text) > (size_t)setting->most) {
         return err_set(err, STATUS_BAD_INPUT, "%s is longer than %" PRId64 " bytes", where, setting->most);
-    if (setting->accepts != NULL && !setting->accepts(text))
+    }
+    if (setting->accepts != NULL && !setting->accepts(text)) {
         return refuse(setting, text, where, err);
+    }
     char *copy = strdup(text);
-    if (copy == NULL)
+    if (copy == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
+    }
     free(*text_field(setting, target));
     *text_field(setting, target) = copy;
     return STATUS_OK;
@@ -99,8 +105,9 @@ static enum status parse_integer(const struct setting *setting, const char *text
     errno = 0;
     long long value = strtoll(text, &end, 10);
     bool digits = isdigit((unsigned char)text[0]) || (text[0] == '-' && isdigit((unsigned char)text[1]));
-    if (!digits || *end != '\0' || errno != 0 || value < setting->least || value > setting->most)
+    if (!digits || *end != '\0' || errno != 0 || value < setting->least || value > setting->most) {
         return refuse(setting, text, where, err);
+    }
     *(int64_t *)mutable_field(setting, target) = value;
     return STATUS_OK;
 }
@@ -109,8 +116,9 @@ static enum status parse_switch(const struct setting *setting, const char *text,
                                 struct err *err)
 {
     bool on = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
-    if (!on && strcmp(text, "false") != 0 && strcmp(text, "0") != 0)
+    if (!on && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
         return refuse(setting, text, where, err);
+    }
     *(bool *)mutable_field(setting, target) = on;
     return STATUS_OK;
 }
@@ -118,11 +126,12 @@ static enum status parse_switch(const struct setting *setting, const char *text,
 static enum status parse_choice(const struct setting *setting, const char *text, const char *where, void *target,
                                 struct err *err)
 {
-    for (int i = 0; setting->choices[i] != NULL; i++)
+    for (int i = 0; setting->choices[i] != NULL; i++) {
         if (strcmp(setting->choices[i], text) == 0) {
             *(int *)mutable_field(setting, target) = i;
             return STATUS_OK;
         }
+    }
     return refuse(setting, text, where, err);
 }
 
@@ -150,8 +159,9 @@ enum status setting_copy(const struct setting *setting, const void *from, void *
     switch (setting->type) {
     case SETTING_TEXT:
         text = field(setting, from);
-        if (*text != NULL)
+        if (*text != NULL) {
             return setting_parse(setting, *text, setting->key, to, err);
+        }
         free(*text_field(setting, to));
         *text_field(setting, to) = NULL;
         break;
@@ -190,14 +200,15 @@ bool setting_equal(const struct setting *setting, const void *a, const void *b)
 
 static void format_text(const struct setting *setting, const char *value, char *text, size_t size)
 {
-    if (value == NULL)
+    if (value == NULL) {
         snprintf(text, size, "%s", "");
-    else if (setting->secret)
+    } else if (setting->secret) {
         snprintf(text, size, "***");
-    else if (setting->has_secret)
+    } else if (setting->has_secret) {
         redact_url(value, text, size);
-    else
+    } else {
         snprintf(text, size, "%s", value);
+    }
 }
 
 void setting_format(const struct setting *setting, const void *target, char *text, size_t size)
@@ -208,10 +219,11 @@ void setting_format(const struct setting *setting, const void *target, char *tex
         format_text(setting, *(char *const *)at, text, size);
         break;
     case SETTING_INTEGER:
-        if (setting->automatic && *(const int64_t *)at == 0)
+        if (setting->automatic && *(const int64_t *)at == 0) {
             snprintf(text, size, "auto");
-        else
+        } else {
             snprintf(text, size, "%" PRId64, *(const int64_t *)at);
+        }
         break;
     case SETTING_SWITCH:
         snprintf(text, size, "%s", *(const bool *)at ? "true" : "false");
@@ -228,26 +240,31 @@ void setting_format(const struct setting *setting, const void *target, char *tex
 enum status settings_reset(const struct setting *table, size_t count, void *target, struct err *err)
 {
     enum status status = STATUS_OK;
-    for (size_t i = 0; i < count && status == STATUS_OK; i++)
-        if (table[i].fallback != NULL)
+    for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+        if (table[i].fallback != NULL) {
             status = setting_parse(&table[i], table[i].fallback, table[i].key, target, err);
+        }
+    }
     return status;
 }
 
 void settings_free(const struct setting *table, size_t count, void *target)
 {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (table[i].type == SETTING_TEXT) {
             free(*text_field(&table[i], target));
             *text_field(&table[i], target) = NULL;
         }
+    }
 }
 
 const struct setting *setting_find(const struct setting *table, size_t count, const char *key)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(table[i].key, key) == 0)
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(table[i].key, key) == 0) {
             return &table[i];
+        }
+    }
     return NULL;
 }
 
@@ -270,8 +287,9 @@ unsigned edit_distance(const char *a, const char *b)
 {
     unsigned row[SETTING_NAME_MAX];
     size_t width = strnlen(b, SETTING_NAME_MAX - 1);
-    for (size_t j = 0; j <= width; j++)
+    for (size_t j = 0; j <= width; j++) {
         row[j] = (unsigned)j;
+    }
     for (size_t i = 0; i < SETTING_NAME_MAX - 1 && a[i] != '\0'; i++) {
         unsigned diagonal = row[0];
         row[0] = (unsigned)i + 1;
@@ -289,14 +307,16 @@ void find_url_password(const char *url, size_t *begin, size_t *end)
 {
     *begin = *end = 0;
     const char *authority = strstr(url, "://");
-    if (authority == NULL)
+    if (authority == NULL) {
         return;
+    }
     authority += 3;
     /* The last @ ends the credentials: else the tail of a password with an unescaped @ would show. */
     const char *at = strrchr(authority, '@');
     const char *colon = strchr(authority, ':');
-    if (at == NULL || colon == NULL || colon > at)
+    if (at == NULL || colon == NULL || colon > at) {
         return;
+    }
     *begin = (size_t)(colon + 1 - url);
     *end = (size_t)(at - url);
 }
@@ -305,8 +325,9 @@ void redact_url(const char *url, char *text, size_t size)
 {
     size_t begin, end;
     find_url_password(url, &begin, &end);
-    if (begin == end)
+    if (begin == end) {
         snprintf(text, size, "%s", url);
-    else
+    } else {
         snprintf(text, size, "%.*s***%s", (int)begin, url, url + end);
+    }
 }

@@ -48,9 +48,11 @@ static size_t lacking(const struct thread_slot *slot)
 {
     const struct thread_pool *pool = slot->pool;
     size_t count = 0;
-    for (unsigned i = 0; i < pool->running && slot->holds > 0; i++)
-        if (!pool->slots[i].left && pool->slots[i].holds < slot->holds)
+    for (unsigned i = 0; i < pool->running && slot->holds > 0; i++) {
+        if (!pool->slots[i].left && pool->slots[i].holds < slot->holds) {
             count += slot->holds - pool->slots[i].holds;
+        }
+    }
     return count;
 }
 
@@ -67,8 +69,9 @@ void *thread_pool_next(struct thread_slot *slot)
     struct thread_pool *pool = slot->pool;
     void *item = NULL;
     pthread_mutex_lock(&pool->lock);
-    while (slot->holds == 0 && pool->count == 0 && !pool->stopping)
+    while (slot->holds == 0 && pool->count == 0 && !pool->stopping) {
         pthread_cond_wait(&pool->not_empty, &pool->lock);
+    }
     if (pool->count > lacking(slot)) {
         item = pop(pool);
         slot->holds++;
@@ -88,8 +91,9 @@ void thread_pool_finish(struct thread_slot *slot, void *item)
     bool sent = channel_send(pool->out, item);
     assert(sent); /* nobody closes `out`, and it has room for every item */
     const uint64_t one = 1;
-    while (low && sent && write(pool->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+    while (low && sent && write(pool->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
         continue;
+    }
 }
 
 void thread_pool_leave(struct thread_slot *slot)
@@ -116,8 +120,9 @@ static void *thread_main(void *argument)
     (pool->serve == NULL ? work_one_by_one : pool->serve)(slot->context, slot);
     pthread_mutex_lock(&pool->lock);
     slot->left = true;
-    while (!pool->stopping)
+    while (!pool->stopping) {
         pthread_cond_wait(&pool->ends, &pool->lock);
+    }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
@@ -137,8 +142,9 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
         slot->pool = pool;
         slot->context = options->contexts == NULL ? NULL : options->contexts[i];
         failed = pthread_create(&slot->id, NULL, thread_main, slot);
-        if (failed != 0)
+        if (failed != 0) {
             break;
+        }
         char name[16];
         snprintf(name, sizeof name, "%.11s-%u", options->name, i % 1000);
         pthread_setname_np(slot->id, name);
@@ -146,16 +152,18 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
     }
     pthread_mutex_unlock(&pool->lock);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed != 0)
+    if (failed != 0) {
         return err_set(err, STATUS_IO, "cannot start a %s thread: %s", options->name, strerror(failed));
+    }
     return STATUS_OK;
 }
 
 enum status thread_pool_open(const struct thread_pool_options *options, struct thread_pool **out, struct err *err)
 {
     struct thread_pool *pool = calloc(1, sizeof *pool + options->threads * sizeof pool->slots[0]);
-    if (pool == NULL)
+    if (pool == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u %s threads", options->threads, options->name);
+    }
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->not_empty, NULL);
     pthread_cond_init(&pool->ends, NULL);
@@ -166,12 +174,15 @@ enum status thread_pool_open(const struct thread_pool_options *options, struct t
     pool->wake_fd = options->wake_fd;
     pool->items = calloc(options->capacity, sizeof(void *));
     enum status status = STATUS_OK;
-    if (pool->items == NULL)
+    if (pool->items == NULL) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for a queue of %zu", options->capacity);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = channel_open(options->capacity, pool->wake_below > 0 ? -1 : options->wake_fd, &pool->out, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = start_threads(pool, options, err);
+    }
     if (status != STATUS_OK) {
         thread_pool_stop(pool);
         thread_pool_free(pool);
@@ -188,8 +199,9 @@ static void put_at(struct thread_pool *pool, void *item, bool first)
     assert(pool->items_out < pool->capacity);
     pool->items_out++;
     pthread_mutex_lock(&pool->lock);
-    if (first)
+    if (first) {
         pool->first = (pool->first + pool->capacity - 1) % pool->capacity;
+    }
     pool->items[first ? pool->first : (pool->first + pool->count) % pool->capacity] = item;
     pool->count++;
     pthread_cond_signal(&pool->not_empty);
@@ -242,15 +254,17 @@ void thread_pool_stop(struct thread_pool *pool)
     pthread_cond_broadcast(&pool->not_empty);
     pthread_cond_broadcast(&pool->ends);
     pthread_mutex_unlock(&pool->lock);
-    for (unsigned i = 0; i < pool->running; i++)
+    for (unsigned i = 0; i < pool->running; i++) {
         pthread_join(pool->slots[i].id, NULL);
+    }
     pool->running = 0;
 }
 
 void thread_pool_free(struct thread_pool *pool)
 {
-    if (pool == NULL)
+    if (pool == NULL) {
         return;
+    }
     channel_free(pool->out);
     free(pool->items);
     pthread_cond_destroy(&pool->ends);

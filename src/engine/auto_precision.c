@@ -7,8 +7,8 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "engine/engine.h"
 

@@ -127,26 +127,32 @@ static const struct field_rule {
 
 static const struct field_rule *rule_of(const char *field)
 {
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if (strcmp(rules[i].field, field) == 0)
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (strcmp(rules[i].field, field) == 0) {
             return &rules[i];
+        }
+    }
     return NULL;
 }
 
 static enum status check_field(const cJSON *value, const char *name, struct err *err)
 {
-    if (cJSON_IsNull(value))
+    if (cJSON_IsNull(value)) {
         return STATUS_OK;
+    }
     const struct field_rule *rule = rule_of(value->string);
-    if (rule == NULL)
+    if (rule == NULL) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "%s: the field %.100s is not known here and may change the result; remove it if it does not",
                        name, value->string);
-    if (rule->rule == MUST_BE_EMPTY && !json_is_empty(value))
+    }
+    if (rule->rule == MUST_BE_EMPTY && !json_is_empty(value)) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", name, rule->field);
-    if (rule->rule == MUST_BE && (!cJSON_IsString(value) || strcmp(value->valuestring, rule->text) != 0))
+    }
+    if (rule->rule == MUST_BE && (!cJSON_IsString(value) || strcmp(value->valuestring, rule->text) != 0)) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: %s must be \"%s\", nothing else is supported", name, rule->field,
                        rule->text);
+    }
     return STATUS_OK;
 }
 
@@ -165,25 +171,31 @@ static enum status check_architecture(const cJSON *root, const char *name, struc
     };
     const char *type = NULL;
     enum status status = json_string(root, name, "model_type", &type, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (type == NULL)
+    }
+    if (type == NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s: model_type is missing (\"bert\" is what is supported)", name);
-    if (strcmp(type, "bert") != 0)
+    }
+    if (strcmp(type, "bert") != 0) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "%s: model_type \"%.60s\" is not supported; supported: bert (MiniLM, BERT, bge, e5, gte)", name,
                        type);
+    }
     const cJSON *list = json_field(root, "architectures"), *item;
-    if (list != NULL && !cJSON_IsArray(list))
+    if (list != NULL && !cJSON_IsArray(list)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: architectures must be a list", name);
+    }
     cJSON_ArrayForEach(item, list)
     {
         size_t i = 0, count = sizeof known / sizeof known[0];
-        while (i < count && (!cJSON_IsString(item) || strcmp(item->valuestring, known[i]) != 0))
+        while (i < count && (!cJSON_IsString(item) || strcmp(item->valuestring, known[i]) != 0)) {
             i++;
-        if (i == count)
+        }
+        if (i == count) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: architectures: \"%.60s\" is not supported; BertModel is", name,
                            cJSON_IsString(item) ? item->valuestring : "?");
+        }
     }
     return STATUS_OK;
 }
@@ -205,14 +217,17 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         enum status status = json_u32(root, name, sizes[i].field, 1, sizes[i].most, sizes[i].to, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
-        if (*sizes[i].to == 0)
+        }
+        if (*sizes[i].to == 0) {
             return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, sizes[i].field);
+        }
     }
-    if (model->hidden % model->heads != 0)
+    if (model->hidden % model->heads != 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s: hidden_size %u is not a multiple of num_attention_heads %u", name,
                        model->hidden, model->heads);
+    }
     return STATUS_OK;
 }
 
@@ -228,10 +243,12 @@ static enum status read_activation(const cJSON *root, const char *name, enum act
     };
     const char *text = NULL;
     enum status status = json_string(root, name, "hidden_act", &text, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (text == NULL)
+    }
+    if (text == NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s: hidden_act is missing", name);
+    }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i].name, text) == 0) {
             *activation = known[i].activation;
@@ -246,24 +263,30 @@ static enum status read_activation(const cJSON *root, const char *name, enum act
 
 static enum status read_fields(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    if (!cJSON_IsObject(root))
+    if (!cJSON_IsObject(root)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: not a JSON object", name);
+    }
     enum status status = check_architecture(root, name, err);
     const cJSON *value;
     cJSON_ArrayForEach(value, root)
     {
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = check_field(value, name, err);
+        }
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_sizes(root, name, model, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_activation(root, name, &model->activation, err);
+    }
     double eps = 1e-12;
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = json_double(root, name, "layer_norm_eps", &eps, err);
-    if (status == STATUS_OK && !(eps > 0 && eps < 1))
+    }
+    if (status == STATUS_OK && !(eps > 0 && eps < 1)) {
         status = err_set(err, STATUS_BAD_INPUT, "%s: layer_norm_eps must lie between 0 and 1", name);
+    }
     model->layer_norm_eps = (float)eps;
     return status;
 }
@@ -272,8 +295,9 @@ enum status bert_config_read(const char *directory, const char *name, struct mod
 {
     cJSON *root;
     enum status status = json_read(directory, name, JSON_CONFIG_MAX_BYTES, &root, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     status = read_fields(root, name, model, err);
     cJSON_Delete(root);
     return status;

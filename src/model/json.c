@@ -14,8 +14,9 @@ static bool skip_string(const char *bytes, size_t length, size_t *at)
 {
     while (*at < length && bytes[*at] != '"') {
         if (bytes[*at] == '\\') {
-            if (length - *at >= 6 && memcmp(bytes + *at, "\\u0000", 6) == 0)
+            if (length - *at >= 6 && memcmp(bytes + *at, "\\u0000", 6) == 0) {
                 return false;
+            }
             *at += 1;
         }
         *at += 1;
@@ -28,21 +29,26 @@ static bool skip_string(const char *bytes, size_t length, size_t *at)
 static enum status check_text(const char *bytes, size_t length, const char *name, struct err *err)
 {
     size_t valid = utf8_valid_prefix(bytes, length);
-    if (valid != length)
+    if (valid != length) {
         return err_set(err, STATUS_BAD_INPUT, "%s: byte %zu is not UTF-8", name, valid);
-    if (memchr(bytes, '\0', length) != NULL)
+    }
+    if (memchr(bytes, '\0', length) != NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s: has a NUL byte", name);
+    }
     size_t depth = 0;
     for (size_t at = 0; at < length;) {
         char c = bytes[at++];
-        if (c == '"' && !skip_string(bytes, length, &at))
+        if (c == '"' && !skip_string(bytes, length, &at)) {
             return err_set(err, STATUS_BAD_INPUT, "%s: a string has an escaped NUL", name);
-        if (c == '{' || c == '[')
+        }
+        if (c == '{' || c == '[') {
             depth++;
-        else if ((c == '}' || c == ']') && depth > 0)
+        } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
-        if (depth > JSON_MAX_DEPTH)
+        }
+        if (depth > JSON_MAX_DEPTH) {
             return err_set(err, STATUS_BAD_INPUT, "%s: nested deeper than %d levels", name, JSON_MAX_DEPTH);
+        }
     }
     return STATUS_OK;
 }
@@ -57,18 +63,22 @@ static enum status check_keys_of(const cJSON *object, const char *name, struct e
     size_t count = 0;
     const cJSON *child;
     cJSON_ArrayForEach(child, object) count++;
-    if (count < 2)
+    if (count < 2) {
         return STATUS_OK;
+    }
     const char **keys = calloc(count, sizeof *keys);
-    if (keys == NULL)
+    if (keys == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu keys", name, count);
+    }
     size_t at = 0;
     cJSON_ArrayForEach(child, object) keys[at++] = child->string;
     qsort(keys, count, sizeof *keys, compare_keys);
     enum status status = STATUS_OK;
-    for (size_t i = 1; i < count && status == STATUS_OK; i++)
-        if (strcmp(keys[i - 1], keys[i]) == 0)
+    for (size_t i = 1; i < count && status == STATUS_OK; i++) {
+        if (strcmp(keys[i - 1], keys[i]) == 0) {
             status = err_set(err, STATUS_BAD_INPUT, "%s: the key %.100s stands twice in one object", name, keys[i]);
+        }
+    }
     free(keys);
     return status;
 }
@@ -80,10 +90,12 @@ static enum status check_keys(const cJSON *value, const char *name, struct err *
     const cJSON *child;
     cJSON_ArrayForEach(child, value)
     {
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
-        if (child->child != NULL)
+        }
+        if (child->child != NULL) {
             status = check_keys(child, name, err);
+        }
     }
     return status;
 }
@@ -92,8 +104,9 @@ enum status json_parse(const char *bytes, size_t length, const char *name, cJSON
 {
     *out = NULL;
     enum status status = check_text(bytes, length, name, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     const char *end = NULL;
     cJSON *root = cJSON_ParseWithLengthOpts(bytes, length + 1, &end, 0);
     if (root == NULL) {
@@ -101,15 +114,17 @@ enum status json_parse(const char *bytes, size_t length, const char *name, cJSON
         return err_set(err, STATUS_BAD_INPUT, "%s: not valid JSON at byte %zu", name, at);
     }
     end += strspn(end, " \t\r\n");
-    if ((size_t)(end - bytes) < length)
+    if ((size_t)(end - bytes) < length) {
         status =
             err_set(err, STATUS_BAD_INPUT, "%s: more text behind the JSON at byte %zu", name, (size_t)(end - bytes));
-    else
+    } else {
         status = check_keys(root, name, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         *out = root;
-    else
+    } else {
         cJSON_Delete(root);
+    }
     return status;
 }
 
@@ -118,12 +133,14 @@ enum status json_read(const char *directory, const char *name, size_t limit, cJS
     *out = NULL;
     struct buffer path = {0};
     buffer_format(&path, "%s/%s", directory, name);
-    if (!buffer_ok(&path))
+    if (!buffer_ok(&path)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", name);
+    }
     struct buffer text = {0};
     enum status status = file_read(path.data, limit, &text, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = json_parse(text.data, text.length, name, out, err);
+    }
     buffer_free(&text);
     buffer_free(&path);
     return status;
@@ -143,20 +160,24 @@ const cJSON *json_field(const cJSON *object, const char *field)
 
 bool json_is_empty(const cJSON *value)
 {
-    if (value == NULL || cJSON_IsNull(value) || cJSON_IsFalse(value))
+    if (value == NULL || cJSON_IsNull(value) || cJSON_IsFalse(value)) {
         return true;
-    if (cJSON_IsString(value))
+    }
+    if (cJSON_IsString(value)) {
         return value->valuestring[0] == '\0';
+    }
     return (cJSON_IsObject(value) || cJSON_IsArray(value)) && value->child == NULL;
 }
 
 enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL)
+    if (found == NULL) {
         return STATUS_OK;
-    if (!cJSON_IsBool(found))
+    }
+    if (!cJSON_IsBool(found)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must be true or false", name, field);
+    }
     *value = cJSON_IsTrue(found);
     return STATUS_OK;
 }
@@ -165,8 +186,9 @@ bool json_whole(const cJSON *value, uint64_t *out)
 {
     const double most = 9007199254740992.0; /* 2^53: beyond it a double skips whole numbers */
     if (!cJSON_IsNumber(value) || !(value->valuedouble >= 0) || value->valuedouble > most ||
-        value->valuedouble != (double)(uint64_t)value->valuedouble)
+        value->valuedouble != (double)(uint64_t)value->valuedouble) {
         return false;
+    }
     *out = (uint64_t)value->valuedouble;
     return true;
 }
@@ -175,11 +197,13 @@ enum status json_u32(const cJSON *object, const char *name, const char *field, u
                      uint32_t *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL)
+    if (found == NULL) {
         return STATUS_OK;
+    }
     uint64_t number;
-    if (!json_whole(found, &number) || number < least || number > most)
+    if (!json_whole(found, &number) || number < least || number > most) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must be a whole number from %u to %u", name, field, least, most);
+    }
     *value = (uint32_t)number;
     return STATUS_OK;
 }
@@ -187,10 +211,12 @@ enum status json_u32(const cJSON *object, const char *name, const char *field, u
 enum status json_double(const cJSON *object, const char *name, const char *field, double *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL)
+    if (found == NULL) {
         return STATUS_OK;
-    if (!cJSON_IsNumber(found) || !isfinite(found->valuedouble))
+    }
+    if (!cJSON_IsNumber(found) || !isfinite(found->valuedouble)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number", name, field);
+    }
     *value = found->valuedouble;
     return STATUS_OK;
 }
@@ -198,10 +224,12 @@ enum status json_double(const cJSON *object, const char *name, const char *field
 enum status json_string(const cJSON *object, const char *name, const char *field, const char **value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL)
+    if (found == NULL) {
         return STATUS_OK;
-    if (!cJSON_IsString(found))
+    }
+    if (!cJSON_IsString(found)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must be a string", name, field);
+    }
     *value = found->valuestring;
     return STATUS_OK;
 }

@@ -47,14 +47,16 @@ static enum status hash_file(XXH3_state_t *state, const char *directory, const c
 {
     struct buffer path = {0}, bytes = {0};
     buffer_format(&path, "%s/%s%s", directory, folder, file);
-    if (!buffer_ok(&path))
+    if (!buffer_ok(&path)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", file);
+    }
     enum status status = file_read(path.data, TOKENIZER_FILE_MAX_BYTES, &bytes, err);
     char line[64];
     int length = snprintf(line, sizeof line, "%s %lld\n", file, status == STATUS_OK ? (long long)bytes.length : -1);
     XXH3_128bits_update(state, line, (size_t)length);
-    if (status == STATUS_OK && bytes.length > 0)
+    if (status == STATUS_OK && bytes.length > 0) {
         XXH3_128bits_update(state, bytes.data, bytes.length);
+    }
     buffer_free(&bytes);
     buffer_free(&path);
     return status == STATUS_NOT_FOUND ? STATUS_OK : status;
@@ -69,14 +71,16 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     buffer_format(&text, "pooling=%s normalize=%d dim=%u max_tokens=%u prompt=%zu:", pooling_name(model->pooling),
                   model->normalize, model->dim, model->max_tokens, strlen(model->prompt));
     buffer_string(&text, model->prompt);
-    for (uint32_t i = 0; i < model->prompt_count; i++)
+    for (uint32_t i = 0; i < model->prompt_count; i++) {
         buffer_format(&text, "\nprompt %zu:%s=%zu:%s", strlen(model->prompts[i].name), model->prompts[i].name,
                       strlen(model->prompts[i].text), model->prompts[i].text);
+    }
     enum status status = STATUS_OK;
-    if (buffer_ok(&text))
+    if (buffer_ok(&text)) {
         XXH3_128bits_update(state, text.data, text.length);
-    else
+    } else {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the model's description");
+    }
     buffer_free(&text);
     return status;
 }
@@ -97,8 +101,9 @@ static enum status fill_identity(XXH3_state_t *state, struct model *model, const
                                         "special_tokens_map.json", "added_tokens.json"};
     fill_revision(state, model);
     enum status status = hash_description(state, model, err);
-    for (size_t i = 0; i < sizeof files / sizeof files[0] && status == STATUS_OK; i++)
+    for (size_t i = 0; i < sizeof files / sizeof files[0] && status == STATUS_OK; i++) {
         status = hash_file(state, model->directory, folder, files[i], err);
+    }
     to_hex(XXH3_128bits_digest(state), model->id);
     return status;
 }
@@ -109,8 +114,9 @@ static enum status fill_identity(XXH3_state_t *state, struct model *model, const
 static enum status identity_fill(struct model *model, const char *folder, struct err *err)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (state == NULL)
+    if (state == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
+    }
     enum status status = fill_identity(state, model, folder, err);
     XXH3_freeState(state);
     return status;
@@ -120,8 +126,9 @@ static enum status identity_fill(struct model *model, const char *folder, struct
 static enum status identity_fill_revision(struct model *model, struct err *err)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (state == NULL)
+    if (state == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
+    }
     fill_revision(state, model);
     XXH3_freeState(state);
     return STATUS_OK;
@@ -132,12 +139,15 @@ static enum status resolve(struct model *model, const char *directory, struct er
 {
     model->directory = realpath(directory, NULL);
     struct stat info;
-    if (model->directory == NULL)
+    if (model->directory == NULL) {
         return err_set_errno(err, "cannot open the model directory %s", directory);
-    if (stat(model->directory, &info) != 0)
+    }
+    if (stat(model->directory, &info) != 0) {
         return err_set_errno(err, "cannot open the model directory %s", directory);
-    if (!S_ISDIR(info.st_mode))
+    }
+    if (!S_ISDIR(info.st_mode)) {
         return err_set(err, STATUS_BAD_INPUT, "the model %s is not a directory", directory);
+    }
     const char *last = strrchr(model->directory, '/') + 1;
     model->name = strdup(*last != '\0' ? last : "model");
     return model->name != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
@@ -153,10 +163,12 @@ static enum status refuse_no_model(const char *directory, struct err *err)
         bool there = buffer_ok(&path) && access(path.data, F_OK) == 0;
         bool no_memory = !buffer_ok(&path);
         buffer_free(&path);
-        if (no_memory)
+        if (no_memory) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
-        if (there)
+        }
+        if (there) {
             return STATUS_OK;
+        }
     }
     return err_set(err, STATUS_NOT_FOUND, "%s has neither modules.json nor config.json, so it is no model", directory);
 }
@@ -166,13 +178,15 @@ static enum status refuse_adapter(const char *directory, const char *folder, str
 {
     struct buffer path = {0};
     buffer_format(&path, "%s/%sadapter_config.json", directory, folder);
-    if (!buffer_ok(&path))
+    if (!buffer_ok(&path)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
+    }
     bool there = access(path.data, F_OK) == 0;
     buffer_free(&path);
-    if (there)
+    if (there) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "%sadapter_config.json: adapters are not supported; merge it into the weights", folder);
+    }
     return STATUS_OK;
 }
 
@@ -181,13 +195,16 @@ static enum status read_config(struct model *model, const struct sentence_config
     char name[192];
     snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
     enum status status = refuse_adapter(model->directory, sentence->folder, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = bert_config_read(model->directory, name, model, err);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         return status;
-    if (sentence->width != 0 && sentence->width != model->hidden)
+    }
+    if (sentence->width != 0 && sentence->width != model->hidden) {
         return err_set(err, STATUS_BAD_INPUT, "%sconfig.json: the embedding dimension %u is not hidden_size %u of %s",
                        sentence->pooling_folder, sentence->width, model->hidden, name);
+    }
     model->layers = calloc(model->layer_count, sizeof *model->layers);
     return model->layers != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
 }
@@ -198,13 +215,15 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
 {
     uint32_t positions = model->positions - model->position_offset;
     uint32_t tokenizer = tokenizer_max_tokens(model->tokenizer);
-    if (option > positions)
+    if (option > positions) {
         return err_set(err, STATUS_BAD_INPUT, "max_tokens %u is above the model's %u positions", option, positions);
+    }
     uint32_t limit = option != 0 ? option : sentence != 0 ? sentence : tokenizer != 0 ? tokenizer : positions;
     model->max_tokens = limit < positions ? limit : positions;
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
-    if (ids == NULL)
+    if (ids == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
+    }
     uint32_t count;
     bool truncated;
     enum status status = tokenizer_encode(model->tokenizer, "", 0, model->max_tokens, ids, &count, &truncated, err);
@@ -217,34 +236,41 @@ static enum status open_tokenizer(struct model *model, const struct model_option
 {
     struct buffer folder = {0};
     buffer_format(&folder, "%s/%s", model->directory, sentence->folder);
-    if (!buffer_ok(&folder))
+    if (!buffer_ok(&folder)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
+    }
     enum status status = tokenizer_open(folder.data, &model->tokenizer, err);
     buffer_free(&folder);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (tokenizer_vocabulary(model->tokenizer) > model->vocabulary)
+    }
+    if (tokenizer_vocabulary(model->tokenizer) > model->vocabulary) {
         return err_set(err, STATUS_BAD_INPUT, "the tokenizer has %u entries, above vocab_size %u of config.json",
                        tokenizer_vocabulary(model->tokenizer), model->vocabulary);
-    if (sentence->lower_case && !tokenizer_lowercases(model->tokenizer))
+    }
+    if (sentence->lower_case && !tokenizer_lowercases(model->tokenizer)) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "%ssentence_bert_config.json: do_lower_case is true and the tokenizer keeps the case, which is "
                        "not supported",
                        sentence->folder);
+    }
     return set_max_tokens(model, options->max_tokens, sentence->max_tokens, err);
 }
 
 static enum status open_weights(struct model *model, const char *folder, struct err *err)
 {
     struct weights *weights = calloc(1, sizeof *weights);
-    if (weights == NULL)
+    if (weights == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the list of weight files");
+    }
     model->storage = weights;
     enum status status = weights_open(model->directory, folder, weights, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = weights_bind(weights, model, err);
-    for (size_t i = 0; i < weights->count; i++)
+    }
+    for (size_t i = 0; i < weights->count; i++) {
         model->weight_bytes += weights->files[i].data_bytes;
+    }
     return status;
 }
 
@@ -252,8 +278,9 @@ static enum status fill(struct model *model, const struct model_options *options
                         struct err *err)
 {
     enum status status = sentence_config_read(model->directory, options, sentence, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     model->pooling = sentence->pooling;
     model->normalize = sentence->normalize;
     model->pool_prompt = sentence->include_prompt;
@@ -265,12 +292,15 @@ static enum status fill(struct model *model, const struct model_options *options
     sentence->prompt_count = 0;
     status = read_config(model, sentence, err);
     model->dim = model->hidden;
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = open_tokenizer(model, options, sentence, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = open_weights(model, sentence->folder, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = identity_fill(model, sentence->folder, err);
+    }
     return status;
 }
 
@@ -279,22 +309,26 @@ enum status model_open(const char *directory, const struct model_options *option
     static const struct model_options none = {0};
     *out = NULL;
     struct model *model = calloc(1, sizeof *model);
-    if (model == NULL)
+    if (model == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
+    }
     struct sentence_config sentence = {0};
     enum status status = resolve(model, directory, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = refuse_no_model(model->directory, err);
+    }
     if (status == STATUS_OK) {
         status = fill(model, options != NULL ? options : &none, &sentence, err);
-        if (status != STATUS_OK && err != NULL)
+        if (status != STATUS_OK && err != NULL) {
             status = err_prefix(err, "model %s", directory);
+        }
     }
     sentence_config_free(&sentence);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         *out = model;
-    else
+    } else {
         model_close(model);
+    }
     return status;
 }
 
@@ -308,8 +342,9 @@ void model_release_weights(struct model *model)
 static struct model *copy_sizes(const struct model *model)
 {
     struct model *copy = calloc(1, sizeof *copy);
-    if (copy == NULL)
+    if (copy == NULL) {
         return NULL;
+    }
     *copy = *model;
     copy->directory = copy->name = copy->prompt = NULL;
     copy->prompts = NULL;
@@ -325,41 +360,47 @@ static struct model *copy_sizes(const struct model *model)
 
 static enum status fill_again(const struct model *model, struct model *copy, struct err *err)
 {
-    if (copy->layers == NULL || copy->storage == NULL)
+    if (copy->layers == NULL || copy->storage == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
+    }
     TRY(weights_read_again(model->storage, model->directory, copy->storage, err));
     TRY(weights_bind(copy->storage, copy, err));
     TRY(identity_fill_revision(copy, err));
-    if (strcmp(copy->revision, model->revision) != 0)
+    if (strcmp(copy->revision, model->revision) != 0) {
         return err_set(err, STATUS_BAD_INPUT, "the weights in %s are others than at the start", model->directory);
+    }
     return STATUS_OK;
 }
 
 enum status model_read_again(const struct model *model, struct model **out, struct err *err)
 {
     *out = NULL;
-    if (model->directory == NULL)
+    if (model->directory == NULL) {
         return err_set(err, STATUS_UNSUPPORTED, "the model has no directory to read its weights from again");
+    }
     struct model *copy = copy_sizes(model);
     enum status status =
         copy == NULL ? err_set(err, STATUS_NO_MEMORY, "no memory for a model") : fill_again(model, copy, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         *out = copy;
-    else
+    } else {
         model_close(copy);
+    }
     return status;
 }
 
 enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,
                        size_t *length, struct err *err)
 {
-    if (prompt_bytes == 0)
+    if (prompt_bytes == 0) {
         return STATUS_OK;
+    }
     scratch->length = 0;
     buffer_append(scratch, prompt, prompt_bytes);
     buffer_append(scratch, *text, *length);
-    if (!buffer_ok(scratch))
+    if (!buffer_ok(scratch)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", *length);
+    }
     *text = scratch->data;
     *length = scratch->length;
     return STATUS_OK;
@@ -373,10 +414,12 @@ enum status model_put_prompt(const struct model *model, struct buffer *scratch, 
 
 void model_close(struct model *model)
 {
-    if (model == NULL)
+    if (model == NULL) {
         return;
-    if (model->storage != NULL)
+    }
+    if (model->storage != NULL) {
         weights_close(model->storage);
+    }
     free(model->storage);
     tokenizer_close(model->tokenizer);
     free(model->layers);

@@ -26,8 +26,9 @@ static const struct dtype_row {
 /* a * b; false when it does not fit. */
 static bool multiply(uint64_t a, uint64_t b, uint64_t *product)
 {
-    if (b != 0 && a > UINT64_MAX / b)
+    if (b != 0 && a > UINT64_MAX / b) {
         return false;
+    }
     *product = a * b;
     return true;
 }
@@ -36,11 +37,13 @@ static enum status read_dtype(const cJSON *value, const char *name, struct safet
                               struct err *err)
 {
     const cJSON *dtype = json_field(value, "dtype");
-    if (!cJSON_IsString(dtype))
+    if (!cJSON_IsString(dtype)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s has no dtype", name, entry->name);
+    }
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-        if (strcmp(dtypes[i].name, dtype->valuestring) != 0)
+        if (strcmp(dtypes[i].name, dtype->valuestring) != 0) {
             continue;
+        }
         entry->dtype = dtypes[i].dtype;
         entry->dtype_name = dtypes[i].name;
         *bytes = dtypes[i].bytes;
@@ -53,16 +56,18 @@ static enum status read_dtype(const cJSON *value, const char *name, struct safet
 static enum status read_shape(const cJSON *value, const char *name, struct safetensors_entry *entry, struct err *err)
 {
     const cJSON *shape = json_field(value, "shape");
-    if (!cJSON_IsArray(shape))
+    if (!cJSON_IsArray(shape)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s has no shape", name, entry->name);
+    }
     entry->elements = 1;
     const cJSON *size;
     cJSON_ArrayForEach(size, shape)
     {
         uint64_t extent;
         if (entry->rank == SAFETENSORS_MAX_RANK || !json_whole(size, &extent) ||
-            !multiply(entry->elements, extent, &entry->elements))
+            !multiply(entry->elements, extent, &entry->elements)) {
             return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s has an impossible shape", name, entry->name);
+        }
         entry->shape[entry->rank++] = extent;
     }
     return STATUS_OK;
@@ -73,16 +78,19 @@ static enum status read_offsets(const cJSON *value, const char *name, uint64_t d
 {
     const cJSON *offsets = json_field(value, "data_offsets");
     if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !json_whole(offsets->child, &entry->begin) ||
-        !json_whole(offsets->child->next, &entry->end))
+        !json_whole(offsets->child->next, &entry->end)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s: data_offsets must be two whole numbers", name,
                        entry->name);
-    if (entry->begin > entry->end || entry->end > data_bytes)
+    }
+    if (entry->begin > entry->end || entry->end > data_bytes) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s: data_offsets lie outside the file", name,
                        entry->name);
+    }
     uint64_t bytes;
-    if (!multiply(entry->elements, element_bytes, &bytes) || bytes != entry->end - entry->begin)
+    if (!multiply(entry->elements, element_bytes, &bytes) || bytes != entry->end - entry->begin) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s: shape and dtype do not fill its data_offsets", name,
                        entry->name);
+    }
     return STATUS_OK;
 }
 
@@ -91,63 +99,76 @@ static enum status read_entry(const cJSON *value, const char *name, uint64_t dat
 {
     unsigned element_bytes = 0;
     entry->name = strdup(value->string);
-    if (entry->name == NULL)
+    if (entry->name == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for a tensor's name", name);
-    if (!cJSON_IsObject(value))
+    }
+    if (!cJSON_IsObject(value)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s is not an object", name, entry->name);
+    }
     enum status status = read_dtype(value, name, entry, &element_bytes, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_shape(value, name, entry, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_offsets(value, name, data_bytes, element_bytes, entry, err);
+    }
     return status;
 }
 
 static int compare_begin(const void *a, const void *b)
 {
     const struct safetensors_entry *x = a, *y = b;
-    if (x->begin != y->begin)
+    if (x->begin != y->begin) {
         return x->begin < y->begin ? -1 : 1;
+    }
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
 /* The tensors must cover the data exactly: no byte twice, none that nothing describes. */
 static enum status check_coverage(struct safetensors *file, const char *name, uint64_t data_bytes, struct err *err)
 {
-    if (file->count > 0)
+    if (file->count > 0) {
         qsort(file->entries, file->count, sizeof *file->entries, compare_begin);
+    }
     uint64_t at = 0;
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
-        if (entry->begin < at)
+        if (entry->begin < at) {
             return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s overlaps another", name, entry->name);
-        if (entry->begin > at)
+        }
+        if (entry->begin > at) {
             return err_set(err, STATUS_BAD_INPUT, "%s: a gap of bytes before tensor %.120s", name, entry->name);
+        }
         at = entry->end;
     }
-    if (at != data_bytes)
+    if (at != data_bytes) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %llu bytes behind the last tensor", name,
                        (unsigned long long)(data_bytes - at));
+    }
     return STATUS_OK;
 }
 
 static enum status read_entries(const cJSON *root, uint64_t data_bytes, const char *name, struct safetensors *out,
                                 struct err *err)
 {
-    if (!cJSON_IsObject(root))
+    if (!cJSON_IsObject(root)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: the header is not a JSON object", name);
+    }
     size_t count = (size_t)cJSON_GetArraySize(root);
     out->entries = calloc(count > 0 ? count : 1, sizeof *out->entries);
-    if (out->entries == NULL)
+    if (out->entries == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, count);
+    }
     const cJSON *value;
     cJSON_ArrayForEach(value, root)
     {
-        if (strcmp(value->string, "__metadata__") == 0)
+        if (strcmp(value->string, "__metadata__") == 0) {
             continue;
+        }
         enum status status = read_entry(value, name, data_bytes, &out->entries[out->count++], err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return check_coverage(out, name, data_bytes, err);
 }
@@ -158,8 +179,9 @@ enum status safetensors_parse(const char *header, size_t length, uint64_t data_b
     *out = (struct safetensors){0};
     cJSON *root;
     enum status status = json_parse(header, length, name, &root, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     status = read_entries(root, data_bytes, name, out, err);
     cJSON_Delete(root);
     return status;
@@ -169,12 +191,15 @@ static enum status read_exact(int fd, void *to, size_t length, const char *name,
 {
     for (size_t have = 0; have < length;) {
         ssize_t got = read(fd, (char *)to + have, length - have);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && errno == EINTR) {
             continue;
-        if (got < 0)
+        }
+        if (got < 0) {
             return err_set_errno(err, "cannot read %s", name);
-        if (got == 0)
+        }
+        if (got == 0) {
             return err_set(err, STATUS_BAD_INPUT, "%s: the file ends before its data does", name);
+        }
         have += (size_t)got;
     }
     return STATUS_OK;
@@ -184,26 +209,33 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
 {
     unsigned char prefix[8];
     enum status status = read_exact(fd, prefix, sizeof prefix, name, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     uint64_t length = 0;
-    for (int i = 7; i >= 0; i--)
+    for (int i = 7; i >= 0; i--) {
         length = length << 8 | prefix[i];
-    if (length > SAFETENSORS_MAX_HEADER)
+    }
+    if (length > SAFETENSORS_MAX_HEADER) {
         return err_set(err, STATUS_BAD_INPUT, "%s: a header of %llu bytes is above the limit of %llu", name,
                        (unsigned long long)length, (unsigned long long)SAFETENSORS_MAX_HEADER);
-    if (length > file_bytes - sizeof prefix)
+    }
+    if (length > file_bytes - sizeof prefix) {
         return err_set(err, STATUS_BAD_INPUT, "%s: the header is longer than the file", name);
+    }
     char *header = malloc((size_t)length + 1);
-    if (header == NULL)
+    if (header == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for its header", name);
+    }
     header[length] = '\0';
     status = read_exact(fd, header, (size_t)length, name, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = safetensors_parse(header, (size_t)length, file_bytes - sizeof prefix - length, name, out, err);
+    }
     free(header);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     out->data_from = sizeof prefix + (size_t)length;
     out->data_bytes = (size_t)file_bytes - out->data_from;
     return STATUS_OK;
@@ -212,20 +244,24 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
 static enum status read_data(int fd, const char *name, struct safetensors *out, struct err *err)
 {
     out->data = memory_aligned(out->data_bytes);
-    if (out->data == NULL)
+    if (out->data == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu bytes of weights", name, out->data_bytes);
+    }
     return read_exact(fd, out->data, out->data_bytes, name, err);
 }
 
 static enum status read_file(int fd, const char *name, struct safetensors *out, struct err *err)
 {
     struct stat info;
-    if (fstat(fd, &info) != 0)
+    if (fstat(fd, &info) != 0) {
         return err_set_errno(err, "cannot stat %s", name);
-    if (!S_ISREG(info.st_mode))
+    }
+    if (!S_ISREG(info.st_mode)) {
         return err_set(err, STATUS_BAD_INPUT, "%s is not a regular file", name);
-    if (info.st_size < 8)
+    }
+    if (info.st_size < 8) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %lld bytes are too few for a header", name, (long long)info.st_size);
+    }
     enum status status = read_header(fd, (uint64_t)info.st_size, name, out, err);
     return status == STATUS_OK ? read_data(fd, name, out, err) : status;
 }
@@ -234,8 +270,9 @@ enum status safetensors_open(const char *path, const char *name, struct safetens
 {
     *out = (struct safetensors){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return err_set_errno(err, "cannot open %s", path);
+    }
     enum status status = read_file(fd, name, out, err);
     close(fd);
     return status;
@@ -244,14 +281,16 @@ enum status safetensors_open(const char *path, const char *name, struct safetens
 static enum status copy_entries(const struct safetensors *file, struct safetensors *out)
 {
     out->entries = calloc(file->count > 0 ? file->count : 1, sizeof *out->entries);
-    if (out->entries == NULL)
+    if (out->entries == NULL) {
         return STATUS_NO_MEMORY;
+    }
     for (size_t i = 0; i < file->count; i++) {
         out->entries[i] = file->entries[i];
         out->entries[i].name = strdup(file->entries[i].name);
         out->count++;
-        if (out->entries[i].name == NULL)
+        if (out->entries[i].name == NULL) {
             return STATUS_NO_MEMORY;
+        }
     }
     return STATUS_OK;
 }
@@ -260,27 +299,31 @@ enum status safetensors_read_again(const char *path, const char *name, const str
                                    struct safetensors *out, struct err *err)
 {
     *out = (struct safetensors){.data_bytes = file->data_bytes, .data_from = file->data_from};
-    if (copy_entries(file, out) != STATUS_OK)
+    if (copy_entries(file, out) != STATUS_OK) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, file->count);
+    }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return err_set_errno(err, "cannot open %s", path);
+    }
     struct stat info;
     enum status status;
-    if (fstat(fd, &info) != 0 || lseek(fd, (off_t)file->data_from, SEEK_SET) < 0)
+    if (fstat(fd, &info) != 0 || lseek(fd, (off_t)file->data_from, SEEK_SET) < 0) {
         status = err_set_errno(err, "cannot read %s", path);
-    else if ((uint64_t)info.st_size != (uint64_t)file->data_from + file->data_bytes)
+    } else if ((uint64_t)info.st_size != (uint64_t)file->data_from + file->data_bytes) {
         status = err_set(err, STATUS_BAD_INPUT, "%s has another size than at the start", path);
-    else
+    } else {
         status = read_data(fd, name, out, err);
+    }
     close(fd);
     return status;
 }
 
 void safetensors_close(struct safetensors *file)
 {
-    for (size_t i = 0; i < file->count; i++)
+    for (size_t i = 0; i < file->count; i++) {
         free(file->entries[i].name);
+    }
     free(file->entries);
     free(file->data);
     *file = (struct safetensors){0};

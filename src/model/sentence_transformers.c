@@ -24,18 +24,21 @@
  * Errors: STATUS_UNSUPPORTED; STATUS_BAD_INPUT when it is no object at all. */
 static enum status check_fields(const cJSON *object, const char *name, const char *const *known, struct err *err)
 {
-    if (!cJSON_IsObject(object))
+    if (!cJSON_IsObject(object)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: not a JSON object", name);
+    }
     const cJSON *value;
     cJSON_ArrayForEach(value, object)
     {
         size_t i = 0;
-        while (known[i] != NULL && strcmp(known[i], value->string) != 0)
+        while (known[i] != NULL && strcmp(known[i], value->string) != 0) {
             i++;
-        if (known[i] == NULL && !cJSON_IsNull(value))
+        }
+        if (known[i] == NULL && !cJSON_IsNull(value)) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: the field %.100s is not known here and may change the result; remove it if it does not",
                            name, value->string);
+        }
     }
     return STATUS_OK;
 }
@@ -44,16 +47,19 @@ static enum status must_be(const cJSON *object, const char *name, const char *fi
                            struct err *err)
 {
     const cJSON *value = json_field(object, field);
-    if (value == NULL || (cJSON_IsString(value) && strcmp(value->valuestring, expected) == 0))
+    if (value == NULL || (cJSON_IsString(value) && strcmp(value->valuestring, expected) == 0)) {
         return STATUS_OK;
+    }
     return err_set(err, STATUS_UNSUPPORTED, "%s: %s must be \"%s\", nothing else is supported", name, field, expected);
 }
 
 static enum status must_be_empty(const cJSON *object, const char *name, const char *const *fields, struct err *err)
 {
-    for (; *fields != NULL; fields++)
-        if (!json_is_empty(json_field(object, *fields)))
+    for (; *fields != NULL; fields++) {
+        if (!json_is_empty(json_field(object, *fields))) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", name, *fields);
+        }
+    }
     return STATUS_OK;
 }
 
@@ -62,14 +68,17 @@ static enum status must_be_empty(const cJSON *object, const char *name, const ch
 static enum status check_modality(const cJSON *root, const char *name, struct err *err)
 {
     const cJSON *modality = json_field(root, "modality_config");
-    if (modality == NULL)
+    if (modality == NULL) {
         return STATUS_OK;
+    }
     const cJSON *text = json_field(modality, "text");
-    if (!cJSON_IsObject(text))
+    if (!cJSON_IsObject(text)) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: modality_config has no text", name);
+    }
     enum status status = must_be(text, name, "method", "forward", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = must_be(text, name, "method_output_name", "last_hidden_state", err);
+    }
     return status;
 }
 
@@ -97,18 +106,24 @@ static enum status read_transformer_fields(const cJSON *root, const char *name, 
         "query_length",   "document_length",  "query_expansion", "processing_kwargs", "model_args", "model_kwargs",
         "tokenizer_args", "processor_kwargs", "config_args",     "config_kwargs",     NULL};
     enum status status = check_fields(root, name, known, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = must_be_empty(root, name, unsupported, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = must_be(root, name, "transformer_task", "feature-extraction", err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = must_be(root, name, "module_output_name", "token_embeddings", err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = check_modality(root, name, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = json_bool(root, name, "do_lower_case", &out->lower_case, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &out->max_tokens, err);
+    }
     return status;
 }
 
@@ -121,8 +136,9 @@ static enum status read_transformer(const char *directory, const char *folder, s
     snprintf(name, sizeof name, "%ssentence_bert_config.json", folder);
     cJSON *root = NULL;
     enum status status = json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root != NULL)
+    if (status == STATUS_OK && root != NULL) {
         status = read_transformer_fields(root, name, out, err);
+    }
     cJSON_Delete(root);
     return status;
 }
@@ -130,23 +146,26 @@ static enum status read_transformer(const char *directory, const char *folder, s
 static enum status set_mode(const cJSON *mode, const char *name, struct sentence_config *out, struct err *err)
 {
     const char *text = cJSON_IsString(mode) ? mode->valuestring : "?";
-    if (strcmp(text, "mean") == 0)
+    if (strcmp(text, "mean") == 0) {
         out->pooling = POOLING_MEAN;
-    else if (strcmp(text, "cls") == 0)
+    } else if (strcmp(text, "cls") == 0) {
         out->pooling = POOLING_CLS;
-    else
+    } else {
         return err_set(err, STATUS_UNSUPPORTED, "%s: pooling_mode \"%.40s\" is not supported; supported: mean, cls",
                        name, text);
+    }
     return STATUS_OK;
 }
 
 static enum status read_mode(const cJSON *mode, const char *name, struct sentence_config *out, struct err *err)
 {
-    if (!cJSON_IsArray(mode))
+    if (!cJSON_IsArray(mode)) {
         return set_mode(mode, name, out, err);
-    if (cJSON_GetArraySize(mode) != 1)
+    }
+    if (cJSON_GetArraySize(mode) != 1) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: pooling_mode: only one mode is supported, not %d", name,
                        cJSON_GetArraySize(mode));
+    }
     return set_mode(mode->child, name, out, err);
 }
 
@@ -167,20 +186,25 @@ static enum status read_mode_flags(const cJSON *root, const char *name, struct s
     for (size_t i = 0; mode_flags[i] != NULL; i++) {
         bool on = false;
         enum status status = json_bool(root, name, mode_flags[i], &on, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
         any = any || json_field(root, mode_flags[i]) != NULL;
-        if (on && chosen != NULL)
+        if (on && chosen != NULL) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: %s and %s together are not supported", name, chosen,
                            mode_flags[i]);
-        if (on && i > 1)
+        }
+        if (on && i > 1) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported; supported: mean, cls", name,
                            mode_flags[i]);
-        if (on)
+        }
+        if (on) {
             chosen = mode_flags[i];
+        }
     }
-    if (!any)
+    if (!any) {
         return err_set(err, STATUS_BAD_INPUT, "%s: pooling_mode is missing", name);
+    }
     out->pooling = chosen == mode_flags[0] ? POOLING_CLS : POOLING_MEAN;
     return STATUS_OK;
 }
@@ -190,19 +214,24 @@ static enum status read_pooling_fields(const cJSON *root, const char *name, stru
 {
     const char *known[16] = {"word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"};
     size_t count = 4;
-    for (size_t i = 0; mode_flags[i] != NULL; i++)
+    for (size_t i = 0; mode_flags[i] != NULL; i++) {
         known[count++] = mode_flags[i];
+    }
     enum status status = check_fields(root, name, known, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     const cJSON *mode = json_field(root, "pooling_mode");
     status = mode != NULL ? read_mode(mode, name, out, err) : read_mode_flags(root, name, out, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = json_bool(root, name, "include_prompt", &out->include_prompt, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = json_u32(root, name, "word_embedding_dimension", 1, UINT32_MAX, &out->width, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &out->width, err);
+    }
     return status;
 }
 
@@ -212,12 +241,14 @@ static enum status read_pooling(const char *directory, const char *folder, struc
 {
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "%sconfig.json", folder);
-    if (folder[0] == '\0')
+    if (folder[0] == '\0') {
         return err_set(err, STATUS_BAD_INPUT, "modules.json: the Pooling module has no path");
+    }
     cJSON *root = NULL;
     enum status status = json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root != NULL)
+    if (status == STATUS_OK && root != NULL) {
         status = read_pooling_fields(root, name, out, err);
+    }
     cJSON_Delete(root);
     return status;
 }
@@ -232,10 +263,12 @@ static enum status read_normalize(const char *directory, const char *folder, str
     snprintf(name, sizeof name, "%sconfig.json", folder);
     cJSON *root = NULL;
     enum status status = folder[0] == '\0' ? STATUS_OK : json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root != NULL)
+    if (status == STATUS_OK && root != NULL) {
         status = check_fields(root, name, known, err);
-    for (size_t i = 0; status == STATUS_OK && root != NULL && known[i] != NULL; i++)
+    }
+    for (size_t i = 0; status == STATUS_OK && root != NULL && known[i] != NULL; i++) {
         status = must_be(root, name, known[i], "sentence_embedding", err);
+    }
     cJSON_Delete(root);
     return status;
 }
@@ -244,23 +277,28 @@ static enum status read_normalize(const char *directory, const char *folder, str
 static enum status keep_prompts(const cJSON *prompts, struct sentence_config *out, struct err *err)
 {
     int most = cJSON_GetArraySize(prompts);
-    if (most == 0)
+    if (most == 0) {
         return STATUS_OK;
+    }
     out->prompts = calloc((size_t)most, sizeof *out->prompts);
-    if (out->prompts == NULL)
+    if (out->prompts == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
+    }
     const cJSON *entry;
     cJSON_ArrayForEach(entry, prompts)
     {
-        if (cJSON_IsNull(entry)) /* counts as absent */
+        if (cJSON_IsNull(entry)) { /* counts as absent */
             continue;
-        if (!cJSON_IsString(entry))
+        }
+        if (!cJSON_IsString(entry)) {
             return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts: %.60s must be a string", entry->string);
+        }
         struct model_prompt *prompt = &out->prompts[out->prompt_count++];
         prompt->name = strdup(entry->string);
         prompt->text = strdup(entry->valuestring);
-        if (prompt->name == NULL || prompt->text == NULL)
+        if (prompt->name == NULL || prompt->text == NULL) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
+        }
     }
     return STATUS_OK;
 }
@@ -269,19 +307,25 @@ static enum status pick_prompt(const cJSON *root, const char *wanted, struct sen
 {
     const char *usual = NULL, *text = NULL;
     const cJSON *prompts = json_field(root, "prompts");
-    if (prompts != NULL && !cJSON_IsObject(prompts))
+    if (prompts != NULL && !cJSON_IsObject(prompts)) {
         return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts must be an object");
+    }
     TRY(keep_prompts(prompts, out, err));
     TRY(json_string(root, PROMPTS_FILE, "default_prompt_name", &usual, err));
-    if (wanted == NULL)
+    if (wanted == NULL) {
         wanted = usual;
-    if (wanted == NULL || wanted[0] == '\0')
+    }
+    if (wanted == NULL || wanted[0] == '\0') {
         return STATUS_OK;
-    for (uint32_t i = 0; i < out->prompt_count; i++)
-        if (strcmp(out->prompts[i].name, wanted) == 0)
+    }
+    for (uint32_t i = 0; i < out->prompt_count; i++) {
+        if (strcmp(out->prompts[i].name, wanted) == 0) {
             text = out->prompts[i].text;
-    if (text == NULL)
+        }
+    }
+    if (text == NULL) {
         return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": prompts has no prompt named \"%.60s\"", wanted);
+    }
     free(out->prompt);
     out->prompt = strdup(text);
     return out->prompt != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prompt");
@@ -295,15 +339,19 @@ static enum status read_prompts(const char *directory, const char *wanted, struc
                                         "similarity_fn_name", "model_type", NULL};
     cJSON *root = NULL;
     enum status status = json_read_optional(directory, PROMPTS_FILE, &root, err);
-    if (status == STATUS_OK && root == NULL && wanted != NULL && wanted[0] != '\0')
+    if (status == STATUS_OK && root == NULL && wanted != NULL && wanted[0] != '\0') {
         status = err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": does not exist, so there is no prompt named \"%.60s\"",
                          wanted);
-    if (status == STATUS_OK && root != NULL)
+    }
+    if (status == STATUS_OK && root != NULL) {
         status = check_fields(root, PROMPTS_FILE, known, err);
-    if (status == STATUS_OK && root != NULL)
+    }
+    if (status == STATUS_OK && root != NULL) {
         status = must_be(root, PROMPTS_FILE, "model_type", "SentenceTransformer", err);
-    if (status == STATUS_OK && root != NULL)
+    }
+    if (status == STATUS_OK && root != NULL) {
         status = pick_prompt(root, wanted, out, err);
+    }
     cJSON_Delete(root);
     return status;
 }
@@ -323,9 +371,10 @@ static enum status kind_of(const char *type, enum module_kind *kind, struct err 
 {
     const char *last = strrchr(type, '.');
     last = last != NULL ? last + 1 : type;
-    if (strncmp(type, "sentence_transformers.", strlen("sentence_transformers.")) != 0)
+    if (strncmp(type, "sentence_transformers.", strlen("sentence_transformers.")) != 0) {
         return err_set(err, STATUS_UNSUPPORTED,
                        MODULES_FILE ": type %.100s is code of the model's own, which is never run", type);
+    }
     for (int k = 0; k < MODULE_KINDS; k++) {
         if (strcmp(last, module_names[k]) == 0) {
             *kind = (enum module_kind)k;
@@ -343,17 +392,21 @@ static enum status folder_of(const cJSON *module, char **out, struct err *err)
 {
     const char *path = NULL;
     enum status status = json_string(module, MODULES_FILE, "path", &path, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (path == NULL)
+    }
+    if (path == NULL) {
         path = "";
-    if (path[0] != '\0' && !is_safe_folder(path))
+    }
+    if (path[0] != '\0' && !is_safe_folder(path)) {
         return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": path %.100s must be a folder inside the model's", path);
+    }
     struct buffer folder = {0};
     size_t length = strlen(path);
     buffer_format(&folder, "%s%s", path, length > 0 && path[length - 1] != '/' ? "/" : "");
-    if (!buffer_ok(&folder))
+    if (!buffer_ok(&folder)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a folder's name");
+    }
     *out = folder.data;
     return STATUS_OK;
 }
@@ -361,8 +414,9 @@ static enum status folder_of(const cJSON *module, char **out, struct err *err)
 static enum status check_module_fields(const cJSON *module, struct err *err)
 {
     static const char *const known[] = {"idx", "name", "path", "type", NULL};
-    if (!cJSON_IsObject(module))
+    if (!cJSON_IsObject(module)) {
         return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": must be a list of objects");
+    }
     return check_fields(module, MODULES_FILE, known, err);
 }
 
@@ -371,8 +425,9 @@ static enum status read_module(const char *directory, const cJSON *module, enum 
 {
     char *folder = NULL;
     enum status status = folder_of(module, &folder, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     switch (kind) {
     case MODULE_TRANSFORMER:
         free(out->folder);
@@ -395,8 +450,9 @@ static enum status read_module(const char *directory, const cJSON *module, enum 
 static enum status read_modules(const char *directory, const cJSON *modules, struct sentence_config *out,
                                 struct err *err)
 {
-    if (!cJSON_IsArray(modules) || modules->child == NULL)
+    if (!cJSON_IsArray(modules) || modules->child == NULL) {
         return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": must be a list of modules");
+    }
     int next = MODULE_TRANSFORMER;
     const cJSON *module;
     cJSON_ArrayForEach(module, modules)
@@ -404,20 +460,25 @@ static enum status read_modules(const char *directory, const cJSON *modules, str
         const char *type = "";
         enum module_kind kind = MODULE_TRANSFORMER;
         enum status status = check_module_fields(module, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = json_string(module, MODULES_FILE, "type", &type, err);
-        if (status == STATUS_OK)
+        }
+        if (status == STATUS_OK) {
             status = kind_of(type, &kind, err);
-        if (status != STATUS_OK)
+        }
+        if (status != STATUS_OK) {
             return status;
-        if ((int)kind < next || (next == MODULE_TRANSFORMER && kind != MODULE_TRANSFORMER))
+        }
+        if ((int)kind < next || (next == MODULE_TRANSFORMER && kind != MODULE_TRANSFORMER)) {
             return err_set(err, STATUS_UNSUPPORTED,
                            MODULES_FILE ": the module %s is out of order; supported: Transformer, Pooling, Normalize",
                            module_names[kind]);
+        }
         next = (int)kind + 1;
         status = read_module(directory, module, kind, out, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return STATUS_OK;
 }
@@ -425,25 +486,29 @@ static enum status read_modules(const char *directory, const cJSON *modules, str
 static enum status start(struct sentence_config *out, struct err *err)
 {
     *out = (struct sentence_config){.include_prompt = true, .folder = strdup(""), .prompt = strdup("")};
-    if (out->folder == NULL || out->prompt == NULL)
+    if (out->folder == NULL || out->prompt == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration");
+    }
     return STATUS_OK;
 }
 
 static enum status refuse_unknown_pooling(const struct sentence_config *config, bool listed, struct err *err)
 {
     const char *advice = "so the pooling is not known; set pooling to mean or cls";
-    if (config->pooling_folder != NULL)
+    if (config->pooling_folder != NULL) {
         return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
-    if (listed)
+    }
+    if (listed) {
         return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " names no Pooling module, %s", advice);
+    }
     return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " does not exist, %s", advice);
 }
 
 static enum status take_prefix(const char *prefix, struct sentence_config *out, struct err *err)
 {
-    if (!utf8_valid(prefix, strlen(prefix)))
+    if (!utf8_valid(prefix, strlen(prefix))) {
         return err_set(err, STATUS_BAD_INPUT, "prefix is not valid UTF-8");
+    }
     free(out->prompt);
     out->prompt = strdup(prefix);
     return out->prompt != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prefix");
@@ -453,30 +518,38 @@ enum status sentence_config_read(const char *directory, const struct model_optio
                                  struct sentence_config *out, struct err *err)
 {
     enum status status = start(out, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     cJSON *modules = NULL;
     status = json_read_optional(directory, MODULES_FILE, &modules, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (modules != NULL)
+    }
+    if (modules != NULL) {
         status = read_modules(directory, modules, out, err);
-    else
+    } else {
         status = read_transformer(directory, "", out, err);
+    }
     bool listed = modules != NULL;
     cJSON_Delete(modules);
-    if (status == STATUS_OK && options->pooling != POOLING_UNSET)
+    if (status == STATUS_OK && options->pooling != POOLING_UNSET) {
         out->pooling = options->pooling;
-    if (status == STATUS_OK && out->pooling == POOLING_UNSET)
+    }
+    if (status == STATUS_OK && out->pooling == POOLING_UNSET) {
         status = refuse_unknown_pooling(out, listed, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_prompts(directory, options->prompt, out, err);
-    if (status == STATUS_OK && options->prefix != NULL)
+    }
+    if (status == STATUS_OK && options->prefix != NULL) {
         status = take_prefix(options->prefix, out, err);
-    if (status == STATUS_OK && !out->include_prompt && out->prompt[0] != '\0')
+    }
+    if (status == STATUS_OK && !out->include_prompt && out->prompt[0] != '\0') {
         status = err_set(err, STATUS_UNSUPPORTED,
                          "%sconfig.json: include_prompt is false and a prompt is used, which is not supported",
                          out->pooling_folder);
+    }
     return status;
 }
 

@@ -39,8 +39,9 @@ static enum status reserve(struct weights *out, size_t count, struct err *err)
 {
     out->files = calloc(count, sizeof *out->files);
     out->names = calloc(count, sizeof *out->names);
-    if (out->files == NULL || out->names == NULL)
+    if (out->files == NULL || out->names == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weight files", count);
+    }
     return STATUS_OK;
 }
 
@@ -57,16 +58,20 @@ static enum status list_shards(const cJSON *map, const char *name, const char **
     const cJSON *item;
     cJSON_ArrayForEach(item, map)
     {
-        if (!cJSON_IsString(item) || !is_plain_name(item->valuestring))
+        if (!cJSON_IsString(item) || !is_plain_name(item->valuestring)) {
             return err_set(err, STATUS_BAD_INPUT, "%s: weight_map: the shard of %.100s is not a plain file name", name,
                            item->string);
+        }
         size_t i = 0;
-        while (i < *count && strcmp(shards[i], item->valuestring) != 0)
+        while (i < *count && strcmp(shards[i], item->valuestring) != 0) {
             i++;
-        if (i < *count)
+        }
+        if (i < *count) {
             continue;
-        if (*count == WEIGHTS_MAX_SHARDS)
+        }
+        if (*count == WEIGHTS_MAX_SHARDS) {
             return err_set(err, STATUS_BAD_INPUT, "%s: weight_map names more than %d shards", name, WEIGHTS_MAX_SHARDS);
+        }
         shards[(*count)++] = item->valuestring;
     }
     return STATUS_OK;
@@ -81,14 +86,16 @@ static enum status check_map(const cJSON *map, const char *name, const struct we
         const struct safetensors *file = &weights->files[f];
         for (size_t i = 0; i < file->count; i++, found++) {
             const cJSON *item = json_field(map, file->entries[i].name);
-            if (item == NULL || strcmp(item->valuestring, shards[f]) != 0)
+            if (item == NULL || strcmp(item->valuestring, shards[f]) != 0) {
                 return err_set(err, STATUS_BAD_INPUT, "%s: weight_map does not place tensor %.100s in %.100s", name,
                                file->entries[i].name, shards[f]);
+            }
         }
     }
-    if (found != (size_t)cJSON_GetArraySize(map))
+    if (found != (size_t)cJSON_GetArraySize(map)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: weight_map lists %d tensors, the shards have %zu", name,
                        cJSON_GetArraySize(map), found);
+    }
     return STATUS_OK;
 }
 
@@ -96,20 +103,25 @@ static enum status open_shards(const char *directory, const char *folder, const 
                                struct weights *out, struct err *err)
 {
     const cJSON *map = json_field(index, "weight_map");
-    if (!cJSON_IsObject(map))
+    if (!cJSON_IsObject(map)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is missing", name);
+    }
     const char *shards[WEIGHTS_MAX_SHARDS];
     size_t count = 0;
     enum status status = list_shards(map, name, shards, &count, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (count == 0)
+    }
+    if (count == 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name);
+    }
     status = reserve(out, count, err);
-    for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    for (size_t i = 0; i < count && status == STATUS_OK; i++) {
         status = open_file(directory, folder, shards[i], out, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = check_map(map, name, out, shards, err);
+    }
     return status;
 }
 
@@ -118,17 +130,19 @@ static enum status open_index(const char *directory, const char *folder, struct 
 {
     struct buffer name = {0};
     buffer_format(&name, "%s%s", folder, INDEX_FILE);
-    if (!buffer_ok(&name))
+    if (!buffer_ok(&name)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", INDEX_FILE);
+    }
     cJSON *index;
     enum status status = json_read(directory, name.data, SAFETENSORS_MAX_HEADER, &index, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = open_shards(directory, folder, index, name.data, out, err);
-    else if (status == STATUS_NOT_FOUND)
+    } else if (status == STATUS_NOT_FOUND) {
         status = err_set(err, status,
                          "%s%s is missing, and so is %s; pickled weights (pytorch_model.bin) are never read: save the "
                          "model with safetensors",
                          folder, SINGLE_FILE, INDEX_FILE);
+    }
     cJSON_Delete(index);
     buffer_free(&name);
     return status;
@@ -138,10 +152,12 @@ enum status weights_open(const char *directory, const char *folder, struct weigh
 {
     *out = (struct weights){0};
     enum status status = reserve(out, 1, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = open_file(directory, folder, SINGLE_FILE, out, err);
-    if (status != STATUS_NOT_FOUND)
+    }
+    if (status != STATUS_NOT_FOUND) {
         return status;
+    }
     weights_close(out);
     return open_index(directory, folder, out, err);
 }
@@ -156,10 +172,11 @@ enum status weights_read_again(const struct weights *weights, const char *direct
         out->names[i] = strdup(weights->names[i]);
         out->count++;
         enum status status = STATUS_NO_MEMORY;
-        if (buffer_ok(&path) && out->names[i] != NULL)
+        if (buffer_ok(&path) && out->names[i] != NULL) {
             status = safetensors_read_again(path.data, weights->names[i], &weights->files[i], &out->files[i], err);
-        else
+        } else {
             err_set(err, status, "no memory for the path of %s", weights->names[i]);
+        }
         buffer_free(&path);
         TRY(status);
     }
@@ -230,9 +247,10 @@ static void visit_layer(struct model *model, uint32_t index, weights_visitor *vi
     };
     char prefix[64];
     snprintf(prefix, sizeof prefix, "encoder.layer.%u.", index);
-    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
         visit_pair(context, visit, prefix, linears[i].part, &linears[i].linear->weight, &linears[i].linear->bias, 2,
                    linears[i].rows, linears[i].columns);
+    }
     visit_pair(context, visit, prefix, "attention.output.LayerNorm", &layer->attention_norm.gain,
                &layer->attention_norm.bias, 1, model->hidden, 1);
     visit_pair(context, visit, prefix, "output.LayerNorm", &layer->output_norm.gain, &layer->output_norm.bias, 1,
@@ -248,8 +266,9 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
           model->hidden);
     visit_pair(context, visit, "embeddings.", "LayerNorm", &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
                model->hidden, 1);
-    for (uint32_t i = 0; i < model->layer_count; i++)
+    for (uint32_t i = 0; i < model->layer_count; i++) {
         visit_layer(model, i, visit, context);
+    }
 }
 
 static void add_slot(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
@@ -289,9 +308,11 @@ static const char *skip_prefixes(const char *name)
 static bool is_unused(const char *name)
 {
     static const char *const heads[] = {"pooler.", "cls.", "classifier.", "qa_outputs."};
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
-        if (strncmp(name, heads[i], strlen(heads[i])) == 0)
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        if (strncmp(name, heads[i], strlen(heads[i])) == 0) {
             return true;
+        }
+    }
     return strcmp(name, "embeddings.position_ids") == 0 || strcmp(name, "embeddings.token_type_ids") == 0;
 }
 
@@ -301,33 +322,39 @@ static void spell(char *to, const char *name)
 {
     snprintf(to, NAME_BYTES, "%s", name);
     char *norm = strstr(to, "LayerNorm.");
-    if (norm == NULL)
+    if (norm == NULL) {
         return;
+    }
     char *last = norm + strlen("LayerNorm.");
     size_t room = NAME_BYTES - (size_t)(last - to);
-    if (strcmp(last, "gamma") == 0)
+    if (strcmp(last, "gamma") == 0) {
         snprintf(last, room, "weight");
-    else if (strcmp(last, "beta") == 0)
+    } else if (strcmp(last, "beta") == 0) {
         snprintf(last, room, "bias");
+    }
 }
 
 static enum status set_tensor(const struct safetensors_entry *entry, const unsigned char *data, const char *file,
                               const struct slot *slot, struct err *err)
 {
-    if (slot->tensor->data != NULL)
+    if (slot->tensor->data != NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is there twice (the second time as %.120s)", file,
                        slot->name, entry->name);
+    }
     bool fits = entry->rank == slot->rank && entry->shape[0] == slot->shape[0] &&
                 (slot->rank == 1 || entry->shape[1] == slot->shape[1]);
-    if (!fits && slot->rank == 1)
+    if (!fits && slot->rank == 1) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s must have the shape [%llu] (config.json)", file,
                        entry->name, (unsigned long long)slot->shape[0]);
-    if (!fits)
+    }
+    if (!fits) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s must have the shape [%llu, %llu] (config.json)", file,
                        entry->name, (unsigned long long)slot->shape[0], (unsigned long long)slot->shape[1]);
-    if (entry->dtype == SAFETENSORS_OTHER)
+    }
+    if (entry->dtype == SAFETENSORS_OTHER) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: tensor %.120s has dtype %s; supported: F32, F16, BF16", file,
                        entry->name, entry->dtype_name);
+    }
     *slot->tensor = (struct tensor){
         .dtype = entry->dtype == SAFETENSORS_F32   ? DTYPE_F32
                  : entry->dtype == SAFETENSORS_F16 ? DTYPE_F16
@@ -346,18 +373,21 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
         const char *bare = skip_prefixes(entry->name);
-        if (is_unused(bare))
+        if (is_unused(bare)) {
             continue;
+        }
         struct slot key;
         spell(key.name, bare);
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
-        if (slot == NULL)
+        if (slot == NULL) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: tensor %.120s is not part of the BERT model that config.json describes", file_name,
                            entry->name);
+        }
         enum status status = set_tensor(entry, file->data, file_name, slot, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return STATUS_OK;
 }
@@ -365,16 +395,20 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
     struct slots slots = {.list = calloc(5 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
-    if (slots.list == NULL)
+    if (slots.list == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors");
+    }
     weights_visit(model, add_slot, &slots);
     qsort(slots.list, slots.count, sizeof *slots.list, compare_slots);
     enum status status = STATUS_OK;
-    for (size_t i = 0; i < weights->count && status == STATUS_OK; i++)
+    for (size_t i = 0; i < weights->count && status == STATUS_OK; i++) {
         status = bind_file(&weights->files[i], weights->names[i], &slots, err);
-    for (size_t i = 0; i < slots.count && status == STATUS_OK; i++)
-        if (slots.list[i].tensor->data == NULL)
+    }
+    for (size_t i = 0; i < slots.count && status == STATUS_OK; i++) {
+        if (slots.list[i].tensor->data == NULL) {
             status = err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is missing", weights->names[0], slots.list[i].name);
+        }
+    }
     free(slots.list);
     return status;
 }
@@ -431,6 +465,7 @@ void tensor_release(const struct tensor *tensor)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)tensor->data;
     size_t bytes = tensor->elements * (tensor->dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
     uintptr_t first = (from + page - 1) / page * page, end = (from + bytes) / page * page;
-    if (first < end)
+    if (first < end) {
         (void)madvise((void *)first, end - first, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
+    }
 }

@@ -1,8 +1,8 @@
 /* One connection to Redis, from connect to its end. A dead one never comes back; redis/queue opens another.
  *
- * libevent owns the socket, its buffers and TLS; redis/resp parses the bytes. Commands are pipelined, and each answer goes
- * to the callback of its command. Every command has a deadline, because a silent peer is as bad as a closed one; while
- * bytes move in either direction the peer is not silent, however slow the line. */
+ * libevent owns the socket, its buffers and TLS; redis/resp parses the bytes. Commands are pipelined, and each answer
+ * goes to the callback of its command. Every command has a deadline, because a silent peer is as bad as a closed one;
+ * while bytes move in either direction the peer is not silent, however slow the line. */
 #ifndef REDIS_CONNECTION_H
 #define REDIS_CONNECTION_H
 

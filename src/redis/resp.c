@@ -434,9 +434,11 @@ bool resp_equals(const struct resp_value *value, const char *text)
 
 const struct resp_value *resp_field(const struct resp_value *list, const char *name)
 {
-    for (size_t i = 0; list->type == RESP_ARRAY && i + 1 < list->count; i += 2)
-        if (resp_equals(&list->items[i], name))
+    for (size_t i = 0; list->type == RESP_ARRAY && i + 1 < list->count; i += 2) {
+        if (resp_equals(&list->items[i], name)) {
             return &list->items[i + 1];
+        }
+    }
     return NULL;
 }
 

@@ -29,8 +29,9 @@ static struct window_class *class_of(struct window *window, const struct row *ro
 static struct tenant_queue *find_queue(struct window *window, const struct row *row)
 {
     const struct request *request = row->request;
-    if (request->tenant[0] == '\0')
+    if (request->tenant[0] == '\0') {
         return &class_of(window, row)->plain;
+    }
     return tenant_table_find(&window->queues, request->class, request->tenant);
 }
 
@@ -39,12 +40,15 @@ static struct tenant_queue *make_queue(struct window *window, const struct row *
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = find_queue(window, row);
-    if (queue != NULL)
+    if (queue != NULL) {
         return queue;
-    if (tenant_heap_reserve(&class->heap, class->tenants + 1))
+    }
+    if (tenant_heap_reserve(&class->heap, class->tenants + 1)) {
         queue = tenant_table_make(&window->queues, row->request->class, row->request->tenant);
-    if (queue == NULL)
+    }
+    if (queue == NULL) {
         return &class->plain;
+    }
     class->tenants++;
     return queue;
 }
@@ -56,8 +60,9 @@ static bool waits(const struct window_class *class)
 
 static void enter_heap(struct window_class *class, struct tenant_queue *queue)
 {
-    if (queue != &class->plain)
+    if (queue != &class->plain) {
         tenant_heap_add(&class->heap, queue);
+    }
 }
 
 /* The queue that a row joins. */
@@ -65,12 +70,15 @@ static struct tenant_queue *join_queue(struct window *window, const struct row *
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = make_queue(window, row);
-    if (!waits(class) && class->had < window->level)
+    if (!waits(class) && class->had < window->level) {
         class->had = window->level;
-    if (queue->first != NULL)
+    }
+    if (queue->first != NULL) {
         return queue;
-    if (queue->had < class->level)
+    }
+    if (queue->had < class->level) {
         queue->had = class->level;
+    }
     enter_heap(class, queue);
     return queue;
 }
@@ -81,11 +89,13 @@ static void leave_queue(struct window *window, struct row *row)
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue;
     tenant_queue_unlink(row);
-    if (queue->first != NULL || queue == &window->overdue || queue == &class->plain)
+    if (queue->first != NULL || queue == &window->overdue || queue == &class->plain) {
         return;
+    }
     tenant_heap_remove(&class->heap, queue);
-    if (queue->idle)
+    if (queue->idle) {
         return;
+    }
     queue->idle = true;
     queue->next = window->idle;
     window->idle = queue;
@@ -96,8 +106,9 @@ static void end_idle(struct window *window)
     for (struct tenant_queue *queue; (queue = window->idle) != NULL;) {
         window->idle = queue->next;
         queue->idle = false;
-        if (queue->first != NULL)
+        if (queue->first != NULL) {
             continue;
+        }
         window->classes[queue->class].tenants--;
         tenant_table_end(&window->queues, queue);
     }
@@ -110,12 +121,14 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
     class->had += (uint64_t)tokens * class_cost[row->request->class]; /* wraps back when it is below 0 */
-    if (queue == NULL)
+    if (queue == NULL) {
         return;
+    }
     queue->had += (uint64_t)tokens;
     class->most = queue->had > class->most ? queue->had : class->most;
-    if (queue != &class->plain && queue->first != NULL)
+    if (queue != &class->plain && queue->first != NULL) {
         tenant_heap_update(&class->heap, queue);
+    }
 }
 
 static void count_in(struct window *window, struct row *row)
@@ -154,15 +167,17 @@ void window_unhold(struct window *window, struct row *row)
     struct tenant_queue *queue = row->passed_over < WINDOW_PASSED_OVER ? row->queue : &window->overdue;
     charge(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
-    if (queue->first == NULL && queue != &window->overdue)
+    if (queue->first == NULL && queue != &window->overdue) {
         enter_heap(class_of(window, row), queue);
+    }
     tenant_queue_push_first(queue, row);
 }
 
 static void window_leave(struct window *window, struct row *row)
 {
-    if (!row->in_hand)
+    if (!row->in_hand) {
         leave_queue(window, row);
+    }
     row->in_hand = false;
     row->queue = NULL;
     window->rows--;
@@ -180,8 +195,9 @@ void window_remove(struct window *window, struct row *row)
 void window_close(struct window *window)
 {
     tenant_table_close(&window->queues);
-    for (int i = 0; i < CLASS_COUNT; i++)
+    for (int i = 0; i < CLASS_COUNT; i++) {
         free(window->classes[i].heap.queues);
+    }
     dedup_index_close(&window->dedup);
     *window = (struct window){0};
 }
@@ -191,8 +207,9 @@ void window_close(struct window *window)
 static struct tenant_queue *next_queue(struct window_class *class)
 {
     struct tenant_queue *plain = &class->plain, *other = class->heap.count > 0 ? class->heap.queues[0] : NULL;
-    if (plain->first == NULL)
+    if (plain->first == NULL) {
         return other;
+    }
     return other != NULL && other->had < plain->had ? other : plain;
 }
 
@@ -200,8 +217,9 @@ static struct tenant_queue *next_queue(struct window_class *class)
 static struct row *next_overdue(const struct window *window, enum window_only only)
 {
     struct row *row = window->overdue.first;
-    while (row != NULL && !window_admits(only, row))
+    while (row != NULL && !window_admits(only, row)) {
         row = row->next;
+    }
     return row;
 }
 
@@ -210,13 +228,15 @@ static bool window_high_is_next(const struct window *window)
 {
     const struct window_class *high = &window->classes[CLASS_HIGH];
     const struct row *overdue = window->overdue.first;
-    if (!waits(high) || window->only == WINDOW_LOW)
+    if (!waits(high) || window->only == WINDOW_LOW) {
         return false;
+    }
     for (int i = CLASS_HIGH + 1; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
         bool there = waits(class) || (overdue != NULL && overdue->request->class == (enum request_class)i);
-        if (there && class->had < high->had)
+        if (there && class->had < high->had) {
             return false;
+        }
     }
     return true;
 }
@@ -225,13 +245,15 @@ struct row *window_next(struct window *window)
 {
     struct window_class *least = NULL;
     struct row *overdue = next_overdue(window, window->only);
-    if (overdue != NULL && !(window->brief && window_high_is_next(window)))
+    if (overdue != NULL && !(window->brief && window_high_is_next(window))) {
         return overdue;
+    }
     int end = window->only == WINDOW_ONLINE ? CLASS_LOW : CLASS_COUNT;
     for (int i = window->only == WINDOW_LOW ? CLASS_LOW : 0; i < end; i++) {
         struct window_class *class = &window->classes[i];
-        if (waits(class) && (least == NULL || class->had < least->had))
+        if (waits(class) && (least == NULL || class->had < least->had)) {
             least = class;
+        }
     }
     return least == NULL ? NULL : tenant_queue_turn(next_queue(least), window->urgent_ms);
 }
@@ -255,11 +277,14 @@ bool window_has_others(const struct window *window)
 bool window_low_is_next(const struct window *window)
 {
     const struct window_class *low = &window->classes[CLASS_LOW];
-    if (window->overdue.first != NULL)
+    if (window->overdue.first != NULL) {
         return window->overdue.first->request->class == CLASS_LOW;
-    for (int i = 0; i < CLASS_LOW; i++)
-        if (waits(&window->classes[i]) && window->classes[i].had <= low->had)
+    }
+    for (int i = 0; i < CLASS_LOW; i++) {
+        if (waits(&window->classes[i]) && window->classes[i].had <= low->had) {
             return false;
+        }
+    }
     return waits(low);
 }
 
@@ -274,8 +299,9 @@ static struct row *window_oldest(const struct window *window)
     for (int i = 0; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
         oldest = older(oldest, class->plain.first);
-        for (uint32_t f = 0; f < class->heap.count; f++)
+        for (uint32_t f = 0; f < class->heap.count; f++) {
             oldest = older(oldest, class->heap.queues[f]->first);
+        }
     }
     return oldest;
 }
@@ -289,15 +315,17 @@ uint64_t window_oldest_ns(const struct window *window)
 struct row *window_pop(struct window *window)
 {
     struct row *row = window_next(window);
-    if (row != NULL)
+    if (row != NULL) {
         window_remove(window, row);
+    }
     return row;
 }
 
 bool window_full(const struct window *window, const struct window_limits *limits)
 {
-    if (window->rows >= limits->rows || window->tokens >= limits->tokens)
+    if (window->rows >= limits->rows || window->tokens >= limits->tokens) {
         return true;
+    }
     struct cost_shape shape = {(double)window->tokens, (double)window->squares, false};
     return limits->most_ns > 0 && cost_predict_ns(limits->cost, shape) >= limits->most_ns;
 }
@@ -312,8 +340,9 @@ static void window_taken(struct window *window)
         uint64_t level = waits(class) ? next_queue(class)->had : class->most;
         class->level = level > class->level ? level : class->level;
         most = class->had > most ? class->had : most;
-        if (waits(class) && class->had < least)
+        if (waits(class) && class->had < least) {
             least = class->had;
+        }
     }
     least = least == UINT64_MAX ? most : least;
     window->level = least > window->level ? least : window->level;
@@ -338,24 +367,29 @@ static void expire_queue(struct window *window, struct tenant_queue *queue, uint
 {
     for (struct row *row = queue->first, *next; row != NULL; row = next) {
         next = row->next;
-        if (window_row_expired(row, now_ms))
+        if (window_row_expired(row, now_ms)) {
             window_leave_expired(window, row);
-        else
+        } else {
             expiry_bound(&window->expires_at_ms, row_expires_at_ms(row));
+        }
     }
 }
 
 void window_expire(struct window *window, uint64_t now_ms)
 {
-    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms)
+    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms) {
         return;
+    }
     window->expires_at_ms = 0;
     expire_queue(window, &window->overdue, now_ms);
-    for (int i = 0; i < CLASS_COUNT; i++)
+    for (int i = 0; i < CLASS_COUNT; i++) {
         expire_queue(window, &window->classes[i].plain, now_ms);
-    for (int i = 0; i < TENANT_BUCKETS; i++)
-        for (struct tenant_queue *queue = window->queues.buckets[i]; queue != NULL; queue = queue->chain)
+    }
+    for (int i = 0; i < TENANT_BUCKETS; i++) {
+        for (struct tenant_queue *queue = window->queues.buckets[i]; queue != NULL; queue = queue->chain) {
             expire_queue(window, queue, now_ms);
+        }
+    }
     end_idle(window);
 }
 
@@ -396,13 +430,15 @@ static void take_duplicates(struct filling *filling, struct row *row)
     for (struct row *other = dedup_index_chain(&window->dedup, row), *next; other != NULL; other = next) {
         next = other->chain;
         if (!rows_same_ids(row, other)) {
-            if (++others == WINDOW_LOOK_AHEAD)
+            if (++others == WINDOW_LOOK_AHEAD) {
                 return;
+            }
         } else if (window_row_expired(other, filling->limits->now_ms)) {
             window_leave_expired(window, other);
         } else if (window_admits(window->only, other)) {
-            if (other->in_hand)
+            if (other->in_hand) {
                 window_unhold(window, other);
+            }
             window_leave(window, other);
             other->duplicates = row->duplicates;
             row->duplicates = other;
@@ -418,16 +454,18 @@ static void choose(struct filling *filling, struct row *row)
     filling->chosen[filling->count++] = row;
     filling->tokens += row->tokens;
     filling->squares += (double)row->tokens * row->tokens;
-    if (row->tokens > filling->longest)
+    if (row->tokens > filling->longest) {
         filling->longest = row->tokens;
+    }
 }
 
 static bool in_time(struct filling *filling, const struct row *row, uint64_t extent)
 {
     const struct window_limits *limits = filling->limits;
     bool low = gives_way(limits, row);
-    if (limits->most_ns <= 0 && !low)
+    if (limits->most_ns <= 0 && !low) {
         return true;
+    }
     double squares = filling->squares + (double)row->tokens * row->tokens;
     struct cost_shape shape = {(double)extent, squares, false};
     double takes_ns = cost_predict_ns(limits->cost, shape);
@@ -438,10 +476,12 @@ static bool in_time(struct filling *filling, const struct row *row, uint64_t ext
 static bool fits(struct filling *filling, const struct row *row)
 {
     uint64_t tokens = (uint64_t)filling->tokens + row->tokens;
-    if (filling->count >= filling->limits->rows)
+    if (filling->count >= filling->limits->rows) {
         return false;
-    if (filling->limits->layout == LAYOUT_PACKED)
+    }
+    if (filling->limits->layout == LAYOUT_PACKED) {
         return tokens <= filling->limits->tokens && in_time(filling, row, tokens);
+    }
     uint64_t longest = row->tokens > filling->longest ? row->tokens : filling->longest;
     uint64_t extent = longest * (filling->count + 1);
     bool near = filling->limits->layout == LAYOUT_PADDED_FIFO || extent * 3 <= tokens * 4;
@@ -471,8 +511,9 @@ static struct row *hold_head(struct filling *filling)
         return hold_next(filling);
     }
     struct row *row = window_oldest(window);
-    if (row == NULL || window_row_expired(row, filling->limits->now_ms))
+    if (row == NULL || window_row_expired(row, filling->limits->now_ms)) {
         return hold_next(filling);
+    }
     window->batches = 0;
     window_hold(window, row);
     return row;
@@ -483,11 +524,13 @@ static void leave_behind(struct filling *filling)
 {
     for (uint32_t i = filling->held; i-- > 0;) {
         struct row *row = filling->hand[i];
-        if (row->queue == NULL) /* chosen, or taken along by an equal one */
+        if (row->queue == NULL) { /* chosen, or taken along by an equal one */
             continue;
+        }
         bool passed = i < filling->passed && !(filling->low_full && gives_way(filling->limits, row));
-        if (passed && row->passed_over < WINDOW_PASSED_OVER)
+        if (passed && row->passed_over < WINDOW_PASSED_OVER) {
             row->passed_over++;
+        }
         window_unhold(filling->window, row);
     }
 }
@@ -498,10 +541,12 @@ static void take_packed(struct filling *filling, uint32_t look_ahead)
     for (uint32_t seen = 1; seen < look_ahead; seen++) {
         struct row *row = NULL;
         bool room = !filling->low_full || (limits->only != WINDOW_LOW && window_has_online(filling->window));
-        if (room && filling->count < limits->rows && filling->tokens < limits->tokens)
+        if (room && filling->count < limits->rows && filling->tokens < limits->tokens) {
             row = hold_next(filling);
-        if (row == NULL)
+        }
+        if (row == NULL) {
             return;
+        }
         if (fits(filling, row)) {
             choose(filling, row);
             filling->passed = filling->held;
@@ -519,8 +564,9 @@ struct neighbour {
 static int nearer(const void *left, const void *right)
 {
     const struct neighbour *a = left, *b = right;
-    if (a->distance != b->distance)
+    if (a->distance != b->distance) {
         return a->distance < b->distance ? -1 : 1;
+    }
     return a->place < b->place ? -1 : 1;
 }
 
@@ -536,22 +582,25 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
     qsort(near, filling->held, sizeof(near[0]), nearer);
     for (uint32_t i = 0; i < filling->held; i++) {
         struct row *row = filling->hand[near[i].place];
-        if (row->queue == NULL || !fits(filling, row))
+        if (row->queue == NULL || !fits(filling, row)) {
             continue;
+        }
         choose(filling, row);
-        if (near[i].place > filling->passed)
+        if (near[i].place > filling->passed) {
             filling->passed = near[i].place;
+        }
     }
 }
 
 /* The next in turn, up to the first that does not fit. */
 static void take_in_order(struct filling *filling)
 {
-    for (struct row *row; (row = hold_next(filling)) != NULL; choose(filling, row))
+    for (struct row *row; (row = hold_next(filling)) != NULL; choose(filling, row)) {
         if (!fits(filling, row)) {
             filling->hand[filling->held++] = row;
             return;
         }
+    }
 }
 
 uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen)
@@ -564,12 +613,13 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
     if (head != NULL) {
         choose(&filling, head);
         uint32_t look_ahead = limits->rows > WINDOW_LOOK_AHEAD ? limits->rows : WINDOW_LOOK_AHEAD;
-        if (limits->layout == LAYOUT_PACKED && !window->brief)
+        if (limits->layout == LAYOUT_PACKED && !window->brief) {
             take_packed(&filling, look_ahead);
-        else if (limits->layout == LAYOUT_PADDED)
+        } else if (limits->layout == LAYOUT_PADDED) {
             take_padded(&filling, look_ahead);
-        else
+        } else {
             take_in_order(&filling);
+        }
         leave_behind(&filling);
     }
     window->urgent_ms = 0;
@@ -584,10 +634,12 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
 static int longer_first(const void *left, const void *right)
 {
     const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
-    if (a->tokens != b->tokens)
+    if (a->tokens != b->tokens) {
         return a->tokens > b->tokens ? -1 : 1;
-    if (a->request == b->request)
+    }
+    if (a->request == b->request) {
         return a < b ? -1 : 1;
+    }
     return entry_id_compare(a->request->entry, b->request->entry);
 }
 
@@ -601,8 +653,9 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
     size_t extent = layout != LAYOUT_PACKED ? (size_t)longest * count : tokens;
     size_t words = extent + 2 * (size_t)count + (size_t)count * dim;
     struct batch *batch = malloc(sizeof(*batch) + count * sizeof(struct row *) + words * sizeof(uint32_t));
-    if (batch == NULL)
+    if (batch == NULL) {
         return NULL;
+    }
     *batch = (struct batch){.rows = (struct row **)(batch + 1), .tokens = tokens};
     memcpy(batch->rows, rows, count * sizeof(struct row *));
     qsort(batch->rows, count, sizeof(struct row *), longer_first);
@@ -610,8 +663,9 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
     float *output = (float *)(batch->rows + count);
     uint32_t *start = (uint32_t *)(output + (size_t)count * dim), *length = start + count;
     int32_t *ids = (int32_t *)(length + count);
-    if (layout != LAYOUT_PACKED)
+    if (layout != LAYOUT_PACKED) {
         memset(ids, 0, extent * sizeof(*ids));
+    }
     uint32_t packed = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct row *row = batch->rows[i];
@@ -627,18 +681,20 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
 
 void batch_free(struct batch *batch)
 {
-    if (batch != NULL)
+    if (batch != NULL) {
         batch_free(batch->other); /* it has no other half itself */
+    }
     free(batch);
 }
 
 void batch_list_push(struct batch_list *list, struct batch *batch)
 {
     batch->next = NULL;
-    if (list->last == NULL)
+    if (list->last == NULL) {
         list->first = batch;
-    else
+    } else {
         list->last->next = batch;
+    }
     list->last = batch;
     list->count++;
 }
@@ -647,19 +703,22 @@ void batch_list_push_first(struct batch_list *list, struct batch *batch)
 {
     batch->next = list->first;
     list->first = batch;
-    if (list->last == NULL)
+    if (list->last == NULL) {
         list->last = batch;
+    }
     list->count++;
 }
 
 struct batch *batch_list_pop(struct batch_list *list)
 {
     struct batch *batch = list->first;
-    if (batch == NULL)
+    if (batch == NULL) {
         return NULL;
+    }
     list->first = batch->next;
-    if (list->first == NULL)
+    if (list->first == NULL) {
         list->last = NULL;
+    }
     list->count--;
     batch->next = NULL;
     return batch;
@@ -668,9 +727,11 @@ struct batch *batch_list_pop(struct batch_list *list)
 void batch_list_remove(struct batch_list *list, struct batch *batch)
 {
     struct batch_list rest = {0};
-    for (struct batch *other = batch_list_pop(list); other != NULL; other = batch_list_pop(list))
-        if (other != batch)
+    for (struct batch *other = batch_list_pop(list); other != NULL; other = batch_list_pop(list)) {
+        if (other != batch) {
             batch_list_push(&rest, other);
+        }
+    }
     *list = rest;
 }
 
@@ -697,38 +758,44 @@ static uint32_t bucket_of(uint64_t latency_ms)
 static uint32_t percentile_99(const struct tune *tune)
 {
     uint32_t above = tune->seen / 100, bucket = TUNE_BUCKETS;
-    for (uint32_t passed = 0; bucket > 0 && passed <= above;)
+    for (uint32_t passed = 0; bucket > 0 && passed <= above;) {
         passed += tune->buckets[--bucket];
+    }
     return (uint32_t)floor(exp2((double)bucket / PER_DOUBLING));
 }
 
 static void adjust(struct tune *tune)
 {
     double target_ms = (double)tune->target_ns / (double)NS_PER_MS;
-    if (tune->p99_ms > target_ms)
+    if (tune->p99_ms > target_ms) {
         tune->share = fmax(share_least, tune->share * shrink);
-    else if (tune->p99_ms < well_below * target_ms)
+    } else if (tune->p99_ms < well_below * target_ms) {
         tune->share = fmin(share_most, tune->share * grow);
+    }
 }
 
 void tune_answered(struct tune *tune, uint64_t latency_ms, uint64_t now_ns)
 {
-    if (tune->seen == 0)
+    if (tune->seen == 0) {
         tune->ends_ns = now_ns + PERIOD_MS * NS_PER_MS;
+    }
     tune->buckets[bucket_of(latency_ms)]++;
-    if (++tune->seen < TUNE_SEEN_LEAST || now_ns < tune->ends_ns)
+    if (++tune->seen < TUNE_SEEN_LEAST || now_ns < tune->ends_ns) {
         return;
+    }
     tune->p99_ms = percentile_99(tune);
-    if (tune->target_ns != 0)
+    if (tune->target_ns != 0) {
         adjust(tune);
+    }
     memset(tune->buckets, 0, sizeof tune->buckets);
     tune->seen = 0;
 }
 
 double tune_batch_ns(const struct tune *tune, const struct cost *cost, uint64_t oldest_ns)
 {
-    if (tune->target_ns == 0 || oldest_ns > tune->target_ns || !cost_known(cost))
+    if (tune->target_ns == 0 || oldest_ns > tune->target_ns || !cost_known(cost)) {
         return 0;
+    }
     return fmax(tune->share * (double)tune->target_ns, worth * cost_predict_ns(cost, (struct cost_shape){0}));
 }
 
@@ -742,8 +809,9 @@ void budget_halve(struct budget *budget)
 
 void budget_good(struct budget *budget)
 {
-    if (budget->tokens >= budget->full || ++budget->good < BUDGET_GROWS_AFTER)
+    if (budget->tokens >= budget->full || ++budget->good < BUDGET_GROWS_AFTER) {
         return;
+    }
     budget->good = 0;
     budget->tokens = budget->tokens > budget->full / 2 ? budget->full : budget->tokens * 2;
 }

@@ -17,8 +17,9 @@ static void insert(struct dedup_index *index, struct row *row)
     struct row **bucket = &index->buckets[row->hash & index->mask];
     row->chain = *bucket;
     row->chained_by = bucket;
-    if (row->chain != NULL)
+    if (row->chain != NULL) {
         row->chain->chained_by = &row->chain;
+    }
     *bucket = row;
 }
 
@@ -28,38 +29,45 @@ static void grow(struct dedup_index *index)
     uint32_t old = index->buckets == NULL ? 0 : index->mask + 1;
     uint32_t wanted = old == 0 ? DEDUP_BUCKETS : old * 2;
     struct row **before = index->buckets, **buckets = calloc(wanted, sizeof(struct row *));
-    if (buckets == NULL)
+    if (buckets == NULL) {
         return;
+    }
     index->buckets = buckets;
     index->mask = wanted - 1;
-    for (uint32_t i = 0; i < old; i++)
+    for (uint32_t i = 0; i < old; i++) {
         for (struct row *row = before[i], *next; row != NULL; row = next) {
             next = row->chain;
             insert(index, row);
         }
+    }
     free(before);
 }
 
 void dedup_index_add(struct dedup_index *index, struct row *row)
 {
     row->chained_by = NULL;
-    if (row->hash == 0)
+    if (row->hash == 0) {
         return;
-    if (index->buckets == NULL || index->count > index->mask)
+    }
+    if (index->buckets == NULL || index->count > index->mask) {
         grow(index);
-    if (index->buckets == NULL)
+    }
+    if (index->buckets == NULL) {
         return;
+    }
     insert(index, row);
     index->count++;
 }
 
 void dedup_index_remove(struct dedup_index *index, struct row *row)
 {
-    if (row->chained_by == NULL)
+    if (row->chained_by == NULL) {
         return;
+    }
     *row->chained_by = row->chain;
-    if (row->chain != NULL)
+    if (row->chain != NULL) {
         row->chain->chained_by = row->chained_by;
+    }
     row->chained_by = NULL;
     index->count--;
 }

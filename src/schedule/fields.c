@@ -42,8 +42,9 @@ static bool field_is(const struct parsing *parsing, const char *text)
 /* Reads a number from `least` to `most`. False when it is none: the request has failed. */
 static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most, uint64_t *out)
 {
-    if (decimal_parse(parsing->field->value, parsing->field->value_length, out) && *out >= least && *out <= most)
+    if (decimal_parse(parsing->field->value, parsing->field->value_length, out) && *out >= least && *out <= most) {
         return true;
+    }
     request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must be a number from %" PRIu64 " to %" PRIu64, parsing->name,
                  least, most);
     return false;
@@ -53,8 +54,9 @@ static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most,
 static bool parse_switch(struct parsing *parsing, bool *out)
 {
     *out = field_is(parsing, "1");
-    if (*out || field_is(parsing, "0"))
+    if (*out || field_is(parsing, "0")) {
         return true;
+    }
     request_fail(parsing->request, CODE_BAD_REQUEST, "%s: 0 or 1", parsing->name);
     return false;
 }
@@ -72,11 +74,11 @@ static char *copy_value(struct parsing *parsing)
 static bool parse_utf8(struct parsing *parsing, size_t most, const char **slice)
 {
     const struct entry_field *field = parsing->field;
-    if (field->value_length == 0 || field->value_length > most)
+    if (field->value_length == 0 || field->value_length > most) {
         request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must have 1 to %zu bytes", parsing->name, most);
-    else if (!utf8_valid(field->value, field->value_length))
+    } else if (!utf8_valid(field->value, field->value_length)) {
         request_fail(parsing->request, CODE_BAD_UTF8, "%s: not valid UTF-8", parsing->name);
-    else {
+    } else {
         *slice = copy_value(parsing);
         return true;
     }
@@ -89,8 +91,9 @@ static bool parse_word(struct parsing *parsing, const char *allowed, char *to, s
 {
     const struct entry_field *field = parsing->field;
     bool good = field->value_length >= 1 && field->value_length <= most;
-    for (size_t i = 0; good && i < field->value_length; i++)
+    for (size_t i = 0; good && i < field->value_length; i++) {
         good = memchr(allowed, field->value[i], strlen(allowed)) != NULL;
+    }
     if (good) {
         memcpy(to, field->value, field->value_length);
         to[field->value_length] = '\0';
@@ -125,19 +128,21 @@ static void parse_own_id(struct parsing *parsing)
 static void parse_own_attempt(struct parsing *parsing)
 {
     uint64_t attempt;
-    if (!parsing->request->borrowed_name)
+    if (!parsing->request->borrowed_name) {
         refuse_own(parsing);
-    else if (parse_number(parsing, 1, 1000, &attempt))
+    } else if (parse_number(parsing, 1, 1000, &attempt)) {
         parsing->request->attempt = (uint32_t)attempt;
+    }
 }
 
 static void parse_own_first_at(struct parsing *parsing)
 {
     uint64_t ms;
-    if (!parsing->request->borrowed_name)
+    if (!parsing->request->borrowed_name) {
         refuse_own(parsing);
-    else if (parse_number(parsing, 0, UINT64_MAX, &ms))
+    } else if (parse_number(parsing, 0, UINT64_MAX, &ms)) {
         request_submitted(parsing->request, ms);
+    }
 }
 
 /* lua/promote could not read the fields that belong to this name: another run would not bring them back. */
@@ -171,23 +176,26 @@ static void parse_cancel(struct parsing *parsing)
     const struct entry_field *field = parsing->field;
     enum request_class class;
     struct entry_id id;
-    if (field->value_length < REQUEST_NAME_MAX && request_name_parse(field->value, field->value_length, &class, &id))
+    if (field->value_length < REQUEST_NAME_MAX && request_name_parse(field->value, field->value_length, &class, &id)) {
         request_name_format(class, id, parsing->request->target);
-    else
+    } else {
         request_fail(parsing->request, CODE_BAD_REQUEST,
                      "cancel: must be the name of a request: <entry id>, high:<entry id> or low:<entry id>");
+    }
 }
 
 static void parse_meta(struct parsing *parsing)
 {
-    if (parse_utf8(parsing, META_MAX_BYTES, &parsing->request->meta))
+    if (parse_utf8(parsing, META_MAX_BYTES, &parsing->request->meta)) {
         parsing->request->meta_bytes = (uint32_t)parsing->field->value_length;
+    }
 }
 
 static void parse_tenant(struct parsing *parsing)
 {
-    if (!parse_word(parsing, ID_CHARACTERS, parsing->request->tenant, TENANT_MAX))
+    if (!parse_word(parsing, ID_CHARACTERS, parsing->request->tenant, TENANT_MAX)) {
         request_fail(parsing->request, CODE_BAD_REQUEST, "tenant: 1 to %d of A-Z a-z 0-9 . _ : -", TENANT_MAX);
+    }
 }
 
 /* Checked only enough to be safe in a log line; the rest is the tracer's business. */
@@ -195,8 +203,9 @@ static void parse_traceparent(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
     bool good = field->value_length >= 1 && field->value_length <= TRACEPARENT_MAX_BYTES;
-    for (size_t i = 0; good && i < field->value_length; i++)
+    for (size_t i = 0; good && i < field->value_length; i++) {
         good = field->value[i] > ' ' && field->value[i] <= '~';
+    }
     if (!good) {
         request_fail(parsing->request, CODE_BAD_REQUEST, "traceparent: 1 to %d visible ASCII characters",
                      TRACEPARENT_MAX_BYTES);
@@ -211,8 +220,9 @@ static void parse_traceparent(struct parsing *parsing)
 static void parse_ttl(struct parsing *parsing)
 {
     uint64_t seconds;
-    if (parse_number(parsing, 1, parsing->rules->max_ttl_s, &seconds))
+    if (parse_number(parsing, 1, parsing->rules->max_ttl_s, &seconds)) {
         parsing->request->ttl_s = (uint32_t)seconds;
+    }
 }
 
 static void parse_notify(struct parsing *parsing)
@@ -226,27 +236,31 @@ static void parse_notify(struct parsing *parsing)
         parsing->field = &name;
         bool good = parse_word(parsing, RESULTS_CHARACTERS, request->results, RESULTS_NAME_MAX);
         parsing->field = whole;
-        if (good)
+        if (good) {
             return;
+        }
     }
     request->notify = field_is(parsing, "1");
-    if (!request->notify && !field_is(parsing, "0"))
+    if (!request->notify && !field_is(parsing, "0")) {
         request_fail(request, CODE_BAD_REQUEST, "notify: 0, 1 or stream:<name>, with 1 to %d of a-z 0-9 _ . -",
                      RESULTS_NAME_MAX);
+    }
 }
 
 static void parse_track(struct parsing *parsing)
 {
     bool on;
-    if (parse_switch(parsing, &on))
+    if (parse_switch(parsing, &on)) {
         parsing->request->track = on;
+    }
 }
 
 static void parse_max_attempts(struct parsing *parsing)
 {
     uint64_t attempts;
-    if (parse_number(parsing, 1, 10, &attempts))
+    if (parse_number(parsing, 1, 10, &attempts)) {
         parsing->request->max_attempts = (uint32_t)attempts;
+    }
 }
 
 /* --- When it may run --- */
@@ -260,15 +274,17 @@ static uint64_t from_first(const struct request *request, uint64_t ms)
 static void parse_delay(struct parsing *parsing)
 {
     uint64_t ms;
-    if (parse_number(parsing, 0, DELAY_MOST_MS, &ms) && ms > 0)
+    if (parse_number(parsing, 0, DELAY_MOST_MS, &ms) && ms > 0) {
         parsing->request->due_at_ms = from_first(parsing->request, ms);
+    }
 }
 
 static void parse_expires_in(struct parsing *parsing)
 {
     uint64_t ms;
-    if (parse_number(parsing, 1, EXPIRES_MOST_MS, &ms))
+    if (parse_number(parsing, 1, EXPIRES_MOST_MS, &ms)) {
         parsing->request->expires_at_ms = from_first(parsing->request, ms);
+    }
 }
 
 /* --- What is to be computed, and how the vectors are to look --- */
@@ -277,15 +293,15 @@ static void parse_text(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
     struct request *request = parsing->request;
-    if (field->value_length == 0)
+    if (field->value_length == 0) {
         request_fail(request, CODE_BAD_REQUEST, "text: must not be empty");
-    else if (field->value_length > parsing->rules->max_text_bytes)
+    } else if (field->value_length > parsing->rules->max_text_bytes) {
         request_fail(request, CODE_TOO_LARGE, "text: %zu bytes, at most %" PRIu32 " are taken", field->value_length,
                      parsing->rules->max_text_bytes);
-    else if (!utf8_valid(field->value, field->value_length))
+    } else if (!utf8_valid(field->value, field->value_length)) {
         request_fail(request, CODE_BAD_UTF8, "text: not valid UTF-8 from byte %zu on",
                      utf8_valid_prefix(field->value, field->value_length));
-    else {
+    } else {
         request->rows[0].text = copy_value(parsing);
         request->rows[0].text_bytes = (uint32_t)field->value_length;
     }
@@ -344,75 +360,85 @@ static void parse_inputs(struct parsing *parsing)
 
 static void parse_encoding(struct parsing *parsing)
 {
-    for (int i = 0; i < ENCODING_COUNT; i++)
+    for (int i = 0; i < ENCODING_COUNT; i++) {
         if (field_is(parsing, encoding_name((enum encoding)i))) {
             parsing->request->encoding = (enum encoding)i;
             return;
         }
+    }
     request_fail(parsing->request, CODE_BAD_REQUEST, "encoding: json, f32, f16 or base64");
 }
 
 static void parse_truncate(struct parsing *parsing)
 {
     bool on;
-    if (parse_switch(parsing, &on))
+    if (parse_switch(parsing, &on)) {
         parsing->request->truncate = on;
+    }
 }
 
 static void parse_normalize(struct parsing *parsing)
 {
     bool on;
-    if (parse_switch(parsing, &on))
+    if (parse_switch(parsing, &on)) {
         parsing->request->normalize = on;
+    }
 }
 
 static void parse_dims(struct parsing *parsing)
 {
     uint64_t dims;
-    if (parse_number(parsing, 1, parsing->rules->dim, &dims))
+    if (parse_number(parsing, 1, parsing->rules->dim, &dims)) {
         parsing->request->dims = (uint32_t)dims;
+    }
 }
 
 static bool prompt_allowed(struct parsing *parsing)
 {
-    if (parsing->rules->no_prompt)
+    if (parsing->rules->no_prompt) {
         request_fail(parsing->request, CODE_BAD_REQUEST,
                      "%s: this model pools without its prompt, which is not supported", parsing->name);
+    }
     return !parsing->rules->no_prompt;
 }
 
 static void parse_prompt(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
-    if (!prompt_allowed(parsing))
+    if (!prompt_allowed(parsing)) {
         return;
-    for (uint32_t i = 0; i < rules->prompt_count; i++)
+    }
+    for (uint32_t i = 0; i < rules->prompt_count; i++) {
         if (field_is(parsing, rules->prompts[i].name)) {
             parsing->request->prompt = rules->prompts[i].text;
             parsing->request->prompt_bytes = (uint32_t)strlen(rules->prompts[i].text);
             return;
         }
+    }
     request_fail(parsing->request, CODE_BAD_REQUEST, "prompt: the model has no prompt of this name");
 }
 
 static void parse_prefix(struct parsing *parsing)
 {
-    if (prompt_allowed(parsing) && parse_utf8(parsing, PREFIX_MAX_BYTES, &parsing->request->prompt))
+    if (prompt_allowed(parsing) && parse_utf8(parsing, PREFIX_MAX_BYTES, &parsing->request->prompt)) {
         parsing->request->prompt_bytes = (uint32_t)parsing->field->value_length;
+    }
 }
 
 static void parse_task(struct parsing *parsing)
 {
-    if (!field_is(parsing, "embed"))
+    if (!field_is(parsing, "embed")) {
         request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does embed");
+    }
 }
 
 static void parse_model(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
-    if (!field_is(parsing, rules->model_name) && !field_is(parsing, rules->model_id))
+    if (!field_is(parsing, rules->model_name) && !field_is(parsing, rules->model_id)) {
         request_fail(parsing->request, CODE_WRONG_MODEL, "model: this queue serves %.80s (%.40s)", rules->model_name,
                      rules->model_id);
+    }
 }
 
 /* --- The table --- */
@@ -497,10 +523,12 @@ static const enum field either[][2] = {
 
 static int field_find(const struct entry_field *field)
 {
-    for (int i = 0; i < KNOWN_FIELDS; i++)
+    for (int i = 0; i < KNOWN_FIELDS; i++) {
         if (strlen(known_fields[i].name) == field->name_length &&
-            memcmp(known_fields[i].name, field->name, field->name_length) == 0)
+            memcmp(known_fields[i].name, field->name, field->name_length) == 0) {
             return i;
+        }
+    }
     return -1;
 }
 
@@ -520,19 +548,23 @@ void fields_collect(struct fields *fields, const struct entry *entry, const stru
         const struct entry_field *field = &entry->fields[i];
         int at = field_find(field);
         bool users_own = field->name_length >= 2 && memcmp(field->name, "x-", 2) == 0;
-        if (at < 0)
+        if (at < 0) {
             fields->unknown += !users_own;
-        else if (fields->known[at] == NULL)
+        } else if (fields->known[at] == NULL) {
             fields->known[at] = field;
-        else if (fields->doubled == NULL)
+        } else if (fields->doubled == NULL) {
             fields->doubled = known_fields[at].name;
+        }
     }
-    for (int i = 0; fields->too_many && i < KNOWN_FIELDS; i++)
-        if (i != FIELD_ID && i != FIELD_OWN_ID)
+    for (int i = 0; fields->too_many && i < KNOWN_FIELDS; i++) {
+        if (i != FIELD_ID && i != FIELD_OWN_ID) {
             fields->known[i] = NULL;
+        }
+    }
     const struct entry_field *inputs = fields->known[FIELD_INPUTS];
-    if (inputs != NULL)
+    if (inputs != NULL) {
         fields->inputs = inputs_measure(inputs->value, inputs->value_length, rules->max_inputs, rules->max_text_bytes);
+    }
 }
 
 bool fields_cancel(const struct fields *fields)
@@ -542,8 +574,9 @@ bool fields_cancel(const struct fields *fields)
 
 uint32_t fields_rows(const struct fields *fields)
 {
-    if (fields->known[FIELD_TEXT] != NULL)
+    if (fields->known[FIELD_TEXT] != NULL) {
         return 1;
+    }
     bool readable = fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK;
     return readable ? fields->inputs.count : 0;
 }
@@ -561,8 +594,9 @@ size_t fields_copied_bytes(const struct fields *fields, const struct request_rul
         fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
         const struct entry_field *field = fields->known[copied[i].field];
-        if (field != NULL && field->value_length <= copied[i].most)
+        if (field != NULL && field->value_length <= copied[i].most) {
             bytes += field->value_length;
+        }
     }
     return bytes;
 }
@@ -571,37 +605,45 @@ size_t fields_copied_bytes(const struct fields *fields, const struct request_rul
 
 static void check_either(const struct fields *fields, struct request *request)
 {
-    for (size_t i = 0; i < sizeof(either) / sizeof(either[0]); i++)
-        if (fields->known[either[i][0]] != NULL && fields->known[either[i][1]] != NULL)
+    for (size_t i = 0; i < sizeof(either) / sizeof(either[0]); i++) {
+        if (fields->known[either[i][0]] != NULL && fields->known[either[i][1]] != NULL) {
             request_fail(request, CODE_BAD_REQUEST, "%s: not together with %s", known_fields[either[i][1]].name,
                          known_fields[either[i][0]].name);
+        }
+    }
 }
 
 /* A cancel takes no options. It may have been parked on its way (lua/mend). */
 static void check_cancel_alone(const struct fields *fields, struct request *request)
 {
-    for (int i = 0; i < KNOWN_FIELDS; i++)
-        if (i != FIELD_CANCEL && known_fields[i].name[0] != '_' && fields->known[i] != NULL)
+    for (int i = 0; i < KNOWN_FIELDS; i++) {
+        if (i != FIELD_CANCEL && known_fields[i].name[0] != '_' && fields->known[i] != NULL) {
             request_fail(request, CODE_BAD_REQUEST, "cancel: not together with %s", known_fields[i].name);
+        }
+    }
 }
 
 void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
 {
     struct parsing parsing = {.rules = rules, .fields = fields, .request = request, .copy = copy};
-    if (fields->too_many)
+    if (fields->too_many) {
         request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX);
-    if (fields->doubled != NULL)
+    }
+    if (fields->doubled != NULL) {
         request_fail(request, CODE_BAD_REQUEST, "%s: given more than once", fields->doubled);
+    }
     check_either(fields, request);
-    if (fields->known[FIELD_CANCEL] != NULL)
+    if (fields->known[FIELD_CANCEL] != NULL) {
         check_cancel_alone(fields, request);
-    else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL &&
-             fields->known[FIELD_QUERY] == NULL && fields->known[FIELD_PAIRS] == NULL &&
-             fields->known[FIELD_OWN_LOST] == NULL)
+    } else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL &&
+               fields->known[FIELD_QUERY] == NULL && fields->known[FIELD_PAIRS] == NULL &&
+               fields->known[FIELD_OWN_LOST] == NULL) {
         request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
+    }
     for (int i = 0; i < KNOWN_FIELDS; i++) {
-        if (fields->known[i] == NULL || fields->doubled == known_fields[i].name)
+        if (fields->known[i] == NULL || fields->doubled == known_fields[i].name) {
             continue;
+        }
         parsing.name = known_fields[i].name;
         parsing.field = fields->known[i];
         known_fields[i].parse(&parsing);

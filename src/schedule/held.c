@@ -9,18 +9,20 @@ enum status held_open(struct held *held, struct err *err)
 {
     *held = (struct held){.mask = HELD_BUCKETS - 1};
     held->buckets = calloc(HELD_BUCKETS, sizeof(struct request *));
-    if (held->buckets == NULL)
+    if (held->buckets == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the table of held requests");
+    }
     return STATUS_OK;
 }
 
 void held_close(struct held *held)
 {
-    for (uint32_t i = 0; held->buckets != NULL && i <= held->mask; i++)
+    for (uint32_t i = 0; held->buckets != NULL && i <= held->mask; i++) {
         for (struct request *request = held->buckets[i], *next; request != NULL; request = next) {
             next = request->chain;
             request_free(request);
         }
+    }
     free(held->buckets);
     *held = (struct held){0};
 }
@@ -35,8 +37,9 @@ static uint32_t bucket_of(const struct held *held, enum request_class class, str
 struct request *held_find(const struct held *held, enum request_class class, struct entry_id id)
 {
     struct request *request = held->buckets[bucket_of(held, class, id)];
-    while (request != NULL && (request->class != class || entry_id_compare(request->entry, id) != 0))
+    while (request != NULL && (request->class != class || entry_id_compare(request->entry, id) != 0)) {
         request = request->chain;
+    }
     return request;
 }
 
@@ -45,18 +48,20 @@ static void grow(struct held *held)
 {
     uint32_t old = held->mask;
     struct request **buckets = calloc((size_t)(old + 1) * 2, sizeof(struct request *));
-    if (buckets == NULL)
+    if (buckets == NULL) {
         return;
+    }
     struct request **before = held->buckets;
     held->buckets = buckets;
     held->mask = old * 2 + 1;
-    for (uint32_t i = 0; i <= old; i++)
+    for (uint32_t i = 0; i <= old; i++) {
         for (struct request *request = before[i], *next; request != NULL; request = next) {
             next = request->chain;
             uint32_t at = bucket_of(held, request->class, request->entry);
             request->chain = buckets[at];
             buckets[at] = request;
         }
+    }
     free(before);
 }
 
@@ -77,8 +82,9 @@ struct held_sum held_all(const struct held *held)
 
 void held_add(struct held *held, struct request *request)
 {
-    if (held->count > held->mask)
+    if (held->count > held->mask) {
         grow(held);
+    }
     uint32_t at = bucket_of(held, request->class, request->entry);
     request->chain = held->buckets[at];
     held->buckets[at] = request;
@@ -92,16 +98,18 @@ void held_add(struct held *held, struct request *request)
 void held_remove(struct held *held, struct request *request)
 {
     struct request **at = &held->buckets[bucket_of(held, request->class, request->entry)];
-    while (*at != request)
+    while (*at != request) {
         at = &(*at)->chain;
+    }
     *at = request->chain;
     held->count--;
     struct held_sum *sum = sum_of(held, request);
     sum->count--;
     sum->tokens -= request->tokens;
     sum->bytes -= request->bytes;
-    if (request->begun)
+    if (request->begun) {
         sum->work_bytes -= request->work_bytes;
+    }
 }
 
 uint32_t held_begin(struct held *held, const struct request_list *list, uint32_t most, uint64_t credit_bytes)
@@ -109,10 +117,12 @@ uint32_t held_begin(struct held *held, const struct request_list *list, uint32_t
     uint32_t count = 0;
     for (struct request *request = list->first; request != NULL && count < most; request = request->next, count++) {
         struct held_sum *sum = sum_of(held, request);
-        if (request->begun)
+        if (request->begun) {
             continue;
-        if (sum->work_bytes > 0 && sum->work_bytes + request->work_bytes > credit_bytes)
+        }
+        if (sum->work_bytes > 0 && sum->work_bytes + request->work_bytes > credit_bytes) {
             break;
+        }
         request->begun = true;
         sum->work_bytes += request->work_bytes;
     }

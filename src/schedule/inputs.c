@@ -18,22 +18,25 @@ struct scanner {
 
 static void put(struct scanner *scanner, const void *bytes, size_t length)
 {
-    if (scanner->copy != NULL)
+    if (scanner->copy != NULL) {
         memcpy(scanner->copy + scanner->copied, bytes, length);
+    }
     scanner->copied += length;
 }
 
 static void skip_space(struct scanner *scanner)
 {
     while (scanner->at < scanner->end &&
-           (*scanner->at == ' ' || *scanner->at == '\n' || *scanner->at == '\t' || *scanner->at == '\r'))
+           (*scanner->at == ' ' || *scanner->at == '\n' || *scanner->at == '\t' || *scanner->at == '\r')) {
         scanner->at++;
+    }
 }
 
 static bool take(struct scanner *scanner, char expected)
 {
-    if (scanner->at == scanner->end || *scanner->at != (unsigned char)expected)
+    if (scanner->at == scanner->end || *scanner->at != (unsigned char)expected) {
         return false;
+    }
     scanner->at++;
     return true;
 }
@@ -46,8 +49,9 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
     const char *at = (const char *)scanner->at;
     enum json_escape escape = json_escape_read(&at, (const char *)scanner->end, utf8, &length);
     scanner->at = (const unsigned char *)at;
-    if (escape != JSON_ESCAPE_OK)
+    if (escape != JSON_ESCAPE_OK) {
         return escape == JSON_ESCAPE_HALF ? INPUTS_BAD_UTF8 : INPUTS_BAD_STRING;
+    }
     put(scanner, utf8, length);
     return INPUTS_OK;
 }
@@ -68,10 +72,12 @@ static bool eight_plain(const unsigned char *bytes)
 static void skip_plain(struct scanner *scanner)
 {
     const unsigned char *at = scanner->at, *end = scanner->end;
-    while (end - at >= 8 && eight_plain(at))
+    while (end - at >= 8 && eight_plain(at)) {
         at += 8;
-    while (at < end && *at != '"' && *at != '\\' && *at >= ' ')
+    }
+    while (at < end && *at != '"' && *at != '\\' && *at >= ' ') {
         at++;
+    }
     scanner->at = at;
 }
 
@@ -86,13 +92,16 @@ static enum inputs_problem scan_string(struct scanner *scanner)
             return INPUTS_BAD_UTF8;
         }
         put(scanner, run, (size_t)(scanner->at - run));
-        if (take(scanner, '"'))
+        if (take(scanner, '"')) {
             return INPUTS_OK;
-        if (!take(scanner, '\\'))
+        }
+        if (!take(scanner, '\\')) {
             return INPUTS_BAD_STRING;
+        }
         enum inputs_problem problem = scan_escape(scanner);
-        if (problem != INPUTS_OK)
+        if (problem != INPUTS_OK) {
             return problem;
+        }
     }
 }
 
@@ -112,11 +121,13 @@ static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
 {
     size_t before = scanner->copied;
     skip_space(scanner);
-    if (!take(scanner, '"'))
+    if (!take(scanner, '"')) {
         return begins_value(scanner) ? INPUTS_NOT_TEXT : INPUTS_NOT_JSON;
+    }
     enum inputs_problem problem = scan_string(scanner);
-    if (problem == INPUTS_OK && scanner->copied == before)
+    if (problem == INPUTS_OK && scanner->copied == before) {
         return INPUTS_EMPTY_TEXT;
+    }
     if (problem == INPUTS_OK && scanner->rows != NULL) {
         scanner->rows[index].text = scanner->copy + before;
         scanner->rows[index].text_bytes = (uint32_t)(scanner->copied - before);
@@ -129,19 +140,24 @@ static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *in
                                       size_t most_bytes)
 {
     for (;;) {
-        if (inputs->count == most_texts)
+        if (inputs->count == most_texts) {
             return INPUTS_TOO_MANY;
+        }
         enum inputs_problem problem = scan_text(scanner, inputs->count);
-        if (problem != INPUTS_OK)
+        if (problem != INPUTS_OK) {
             return problem;
-        if (scanner->copied > most_bytes)
+        }
+        if (scanner->copied > most_bytes) {
             return INPUTS_TOO_LARGE;
+        }
         inputs->count++;
         skip_space(scanner);
-        if (take(scanner, ']'))
+        if (take(scanner, ']')) {
             return INPUTS_OK;
-        if (!take(scanner, ','))
+        }
+        if (!take(scanner, ',')) {
             return INPUTS_NOT_JSON;
+        }
     }
 }
 
@@ -149,13 +165,15 @@ static enum inputs_problem scan_array(struct scanner *scanner, struct inputs *in
                                       size_t most_bytes)
 {
     skip_space(scanner);
-    if (!take(scanner, '['))
+    if (!take(scanner, '[')) {
         return begins_value(scanner) ? INPUTS_NOT_ARRAY : INPUTS_NOT_JSON;
+    }
     skip_space(scanner);
     bool empty = take(scanner, ']');
     enum inputs_problem problem = empty ? INPUTS_NO_TEXTS : scan_texts(scanner, inputs, most_texts, most_bytes);
-    if (problem != INPUTS_OK && problem != INPUTS_NO_TEXTS)
+    if (problem != INPUTS_OK && problem != INPUTS_NO_TEXTS) {
         return problem;
+    }
     skip_space(scanner);
     return scanner->at == scanner->end ? problem : INPUTS_NOT_JSON;
 }

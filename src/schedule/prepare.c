@@ -12,10 +12,11 @@
 static void fail(struct request *request, const struct row *row, enum reply_code code, const char *what)
 {
     uint32_t index = (uint32_t)(row - request->rows);
-    if (request->inputs)
+    if (request->inputs) {
         request_fail_row(request, index, code, "inputs: text %u: %.200s", index, what);
-    else
+    } else {
         request_fail_row(request, index, code, "text: %.200s", what);
+    }
 }
 
 static void fail_encode(struct request *request, const struct row *row, enum status status, const struct err *err)
@@ -37,11 +38,12 @@ static void fail_too_long(struct request *request, const struct row *row, const 
     uint32_t count = 0;
     bool truncated;
     struct err err;
-    if (ids == NULL || tokenizer_encode(tokenizer, text, length, most, ids, &count, &truncated, &err) != STATUS_OK)
+    if (ids == NULL || tokenizer_encode(tokenizer, text, length, most, ids, &count, &truncated, &err) != STATUS_OK) {
         snprintf(what, sizeof what, "more than the %u tokens that the model takes, and truncate is 0",
                  request->max_tokens);
-    else
+    } else {
         snprintf(what, sizeof what, "%u tokens, the model takes %u, and truncate is 0", count, request->max_tokens);
+    }
     free(ids);
     fail(request, row, CODE_TOO_LONG, what);
 }
@@ -66,12 +68,13 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     uint32_t most = (uint32_t)row_capacity(request, row, model);
     enum status status =
         tokenizer_encode(model->tokenizer, text, length, most, row->ids, &row->tokens, &row->truncated, &err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         fail_encode(request, row, status, &err);
-    else if (row->truncated && !request->truncate)
+    } else if (row->truncated && !request->truncate) {
         fail_too_long(request, row, text, length, model->tokenizer);
-    else if (row->tokens == 0)
+    } else if (row->tokens == 0) {
         fail(request, row, CODE_BAD_REQUEST, "has no tokens");
+    }
     row->hash = XXH3_64bits(row->ids, row->tokens * sizeof(*row->ids));
     buffer_free(&prompted);
 }
@@ -80,11 +83,13 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
 static bool allocate_work(struct request *request, const struct model *model)
 {
     size_t floats = (size_t)request->row_count * request->dim, ids = 0;
-    for (uint32_t i = 0; i < request->row_count; i++)
+    for (uint32_t i = 0; i < request->row_count; i++) {
         ids += row_capacity(request, &request->rows[i], model);
+    }
     float *outputs = malloc(floats * sizeof(*outputs) + ids * sizeof(int32_t) + 1); /* never of size 0 */
-    if (outputs == NULL)
+    if (outputs == NULL) {
         return false;
+    }
     int32_t *next = (int32_t *)(outputs + floats);
     for (uint32_t i = 0; i < request->row_count; i++) {
         request->rows[i].output = outputs + (size_t)i * request->dim;
@@ -105,6 +110,7 @@ void prepare_request(struct request *request, const struct model *model)
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the tokens");
         return;
     }
-    for (uint32_t i = 0; i < request->row_count && request->code == CODE_NONE; i++)
+    for (uint32_t i = 0; i < request->row_count && request->code == CODE_NONE; i++) {
         tokenize_row(request, &request->rows[i], model);
+    }
 }

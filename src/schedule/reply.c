@@ -65,9 +65,11 @@ static int put_digits(char *to, struct decimal decimal)
     to[0] = (char)('0' + first);
     memcpy(to + 1, eight, sizeof(eight));
     int count = DIGITS - (int)decimal.ends_in_zero;
-    if (split >> 48 == 0)
-        while (count > 1 && to[count - 1] == '0')
+    if (split >> 48 == 0) {
+        while (count > 1 && to[count - 1] == '0') {
             count--;
+        }
+    }
     return count;
 }
 
@@ -101,8 +103,9 @@ static char *put_plain(char *to, const char *digits, int count, int exponent)
 {
     int whole = exponent + 1;
     memcpy(to, digits, DIGITS); /* trailing zeros are still there: 100 keeps its own */
-    if (count <= whole)
+    if (count <= whole) {
         return to + whole;
+    }
     to[whole] = '.';
     memcpy(to + whole + 1, digits + whole, (size_t)(count - whole));
     return to + count + 1;
@@ -113,8 +116,9 @@ static char *put_other(char *to, struct decimal decimal)
 {
     char digits[DIGITS];
     int shift = 0;
-    for (; decimal.digits < 100000000; decimal.digits *= 10)
+    for (; decimal.digits < 100000000; decimal.digits *= 10) {
         shift++;
+    }
     decimal.ends_in_zero |= shift > 0;
     int count = put_digits(digits, decimal);
     int exponent = DIGITS - 1 - shift - decimal.places;
@@ -164,21 +168,25 @@ static size_t json_most(const struct run *run)
 static char *put_json(const struct run *run, char *to)
 {
     const float *next = run->floats;
-    if (run->nested)
+    if (run->nested) {
         *to++ = '[';
+    }
     for (uint32_t r = 0; r < run->rows; r++) {
-        if (r > 0)
+        if (r > 0) {
             *to++ = ',';
+        }
         *to++ = '[';
         for (uint32_t i = 0; i < run->dims; i++) {
-            if (i > 0)
+            if (i > 0) {
                 *to++ = ',';
+            }
             to += reply_put_float(to, *next++);
         }
         *to++ = ']';
     }
-    if (run->nested)
+    if (run->nested) {
         *to++ = ']';
+    }
     return to;
 }
 
@@ -202,10 +210,12 @@ static char *put_f32(const struct run *run, char *to)
         unsigned char low;
     } order = {1};
     size_t bytes = f32_most(run);
-    if (order.low == 1)
+    if (order.low == 1) {
         memcpy(to, run->floats, bytes);
-    for (size_t i = 0; i < bytes && order.low != 1; i++)
+    }
+    for (size_t i = 0; i < bytes && order.low != 1; i++) {
         to[i] = (char)f32_byte(run, i);
+    }
     return to + bytes;
 }
 
@@ -257,8 +267,9 @@ static char *put_base64(const struct run *run, char *to)
         unsigned group = f32_byte(run, i) << 16;
         group |= left > 1 ? f32_byte(run, i + 1) << 8 : 0;
         group |= left > 2 ? f32_byte(run, i + 2) : 0;
-        for (unsigned d = 0; d < 4; d++)
+        for (unsigned d = 0; d < 4; d++) {
             *to++ = d <= left ? digits[group >> (18 - 6 * d) & 63] : '=';
+        }
     }
     return to;
 }
@@ -288,8 +299,9 @@ static void finish_vectors(struct request *request)
 {
     for (uint32_t r = 0; r < request->row_count; r++) {
         float *vector = request->rows[r].output;
-        if (request->normalize)
+        if (request->normalize) {
             vector_normalize(vector, request->dims);
+        }
         memmove(request->rows[0].output + (size_t)r * request->dims, vector, request->dims * sizeof(float));
     }
 }
@@ -299,12 +311,14 @@ static bool check_vectors(struct request *request, const struct run *run)
     float limit = request->encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
     for (uint32_t r = 0; r < run->rows; r++) {
         const float *vector = run->floats + (size_t)r * run->dims;
-        if (vector_below(vector, run->dims, limit))
+        if (vector_below(vector, run->dims, limit)) {
             continue;
-        if (vector_finite(vector, run->dims))
+        }
+        if (vector_finite(vector, run->dims)) {
             request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
-        else
+        } else {
             request_fail_row(request, r, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
+        }
         return false;
     }
     return true;
@@ -314,8 +328,9 @@ size_t reply_bound(const struct request *request)
 {
     struct run run = run_of(request);
     size_t bound = 64;
-    while (bound < encodings[request->encoding].most(&run)) /* as a buffer grows */
+    while (bound < encodings[request->encoding].most(&run)) { /* as a buffer grows */
         bound *= 2;
+    }
     return bound;
 }
 
@@ -324,11 +339,13 @@ void reply_format(struct request *request)
     buffer_free(&request->reply);
     finish_vectors(request);
     struct run run = run_of(request);
-    if (!check_vectors(request, &run))
+    if (!check_vectors(request, &run)) {
         return;
+    }
     char *start = buffer_reserve(&request->reply, encodings[request->encoding].most(&run));
-    if (start != NULL)
+    if (start != NULL) {
         request->reply.length = (size_t)(encodings[request->encoding].put(&run, start) - start);
+    }
     if (!buffer_ok(&request->reply)) {
         buffer_free(&request->reply);
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply");

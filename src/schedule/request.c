@@ -57,10 +57,11 @@ bool reply_code_retryable(enum reply_code code)
 void request_list_push(struct request_list *list, struct request *request)
 {
     request->next = NULL;
-    if (list->last == NULL)
+    if (list->last == NULL) {
         list->first = request;
-    else
+    } else {
         list->last->next = request;
+    }
     list->last = request;
     list->count++;
 }
@@ -68,11 +69,13 @@ void request_list_push(struct request_list *list, struct request *request)
 struct request *request_list_pop(struct request_list *list)
 {
     struct request *request = list->first;
-    if (request == NULL)
+    if (request == NULL) {
         return NULL;
+    }
     list->first = request->next;
-    if (list->first == NULL)
+    if (list->first == NULL) {
         list->last = NULL;
+    }
     list->count--;
     request->next = NULL;
     return request;
@@ -80,12 +83,14 @@ struct request *request_list_pop(struct request_list *list)
 
 void request_list_join(struct request_list *list, struct request_list *more)
 {
-    if (more->first == NULL)
+    if (more->first == NULL) {
         return;
-    if (list->last == NULL)
+    }
+    if (list->last == NULL) {
         list->first = more->first;
-    else
+    } else {
         list->last->next = more->first;
+    }
     list->last = more->last;
     list->count += more->count;
     *more = (struct request_list){0};
@@ -100,8 +105,9 @@ PRINTF_LIKE(3, 0) static void fail(struct request *request, enum reply_code code
 
 void request_fail(struct request *request, enum reply_code code, const char *format, ...)
 {
-    if (request->code != CODE_NONE)
+    if (request->code != CODE_NONE) {
         return;
+    }
     va_list args;
     va_start(args, format);
     fail(request, code, format, args);
@@ -110,8 +116,9 @@ void request_fail(struct request *request, enum reply_code code, const char *for
 
 void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
 {
-    if (request->code != CODE_NONE)
+    if (request->code != CODE_NONE) {
         return;
+    }
     va_list args;
     va_start(args, format);
     fail(request, code, format, args);
@@ -131,8 +138,9 @@ void request_disown(struct request *request)
     char borrowed[REQUEST_NAME_MAX];
     memcpy(borrowed, request->name, sizeof(borrowed));
     request_name_format(request->class, request->entry, request->name);
-    if (strcmp(request->id, borrowed) == 0)
+    if (strcmp(request->id, borrowed) == 0) {
         memcpy(request->id, request->name, sizeof(request->name));
+    }
     request->borrowed_name = false;
     request_submitted(request, request->entry.ms);
     request->attempt = 1;
@@ -170,8 +178,9 @@ static void estimate(struct request *request, size_t allocated)
     enum { BYTES_PER_TOKEN = 4, SPECIAL = 2 };
     size_t ids = 0;
     request->bytes = allocated;
-    if (request->code != CODE_NONE)
+    if (request->code != CODE_NONE) {
         return;
+    }
     for (uint32_t i = 0; i < request->row_count; i++) {
         size_t bytes = request->rows[i].text_bytes + (size_t)request->prompt_bytes, most = request->max_tokens;
         request->tokens +=
@@ -186,14 +195,15 @@ static void estimate(struct request *request, size_t allocated)
 /* What is wrong with an entry regardless of its fields. */
 static void judge_entry(struct request *request, const struct entry *entry, const struct fields *fields)
 {
-    if (entry->vanished)
+    if (entry->vanished) {
         request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
-    else if (entry->oversize)
+    } else if (entry->oversize) {
         request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
-    else if (entry->unread)
+    } else if (entry->unread) {
         request_fail(request, CODE_POISON, "every worker that took it over died before it was read");
-    else if (entry->origin == ORIGIN_SHED && !fields_cancel(fields))
+    } else if (entry->origin == ORIGIN_SHED && !fields_cancel(fields)) {
         request_fail(request, CODE_QUEUE_FULL, "more requests wait than the queue takes; try again later");
+    }
 }
 
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns)
@@ -204,13 +214,15 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     size_t head = sizeof(struct request) + row_count * sizeof(struct row);
     size_t size = head + fields_copied_bytes(&fields, rules);
     struct request *request = malloc(size);
-    if (request == NULL)
+    if (request == NULL) {
         return NULL;
+    }
     memset(request, 0, head);
     request->rows = (struct row *)(request + 1);
     request->row_count = request->rows_left = row_count;
-    for (uint32_t i = 0; i < row_count; i++)
+    for (uint32_t i = 0; i < row_count; i++) {
         request->rows[i].request = request;
+    }
     request->received_ns = now_ns;
     request->unknown_fields = fields.unknown;
     set_defaults(request, rules, entry);
@@ -222,8 +234,9 @@ struct request *request_parse(const struct request_rules *rules, const struct en
 
 void request_free(struct request *request)
 {
-    if (request == NULL)
+    if (request == NULL) {
         return;
+    }
     buffer_free(&request->reply);
     free(request->work);
     free(request);

@@ -11,33 +11,36 @@
 static enum status worker_check(const struct worker_options *options, struct err *err)
 {
     const char *wrong = NULL;
-    if (options->max_batch_tokens == 0)
+    if (options->max_batch_tokens == 0) {
         wrong = "max_batch_tokens";
-    else if (options->max_batch_rows == 0 || options->max_batch_rows > WINDOW_BATCH_ROWS)
+    } else if (options->max_batch_rows == 0 || options->max_batch_rows > WINDOW_BATCH_ROWS) {
         wrong = "max_batch_rows";
-    else if (options->devices <= options->devices_lost)
+    } else if (options->devices <= options->devices_lost) {
         wrong = "devices";
-    else if (options->engine_slots == 0)
+    } else if (options->engine_slots == 0) {
         wrong = "engine_slots";
-    else if (options->batches_out < options->engine_slots)
+    } else if (options->batches_out < options->engine_slots) {
         wrong = "batches_out";
-    else if (options->lease_ms < 3)
+    } else if (options->lease_ms < 3) {
         wrong = "lease_ms";
-    else if (options->backoff_ms == 0 || options->backoff_cap_ms < options->backoff_ms)
+    } else if (options->backoff_ms == 0 || options->backoff_cap_ms < options->backoff_ms) {
         wrong = "backoff_ms";
-    else if (options->rules.dim == 0 || options->rules.max_tokens == 0)
+    } else if (options->rules.dim == 0 || options->rules.max_tokens == 0) {
         wrong = "rules";
+    }
     return wrong == NULL ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong);
 }
 
 enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)
 {
     enum status status = worker_check(options, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     struct worker *worker = calloc(1, sizeof(*worker));
-    if (worker == NULL)
+    if (worker == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the worker");
+    }
     status = held_open(&worker->held, err);
     if (status != STATUS_OK) {
         free(worker);
@@ -75,8 +78,9 @@ static void free_batches(struct batch_list *list)
 
 void worker_close(struct worker *worker)
 {
-    if (worker == NULL)
+    if (worker == NULL) {
         return;
+    }
     free_batches(&worker->running);
     free_batches(&worker->retries);
     window_close(&worker->window);
@@ -228,21 +232,27 @@ static uint64_t next_deadline(const struct worker *worker)
     uint64_t linked[] = {worker->quiet_until, worker->renew_at,   worker->promote_at,    worker->reclaim.at,
                          worker->sweep.at,    pulse_due(worker),  worker->own_at,        worker->again_at,
                          worker->mend_at,     worker->unblock_at, share_deadline(worker)};
-    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-        if (always[i] > worker->now && always[i] < next)
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
+        if (always[i] > worker->now && always[i] < next) {
             next = always[i];
-    for (size_t i = 0; worker->connected && i < sizeof(linked) / sizeof(linked[0]); i++)
-        if (linked[i] > worker->now && linked[i] < next)
+        }
+    }
+    for (size_t i = 0; worker->connected && i < sizeof(linked) / sizeof(linked[0]); i++) {
+        if (linked[i] > worker->now && linked[i] < next) {
             next = linked[i];
-    if (worker->starved && worker->now + STARVED_MS * NS_PER_MS < next)
+        }
+    }
+    if (worker->starved && worker->now + STARVED_MS * NS_PER_MS < next) {
         next = worker->now + STARVED_MS * NS_PER_MS;
+    }
     return next;
 }
 
 uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions)
 {
-    if (worker->exited)
+    if (worker->exited) {
         return NEVER;
+    }
     worker->now = now_ns;
     worker->actions = actions;
     worker->starved = false;
@@ -250,8 +260,9 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     handlers[event->kind](worker, event);
     static void (*const stages[])(struct worker *) = {admit_advance,  compute_advance, settle_advance,
                                                       chores_advance, share_advance,   read_advance};
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++)
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++) {
         stages[i](worker);
+    }
     worker->actions = NULL;
     worker->wakes_at = worker->exited ? NEVER : next_deadline(worker);
     return worker->wakes_at;
@@ -274,8 +285,9 @@ struct worker_stats worker_stats(const struct worker *worker)
     double credit = read_credit_tokens(worker, CLASS_NORMAL);
     stats.credit_tokens = credit < UINT32_MAX ? (uint32_t)credit : UINT32_MAX;
     stats.waiting = worker->window.rows + worker->quarantine.count;
-    for (int c = 0; c < CLASS_COUNT; c++)
+    for (int c = 0; c < CLASS_COUNT; c++) {
         stats.waiting += worker->suspects[c].count;
+    }
     stats.computing = worker->running.count;
     stats.devices = worker->options.devices - stats.devices_lost;
     stats.batch_tokens = worker->budget.tokens;
@@ -290,17 +302,20 @@ uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *cont
                           void (*visit)(void *context, const struct request *request))
 {
     const struct held *held = &worker->held;
-    for (uint32_t i = 0; i <= held->mask; i++)
-        for (const struct request *at = held->buckets[i]; at != NULL && most > 0; at = at->chain, most--)
+    for (uint32_t i = 0; i <= held->mask; i++) {
+        for (const struct request *at = held->buckets[i]; at != NULL && most > 0; at = at->chain, most--) {
             visit(context, at);
+        }
+    }
     return held->count;
 }
 
 enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err)
 {
     enum status status = worker_check(options, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     struct worker_options old = worker->options;
     worker->options = *options;
     worker->options.layout = old.layout;
@@ -318,10 +333,12 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
     worker->policy.backoff_cap_ms = options->backoff_cap_ms;
     worker->policy.error_ttl_s = options->rules.error_ttl_s;
     worker->options.cost = old.cost;
-    if (options->target_p99_ms != old.target_p99_ms)
+    if (options->target_p99_ms != old.target_p99_ms) {
         tune_begin(&worker->tune, options->target_p99_ms);
-    if (options->max_batch_tokens != old.max_batch_tokens)
+    }
+    if (options->max_batch_tokens != old.max_batch_tokens) {
         worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
+    }
     pace_second(worker);
     return STATUS_OK;
 }

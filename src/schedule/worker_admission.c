@@ -228,8 +228,9 @@ enum { TRACK_MOST = 64, PARSE_AGAIN_MS = 1000, RETRY_AFTER_LEAST_MS = 1000, RETR
 uint64_t entry_bytes(const struct entry *entry)
 {
     uint64_t bytes = entry->oversize_bytes;
-    for (size_t i = 0; i < entry->field_count; i++)
+    for (size_t i = 0; i < entry->field_count; i++) {
         bytes += entry->fields[i].name_length + entry->fields[i].value_length;
+    }
     return bytes;
 }
 
@@ -249,15 +250,17 @@ static void count(struct worker *worker, const struct request *request)
     stats->taken_ahead += request->origin == ORIGIN_FAIR;
     stats->unknown_fields += request->unknown_fields;
     stats->ids_ahead += request->ahead;
-    if (request->ahead)
+    if (request->ahead) {
         chores_mend_soon(worker);
+    }
 }
 
 bool admit_expired(const struct worker *worker, struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
-    if (now_ms == 0 || request->expires_at_ms == 0 || now_ms < request->expires_at_ms)
+    if (now_ms == 0 || request->expires_at_ms == 0 || now_ms < request->expires_at_ms) {
         return false;
+    }
     request_fail(request, CODE_EXPIRED, "expired before it was started");
     return true;
 }
@@ -266,10 +269,12 @@ bool admit_expired(const struct worker *worker, struct request *request)
  * has the same number. */
 static bool park(struct worker *worker, struct request *request)
 {
-    if (request->expires_at_ms != 0 && request->expires_at_ms < request->due_at_ms)
+    if (request->expires_at_ms != 0 && request->expires_at_ms < request->due_at_ms) {
         request->due_at_ms = request->expires_at_ms;
-    if (worker_ms_until(worker, request->due_at_ms) == 0)
+    }
+    if (worker_ms_until(worker, request->due_at_ms) == 0) {
         return false;
+    }
     request->due_ms = 0;
     request->next_attempt = request->attempt;
     settle_as(worker, request, OUTCOME_DEFER);
@@ -287,20 +292,23 @@ static void start(struct worker *worker, struct request *request)
         settle_finish(worker, request);
         return;
     }
-    if (park(worker, request))
+    if (park(worker, request)) {
         return;
-    if (request->suspect)
+    }
+    if (request->suspect) {
         quarantine_add(worker, request);
-    else
+    } else {
         compute_accept(worker, request);
+    }
 }
 
 /* How long a refused producer should wait: until the known backlog before it is done. */
 static uint32_t retry_after_ms(const struct worker *worker, enum request_class class)
 {
     double rows = 0, rate = pace_rows_per_s(worker);
-    for (int before = 0; before <= (int)class; before++)
+    for (int before = 0; before <= (int)class; before++) {
         rows += (double)worker->pulse.depth[before];
+    }
     double wait_ms = rate > 0 ? rows / rate * 1000 : 0;
     return wait_ms < RETRY_AFTER_LEAST_MS  ? RETRY_AFTER_LEAST_MS
            : wait_ms > RETRY_AFTER_MOST_MS ? RETRY_AFTER_MOST_MS
@@ -316,18 +324,21 @@ void admit_refused(struct worker *worker, struct request *request)
 
 static void route(struct worker *worker, struct request *request)
 {
-    if (request->quarantined && request->quarantine_runs >= POISON_RUNS && request->target[0] == '\0')
+    if (request->quarantined && request->quarantine_runs >= POISON_RUNS && request->target[0] == '\0') {
         request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->quarantine_runs);
-    if (request->code == CODE_QUEUE_FULL)
+    }
+    if (request->code == CODE_QUEUE_FULL) {
         request->retry_after_ms = retry_after_ms(worker, request->class);
-    if (request->code != CODE_NONE)
+    }
+    if (request->code != CODE_NONE) {
         settle_finish(worker, request);
-    else if (request->target[0] != '\0')
+    } else if (request->target[0] != '\0') {
         settle_as(worker, request, OUTCOME_CANCEL);
-    else if (request->track && worker_takes_more(worker) && worker->tight.level != MEMORY_TRICKLE)
+    } else if (request->track && worker_takes_more(worker) && worker->tight.level != MEMORY_TRICKLE) {
         request_list_push(&worker->to_track, request);
-    else
+    } else {
         start(worker, request);
+    }
 }
 
 void admit_entry(struct worker *worker, const struct entry *entry)
@@ -349,10 +360,11 @@ void admit_entry(struct worker *worker, const struct entry *entry)
     worker_weigh(&worker->classes[entry->class].mean_bytes, weight(entry, request));
     worker->classes[entry->class].tenants |= request->tenant[0] != '\0';
     count(worker, request);
-    if (entry->vanished)
+    if (entry->vanished) {
         settle_gone(worker, request);
-    else
+    } else {
         route(worker, request);
+    }
 }
 
 /* Forgets what `_id` brought with it, above all the recorded runs of another request. */
@@ -378,8 +390,9 @@ void admit_tracked(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     worker->tracking = false;
-    if (event->failed)
+    if (event->failed) {
         worker_call_failed(worker);
+    }
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         worker->stats.tracked += !event->failed;
         start(worker, request);
@@ -388,17 +401,20 @@ void admit_tracked(struct worker *worker, const struct event *event)
 
 void admit_unstarted(struct worker *worker)
 {
-    for (struct request *request; (request = request_list_pop(&worker->to_track)) != NULL;)
+    for (struct request *request; (request = request_list_pop(&worker->to_track)) != NULL;) {
         settle_release(worker, request);
+    }
 }
 
 void admit_advance(struct worker *worker)
 {
-    if (worker->tracking || worker->to_track.first == NULL || !worker_may_call(worker))
+    if (worker->tracking || worker->to_track.first == NULL || !worker_may_call(worker)) {
         return;
+    }
     struct action *action = worker_act(worker, ACTION_TRACK);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     while (worker->to_track.first != NULL && action->requests.count < TRACK_MOST) {
         struct request *request = request_list_pop(&worker->to_track);
         request->due_ms = worker_ms_until(worker, request->due_at_ms);

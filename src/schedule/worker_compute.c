@@ -24,10 +24,12 @@ static bool hurries(const struct worker *worker, const struct request *request)
 /* A request is to be prepared: notes whether it is online, and urgent. */
 static void pace_arrived(struct worker *worker, const struct request *request)
 {
-    if (hurries(worker, request))
+    if (hurries(worker, request)) {
         worker->hurry_at = worker->now;
-    if (request->class == CLASS_LOW)
+    }
+    if (request->class == CLASS_LOW) {
         return;
+    }
     worker->online_before = worker->online_at;
     worker->online_at = worker->now;
 }
@@ -48,8 +50,9 @@ static bool pace_is_hurried(const struct worker *worker)
 static double brief_ns(const struct worker *worker)
 {
     struct cost_shape worthwhile = {BRIEF_TOKENS, (double)BRIEF_TOKENS * BRIEF_LENGTH, false};
-    if (!cost_known(&worker->cost) || worker->options.window_fixed)
+    if (!cost_known(&worker->cost) || worker->options.window_fixed) {
         return 0;
+    }
     double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0});
     return fmax(BRIEF_FIXED * fixed, cost_predict_ns(&worker->cost, worthwhile));
 }
@@ -65,17 +68,20 @@ void pace_open(struct worker *worker)
 static void pace_computed(struct worker *worker, const struct batch *batch)
 {
     struct cost_shape *mean = &worker->mean_row;
-    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK)
+    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK) {
         return;
+    }
     struct cost_shape shape = cost_shape_of(&batch->engine);
     double rows = batch->engine.rows;
     shape.helped = batch->helped;
-    if (mean->tokens == 0)
+    if (mean->tokens == 0) {
         *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false};
+    }
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
-    if (batch->background) /* a background batch says nothing of the engine's speed */
+    if (batch->background) { /* a background batch says nothing of the engine's speed */
         return;
+    }
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
     pace_second(worker);
@@ -85,14 +91,16 @@ static void pace_computed(struct worker *worker, const struct batch *batch)
 void pace_answered(struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
-    if (request->outcome == OUTCOME_DONE && request->attempt <= 1 && !request->suspect && now_ms > request->entry.ms)
+    if (request->outcome == OUTCOME_DONE && request->attempt <= 1 && !request->suspect && now_ms > request->entry.ms) {
         tune_answered(&worker->tune, now_ms - request->entry.ms, worker->now);
+    }
 }
 
 static double tuned_ns(const struct worker *worker)
 {
-    if (worker->tune.target_ns == 0) /* saves the look for the oldest */
+    if (worker->tune.target_ns == 0) { /* saves the look for the oldest */
         return 0;
+    }
     uint64_t oldest_ns = window_oldest_ns(&worker->window);
     return tune_batch_ns(&worker->tune, &worker->cost, worker->now > oldest_ns ? worker->now - oldest_ns : 0);
 }
@@ -110,8 +118,9 @@ static double bound_ns(const struct worker *worker)
 static double most_ns(const struct worker *worker)
 {
     double tuned = tuned_ns(worker);
-    if (worker->options.max_batch_ms == 0 || !cost_known(&worker->cost))
+    if (worker->options.max_batch_ms == 0 || !cost_known(&worker->cost)) {
         return tuned;
+    }
     double bound = bound_ns(worker);
     return tuned > 0 ? fmin(tuned, bound) : bound;
 }
@@ -131,16 +140,20 @@ static void pace_limits(const struct worker *worker, struct window_limits *limit
     limits->cost = &worker->cost;
     limits->most_ns = most_ns(worker);
     double brief = brief_ns(worker);
-    if (window_has_low(&worker->window) && pace_is_online(worker))
+    if (window_has_low(&worker->window) && pace_is_online(worker)) {
         limits->low_ns = brief;
+    }
     limits->brief = brief > 0 && pace_is_hurried(worker) && window_has_others(&worker->window);
-    if (limits->brief)
+    if (limits->brief) {
         limits->most_ns = limits->most_ns > 0 ? fmin(limits->most_ns, brief) : brief;
-    if (limits->now_ms == 0)
+    }
+    if (limits->now_ms == 0) {
         return;
+    }
     double takes_ns = cost_predict_ns(&worker->cost, next_shape(worker, limits));
-    if (limits->most_ns > 0)
+    if (limits->most_ns > 0) {
         takes_ns = fmin(takes_ns, limits->most_ns);
+    }
     limits->urgent_ms = limits->now_ms + (uint64_t)(takes_ns / (double)NS_PER_MS) + MARGIN_MS;
 }
 
@@ -162,8 +175,9 @@ static double full_batch_rows(const struct worker *worker, struct cost_shape row
 double pace_rows_per_s(const struct worker *worker)
 {
     const struct cost_shape row = worker->mean_row;
-    if (row.tokens <= 0 || !cost_known(&worker->cost))
+    if (row.tokens <= 0 || !cost_known(&worker->cost)) {
         return 0;
+    }
     double rows = full_batch_rows(worker, row, most_ns(worker));
     return rows / batch_ns(worker, row, rows) * (double)NS_PER_S * worker->options.engine_slots;
 }
@@ -197,18 +211,20 @@ void pace_second(struct worker *worker)
 /* Called for each row that has come back: if it was the last one out, moves the request on. */
 static void after_row(struct worker *worker, struct request *request)
 {
-    if (request->rows_out > 0)
+    if (request->rows_out > 0) {
         return;
+    }
     bool alone = quarantine_is(worker, request);
     request->state = REQUEST_WAITING;
     if (request->code != CODE_NONE) {
         settle_finish(worker, request);
     } else if (request->rows_left == 0) {
         request->computed_ns = worker->now;
-        if (alone)
+        if (alone) {
             quarantine_stage(worker, QUARANTINE_COMPUTED);
-        else
+        } else {
             request_list_push(&worker->to_format, request);
+        }
     } else if (alone) {
         quarantine_stage(worker, QUARANTINE_PREPARED);
     } else if (request->given_up) {
@@ -225,9 +241,11 @@ static void row_ended(struct worker *worker, struct row *row)
 
 void rows_drop(struct worker *worker, struct request *request)
 {
-    for (uint32_t i = 0; i < request->row_count; i++)
-        if (request->rows[i].queue != NULL)
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        if (request->rows[i].queue != NULL) {
             window_remove(&worker->window, &request->rows[i]);
+        }
+    }
 }
 
 void rows_go(struct worker *worker, const struct batch *batch)
@@ -257,8 +275,9 @@ static void row_computed(struct worker *worker, struct row *row, const struct ba
 {
     struct request *request = row->request;
     memcpy(row->output, vector, request->dim * sizeof(float));
-    if (request->started_ns == batch->submitted_ns && batch->started_ns != 0)
+    if (request->started_ns == batch->submitted_ns && batch->started_ns != 0) {
         request->started_ns = batch->started_ns; /* the compute thread knows it better */
+    }
     request->rows_left--;
     row_ended(worker, row);
 }
@@ -282,20 +301,22 @@ static void rows_computed(struct worker *worker, const struct batch *batch)
 static void row_back(struct worker *worker, struct row *row)
 {
     struct request *request = row->request;
-    if (request->code == CODE_NONE && quarantine_is(worker, request))
+    if (request->code == CODE_NONE && quarantine_is(worker, request)) {
         quarantine_row_back(worker, row);
-    else if (request->code == CODE_NONE && worker_takes_more(worker) && !request->given_up)
+    } else if (request->code == CODE_NONE && worker_takes_more(worker) && !request->given_up) {
         window_put_back(&worker->window, row);
-    else
+    } else {
         request->given_up = true;
+    }
     row_ended(worker, row);
 }
 
 static int younger_first(const void *left, const void *right)
 {
     const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
-    if (a->request == b->request)
+    if (a->request == b->request) {
         return a > b ? -1 : 1;
+    }
     return entry_id_compare(b->request->entry, a->request->entry);
 }
 
@@ -303,17 +324,20 @@ static int younger_first(const void *left, const void *right)
  * own again, behind them. Owns: the caller ends the batch. NULL is allowed. */
 static void rows_back(struct worker *worker, struct batch *batch)
 {
-    if (batch == NULL)
+    if (batch == NULL) {
         return;
+    }
     uint32_t count = batch->engine.rows;
     qsort(batch->rows, count, sizeof(struct row *), younger_first);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         for (struct row *row = batch->rows[i]->duplicates, *duplicate; row != NULL; row = duplicate) {
             duplicate = row->duplicates;
             row_back(worker, row);
         }
-    for (uint32_t i = 0; i < count; i++)
+    }
+    for (uint32_t i = 0; i < count; i++) {
         row_back(worker, batch->rows[i]);
+    }
 }
 
 /* --- in halves --- */
@@ -335,8 +359,9 @@ static bool try_again(struct worker *worker, struct row **rows, uint32_t count)
     uint32_t half = count > 1 ? count / 2 : 1, dim = rows[0]->request->dim;
     enum batch_layout layout = worker->options.layout;
     struct batch *first = batch_build(rows, half, layout, dim);
-    if (first != NULL && count > 1)
+    if (first != NULL && count > 1) {
         first->other = batch_build(rows + half, count - half, layout, dim);
+    }
     if (first == NULL || (count > 1 && first->other == NULL)) {
         batch_free(first);
         worker->starved = true;
@@ -355,21 +380,25 @@ static void halve(struct worker *worker, struct batch *batch)
         count += batch->rows[count] != NULL;
     }
     batch->engine.rows = count;
-    if (count == 0)
+    if (count == 0) {
         return;
+    }
     worker->stats.bisected++;
-    if (!try_again(worker, batch->rows, count))
+    if (!try_again(worker, batch->rows, count)) {
         rows_back(worker, batch);
+    }
 }
 
 /* The duplicates of a failed row have not failed: they try on their own. */
 static void duplicates_again(struct worker *worker, struct row *duplicates)
 {
     struct row *first = first_wanted(worker, duplicates);
-    if (first == NULL)
+    if (first == NULL) {
         return;
-    if (worker_takes_more(worker) && try_again(worker, &first, 1))
+    }
+    if (worker_takes_more(worker) && try_again(worker, &first, 1)) {
         return;
+    }
     for (struct row *row = first, *duplicate; row != NULL; row = duplicate) {
         duplicate = row->duplicates;
         row_back(worker, row);
@@ -401,8 +430,9 @@ static void batch_failed(struct worker *worker, struct batch *batch)
         rows_back(worker, batch);
     } else if (batch->status == STATUS_NO_MEMORY) {
         worker->stats.out_of_memory++;
-        while (worker->budget.tokens > 1 && worker->budget.tokens >= batch->engine.extent)
+        while (worker->budget.tokens > 1 && worker->budget.tokens >= batch->engine.extent) {
             budget_halve(&worker->budget);
+        }
         rows_back(worker, batch);
     } else {
         halve(worker, batch);
@@ -430,26 +460,34 @@ static void rows_returned(struct worker *worker, struct batch *batch)
     bool good =
         batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE; /* formatting finds which are not finite */
     batch->other = NULL;
-    if (good)
+    if (good) {
         rows_computed(worker, batch);
-    if (other != NULL)
+    }
+    if (other != NULL) {
         other_half(worker, other, good);
-    if (!good) /* its own halves go before the other half */
+    }
+    if (!good) { /* its own halves go before the other half */
         batch_failed(worker, batch);
+    }
     batch_free(batch);
 }
 
 /* Whether all requests of a batch have failed meanwhile, so that it need not run. Owns: then ends the batch. */
 static bool rows_unwanted(struct worker *worker, struct batch *batch)
 {
-    for (uint32_t i = 0; i < batch->engine.rows; i++)
-        for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates)
-            if (row->request->code == CODE_NONE)
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
+        for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
+            if (row->request->code == CODE_NONE) {
                 return false;
-    for (uint32_t i = 0; i < batch->engine.rows; i++)
+            }
+        }
+    }
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
         (void)first_wanted(worker, batch->rows[i]);
-    if (batch->other != NULL)
+    }
+    if (batch->other != NULL) {
         other_half(worker, batch->other, false);
+    }
     batch->other = NULL;
     batch_free(batch);
     return true;
@@ -463,8 +501,9 @@ enum { SHARE_TOKENS = 256 };
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
 {
     struct action *action = worker_act(worker, kind);
-    if (action == NULL)
+    if (action == NULL) {
         return false;
+    }
     while (action->requests.count < most && from->first != NULL) {
         struct request *request = request_list_pop(from);
         request->state = kind == ACTION_PREPARE ? REQUEST_PREPARING : REQUEST_FORMATTING;
@@ -479,13 +518,15 @@ void compute_submit(struct worker *worker, struct action *action, struct batch *
 {
     batch->submitted_ns = worker->now;
     batch->low = false;
-    for (uint32_t i = 0; i < batch->engine.rows; i++)
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
             batch->low = batch->low || row->request->class == CLASS_LOW;
             row->request->state = REQUEST_COMPUTING;
-            if (row->request->started_ns == 0)
+            if (row->request->started_ns == 0) {
                 row->request->started_ns = worker->now;
+            }
         }
+    }
     batch_list_push(&worker->running, batch);
     watch_batches(worker);
     action->batch = batch;
@@ -508,8 +549,9 @@ static void to_window(struct worker *worker, struct request *request)
         return;
     }
     request->state = REQUEST_WAITING;
-    for (uint32_t i = 0; i < request->row_count; i++)
+    for (uint32_t i = 0; i < request->row_count; i++) {
         window_push(&worker->window, &request->rows[i], worker->now);
+    }
 }
 
 void compute_prepared(struct worker *worker, const struct event *event)
@@ -524,8 +566,9 @@ void compute_prepared(struct worker *worker, const struct event *event)
             continue;
         }
         uint32_t tokens = 0;
-        for (uint32_t i = 0; i < request->row_count; i++)
+        for (uint32_t i = 0; i < request->row_count; i++) {
             tokens += request->rows[i].tokens;
+        }
         worker_weigh(&worker->classes[request->class].mean_tokens, tokens);
         held_weigh(&worker->held, request, tokens);
         to_window(worker, request);
@@ -564,8 +607,9 @@ void compute_device_lost(struct worker *worker, const struct event *event)
 static uint32_t count_running(const struct worker *worker)
 {
     uint32_t count = worker->running.count;
-    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
         count -= batch->background;
+    }
     return count;
 }
 
@@ -573,8 +617,9 @@ static uint32_t count_running(const struct worker *worker)
 static uint32_t count_low(const struct worker *worker, bool background)
 {
     uint32_t count = 0;
-    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
         count += batch->low && batch->background == background;
+    }
     return count;
 }
 
@@ -582,9 +627,11 @@ static uint32_t count_low(const struct worker *worker, bool background)
 static bool background_is_slow(const struct worker *worker)
 {
     enum { SLOW_MS = 50 }; /* a short batch takes 1 or 2 ms if it has a core */
-    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
-        if (batch->background && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS)
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
+        if (batch->background && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -595,8 +642,9 @@ static bool low_may_go(const struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots,
              background = background_is_slow(worker) ? 0 : worker->options.background_slots;
-    if (slots == 1)
+    if (slots == 1) {
         return background == 0;
+    }
     return count_low(worker, false) + background + 1 < slots &&
            (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
 }
@@ -607,16 +655,19 @@ static bool cut_now(const struct worker *worker, const struct window_limits *lim
 {
     const struct worker_options *options = &worker->options;
     uint32_t running = count_running(worker);
-    if (worker->window.rows == 0 || running >= options->batches_out)
+    if (worker->window.rows == 0 || running >= options->batches_out) {
         return false;
+    }
     if (limits->low_ns > 0) {
         bool anyone = window_has_online(&worker->window) || limits->only == WINDOW_ALL;
         return anyone && running < options->engine_slots; /* an online request may come at any time */
     }
-    if (window_full(&worker->window, limits))
+    if (window_full(&worker->window, limits)) {
         return true;
-    if (options->window_fixed)
+    }
+    if (options->window_fixed) {
         return worker->now >= window_oldest_ns(&worker->window) + options->window_ms * NS_PER_MS;
+    }
     return running < options->engine_slots;
 }
 
@@ -627,8 +678,9 @@ static void share(const struct worker *worker, struct window_limits *limits)
     uint32_t idle = busy < slots ? slots - busy : 1;
     uint64_t part = (worker->window.tokens + idle - 1) / idle;
     part = part < SHARE_TOKENS ? SHARE_TOKENS : part;
-    if (idle > 1 && part < limits->tokens)
+    if (idle > 1 && part < limits->tokens) {
         limits->tokens = (uint32_t)part;
+    }
 }
 
 /* A batch with class high in it goes before those that were cut earlier and have not begun. Only one such batch is out
@@ -636,10 +688,12 @@ static void share(const struct worker *worker, struct window_limits *limits)
 static bool goes_first(const struct worker *worker, const struct batch *batch)
 {
     bool high = false;
-    for (uint32_t i = 0; i < batch->engine.rows; i++)
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
         high = high || batch->rows[i]->request->class == CLASS_HIGH;
-    for (const struct batch *other = worker->running.first; other != NULL; other = other->next)
+    }
+    for (const struct batch *other = worker->running.first; other != NULL; other = other->next) {
         high = high && !other->first;
+    }
     return high;
 }
 
@@ -647,16 +701,19 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
     struct action *action = worker_act(worker, ACTION_SUBMIT);
-    if (action == NULL)
+    if (action == NULL) {
         return false;
-    if (limits.only != WINDOW_LOW)
+    }
+    if (limits.only != WINDOW_LOW) {
         share(worker, &limits);
+    }
     uint32_t count = window_take(&worker->window, &limits, rows);
     struct batch *batch = count == 0 ? NULL : batch_build(rows, count, limits.layout, rows[0]->request->dim);
     watch_expired(worker);
     if (batch == NULL) {
-        while (count > 0)
+        while (count > 0) {
             rows_uncut(worker, rows[--count]);
+        }
         worker->actions->count--;
         worker->starved |= worker->window.rows > 0;
         return false;
@@ -672,8 +729,9 @@ static void advance_retries(struct worker *worker)
 {
     while (worker->retries.first != NULL && count_running(worker) < worker->options.batches_out) {
         struct batch *batch = batch_list_pop(&worker->retries);
-        if (rows_unwanted(worker, batch))
+        if (rows_unwanted(worker, batch)) {
             continue;
+        }
         struct action *action = worker_act(worker, ACTION_SUBMIT);
         if (action == NULL) {
             batch_list_push_first(&worker->retries, batch);
@@ -697,35 +755,41 @@ struct window_limits compute_limits(const struct worker *worker)
 static void cut_background(struct worker *worker, struct window_limits limits)
 {
     limits.only = WINDOW_LOW;
-    while (count_low(worker, true) < worker->options.background_slots && window_has_low(&worker->window))
-        if (!cut_batch(worker, limits))
+    while (count_low(worker, true) < worker->options.background_slots && window_has_low(&worker->window)) {
+        if (!cut_batch(worker, limits)) {
             return;
+        }
+    }
 }
 
 static void advance_window(struct worker *worker)
 {
     struct window_limits limits = compute_limits(worker);
-    do
+    do {
         limits.only = limits.low_ns > 0 && !low_may_go(worker) ? WINDOW_ONLINE : WINDOW_ALL;
-    while (cut_now(worker, &limits) && cut_batch(worker, limits));
-    if (limits.low_ns > 0)
+    } while (cut_now(worker, &limits) && cut_batch(worker, limits));
+    if (limits.low_ns > 0) {
         cut_background(worker, limits);
+    }
 }
 
 /* How many requests of a class may go to the prep threads in one list: what is there cannot be overtaken. */
 static uint32_t prepare_most(const struct worker *worker, enum request_class class)
 {
-    if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST))
+    if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST)) {
         return 0;
-    if (class != CLASS_LOW || !pace_is_online(worker))
+    }
+    if (class != CLASS_LOW || !pace_is_online(worker)) {
         return LIST_MOST;
+    }
     return worker->at_prep_low < PREP_LOW ? 1 : 0;
 }
 
 static void begin(struct worker *worker, const struct request_list *list, uint32_t count)
 {
-    for (struct request *request = list->first; count > 0; request = request->next, count--)
+    for (struct request *request = list->first; count > 0; request = request->next, count--) {
         tight_begun(worker, request);
+    }
 }
 
 /* The highest class first. The others wait here, not in the prep threads' queue, where a later request of a higher
@@ -737,11 +801,13 @@ static void advance_prepare(struct worker *worker)
         struct request_list *list = &worker->to_prepare[c];
         for (uint32_t most; list->first != NULL && (most = prepare_most(worker, (enum request_class)c)) > 0;) {
             uint32_t count = held_begin(&worker->held, list, tight_begins(worker, list, most), most_bytes);
-            if (count == 0)
+            if (count == 0) {
                 break;
+            }
             begin(worker, list, count);
-            if (!compute_send(worker, ACTION_PREPARE, list, count))
+            if (!compute_send(worker, ACTION_PREPARE, list, count)) {
                 return;
+            }
         }
     }
 }
@@ -763,8 +829,9 @@ void compute_unstarted(struct worker *worker)
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
         rows_drop(worker, row->request);
         row->request->given_up = true;
-        if (row->request->rows_out == 0)
+        if (row->request->rows_out == 0) {
             settle_release(worker, row->request);
+        }
     }
     for (struct batch *batch; (batch = batch_list_pop(&worker->retries)) != NULL;) {
         rows_back(worker, batch->other);
@@ -775,14 +842,16 @@ void compute_unstarted(struct worker *worker)
 
 void compute_advance(struct worker *worker)
 {
-    if (watch_ends(worker))
+    if (watch_ends(worker)) {
         return;
+    }
     while (worker->to_format.first != NULL && compute_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
         ;
     advance_retries(worker);
     watch_advance(worker);
-    if (quarantine_advance(worker))
+    if (quarantine_advance(worker)) {
         return;
+    }
     advance_window(worker);
     advance_prepare(worker);
 }

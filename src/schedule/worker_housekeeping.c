@@ -55,8 +55,9 @@ void chores_lease(struct worker *worker, const struct event *event)
 
 static void renew(struct worker *worker)
 {
-    if (worker_act(worker, ACTION_RENEW) == NULL)
+    if (worker_act(worker, ACTION_RENEW) == NULL) {
         return;
+    }
     worker->renewing = true;
     worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
 }
@@ -71,8 +72,9 @@ void chores_promoted(struct worker *worker, const struct event *event)
     if (worker->pulse.housekeeper && at < worker->promote_at) {
         worker->promote_at = at;
     }
-    if (event->failed)
+    if (event->failed) {
         worker_call_failed(worker);
+    }
 }
 
 /* --- ids ahead of the clock --- */
@@ -124,8 +126,9 @@ static void round_ends(struct worker *worker, struct round *round)
 static void round_goes_on(struct worker *worker, struct round *round)
 {
     round->after = (struct entry_id){0};
-    if (++round->class == CLASS_COUNT)
+    if (++round->class == CLASS_COUNT) {
         round_ends(worker, round);
+    }
 }
 
 void chores_claimed(struct worker *worker, const struct event *event)
@@ -157,11 +160,13 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
 {
     bool judges = kind == ACTION_RECLAIM && worker->pulse.housekeeper;
     uint32_t room = 0;
-    while (worker->now >= round->at && (room = read_room(worker, round->class)) == 0 && !judges)
+    while (worker->now >= round->at && (room = read_room(worker, round->class)) == 0 && !judges) {
         round_goes_on(worker, round);
+    }
     struct action *action = room == 0 && !judges ? NULL : worker_act(worker, kind);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     action->read.class = round->class;
     action->read.count = room / 2 < RECLAIM_MOST ? (room + 1) / 2 : RECLAIM_MOST;
     action->read.judge = worker->pulse.housekeeper && worker->now >= worker->judge_at;
@@ -201,8 +206,9 @@ static void share_pulsed(struct worker *worker)
         uint64_t cap = worker->pulse.cap[c], depth = worker->pulse.depth[c];
         state->over_cap = cap > 0 && depth > cap;
         state->shed_before = (struct entry_id){0};
-        if (depth == 0)
+        if (depth == 0) {
             state->tenants = false;
+        }
     }
 }
 
@@ -217,8 +223,9 @@ static void shed(struct worker *worker, enum request_class class)
 {
     struct class_state *state = &worker->classes[class];
     struct action *action = worker_act(worker, ACTION_SHED);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     action->read.class = class;
     action->read.count = SHED_MOST; /* waiting cancels come with what is refused */
     action->read.cap = worker->pulse.cap[class];
@@ -236,24 +243,32 @@ static uint32_t find_enough(struct worker *worker, enum request_class class)
     uint64_t tokens[ENOUGH_MOST] = {0}, enough = worker->options.max_batch_tokens;
     uint32_t known = 0, count = 0;
     double part = read_credit_tokens(worker, class) / 8;
-    if ((double)enough > part)
+    if ((double)enough > part) {
         enough = (uint64_t)part;
-    for (uint32_t i = 0; i <= worker->held.mask; i++)
+    }
+    for (uint32_t i = 0; i <= worker->held.mask; i++) {
         for (const struct request *at = worker->held.buckets[i]; at != NULL; at = at->chain) {
             uint32_t tenant = 0;
-            if (at->class != class)
+            if (at->class != class) {
                 continue;
-            while (tenant < known && strcmp(worker->enough[tenant], at->tenant) != 0)
+            }
+            while (tenant < known && strcmp(worker->enough[tenant], at->tenant) != 0) {
                 tenant++;
-            if (tenant == ENOUGH_MOST)
+            }
+            if (tenant == ENOUGH_MOST) {
                 continue;
-            if (tenant == known)
+            }
+            if (tenant == known) {
                 memcpy(worker->enough[known++], at->tenant, sizeof(at->tenant));
+            }
             tokens[tenant] += at->tokens;
         }
-    for (uint32_t i = 0; i < known; i++)
-        if (tokens[i] >= enough)
+    }
+    for (uint32_t i = 0; i < known; i++) {
+        if (tokens[i] >= enough) {
             memmove(worker->enough[count++], worker->enough[i], sizeof(worker->enough[i]));
+        }
+    }
     return count;
 }
 
@@ -268,8 +283,9 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
 {
     struct class_state *state = &worker->classes[class];
     struct action *action = worker_act(worker, ACTION_FAIR);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     state->fair_at_tail = state->fair_tail_known && (!state->fair_at_tail || worker->now < state->fair_pass_at);
     action->read.class = class;
     action->read.count = room < FAIR_MOST ? room : FAIR_MOST;
@@ -309,13 +325,16 @@ static void fair_answered(struct worker *worker, struct class_state *state, cons
         state->fair_first = aside ? state->fair_after : event->entries.entries[0].id;
     }
     state->fair_after = event->entries.last;
-    if (event->entries.more)
+    if (event->entries.more) {
         return;
-    if (!state->fair_tail_known)
+    }
+    if (!state->fair_tail_known) {
         state->fair_tail = event->entries.last;
+    }
     state->fair_tail_known = true;
-    if (!state->fair_found)
+    if (!state->fair_found) {
         state->fair_pass_at = worker_after_ms(worker, FAIR_IDLE_MS);
+    }
     state->fair_after = state->fair_first;
     state->fair_found = false;
 }
@@ -342,26 +361,32 @@ void share_answered(struct worker *worker, const struct event *event)
 uint64_t share_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
-    for (int c = 0; c < CLASS_COUNT && worker_keeps_house(worker); c++)
-        if (crowded(worker, (enum request_class)c) && worker->classes[c].fair_at < next)
+    for (int c = 0; c < CLASS_COUNT && worker_keeps_house(worker); c++) {
+        if (crowded(worker, (enum request_class)c) && worker->classes[c].fair_at < next) {
             next = worker->classes[c].fair_at;
+        }
+    }
     return next;
 }
 
 void share_advance(struct worker *worker)
 {
-    if (!worker_may_call(worker) || worker->leaving)
+    if (!worker_may_call(worker) || worker->leaving) {
         return;
-    for (int c = 0; c < CLASS_COUNT; c++)
-        if (worker->classes[c].over_cap && may_shed(worker))
+    }
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        if (worker->classes[c].over_cap && may_shed(worker)) {
             shed(worker, (enum request_class)c);
+        }
+    }
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint32_t room = read_room_ahead(worker, (enum request_class)c);
         bool lets =
             worker_keeps_house(worker) && worker->tight.level != MEMORY_TRICKLE; /* in a trickle Redis refuses it */
         if (lets && !worker->sharing && worker->now >= worker->classes[c].fair_at &&
-            crowded(worker, (enum request_class)c))
+            crowded(worker, (enum request_class)c)) {
             fair(worker, (enum request_class)c, room);
+        }
     }
 }
 
@@ -477,11 +502,13 @@ static void pulse_advance(struct worker *worker)
 {
     bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
     bool gives_up = worker->pulse.housekeeper && rank(worker) < worker->told_rank;
-    if (worker->pulsing || leaves || (worker->now < pulse_due(worker) && !gives_up))
+    if (worker->pulsing || leaves || (worker->now < pulse_due(worker) && !gives_up)) {
         return;
+    }
     struct action *action = worker_act(worker, ACTION_PULSE);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     action->heartbeat = heartbeat(worker);
     worker->told_rank = action->heartbeat.rank;
     tight_asked(worker);
@@ -503,18 +530,24 @@ void chores_connected(struct worker *worker)
 
 void chores_advance(struct worker *worker)
 {
-    if (!worker_may_call(worker) || worker->leaving)
+    if (!worker_may_call(worker) || worker->leaving) {
         return;
-    if (!worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at)
+    }
+    if (!worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at) {
         renew(worker);
+    }
     pulse_advance(worker);
     mend(worker);
-    if (!worker_claims(worker))
+    if (!worker_claims(worker)) {
         return;
-    if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at)
+    }
+    if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at) {
         round_calls(worker, &worker->reclaim, ACTION_RECLAIM);
-    if (worker_keeps_house(worker) && !worker->sweep.out && worker->own_at == NEVER && worker->now >= worker->sweep.at)
+    }
+    if (worker_keeps_house(worker) && !worker->sweep.out && worker->own_at == NEVER &&
+        worker->now >= worker->sweep.at) {
         round_calls(worker, &worker->sweep, ACTION_SWEEP);
+    }
     if (!worker->promoting && worker->now >= worker->promote_at && worker_act(worker, ACTION_PROMOTE) != NULL) {
         worker->promoting = true;
         worker->promote_at = NEVER;
@@ -531,8 +564,9 @@ void watch_batches(struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots;
     for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
-        if (batch->watched_ns == 0 && !batch->waits && (slots > 0 || batch->background))
+        if (batch->watched_ns == 0 && !batch->waits && (slots > 0 || batch->background)) {
             batch->watched_ns = worker->now;
+        }
         slots -= slots > 0 && !batch->background;
     }
 }
@@ -544,8 +578,9 @@ static uint64_t hangs_at(const struct worker *worker)
     uint64_t timeout_ns = worker->options.compute_timeout_ms * NS_PER_MS, first = NEVER;
     for (const struct batch *batch = worker->running.first; batch != NULL && timeout_ns > 0; batch = batch->next) {
         uint64_t ends = batch->watched_ns + (batch->background ? BACKGROUND_FACTOR : 1) * timeout_ns;
-        if (batch->watched_ns != 0 && ends < first)
+        if (batch->watched_ns != 0 && ends < first) {
             first = ends;
+        }
     }
     return first;
 }
@@ -553,22 +588,26 @@ static uint64_t hangs_at(const struct worker *worker)
 void watch_slept(struct worker *worker, uint64_t late_ns)
 {
     enum { STOPPED_MS = 50 };
-    if (late_ns <= STOPPED_MS * NS_PER_MS)
+    if (late_ns <= STOPPED_MS * NS_PER_MS) {
         return;
+    }
     worker->hang_seen = 0;
-    for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+    for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
         batch->watched_ns += batch->watched_ns != 0 ? late_ns : 0;
+    }
 }
 
 /* An overdue batch may be back already if this process was stopped: it gets a moment more to be seen. */
 bool watch_ends(struct worker *worker)
 {
-    if (worker->now < hangs_at(worker))
+    if (worker->now < hangs_at(worker)) {
         worker->hang_seen = 0;
-    else if (worker->hang_seen == 0)
+    } else if (worker->hang_seen == 0) {
         worker->hang_seen = worker->now;
-    if (worker->hang_seen == 0 || worker->now < worker->hang_seen + HANG_GRACE_MS * NS_PER_MS)
+    }
+    if (worker->hang_seen == 0 || worker->now < worker->hang_seen + HANG_GRACE_MS * NS_PER_MS) {
         return false;
+    }
     settle_drain(worker, 0,
                  STATUS_TIMEOUT); /* any held request may be the cause: the next worker gets them as suspects */
     return true;
@@ -580,8 +619,9 @@ void watch_expired(struct worker *worker)
     for (struct row *row = window_take_expired(&worker->window), *next; row != NULL; row = next) {
         struct request *request = row->request;
         next = row->next;
-        if (request->code != CODE_NONE) /* failed by an earlier row */
+        if (request->code != CODE_NONE) { /* failed by an earlier row */
             continue;
+        }
         request_fail(request, CODE_EXPIRED, "expired before it was started");
         rows_drop(worker, request);
         settle_finish(worker, request);
@@ -594,8 +634,9 @@ void watch_advance(struct worker *worker)
     enum { EXPIRE_MS = 50 };
     struct window *window = &worker->window;
     uint64_t now_ms = worker_redis_ms(worker);
-    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms || worker->now < worker->expire_at)
+    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms || worker->now < worker->expire_at) {
         return;
+    }
     worker->expire_at = worker->now + EXPIRE_MS * NS_PER_MS;
     window_expire(window, now_ms);
     watch_expired(worker);
@@ -605,8 +646,9 @@ static uint64_t expiry_at(const struct worker *worker)
 {
     enum { FAR_MS = 24 * 3600 * 1000 };
     uint64_t expires_ms = worker->window.expires_at_ms, now_ms = worker_redis_ms(worker);
-    if (expires_ms == 0 || now_ms == 0)
+    if (expires_ms == 0 || now_ms == 0) {
         return NEVER;
+    }
     uint64_t in_ms = expires_ms > now_ms ? expires_ms - now_ms : 0;
     uint64_t at = worker->now + (in_ms < FAR_MS ? in_ms : FAR_MS) * NS_PER_MS;
     return at > worker->expire_at ? at : worker->expire_at;
@@ -615,8 +657,9 @@ static uint64_t expiry_at(const struct worker *worker)
 uint64_t watch_deadline(const struct worker *worker)
 {
     uint64_t next = hangs_at(worker), expires = expiry_at(worker);
-    if (worker->hang_seen != 0)
+    if (worker->hang_seen != 0) {
         next = worker->hang_seen + HANG_GRACE_MS * NS_PER_MS;
+    }
     next = expires < next ? expires : next;
     if (worker->options.window_fixed && worker->window.rows > 0) {
         uint64_t ends = window_oldest_ns(&worker->window) + worker->options.window_ms * NS_PER_MS;

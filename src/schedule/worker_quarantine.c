@@ -30,8 +30,9 @@ static void quarantine_leave(struct worker *worker, struct request *request)
     worker->grouped -= request->grouped;
     worker->grouped_low -= request->grouped && request->class == CLASS_LOW;
     request->grouped = false;
-    if (worker->alone != request)
+    if (worker->alone != request) {
         return;
+    }
     worker->alone = NULL;
     worker->alone_rows = NULL;
     worker->alone_stage = QUARANTINE_NONE;
@@ -40,8 +41,9 @@ static void quarantine_leave(struct worker *worker, struct request *request)
 void quarantine_prepared(struct worker *worker)
 {
     struct request *request = worker->alone;
-    for (uint32_t i = request->row_count; i-- > 0;)
+    for (uint32_t i = request->row_count; i-- > 0;) {
         quarantine_row_back(worker, &request->rows[i]);
+    }
     worker->alone_stage = QUARANTINE_PREPARED;
 }
 
@@ -79,19 +81,21 @@ void quarantine_add(struct worker *worker, struct request *request)
  * given back, which clears the record. */
 static void forget(struct worker *worker, struct request_list *list)
 {
-    for (struct request *request; (request = request_list_pop(list)) != NULL;)
+    for (struct request *request; (request = request_list_pop(list)) != NULL;) {
         if (request->on_record) {
             settle_release(worker, request);
         } else {
             worker->reclaim_unsure = true;
             settle_forget(worker, request);
         }
+    }
 }
 
 void quarantine_forget(struct worker *worker)
 {
-    for (int c = 0; c < CLASS_COUNT; c++)
+    for (int c = 0; c < CLASS_COUNT; c++) {
         forget(worker, &worker->suspects[c]);
+    }
     forget(worker, &worker->quarantine);
 }
 
@@ -99,8 +103,9 @@ void quarantine_forget(struct worker *worker)
 
 static void member_recorded(struct worker *worker, struct request *request)
 {
-    if (request->verdict == VERDICT_DONE)
+    if (request->verdict == VERDICT_DONE) {
         recorded(worker, request);
+    }
     request->on_record = false;
     if (request->verdict == VERDICT_LATE) {
         settle_forget(worker, request);
@@ -131,11 +136,13 @@ static void group_unsure(struct worker *worker, struct request_list *list)
         quarantine_leave(worker, request);
     }
     struct request_list again[CLASS_COUNT] = {0};
-    for (struct request *request; (request = request_list_pop(list)) != NULL;)
-        if (worker_takes_more(worker))
+    for (struct request *request; (request = request_list_pop(list)) != NULL;) {
+        if (worker_takes_more(worker)) {
             request_list_push(&again[request->class], request);
-        else
+        } else {
             settle_release(worker, request);
+        }
+    }
     for (int c = 0; c < CLASS_COUNT; c++) {
         request_list_join(&again[c], &worker->suspects[c]);
         worker->suspects[c] = again[c];
@@ -150,8 +157,9 @@ static void group_recorded(struct worker *worker, const struct event *event)
         group_unsure(worker, &list);
         return;
     }
-    for (struct request *request; (request = request_list_pop(&list)) != NULL;)
+    for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
         member_recorded(worker, request);
+    }
 }
 
 /* The next suspects: those of the highest class. Bulk work may take long beside online requests, so it gets only half
@@ -160,8 +168,9 @@ static struct request_list *next_suspects(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
-        if (worker->suspects[c].first != NULL && !held_up)
+        if (worker->suspects[c].first != NULL && !held_up) {
             return &worker->suspects[c];
+        }
     }
     return NULL;
 }
@@ -172,11 +181,13 @@ static void record_group(struct worker *worker)
     bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
     struct request_list *next = next_suspects(worker);
     if (!may || next == NULL || worker->quarantine.first != NULL || worker->recording ||
-        worker->grouped > GROUP_MOST / 2)
+        worker->grouped > GROUP_MOST / 2) {
         return;
+    }
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     for (; next != NULL && worker->grouped < GROUP_MOST; next = next_suspects(worker)) {
         struct request *request = request_list_pop(next);
         if (admit_expired(worker, request)) {
@@ -190,8 +201,9 @@ static void record_group(struct worker *worker)
         request_list_push(&action->requests, request);
     }
     worker->recording = action->requests.first != NULL;
-    if (!worker->recording)
+    if (!worker->recording) {
         worker->actions->count--;
+    }
 }
 
 /* --- alone --- */
@@ -223,10 +235,11 @@ static void alone_recorded(struct worker *worker, const struct event *event)
 
 void quarantine_recorded(struct worker *worker, const struct event *event)
 {
-    if (event->requests.first == worker->alone)
+    if (event->requests.first == worker->alone) {
         alone_recorded(worker, event);
-    else
+    } else {
         group_recorded(worker, event);
+    }
 }
 
 static bool wants_to_be_alone(const struct worker *worker)
@@ -239,8 +252,9 @@ static bool wants_to_be_alone(const struct worker *worker)
 static void ask(struct worker *worker)
 {
     bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
-    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER) != NULL)
+    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER) != NULL) {
         worker->asked = wants;
+    }
 }
 
 void quarantine_turn(struct worker *worker, const struct event *event)
@@ -252,8 +266,9 @@ void quarantine_turn(struct worker *worker, const struct event *event)
 static void record_run(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     worker->alone->verdict = VERDICT_DONE;
     worker->alone_stage = QUARANTINE_AWAY;
     request_list_push(&action->requests, worker->alone);
@@ -262,15 +277,17 @@ static void record_run(struct worker *worker)
 /* Its run may be on record, so nobody else may run until that is known. */
 static void record_again(struct worker *worker)
 {
-    if (worker_may_call(worker))
+    if (worker_may_call(worker)) {
         record_run(worker);
+    }
 }
 
 /* Recording and preparing it took a while. */
 static bool expired(struct worker *worker)
 {
-    if (worker->alone->started_ns != 0 || !admit_expired(worker, worker->alone))
+    if (worker->alone->started_ns != 0 || !admit_expired(worker, worker->alone)) {
         return false;
+    }
     worker->alone_stage = QUARANTINE_AWAY;
     settle_finish(worker, worker->alone);
     return true;
@@ -293,8 +310,9 @@ static void send(struct worker *worker, enum action_kind kind)
 {
     struct request_list list = {0};
     request_list_push(&list, worker->alone);
-    if (compute_send(worker, kind, &list, 1))
+    if (compute_send(worker, kind, &list, 1)) {
         worker->alone_stage = QUARANTINE_AWAY;
+    }
 }
 
 /* As many of its rows as make one batch, at least one; without duplicates, so that its own vector is computed. */
@@ -307,8 +325,9 @@ static uint32_t next_rows(const struct worker *worker, struct row **rows)
         tokens += row->tokens;
         longest = row->tokens > longest ? row->tokens : longest;
         uint64_t extent = limits.layout != LAYOUT_PACKED ? longest * (count + 1) : tokens;
-        if (count > 0 && extent > limits.tokens)
+        if (count > 0 && extent > limits.tokens) {
             break;
+        }
         row->duplicates = NULL;
         rows[count++] = row;
     }
@@ -336,8 +355,9 @@ static void submit(struct worker *worker)
 
 static void run_alone(struct worker *worker)
 {
-    while (worker->alone == NULL && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved)
+    while (worker->alone == NULL && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved) {
         choose(worker);
+    }
     if (worker->alone == NULL) {
         if (worker_act(worker, ACTION_TOGETHER) != NULL) {
             worker->asked = false;
@@ -355,12 +375,14 @@ static void run_alone(struct worker *worker)
         record_again(worker);
         break;
     case QUARANTINE_RECORDED:
-        if (!expired(worker))
+        if (!expired(worker)) {
             send(worker, ACTION_PREPARE);
+        }
         break;
     case QUARANTINE_PREPARED:
-        if (!expired(worker))
+        if (!expired(worker)) {
             submit(worker);
+        }
         break;
     case QUARANTINE_COMPUTED:
         send(worker, ACTION_FORMAT);

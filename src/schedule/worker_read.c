@@ -29,10 +29,12 @@ static struct credit credit_of(const struct worker *worker, enum request_class c
     struct credit credit = {given > 0 ? given : worker->second_tokens, (double)read_credit_bytes(worker)};
     double low = (double)options->batches_out * options->max_batch_tokens;
     double tight = (double)options->engine_slots * options->max_batch_tokens;
-    if (class == CLASS_LOW && low < credit.tokens)
+    if (class == CLASS_LOW && low < credit.tokens) {
         credit.tokens = low;
-    if (worker->tight.level != MEMORY_ROOM && tight < credit.tokens)
+    }
+    if (worker->tight.level != MEMORY_ROOM && tight < credit.tokens) {
         credit.tokens = tight;
+    }
     return credit;
 }
 
@@ -58,8 +60,9 @@ uint32_t read_room(const struct worker *worker, enum request_class class)
     credit.tokens -= (double)held->tokens;
     credit.bytes -= (double)held->bytes;
     uint32_t entries = entries_in(state, credit);
-    if (held->count == 0 && state->asked == 0 && entries == 0) /* one must be possible, however heavy entries are */
+    if (held->count == 0 && state->asked == 0 && entries == 0) { /* one must be possible, however heavy entries are */
         return tight_reads(worker, 1);
+    }
     return tight_reads(worker, entries > state->asked ? entries - state->asked : 0);
 }
 
@@ -104,15 +107,18 @@ static uint32_t worthwhile_room(const struct worker *worker, enum request_class 
 static void read_weighed(struct worker *worker, const struct event *event)
 {
     bool seen[CLASS_COUNT] = {false};
-    for (size_t i = 0; i < event->entries.count; i++)
+    for (size_t i = 0; i < event->entries.count; i++) {
         seen[event->entries.entries[i].class] = true;
-    for (int c = 0; c < CLASS_COUNT; c++)
+    }
+    for (int c = 0; c < CLASS_COUNT; c++) {
         worker->classes[c].largest_bytes /= seen[c] ? 2 : 1;
+    }
     for (size_t i = 0; i < event->entries.count; i++) {
         double bytes = (double)entry_bytes(&event->entries.entries[i]);
         struct class_state *state = &worker->classes[event->entries.entries[i].class];
-        if (bytes > state->largest_bytes)
+        if (bytes > state->largest_bytes) {
             state->largest_bytes = bytes;
+        }
     }
 }
 
@@ -134,8 +140,9 @@ void read_own_again(struct worker *worker)
 void read_own_after_ms(struct worker *worker, uint64_t ms)
 {
     uint64_t at = worker_after_ms(worker, ms);
-    if (worker->own_at == NEVER || worker->reading_own)
+    if (worker->own_at == NEVER || worker->reading_own) {
         own_begin(worker, at);
+    }
 }
 
 static void own_answered(struct worker *worker, const struct event *event)
@@ -150,10 +157,12 @@ static void own_answered(struct worker *worker, const struct event *event)
         return;
     }
     worker->own_after = event->entries.more ? event->entries.last : (struct entry_id){0};
-    if (event->entries.more)
+    if (event->entries.more) {
         return;
-    if (++worker->own_class < CLASS_COUNT)
+    }
+    if (++worker->own_class < CLASS_COUNT) {
         return;
+    }
     worker->own_at = NEVER;
     worker->own_count = OWN_MOST;
     worker->reclaim_unsure = false;
@@ -162,8 +171,9 @@ static void own_answered(struct worker *worker, const struct event *event)
 static void read_own(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_READ_OWN);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     action->read.class = worker->own_class;
     action->read.count = read_most(worker, worker->own_class, worker->own_count);
     action->read.after = worker->own_after;
@@ -178,15 +188,18 @@ static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
 {
     uint32_t most = 0;
     bool left_out = false;
-    for (int c = 0; c < CLASS_COUNT; c++)
-        if (worker->classes[c].busy && counts[c] > most)
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        if (worker->classes[c].busy && counts[c] > most) {
             most = counts[c];
+        }
+    }
     worker->small_turn = !worker->small_turn;
-    for (int c = 0; c < CLASS_COUNT && !worker->small_turn; c++)
+    for (int c = 0; c < CLASS_COUNT && !worker->small_turn; c++) {
         if (counts[c] > 0 && counts[c] < most / 4) {
             counts[c] = 0;
             left_out = true;
         }
+    }
     return left_out;
 }
 
@@ -198,14 +211,18 @@ static void read_more(struct worker *worker)
         worker->classes[c].left_out = counts[c] == 0;
     }
     bool small_left_out = leave_small_out(worker, counts);
-    for (int c = 0; c < CLASS_COUNT; c++)
-        if (counts[c] > 0 && (least == 0 || counts[c] < least))
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        if (counts[c] > 0 && (least == 0 || counts[c] < least)) {
             least = counts[c];
+        }
+    }
     struct action *action = least == 0 ? NULL : worker_act(worker, ACTION_READ);
-    if (action == NULL)
+    if (action == NULL) {
         return;
-    for (int c = 0; c < CLASS_COUNT; c++)
+    }
+    for (int c = 0; c < CLASS_COUNT; c++) {
         action->read.counts[c] = counts[c] > 0 ? least : 0;
+    }
     uint32_t block_ms = worker->options.read_block_ms;
     action->read.count = least;
     action->read.block_ms = small_left_out ? 0 : block_ms > 0 ? block_ms : READ_BLOCK_MS;
@@ -222,20 +239,24 @@ static void new_answered(struct worker *worker, const struct event *event)
     if (event->failed || event->entries.more) { /* what it may have brought is in our own lists */
         read_own_again(worker);
     }
-    if (event->failed)
+    if (event->failed) {
         return;
-    for (size_t i = 0; i < event->entries.count; i++)
+    }
+    for (size_t i = 0; i < event->entries.count; i++) {
         counts[event->entries.entries[i].class]++;
-    for (int c = 0; c < CLASS_COUNT; c++)
+    }
+    for (int c = 0; c < CLASS_COUNT; c++) {
         worker->classes[c].busy = counts[c] >= worker->read_count;
+    }
 }
 
 /* Whether the read in flight should stop blocking. */
 static bool in_the_way(const struct worker *worker)
 {
     bool better = !worker_claims(worker) || worker->now >= worker->own_at;
-    for (int c = 0; c < CLASS_COUNT && !better; c++)
+    for (int c = 0; c < CLASS_COUNT && !better; c++) {
         better = worker->classes[c].left_out && worthwhile_room(worker, (enum request_class)c) > 0;
+    }
     return better;
 }
 
@@ -243,10 +264,11 @@ static bool in_the_way(const struct worker *worker)
 static void advance_unblock(struct worker *worker)
 {
     bool wanted = worker->reading && worker_may_call(worker) && in_the_way(worker);
-    if (wanted && worker->now >= worker->unblock_at && worker_act(worker, ACTION_UNBLOCK) != NULL)
+    if (wanted && worker->now >= worker->unblock_at && worker_act(worker, ACTION_UNBLOCK) != NULL) {
         worker->unblock_at = worker_after_ms(worker, UNBLOCK_AGAIN_MS);
-    else if (!wanted)
+    } else if (!wanted) {
         worker->unblock_at = 0;
+    }
 }
 
 /* --- events --- */
@@ -284,20 +306,22 @@ void read_entries(struct worker *worker, const struct event *event)
 {
     bool unsure = worker->reclaim_unsure;
     read_weighed(worker, event);
-    if (event->entries.source == READ_NEW)
+    if (event->entries.source == READ_NEW) {
         new_answered(worker, event);
-    else if (event->entries.source == READ_OWN)
+    } else if (event->entries.source == READ_OWN) {
         own_answered(worker, event);
-    else if (event->entries.source == READ_SHED || event->entries.source == READ_FAIR)
+    } else if (event->entries.source == READ_SHED || event->entries.source == READ_FAIR) {
         share_answered(worker, event);
-    else
+    } else {
         chores_claimed(worker, event);
+    }
     if (event->failed) {
         worker_call_failed(worker);
         return;
     }
-    if (worker->draining) /* the last release gives the entries back */
+    if (worker->draining) { /* the last release gives the entries back */
         return;
+    }
     for (size_t i = 0; i < event->entries.count; i++) {
         struct entry entry = event->entries.entries[i];
         entry.origin = origin_of(event, &entry, unsure);
@@ -309,12 +333,16 @@ void read_entries(struct worker *worker, const struct event *event)
 void read_advance(struct worker *worker)
 {
     advance_unblock(worker);
-    if (!worker_may_call(worker) || !worker_takes_more(worker) || worker->reading || worker->reading_own)
+    if (!worker_may_call(worker) || !worker_takes_more(worker) || worker->reading || worker->reading_own) {
         return;
-    if (worker->turn != TURN_TOGETHER) /* a read may kill the process, and a suspect that runs alone would be blamed */
+    }
+    if (worker->turn !=
+        TURN_TOGETHER) { /* a read may kill the process, and a suspect that runs alone would be blamed */
         return;
-    if (worker->now >= worker->own_at)
+    }
+    if (worker->now >= worker->own_at) {
         read_own(worker);
-    else if (worker_claims(worker))
+    } else if (worker_claims(worker)) {
         read_more(worker);
+    }
 }

@@ -23,11 +23,13 @@ uint32_t policy_random(struct policy *policy, uint32_t below)
 uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt)
 {
     uint64_t delay = policy->backoff_ms;
-    for (uint32_t i = 1; i < attempt && delay < policy->backoff_cap_ms; i++)
+    for (uint32_t i = 1; i < attempt && delay < policy->backoff_cap_ms; i++) {
         delay *= 2;
+    }
     delay = delay * (800 + policy_random(policy, 401)) / 1000;
-    if (delay > policy->backoff_cap_ms)
+    if (delay > policy->backoff_cap_ms) {
         delay = policy->backoff_cap_ms;
+    }
     return delay == 0 ? 1 : (uint32_t)delay;
 }
 
@@ -54,8 +56,9 @@ void policy_judge(struct policy *policy, struct request *request, uint64_t now_m
     }
     bool dead = request->retryable || request->code == CODE_POISON;
     request->outcome = dead ? OUTCOME_DEAD : OUTCOME_ERROR;
-    if (request->ttl_s < policy->error_ttl_s)
+    if (request->ttl_s < policy->error_ttl_s) {
         request->ttl_s = policy->error_ttl_s;
+    }
 }
 
 enum reply_code policy_code(enum status status)
@@ -81,8 +84,9 @@ void settle_forget(struct worker *worker, struct request *request)
     /* Delivered again after the script found it gone or gave it back: it is pending with us, and nobody else will look.
      */
     bool gone = request->verdict == VERDICT_LATE || request->state == REQUEST_LEAVING;
-    if (gone && request->delivered_again)
+    if (gone && request->delivered_again) {
         read_own_again(worker);
+    }
     quarantine_ended(worker, request);
     tight_ended(worker, request);
     held_remove(&worker->held, request);
@@ -131,8 +135,9 @@ void settle_gone(struct worker *worker, struct request *request)
 void settle_finish(struct worker *worker, struct request *request)
 {
     policy_judge(&worker->policy, request, worker_redis_ms(worker));
-    if (request->outcome != OUTCOME_DONE)
+    if (request->outcome != OUTCOME_DONE) {
         buffer_free(&request->reply);
+    }
     make_ready(worker, request);
 }
 
@@ -188,11 +193,13 @@ static void count(struct worker *worker, const struct request *request)
 static void expect_due(struct worker *worker, const struct request *request)
 {
     uint64_t in_ms = worker_ms_until(worker, request->due_at_ms);
-    if (request->outcome != OUTCOME_DEFER)
+    if (request->outcome != OUTCOME_DEFER) {
         return;
+    }
     uint64_t due = worker_after_ms(worker, in_ms > request->due_ms ? in_ms : request->due_ms);
-    if (due < worker->promote_at)
+    if (due < worker->promote_at) {
         worker->promote_at = due;
+    }
 }
 
 /* Redis could not do it now. Tries are further and further apart. The request delays nobody else meanwhile: neither
@@ -201,15 +208,17 @@ static void put_off(struct worker *worker, struct request *request)
 {
     uint64_t pause_ms = PAUSE_MS;
     worker->stats.again++;
-    for (uint32_t i = 0; i < request->refusals && pause_ms < AGAIN_CAP_MS; i++)
+    for (uint32_t i = 0; i < request->refusals && pause_ms < AGAIN_CAP_MS; i++) {
         pause_ms *= 2;
+    }
     worker->stats.stuck += ++request->refusals == STUCK_REFUSALS;
     request->again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
     request->state = REQUEST_READY;
     quarantine_ended(worker, request);
     request_list_push(&worker->again, request);
-    if (request->again_ns < worker->again_at)
+    if (request->again_ns < worker->again_at) {
         worker->again_at = request->again_ns;
+    }
 }
 
 static void apply_verdict(struct worker *worker, struct request *request)
@@ -254,10 +263,12 @@ void settle_settled(struct worker *worker, const struct event *event)
         settle_failed(worker, &list, alone);
         return;
     }
-    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list))
+    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         apply_verdict(worker, request);
-    if (worker->settle_most < SETTLE_ENTRIES)
+    }
+    if (worker->settle_most < SETTLE_ENTRIES) {
         worker->settle_most *= 2;
+    }
 }
 
 /* --- calls --- */
@@ -279,15 +290,17 @@ static size_t bytes_read(const struct request *request)
 static bool settle_some(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
-    if (action == NULL)
+    if (action == NULL) {
         return false;
+    }
     size_t bytes = 0, read = 0;
     while (worker->ready.first != NULL && action->requests.count < worker->settle_most) {
         size_t next = worker->ready.first->reply.length;
         size_t next_read = bytes_read(worker->ready.first);
         if (action->requests.count > 0 &&
-            (bytes + next > SETTLE_BYTES || (next_read > 0 && read + next_read > LOOK_BYTES)))
+            (bytes + next > SETTLE_BYTES || (next_read > 0 && read + next_read > LOOK_BYTES))) {
             break;
+        }
         send_one(action, request_list_pop(&worker->ready));
         bytes += next;
         read += next_read;
@@ -300,8 +313,9 @@ static bool settle_some(struct worker *worker)
 static void settle_single(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     send_one(action, request_list_pop(&worker->ready_single));
     worker->single_out = true;
     worker->settles_out++;
@@ -311,8 +325,9 @@ static void settle_single(struct worker *worker)
  * wait, and a busy worker sends few large calls. */
 static bool settle_now(const struct worker *worker)
 {
-    if (worker->ready.first == NULL || worker->settles_out >= SETTLES_OUT)
+    if (worker->ready.first == NULL || worker->settles_out >= SETTLES_OUT) {
         return false;
+    }
     return worker->settles_out == 0 || worker->ready.count >= worker->settle_most ||
            worker->ready_bytes >= SETTLE_BYTES;
 }
@@ -320,8 +335,9 @@ static bool settle_now(const struct worker *worker)
 static void leave(struct worker *worker, bool clean)
 {
     struct action *action = worker_act(worker, ACTION_EXIT);
-    if (action == NULL)
+    if (action == NULL) {
         return; /* out of memory: the next step tries again */
+    }
     action->exit.clean = clean;
     action->exit.status = worker->exit_status;
     worker->exited = true;
@@ -342,8 +358,9 @@ void settle_released(struct worker *worker, const struct event *event)
         worker->stats.released++;
         settle_forget(worker, request);
     }
-    if (last)
+    if (last) {
         leave(worker, true);
+    }
 }
 
 void settle_give_up(struct worker *worker)
@@ -355,12 +372,15 @@ void settle_give_up(struct worker *worker)
 void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status)
 {
     uint64_t ends = worker_after_ms(worker, timeout_ms);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         worker->exit_status = status;
-    if (ends < worker->drain_ends)
+    }
+    if (ends < worker->drain_ends) {
         worker->drain_ends = ends;
-    if (worker->draining)
+    }
+    if (worker->draining) {
         return;
+    }
     worker->draining = true;
     settle_give_up(worker);
 }
@@ -368,8 +388,9 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
 static void release(struct worker *worker, bool last)
 {
     struct action *action = worker_act(worker, ACTION_RELEASE);
-    if (action == NULL)
+    if (action == NULL) {
         return;
+    }
     size_t read = 0;
     action->last = last;
     for (; worker->to_release.first != NULL && action->requests.count < RELEASE_ENTRIES && read < LOOK_BYTES;) {
@@ -391,20 +412,22 @@ static bool quiet(const struct worker *worker)
 static void advance_drain(struct worker *worker)
 {
     bool nothing_held = worker->held.count == 0;
-    if (worker->now >= worker->drain_ends)
+    if (worker->now >= worker->drain_ends) {
         leave(worker, false);
-    else if (!worker->connected && nothing_held) /* there is nobody to tell */
+    } else if (!worker->connected && nothing_held) { /* there is nobody to tell */
         leave(worker, true);
-    else if (worker_may_call(worker) && !worker->releasing && nothing_held && quiet(worker))
+    } else if (worker_may_call(worker) && !worker->releasing && nothing_held && quiet(worker)) {
         release(worker, true);
+    }
 }
 
 /* Without a lease, others may take what we hold. Running work is settled through the gate and the rest is given back
  * under the old name, which clears our recorded runs; then we rejoin under a new name. */
 static void advance_rejoin(struct worker *worker)
 {
-    if (worker->held.count > 0 || !quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL)
+    if (worker->held.count > 0 || !quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL) {
         return;
+    }
     worker->connected = false;
 }
 
@@ -412,8 +435,9 @@ static void advance_rejoin(struct worker *worker)
 static void advance_again(struct worker *worker)
 {
     struct request_list list = worker->again;
-    if (worker->now < worker->again_at)
+    if (worker->now < worker->again_at) {
         return;
+    }
     worker->again = (struct request_list){0};
     worker->again_at = NEVER;
     for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
@@ -423,8 +447,9 @@ static void advance_again(struct worker *worker)
             make_ready(worker, request);
         } else {
             request_list_push(&worker->again, request);
-            if (request->again_ns < worker->again_at)
+            if (request->again_ns < worker->again_at) {
                 worker->again_at = request->again_ns;
+            }
         }
     }
 }
@@ -432,15 +457,20 @@ static void advance_again(struct worker *worker)
 void settle_advance(struct worker *worker)
 {
     advance_again(worker);
-    while (worker_may_call(worker) && settle_now(worker))
-        if (!settle_some(worker))
+    while (worker_may_call(worker) && settle_now(worker)) {
+        if (!settle_some(worker)) {
             break;
-    if (worker_may_call(worker) && worker->ready_single.first != NULL && !worker->single_out)
+        }
+    }
+    if (worker_may_call(worker) && worker->ready_single.first != NULL && !worker->single_out) {
         settle_single(worker);
-    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first != NULL)
+    }
+    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first != NULL) {
         release(worker, false);
-    if (worker->draining)
+    }
+    if (worker->draining) {
         advance_drain(worker);
-    else if (worker->lease_lost && worker_may_call(worker))
+    } else if (worker->lease_lost && worker_may_call(worker)) {
         advance_rejoin(worker);
+    }
 }

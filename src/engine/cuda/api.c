@@ -55,8 +55,9 @@ static enum status meaning(cudaError_t answer)
 
 enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const char *what, struct err *err)
 {
-    if (answer == cudaSuccess)
+    if (answer == cudaSuccess) {
         return STATUS_OK;
+    }
     (void)api->cudaGetLastError(); /* clears the error */
     return err_set(err, meaning(answer), "CUDA failed (%s): %s, %s", what, api->cudaGetErrorName(answer),
                    api->cudaGetErrorString(answer));
@@ -72,16 +73,19 @@ static cudaError_t device_health(const struct cuda_api *api)
 
 enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, const char *what, struct err *err)
 {
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         return STATUS_OK;
+    }
     cudaError_t health = device_health(api);
-    if (health != cudaSuccess)
+    if (health != cudaSuccess) {
         return cuda_check(api, health, what, err);
+    }
     enum status status = STATUS_INTERNAL;
-    if (answer == CUBLAS_STATUS_ALLOC_FAILED)
+    if (answer == CUBLAS_STATUS_ALLOC_FAILED) {
         status = STATUS_NO_MEMORY;
-    else if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_ARCH_MISMATCH)
+    } else if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_ARCH_MISMATCH) {
         status = STATUS_UNSUPPORTED;
+    }
     return err_set(err, status, "cuBLAS failed (%s): %s", what, api->cublasLtGetStatusName(answer));
 }
 
@@ -99,11 +103,13 @@ void *cuda_library_open(const char *file, const char *const folders[], size_t co
         char path[512];
         snprintf(path, sizeof path, "%s%s", folders[i], file);
         void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (handle != NULL)
+        if (handle != NULL) {
             return handle;
+        }
         const char *why = dlerror();
-        if (i == 0 || (!told && !is_missing(path, why)))
+        if (i == 0 || (!told && !is_missing(path, why))) {
             (void)err_set(err, STATUS_UNSUPPORTED, "%s", why);
+        }
         told = told || !is_missing(path, why);
     }
     return NULL;
@@ -113,12 +119,14 @@ static enum status driver_version(const struct cuda_api *api, int *out, struct e
 {
     *out = 0;
     TRY(cuda_check(api, api->cudaDriverGetVersion(out), "asking for the driver", err));
-    if (*out != 0)
+    if (*out != 0) {
         return STATUS_OK;
+    }
     static const char *const loader[] = {""};
     struct err why;
-    if (cuda_library_open("libcuda.so.1", loader, 1, &why) != NULL)
+    if (cuda_library_open("libcuda.so.1", loader, 1, &why) != NULL) {
         return err_set(err, STATUS_UNSUPPORTED, "the NVIDIA driver does not say its version");
+    }
     return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver (%s)", why.message);
 }
 
@@ -128,12 +136,14 @@ enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct 
     TRY(driver_version(api, &driver, err));
     int count = 0;
     cudaError_t answer = api->cudaGetDeviceCount(&count);
-    if (answer == cudaErrorInsufficientDriver)
+    if (answer == cudaErrorInsufficientDriver) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "the NVIDIA driver is too old: it serves CUDA %d.%d, and this program was built with CUDA %d.%d",
                        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count < 1))
+    }
+    if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count < 1)) {
         return err_set(err, STATUS_UNSUPPORTED, "the NVIDIA driver sees no GPU");
+    }
     TRY(cuda_check(api, answer, "counting GPUs", err));
     *out = (uint32_t)count;
     return STATUS_OK;
@@ -143,8 +153,9 @@ enum status cuda_device_query(const struct cuda_api *api, int number, struct cud
 {
     uint32_t count = 0;
     TRY(cuda_device_count(api, &count, err));
-    if (number < 0 || (uint32_t)number >= count)
+    if (number < 0 || (uint32_t)number >= count) {
         return err_set(err, STATUS_BAD_INPUT, "there is no GPU %d: they are numbered 0 to %u", number, count - 1);
+    }
     struct cudaDeviceProp properties;
     TRY(cuda_check(api, api->cudaGetDeviceProperties(&properties, number), "looking at a GPU", err));
     *out = (struct cuda_device){.number = number};
@@ -154,10 +165,11 @@ enum status cuda_device_query(const struct cuda_api *api, int number, struct cud
     out->memory_bytes = properties.totalGlobalMem;
     out->cublaslt = api->cublasLtGetVersion();
     TRY(driver_version(api, &out->driver, err));
-    if (out->capability < CUDA_LEAST_CAPABILITY)
+    if (out->capability < CUDA_LEAST_CAPABILITY) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "GPU %d (%s) has compute capability %u.%u, and the kernels need %d.%d or newer", number,
                        out->name, out->capability / 10, out->capability % 10, CUDA_LEAST_CAPABILITY / 10,
                        CUDA_LEAST_CAPABILITY % 10);
+    }
     return STATUS_OK;
 }

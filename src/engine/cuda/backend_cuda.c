@@ -17,16 +17,19 @@ static enum status cuda_devices(unsigned *count, struct err *err)
     TRY(cuda_device_count(api, &found, err));
     *count = found;
     enum status status = cuda_device_query(api, 0, &device, err);
-    for (uint32_t i = 1; i < found && status == STATUS_UNSUPPORTED; i++)
-        if (cuda_device_query(api, (int)i, &device, NULL) == STATUS_OK)
+    for (uint32_t i = 1; i < found && status == STATUS_UNSUPPORTED; i++) {
+        if (cuda_device_query(api, (int)i, &device, NULL) == STATUS_OK) {
             status = STATUS_OK;
+        }
+    }
     return status;
 }
 
 static enum precision cuda_choose(enum precision asked)
 {
-    if (asked == PRECISION_INT8)
+    if (asked == PRECISION_INT8) {
         return PRECISION_AUTO;
+    }
     return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
 }
 
@@ -44,8 +47,9 @@ static void choose_activation(struct cuda_backend *cuda, const struct engine_opt
     switch (cuda->backend.model->activation) {
     case ACTIVATION_GELU_ERF:
         cuda->activation = KERNEL_GELU_ERF;
-        if (exact)
+        if (exact) {
             cuda->activation_epilogue = CUDA_EPILOGUE_NONE;
+        }
         break;
     case ACTIVATION_GELU_TANH:
         cuda->activation = KERNEL_GELU_TANH;
@@ -81,10 +85,12 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
 static void cuda_close(struct backend *backend)
 {
     struct cuda_backend *cuda = (struct cuda_backend *)backend;
-    if (cuda->weights.memory != NULL)
+    if (cuda->weights.memory != NULL) {
         (void)cuda->api->cudaSetDevice(cuda->device.number);
-    if (cuda->gemm != NULL)
+    }
+    if (cuda->gemm != NULL) {
         cuda_gemm_close(cuda->gemm);
+    }
     cuda_weights_close(cuda->api, &cuda->weights);
     free(cuda);
 }
@@ -104,9 +110,10 @@ static enum status fill(struct cuda_backend *cuda, const struct engine_options *
     enum kernel_type type = type_of(options->precision);
     uint32_t count;
     TRY(cuda_device_count(cuda->api, &count, err));
-    if (options->device >= count)
+    if (options->device >= count) {
         return err_set(err, STATUS_UNSUPPORTED, "there is no GPU %u: they are numbered 0 to %u", options->device,
                        count - 1);
+    }
     TRY(cuda_device_query(cuda->api, (int)options->device, &cuda->device, err));
     TRY(cuda_select(cuda, err));
     choose_activation(cuda, options);
@@ -124,8 +131,9 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
     const struct cuda_api *api;
     TRY(cuda_api_real(&api, err));
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
-    if (cuda == NULL)
+    if (cuda == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the CUDA backend");
+    }
     cuda->api = api;
     cuda->backend = (struct backend){.model = model, .precision = options->precision, .slots = CUDA_SLOTS};
     enum status status = fill(cuda, options, err);
@@ -141,14 +149,17 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
 
 static void cuda_workspace_close(struct backend_workspace *workspace)
 {
-    if (!workspace)
+    if (!workspace) {
         return;
+    }
     (void)workspace->cuda->api->cudaSetDevice(workspace->cuda->device.number);
-    if (workspace->memory.device != NULL)
+    if (workspace->memory.device != NULL) {
         cuda_pass_abort(workspace);
+    }
     cuda_graphs_close(&workspace->graphs);
-    if (workspace->runner != NULL)
+    if (workspace->runner != NULL) {
         cuda_gemm_runner_close(workspace->runner);
+    }
     cuda_memory_close(&workspace->memory);
     free(workspace->ops);
     free(workspace);
@@ -175,14 +186,16 @@ static enum status workspace_fill(struct backend_workspace *workspace, struct er
 static enum status cuda_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
-    if (!workspace)
+    if (!workspace) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU");
+    }
     workspace->cuda = (struct cuda_backend *)backend;
     enum status status = workspace_fill(workspace, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         *out = workspace;
-    else
+    } else {
         cuda_workspace_close(workspace);
+    }
     return status;
 }
 

@@ -62,8 +62,9 @@ static cudaDataType_t data_type(enum kernel_type type)
 static cublasStatus_t set_bias(const struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                const struct cuda_gemm_operands *operands)
 {
-    if (plan->key.shape.epilogue == CUDA_EPILOGUE_NONE)
+    if (plan->key.shape.epilogue == CUDA_EPILOGUE_NONE) {
         return CUBLAS_STATUS_SUCCESS;
+    }
     return runner->gemm->api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                              &operands->bias, sizeof operands->bias);
 }
@@ -77,8 +78,9 @@ static cublasStatus_t multiply(struct cuda_gemm_runner *runner, const struct cud
     const float beta = adds ? 1.0f : 0.0f;
     const void *added = adds ? operands->residual : operands->to;
     cublasStatus_t answer = set_bias(runner, plan, operands);
-    if (answer != CUBLAS_STATUS_SUCCESS)
+    if (answer != CUBLAS_STATUS_SUCCESS) {
         return answer;
+    }
     return runner->gemm->api->cublasLtMatmul(runner->lt, plan->desc, &alpha, operands->weight, plan->weight,
                                              operands->from, plan->from, &beta, added, plan->to, operands->to, plan->to,
                                              algorithm, runner->workspace, runner->gemm->workspace_bytes,
@@ -127,14 +129,17 @@ static cublasStatus_t ask_heuristics(struct tuning *tuning, cublasLtMatmulPrefer
     int wanted = gemm->candidates < CANDIDATES_MAX ? (int)gemm->candidates : CANDIDATES_MAX;
     cublasStatus_t answer = api->cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                            &reductions, sizeof reductions);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    }
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasLtMatmulAlgoGetHeuristic(tuning->runner->lt, plan->desc, plan->weight, plan->from, plan->to,
                                                      plan->to, preference, wanted, tuning->candidates, &tuning->count);
-    if (answer != CUBLAS_STATUS_NOT_SUPPORTED)
+    }
+    if (answer != CUBLAS_STATUS_NOT_SUPPORTED) {
         return answer;
+    }
     tuning->count = 0; /* none offered */
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -201,16 +206,18 @@ static enum status measure(struct tuning *tuning, int candidate, int launches, s
 {
     float ms = FLT_MAX;
     TRY(run(tuning, candidate, launches, &ms, err));
-    if (ms < tuning->best_ms[candidate])
+    if (ms < tuning->best_ms[candidate]) {
         tuning->best_ms[candidate] = ms;
+    }
     return STATUS_OK;
 }
 
 static float least_ms(const struct tuning *tuning)
 {
     float ms = FLT_MAX;
-    for (int i = 0; i < tuning->count; i++)
+    for (int i = 0; i < tuning->count; i++) {
         ms = !tuning->dropped[i] && tuning->best_ms[i] < ms ? tuning->best_ms[i] : ms;
+    }
     return ms;
 }
 
@@ -297,16 +304,19 @@ static enum status tune(struct tuning *tuning, struct err *err)
 {
     for (int i = 0; i < tuning->count; i++) {
         float unmeasured;
-        if (!tuning->dropped[i])
+        if (!tuning->dropped[i]) {
             TRY(run(tuning, i, 1, &unmeasured, err));
-        if (!tuning->dropped[i])
+        }
+        if (!tuning->dropped[i]) {
             TRY(measure(tuning, i, 1, err));
+        }
     }
     float bound_ms = least_ms(tuning) * far_behind + noise_ms;
     float launches = round_ms / (least_ms(tuning) + 1e-6f);
     tuning->launches = (int)(launches > LAUNCHES_MAX ? LAUNCHES_MAX : launches < 1.0f ? 1.0f : launches);
-    for (int i = 0; i < tuning->count; i++)
+    for (int i = 0; i < tuning->count; i++) {
         tuning->dropped[i] = tuning->dropped[i] || tuning->best_ms[i] > bound_ms;
+    }
     if (left(tuning) < 2) {
         return STATUS_OK;
     }
@@ -323,8 +333,9 @@ static int fastest(const struct tuning *tuning)
 {
     int best = -1;
     for (int i = 0; i < tuning->count; i++) {
-        if (!tuning->dropped[i] && (best < 0 || tuning->best_ms[i] < clearly * tuning->best_ms[best]))
+        if (!tuning->dropped[i] && (best < 0 || tuning->best_ms[i] < clearly * tuning->best_ms[best])) {
             best = i;
+        }
     }
     return best;
 }
@@ -337,8 +348,9 @@ static enum status choose_algorithm(struct cuda_gemm_runner *runner, const struc
     struct tuning tuning = {.runner = runner, .plan = plan, .operands = operands};
     bool timed = runner->gemm->candidates > 1;
     TRY(collect(&tuning, err));
-    if (timed)
+    if (timed) {
         TRY(tune(&tuning, err));
+    }
     int best = fastest(&tuning);
     out->by_gemm_ex = best < 0;
     if (!out->by_gemm_ex) {
@@ -467,19 +479,23 @@ enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_qu
 {
     const struct cuda_api *api = gemm->api;
     struct cuda_gemm_runner *runner = calloc(1, sizeof *runner);
-    if (runner == NULL)
+    if (runner == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+    }
     runner->gemm = gemm;
     runner->queue = *queue;
     enum status status = cuda_blas_check(api, api->cublasLtCreate(&runner->lt), "opening cuBLASLt", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = cuda_check(api, api->cudaMalloc(&runner->workspace, gemm->workspace_bytes),
                             "allocating a workspace for products", err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status =
             cuda_check(api, api->cudaEventCreateWithFlags(&runner->begin, cudaEventDefault), "making an event", err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = cuda_check(api, api->cudaEventCreateWithFlags(&runner->end, cudaEventDefault), "making an event", err);
+    }
     if (status != STATUS_OK) {
         cuda_gemm_runner_close(runner);
         return status;
@@ -490,35 +506,46 @@ enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_qu
 
 static void plan_close(const struct cuda_api *api, struct cuda_gemm_plan *plan)
 {
-    if (plan->desc != NULL)
+    if (plan->desc != NULL) {
         api->cublasLtMatmulDescDestroy(plan->desc);
-    if (plan->weight != NULL)
+    }
+    if (plan->weight != NULL) {
         api->cublasLtMatrixLayoutDestroy(plan->weight);
-    if (plan->from != NULL)
+    }
+    if (plan->from != NULL) {
         api->cublasLtMatrixLayoutDestroy(plan->from);
-    if (plan->to != NULL)
+    }
+    if (plan->to != NULL) {
         api->cublasLtMatrixLayoutDestroy(plan->to);
+    }
     free(plan);
 }
 
 void cuda_gemm_runner_close(struct cuda_gemm_runner *runner)
 {
-    if (runner == NULL)
+    if (runner == NULL) {
         return;
+    }
     const struct cuda_api *api = runner->gemm->api;
-    for (size_t i = 0; i < runner->count; i++)
+    for (size_t i = 0; i < runner->count; i++) {
         plan_close(api, runner->plans[i]);
+    }
     free(runner->plans);
-    if (runner->end != NULL)
+    if (runner->end != NULL) {
         api->cudaEventDestroy(runner->end);
-    if (runner->begin != NULL)
+    }
+    if (runner->begin != NULL) {
         api->cudaEventDestroy(runner->begin);
-    if (runner->workspace != NULL)
+    }
+    if (runner->workspace != NULL) {
         api->cudaFree(runner->workspace);
-    if (runner->blas != NULL)
+    }
+    if (runner->blas != NULL) {
         api->cublasDestroy_v2(runner->blas);
-    if (runner->lt != NULL)
+    }
+    if (runner->lt != NULL) {
         api->cublasLtDestroy(runner->lt);
+    }
     free(runner);
 }
 
@@ -538,18 +565,23 @@ static cublasStatus_t describe(const struct cuda_api *api, struct cuda_gemm_plan
     cudaDataType_t type = data_type(shape->type);
     cublasOperation_t transposed = CUBLAS_OP_T;
     cublasStatus_t answer = api->cublasLtMatmulDescCreate(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                                      sizeof transposed);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    }
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                      &epilogues[shape->epilogue], sizeof epilogues[0]);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    }
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasLtMatrixLayoutCreate(&plan->weight, type, shape->inputs, shape->outputs, shape->inputs);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    }
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasLtMatrixLayoutCreate(&plan->from, type, shape->inputs, plan->key.rows, shape->inputs);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    }
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasLtMatrixLayoutCreate(&plan->to, type, shape->outputs, plan->key.rows, shape->outputs);
+    }
     return answer;
 }
 
@@ -558,20 +590,24 @@ static cublasStatus_t set_up_blas(const struct cuda_gemm_runner *runner)
 {
     const struct cuda_api *api = runner->gemm->api;
     cublasStatus_t answer = api->cublasSetStream_v2(runner->blas, runner->queue.cuda_stream);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasSetWorkspace_v2(runner->blas, runner->workspace, runner->gemm->workspace_bytes);
-    if (answer == CUBLAS_STATUS_SUCCESS)
+    }
+    if (answer == CUBLAS_STATUS_SUCCESS) {
         answer = api->cublasSetMathMode(runner->blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    }
     return answer;
 }
 
 static enum status open_blas(struct cuda_gemm_runner *runner, struct err *err)
 {
     const struct cuda_api *api = runner->gemm->api;
-    if (runner->blas != NULL)
+    if (runner->blas != NULL) {
         return STATUS_OK;
-    if (api->cublasCreate_v2 == NULL)
+    }
+    if (api->cublasCreate_v2 == NULL) {
         return err_set(err, STATUS_UNSUPPORTED, "cuBLASLt has no algorithm for it, and there is no libcublas");
+    }
     TRY(cuda_blas_check(api, api->cublasCreate_v2(&runner->blas), "opening cuBLAS", err));
     enum status status = cuda_blas_check(api, set_up_blas(runner), "setting up cuBLAS", err);
     if (status != STATUS_OK) {
@@ -600,13 +636,15 @@ static enum status make_plan(struct cuda_gemm_runner *runner, const struct gemm_
                              const struct cuda_gemm_operands *operands, struct cuda_gemm_plan **out, struct err *err)
 {
     struct cuda_gemm_plan *plan = calloc(1, sizeof *plan);
-    if (plan == NULL)
+    if (plan == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a matrix product");
+    }
     plan->key = *key;
     enum status status =
         cuda_blas_check(runner->gemm->api, describe(runner->gemm->api, plan), "describing a product", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = choose(runner, plan, operands, err);
+    }
     if (status != STATUS_OK) {
         err_prefix(err, "a product of %" PRIu32 " rows, %" PRIu32 " by %" PRIu32, key->rows, key->shape.outputs,
                    key->shape.inputs);
@@ -624,10 +662,11 @@ static size_t plan_index(const struct cuda_gemm_runner *runner, const struct gem
     size_t high = runner->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare_keys(&runner->plans[middle]->key, key) < 0)
+        if (compare_keys(&runner->plans[middle]->key, key) < 0) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     return low;
 }
@@ -645,8 +684,9 @@ enum status cuda_gemm_prepare(struct cuda_gemm_runner *runner, const struct cuda
     if (runner->count == runner->room) {
         size_t room = runner->room * 2 + 16;
         struct cuda_gemm_plan **plans = realloc(runner->plans, room * sizeof(struct cuda_gemm_plan *));
-        if (plans == NULL)
+        if (plans == NULL) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+        }
         runner->plans = plans;
         runner->room = room;
     }
@@ -694,12 +734,13 @@ static enum status multiply_by_gemm_ex(struct cuda_gemm_runner *runner, const st
     const bool adds = shape->epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL;
     const float alpha = 1.0f;
     const float beta = adds ? 1.0f : 0.0f;
-    if (adds && operands->residual != operands->to)
+    if (adds && operands->residual != operands->to) {
         TRY(cuda_check(api,
                        api->cudaMemcpyAsync(operands->to, operands->residual,
                                             (size_t)plan->key.rows * shape->outputs * kernel_type_bytes(shape->type),
                                             cudaMemcpyDeviceToDevice, runner->queue.cuda_stream),
                        "copying a residual", err));
+    }
     TRY(cuda_blas_check(api,
                         api->cublasGemmEx(runner->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)shape->outputs,
                                           (int)plan->key.rows, (int)shape->inputs, &alpha, operands->weight, type,
@@ -723,8 +764,9 @@ enum status cuda_gemm_run(struct cuda_gemm_runner *runner, const struct cuda_gem
     assert(plan->key.shape.epilogue != CUDA_EPILOGUE_BIAS_RESIDUAL ||
            is_aligned(operands->residual, CUDA_GEMM_ALIGNMENT));
     assert(plan->key.shape.epilogue == CUDA_EPILOGUE_NONE || is_aligned(operands->bias, CUDA_GEMM_BIAS_ALIGNMENT));
-    if (plan->by_gemm_ex)
+    if (plan->by_gemm_ex) {
         return multiply_by_gemm_ex(runner, plan, operands, err);
+    }
     cublasStatus_t answer = multiply(runner, plan, &plan->algorithm, operands);
     return cuda_blas_check(runner->gemm->api, answer, "a product", err);
 }

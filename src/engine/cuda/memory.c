@@ -34,8 +34,9 @@ static void fill_tokens(const struct pass *pass, const uint32_t *start, int32_t 
             memset(position + end, 0, (at - end) * sizeof *position);
         }
         memcpy(ids + at, pass->ids + at, length * sizeof *ids);
-        for (uint32_t t = 0; t < length; t++)
+        for (uint32_t t = 0; t < length; t++) {
             position[at + t] = t;
+        }
         end = at + length;
     }
     if (pass->extent > end) {
@@ -49,8 +50,9 @@ size_t cuda_ragged_fill(const struct cuda_ragged_layout *layout, const struct pa
     char *base = block;
     uint32_t *counts = block, *start = (uint32_t *)(void *)(base + layout->start);
     struct kernel_tile *tiles = (struct kernel_tile *)(void *)(base + layout->tiles);
-    for (uint32_t row = 0; row < pass->rows; row++)
+    for (uint32_t row = 0; row < pass->rows; row++) {
         start[row] = pass->start[row] - pass->origin;
+    }
     memcpy(base + layout->length, pass->length, pass->rows * sizeof(uint32_t));
     fill_tokens(pass, start, (int32_t *)(void *)(base + layout->ids), (uint32_t *)(void *)(base + layout->position));
     counts[KERNEL_COUNT_ROWS] = pass->rows;
@@ -77,16 +79,18 @@ struct kernel_ragged cuda_ragged_view(const struct cuda_ragged_layout *layout, c
 uint32_t cuda_bucket_tokens(uint32_t tokens)
 {
     uint32_t step = 8;
-    while (tokens / step >= 32)
+    while (tokens / step >= 32) {
         step *= 2;
+    }
     return (tokens + step - 1) / step * step;
 }
 
 uint32_t cuda_bucket_rows(uint32_t rows, uint32_t most)
 {
     uint32_t bucket = 8;
-    while (bucket < rows)
+    while (bucket < rows) {
         bucket *= 2;
+    }
     return bucket < most ? bucket : most;
 }
 
@@ -151,12 +155,13 @@ static void fill(const struct cuda_plan_request *request, struct cuda_plan *plan
 enum status cuda_plan_halve(const struct cuda_plan_request *request, struct cuda_plan *plan, struct err *err)
 {
     uint32_t least = cuda_bucket_tokens(request->model->max_tokens);
-    if (plan->tokens <= least)
+    if (plan->tokens <= least) {
         return err_set(err, STATUS_NO_MEMORY,
                        "no device memory for one text of %u tokens: it takes %zu MiB (weights %zu, activations %zu), "
                        "and %zu may be taken",
                        request->model->max_tokens, plan->total_bytes >> 20, request->weight_bytes >> 20,
                        plan->offsets.bytes >> 20, request->available_bytes >> 20);
+    }
     uint32_t half = cuda_bucket_tokens(plan->tokens / 2);
     plan->tokens = half > least ? half : least;
     plan->halvings++;
@@ -175,8 +180,9 @@ enum status cuda_plan_make(const struct cuda_plan_request *request, struct cuda_
 {
     *out = (struct cuda_plan){.tokens = cuda_plan_tokens(request)};
     fill(request, out);
-    while (out->total_bytes > request->available_bytes)
+    while (out->total_bytes > request->available_bytes) {
         TRY(cuda_plan_halve(request, out, err));
+    }
     return STATUS_OK;
 }
 
@@ -205,10 +211,12 @@ static enum status reserve(struct cuda_memory *memory, struct err *err)
 
 static void give_back(struct cuda_memory *memory)
 {
-    if (memory->device != NULL)
+    if (memory->device != NULL) {
         (void)memory->api->cudaFree(memory->device);
-    if (memory->pinned != NULL)
+    }
+    if (memory->pinned != NULL) {
         (void)memory->api->cudaFreeHost(memory->pinned);
+    }
     memory->device = memory->pinned = NULL;
 }
 
@@ -266,8 +274,9 @@ enum status cuda_memory_open(const struct cuda_api *api, const struct cuda_plan_
 {
     *out = (struct cuda_memory){.api = api, .plan = *plan};
     enum status status = make_all(out, request, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         cuda_memory_close(out);
+    }
     return status;
 }
 
@@ -275,18 +284,24 @@ void cuda_memory_close(struct cuda_memory *memory)
 {
     const struct cuda_api *api = memory->api;
     cudaStream_t *const streams[] = {&memory->in, &memory->compute, &memory->out};
-    for (int i = 0; i < 3; i++)
-        if (*streams[i] != NULL)
+    for (int i = 0; i < 3; i++) {
+        if (*streams[i] != NULL) {
             (void)api->cudaStreamSynchronize(*streams[i]);
+        }
+    }
     for (unsigned i = 0; i < CUDA_SLOTS; i++) {
         const cudaEvent_t events[] = {memory->slots[i].arrived, memory->slots[i].computed, memory->slots[i].delivered};
-        for (int e = 0; e < 3; e++)
-            if (events[e] != NULL)
+        for (int e = 0; e < 3; e++) {
+            if (events[e] != NULL) {
                 (void)api->cudaEventDestroy(events[e]);
+            }
+        }
     }
-    for (int i = 0; i < 3; i++)
-        if (*streams[i] != NULL)
+    for (int i = 0; i < 3; i++) {
+        if (*streams[i] != NULL) {
             (void)api->cudaStreamDestroy(*streams[i]);
+        }
+    }
     give_back(memory);
     *memory = (struct cuda_memory){0};
 }
@@ -342,11 +357,12 @@ static enum status await(const struct cuda_memory *memory, cudaEvent_t event, st
     static const char what[] = "waiting for a batch";
     uint64_t until_ns = clock_now_ns() + POLL_NS;
     cudaError_t answer;
-    do
+    do {
         answer = memory->api->cudaEventQuery(event);
-    while (answer == cudaErrorNotReady && clock_now_ns() < until_ns);
-    if (answer == cudaErrorNotReady)
+    } while (answer == cudaErrorNotReady && clock_now_ns() < until_ns);
+    if (answer == cudaErrorNotReady) {
         answer = memory->api->cudaEventSynchronize(event);
+    }
     return check(memory, answer, what, err);
 }
 
@@ -361,8 +377,9 @@ enum status cuda_memory_wait(struct cuda_memory *memory, struct err *err)
 {
     const struct cuda_slot *slot = &memory->slots[memory->first];
     enum status status = await(memory, slot->delivered, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         memcpy(slot->pass->output, slot->output_host, (size_t)slot->pass->rows * memory->plan.dim * sizeof(float));
+    }
     cuda_memory_skip(memory);
     return status;
 }

@@ -15,8 +15,9 @@ static enum status check(const struct backend_workspace *workspace, cudaError_t 
 
 static void destroy(struct cuda_graphs *graphs, struct cuda_bucket *bucket)
 {
-    if (bucket->graph == NULL)
+    if (bucket->graph == NULL) {
         return;
+    }
     (void)graphs->api->cudaGraphExecDestroy(bucket->graph);
     bucket->graph = NULL;
     graphs->graphs--;
@@ -24,8 +25,9 @@ static void destroy(struct cuda_graphs *graphs, struct cuda_bucket *bucket)
 
 void cuda_graphs_drop(struct cuda_graphs *graphs)
 {
-    for (size_t i = 0; i < graphs->count; i++)
+    for (size_t i = 0; i < graphs->count; i++) {
         destroy(graphs, &graphs->buckets[i]);
+    }
 }
 
 void cuda_graphs_close(struct cuda_graphs *graphs)
@@ -39,8 +41,9 @@ static enum status grow(struct cuda_graphs *graphs, struct err *err)
 {
     size_t capacity = graphs->capacity == 0 ? 32 : 2 * graphs->capacity;
     struct cuda_bucket *buckets = realloc(graphs->buckets, capacity * sizeof *buckets);
-    if (buckets == NULL)
+    if (buckets == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu sizes of passes", capacity);
+    }
     graphs->buckets = buckets;
     graphs->capacity = capacity;
     return STATUS_OK;
@@ -52,11 +55,13 @@ static enum status find_or_add_bucket(struct cuda_graphs *graphs, uint32_t token
 {
     for (size_t i = 0; i < graphs->count; i++) {
         *out = &graphs->buckets[i];
-        if ((*out)->tokens == tokens && (*out)->rows == rows)
+        if ((*out)->tokens == tokens && (*out)->rows == rows) {
             return STATUS_OK;
+        }
     }
-    if (graphs->count == graphs->capacity)
+    if (graphs->count == graphs->capacity) {
         TRY(grow(graphs, err));
+    }
     *out = &graphs->buckets[graphs->count++];
     **out = (struct cuda_bucket){.tokens = tokens, .rows = rows};
     return STATUS_OK;
@@ -67,8 +72,9 @@ static struct cuda_bucket *least_recent(const struct cuda_graphs *graphs)
     struct cuda_bucket *found = NULL;
     for (size_t i = 0; i < graphs->count; i++) {
         struct cuda_bucket *bucket = &graphs->buckets[i];
-        if (bucket->graph != NULL && (found == NULL || bucket->last_pass < found->last_pass))
+        if (bucket->graph != NULL && (found == NULL || bucket->last_pass < found->last_pass)) {
             found = bucket;
+        }
     }
     return found;
 }
@@ -76,11 +82,13 @@ static struct cuda_bucket *least_recent(const struct cuda_graphs *graphs)
 static enum status make_room(struct cuda_graphs *graphs, cudaStream_t cuda_stream, uint64_t running, struct err *err)
 {
     const struct cuda_api *api = graphs->api;
-    if (graphs->graphs < graphs->most)
+    if (graphs->graphs < graphs->most) {
         return STATUS_OK;
+    }
     struct cuda_bucket *evicted = least_recent(graphs);
-    if (evicted->last_pass >= running)
+    if (evicted->last_pass >= running) {
         TRY(cuda_check(api, api->cudaStreamSynchronize(cuda_stream), "waiting for a graph", err));
+    }
     destroy(graphs, evicted);
     return STATUS_OK;
 }
@@ -97,10 +105,11 @@ static enum status instantiate(struct cuda_graphs *graphs, struct cuda_bucket *b
         cuda_graphs_drop(graphs);
         status = cuda_check(api, api->cudaGraphInstantiate(&bucket->graph, captured, 0), what, err);
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         graphs->graphs++;
-    else
+    } else {
         bucket->graph = NULL;
+    }
     return status;
 }
 
@@ -111,8 +120,9 @@ static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bu
                               cudaStream_t cuda_stream, uint64_t running, struct err *err)
 {
     enum status status = make_room(graphs, cuda_stream, running, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = instantiate(graphs, bucket, captured, cuda_stream, err);
+    }
     (void)graphs->api->cudaGraphDestroy(captured);
     return status;
 }
@@ -220,10 +230,12 @@ static struct gemm_args gemm_args_of(const struct backend_workspace *workspace, 
         args.operands.residual = args.operands.to = extent.x;
         args.shape.epilogue = CUDA_EPILOGUE_BIAS_RESIDUAL;
     }
-    if (site == LINEAR_INTERMEDIATE)
+    if (site == LINEAR_INTERMEDIATE) {
         args.shape.epilogue = cuda->activation_epilogue;
-    if (site == LINEAR_QKV && first_tokens_only(workspace, layer))
+    }
+    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) {
         narrow_to_queries(workspace, &args);
+    }
     return args;
 }
 
@@ -274,8 +286,9 @@ static enum status plan_layer(struct backend_workspace *workspace, uint32_t laye
         struct gemm_args args = gemm_args_of(workspace, layer, (enum linear_site)site);
         TRY(plan_gemm(workspace, &args, plan_of(workspace, layer, (enum linear_site)site), err));
     }
-    if (!first_tokens_only(workspace, layer))
+    if (!first_tokens_only(workspace, layer)) {
         return STATUS_OK;
+    }
     struct gemm_args args = keys_and_values(workspace, layer);
     return plan_gemm(workspace, &args, &workspace->bucket->keys_values, err);
 }
@@ -337,11 +350,13 @@ static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t 
 {
     const struct cuda_backend *cuda = workspace->cuda;
     struct gemm_args gemm = gemm_args_of(workspace, layer, site);
-    if (site == LINEAR_QKV && first_tokens_only(workspace, layer))
+    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) {
         TRY(begin_last_layer(workspace, layer, err));
+    }
     TRY(cuda_gemm_run(workspace->runner, *plan_of(workspace, layer, site), &gemm.operands, err));
-    if (gemm.shape.epilogue != CUDA_EPILOGUE_NONE)
+    if (gemm.shape.epilogue != CUDA_EPILOGUE_NONE) {
         return STATUS_OK;
+    }
     struct kernel_activate_args args = {
         .type = gemm.shape.type,
         .activation = cuda->activation,
@@ -456,10 +471,12 @@ static enum status abort_pass(struct backend_workspace *workspace, struct err *e
 /* Notes what an error means for later passes: a lost device gets no more calls; without memory, graphs go first. */
 static enum status note_status(struct backend_workspace *workspace, enum status status)
 {
-    if (status == STATUS_DEVICE_LOST)
+    if (status == STATUS_DEVICE_LOST) {
         workspace->lost = true;
-    if (status == STATUS_NO_MEMORY && abort_pass(workspace, NULL) == STATUS_OK)
+    }
+    if (status == STATUS_NO_MEMORY && abort_pass(workspace, NULL) == STATUS_OK) {
         cuda_graphs_drop(&workspace->graphs);
+    }
     return status;
 }
 
@@ -468,15 +485,17 @@ static enum status find_bucket(struct backend_workspace *workspace, const struct
     const struct model *model = workspace->cuda->backend.model;
     const struct cuda_plan *plan = &workspace->memory.plan;
     uint32_t tokens = cuda_bucket_tokens(pass->extent), rows = plan->rows < tokens ? plan->rows : tokens;
-    if (model->pooling == POOLING_CLS)
+    if (model->pooling == POOLING_CLS) {
         rows = cuda_bucket_rows(pass->rows, rows);
+    }
     TRY(find_or_add_bucket(&workspace->graphs, tokens, rows, &workspace->bucket, err));
     workspace->bucket->last_pass = workspace->passes++;
     workspace->mode = PASS_DIRECT;
-    if (workspace->bucket->graph != NULL)
+    if (workspace->bucket->graph != NULL) {
         workspace->mode = PASS_REPLAY;
-    else if (workspace->bucket->warm && workspace->graphs.most > 0)
+    } else if (workspace->bucket->warm && workspace->graphs.most > 0) {
         workspace->mode = PASS_CAPTURE;
+    }
     return STATUS_OK;
 }
 
@@ -531,19 +550,22 @@ static enum status add_op(struct backend_workspace *workspace, struct pass_op op
 
 static enum status begin_pass(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
 {
-    if (workspace->lost)
+    if (workspace->lost) {
         return lost_error(workspace, err);
+    }
     TRY(cuda_select(workspace->cuda, err));
-    if (workspace->begun)
+    if (workspace->begun) {
         TRY(abort_pass(workspace, err));
+    }
     workspace->begun = true;
     workspace->op_count = 0;
     TRY(find_bucket(workspace, pass, err));
     struct cuda_ragged_layout layout = cuda_ragged_layout(workspace->bucket->tokens, workspace->bucket->rows);
     const void *block = workspace->memory.device + workspace->memory.plan.offsets.ragged;
     workspace->ragged = cuda_ragged_view(&layout, block);
-    if (!workspace->bucket->planned)
+    if (!workspace->bucket->planned) {
         TRY(plan_bucket(workspace, err));
+    }
     workspace->bucket->planned = true;
     workspace->slot = cuda_memory_slot(&workspace->memory);
     TRY(cuda_memory_copy_in(&workspace->memory, workspace->slot, &layout, pass, err));
@@ -630,8 +652,9 @@ enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *er
 enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err)
 {
     enum status status = workspace->lost ? lost_error(workspace, err) : cuda_select(workspace->cuda, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         return note_status(workspace, cuda_memory_wait(&workspace->memory, err));
+    }
     cuda_memory_skip(&workspace->memory);
     return note_status(workspace, status);
 }

@@ -41,19 +41,21 @@ static enum status find_blaslt(struct cuda_api *api, struct err *err)
 {
     struct err why;
     void *library = open_library("libcublasLt", &why);
-    if (library == NULL)
+    if (library == NULL) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "no libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " can be opened, from the library path or %s: %s",
                        SLUICE_CUDA_LIBRARY_DIR, why.message);
+    }
     const char *missing = NULL;
 #define FIND(call)                                                                                                     \
     if (!find(library, #call, &api->call))                                                                             \
         missing = #call;
     CUDA_BLASLT_CALLS(FIND)
 #undef FIND
-    if (missing != NULL)
+    if (missing != NULL) {
         return err_set(err, STATUS_UNSUPPORTED, "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " is too old: it has no %s",
                        missing);
+    }
     return STATUS_OK;
 }
 
@@ -87,16 +89,18 @@ static struct err reason; /* why the table is empty */
 
 static void fill_once(void)
 {
-    if (fill(&table, &reason) == STATUS_OK)
+    if (fill(&table, &reason) == STATUS_OK) {
         reason.status = STATUS_OK;
+    }
 }
 
 enum status cuda_api_real(const struct cuda_api **out, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_once);
-    if (reason.status != STATUS_OK)
+    if (reason.status != STATUS_OK) {
         return err_set(err, reason.status, "%s", reason.message);
+    }
     *out = &table;
     return STATUS_OK;
 }

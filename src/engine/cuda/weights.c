@@ -39,15 +39,19 @@ void cuda_narrow(enum kernel_type type, const float *values, size_t count, float
 {
     float *f32 = to;
     uint16_t *half = to;
-    if (type == KERNEL_F32)
-        for (size_t i = 0; i < count; i++)
+    if (type == KERNEL_F32) {
+        for (size_t i = 0; i < count; i++) {
             f32[i] = values[i] * scale;
-    else if (type == KERNEL_F16)
-        for (size_t i = 0; i < count; i++)
+        }
+    } else if (type == KERNEL_F16) {
+        for (size_t i = 0; i < count; i++) {
             half[i] = to_f16(values[i] * scale);
-    else
-        for (size_t i = 0; i < count; i++)
+        }
+    } else {
+        for (size_t i = 0; i < count; i++) {
             half[i] = to_bf16(values[i] * scale);
+        }
+    }
 }
 
 /* --- upload --- */
@@ -68,11 +72,13 @@ static enum status fill(struct cuda_upload *upload, struct err *err)
 {
     const struct cuda_api *api = upload->api;
     static const char what[] = "preparing to copy the weights";
-    if (upload->plain == NULL)
+    if (upload->plain == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
+    }
     TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&upload->cuda_stream, cudaStreamNonBlocking), what, err));
-    for (int i = 0; i < PIECES; i++)
+    for (int i = 0; i < PIECES; i++) {
         TRY(cuda_check(api, api->cudaEventCreateWithFlags(&upload->copied[i], cudaEventDisableTiming), what, err));
+    }
     void *pinned;
     TRY(cuda_check(api, api->cudaHostAlloc(&pinned, PIECES * PIECE_ELEMENTS * sizeof(float), cudaHostAllocDefault),
                    what, err));
@@ -82,18 +88,24 @@ static enum status fill(struct cuda_upload *upload, struct err *err)
 
 static void cuda_upload_close(struct cuda_upload *upload)
 {
-    if (upload == NULL)
+    if (upload == NULL) {
         return;
+    }
     const struct cuda_api *api = upload->api;
-    if (upload->cuda_stream != NULL)
+    if (upload->cuda_stream != NULL) {
         (void)api->cudaStreamSynchronize(upload->cuda_stream); /* after an error a copy may still read pinned memory */
-    for (int i = 0; i < PIECES; i++)
-        if (upload->copied[i] != NULL)
+    }
+    for (int i = 0; i < PIECES; i++) {
+        if (upload->copied[i] != NULL) {
             (void)api->cudaEventDestroy(upload->copied[i]);
-    if (upload->cuda_stream != NULL)
+        }
+    }
+    if (upload->cuda_stream != NULL) {
         (void)api->cudaStreamDestroy(upload->cuda_stream);
-    if (upload->pinned != NULL)
+    }
+    if (upload->pinned != NULL) {
         (void)api->cudaFreeHost(upload->pinned);
+    }
     free(upload->plain);
     free(upload);
 }
@@ -108,10 +120,11 @@ static enum status cuda_upload_open(const struct cuda_api *api, struct cuda_uplo
     upload->api = api;
     upload->plain = malloc(PIECE_ELEMENTS * sizeof *upload->plain);
     enum status status = fill(upload, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         *out = upload;
-    else
+    } else {
         cuda_upload_close(upload);
+    }
     return status;
 }
 
@@ -151,8 +164,9 @@ static size_t least(size_t a, size_t b)
 static enum status cuda_upload_values(struct cuda_upload *upload, enum kernel_type type, const float *values,
                                       size_t count, float scale, void *to, struct err *err)
 {
-    for (size_t at = 0; at < count; at += PIECE_ELEMENTS)
+    for (size_t at = 0; at < count; at += PIECE_ELEMENTS) {
         TRY(put_piece(upload, type, values + at, least(count - at, PIECE_ELEMENTS), scale, element(to, type, at), err));
+    }
     return STATUS_OK;
 }
 
@@ -208,8 +222,9 @@ static struct cuda_linear lay_out_linear(struct layout *layout, size_t outputs, 
 static struct cuda_linear from_row(const struct layout *layout, const struct cuda_linear *linear, size_t row,
                                    size_t inputs)
 {
-    if (layout->block == NULL)
+    if (layout->block == NULL) {
         return (struct cuda_linear){0};
+    }
     return (struct cuda_linear){(char *)linear->weight + layout->element * row * inputs,
                                 (char *)linear->bias + layout->element * row};
 }
@@ -224,12 +239,14 @@ static struct cuda_layer lay_out_layer(struct layout *layout, const struct model
         bool queries = first_tokens && site == LINEAR_QKV;
         layer.linear[site] = lay_out_linear(layout, queries ? hidden : outputs, inputs);
     }
-    if (first_tokens)
+    if (first_tokens) {
         layer.keys_values = lay_out_linear(layout, 2 * hidden, hidden);
-    else
+    } else {
         layer.keys_values = from_row(layout, &layer.linear[LINEAR_QKV], hidden, hidden);
-    for (unsigned site = 0; site < CUDA_NORMS; site++)
+    }
+    for (unsigned site = 0; site < CUDA_NORMS; site++) {
         layer.norm[site] = lay_out_norm(layout, model->hidden);
+    }
     return layer;
 }
 
@@ -243,8 +260,9 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     weights->embedding_norm = lay_out_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
         struct cuda_layer layer = lay_out_layer(&layout, model, cuda_first_tokens_only(model, i));
-        if (weights->layers != NULL)
+        if (weights->layers != NULL) {
             weights->layers[i] = layer;
+        }
     }
     return layout.used;
 }
@@ -265,15 +283,17 @@ struct loader {
 
 static enum status expect(const struct tensor *tensor, size_t elements, struct err *err)
 {
-    if (tensor->elements == elements)
+    if (tensor->elements == elements) {
         return STATUS_OK;
+    }
     return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements, elements);
 }
 
 static void copied(const struct loader *loader, const struct tensor *tensor)
 {
-    if (loader->model->read_once)
+    if (loader->model->read_once) {
         tensor_release(tensor);
+    }
 }
 
 static enum status load(const struct loader *loader, enum kernel_type type, const struct tensor *tensor,
@@ -314,8 +334,9 @@ static enum status fold_value_bias(const struct linear *output, const struct ten
     for (uint32_t o = 0; o < hidden; o++) {
         double sum = to[o];
         tensor_read_f32(&output->weight, (size_t)o * hidden, hidden, row);
-        for (uint32_t i = 0; i < hidden; i++)
+        for (uint32_t i = 0; i < hidden; i++) {
             sum += (double)row[i] * values[i];
+        }
         to[o] = (float)sum;
     }
     return STATUS_OK;
@@ -331,25 +352,33 @@ static enum status load_attention(const struct loader *loader, const struct mode
     uint32_t head_dim = model->hidden / model->heads;
     float scale = (float)(1.0 / sqrt((double)head_dim));
     float *scratch = calloc(5 * hidden, sizeof *scratch), *zeros = scratch, *bias = scratch + 2 * hidden;
-    if (scratch == NULL)
+    if (scratch == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
+    }
 
     enum status status = load(loader, loader->type, &from->query.weight, block, scale, queries->weight, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = load(loader, loader->type, &from->key.weight, block, 1, keys, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = load(loader, loader->type, &from->value.weight, block, 1, keys + element * block, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = load(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = cuda_upload_values(loader->upload, loader->type, zeros, 2 * hidden, 1, to->keys_values.bias, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status =
             fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, scratch + 3 * hidden, bias, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = cuda_upload_values(loader->upload, loader->type, bias, hidden, 1, output->bias, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = load(loader, loader->type, &from->attention_output.weight, block, 1, output->weight, err);
+    }
     free(scratch);
     return status;
 }
@@ -368,18 +397,21 @@ static enum status load_embeddings(const struct loader *loader, const struct cud
 {
     const struct model *model = loader->model;
     size_t hidden = model->hidden, positions = model->max_tokens * hidden, first = model->position_offset * hidden;
-    if (model->position_embeddings.elements < first + positions || model->type_embeddings.elements < hidden)
+    if (model->position_embeddings.elements < first + positions || model->type_embeddings.elements < hidden) {
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
+    }
     TRY(load(loader, loader->type, &model->word_embeddings, model->vocabulary * hidden, 1, to->word, err));
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
 
     float *sums = malloc((positions + hidden) * sizeof *sums), *type = sums + positions;
-    if (sums == NULL)
+    if (sums == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
+    }
     tensor_read_f32(&model->position_embeddings, first, positions, sums);
     tensor_read_f32(&model->type_embeddings, 0, hidden, type);
-    for (size_t i = 0; i < positions; i++)
+    for (size_t i = 0; i < positions; i++) {
         sums[i] += type[i % hidden];
+    }
     enum status status = cuda_upload_values(loader->upload, loader->type, sums, positions, 1, to->position, err);
     free(sums);
     return status;
@@ -390,10 +422,12 @@ static enum status load_all(struct loader *loader, const struct cuda_api *api, c
 {
     TRY(cuda_upload_open(api, &loader->upload, err));
     enum status status = load_embeddings(loader, to, err);
-    for (uint32_t i = 0; i < loader->model->layer_count && status == STATUS_OK; i++)
+    for (uint32_t i = 0; i < loader->model->layer_count && status == STATUS_OK; i++) {
         status = load_layer(loader, &loader->model->layers[i], &to->layers[i], err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = cuda_upload_finish(loader->upload, err);
+    }
     cuda_upload_close(loader->upload);
     return status;
 }
@@ -401,14 +435,16 @@ static enum status load_all(struct loader *loader, const struct cuda_api *api, c
 /* Kernels access rows in words of 16 bytes. */
 static enum status check_sizes(const struct model *model, struct err *err)
 {
-    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
+    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
                        model->heads, model->dim);
-    if (model->hidden % 8 != 0 || model->intermediate_size % 8 != 0 || model->hidden > KERNEL_HIDDEN_MAX)
+    }
+    if (model->hidden % 8 != 0 || model->intermediate_size % 8 != 0 || model->hidden > KERNEL_HIDDEN_MAX) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "the CUDA engine takes sizes that are multiples of 8, and up to %d hidden units; this model has "
                        "%u hidden and %u intermediate",
                        KERNEL_HIDDEN_MAX, model->hidden, model->intermediate_size);
+    }
     return STATUS_OK;
 }
 
@@ -418,8 +454,9 @@ enum status cuda_weights_open(const struct cuda_api *api, const struct model *mo
     struct cuda_weights weights = {.model = model, .type = type};
     TRY(check_sizes(model, err));
     weights.layers = calloc(model->layer_count, sizeof *weights.layers);
-    if (weights.layers == NULL)
+    if (weights.layers == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count);
+    }
     weights.bytes = cuda_weights_bytes(model, type);
     enum status status =
         cuda_check(api, api->cudaMalloc(&weights.memory, weights.bytes), "memory for the weights", err);
@@ -428,17 +465,19 @@ enum status cuda_weights_open(const struct cuda_api *api, const struct model *mo
         lay_out(&weights, weights.memory);
         status = load_all(&loader, api, &weights, err);
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         *out = weights;
-    else
+    } else {
         cuda_weights_close(api, &weights);
+    }
     return status;
 }
 
 void cuda_weights_close(const struct cuda_api *api, struct cuda_weights *weights)
 {
-    if (weights->memory != NULL)
+    if (weights->memory != NULL) {
         (void)api->cudaFree(weights->memory);
+    }
     free(weights->layers);
     *weights = (struct cuda_weights){0};
 }

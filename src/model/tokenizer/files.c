@@ -18,16 +18,19 @@
  * is no object at all. */
 static enum status fields_only(const cJSON *object, const char *path, const char *const *known, struct err *err)
 {
-    if (!cJSON_IsObject(object))
+    if (!cJSON_IsObject(object)) {
         return err_set(err, STATUS_BAD_INPUT, "%s must be an object", path);
+    }
     const cJSON *child;
     cJSON_ArrayForEach(child, object)
     {
         size_t i = 0;
-        while (known[i] != NULL && strcmp(known[i], child->string) != 0)
+        while (known[i] != NULL && strcmp(known[i], child->string) != 0) {
             i++;
-        if (known[i] == NULL)
+        }
+        if (known[i] == NULL) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: the field %.100s is not known here", path, child->string);
+        }
     }
     return STATUS_OK;
 }
@@ -38,8 +41,9 @@ static enum status fields_need(const cJSON *object, const char *path, const char
                                struct err *err)
 {
     *value = json_field(object, field);
-    if (*value == NULL)
+    if (*value == NULL) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", path, field);
+    }
     return STATUS_OK;
 }
 
@@ -62,8 +66,9 @@ static enum status fields_string(const cJSON *object, const char *path, const ch
 static enum status fields_id(const cJSON *value, const char *path, int32_t *id, struct err *err)
 {
     uint64_t number;
-    if (!json_whole(value, &number) || number >= INT32_MAX)
+    if (!json_whole(value, &number) || number >= INT32_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "%s must be a whole number below %d", path, INT32_MAX);
+    }
     *id = (int32_t)number;
     return STATUS_OK;
 }
@@ -74,8 +79,9 @@ static enum status fields_type(const cJSON *object, const char *path, const char
 {
     const char *type = "null";
     enum status status = object != NULL ? fields_string(object, path, "type", &type, err) : STATUS_OK;
-    if (status == STATUS_OK && strcmp(type, expected) != 0)
+    if (status == STATUS_OK && strcmp(type, expected) != 0) {
         status = err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported (%s is)", path, type, expected);
+    }
     return status;
 }
 
@@ -87,8 +93,9 @@ static enum status read_switch(const cJSON *json, const char *field, int *value,
     bool on = false;
     *value = -1;
     enum status status = json_bool(json, CONFIG_FILE, field, &on, err);
-    if (status == STATUS_OK && json_field(json, field) != NULL)
+    if (status == STATUS_OK && json_field(json, field) != NULL) {
         *value = on;
+    }
     return status;
 }
 
@@ -97,8 +104,9 @@ static enum status read_limit(const cJSON *json, uint32_t *limit, struct err *er
 {
     double number = 0;
     enum status status = json_double(json, CONFIG_FILE, "model_max_length", &number, err);
-    if (status != STATUS_OK || json_field(json, "model_max_length") == NULL || number >= INT32_MAX)
+    if (status != STATUS_OK || json_field(json, "model_max_length") == NULL || number >= INT32_MAX) {
         return status;
+    }
     return json_u32(json, CONFIG_FILE, "model_max_length", 1, INT32_MAX, limit, err);
 }
 
@@ -108,16 +116,21 @@ static enum status check_unsupported(const cJSON *json, struct err *err)
     const char *side = "right";
     int split = -1, basic = -1;
     enum status status = json_string(json, CONFIG_FILE, "truncation_side", &side, err);
-    if (status == STATUS_OK && strcmp(side, "right") != 0)
+    if (status == STATUS_OK && strcmp(side, "right") != 0) {
         status = err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": truncation_side %.100s is not supported", side);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_switch(json, "split_special_tokens", &split, err);
-    if (status == STATUS_OK && split == 1)
+    }
+    if (status == STATUS_OK && split == 1) {
         status = err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": split_special_tokens is not supported");
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_switch(json, "do_basic_tokenize", &basic, err);
-    if (status == STATUS_OK && basic == 0)
+    }
+    if (status == STATUS_OK && basic == 0) {
         status = err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": do_basic_tokenize false is not supported");
+    }
     return status;
 }
 
@@ -125,24 +138,30 @@ enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *c
 {
     *config = (struct tokenizer_config){.do_lower_case = -1, .strip_accents = -1, .tokenize_chinese_chars = -1};
     config->json = json;
-    if (json == NULL)
+    if (json == NULL) {
         return STATUS_OK;
-    if (!cJSON_IsObject(json))
+    }
+    if (!cJSON_IsObject(json)) {
         return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE " must be an object");
+    }
     enum status status = read_switch(json, "do_lower_case", &config->do_lower_case, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_switch(json, "strip_accents", &config->strip_accents, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_switch(json, "tokenize_chinese_chars", &config->tokenize_chinese_chars, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_limit(json, &config->max_tokens, err);
+    }
     return status == STATUS_OK ? check_unsupported(json, err) : status;
 }
 
 static enum status same(const char *field, int said, bool is, struct err *err)
 {
-    if (said < 0 || said == (int)is)
+    if (said < 0 || said == (int)is) {
         return STATUS_OK;
+    }
     return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": %s is %s, but tokenizer.json: normalizer says otherwise",
                    field, said ? "true" : "false");
 }
@@ -154,25 +173,31 @@ enum status tokenizer_config_token(const cJSON *value, const char *where, struct
     enum status status = STATUS_OK;
     if (cJSON_IsObject(value)) {
         status = json_string(value, where, "content", &content, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = json_bool(value, where, "single_word", &token->single_word, err);
-        if (status == STATUS_OK)
+        }
+        if (status == STATUS_OK) {
             status = json_bool(value, where, "lstrip", &token->lstrip, err);
-        if (status == STATUS_OK)
+        }
+        if (status == STATUS_OK) {
             status = json_bool(value, where, "rstrip", &token->rstrip, err);
-        if (status == STATUS_OK)
+        }
+        if (status == STATUS_OK) {
             status = json_bool(value, where, "normalized", &token->normalized, err);
+        }
     }
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     if (content == NULL || content[0] == '\0') {
         err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
         return STATUS_BAD_INPUT;
     }
     token->length = strlen(content);
     token->content = tokenizer_copy(content, token->length);
-    if (token->content != NULL)
+    if (token->content != NULL) {
         return STATUS_OK;
+    }
     err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
     return STATUS_NO_MEMORY;
 }
@@ -189,10 +214,11 @@ static bool has_token(const struct tokenizer_spec *spec, const struct added_toke
 {
     for (size_t i = 0; i < spec->added_count; i++) {
         const struct added_token *token = &spec->added[i];
-        if (strcmp(token->content, wanted->content) == 0)
+        if (strcmp(token->content, wanted->content) == 0) {
             return token->id == wanted->id && token->single_word == wanted->single_word &&
                    token->lstrip == wanted->lstrip && token->rstrip == wanted->rstrip &&
                    token->normalized == wanted->normalized;
+        }
     }
     return false;
 }
@@ -206,15 +232,18 @@ static enum status same_added_tokens(const struct tokenizer_config *config, cons
     {
         struct added_token token;
         enum status status = tokenizer_config_token(child, where, &token, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
         token.id = child->string != NULL ? tokenizer_config_id(child) : INT32_MAX;
-        if (!has_token(spec, &token))
+        if (!has_token(spec, &token)) {
             status = err_set(err, STATUS_UNSUPPORTED, "%s: %.100s is not as in tokenizer.json: added_tokens", where,
                              token.content);
+        }
         free(token.content);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return STATUS_OK;
 }
@@ -223,11 +252,13 @@ enum status tokenizer_config_agrees(const struct tokenizer_config *config, const
                                     struct err *err)
 {
     enum status status = same("do_lower_case", config->do_lower_case, spec->normalizer.lowercase, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = same("strip_accents", config->strip_accents, spec->normalizer.strip_accents, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status =
             same("tokenize_chinese_chars", config->tokenize_chinese_chars, spec->normalizer.handle_chinese_chars, err);
+    }
     return status == STATUS_OK ? same_added_tokens(config, spec, err) : status;
 }
 
@@ -240,32 +271,40 @@ static bool same_special(const struct tokenizer_config *config, const cJSON *spe
                                               {"cls_token", "[CLS]"},
                                               {"mask_token", "[MASK]"}};
     const cJSON *said = json_field(config->json, special->string);
-    if (said != NULL)
+    if (said != NULL) {
         return cJSON_Compare(said, special, true);
-    for (size_t i = 0; i < sizeof standard / sizeof standard[0]; i++)
-        if (strcmp(special->string, standard[i][0]) == 0)
+    }
+    for (size_t i = 0; i < sizeof standard / sizeof standard[0]; i++) {
+        if (strcmp(special->string, standard[i][0]) == 0) {
             return cJSON_IsString(special) && strcmp(special->valuestring, standard[i][1]) == 0;
+        }
+    }
     return false;
 }
 
 enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_config *config, struct err *err)
 {
     cJSON *added = NULL, *map = NULL;
-    if (json_field(config->json, "added_tokens_decoder") != NULL)
+    if (json_field(config->json, "added_tokens_decoder") != NULL) {
         return STATUS_OK; /* then nobody reads them */
+    }
     enum status status = json_read_optional(directory, "added_tokens.json", &added, err);
-    if (status == STATUS_OK && !json_is_empty(added))
+    if (status == STATUS_OK && !json_is_empty(added)) {
         status = err_set(err, STATUS_UNSUPPORTED, "added_tokens.json beside vocab.txt is not supported");
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = json_read_optional(directory, "special_tokens_map.json", &map, err);
-    if (status == STATUS_OK && map != NULL && !cJSON_IsObject(map))
+    }
+    if (status == STATUS_OK && map != NULL && !cJSON_IsObject(map)) {
         status = err_set(err, STATUS_BAD_INPUT, "special_tokens_map.json must be an object");
+    }
     const cJSON *child;
     cJSON_ArrayForEach(child, map)
     {
-        if (status == STATUS_OK && !same_special(config, child))
+        if (status == STATUS_OK && !same_special(config, child)) {
             status = err_set(err, STATUS_UNSUPPORTED, "special_tokens_map.json: %.100s differs from " CONFIG_FILE,
                              child->string);
+        }
     }
     cJSON_Delete(added);
     cJSON_Delete(map);
@@ -277,9 +316,10 @@ enum status tokenizer_legacy_check(const char *directory, const struct tokenizer
 static enum status put_special(struct tokenizer_template *specials, bool behind, int32_t id, struct err *err)
 {
     uint32_t *count = behind ? &specials->behind_count : &specials->before_count;
-    if (*count == TOKENIZER_MAX_SPECIALS)
+    if (*count == TOKENIZER_MAX_SPECIALS) {
         return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": post_processor has more than %d special tokens",
                        TOKENIZER_MAX_SPECIALS);
+    }
     (behind ? specials->behind : specials->before)[(*count)++] = id;
     return STATUS_OK;
 }
@@ -290,19 +330,23 @@ static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, b
 {
     const char *path = JSON_FILE ": post_processor.single", *name = NULL;
     enum status status = fields_string(piece, path, "id", &name, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     const cJSON *ids = json_field(json_field(tokens, name), "ids"), *child;
-    if (!cJSON_IsArray(ids))
+    if (!cJSON_IsArray(ids)) {
         return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": post_processor.special_tokens has no ids for %.100s", name);
+    }
     cJSON_ArrayForEach(child, ids)
     {
         int32_t id = 0;
         status = fields_id(child, JSON_FILE ": post_processor.special_tokens: ids", &id, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = put_special(&spec->specials, behind, id, err);
-        if (status != STATUS_OK)
+        }
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return STATUS_OK;
 }
@@ -312,9 +356,10 @@ static enum status check_type_id(const cJSON *piece, struct err *err)
 {
     uint32_t type = 0;
     enum status status = json_u32(piece, JSON_FILE ": post_processor.single", "type_id", 0, UINT32_MAX, &type, err);
-    if (status == STATUS_OK && type != 0)
+    if (status == STATUS_OK && type != 0) {
         status =
             err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": post_processor.single: type_id %u is not supported", type);
+    }
     return status;
 }
 
@@ -323,8 +368,9 @@ static enum status read_template(const cJSON *part, struct tokenizer_spec *spec,
     const char *path = JSON_FILE ": post_processor.single", *name = NULL;
     const cJSON *single = json_field(part, "single"), *tokens = json_field(part, "special_tokens"), *child;
     bool behind = false;
-    if (!cJSON_IsArray(single))
+    if (!cJSON_IsArray(single)) {
         return err_set(err, STATUS_BAD_INPUT, "%s must be an array", path);
+    }
     cJSON_ArrayForEach(child, single)
     {
         const cJSON *sequence = json_field(child, "Sequence"), *special = json_field(child, "SpecialToken");
@@ -333,12 +379,14 @@ static enum status read_template(const cJSON *part, struct tokenizer_spec *spec,
             status = read_special_piece(special, tokens, behind, spec, err);
         } else if (status == STATUS_OK) {
             status = fields_string(sequence, path, "id", &name, err);
-            if (status == STATUS_OK && (behind || strcmp(name, "A") != 0))
+            if (status == STATUS_OK && (behind || strcmp(name, "A") != 0)) {
                 return err_set(err, STATUS_UNSUPPORTED, "%s: must have the sequence A once and no other", path);
+            }
             behind = true;
         }
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return behind ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, "%s: has no place for the text", path);
 }
@@ -349,8 +397,9 @@ static enum status read_pair(const cJSON *part, const char *field, bool behind, 
 {
     const cJSON *pair = json_field(part, field);
     int32_t id = 0;
-    if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2)
+    if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2) {
         return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": post_processor: %s must be [token, id]", field);
+    }
     enum status status = fields_id(cJSON_GetArrayItem(pair, 1), JSON_FILE ": post_processor: an id", &id, err);
     return status == STATUS_OK ? put_special(&spec->specials, behind, id, err) : status;
 }
@@ -358,15 +407,19 @@ static enum status read_pair(const cJSON *part, const char *field, bool behind, 
 enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": post_processor", *type = NULL;
-    if (part == NULL)
+    if (part == NULL) {
         return STATUS_OK;
+    }
     enum status status = fields_string(part, path, "type", &type, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
-    if (strcmp(type, "TemplateProcessing") == 0)
+    }
+    if (strcmp(type, "TemplateProcessing") == 0) {
         return read_template(part, spec, err);
-    if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0)
+    }
+    if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported", path, type);
+    }
     status = read_pair(part, "cls", false, spec, err);
     return status == STATUS_OK ? read_pair(part, "sep", true, spec, err) : status;
 }
@@ -377,17 +430,22 @@ static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spe
                                         "strip_accents", "lowercase",  NULL};
     const char *path = JSON_FILE ": normalizer";
     struct normalizer_options *options = &spec->normalizer;
-    if (part == NULL)
+    if (part == NULL) {
         return STATUS_OK;
+    }
     enum status status = fields_type(part, path, "BertNormalizer", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = fields_only(part, path, known, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "clean_text", &options->clean_text, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "handle_chinese_chars", &options->handle_chinese_chars, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "lowercase", &options->lowercase, err);
+    }
     options->strip_accents = options->lowercase; /* what null means */
     return status == STATUS_OK ? json_bool(part, path, "strip_accents", &options->strip_accents, err) : status;
 }
@@ -403,14 +461,16 @@ static enum status read_pre_tokenizer(const cJSON *part, struct err *err)
 static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": model.vocab";
-    if (!cJSON_IsObject(vocabulary))
+    if (!cJSON_IsObject(vocabulary)) {
         return err_set(err, STATUS_BAD_INPUT, "%s must be an object", path);
+    }
     size_t count = 0;
     const cJSON *child;
     cJSON_ArrayForEach(child, vocabulary) count++;
     spec->vocabulary = calloc(count + 1, sizeof *spec->vocabulary);
-    if (spec->vocabulary == NULL)
+    if (spec->vocabulary == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tokens", path, count);
+    }
     cJSON_ArrayForEach(child, vocabulary)
     {
         struct vocabulary_entry entry = {0};
@@ -419,11 +479,13 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
             continue;
         }
         enum status status = fields_id(child, path, &entry.id, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return err_prefix(err, "the token %.100s", child->string);
+        }
         entry.token = tokenizer_copy(child->string, strlen(child->string));
-        if (entry.token == NULL)
+        if (entry.token == NULL) {
             return err_set(err, STATUS_NO_MEMORY, "%s: no memory for tokens", path);
+        }
         spec->vocabulary[spec->vocabulary_count++] = entry;
     }
     return STATUS_OK;
@@ -436,22 +498,30 @@ static enum status read_model(const cJSON *part, struct tokenizer_spec *spec, st
     const char *path = JSON_FILE ": model", *unknown = NULL, *continuing = NULL;
     const cJSON *value = NULL;
     enum status status = fields_type(part, path, "WordPiece", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = fields_only(part, path, known, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_string(part, path, "unk_token", &unknown, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_string(part, path, "continuing_subword_prefix", &continuing, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_need(part, path, "max_input_chars_per_word", &value, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = json_u32(part, path, "max_input_chars_per_word", 0, UINT32_MAX, &spec->max_characters, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_need(part, path, "vocab", &value, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_vocabulary(value, spec, err);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         return status;
+    }
     spec->unknown = tokenizer_copy(unknown, strlen(unknown));
     spec->continuing = tokenizer_copy(continuing, strlen(continuing));
     return spec->unknown != NULL && spec->continuing != NULL ? STATUS_OK
@@ -465,22 +535,30 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
     const char *path = JSON_FILE ": added_tokens", *content = NULL;
     bool special;
     enum status status = fields_only(part, path, known, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = fields_string(part, path, "content", &content, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_id(json_field(part, "id"), JSON_FILE ": added_tokens: id", &token->id, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "single_word", &token->single_word, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "lstrip", &token->lstrip, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "rstrip", &token->rstrip, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "normalized", &token->normalized, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = fields_bool(part, path, "special", &special, err);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         return status;
+    }
     token->length = strlen(content);
     token->content = tokenizer_copy(content, token->length);
     return token->content != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
@@ -488,20 +566,24 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
 
 static enum status read_added(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
-    if (part == NULL)
+    if (part == NULL) {
         return STATUS_OK;
-    if (!cJSON_IsArray(part))
+    }
+    if (!cJSON_IsArray(part)) {
         return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": added_tokens must be an array");
+    }
     size_t count = (size_t)cJSON_GetArraySize(part);
     spec->added = calloc(count + 1, sizeof *spec->added);
-    if (spec->added == NULL)
+    if (spec->added == NULL) {
         return err_set(err, STATUS_NO_MEMORY, JSON_FILE ": no memory for %zu added tokens", count);
+    }
     const cJSON *child;
     cJSON_ArrayForEach(child, part)
     {
         enum status status = read_added_token(child, &spec->added[spec->added_count], err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
         spec->added_count++;
     }
     return STATUS_OK;
@@ -512,9 +594,10 @@ static enum status check_truncation(const cJSON *part, struct err *err)
 {
     const char *direction = "Right";
     enum status status = json_string(part, JSON_FILE ": truncation", "direction", &direction, err);
-    if (status == STATUS_OK && strcmp(direction, "Right") != 0)
+    if (status == STATUS_OK && strcmp(direction, "Right") != 0) {
         status =
             err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": truncation: direction %.100s is not supported", direction);
+    }
     return status;
 }
 
@@ -524,20 +607,27 @@ static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, st
                                         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     const char *version = "1.0";
     enum status status = fields_only(root, JSON_FILE, known, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = json_string(root, JSON_FILE, "version", &version, err);
-    if (status == STATUS_OK && strcmp(version, "1.0") != 0)
+    }
+    if (status == STATUS_OK && strcmp(version, "1.0") != 0) {
         status = err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": version %.100s is not supported", version);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = check_truncation(json_field(root, "truncation"), err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_normalizer(json_field(root, "normalizer"), spec, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_pre_tokenizer(json_field(root, "pre_tokenizer"), err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_model(json_field(root, "model"), spec, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_added(json_field(root, "added_tokens"), spec, err);
+    }
     return status == STATUS_OK ? tokenizer_json_template(json_field(root, "post_processor"), spec, err) : status;
 }
 
@@ -546,8 +636,9 @@ enum status tokenizer_json_parse(const char *text, size_t length, struct tokeniz
     cJSON *root = NULL;
     spec->file = JSON_FILE;
     enum status status = json_parse(text, length, JSON_FILE, &root, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_parts(root, spec, err);
+    }
     cJSON_Delete(root);
     return status;
 }
@@ -558,8 +649,9 @@ enum status tokenizer_json_parse(const char *text, size_t length, struct tokeniz
 static size_t count_lines(const char *text, size_t length)
 {
     size_t count = 0;
-    for (size_t at = 0; at < length; at++)
+    for (size_t at = 0; at < length; at++) {
         count += text[at] == '\n' || at + 1 == length;
+    }
     return count;
 }
 
@@ -567,15 +659,17 @@ static enum status read_line(const char *line, size_t length, size_t number, str
                              struct err *err)
 {
     length = added_space_before(line, 0, length);
-    if (memchr(line, '\r', length) != NULL)
+    if (memchr(line, '\r', length) != NULL) {
         return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE ": line %zu has a carriage return inside", number + 1);
+    }
     if (length == 0) {
         spec->empty_tokens = 1; /* all empty lines are one entry */
         return STATUS_OK;
     }
     struct vocabulary_entry entry = {.token = tokenizer_copy(line, length), .id = (int32_t)number};
-    if (entry.token == NULL)
+    if (entry.token == NULL) {
         return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens");
+    }
     spec->vocabulary[spec->vocabulary_count++] = entry;
     return STATUS_OK;
 }
@@ -592,13 +686,15 @@ static void drop_repeated(struct tokenizer_spec *spec)
 {
     struct vocabulary_entry *entries = spec->vocabulary;
     size_t kept = 0;
-    if (spec->vocabulary_count > 1)
+    if (spec->vocabulary_count > 1) {
         qsort(entries, spec->vocabulary_count, sizeof *entries, compare_tokens);
+    }
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
-        if (i + 1 < spec->vocabulary_count && strcmp(entries[i].token, entries[i + 1].token) == 0)
+        if (i + 1 < spec->vocabulary_count && strcmp(entries[i].token, entries[i + 1].token) == 0) {
             free(entries[i].token);
-        else
+        } else {
             entries[kept++] = entries[i];
+        }
     }
     spec->vocabulary_count = kept;
 }
@@ -606,18 +702,21 @@ static void drop_repeated(struct tokenizer_spec *spec)
 static enum status read_lines(const char *text, size_t length, struct tokenizer_spec *spec, struct err *err)
 {
     size_t valid = utf8_valid_prefix(text, length);
-    if (valid != length || memchr(text, '\0', length) != NULL)
+    if (valid != length || memchr(text, '\0', length) != NULL) {
         return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE ": byte %zu is not UTF-8, or there is a NUL", valid);
+    }
     spec->vocabulary = calloc(count_lines(text, length) + 1, sizeof *spec->vocabulary);
-    if (spec->vocabulary == NULL)
+    if (spec->vocabulary == NULL) {
         return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens");
+    }
     size_t number = 0;
     for (size_t at = 0; at < length; number++) {
         const char *end = memchr(text + at, '\n', length - at);
         size_t until = end != NULL ? (size_t)(end - text) : length;
         enum status status = read_line(text + at, until - at, number, spec, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
         at = until + 1;
     }
     drop_repeated(spec);
@@ -639,14 +738,16 @@ static void put_added(struct tokenizer_spec *spec, struct added_token token)
 static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec *spec, struct err *err)
 {
     const cJSON *child;
-    if (decoder != NULL && !cJSON_IsObject(decoder))
+    if (decoder != NULL && !cJSON_IsObject(decoder)) {
         return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE ": added_tokens_decoder must be an object");
+    }
     cJSON_ArrayForEach(child, decoder)
     {
         struct added_token token;
         enum status status = tokenizer_config_token(child, CONFIG_FILE ": added_tokens_decoder", &token, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
         token.id = tokenizer_config_id(child);
         put_added(spec, token);
     }
@@ -660,16 +761,18 @@ static enum status read_special(const cJSON *json, const char *field, const char
     const cJSON *value = json_field(json, field);
     struct added_token token = {.id = -1, .length = strlen(standard)};
     enum status status = STATUS_OK;
-    if (value != NULL)
+    if (value != NULL) {
         status = tokenizer_config_token(value, field, &token, err);
-    else
+    } else {
         token.content = tokenizer_copy(standard, token.length);
+    }
     if (status != STATUS_OK) {
         err_prefix(err, CONFIG_FILE);
         return status;
     }
-    if (content != NULL && token.content != NULL)
+    if (content != NULL && token.content != NULL) {
         *content = tokenizer_copy(token.content, token.length);
+    }
     if (token.content == NULL || (content != NULL && *content == NULL)) {
         free(token.content);
         err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory");
@@ -681,9 +784,11 @@ static enum status read_special(const cJSON *json, const char *field, const char
 
 static int32_t id_of(const struct tokenizer_spec *spec, const char *token)
 {
-    for (size_t i = 0; i < spec->vocabulary_count; i++)
-        if (strcmp(spec->vocabulary[i].token, token) == 0)
+    for (size_t i = 0; i < spec->vocabulary_count; i++) {
+        if (strcmp(spec->vocabulary[i].token, token) == 0) {
             return spec->vocabulary[i].id;
+        }
+    }
     return -1;
 }
 
@@ -694,8 +799,9 @@ static enum status read_additional(const cJSON *list, struct tokenizer_spec *spe
     {
         struct added_token token;
         enum status status = tokenizer_config_token(child, CONFIG_FILE ": additional_special_tokens", &token, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
         put_added(spec, token);
     }
     return STATUS_OK;
@@ -708,27 +814,35 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
     size_t room = (size_t)cJSON_GetArraySize(decoder) + (size_t)cJSON_GetArraySize(additional) + 5;
     spec->added_count = 0;
     spec->added = calloc(room, sizeof *spec->added);
-    if (spec->added == NULL)
+    if (spec->added == NULL) {
         return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory for added tokens");
+    }
     char *first = NULL, *last = NULL;
     enum status status = read_added_tokens(decoder, spec, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_special(json, "unk_token", "[UNK]", spec, &spec->unknown, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_special(json, "sep_token", "[SEP]", spec, &last, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_special(json, "pad_token", "[PAD]", spec, NULL, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_special(json, "cls_token", "[CLS]", spec, &first, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_special(json, "mask_token", "[MASK]", spec, NULL, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_additional(additional, spec, err);
+    }
     if (status == STATUS_OK) {
         spec->specials = (struct tokenizer_template){{id_of(spec, first)}, {id_of(spec, last)}, 1, 1};
-        if (spec->specials.before[0] < 0 || spec->specials.behind[0] < 0)
+        if (spec->specials.before[0] < 0 || spec->specials.behind[0] < 0) {
             status = err_set(err, STATUS_BAD_INPUT, VOCAB_FILE " lacks the cls_token %.100s or the sep_token %.100s",
                              first, last);
+        }
     }
     free(first);
     free(last);
@@ -741,12 +855,15 @@ static enum status check_class(const cJSON *json, struct err *err)
                                         "DistilBertTokenizerFast", "ElectraTokenizer",  "ElectraTokenizerFast"};
     const char *class = known[0];
     enum status status = json_string(json, CONFIG_FILE, "tokenizer_class", &class, err);
-    for (size_t i = 0; status == STATUS_OK && i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(class, known[i]) == 0)
+    for (size_t i = 0; status == STATUS_OK && i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(class, known[i]) == 0) {
             return STATUS_OK;
-    if (status == STATUS_OK)
+        }
+    }
+    if (status == STATUS_OK) {
         status = err_set(err, STATUS_UNSUPPORTED,
                          CONFIG_FILE ": tokenizer_class %.100s is not supported with " VOCAB_FILE, class);
+    }
     return status;
 }
 
@@ -760,11 +877,14 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
     spec->normalizer.strip_accents = config->strip_accents < 0 ? spec->normalizer.lowercase : config->strip_accents;
     spec->max_characters = 100;
     enum status status = check_class(config->json, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_lines(text, length, spec, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_specials(config->json, spec, err);
-    if (status == STATUS_OK && (spec->continuing = tokenizer_copy("##", 2)) == NULL)
+    }
+    if (status == STATUS_OK && (spec->continuing = tokenizer_copy("##", 2)) == NULL) {
         status = err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory");
+    }
     return status;
 }

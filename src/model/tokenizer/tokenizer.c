@@ -32,23 +32,26 @@ struct splitter {
 
 static void end_word(struct splitter *splitter)
 {
-    if (splitter->characters > 0)
+    if (splitter->characters > 0) {
         wordpiece_encode(&splitter->tokenizer->model, splitter->word, splitter->length, splitter->characters,
                          splitter->sink);
+    }
     splitter->length = splitter->characters = 0;
     splitter->run_end = SIZE_MAX;
 }
 
 static void add_character(struct splitter *splitter, struct normal_character character)
 {
-    if (++splitter->characters > splitter->tokenizer->model.max_characters)
+    if (++splitter->characters > splitter->tokenizer->model.max_characters) {
         return;
+    }
     if (character.order == 0) {
         splitter->length += utf8_put(splitter->word + splitter->length, character.code_point);
         return;
     }
-    if (splitter->run_end != splitter->length)
+    if (splitter->run_end != splitter->length) {
         splitter->run_start = splitter->length;
+    }
     splitter->length += normalizer_insert(splitter->word, splitter->run_start, splitter->length, character);
     splitter->run_end = splitter->length;
 }
@@ -64,27 +67,33 @@ static void feed_slowly(struct splitter *splitter, uint32_t code_point)
             continue;
         }
         uint8_t flags = unicode_lookup(parts[i].code_point)->flags;
-        if (flags & (UNICODE_SPACE | UNICODE_PUNCTUATION))
+        if (flags & (UNICODE_SPACE | UNICODE_PUNCTUATION)) {
             end_word(splitter);
-        if (!(flags & UNICODE_SPACE))
+        }
+        if (!(flags & UNICODE_SPACE)) {
             add_character(splitter, parts[i]);
-        if (flags & UNICODE_PUNCTUATION)
+        }
+        if (flags & UNICODE_PUNCTUATION) {
             end_word(splitter);
+        }
     }
 }
 
 static void feed_entry(struct splitter *splitter, const struct normal_entry *entry)
 {
-    if (entry->kind != NORMAL_TEXT)
+    if (entry->kind != NORMAL_TEXT) {
         end_word(splitter);
-    if (entry->kind == NORMAL_SPACE)
+    }
+    if (entry->kind == NORMAL_SPACE) {
         return;
+    }
     if (++splitter->characters <= splitter->tokenizer->model.max_characters) {
         memcpy(splitter->word + splitter->length, entry->bytes, sizeof entry->bytes);
         splitter->length += entry->length;
     }
-    if (entry->kind == NORMAL_ISOLATED)
+    if (entry->kind == NORMAL_ISOLATED) {
         end_word(splitter);
+    }
 }
 
 /* Splits text[from..until), valid UTF-8, until it ends or there are more ids than room. */
@@ -93,10 +102,11 @@ static void feed(struct splitter *splitter, const char *text, size_t from, size_
     const struct normal_entry *table = splitter->normalizer->table;
     while (from < until && !id_sink_full(splitter->sink)) {
         uint32_t code_point = utf8_next(text, &from);
-        if (code_point >= NORMAL_TABLE || table[code_point].kind == NORMAL_COMPLEX)
+        if (code_point >= NORMAL_TABLE || table[code_point].kind == NORMAL_COMPLEX) {
             feed_slowly(splitter, code_point);
-        else if (table[code_point].kind != NORMAL_NOTHING)
+        } else if (table[code_point].kind != NORMAL_NOTHING) {
             feed_entry(splitter, &table[code_point]);
+        }
     }
 }
 
@@ -107,16 +117,19 @@ static enum status encode_stream(struct splitter *splitter, const char *text, si
     while (at < length && !id_sink_full(splitter->sink)) {
         size_t window = length - at < WINDOW_BYTES ? length - at : WINDOW_BYTES;
         size_t until = at + utf8_valid_prefix(text + at, window);
-        if (until == at)
+        if (until == at) {
             return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", at);
-        if (searched < at)
+        }
+        if (searched < at) {
             searched = at;
+        }
         struct added_match match;
         bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, until, &match);
         feed(splitter, text, at, found ? match.start : until);
         at = found ? match.end : until;
-        if (!found || id_sink_full(splitter->sink))
+        if (!found || id_sink_full(splitter->sink)) {
             continue;
+        }
         end_word(splitter);
         id_sink_put(splitter->sink, match.token->id);
     }
@@ -136,8 +149,9 @@ static enum status encode_stretch(struct splitter *splitter, const char *text, s
                                     normal.length, &match);
         feed(splitter, normal.data, at, found ? match.start : normal.length);
         end_word(splitter);
-        if (found)
+        if (found) {
             id_sink_put(splitter->sink, match.token->id);
+        }
         at = found ? match.end : normal.length;
     }
     bool complete = buffer_ok(&normal);
@@ -149,29 +163,35 @@ static enum status encode_stretch(struct splitter *splitter, const char *text, s
 static enum status encode_stretches(struct splitter *splitter, const char *text, size_t length, struct err *err)
 {
     size_t valid = utf8_valid_prefix(text, length);
-    if (valid != length)
+    if (valid != length) {
         return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid);
+    }
     enum status status = STATUS_OK;
     for (size_t at = 0, searched = 0; at < length && status == STATUS_OK && !id_sink_full(splitter->sink);) {
         struct added_match match = {.start = length, .end = length};
         bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, length, &match);
-        if (found && match.token->lstrip)
+        if (found && match.token->lstrip) {
             match.start = added_space_before(text, at < match.start ? at : match.start, match.start);
-        if (at < match.start)
+        }
+        if (at < match.start) {
             status = encode_stretch(splitter, text + at, match.start - at, err);
-        if (found)
+        }
+        if (found) {
             id_sink_put(splitter->sink, match.token->id);
+        }
         at = match.end;
-        if (found && match.token->rstrip)
+        if (found && match.token->rstrip) {
             at = added_space_behind(text, length, at);
+        }
     }
     return status;
 }
 
 static void put_specials(int32_t *ids, uint32_t *count, const int32_t *specials, uint32_t special_count)
 {
-    if (special_count > 0)
+    if (special_count > 0) {
         memcpy(ids + *count, specials, special_count * sizeof *ids);
+    }
     *count += special_count;
 }
 
@@ -181,9 +201,10 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     const struct tokenizer_template *specials = &tokenizer->specials;
     *count = 0;
     *truncated = false;
-    if (max_tokens < specials->before_count + specials->behind_count)
+    if (max_tokens < specials->before_count + specials->behind_count) {
         return err_set(err, STATUS_BAD_INPUT, "max_tokens %u has no room for the %u special tokens", max_tokens,
                        specials->before_count + specials->behind_count);
+    }
     put_specials(ids, count, specials->before, specials->before_count);
     struct id_sink sink = {.ids = ids + *count, .room = max_tokens - *count - specials->behind_count};
     struct splitter splitter; /* not zeroed: the word is large and written before it is read */
@@ -229,10 +250,12 @@ bool tokenizer_lowercases(const struct tokenizer *tokenizer)
 
 void tokenizer_close(struct tokenizer *tokenizer)
 {
-    if (tokenizer == NULL)
+    if (tokenizer == NULL) {
         return;
-    for (size_t i = 0; i < tokenizer->added_count; i++)
+    }
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
         free(tokenizer->added[i].content);
+    }
     free(tokenizer->added);
     added_set_close(&tokenizer->raw);
     added_set_close(&tokenizer->normalized);
@@ -256,10 +279,12 @@ char *tokenizer_copy(const char *bytes, size_t length)
 
 void tokenizer_spec_free(struct tokenizer_spec *spec)
 {
-    for (size_t i = 0; i < spec->vocabulary_count; i++)
+    for (size_t i = 0; i < spec->vocabulary_count; i++) {
         free(spec->vocabulary[i].token);
-    for (size_t i = 0; i < spec->added_count; i++)
+    }
+    for (size_t i = 0; i < spec->added_count; i++) {
         free(spec->added[i].content);
+    }
     free(spec->vocabulary);
     free(spec->added);
     free(spec->unknown);
@@ -275,21 +300,25 @@ static int compare_ids(const void *a, const void *b)
 
 static enum status check_ids(struct tokenizer_spec *spec, struct err *err)
 {
-    if (spec->vocabulary_count == 0)
+    if (spec->vocabulary_count == 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s: the vocabulary is empty", spec->file);
+    }
     qsort(spec->vocabulary, spec->vocabulary_count, sizeof *spec->vocabulary, compare_ids);
-    for (size_t i = 1; i < spec->vocabulary_count; i++)
-        if (spec->vocabulary[i - 1].id == spec->vocabulary[i].id)
+    for (size_t i = 1; i < spec->vocabulary_count; i++) {
+        if (spec->vocabulary[i - 1].id == spec->vocabulary[i].id) {
             return err_set(err, STATUS_BAD_INPUT, "%s: two tokens of the vocabulary have the id %d", spec->file,
                            spec->vocabulary[i].id);
+        }
+    }
     return STATUS_OK;
 }
 
 static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
 {
     struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
-    if (keys == NULL)
+    if (keys == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count);
+    }
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
         const struct vocabulary_entry *entry = &spec->vocabulary[i];
         keys[i] = (struct trie_key){entry->token, strlen(entry->token), entry->id};
@@ -302,21 +331,25 @@ static enum status build_vocabulary(const struct tokenizer_spec *spec, struct tr
 static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     enum status status = check_ids(spec, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return status;
+    }
     tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
     struct wordpiece *model = &tokenizer->model;
     status = build_vocabulary(spec, &model->vocabulary, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         return err_prefix(err, "%s: model.vocab", spec->file);
+    }
     model->unknown = trie_find(model->vocabulary, spec->unknown, strlen(spec->unknown));
-    if (model->unknown == TRIE_NONE)
+    if (model->unknown == TRIE_NONE) {
         return err_set(err, STATUS_BAD_INPUT, "%s: the unknown token \"%.100s\" (unk_token) is not in the vocabulary",
                        spec->file, spec->unknown);
+    }
     model->continuing = trie_walk(model->vocabulary, TRIE_ROOT, spec->continuing, strlen(spec->continuing));
-    if (spec->max_characters > WORDPIECE_MAX_CHARACTERS)
+    if (spec->max_characters > WORDPIECE_MAX_CHARACTERS) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: max_input_chars_per_word %u is above %d", spec->file,
                        spec->max_characters, WORDPIECE_MAX_CHARACTERS);
+    }
     model->max_characters = spec->max_characters;
     return STATUS_OK;
 }
@@ -329,15 +362,19 @@ static enum status check_added_ids(struct tokenizer *tokenizer, const struct tok
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         struct added_token *token = &tokenizer->added[i];
         int32_t id = trie_find(tokenizer->model.vocabulary, token->content, token->length);
-        if (id == TRIE_NONE)
+        if (id == TRIE_NONE) {
             id = next++;
-        if (token->id < 0)
+        }
+        if (token->id < 0) {
             token->id = id;
-        if (token->id != id)
+        }
+        if (token->id != id) {
             return err_set(err, STATUS_BAD_INPUT, "%s: the added token \"%.100s\" says it is id %d but is numbered %d",
                            spec->file, token->content, token->id, id);
-        if ((uint32_t)id >= tokenizer->vocabulary)
+        }
+        if ((uint32_t)id >= tokenizer->vocabulary) {
             tokenizer->vocabulary = (uint32_t)id + 1;
+        }
     }
     return STATUS_OK;
 }
@@ -349,13 +386,15 @@ static enum status build_set(struct tokenizer *tokenizer, bool normalized, struc
     size_t count = 0;
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         const struct added_token *token = &tokenizer->added[i];
-        if (token->normalized != normalized)
+        if (token->normalized != normalized) {
             continue;
+        }
         keys[count] = (struct trie_key){token->content, token->length, (int32_t)i};
         if (normalized) {
             normalizer_text(tokenizer->normalizer, token->content, token->length, &texts[i]);
-            if (!buffer_ok(&texts[i]))
+            if (!buffer_ok(&texts[i])) {
                 return err_set(err, STATUS_NO_MEMORY, "no memory for added tokens");
+            }
             keys[count].bytes = texts[i].data;
             keys[count].length = texts[i].length;
         }
@@ -370,14 +409,17 @@ static enum status build_sets(struct tokenizer *tokenizer, struct err *err)
     struct trie_key *keys = calloc(count + 1, sizeof *keys);
     struct buffer *texts = calloc(count + 1, sizeof *texts);
     enum status status = STATUS_NO_MEMORY;
-    if (keys != NULL && texts != NULL)
+    if (keys != NULL && texts != NULL) {
         status = build_set(tokenizer, false, keys, texts, &tokenizer->raw, err);
-    else
+    } else {
         err_set(err, status, "no memory for %zu added tokens", count);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = build_set(tokenizer, true, keys, texts, &tokenizer->normalized, err);
-    for (size_t i = 0; texts != NULL && i < count; i++)
+    }
+    for (size_t i = 0; texts != NULL && i < count; i++) {
         buffer_free(&texts[i]);
+    }
     free(texts);
     free(keys);
     return status;
@@ -389,9 +431,10 @@ static enum status check_specials(const struct tokenizer *tokenizer, const char 
     for (uint32_t i = 0; i < specials->before_count + specials->behind_count; i++) {
         uint32_t behind = i - specials->before_count;
         int32_t id = i < specials->before_count ? specials->before[i] : specials->behind[behind];
-        if (id < 0 || (uint32_t)id >= tokenizer->vocabulary)
+        if (id < 0 || (uint32_t)id >= tokenizer->vocabulary) {
             return err_set(err, STATUS_BAD_INPUT, "%s: post_processor: the id %d is not below the vocabulary's %u",
                            file, id, tokenizer->vocabulary);
+        }
     }
     return STATUS_OK;
 }
@@ -403,8 +446,9 @@ static enum status build_added(struct tokenizer *tokenizer, struct tokenizer_spe
     spec->added = NULL;
     spec->added_count = 0;
     enum status status = check_added_ids(tokenizer, spec, err);
-    if (status == STATUS_OK && (status = build_sets(tokenizer, err)) != STATUS_OK)
+    if (status == STATUS_OK && (status = build_sets(tokenizer, err)) != STATUS_OK) {
         return err_prefix(err, "%s: added_tokens", spec->file);
+    }
     return status;
 }
 
@@ -412,17 +456,21 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
 {
     tokenizer->raw.only_start = tokenizer->normalized.only_start = -1;
     tokenizer->normalizer = normalizer_open(spec->normalizer);
-    if (tokenizer->normalizer == NULL)
+    if (tokenizer->normalizer == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
+    }
     enum status status = build_model(tokenizer, spec, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = build_added(tokenizer, spec, err);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         return status;
+    }
     if (tokenizer->normalized.trie != NULL) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
-        if (tokenizer->plain == NULL)
+        if (tokenizer->plain == NULL) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
+        }
     }
     tokenizer->specials = spec->specials;
     return check_specials(tokenizer, spec->file, err);
@@ -432,13 +480,15 @@ enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out,
 {
     *out = NULL;
     struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
-    if (tokenizer == NULL)
+    if (tokenizer == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a tokenizer");
+    }
     enum status status = build_all(tokenizer, spec, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         *out = tokenizer;
-    else
+    } else {
         tokenizer_close(tokenizer);
+    }
     return status;
 }
 
@@ -464,16 +514,19 @@ static enum status read_spec(const char *directory, const struct tokenizer_confi
     enum status status = read_file(directory, "tokenizer.json", &text, err);
     if (status == STATUS_OK) {
         status = tokenizer_json_parse(text.data, text.length, spec, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = tokenizer_config_agrees(config, spec, err);
+        }
     } else if (status == STATUS_NOT_FOUND) {
         status = read_file(directory, "vocab.txt", &text, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = tokenizer_legacy_check(directory, config, err);
-        if (status == STATUS_OK)
+        }
+        if (status == STATUS_OK) {
             status = tokenizer_vocab_parse(text.data, text.length, config, spec, err);
-        else if (status == STATUS_NOT_FOUND)
+        } else if (status == STATUS_NOT_FOUND) {
             status = err_set(err, status, "%s has neither tokenizer.json nor vocab.txt", directory);
+        }
     }
     buffer_free(&text);
     return status;
@@ -486,14 +539,18 @@ enum status tokenizer_open(const char *directory, struct tokenizer **out, struct
     struct tokenizer_spec spec = {0};
     *out = NULL;
     enum status status = json_read_optional(directory, "tokenizer_config.json", &json, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = tokenizer_config_parse(json, &config, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_spec(directory, &config, &spec, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = tokenizer_build(&spec, out, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         (*out)->max_tokens = config.max_tokens;
+    }
     tokenizer_spec_free(&spec);
     cJSON_Delete(json);
     return status;

@@ -6,10 +6,11 @@ const struct unicode_range *unicode_lookup(uint32_t code_point)
     uint32_t low = 0, high = unicode_range_count; /* ranges[low].first <= code_point < ranges[high].first */
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (unicode_ranges[middle].first <= code_point)
+        if (unicode_ranges[middle].first <= code_point) {
             low = middle;
-        else
+        } else {
             high = middle;
+        }
     }
     return &unicode_ranges[low];
 }
@@ -20,17 +21,19 @@ static size_t map(const struct unicode_mapping *mappings, uint32_t count, const 
     uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (mappings[middle].from < code_point)
+        if (mappings[middle].from < code_point) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     if (low == count || mappings[low].from != code_point) {
         to[0] = code_point;
         return 1;
     }
-    for (size_t i = 0; i < mappings[low].count; i++)
+    for (size_t i = 0; i < mappings[low].count; i++) {
         to[i] = targets[mappings[low].at + i];
+    }
     return mappings[low].count;
 }
 
@@ -46,8 +49,9 @@ static size_t decompose_hangul(uint32_t index, uint32_t *to)
 size_t unicode_decompose(uint32_t code_point, uint32_t *to)
 {
     const uint32_t first = 0xAC00, count = 11172;
-    if (code_point - first < count)
+    if (code_point - first < count) {
         return decompose_hangul(code_point - first, to);
+    }
     return map(unicode_decompositions, unicode_decomposition_count, unicode_decomposition_targets, code_point, to);
 }
 
