@@ -19,7 +19,7 @@ char *buffer_reserve(struct buffer *buffer, size_t more)
             capacity *= 2;
         }
         char *data = realloc(buffer->data, capacity);
-        if (data == NULL) {
+        if (!data) {
             buffer->broken = true;
             return NULL;
         }
@@ -35,7 +35,7 @@ void buffer_append(struct buffer *buffer, const void *bytes, size_t length)
         return;
     }
     char *to = buffer_reserve(buffer, length);
-    if (to == NULL) {
+    if (!to) {
         return;
     }
     memcpy(to, bytes, length);
@@ -55,7 +55,7 @@ void buffer_format(struct buffer *buffer, const char *format, ...)
     int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *to = length < 0 ? NULL : buffer_reserve(buffer, (size_t)length + 1);
-    if (to != NULL) {
+    if (to) {
         vsnprintf(to, (size_t)length + 1, format, again);
         buffer->length += (size_t)length;
     }

@@ -23,7 +23,7 @@ struct channel {
 enum status channel_open(size_t capacity, int wake_fd, struct channel **out, struct err *err)
 {
     struct channel *channel = calloc(1, sizeof *channel + capacity * sizeof channel->items[0]);
-    if (channel == NULL) {
+    if (!channel) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a channel of %zu items", capacity);
     }
     pthread_mutex_init(&channel->lock, NULL);
@@ -121,7 +121,7 @@ void channel_close(struct channel *channel)
 
 void channel_free(struct channel *channel)
 {
-    if (channel == NULL) {
+    if (!channel) {
         return;
     }
     pthread_cond_destroy(&channel->not_full);

@@ -26,7 +26,7 @@ static const struct {
 
 enum status err_set(struct err *err, enum status status, const char *format, ...)
 {
-    if (err == NULL) {
+    if (!err) {
         return status;
     }
     err->status = status;
@@ -59,7 +59,7 @@ enum status err_set_errno(struct err *err, const char *format, ...)
 {
     int code = errno;
     enum status status = status_of_errno(code);
-    if (err == NULL) {
+    if (!err) {
         return status;
     }
     char what[384];

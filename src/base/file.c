@@ -13,7 +13,7 @@
 static enum status read_all(int fd, const char *path, size_t size, struct buffer *out, struct err *err)
 {
     char *to = buffer_reserve(out, size + 1);
-    if (to == NULL) {
+    if (!to) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu bytes of %s", size, path);
     }
     size_t have = 0;
@@ -136,11 +136,11 @@ void cache_directory(const char *chosen, char *out)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int length = 0;
-    if (chosen != NULL) {
+    if (chosen) {
         length = snprintf(out, CACHE_PATH_BYTES, "%s", chosen);
-    } else if (xdg != NULL && xdg[0] == '/') {
+    } else if (xdg && xdg[0] == '/') {
         length = snprintf(out, CACHE_PATH_BYTES, "%s/sluice", xdg);
-    } else if (home != NULL && home[0] == '/') {
+    } else if (home && home[0] == '/') {
         length = snprintf(out, CACHE_PATH_BYTES, "%s/.cache/sluice", home);
     }
     if (length <= 0 || length >= CACHE_PATH_BYTES) {

@@ -64,7 +64,7 @@ enum json_escape json_escape_read(const char **at, const char *end, char utf8[4]
     char letter = **at;
     const char *known = memchr(letters, letter, sizeof letters - 1);
     *at += known != NULL || letter == 'u';
-    if (known != NULL) {
+    if (known) {
         utf8[0] = meanings[known - letters];
         *length = 1;
         return JSON_ESCAPE_OK;

@@ -19,7 +19,7 @@ void *memory_aligned(size_t bytes)
     size_t unit = bytes < HUGE_BYTES ? ALIGNMENT : HUGE_BYTES;
     size_t whole = bytes == 0 ? unit : round_up(bytes, unit);
     void *memory = aligned_alloc(unit, whole);
-    if (memory != NULL && unit == HUGE_BYTES) {
+    if (memory && unit == HUGE_BYTES) {
         (void)madvise(memory, whole, MADV_HUGEPAGE); /* small pages will do where it is refused */
     }
     return memory;
@@ -39,14 +39,14 @@ void *memory_map(size_t bytes)
 
 void memory_unmap(void *memory, size_t bytes)
 {
-    if (memory != NULL) {
+    if (memory) {
         (void)munmap(memory, bytes);
     }
 }
 
 void *memory_part(char *block, size_t *used, size_t bytes)
 {
-    void *at = block == NULL ? NULL : block + *used;
+    void *at = !block ? NULL : block + *used;
     *used += round_up(bytes, ALIGNMENT);
     return at;
 }

@@ -123,7 +123,7 @@ static enum status measure(struct bench *bench, const struct point *point, doubl
     if (status == STATUS_OK) {
         add_row(bench, point, &trial, &result);
     }
-    if (status == STATUS_OK && texts_per_s != NULL) {
+    if (status == STATUS_OK && texts_per_s) {
         *texts_per_s = result.load.texts_per_s;
     }
     trial_free(&result);
@@ -167,7 +167,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
     TRY(parse(bench, err));
     TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
-    if (options->input != NULL) {
+    if (options->input) {
         TRY(texts_read(options->input, &bench->texts, err));
     } else {
         TRY(texts_open(bench->model, (uint32_t)options->tokens, &bench->texts, err));
@@ -196,7 +196,7 @@ enum status bench_ab(const struct config *config, const struct bench_ab_options 
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     texts_close(&bench.texts);
-    if (bench.model != NULL) {
+    if (bench.model) {
         model_close(bench.model);
     }
     return status;

@@ -87,8 +87,8 @@ static enum status measure_length(struct bench *bench, size_t at, struct err *er
 {
     struct texts texts = {0};
     const char *input = bench->options->input;
-    enum status status = input != NULL ? texts_read(input, &texts, err)
-                                       : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
+    enum status status = input ? texts_read(input, &texts, err)
+                               : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
     if (status == STATUS_OK) {
         status = measure_texts(bench, &texts, at, err);
     }
@@ -114,7 +114,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
                        struct err *err)
 {
     const struct bench_e2e_options *options = bench->options;
-    TRY(numbers_parse("--tokens", options->input != NULL ? "0" : options->tokens, 0, 1 << 20, &bench->lengths, err));
+    TRY(numbers_parse("--tokens", options->input ? "0" : options->tokens, 0, 1 << 20, &bench->lengths, err));
     TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
     TRY(stage_open(&bench->stage, config, options->appendonly, stop, err));
@@ -136,7 +136,7 @@ enum status bench_e2e(const struct config *config, const struct bench_e2e_option
     struct bench bench = {.options = options, .report = report, .threads = config_threads(config)};
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
-    if (bench.model != NULL) {
+    if (bench.model) {
         model_close(bench.model);
     }
     return status;

@@ -135,7 +135,7 @@ enum status passes_open(struct passes *passes, struct engine *engine, const stru
     extent = padded ? longest * rows : extent;
     int32_t *ids = malloc((extent + 2 * (size_t)rows) * sizeof *ids);
     *passes = (struct passes){.engine = engine, .model = model, .ids = ids};
-    if (ids == NULL) {
+    if (!ids) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent);
     }
     uint32_t *start = (uint32_t *)(ids + extent), *length = start + rows, at = 0;
@@ -156,7 +156,7 @@ enum status passes_open_even(struct passes *passes, struct engine *engine, const
 {
     uint32_t *lengths = malloc(rows * sizeof *lengths);
     *passes = (struct passes){0};
-    if (lengths == NULL) {
+    if (!lengths) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", rows);
     }
     for (uint32_t row = 0; row < rows; row++) {
@@ -177,16 +177,16 @@ static enum status open_state(void *context, void **out, struct err *err)
     struct passes *passes = context;
     struct pass_state *state = calloc(1, sizeof *state);
     *out = state;
-    if (state == NULL) {
+    if (!state) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
     }
     state->batch = passes->batch;
     state->batch.output = malloc((size_t)passes->batch.rows * passes->model->dim * sizeof(float));
-    if (state->batch.output == NULL) {
+    if (!state->batch.output) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
     }
     TRY(encoder_open(passes->engine, &state->encoder, err));
-    return passes->parallel == NULL ? STATUS_OK : encoder_join(state->encoder, passes->parallel, err);
+    return !passes->parallel ? STATUS_OK : encoder_join(state->encoder, passes->parallel, err);
 }
 
 /* The vectors do not matter here, so they need not be finite. */
@@ -221,7 +221,7 @@ static enum status run_one_by_one(void *of, struct err *err)
 static void close_state(void *of)
 {
     struct pass_state *state = of;
-    if (state == NULL) {
+    if (!state) {
         return;
     }
     encoder_close(state->encoder);
@@ -427,7 +427,7 @@ static unsigned add_points(const struct bench *bench, struct point points[POINTS
         points[count++] = (struct point){.length = length, .rows = length < PASS_TOKENS / 2 ? PASS_TOKENS / length : 2};
     }
     for (size_t i = 0; i < bench->lengths.count; i++) {
-        if (bench->parallel != NULL && bench->lengths.items[i] <= HELPED_TOKENS) {
+        if (bench->parallel && bench->lengths.items[i] <= HELPED_TOKENS) {
             points[count++] =
                 (struct point){.length = (uint32_t)bench->lengths.items[i], .rows = 1, .parallel = bench->parallel};
         }
@@ -455,8 +455,8 @@ static enum status measure_point(const struct bench *bench, struct point *point,
 /* A single CPU thread is measured by its processor time; helped passes and other devices by wall time. */
 static void conclude(const struct bench *bench, struct point *point)
 {
-    struct sample *sample = bench->cpu && point->parallel == NULL ? &point->cpu : &point->took;
-    point->shape.helped = point->parallel != NULL;
+    struct sample *sample = bench->cpu && !point->parallel ? &point->cpu : &point->took;
+    point->shape.helped = point->parallel;
     point->median_ns = sample_quantile(sample, 0.5) * NS_PER_MS + 1; /* the null engine may be faster than a clock */
 }
 
@@ -466,15 +466,14 @@ static const struct column pass_columns[] = {
 
 static void show(const struct bench *bench, struct point *point)
 {
-    report_row(bench->report,
-               (struct cell[]){{NULL, point->length},
-                               {NULL, point->rows},
-                               {NULL, point->parallel == NULL ? 1 : parallel_for_threads(point->parallel)},
-                               {NULL, (double)point->took.count},
-                               {NULL, sample_quantile(&point->took, 0.5)},
-                               {NULL, sample_quantile(&point->took, 0.99)},
-                               {NULL, sample_quantile(&point->took, 0)},
-                               {NULL, bench->cpu ? sample_quantile(&point->cpu, 0) : NAN}});
+    report_row(bench->report, (struct cell[]){{NULL, point->length},
+                                              {NULL, point->rows},
+                                              {NULL, !point->parallel ? 1 : parallel_for_threads(point->parallel)},
+                                              {NULL, (double)point->took.count},
+                                              {NULL, sample_quantile(&point->took, 0.5)},
+                                              {NULL, sample_quantile(&point->took, 0.99)},
+                                              {NULL, sample_quantile(&point->took, 0)},
+                                              {NULL, bench->cpu ? sample_quantile(&point->cpu, 0) : NAN}});
 }
 
 static const struct column cost_columns[] = {{"tokens", "tokens", 0},          {"squares", "squares", 0},
@@ -564,10 +563,10 @@ enum status bench_engine(const struct config *config, const struct bench_engine_
     struct bench bench = {.options = options, .report = report};
     enum status status = run(&bench, config, err);
     parallel_for_close(bench.parallel);
-    if (bench.engine != NULL) {
+    if (bench.engine) {
         engine_close(bench.engine);
     }
-    if (bench.model != NULL) {
+    if (bench.model) {
         model_close(bench.model);
     }
     return status;

@@ -45,14 +45,14 @@ struct run {
 
 static void take_result(struct run *run, const struct resp_value *entry, uint64_t now_ns)
 {
-    if (entry->count != 2 || entry->items[0].bytes == NULL) {
+    if (entry->count != 2 || !entry->items[0].bytes) {
         return;
     }
     snprintf(run->last, sizeof run->last, "%s", entry->items[0].bytes);
     const struct resp_value *id = resp_field(&entry->items[1], "id");
     const struct resp_value *status = resp_field(&entry->items[1], "status");
     size_t prefix = strlen(run->prefix);
-    if (id == NULL || id->bytes == NULL || status == NULL || strncmp(id->bytes, run->prefix, prefix) != 0) {
+    if (!id || !id->bytes || !status || strncmp(id->bytes, run->prefix, prefix) != 0) {
         return;
     }
     size_t number = strtoull(id->bytes + prefix, NULL, 10);
@@ -239,7 +239,7 @@ static enum status find_last(struct run *run, struct err *err)
                   "-", "COUNT", "1"));
     const struct resp_value *entry = reply->count == 1 ? &reply->items[0] : NULL;
     snprintf(run->last, sizeof run->last, "%s",
-             entry != NULL && entry->count == 2 && entry->items[0].bytes != NULL ? entry->items[0].bytes : "0-0");
+             entry && entry->count == 2 && entry->items[0].bytes ? entry->items[0].bytes : "0-0");
     return STATUS_OK;
 }
 
@@ -257,7 +257,7 @@ static void summarize(struct run *run)
     }
     result->answered = atomic_load(&run->answered);
     result->seconds = (double)last_ns / NS_PER_S;
-    result->texts_per_s = (double)counted / (load->arrivals != NULL ? result->seconds : 0.8e-9 * (double)load->for_ns);
+    result->texts_per_s = (double)counted / (load->arrivals ? result->seconds : 0.8e-9 * (double)load->for_ns);
     if (counted == 0) { /* the run was so short that nothing came back */
         result->texts_per_s = (double)result->sent / result->seconds;
     }
@@ -270,7 +270,7 @@ static enum status run_threads(struct run *run, struct err *err)
     if (pthread_create(&run->receiver, NULL, receiver, run) != 0) {
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
-    enum status status = run->load->arrivals != NULL ? send_arrivals(run, err) : keep_up(run, err);
+    enum status status = run->load->arrivals ? send_arrivals(run, err) : keep_up(run, err);
     if (status == STATUS_OK) {
         status = await_replies(run, err);
     }
@@ -284,12 +284,12 @@ enum status load_run(const struct load *load, struct load_result *out, struct er
     struct run run = {.load = load, .result = out};
     *out = (struct load_result){0};
     run.capacity =
-        load->arrivals != NULL ? load->arrivals->count : load->outstanding + (size_t)(load->for_ns * (RATE_MOST / 1e9));
+        load->arrivals ? load->arrivals->count : load->outstanding + (size_t)(load->for_ns * (RATE_MOST / 1e9));
     snprintf(run.prefix, sizeof run.prefix, "b%llx.", (unsigned long long)clock_now_ns());
     run.intended_ns = calloc(run.capacity, sizeof *run.intended_ns);
     run.answered_ns = calloc(run.capacity, sizeof *run.answered_ns);
     enum status status;
-    if (run.intended_ns == NULL || run.answered_ns == NULL) {
+    if (!run.intended_ns || !run.answered_ns) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for %zu requests", run.capacity);
     } else if ((status = run_threads(&run, err)) == STATUS_OK) {
         summarize(&run);
@@ -320,7 +320,7 @@ static bool push(struct arrivals *out, size_t *capacity, uint64_t at_ns)
     if (out->count == *capacity) {
         size_t more = *capacity == 0 ? 1024 : 2 * *capacity;
         uint64_t *grown = realloc(out->at_ns, more * sizeof *grown);
-        if (grown == NULL) {
+        if (!grown) {
             return false;
         }
         out->at_ns = grown;

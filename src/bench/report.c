@@ -40,7 +40,7 @@ static void put_number(struct buffer *json, double value, int decimals)
 
 static void end_table(struct report *report)
 {
-    if (report->columns != NULL) {
+    if (report->columns) {
         buffer_string(&report->json, report->first ? "]" : "\n  ]");
     }
     report->columns = NULL;
@@ -61,15 +61,15 @@ static void read_processor(char name[128])
     char line[256];
     FILE *file = fopen("/proc/cpuinfo", "r");
     name[0] = '\0';
-    while (file != NULL && name[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+    while (file && name[0] == '\0' && fgets(line, sizeof line, file)) {
         char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || colon == NULL) {
+        if (strncmp(line, "model name", 10) != 0 || !colon) {
             continue;
         }
         colon[strcspn(colon, "\n")] = '\0';
         snprintf(name, 128, "%s", colon + strspn(colon, ": \t"));
     }
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
 }
@@ -99,7 +99,7 @@ void report_text(struct report *report, const char *key, const char *value)
 {
     begin_member(report, key);
     put_string(&report->json, value);
-    if (report->shown != NULL) {
+    if (report->shown) {
         fprintf(report->shown, "%-*s %s\n", NAME_WIDTH, key, value);
     }
 }
@@ -108,7 +108,7 @@ void report_number(struct report *report, const char *key, double value, int dec
 {
     begin_member(report, key);
     put_number(&report->json, value, decimals);
-    if (report->shown != NULL) {
+    if (report->shown) {
         fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value);
     }
 }
@@ -129,7 +129,7 @@ void report_table(struct report *report, const char *key, const struct column *c
     report->columns = columns;
     report->column_count = count;
     report->first = true;
-    if (report->shown == NULL) {
+    if (!report->shown) {
         return;
     }
     putc('\n', report->shown);
@@ -169,7 +169,7 @@ void report_row(struct report *report, const struct cell *cells)
         }
     }
     buffer_string(&report->json, "}");
-    if (report->shown != NULL) {
+    if (report->shown) {
         show_row(report, cells);
     }
 }
@@ -181,12 +181,12 @@ enum status report_end(struct report *report, const char *path, struct err *err)
     if (!buffer_ok(&report->json)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for what was measured");
     }
-    if (path == NULL) {
+    if (!path) {
         return STATUS_OK;
     }
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdout : fopen(path, "w");
-    if (file == NULL) {
+    if (!file) {
         return err_set_errno(err, "cannot write %s", path);
     }
     bool written = fwrite(report->json.data, 1, report->json.length, file) == report->json.length;
@@ -233,10 +233,10 @@ enum status numbers_parse_words(const char *option, const char *text, const char
     out->count = 0;
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ","), word = 0;
-        while (known[word] != NULL && (strlen(known[word]) != length || memcmp(known[word], at, length) != 0)) {
+        while (known[word] && (strlen(known[word]) != length || memcmp(known[word], at, length) != 0)) {
             word++;
         }
-        if (known[word] == NULL) {
+        if (!known[word]) {
             return err_set(err, STATUS_BAD_INPUT, "%s does not know \"%.*s\"; the first of its words is %s", option,
                            length > 80 ? 80 : (int)length, at, known[0]);
         }
@@ -253,7 +253,7 @@ void sample_add(struct sample *sample, double value)
     if (sample->count == sample->capacity) {
         size_t capacity = sample->capacity == 0 ? 256 : 2 * sample->capacity;
         double *values = realloc(sample->values, capacity * sizeof *values);
-        if (values == NULL) {
+        if (!values) {
             sample->broken = true;
             return;
         }

@@ -28,7 +28,7 @@ static void become(const char *const *argv, char *const *environment, const char
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() == parent && out >= 0 && in >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(out, 2) == 2) {
         signal(SIGPIPE, SIG_DFL);
-        if (environment != NULL) {
+        if (environment) {
             execvpe(argv[0], (char *const *)(uintptr_t)argv, environment);
         } else {
             execvp(argv[0], (char *const *)(uintptr_t)argv);
@@ -116,7 +116,7 @@ enum status child_gone(const struct child *child, struct err *err)
     enum { TAIL = 300 };
     struct buffer log = {0};
     const char *tail = "";
-    if (child_read_log(child, &log, err) == STATUS_OK && log.data != NULL) {
+    if (child_read_log(child, &log, err) == STATUS_OK && log.data) {
         tail = log.length > TAIL ? log.data + log.length - TAIL : log.data;
     }
     enum status status = err_set(err, STATUS_UNAVAILABLE, "%s has ended with %d; its log ends with: %s", child->name,
@@ -131,13 +131,13 @@ double process_memory_mb(pid_t pid, const char *line)
     double kib = NAN;
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     FILE *file = fopen(path, "r");
-    while (file != NULL && fgets(text, sizeof text, file) != NULL) {
+    while (file && fgets(text, sizeof text, file)) {
         if (strncmp(text, line, strlen(line)) == 0 && text[strlen(line)] == ':' &&
             sscanf(text + strlen(line) + 1, "%lf", &kib) == 1) {
             break;
         }
     }
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
     return kib * 1024 / 1e6;
@@ -150,8 +150,8 @@ enum { REDIS_START_MS = 10000, CLEAR_KEYS = 1000 };
 static enum status make_folder(struct stage *stage, struct err *err)
 {
     const char *base = getenv("TMPDIR");
-    snprintf(stage->folder, sizeof stage->folder, "%.64s/sluice-bench-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(stage->folder) == NULL) {
+    snprintf(stage->folder, sizeof stage->folder, "%.64s/sluice-bench-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(stage->folder)) {
         enum status status = err_set_errno(err, "cannot make a folder %s", stage->folder);
         stage->folder[0] = '\0';
         return status;
@@ -232,10 +232,10 @@ static int remove_one(const char *path, const struct stat *stat, int type, struc
 void stage_close(struct stage *stage)
 {
     struct err err;
-    if (stage->client != NULL && !stage->own && stage_clear(stage, "*", &err) != STATUS_OK) {
+    if (stage->client && !stage->own && stage_clear(stage, "*", &err) != STATUS_OK) {
         fprintf(stderr, "the keys of queue %s are still there: %s\n", stage->queue, err.message);
     }
-    if (stage->client != NULL) {
+    if (stage->client) {
         client_close(stage->client);
     }
     child_stop(&stage->redis, SIGKILL, STAGE_TIMEOUT_MS);
@@ -256,7 +256,7 @@ static enum status clear_some(struct stage *stage, const char *pattern, char cur
 {
     const struct resp_value *found, *deleted;
     TRY(STAGE_ASK(stage, &found, err, "SCAN", cursor, "MATCH", pattern, "COUNT", "1000"));
-    if (found->count != 2 || found->items[0].bytes == NULL) {
+    if (found->count != 2 || !found->items[0].bytes) {
         return err_set(err, STATUS_INTERNAL, "SCAN answered in an unknown shape");
     }
     snprintf(cursor, 32, "%s", found->items[0].bytes);
@@ -265,7 +265,7 @@ static enum status clear_some(struct stage *stage, const char *pattern, char cur
         return STATUS_OK;
     }
     const char **words = malloc((keys->count + 1) * sizeof *words);
-    if (words == NULL) {
+    if (!words) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu keys", keys->count);
     }
     words[0] = "UNLINK";
@@ -319,14 +319,14 @@ static enum status add_setting(struct environment *environment, const struct set
                                const struct config *config, struct err *err)
 {
     char name[SETTING_NAME_MAX], value[SETTING_TEXT_MAX], *item = malloc(SETTING_NAME_MAX + SETTING_TEXT_MAX);
-    if (item == NULL || environment->count == ENVIRONMENT_MAX) {
+    if (!item || environment->count == ENVIRONMENT_MAX) {
         free(item);
         return err_set(err, STATUS_NO_MEMORY, "no room for the settings of a daemon");
     }
     if (setting->type == SETTING_TEXT) { /* copied here, because setting_format hides passwords */
         const char *text;
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
-        snprintf(value, sizeof value, "%s", text == NULL ? "" : text);
+        snprintf(value, sizeof value, "%s", !text ? "" : text);
     } else {
         setting_format(setting, config, value, sizeof value);
     }
@@ -361,8 +361,8 @@ static enum status make_config(const struct stage *stage, char path[CHILD_PATH],
 {
     snprintf(path, CHILD_PATH, "%.200s/sluice.json", stage->folder);
     FILE *file = fopen(path, "w");
-    bool written = file != NULL && fputs("{}\n", file) >= 0;
-    if (file == NULL || fclose(file) != 0 || !written) {
+    bool written = file && fputs("{}\n", file) >= 0;
+    if (!file || fclose(file) != 0 || !written) {
         return err_set_errno(err, "cannot write %s", path);
     }
     return STATUS_OK;
@@ -389,7 +389,7 @@ enum status stage_daemon(struct stage *stage, const char *const *flags, struct c
         argv[count++] = "--redis";
         argv[count++] = stage->socket;
     }
-    while (*flags != NULL && count < ARGUMENTS_MAX - 1) {
+    while (*flags && count < ARGUMENTS_MAX - 1) {
         argv[count++] = *flags++;
     }
     struct environment environment = {0};
@@ -407,7 +407,7 @@ static double number_of(const char *line, const char *key)
     char name[64];
     snprintf(name, sizeof name, " %s=", key);
     const char *at = strstr(line, name);
-    return at == NULL ? 0 : strtod(at + strlen(name), NULL);
+    return !at ? 0 : strtod(at + strlen(name), NULL);
 }
 
 enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, struct err *err)
@@ -418,8 +418,8 @@ enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, st
         return child_gone(daemon, err);
     }
     enum status status = child_read_log(daemon, &log, err);
-    const char *line = status == STATUS_OK && log.data != NULL ? strstr(log.data, " drained ") : NULL;
-    if (status == STATUS_OK && line == NULL) {
+    const char *line = status == STATUS_OK && log.data ? strstr(log.data, " drained ") : NULL;
+    if (status == STATUS_OK && !line) {
         status = err_set(err, STATUS_INTERNAL, "the log of a daemon has no counters");
     } else if (status == STATUS_OK) {
         *out = (struct daemon_counts){.done = number_of(line, "done"),

@@ -72,7 +72,7 @@ enum status texts_read(const char *path, struct texts *out, struct err *err)
         most += out->file.data[i] == '\n';
     }
     out->lines = malloc(most * sizeof *out->lines);
-    if (out->lines == NULL) {
+    if (!out->lines) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu lines", most);
     }
     char *rest = out->file.data;
@@ -95,7 +95,7 @@ void texts_close(struct texts *texts)
 void texts_put(const struct texts *texts, uint64_t number, struct buffer *out)
 {
     out->length = 0;
-    if (texts->lines != NULL) {
+    if (texts->lines) {
         buffer_string(out, texts->lines[number % texts->line_count]);
         return;
     }

@@ -26,17 +26,17 @@ static void key_of(const char *argument, char key[SETTING_NAME_MAX])
 static struct flag find_flag(const struct subcommand *command, const char *key)
 {
     struct flag flag = {.setting = setting_find(command->own, command->own_count, key)};
-    if (flag.setting != NULL) {
+    if (flag.setting) {
         flag.own = true;
         return flag;
     }
     size_t count;
     const struct setting *table = config_settings(&count);
     flag.setting = setting_find(table, count, key);
-    if (flag.setting == NULL && strncmp(key, "no_", 3) == 0) {
+    if (!flag.setting && strncmp(key, "no_", 3) == 0) {
         flag = find_flag(command, key + 3);
         flag.negated = true;
-        if (flag.setting != NULL && flag.setting->type != SETTING_SWITCH) {
+        if (flag.setting && flag.setting->type != SETTING_SWITCH) {
             flag.setting = NULL;
         }
     }
@@ -66,13 +66,13 @@ static enum status refuse_unknown(const struct subcommand *command, const char *
 {
     char shown[SETTING_NAME_MAX + 2];
     snprintf(shown, sizeof shown, "%.*s", (int)strcspn(argument, "="), argument);
-    if (elsewhere != NULL && elsewhere->secret) {
+    if (elsewhere && elsewhere->secret) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s does not exist, because anyone can read the arguments of a process: use "
                        "--redis-password-file, or SLUICE_REDIS_PASSWORD in the environment",
                        shown);
     }
-    if (elsewhere != NULL) {
+    if (elsewhere) {
         return err_set(err, STATUS_BAD_INPUT, "%s does not take %s; see sluice %s --help", command->name, shown,
                        command->name);
     }
@@ -115,26 +115,26 @@ static enum status take_flag(int argc, char **argv, int *at, struct invocation *
     static char yes[] = "true", no[] = "false";
     char *argument = argv[*at];
     char *value = strchr(argument, '=');
-    value = value == NULL ? NULL : value + 1;
+    value = !value ? NULL : value + 1;
     char key[SETTING_NAME_MAX];
     key_of(argument, key);
     struct flag flag = find_flag(invocation->command, key);
     bool is_config = strcmp(key, "config") == 0;
-    bool takes = is_config || (flag.setting != NULL && !flag.setting->secret &&
+    bool takes = is_config || (flag.setting && !flag.setting->secret &&
                                (flag.own || (flag.setting->commands & invocation->command->bit) != 0));
     if (!takes || (is_config && invocation->command->bit == 0)) {
         return refuse_unknown(invocation->command, argument, key, flag.setting, err);
     }
     if (!is_config && flag.setting->type == SETTING_SWITCH) {
-        if (flag.negated && value != NULL) {
+        if (flag.negated && value) {
             return err_set(err, STATUS_BAD_INPUT, "%.80s takes no value", argument);
         }
-        value = flag.negated ? no : value == NULL ? yes : value;
+        value = flag.negated ? no : !value ? yes : value;
     }
-    if (value == NULL && *at + 1 >= argc) {
+    if (!value && *at + 1 >= argc) {
         return err_set(err, STATUS_BAD_INPUT, "%.80s needs a value", argument);
     }
-    if (value == NULL) {
+    if (!value) {
         value = argv[++*at];
     }
     if (is_config) {
@@ -167,7 +167,7 @@ enum status arguments_parse(int argc, char **argv, struct invocation *invocation
             invocation->operands[invocation->operand_count++] = argument;
         }
     }
-    if (invocation->operand_count > 0 && invocation->command->operands == NULL && !out->help) {
+    if (invocation->operand_count > 0 && !invocation->command->operands && !out->help) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s takes no arguments, so what does \"%.80s\" mean? See sluice %s --help",
                        invocation->command->name, invocation->operands[0], invocation->command->name);
@@ -189,7 +189,7 @@ static void print_row(const struct setting *setting)
             used += snprintf(left + used, sizeof left - (size_t)used, "%s%s", i == 0 ? "" : "|", setting->choices[i]);
         }
     } else if (setting->type == SETTING_SWITCH) {
-        bool on = setting->fallback != NULL && strcmp(setting->fallback, "true") == 0;
+        bool on = setting->fallback && strcmp(setting->fallback, "true") == 0;
         if (on) { /* then only --no-… changes anything */
             snprintf(left, sizeof left, "%s, --no-%s", flag, flag + strlen("--"));
         } else {
@@ -203,7 +203,7 @@ static void print_row(const struct setting *setting)
     } else {
         printf("  %-*s %s", COLUMN, left, setting->help);
     }
-    if (setting->fallback != NULL && setting->fallback[0] != '\0') {
+    if (setting->fallback && setting->fallback[0] != '\0') {
         printf(" [%s]", setting->fallback);
     }
     putchar('\n');
@@ -225,8 +225,8 @@ static void print_settings(const struct subcommand *command)
 void print_help(const struct subcommand *command)
 {
     printf("usage: sluice %s%s%s%s\n\n%s.\n", command->name, command->bit == 0 ? "" : " [options]",
-           command->operands == NULL ? "" : " ", command->operands == NULL ? "" : command->operands, command->summary);
-    if (command->explanation != NULL) {
+           !command->operands ? "" : " ", !command->operands ? "" : command->operands, command->summary);
+    if (command->explanation) {
         printf("\n%s\n", command->explanation);
     }
     if (command->own_count > 0) {

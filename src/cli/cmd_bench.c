@@ -30,7 +30,7 @@ int bench_run(struct invocation *invocation)
     log_setup(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
     report_begin(&figures, invocation->command->name + strlen("bench "),
-                 json != NULL && strcmp(json, "-") == 0 ? NULL : stdout);
+                 json && strcmp(json, "-") == 0 ? NULL : stdout);
     enum status status = invocation->command->measure(invocation, &figures, &err);
     if (status == STATUS_OK) {
         status = report_end(&figures, json, &err);

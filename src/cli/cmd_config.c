@@ -37,7 +37,7 @@ static const char *quote(const struct setting *setting, const char *text)
 static void print_auto(const struct setting *setting, const struct backend_here *here)
 {
     uint32_t number = strcmp(setting->key, "max_batch_tokens") == 0 ? here->batch.tokens : here->batch.rows;
-    if (here->name != NULL) {
+    if (here->name) {
         printf("; %u on %s", number, here->name);
     }
 }

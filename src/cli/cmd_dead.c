@@ -30,22 +30,22 @@ enum { PAGE = 100 };
 static bool field_is(const struct letter *letter, const char *name, const char *wanted)
 {
     const struct resp_value *value = resp_field(letter->fields, name);
-    return value != NULL && resp_equals(value, wanted);
+    return value && resp_equals(value, wanted);
 }
 
 static bool passes(const struct letter *letter, const struct letter_filter *filter)
 {
-    if (filter->code != NULL && !field_is(letter, "_code", filter->code)) {
+    if (filter->code && !field_is(letter, "_code", filter->code)) {
         return false;
     }
-    return filter->id == NULL || field_is(letter, "id", filter->id) || field_is(letter, "_id", filter->id) ||
+    return !filter->id || field_is(letter, "id", filter->id) || field_is(letter, "_id", filter->id) ||
            field_is(letter, "_entry", filter->id);
 }
 
 /* Reads an entry of XRANGE; false when it has another shape. */
 static bool read_letter(const struct session *session, const struct resp_value *entry, struct letter *out)
 {
-    if (entry->type != RESP_ARRAY || entry->count != 2 || entry->items[0].bytes == NULL ||
+    if (entry->type != RESP_ARRAY || entry->count != 2 || !entry->items[0].bytes ||
         entry->items[1].type != RESP_ARRAY) {
         return false;
     }
@@ -65,7 +65,7 @@ static enum status read_page(struct session *session, const char *from, const ch
     snprintf(count, sizeof count, "%d", PAGE);
     TRY(SESSION_ASK(session, &page, err, "XRANGE", session_key(session, "dead", "", key), from, to, "COUNT", count));
     *out = resp_clone(page);
-    if (*out == NULL) {
+    if (!*out) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu dead letters", page->count);
     }
     return STATUS_OK;
@@ -301,7 +301,7 @@ static const struct verb *find_verb(const struct invocation *invocation)
 
 static bool filtered(const struct own *own)
 {
-    return own->code != NULL || own->id != NULL || own->older_than != NULL || own->newer_than != NULL;
+    return own->code || own->id || own->older_than || own->newer_than;
 }
 
 /* Why these arguments make no sense; NULL if they do. */
@@ -309,7 +309,7 @@ static const char *find_problem(const struct invocation *invocation, const struc
 {
     const struct own *own = invocation->own;
     size_t letters = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
-    if (verb == NULL) {
+    if (!verb) {
         return "the first word must be list, show, requeue, delete or purge";
     }
     if (own->json && strcmp(verb->name, "list") != 0) {
@@ -334,10 +334,10 @@ static const char *find_problem(const struct invocation *invocation, const struc
 static struct letter_filter read_filter(const struct own *own)
 {
     struct letter_filter filter = {.code = own->code, .id = own->id};
-    if (own->older_than != NULL) {
+    if (own->older_than) {
         (void)duration_parse(own->older_than, &filter.older_than_ms);
     }
-    if (own->newer_than != NULL) {
+    if (own->newer_than) {
         (void)duration_parse(own->newer_than, &filter.newer_than_ms);
     }
     return filter;
@@ -360,7 +360,7 @@ static enum status body(struct session *session, const struct invocation *invoca
         struct letter_filter filter = read_filter(own);
         status = each_letter(session, &filter, &work, verb->visit, err);
     }
-    if (verb->did != NULL) {
+    if (verb->did) {
         printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did);
     }
     if (status == STATUS_OK && work.bodiless > 0) {
@@ -372,7 +372,7 @@ static enum status body(struct session *session, const struct invocation *invoca
 static int run(struct invocation *invocation)
 {
     const char *problem = find_problem(invocation, find_verb(invocation));
-    if (problem != NULL) {
+    if (problem) {
         fprintf(stderr, "sluice dead: %s\n", problem);
         return EX_USAGE;
     }

@@ -241,10 +241,10 @@ static enum status try_dry(struct doctor *doctor, const char *user, const char *
 static enum status who_am_i(struct doctor *doctor, char user[256], struct err *err)
 {
     const struct resp_value *reply;
-    if (doctor->user == NULL) {
+    if (!doctor->user) {
         TRY(SESSION_ASK(&doctor->session, &reply, err, "ACL", "WHOAMI"));
     }
-    snprintf(user, 256, "%s", doctor->user != NULL ? doctor->user : session_text(reply));
+    snprintf(user, 256, "%s", doctor->user ? doctor->user : session_text(reply));
     return STATUS_OK;
 }
 
@@ -261,7 +261,7 @@ static bool lacks_most(struct lack lack)
 static enum status try_right(struct doctor *doctor, const char *user, const char *command, bool name_missing,
                              struct lack *lack, struct err *err)
 {
-    size_t variants = strstr(command, "@requests*") == NULL ? 1 : CLASS_COUNT;
+    size_t variants = !strstr(command, "@requests*") ? 1 : CLASS_COUNT;
     for (size_t i = 0; i < variants; i++) {
         char spelled[COMMAND_MAX], answer[256];
         spell(&doctor->session, command, class_streams[i], spelled);
@@ -468,7 +468,7 @@ static void check_group(struct doctor *doctor)
     struct err err;
     session_key(&doctor->session, "requests", "", key);
     enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
-    if (status != STATUS_OK && strstr(err.message, "no such key") != NULL) {
+    if (status != STATUS_OK && strstr(err.message, "no such key")) {
         say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
     } else if (status != STATUS_OK) {
         cannot_tell(doctor, "group", "XINFO GROUPS @requests*", &err);
@@ -595,7 +595,7 @@ static void check_model(struct doctor *doctor)
         cannot_tell(doctor, "model", "HGET @meta x", &err);
         return;
     }
-    if (reply->bytes == NULL) {
+    if (!reply->bytes) {
         say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
         return;
     }
@@ -704,9 +704,9 @@ static bool find_version(const char *database, const char *package, char version
     char head[128];
     snprintf(head, sizeof head, "Package: %s\n", package);
     const char *at = strstr(database, head);
-    const char *end = at == NULL ? NULL : strstr(at, "\n\n");
-    const char *line = at == NULL ? NULL : strstr(at, "\nVersion: ");
-    if (line == NULL || (end != NULL && line > end)) {
+    const char *end = !at ? NULL : strstr(at, "\n\n");
+    const char *line = !at ? NULL : strstr(at, "\nVersion: ");
+    if (!line || (end && line > end)) {
         return false;
     }
     line += strlen("\nVersion: ");

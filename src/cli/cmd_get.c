@@ -50,7 +50,7 @@ static int run(struct invocation *invocation)
     if (status == STATUS_OK) {
         status = get(client, config->queue, invocation->operands[0], &err);
     }
-    if (client != NULL) {
+    if (client) {
         client_close(client);
     }
     address_free(&address);

@@ -59,7 +59,7 @@ static enum status name_others(struct session *session, const char *precision, s
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
-    if (own->precision != NULL) {
+    if (own->precision) {
         TRY(pin(session, own->precision, err));
     }
     char key[SESSION_KEY], precision[16];
@@ -80,7 +80,7 @@ static enum status body(struct session *session, const struct invocation *invoca
 static int run(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
-    return own->precision != NULL ? session_run_one(invocation, body) : session_run(invocation, body);
+    return own->precision ? session_run_one(invocation, body) : session_run(invocation, body);
 }
 
 const struct subcommand command_pin = {

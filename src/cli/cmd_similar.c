@@ -69,10 +69,10 @@ static enum status open_texts(struct search *search, const struct invocation *in
     size_t count = 0;
     TRY(recipe_open(&search->recipe, &recipe, err));
     search->operands = calloc(invocation->operand_count + 1, sizeof *search->operands);
-    if (search->operands == NULL) {
+    if (!search->operands) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the inputs");
     }
-    if (own->texts != NULL) {
+    if (own->texts) {
         search->operands[count++] = own->texts;
     }
     for (size_t i = 0; i < invocation->operand_count; i++) {
@@ -99,10 +99,10 @@ static enum status check_manifest(const struct search *search, uint64_t *documen
     }
     *documents = manifest.at.documents;
     size_t length = 0, wanted = strlen(search->model->id);
-    const char *terms = manifest.terms.data == NULL ? "" : manifest.terms.data;
+    const char *terms = !manifest.terms.data ? "" : manifest.terms.data;
     const char *id = terms_find(terms, manifest.terms.length, "model", strlen("model"), &length);
     enum status status = STATUS_OK;
-    if (id != NULL && (length != wanted + 2 || memcmp(id + 1, search->model->id, wanted) != 0)) {
+    if (id && (length != wanted + 2 || memcmp(id + 1, search->model->id, wanted) != 0)) {
         status = err_set(err, STATUS_BAD_INPUT, "%s was made with another model: %.*s, and not \"%s\"",
                          search->output.path, (int)(length < 100 ? length : 100), id, search->model->id);
     }
@@ -122,9 +122,8 @@ static enum status encode(struct search *search, struct engine *engine, struct e
     uint32_t start = 0, count = 0;
     bool truncated = false;
     search->query = malloc(model->dim * sizeof *search->query);
-    enum status status = ids == NULL || search->query == NULL
-                             ? err_set(err, STATUS_NO_MEMORY, "no memory for the query")
-                             : model_put_prompt(model, &prompted, &text, &length, err);
+    enum status status = !ids || !search->query ? err_set(err, STATUS_NO_MEMORY, "no memory for the query")
+                                                : model_put_prompt(model, &prompted, &text, &length, err);
     if (status == STATUS_OK) {
         status = tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, &count, &truncated, err);
     }
@@ -172,8 +171,8 @@ static enum status find_documents(struct search *search, bool *chunked, struct e
         search->shown[i].document = nearest->rows[i].row;
     }
     FILE *file = fopen(path, "rbe");
-    *chunked = file != NULL;
-    if (file == NULL) {
+    *chunked = file;
+    if (!file) {
         return STATUS_OK;
     }
     enum status status = npy_read(head, fread(head, 1, sizeof head, file), path, &npy, err);
@@ -202,7 +201,7 @@ static enum status keep(struct shown *shown, const struct document *document, st
 {
     shown->has_text = document->code == ROW_OK || document->code == ROW_EMPTY_TEXT;
     buffer_append(&shown->text, document->text, shown->has_text ? document->text_bytes : 0);
-    buffer_append(&shown->id, document->id, document->id == NULL ? 0 : document->id_bytes);
+    buffer_append(&shown->id, document->id, !document->id ? 0 : document->id_bytes);
     return buffer_ok(&shown->text) && buffer_ok(&shown->id) ? STATUS_OK
                                                             : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
 }
@@ -214,12 +213,12 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
     uint64_t read = 0;
     uint32_t at = 0, count = search->nearest.count;
     TRY(find_documents(search, &chunked, err));
-    if (search->source == NULL) {
+    if (!search->source) {
         return STATUS_OK;
     }
     documents = chunked ? documents : search->nearest.seen;
     struct shown **order = calloc((size_t)count + 1, sizeof *order);
-    enum status status = order == NULL ? err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", count) : STATUS_OK;
+    enum status status = !order ? err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", count) : STATUS_OK;
     for (uint32_t i = 0; status == STATUS_OK && i < count; i++) {
         order[i] = &search->shown[i];
     }
@@ -247,7 +246,7 @@ static enum status run_search(struct search *search, const struct invocation *in
 {
     const struct own *own = search->own;
     uint64_t documents = 0;
-    if (own->vectors == NULL || own->query == NULL) {
+    if (!own->vectors || !own->query) {
         return err_set(err, STATUS_BAD_INPUT, "--vectors and --query must be given");
     }
     TRY(output_name(own->vectors, &search->output, err));
@@ -258,7 +257,7 @@ static enum status run_search(struct search *search, const struct invocation *in
     TRY(nearest_open(&search->nearest, search->query, search->model->dim, (uint32_t)own->top, err));
     TRY(nearest_read(&search->nearest, &search->output, err));
     search->shown = calloc((size_t)own->top, sizeof *search->shown);
-    if (search->shown == NULL) {
+    if (!search->shown) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
     }
     return read_texts(search, documents, err);
@@ -288,7 +287,7 @@ static void print_line(const struct near_row *row, struct shown *shown)
         print_bytes(stdout, shown->id.data, shown->id.length);
     }
     for (; at < shown->text.length && (length < SHOWN_BYTES || ((unsigned char)text[at] & 0xc0) == 0x80); at++) {
-        bool white = memchr(" \t\r\n", text[at], 4) != NULL;
+        bool white = memchr(" \t\r\n", text[at], 4);
         if (!white || (length > 0 && text[length - 1] != ' ')) {
             text[length++] = white ? ' ' : text[at];
         }

@@ -48,7 +48,7 @@ static enum status count_pending(struct session *session, const char *key, long 
     const struct resp_value *reply;
     *out = 0;
     enum status status = SESSION_ASK(session, &reply, err, "XPENDING", key, "sluice");
-    if (status != STATUS_OK && reply != NULL && resp_is_error(reply, "NOGROUP")) {
+    if (status != STATUS_OK && reply && resp_is_error(reply, "NOGROUP")) {
         return STATUS_OK;
     }
     if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0) {
@@ -70,7 +70,7 @@ static enum status count_classes(struct session *session, struct counts *counts,
         counts->classes[i].unread = length > pending ? length - pending : 0;
         snprintf(field, sizeof field, "wait_ms_%s", class_names[i]);
         TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "meta", "", key), field));
-        counts->classes[i].wait_ms = reply->bytes == NULL ? -1 : atoll(reply->bytes);
+        counts->classes[i].wait_ms = !reply->bytes ? -1 : atoll(reply->bytes);
     }
     return STATUS_OK;
 }

@@ -92,7 +92,7 @@ struct numbers {
 static void duration_field(struct words *words, const char *name, const char *span, char number[24])
 {
     uint64_t ms;
-    if (span == NULL || !duration_parse(span, &ms)) {
+    if (!span || !duration_parse(span, &ms)) {
         return;
     }
     snprintf(number, 24, "%llu", (unsigned long long)ms);
@@ -103,8 +103,8 @@ static void option_fields(const struct submit_options *options, struct words *wo
 {
     snprintf(numbers->ttl, sizeof numbers->ttl, "%lld", (long long)options->ttl);
     snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)options->max_attempts);
-    snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", options->results == NULL ? "" : options->results);
-    if (options->id != NULL) {
+    snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", !options->results ? "" : options->results);
+    if (options->id) {
         field(words, "id", options->id);
     }
     if (options->encoding != 0) {
@@ -118,16 +118,16 @@ static void option_fields(const struct submit_options *options, struct words *wo
     }
     duration_field(words, "delay", options->delay, numbers->delay);
     duration_field(words, "expires_in", options->expires_in, numbers->expires_in);
-    if (options->tenant != NULL) {
+    if (options->tenant) {
         field(words, "tenant", options->tenant);
     }
-    if (options->meta != NULL) {
+    if (options->meta) {
         field(words, "meta", options->meta);
     }
     if (options->track) {
         field(words, "track", "1");
     }
-    if (options->wait || options->results != NULL) {
+    if (options->wait || options->results) {
         field(words, "notify", options->wait ? "1" : numbers->notify);
     }
 }
@@ -187,7 +187,7 @@ struct submission {
 /* The id of the reply: the producer's id, else the request's name. */
 static const char *reply_id(const struct submission *submission, const char *name)
 {
-    return submission->own->id != NULL ? submission->own->id : name;
+    return submission->own->id ? submission->own->id : name;
 }
 
 static enum status receive_id(struct submission *submission, char name[REQUEST_NAME_MAX], struct err *err)
@@ -197,7 +197,7 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
     if (status != STATUS_OK) {
         return status;
     }
-    if (answer->bytes == NULL) {
+    if (!answer->bytes) {
         return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id");
     }
     submit_name(submission->own, answer->bytes, name);
@@ -264,8 +264,7 @@ static enum status wait_token(struct submission *submission, const char *name, b
 static bool reply_is_final(const struct resp_value *reply)
 {
     const struct resp_value *status = resp_field(reply, "status");
-    return status != NULL &&
-           (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
+    return status && (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
 }
 
 /* Waits for a request and prints its reply; without a token, only a reply that names this request. */
@@ -285,7 +284,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
         return status;
     }
     const struct resp_value *of = resp_field(reply, "entry");
-    if (!reply_is_final(reply) || (!told && (of == NULL || !resp_equals(of, name)))) {
+    if (!reply_is_final(reply) || (!told && (!of || !resp_equals(of, name)))) {
         return err_set(err, STATUS_TIMEOUT,
                        "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
                        (long long)submission->own->timeout_s, submission->queue, id);
@@ -346,8 +345,8 @@ static enum status submit_lines(struct submission *submission, const char *path,
     if (status != STATUS_OK) {
         return status;
     }
-    while ((status = reader_text(&reader, &line, err)) == STATUS_OK && line.bytes != NULL) {
-        if (submission->own->id != NULL && line.line > 1 && !submission->own->inputs) {
+    while ((status = reader_text(&reader, &line, err)) == STATUS_OK && line.bytes) {
+        if (submission->own->id && line.line > 1 && !submission->own->inputs) {
             status = err_set(err, STATUS_BAD_INPUT, "--id names one request, but %s has more lines",
                              stream_name(reader.stream));
             break;
@@ -365,7 +364,7 @@ static enum status submit(struct submission *submission, const struct invocation
 {
     enum status status = STATUS_OK;
     if (invocation->operand_count == 0) {
-        status = submit_lines(submission, submission->own->input == NULL ? "-" : submission->own->input, err);
+        status = submit_lines(submission, !submission->own->input ? "-" : submission->own->input, err);
     }
     for (size_t i = 0; i < invocation->operand_count && status == STATUS_OK; i++) {
         const char *text = invocation->operands[i];
@@ -390,17 +389,17 @@ static int check_usage(const struct invocation *invocation)
 {
     const struct submit_options *own = invocation->own;
     const char *problem = NULL;
-    if (own->input != NULL && invocation->operand_count > 0) {
+    if (own->input && invocation->operand_count > 0) {
         problem = "texts and --input were both given; which one?";
-    } else if (own->wait && own->results != NULL) {
+    } else if (own->wait && own->results) {
         problem = "--wait needs the wake token, so --results cannot be told too";
-    } else if (own->id != NULL && invocation->operand_count > 1 && !own->inputs) {
+    } else if (own->id && invocation->operand_count > 1 && !own->inputs) {
         problem = "--id names one request, but there are several texts";
     }
-    if (problem != NULL) {
+    if (problem) {
         fprintf(stderr, "sluice submit: %s\n", problem);
     }
-    return problem == NULL ? EX_OK : EX_USAGE;
+    return !problem ? EX_OK : EX_USAGE;
 }
 
 static int run(struct invocation *invocation)

@@ -67,14 +67,14 @@ static enum status encode_line(const struct model *model, const struct record *l
 static enum status tokenize(const struct model *model, struct reader *reader, struct err *err)
 {
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
-    if (ids == NULL) {
+    if (!ids) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
     }
     struct buffer scratch = {0};
     struct record line;
     uint32_t count;
     enum status status;
-    while ((status = reader_text(reader, &line, err)) == STATUS_OK && line.bytes != NULL && !ferror(stdout)) {
+    while ((status = reader_text(reader, &line, err)) == STATUS_OK && line.bytes && !ferror(stdout)) {
         status = encode_line(model, &line, &scratch, ids, &count, err);
         if (status != STATUS_OK) {
             status = err_prefix(err, "%s line %llu", stream_name(reader->stream), (unsigned long long)line.line);

@@ -174,7 +174,7 @@ static enum status order(struct session *session, const struct invocation *invoc
     const struct own *own = invocation->own;
     for (size_t i = 1; i < invocation->operand_count; i++) {
         const struct heartbeat_line *line = find_worker(heartbeats, invocation->operands[i]);
-        if (line == NULL || !line->alive) {
+        if (!line || !line->alive) {
             return err_set(err, STATUS_NOT_FOUND, "no worker %s is alive on queue %s (see sluice workers list)",
                            invocation->operands[i], session->queue);
         }
@@ -223,7 +223,7 @@ static int run(struct invocation *invocation)
     } else if (!looks && (names > 0) == own->all) {
         problem = "an order is for the workers that are named, or for all with --all";
     }
-    if (problem != NULL) {
+    if (problem) {
         fprintf(stderr, "sluice workers: %s\n", problem);
         return EX_USAGE;
     }

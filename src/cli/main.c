@@ -146,7 +146,7 @@ static enum status default_model(char **out, struct err *err)
         bool use_source = access(installed.data, F_OK) != 0 && access(in_source, F_OK) == 0;
         *out = strdup(use_source ? in_source : installed.data);
     }
-    bool ok = buffer_ok(&installed) && *out != NULL;
+    bool ok = buffer_ok(&installed) && *out;
     buffer_free(&installed);
     return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the path of the model");
 }
@@ -154,25 +154,25 @@ static enum status default_model(char **out, struct err *err)
 /* Reads file and environment. Flags are set already, and outrank both. */
 static enum status load_config(struct invocation *invocation, const char *path, struct err *err)
 {
-    if (path == NULL) {
+    if (!path) {
         path = getenv("SLUICE_CONFIG");
         path = path && path[0] != '\0' ? path : NULL; /* like every other variable (config_environment) */
     }
-    if (path == NULL && access(SYSTEM_CONFIG, F_OK) == 0) {
+    if (!path && access(SYSTEM_CONFIG, F_OK) == 0) {
         path = SYSTEM_CONFIG;
     }
     enum status status = STATUS_OK;
-    if (path != NULL) {
+    if (path) {
         status = config_read(&invocation->config, path, err);
         invocation->config_path = strdup(path);
-        if (status == STATUS_OK && invocation->config_path == NULL) {
+        if (status == STATUS_OK && !invocation->config_path) {
             status = err_set(err, STATUS_NO_MEMORY, "no memory for the name of the configuration file");
         }
     }
     if (status == STATUS_OK) {
         status = config_environment(&invocation->config, err);
     }
-    if (status == STATUS_OK && invocation->config.model == NULL) {
+    if (status == STATUS_OK && !invocation->config.model) {
         status = default_model(&invocation->config.model, err);
     }
     if (status == STATUS_OK) {
@@ -194,7 +194,7 @@ static enum status prepare(struct invocation *invocation, struct err *err)
         return STATUS_OK;
     }
     invocation->own = calloc(1, invocation->command->own_size);
-    if (invocation->own == NULL) {
+    if (!invocation->own) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the options");
     }
     return settings_reset(invocation->command->own, invocation->command->own_count, invocation->own, err);
@@ -252,7 +252,7 @@ int main(int argc, char **argv)
     int used = 1; /* words of the name */
     if (asks_for_help(argv[1])) {
         const struct subcommand *wanted = argc > 2 ? find_command(argc - 2, argv + 2, &used) : NULL;
-        if (wanted != NULL) {
+        if (wanted) {
             print_help(wanted);
         } else if (argc == 2 || !print_group(stdout, argv[2])) {
             print_commands(stdout);
@@ -261,12 +261,12 @@ int main(int argc, char **argv)
     }
     bool version = strcmp(argv[1], "--version") == 0;
     struct invocation invocation = {.command = version ? &command_version : find_command(argc - 1, argv + 1, &used)};
-    if (invocation.command == NULL) {
+    if (!invocation.command) {
         return unknown_command(argc - 1, argv + 1);
     }
     int code = check_output(&invocation, run(&invocation, argc - 1 - used, argv + 1 + used));
     config_free(&invocation.config);
-    if (invocation.own != NULL) {
+    if (invocation.own) {
         settings_free(invocation.command->own, invocation.command->own_count, invocation.own);
     }
     free(invocation.own);

@@ -125,7 +125,7 @@ static void decode_halves(const struct resp_value *value, struct buffer *floats)
 {
     struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = value->bytes, .elements = value->length / 2};
     char *to = buffer_reserve(floats, halves.elements * sizeof(float));
-    if (to == NULL) {
+    if (!to) {
         return;
     }
     tensor_read_f32(&halves, 0, halves.elements, (float *)(void *)to);
@@ -143,7 +143,7 @@ static bool decode_base64(const struct resp_value *value, struct buffer *floats)
     }
     for (size_t i = 0; i < length; i++) {
         const char *at = value->bytes[i] == '\0' ? NULL : strchr(alphabet, value->bytes[i]);
-        if (at == NULL) {
+        if (!at) {
             return false;
         }
         bits = bits << 6 | (uint32_t)(at - alphabet);
@@ -166,7 +166,7 @@ static bool is_json_array(const struct resp_value *value)
 static size_t floats_per_text(const struct resp_value *reply)
 {
     const struct resp_value *count = resp_field(reply, "count"), *dim = resp_field(reply, "dim");
-    return count == NULL || dim == NULL || dim->bytes == NULL ? 0 : strtoul(dim->bytes, NULL, 10);
+    return !count || !dim || !dim->bytes ? 0 : strtoul(dim->bytes, NULL, 10);
 }
 
 /* Prints the embedding of a reply, whatever its encoding, as a JSON array of numbers; of a reply to several texts (one
@@ -176,7 +176,7 @@ static enum status print_embedding(FILE *to, const struct resp_value *reply, con
                                    struct err *err)
 {
     const struct resp_value *named = resp_field(reply, "encoding");
-    const char *encoding = named == NULL || named->bytes == NULL ? "json" : named->bytes;
+    const char *encoding = !named || !named->bytes ? "json" : named->bytes;
     struct buffer floats = {0};
     if (strcmp(encoding, "json") == 0 && is_json_array(value)) {
         fwrite(value->bytes, 1, value->length, to);
@@ -237,7 +237,7 @@ enum status print_reply(FILE *to, const char *id, const struct resp_value *reply
     for (size_t i = 0; i + 1 < reply->count; i += 2) {
         const struct resp_value *name = &reply->items[i], *value = &reply->items[i + 1];
         bool embedding = resp_equals(name, "embedding");
-        if (name->bytes == NULL || value->bytes == NULL || (!embedding && !utf8_valid(value->bytes, value->length))) {
+        if (!name->bytes || !value->bytes || (!embedding && !utf8_valid(value->bytes, value->length))) {
             return err_set(err, STATUS_BAD_INPUT, "%s: this is not a reply of Sluice", id);
         }
         if (resp_equals(name, "id")) {

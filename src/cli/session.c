@@ -41,7 +41,7 @@ enum status session_open(struct session *session, const struct invocation *invoc
 
 void session_close(struct session *session)
 {
-    if (session->client != NULL) {
+    if (session->client) {
         client_close(session->client);
     }
     address_free(&session->address);
@@ -136,7 +136,7 @@ enum status session_load(struct session *session, enum script script, char diges
 {
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "SCRIPT", "LOAD", script_sources[script].text));
-    if (reply->bytes == NULL || reply->length != SCRIPT_DIGEST) {
+    if (!reply->bytes || reply->length != SCRIPT_DIGEST) {
         return err_set(err, STATUS_INTERNAL, "SCRIPT LOAD answered in an unknown shape");
     }
     memcpy(digest, reply->bytes, SCRIPT_DIGEST + 1);
@@ -145,7 +145,7 @@ enum status session_load(struct session *session, enum script script, char diges
 
 const char *session_text(const struct resp_value *value)
 {
-    return value == NULL || value->bytes == NULL ? "" : value->bytes;
+    return !value || !value->bytes ? "" : value->bytes;
 }
 
 #define COMMAND_PREFIX "command:"
@@ -185,7 +185,7 @@ enum status heartbeats_read(struct session *session, struct heartbeats *out, str
     TRY(SESSION_ASK(session, &answer, err, "HGETALL", session_key(session, "workers", "", key)));
     out->answer = resp_clone(answer);
     out->lines = calloc(answer->count / 2 + 1, sizeof *out->lines);
-    if (out->answer == NULL || out->lines == NULL) {
+    if (!out->answer || !out->lines) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the workers");
     }
     for (size_t i = 0; i + 1 < out->answer->count; i += 2) {

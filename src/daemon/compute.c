@@ -81,7 +81,7 @@ static enum status thread_open(struct compute_thread *thread, struct engine *con
                                struct parallel_for *parallel, struct err *err)
 {
     thread->encoders = calloc(engine_count, sizeof(struct encoder *));
-    if (thread->encoders == NULL) {
+    if (!thread->encoders) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the encoders of a compute thread");
     }
     thread->engine_count = engine_count;
@@ -91,7 +91,7 @@ static enum status thread_open(struct compute_thread *thread, struct engine *con
     for (unsigned i = 0; i < engine_count && thread->background; i++) {
         encoder_set_pause(thread->encoders[i], (struct encoder_pause){make_way, thread});
     }
-    for (unsigned i = 0; i < engine_count && parallel != NULL && !thread->background; i++) {
+    for (unsigned i = 0; i < engine_count && parallel && !thread->background; i++) {
         TRY(encoder_join(thread->encoders[i], parallel, err));
     }
     return STATUS_OK;
@@ -118,7 +118,7 @@ static void finish(struct compute_thread *thread, struct thread_slot *slot, stru
         atomic_store(&thread->device->lost, true);
         thread_pool_leave(slot);
     }
-    if (thread->end != NULL) {
+    if (thread->end) {
         thread->end(job->owner, batch);
     }
     job->device = thread->device;
@@ -129,7 +129,7 @@ static void begin(struct compute_thread *thread, struct thread_slot *slot, struc
 {
     struct batch *batch = job->batch;
     batch->started_ns = thread->went_on_ns = clock_now_ns();
-    enum status status = thread->begin == NULL ? STATUS_OK : thread->begin(job->owner, batch);
+    enum status status = !thread->begin ? STATUS_OK : thread->begin(job->owner, batch);
     if (status == STATUS_OK) {
         status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
     }
@@ -166,7 +166,7 @@ static void thread_serve(void *context, struct thread_slot *slot)
     for (;;) {
         bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
         struct compute_job *job = more ? thread_pool_next(slot) : NULL;
-        if (job != NULL) {
+        if (job) {
             begin(thread, slot, job);
         } else if (thread->in_flight > 0) {
             end_oldest(thread, slot);
@@ -233,7 +233,7 @@ static void give_up(struct compute *compute, struct compute_device *device, cons
 static enum status allocate(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     compute->devices = calloc(options->device_count, sizeof(struct compute_device));
-    if (compute->devices == NULL) {
+    if (!compute->devices) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u devices", options->device_count);
     }
     compute->device_count = options->device_count;
@@ -253,7 +253,7 @@ static enum status allocate(struct compute *compute, const struct compute_option
     compute->threads = calloc(threads, sizeof(struct compute_thread));
     compute->contexts = calloc(threads, sizeof(void *));
     compute->jobs = calloc(jobs, sizeof(struct compute_job));
-    if (compute->threads == NULL || compute->contexts == NULL || compute->jobs == NULL) {
+    if (!compute->threads || !compute->contexts || !compute->jobs) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u compute threads", threads);
     }
     for (unsigned i = 0; i < jobs; i++) {
@@ -337,10 +337,10 @@ static enum status open_threads(struct compute *compute, const struct compute_op
 
 static void stop(struct compute *compute)
 {
-    if (compute->pool != NULL) {
+    if (compute->pool) {
         thread_pool_stop(compute->pool);
     }
-    if (compute->background_pool != NULL) {
+    if (compute->background_pool) {
         thread_pool_stop(compute->background_pool);
     }
 }
@@ -363,7 +363,7 @@ static void release(struct compute *compute)
 enum status compute_open(const struct compute_options *options, struct compute **out, struct err *err)
 {
     struct compute *compute = calloc(1, sizeof *compute);
-    if (compute == NULL) {
+    if (!compute) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the compute threads");
     }
     compute->engine_count = options->engine_count;
@@ -401,7 +401,7 @@ bool compute_has_background_room(const struct compute *compute)
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch)
 {
     struct compute_job *job = compute->idle;
-    assert(job != NULL && engine < compute->engine_count);
+    assert(job && engine < compute->engine_count);
     compute->idle = job->next;
     ++*(batch->background ? &compute->background_out : &compute->out);
     compute->begun += !batch->background;
@@ -433,41 +433,41 @@ static bool moves(struct compute *compute, struct compute_job *job)
 static struct compute_job *take_back(struct compute *compute)
 {
     struct compute_job *job = thread_pool_take_back(compute->pool);
-    return job == NULL && compute->background_pool != NULL ? thread_pool_take_back(compute->background_pool) : job;
+    return !job && compute->background_pool ? thread_pool_take_back(compute->background_pool) : job;
 }
 
 static struct compute_job *next_finished(struct compute *compute, bool wait)
 {
     struct compute_job *job = thread_pool_take(compute->pool);
-    if (job == NULL && compute->background_pool != NULL) {
+    if (!job && compute->background_pool) {
         job = thread_pool_take(compute->background_pool);
     }
-    if (job == NULL && wait) {
+    if (!job && wait) {
         job = thread_pool_wait(compute->pool);
     }
-    return job == NULL && wait && compute->background_pool != NULL ? thread_pool_wait(compute->background_pool) : job;
+    return !job && wait && compute->background_pool ? thread_pool_wait(compute->background_pool) : job;
 }
 
 static struct compute_job *next(struct compute *compute, bool wait)
 {
     struct compute_job *job = NULL;
-    if (compute->state.devices == 0 && (job = take_back(compute)) != NULL) {
+    if (compute->state.devices == 0 && (job = take_back(compute))) {
         job->batch->status = err_set(&job->batch->err, STATUS_DEVICE_LOST, "the last device was lost before its turn");
         return job;
     }
     do {
         job = next_finished(compute, wait);
-    } while (job != NULL && moves(compute, job));
+    } while (job && moves(compute, job));
     return job;
 }
 
 static struct batch *take(struct compute *compute, void **owner, bool wait)
 {
     struct compute_job *job = next(compute, wait);
-    if (job == NULL) {
+    if (!job) {
         return NULL;
     }
-    if (owner != NULL) {
+    if (owner) {
         *owner = job->owner;
     }
     job->next = compute->idle;
@@ -488,7 +488,7 @@ struct batch *compute_wait(struct compute *compute, void **owner)
 
 void compute_close(struct compute *compute)
 {
-    if (compute == NULL) {
+    if (!compute) {
         return;
     }
     stop(compute);

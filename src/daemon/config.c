@@ -51,8 +51,8 @@ static void format_queues(const void *field, char *text, size_t size)
     text[0] = '\0';
     for (size_t i = 0, used = 0; i < queues->count && used < size; i++, used = strlen(text)) {
         snprintf(text + used, size - used, "%s%s%s%s", i == 0 ? "" : ", ", config_queue_value(queues, i, "queue"),
-                 config_queue_value(queues, i, "weight") == NULL ? "" : ":",
-                 config_queue_value(queues, i, "weight") == NULL ? "" : config_queue_value(queues, i, "weight"));
+                 !config_queue_value(queues, i, "weight") ? "" : ":",
+                 !config_queue_value(queues, i, "weight") ? "" : config_queue_value(queues, i, "weight"));
     }
 }
 
@@ -162,7 +162,7 @@ void config_free(struct config *config)
 const char *config_queue_value(const struct config_queues *queues, size_t number, const char *key)
 {
     const struct setting *setting = setting_find(table, SETTINGS, key);
-    return setting == NULL ? NULL : queues->items[number].values[setting - table];
+    return !setting ? NULL : queues->items[number].values[setting - table];
 }
 
 enum status config_set(struct config *config, const struct setting *setting, const char *text,
@@ -187,7 +187,7 @@ enum status config_set(struct config *config, const struct setting *setting, con
 enum config_source config_source_of(const struct config *config, const char *key)
 {
     const struct setting *setting = setting_find(table, SETTINGS, key);
-    return setting == NULL ? SOURCE_DEFAULT : (enum config_source)config->sources[setting - table];
+    return !setting ? SOURCE_DEFAULT : (enum config_source)config->sources[setting - table];
 }
 
 enum status config_environment(struct config *config, struct err *err)
@@ -196,7 +196,7 @@ enum status config_environment(struct config *config, struct err *err)
         char name[SETTING_NAME_MAX];
         setting_variable(&table[i], name);
         const char *text = getenv(name);
-        if (text == NULL || text[0] == '\0') { /* compose files set missing variables to "" */
+        if (!text || text[0] == '\0') { /* compose files set missing variables to "" */
             continue;
         }
         enum status status = config_set(config, &table[i], text, SOURCE_ENVIRONMENT, name, err);
@@ -217,19 +217,19 @@ enum status config_check(const struct config *config, struct err *err)
         return err_set(err, STATUS_BAD_INPUT, "backoff_ms (%lld) is above backoff_cap_ms (%lld)",
                        (long long)config->backoff_ms, (long long)config->backoff_cap_ms);
     }
-    if (config->redis_password != NULL && config->redis_password_file != NULL) {
+    if (config->redis_password && config->redis_password_file) {
         return err_set(err, STATUS_BAD_INPUT, "redis_password and redis_password_file are both set; keep one");
     }
-    if (config->sentinel_password != NULL && config->sentinel_password_file != NULL) {
+    if (config->sentinel_password && config->sentinel_password_file) {
         return err_set(err, STATUS_BAD_INPUT, "sentinel_password and sentinel_password_file are both set; keep one");
     }
-    if ((config->tls_cert_file == NULL) != (config->tls_key_file == NULL)) {
+    if ((!config->tls_cert_file) != (!config->tls_key_file)) {
         return err_set(err, STATUS_BAD_INPUT, "tls_cert_file and tls_key_file go together; one of them is not set");
     }
     if (config->queues.count > 0 && config_source_of(config, "queue") == SOURCE_FILE) {
         return err_set(err, STATUS_BAD_INPUT, "queue and queues are both set; keep one");
     }
-    if (config->prompt != NULL && config->prefix != NULL) {
+    if (config->prompt && config->prefix) {
         return err_set(err, STATUS_BAD_INPUT, "prompt and prefix are both set; keep one");
     }
     return STATUS_OK;
@@ -270,7 +270,7 @@ static size_t skip_comment(const char *bytes, size_t length, size_t at)
 {
     if (bytes[at + 1] == '/') {
         const char *end = memchr(bytes + at, '\n', length - at);
-        return end == NULL ? length : (size_t)(end - bytes);
+        return !end ? length : (size_t)(end - bytes);
     }
     for (at += 2; at + 1 < length; at++) {
         if (bytes[at] == '*' && bytes[at + 1] == '/') {
@@ -352,13 +352,13 @@ static enum status member_text(const struct setting *setting, const cJSON *item,
     } else if ((is_whole(item) && setting->type == SETTING_INTEGER) || (setting->numbers && !cJSON_IsNull(item))) {
         *text = numbers_text(item, number);
     }
-    return *text == NULL ? wrong_type(setting, where, err) : STATUS_OK;
+    return !*text ? wrong_type(setting, where, err) : STATUS_OK;
 }
 
 static enum status find_setting(const char *key, const char *name, const struct setting **out, struct err *err)
 {
     *out = setting_find(table, SETTINGS, key);
-    if (*out == NULL) {
+    if (!*out) {
         return err_set(err, STATUS_BAD_INPUT, "%s: unknown key \"%.100s\"; the nearest known one is \"%s\"", name, key,
                        setting_nearest(table, SETTINGS, key)->key);
     }
@@ -379,13 +379,13 @@ static enum status parse_queue_member(struct config_queue *queue, const cJSON *i
     }
     TRY(member_text(setting, item, where, &number, &text, err));
     struct config scratch = {0};
-    enum status status = text == NULL ? STATUS_OK : setting_parse(setting, text, where, &scratch, err);
+    enum status status = !text ? STATUS_OK : setting_parse(setting, text, where, &scratch, err);
     config_free(&scratch);
-    if (status != STATUS_OK || text == NULL) {
+    if (status != STATUS_OK || !text) {
         return status;
     }
     char *copy = strdup(text);
-    if (copy == NULL) {
+    if (!copy) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
     }
     queue->values[setting - table] = copy;
@@ -403,7 +403,7 @@ static enum status parse_queue(struct config_queues *queues, const cJSON *object
     const cJSON *item;
     cJSON_ArrayForEach(item, object) TRY(parse_queue_member(&queues->items[number], item, name, err));
     const char *queue = config_queue_value(queues, number, "queue");
-    if (queue == NULL) {
+    if (!queue) {
         return err_set(err, STATUS_BAD_INPUT, "%s lacks \"queue\", its name", name);
     }
     for (size_t i = 0; i < number; i++) {
@@ -425,7 +425,7 @@ static enum status parse_queues(struct config *config, const cJSON *array, const
         return STATUS_OK;
     }
     config->queues.items = calloc((size_t)count, sizeof(struct config_queue));
-    if (config->queues.items == NULL) {
+    if (!config->queues.items) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %d queues", count);
     }
     const cJSON *object;
@@ -450,7 +450,7 @@ static enum status parse_object(struct config *config, const cJSON *object, cons
         struct number_text number;
         snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
         TRY(member_text(setting, item, where, &number, &text, err));
-        if (text != NULL) {
+        if (text) {
             TRY(config_set(config, setting, text, SOURCE_FILE, where, err));
         }
     }
@@ -499,7 +499,7 @@ enum status config_pick_queue(struct config *config, struct err *err)
         return STATUS_OK;
     }
     char *first = strdup(config_queue_value(&config->queues, 0, "queue"));
-    if (first == NULL) {
+    if (!first) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the name of a queue");
     }
     free(config->queue);
@@ -514,8 +514,8 @@ static enum status derive(const struct config *config, const struct config_queue
     memset(out, 0, sizeof *out);
     memcpy(out->sources, config->sources, sizeof out->sources);
     for (size_t i = 0; i < SETTINGS; i++) {
-        const char *text = queue == NULL ? NULL : queue->values[i];
-        if (text == NULL) {
+        const char *text = !queue ? NULL : queue->values[i];
+        if (!text) {
             TRY(setting_copy(&table[i], config, out, err));
         } else {
             TRY(setting_parse(&table[i], text, table[i].key, out, err));
@@ -523,12 +523,12 @@ static enum status derive(const struct config *config, const struct config_queue
         }
     }
     /* prompt and prefix exclude each other, so an entry's own prompt also removes the common prefix. */
-    const char *own_prompt = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prompt") - table];
-    const char *own_prefix = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prefix") - table];
-    char **replaced = own_prompt != NULL && own_prefix == NULL   ? &out->prefix
-                      : own_prefix != NULL && own_prompt == NULL ? &out->prompt
-                                                                 : NULL;
-    if (replaced != NULL) {
+    const char *own_prompt = !queue ? NULL : queue->values[setting_find(table, SETTINGS, "prompt") - table];
+    const char *own_prefix = !queue ? NULL : queue->values[setting_find(table, SETTINGS, "prefix") - table];
+    char **replaced = own_prompt && !own_prefix           ? &out->prefix
+                      : own_prefix != NULL && !own_prompt ? &out->prompt
+                                                          : NULL;
+    if (replaced) {
         free(*replaced);
         *replaced = NULL;
     }
@@ -541,7 +541,7 @@ enum status config_split(const struct config *config, struct config **out, size_
     bool picked = queues->count > 0 && config_source_of(config, "queue") > SOURCE_FILE;
     size_t most = queues->count == 0 || picked ? 1 : queues->count;
     struct config *items = calloc(most, sizeof *items);
-    if (items == NULL) {
+    if (!items) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the settings of %zu queues", most);
     }
     size_t made = 0;
@@ -576,10 +576,10 @@ enum status config_reload(const struct config *old, const char *path, struct con
             out->sources[i] = old->sources[i];
         }
     }
-    if (path != NULL) {
+    if (path) {
         TRY(config_read(out, path, err));
     }
-    if (out->model == NULL && old->model != NULL && config_source_of(old, "model") == SOURCE_DEFAULT) {
+    if (!out->model && old->model && config_source_of(old, "model") == SOURCE_DEFAULT) {
         TRY(setting_copy(setting_find(table, SETTINGS, "model"), old, out, err));
     }
     TRY(config_pick_queue(out, err));
@@ -619,19 +619,19 @@ static enum status apply_file(const char *path, const char *key, set_password_fn
 
 static enum status apply_passwords(const struct config *config, struct address *address, struct err *err)
 {
-    if (config->redis_password_file != NULL) {
+    if (config->redis_password_file) {
         TRY(apply_file(config->redis_password_file, "redis_password_file", set_redis_password, address, err));
-    } else if (config->redis_password != NULL) {
+    } else if (config->redis_password) {
         TRY(set_redis_password(address, config->redis_password, err));
     }
-    if (config->sentinel_password == NULL && config->sentinel_password_file == NULL) {
+    if (!config->sentinel_password && !config->sentinel_password_file) {
         return STATUS_OK;
     }
-    if (address->master == NULL) {
+    if (!address->master) {
         return err_set(err, STATUS_BAD_INPUT,
                        "a Sentinel password is set, but redis is not a redis+sentinel:// address");
     }
-    if (config->sentinel_password_file != NULL) {
+    if (config->sentinel_password_file) {
         return apply_file(config->sentinel_password_file, "sentinel_password_file", set_sentinel_password, address,
                           err);
     }
@@ -644,10 +644,10 @@ static enum status apply_tls(const struct config *config, struct address *addres
     if (address->encrypted) {
         return tls_open(&options, &address->tls, err);
     }
-    if (options.ca_file != NULL || options.cert_file != NULL) {
+    if (options.ca_file || options.cert_file) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s is set, but redis is not a rediss:// address: nothing would be encrypted",
-                       options.ca_file != NULL ? "tls_ca_file" : "tls_cert_file");
+                       options.ca_file ? "tls_ca_file" : "tls_cert_file");
     }
     return STATUS_OK;
 }

@@ -32,7 +32,7 @@ enum status devices_open(struct devices *devices, const struct config *config, u
         struct device *device = &devices->items[devices->count];
         device->number = list.numbers[devices->count];
         device->engines = calloc(most, sizeof(struct engine *));
-        if (device->engines == NULL) {
+        if (!device->engines) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for the engines of %u models", most);
         }
     }
@@ -82,7 +82,7 @@ struct engine_options devices_options(const struct config *config, bool raw)
 static enum status same_backend(const struct devices *devices, const struct engine *engine, struct err *err)
 {
     const struct engine *first = devices_engine(devices, 0);
-    if (first == NULL || strcmp(engine_backend(first), engine_backend(engine)) == 0) {
+    if (!first || strcmp(engine_backend(first), engine_backend(engine)) == 0) {
         return STATUS_OK;
     }
     return err_set(err, STATUS_UNSUPPORTED,
@@ -137,7 +137,7 @@ struct engine_counters devices_counters(const struct devices *devices)
     for (unsigned i = 0; i < devices->count; i++) {
         for (unsigned number = 0; number < devices->capacity; number++) {
             struct engine *engine = devices->items[i].engines[number];
-            struct engine_counters counters = engine == NULL ? (struct engine_counters){0} : engine_counters(engine);
+            struct engine_counters counters = !engine ? (struct engine_counters){0} : engine_counters(engine);
             sum.rows_bf16 += counters.rows_bf16;
             sum.rows_f32 += counters.rows_f32;
             sum.rows_lost += counters.rows_lost;

@@ -76,7 +76,7 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
 static struct event_base *make_base(void)
 {
     struct event_config *config = event_config_new();
-    if (config == NULL) {
+    if (!config) {
         return NULL;
     }
     event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
@@ -96,7 +96,7 @@ static bool add_events(struct loop *loop)
     }
     for (int i = 0; i < SIGNALS; i++) {
         loop->signals[i] = evsignal_new(loop->base, signals[i], signal_came, loop);
-        if (loop->signals[i] == NULL || event_add(loop->signals[i], NULL) != 0) {
+        if (!loop->signals[i] || event_add(loop->signals[i], NULL) != 0) {
             return false;
         }
     }
@@ -108,7 +108,7 @@ static bool add_events(struct loop *loop)
 enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err)
 {
     struct loop *loop = calloc(1, sizeof *loop);
-    if (loop == NULL) {
+    if (!loop) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for an event loop");
     }
     loop->options = *options;
@@ -120,7 +120,7 @@ enum status loop_open(const struct loop_options *options, struct loop **out, str
         status = err_set_errno(err, "cannot make an eventfd");
     } else if (loop->turned_fd < 0) {
         status = err_set_errno(err, "cannot make a file in memory");
-    } else if ((loop->base = make_base()) == NULL || !add_events(loop)) {
+    } else if (!(loop->base = make_base()) || !add_events(loop)) {
         status = err_set(err, STATUS_IO, "cannot make an event loop");
     }
     if (status != STATUS_OK) {
@@ -133,21 +133,21 @@ enum status loop_open(const struct loop_options *options, struct loop **out, str
 
 void loop_close(struct loop *loop)
 {
-    if (loop == NULL) {
+    if (!loop) {
         return;
     }
     struct event *const events[] = {loop->deadline, loop->wake, loop->period, loop->turn};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        if (events[i] != NULL) {
+        if (events[i]) {
             event_free(events[i]);
         }
     }
     for (int i = 0; i < SIGNALS; i++) {
-        if (loop->signals[i] != NULL) {
+        if (loop->signals[i]) {
             event_free(loop->signals[i]);
         }
     }
-    if (loop->base != NULL) {
+    if (loop->base) {
         event_base_free(loop->base);
     }
     if (loop->wake_fd >= 0) {
@@ -203,7 +203,7 @@ enum status loop_turned(pid_t process, uint64_t *ago_ms, struct err *err)
     uint64_t turned_ms = 0;
     snprintf(folder, sizeof folder, "/proc/%ld/fd", (long)process);
     DIR *files = opendir(folder);
-    for (struct dirent *file; files && turned_ms == 0 && (file = readdir(files)) != NULL;) {
+    for (struct dirent *file; files && turned_ms == 0 && (file = readdir(files));) {
         ssize_t length = readlinkat(dirfd(files), file->d_name, target, sizeof target);
         if (length < (ssize_t)strlen(name) || memcmp(target, name, strlen(name)) != 0) {
             continue;

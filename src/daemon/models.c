@@ -12,7 +12,7 @@
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
 {
     *models = (struct models){.items = calloc(most, sizeof *models->items)};
-    if (models->items == NULL) {
+    if (!models->items) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u models", most);
     }
     return devices_open(&models->devices, config, most, err);
@@ -30,7 +30,7 @@ void models_close(struct models *models)
 
 static bool same_text(const char *a, const char *b)
 {
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+    return !a || !b ? a == b : strcmp(a, b) == 0;
 }
 
 /* Whether two queues' settings mean the same model on the same engine. */

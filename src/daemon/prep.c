@@ -90,7 +90,7 @@ static void start_waiting(struct prep *prep)
         struct prep_client *client = prep->turn;
         if (start_one(prep, client)) {
             first_idle = NULL;
-        } else if (first_idle == NULL) {
+        } else if (!first_idle) {
             first_idle = client;
         }
         prep->turn = client->next;
@@ -100,7 +100,7 @@ static void start_waiting(struct prep *prep)
 enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct err *err)
 {
     struct prep *prep = calloc(1, sizeof *prep);
-    if (prep == NULL) {
+    if (!prep) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the prep pool");
     }
     prep->threads = threads;
@@ -122,8 +122,8 @@ enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct e
 void prep_add(struct prep *prep, struct prep_client *client, const struct model *model)
 {
     *client = (struct prep_client){.model = model};
-    client->next = prep->turn == NULL ? client : prep->turn->next;
-    if (prep->turn == NULL) {
+    client->next = !prep->turn ? client : prep->turn->next;
+    if (!prep->turn) {
         prep->turn = client;
     } else {
         prep->turn->next = client;
@@ -145,7 +145,7 @@ void prep_put(struct prep *prep, struct prep_client *client, enum prep_kind kind
 void prep_take(struct prep *prep)
 {
     struct prep_job *job;
-    while ((job = thread_pool_take(prep->pool)) != NULL) {
+    while ((job = thread_pool_take(prep->pool))) {
         enum prep_kind kind = job->queue == PREP_FORMAT_QUEUE ? PREP_FORMAT : PREP_PREPARE;
         request_list_join(&job->client->done[kind], &job->requests);
         prep->long_jobs -= job->queue == PREP_LONG_QUEUE;
@@ -156,7 +156,7 @@ void prep_take(struct prep *prep)
 
 void prep_close(struct prep *prep)
 {
-    if (prep == NULL) {
+    if (!prep) {
         return;
     }
     thread_pool_stop(prep->pool);

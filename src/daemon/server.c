@@ -23,9 +23,8 @@ static void feed_compute(struct server *server)
 {
     size_t who;
     struct batch *batch;
-    while ((compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL) ||
-           (compute_has_background_room(server->compute) &&
-            (batch = shares_take(&server->background_shares, &who)) != NULL)) {
+    while ((compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who))) ||
+           (compute_has_background_room(server->compute) && (batch = shares_take(&server->background_shares, &who)))) {
         queue_worker_starts(&server->queue_workers[who], batch);
         compute_put(server->compute, server->queue_workers[who].engine_number, &server->queue_workers[who], batch);
     }
@@ -126,7 +125,7 @@ static enum status take_over(struct server *server, const struct config *configs
         struct queue_worker *queue_worker = &server->queue_workers[i];
         const struct config *wanted = find_queue(configs, count, queue_worker->config->queue);
         same_queues &= wanted != NULL;
-        if (wanted == NULL) {
+        if (!wanted) {
             continue;
         }
         name_fixed(queue_worker->config, wanted);
@@ -201,7 +200,7 @@ static void on_wake(void *context)
     struct server *server = context;
     struct batch *batch;
     void *owner;
-    while ((batch = compute_take(server->compute, &owner)) != NULL) {
+    while ((batch = compute_take(server->compute, &owner))) {
         look_at_devices(server);
         if (batch->status != STATUS_OK) {
             log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
@@ -285,7 +284,7 @@ static enum status open_configs(struct server *server, struct err *err)
     TRY(config_address(server->config, &server->address, err));
     TRY(config_split(server->config, &server->configs, &server->queue_count, err));
     server->queue_workers = calloc(server->queue_count, sizeof(struct queue_worker));
-    if (server->queue_workers == NULL) {
+    if (!server->queue_workers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     }
     return STATUS_OK;
@@ -340,7 +339,7 @@ static enum status open_queue_workers(struct server *server, struct err *err)
     TRY(shares_open(&server->background_shares, server->queue_count, capacity.batches, err));
     server->alone = (struct alone){.workers = calloc(server->queue_count, sizeof(struct alone_worker)),
                                    .count = server->queue_count};
-    if (server->alone.workers == NULL) {
+    if (!server->alone.workers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     }
     server->shared = (struct shared){.address = &server->address,

@@ -44,7 +44,7 @@ void setting_describe(const struct setting *setting, char *text, size_t size)
     size_t used = 0;
     switch (setting->type) {
     case SETTING_TEXT:
-        snprintf(text, size, "%s", setting->expects == NULL ? "a text" : setting->expects);
+        snprintf(text, size, "%s", !setting->expects ? "a text" : setting->expects);
         break;
     case SETTING_INTEGER:
         snprintf(text, size, "%sa whole number from %" PRId64 " to %" PRId64, setting->automatic ? "auto or " : "",
@@ -82,11 +82,11 @@ static enum status parse_text(const struct setting *setting, const char *text, c
     if (setting->most > 0 && strlen(text) > (size_t)setting->most) {
         return err_set(err, STATUS_BAD_INPUT, "%s is longer than %" PRId64 " bytes", where, setting->most);
     }
-    if (setting->accepts != NULL && !setting->accepts(text)) {
+    if (setting->accepts && !setting->accepts(text)) {
         return refuse(setting, text, where, err);
     }
     char *copy = strdup(text);
-    if (copy == NULL) {
+    if (!copy) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
     }
     free(*text_field(setting, target));
@@ -159,7 +159,7 @@ enum status setting_copy(const struct setting *setting, const void *from, void *
     switch (setting->type) {
     case SETTING_TEXT:
         text = field(setting, from);
-        if (*text != NULL) {
+        if (*text) {
             return setting_parse(setting, *text, setting->key, to, err);
         }
         free(*text_field(setting, to));
@@ -185,7 +185,7 @@ bool setting_equal(const struct setting *setting, const void *a, const void *b)
     const char *const *text_a = field(setting, a), *const *text_b = field(setting, b);
     switch (setting->type) {
     case SETTING_TEXT:
-        return *text_a == NULL || *text_b == NULL ? *text_a == *text_b : strcmp(*text_a, *text_b) == 0;
+        return !*text_a || !*text_b ? *text_a == *text_b : strcmp(*text_a, *text_b) == 0;
     case SETTING_INTEGER:
         return *(const int64_t *)field(setting, a) == *(const int64_t *)field(setting, b);
     case SETTING_SWITCH:
@@ -200,7 +200,7 @@ bool setting_equal(const struct setting *setting, const void *a, const void *b)
 
 static void format_text(const struct setting *setting, const char *value, char *text, size_t size)
 {
-    if (value == NULL) {
+    if (!value) {
         snprintf(text, size, "%s", "");
     } else if (setting->secret) {
         snprintf(text, size, "***");
@@ -241,7 +241,7 @@ enum status settings_reset(const struct setting *table, size_t count, void *targ
 {
     enum status status = STATUS_OK;
     for (size_t i = 0; i < count && status == STATUS_OK; i++) {
-        if (table[i].fallback != NULL) {
+        if (table[i].fallback) {
             status = setting_parse(&table[i], table[i].fallback, table[i].key, target, err);
         }
     }
@@ -307,14 +307,14 @@ void find_url_password(const char *url, size_t *begin, size_t *end)
 {
     *begin = *end = 0;
     const char *authority = strstr(url, "://");
-    if (authority == NULL) {
+    if (!authority) {
         return;
     }
     authority += 3;
     /* The last @ ends the credentials: else the tail of a password with an unescaped @ would show. */
     const char *at = strrchr(authority, '@');
     const char *colon = strchr(authority, ':');
-    if (at == NULL || colon == NULL || colon > at) {
+    if (!at || !colon || colon > at) {
         return;
     }
     *begin = (size_t)(colon + 1 - url);

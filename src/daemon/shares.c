@@ -7,10 +7,10 @@ enum status shares_open(struct shares *shares, size_t count, size_t capacity, st
 {
     *shares = (struct shares){.count = count, .capacity = capacity};
     shares->items = calloc(count, sizeof(struct share));
-    bool ok = shares->items != NULL;
+    bool ok = shares->items;
     for (size_t i = 0; ok && i < count; i++) {
         shares->items[i].waiting = calloc(capacity, sizeof(struct batch *));
-        ok = shares->items[i].waiting != NULL;
+        ok = shares->items[i].waiting;
     }
     return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the shares of %zu queues", count);
 }
@@ -39,12 +39,12 @@ struct batch *shares_take(struct shares *shares, size_t *who)
     struct share *next = NULL;
     for (size_t i = 0; i < shares->count; i++) {
         struct share *share = &shares->items[i];
-        if (share->count > 0 && (next == NULL || share->used < next->used)) {
+        if (share->count > 0 && (!next || share->used < next->used)) {
             next = share;
             *who = i;
         }
     }
-    if (next == NULL) {
+    if (!next) {
         return NULL;
     }
     struct batch *batch = next->waiting[next->first];

@@ -106,7 +106,7 @@ void thread_pool_leave(struct thread_slot *slot)
 static void work_one_by_one(void *context, struct thread_slot *slot)
 {
     void *item;
-    while ((item = thread_pool_next(slot)) != NULL) {
+    while ((item = thread_pool_next(slot))) {
         slot->pool->work(context, item);
         thread_pool_finish(slot, item);
     }
@@ -117,7 +117,7 @@ static void *thread_main(void *argument)
 {
     struct thread_slot *slot = argument;
     struct thread_pool *pool = slot->pool;
-    (pool->serve == NULL ? work_one_by_one : pool->serve)(slot->context, slot);
+    (!pool->serve ? work_one_by_one : pool->serve)(slot->context, slot);
     pthread_mutex_lock(&pool->lock);
     slot->left = true;
     while (!pool->stopping) {
@@ -140,7 +140,7 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
     for (unsigned i = 0; i < options->threads && failed == 0; i++) {
         struct thread_slot *slot = &pool->slots[i];
         slot->pool = pool;
-        slot->context = options->contexts == NULL ? NULL : options->contexts[i];
+        slot->context = !options->contexts ? NULL : options->contexts[i];
         failed = pthread_create(&slot->id, NULL, thread_main, slot);
         if (failed != 0) {
             break;
@@ -161,7 +161,7 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
 enum status thread_pool_open(const struct thread_pool_options *options, struct thread_pool **out, struct err *err)
 {
     struct thread_pool *pool = calloc(1, sizeof *pool + options->threads * sizeof pool->slots[0]);
-    if (pool == NULL) {
+    if (!pool) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u %s threads", options->threads, options->name);
     }
     pthread_mutex_init(&pool->lock, NULL);
@@ -174,7 +174,7 @@ enum status thread_pool_open(const struct thread_pool_options *options, struct t
     pool->wake_fd = options->wake_fd;
     pool->items = calloc(options->capacity, sizeof(void *));
     enum status status = STATUS_OK;
-    if (pool->items == NULL) {
+    if (!pool->items) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for a queue of %zu", options->capacity);
     }
     if (status == STATUS_OK) {
@@ -262,7 +262,7 @@ void thread_pool_stop(struct thread_pool *pool)
 
 void thread_pool_free(struct thread_pool *pool)
 {
-    if (pool == NULL) {
+    if (!pool) {
         return;
     }
     channel_free(pool->out);

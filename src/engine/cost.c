@@ -112,7 +112,7 @@ static enum status measure(struct encoder *encoder, const struct model *model, b
     uint32_t least_runs = warm + (alone ? 1 : HELPED_RUNS);
     uint64_t (*now_ns)(void) = alone && !device ? clock_thread_ns : clock_now_ns;
     int32_t *ids = malloc((extent + 2 * (size_t)rows + (size_t)rows * model->dim) * sizeof *ids);
-    if (ids == NULL) {
+    if (!ids) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %u tokens", extent);
     }
     uint32_t *start = (uint32_t *)(ids + extent), *lengths = start + rows;
@@ -175,7 +175,7 @@ static enum status calibrate(struct encoder *encoder, struct parallel_for *paral
         }
     }
     *cost = cost_fit(shapes, took_ns, count);
-    if (parallel == NULL) {
+    if (!parallel) {
         return STATUS_OK;
     }
     TRY(encoder_join(encoder, parallel, err));
@@ -235,7 +235,7 @@ enum status cost_parse(const char *text, size_t length, const struct cost_source
     double *t = cost.terms;
     const char *at = strstr(text, "\nterms ");
     *out = cost;
-    bool good = at != NULL && sscanf(at, "\nterms %lf %lf %lf help %lf", &t[0], &t[1], &t[2], &cost.help) == 4;
+    bool good = at && sscanf(at, "\nterms %lf %lf %lf help %lf", &t[0], &t[1], &t[2], &cost.help) == 4;
     good = good && cost_known(&cost) && t[0] >= 0 && t[1] >= 0 && t[2] >= 0 && isfinite(t[0] + t[1] + t[2]) &&
            cost.help > 0 && isfinite(cost.help);
     if (good) {

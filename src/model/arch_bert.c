@@ -141,7 +141,7 @@ static enum status check_field(const cJSON *value, const char *name, struct err 
         return STATUS_OK;
     }
     const struct field_rule *rule = rule_of(value->string);
-    if (rule == NULL) {
+    if (!rule) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "%s: the field %.100s is not known here and may change the result; remove it if it does not",
                        name, value->string);
@@ -174,7 +174,7 @@ static enum status check_architecture(const cJSON *root, const char *name, struc
     if (status != STATUS_OK) {
         return status;
     }
-    if (type == NULL) {
+    if (!type) {
         return err_set(err, STATUS_BAD_INPUT, "%s: model_type is missing (\"bert\" is what is supported)", name);
     }
     if (strcmp(type, "bert") != 0) {
@@ -183,7 +183,7 @@ static enum status check_architecture(const cJSON *root, const char *name, struc
                        type);
     }
     const cJSON *list = json_field(root, "architectures"), *item;
-    if (list != NULL && !cJSON_IsArray(list)) {
+    if (list && !cJSON_IsArray(list)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: architectures must be a list", name);
     }
     cJSON_ArrayForEach(item, list)
@@ -246,7 +246,7 @@ static enum status read_activation(const cJSON *root, const char *name, enum act
     if (status != STATUS_OK) {
         return status;
     }
-    if (text == NULL) {
+    if (!text) {
         return err_set(err, STATUS_BAD_INPUT, "%s: hidden_act is missing", name);
     }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

@@ -32,7 +32,7 @@ static enum status check_text(const char *bytes, size_t length, const char *name
     if (valid != length) {
         return err_set(err, STATUS_BAD_INPUT, "%s: byte %zu is not UTF-8", name, valid);
     }
-    if (memchr(bytes, '\0', length) != NULL) {
+    if (memchr(bytes, '\0', length)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: has a NUL byte", name);
     }
     size_t depth = 0;
@@ -67,7 +67,7 @@ static enum status check_keys_of(const cJSON *object, const char *name, struct e
         return STATUS_OK;
     }
     const char **keys = calloc(count, sizeof *keys);
-    if (keys == NULL) {
+    if (!keys) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu keys", name, count);
     }
     size_t at = 0;
@@ -93,7 +93,7 @@ static enum status check_keys(const cJSON *value, const char *name, struct err *
         if (status != STATUS_OK) {
             return status;
         }
-        if (child->child != NULL) {
+        if (child->child) {
             status = check_keys(child, name, err);
         }
     }
@@ -109,8 +109,8 @@ enum status json_parse(const char *bytes, size_t length, const char *name, cJSON
     }
     const char *end = NULL;
     cJSON *root = cJSON_ParseWithLengthOpts(bytes, length + 1, &end, 0);
-    if (root == NULL) {
-        size_t at = end != NULL ? (size_t)(end - bytes) : 0;
+    if (!root) {
+        size_t at = end ? (size_t)(end - bytes) : 0;
         return err_set(err, STATUS_BAD_INPUT, "%s: not valid JSON at byte %zu", name, at);
     }
     end += strspn(end, " \t\r\n");
@@ -160,19 +160,19 @@ const cJSON *json_field(const cJSON *object, const char *field)
 
 bool json_is_empty(const cJSON *value)
 {
-    if (value == NULL || cJSON_IsNull(value) || cJSON_IsFalse(value)) {
+    if (!value || cJSON_IsNull(value) || cJSON_IsFalse(value)) {
         return true;
     }
     if (cJSON_IsString(value)) {
         return value->valuestring[0] == '\0';
     }
-    return (cJSON_IsObject(value) || cJSON_IsArray(value)) && value->child == NULL;
+    return (cJSON_IsObject(value) || cJSON_IsArray(value)) && !value->child;
 }
 
 enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL) {
+    if (!found) {
         return STATUS_OK;
     }
     if (!cJSON_IsBool(found)) {
@@ -197,7 +197,7 @@ enum status json_u32(const cJSON *object, const char *name, const char *field, u
                      uint32_t *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL) {
+    if (!found) {
         return STATUS_OK;
     }
     uint64_t number;
@@ -211,7 +211,7 @@ enum status json_u32(const cJSON *object, const char *name, const char *field, u
 enum status json_double(const cJSON *object, const char *name, const char *field, double *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL) {
+    if (!found) {
         return STATUS_OK;
     }
     if (!cJSON_IsNumber(found) || !isfinite(found->valuedouble)) {
@@ -224,7 +224,7 @@ enum status json_double(const cJSON *object, const char *name, const char *field
 enum status json_string(const cJSON *object, const char *name, const char *field, const char **value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (found == NULL) {
+    if (!found) {
         return STATUS_OK;
     }
     if (!cJSON_IsString(found)) {

@@ -114,7 +114,7 @@ static enum status fill_identity(XXH3_state_t *state, struct model *model, const
 static enum status identity_fill(struct model *model, const char *folder, struct err *err)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (state == NULL) {
+    if (!state) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
     }
     enum status status = fill_identity(state, model, folder, err);
@@ -126,7 +126,7 @@ static enum status identity_fill(struct model *model, const char *folder, struct
 static enum status identity_fill_revision(struct model *model, struct err *err)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (state == NULL) {
+    if (!state) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
     }
     fill_revision(state, model);
@@ -139,7 +139,7 @@ static enum status resolve(struct model *model, const char *directory, struct er
 {
     model->directory = realpath(directory, NULL);
     struct stat info;
-    if (model->directory == NULL) {
+    if (!model->directory) {
         return err_set_errno(err, "cannot open the model directory %s", directory);
     }
     if (stat(model->directory, &info) != 0) {
@@ -150,7 +150,7 @@ static enum status resolve(struct model *model, const char *directory, struct er
     }
     const char *last = strrchr(model->directory, '/') + 1;
     model->name = strdup(*last != '\0' ? last : "model");
-    return model->name != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
+    return model->name ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
 }
 
 /* A folder with neither file is something else; saying so helps more than what would be missed first. */
@@ -206,7 +206,7 @@ static enum status read_config(struct model *model, const struct sentence_config
                        sentence->pooling_folder, sentence->width, model->hidden, name);
     }
     model->layers = calloc(model->layer_count, sizeof *model->layers);
-    return model->layers != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
+    return model->layers ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
 }
 
 /* The first limit that is given holds: option, sentence-transformers, tokenizer, positions; never above the positions.
@@ -221,7 +221,7 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     uint32_t limit = option != 0 ? option : sentence != 0 ? sentence : tokenizer != 0 ? tokenizer : positions;
     model->max_tokens = limit < positions ? limit : positions;
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
-    if (ids == NULL) {
+    if (!ids) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
     }
     uint32_t count;
@@ -260,7 +260,7 @@ static enum status open_tokenizer(struct model *model, const struct model_option
 static enum status open_weights(struct model *model, const char *folder, struct err *err)
 {
     struct weights *weights = calloc(1, sizeof *weights);
-    if (weights == NULL) {
+    if (!weights) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the list of weight files");
     }
     model->storage = weights;
@@ -309,7 +309,7 @@ enum status model_open(const char *directory, const struct model_options *option
     static const struct model_options none = {0};
     *out = NULL;
     struct model *model = calloc(1, sizeof *model);
-    if (model == NULL) {
+    if (!model) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
     }
     struct sentence_config sentence = {0};
@@ -318,8 +318,8 @@ enum status model_open(const char *directory, const struct model_options *option
         status = refuse_no_model(model->directory, err);
     }
     if (status == STATUS_OK) {
-        status = fill(model, options != NULL ? options : &none, &sentence, err);
-        if (status != STATUS_OK && err != NULL) {
+        status = fill(model, options ? options : &none, &sentence, err);
+        if (status != STATUS_OK && err) {
             status = err_prefix(err, "model %s", directory);
         }
     }
@@ -342,7 +342,7 @@ void model_release_weights(struct model *model)
 static struct model *copy_sizes(const struct model *model)
 {
     struct model *copy = calloc(1, sizeof *copy);
-    if (copy == NULL) {
+    if (!copy) {
         return NULL;
     }
     *copy = *model;
@@ -360,7 +360,7 @@ static struct model *copy_sizes(const struct model *model)
 
 static enum status fill_again(const struct model *model, struct model *copy, struct err *err)
 {
-    if (copy->layers == NULL || copy->storage == NULL) {
+    if (!copy->layers || !copy->storage) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
     }
     TRY(weights_read_again(model->storage, model->directory, copy->storage, err));
@@ -375,12 +375,11 @@ static enum status fill_again(const struct model *model, struct model *copy, str
 enum status model_read_again(const struct model *model, struct model **out, struct err *err)
 {
     *out = NULL;
-    if (model->directory == NULL) {
+    if (!model->directory) {
         return err_set(err, STATUS_UNSUPPORTED, "the model has no directory to read its weights from again");
     }
     struct model *copy = copy_sizes(model);
-    enum status status =
-        copy == NULL ? err_set(err, STATUS_NO_MEMORY, "no memory for a model") : fill_again(model, copy, err);
+    enum status status = !copy ? err_set(err, STATUS_NO_MEMORY, "no memory for a model") : fill_again(model, copy, err);
     if (status == STATUS_OK) {
         *out = copy;
     } else {
@@ -409,15 +408,15 @@ enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *s
 enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text, size_t *length,
                              struct err *err)
 {
-    return prompt_put(model->prompt, model->prompt == NULL ? 0 : strlen(model->prompt), scratch, text, length, err);
+    return prompt_put(model->prompt, !model->prompt ? 0 : strlen(model->prompt), scratch, text, length, err);
 }
 
 void model_close(struct model *model)
 {
-    if (model == NULL) {
+    if (!model) {
         return;
     }
-    if (model->storage != NULL) {
+    if (model->storage) {
         weights_close(model->storage);
     }
     free(model->storage);

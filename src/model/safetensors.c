@@ -99,7 +99,7 @@ static enum status read_entry(const cJSON *value, const char *name, uint64_t dat
 {
     unsigned element_bytes = 0;
     entry->name = strdup(value->string);
-    if (entry->name == NULL) {
+    if (!entry->name) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for a tensor's name", name);
     }
     if (!cJSON_IsObject(value)) {
@@ -156,7 +156,7 @@ static enum status read_entries(const cJSON *root, uint64_t data_bytes, const ch
     }
     size_t count = (size_t)cJSON_GetArraySize(root);
     out->entries = calloc(count > 0 ? count : 1, sizeof *out->entries);
-    if (out->entries == NULL) {
+    if (!out->entries) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, count);
     }
     const cJSON *value;
@@ -224,7 +224,7 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
         return err_set(err, STATUS_BAD_INPUT, "%s: the header is longer than the file", name);
     }
     char *header = malloc((size_t)length + 1);
-    if (header == NULL) {
+    if (!header) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for its header", name);
     }
     header[length] = '\0';
@@ -244,7 +244,7 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
 static enum status read_data(int fd, const char *name, struct safetensors *out, struct err *err)
 {
     out->data = memory_aligned(out->data_bytes);
-    if (out->data == NULL) {
+    if (!out->data) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu bytes of weights", name, out->data_bytes);
     }
     return read_exact(fd, out->data, out->data_bytes, name, err);
@@ -281,14 +281,14 @@ enum status safetensors_open(const char *path, const char *name, struct safetens
 static enum status copy_entries(const struct safetensors *file, struct safetensors *out)
 {
     out->entries = calloc(file->count > 0 ? file->count : 1, sizeof *out->entries);
-    if (out->entries == NULL) {
+    if (!out->entries) {
         return STATUS_NO_MEMORY;
     }
     for (size_t i = 0; i < file->count; i++) {
         out->entries[i] = file->entries[i];
         out->entries[i].name = strdup(file->entries[i].name);
         out->count++;
-        if (out->entries[i].name == NULL) {
+        if (!out->entries[i].name) {
             return STATUS_NO_MEMORY;
         }
     }

@@ -31,10 +31,10 @@ static enum status check_fields(const cJSON *object, const char *name, const cha
     cJSON_ArrayForEach(value, object)
     {
         size_t i = 0;
-        while (known[i] != NULL && strcmp(known[i], value->string) != 0) {
+        while (known[i] && strcmp(known[i], value->string) != 0) {
             i++;
         }
-        if (known[i] == NULL && !cJSON_IsNull(value)) {
+        if (!known[i] && !cJSON_IsNull(value)) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: the field %.100s is not known here and may change the result; remove it if it does not",
                            name, value->string);
@@ -47,7 +47,7 @@ static enum status must_be(const cJSON *object, const char *name, const char *fi
                            struct err *err)
 {
     const cJSON *value = json_field(object, field);
-    if (value == NULL || (cJSON_IsString(value) && strcmp(value->valuestring, expected) == 0)) {
+    if (!value || (cJSON_IsString(value) && strcmp(value->valuestring, expected) == 0)) {
         return STATUS_OK;
     }
     return err_set(err, STATUS_UNSUPPORTED, "%s: %s must be \"%s\", nothing else is supported", name, field, expected);
@@ -68,7 +68,7 @@ static enum status must_be_empty(const cJSON *object, const char *name, const ch
 static enum status check_modality(const cJSON *root, const char *name, struct err *err)
 {
     const cJSON *modality = json_field(root, "modality_config");
-    if (modality == NULL) {
+    if (!modality) {
         return STATUS_OK;
     }
     const cJSON *text = json_field(modality, "text");
@@ -136,7 +136,7 @@ static enum status read_transformer(const char *directory, const char *folder, s
     snprintf(name, sizeof name, "%ssentence_bert_config.json", folder);
     cJSON *root = NULL;
     enum status status = json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root != NULL) {
+    if (status == STATUS_OK && root) {
         status = read_transformer_fields(root, name, out, err);
     }
     cJSON_Delete(root);
@@ -189,8 +189,8 @@ static enum status read_mode_flags(const cJSON *root, const char *name, struct s
         if (status != STATUS_OK) {
             return status;
         }
-        any = any || json_field(root, mode_flags[i]) != NULL;
-        if (on && chosen != NULL) {
+        any = any || json_field(root, mode_flags[i]);
+        if (on && chosen) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: %s and %s together are not supported", name, chosen,
                            mode_flags[i]);
         }
@@ -222,7 +222,7 @@ static enum status read_pooling_fields(const cJSON *root, const char *name, stru
         return status;
     }
     const cJSON *mode = json_field(root, "pooling_mode");
-    status = mode != NULL ? read_mode(mode, name, out, err) : read_mode_flags(root, name, out, err);
+    status = mode ? read_mode(mode, name, out, err) : read_mode_flags(root, name, out, err);
     if (status == STATUS_OK) {
         status = json_bool(root, name, "include_prompt", &out->include_prompt, err);
     }
@@ -246,7 +246,7 @@ static enum status read_pooling(const char *directory, const char *folder, struc
     }
     cJSON *root = NULL;
     enum status status = json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root != NULL) {
+    if (status == STATUS_OK && root) {
         status = read_pooling_fields(root, name, out, err);
     }
     cJSON_Delete(root);
@@ -263,10 +263,10 @@ static enum status read_normalize(const char *directory, const char *folder, str
     snprintf(name, sizeof name, "%sconfig.json", folder);
     cJSON *root = NULL;
     enum status status = folder[0] == '\0' ? STATUS_OK : json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root != NULL) {
+    if (status == STATUS_OK && root) {
         status = check_fields(root, name, known, err);
     }
-    for (size_t i = 0; status == STATUS_OK && root != NULL && known[i] != NULL; i++) {
+    for (size_t i = 0; status == STATUS_OK && root && known[i]; i++) {
         status = must_be(root, name, known[i], "sentence_embedding", err);
     }
     cJSON_Delete(root);
@@ -281,7 +281,7 @@ static enum status keep_prompts(const cJSON *prompts, struct sentence_config *ou
         return STATUS_OK;
     }
     out->prompts = calloc((size_t)most, sizeof *out->prompts);
-    if (out->prompts == NULL) {
+    if (!out->prompts) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
     }
     const cJSON *entry;
@@ -296,7 +296,7 @@ static enum status keep_prompts(const cJSON *prompts, struct sentence_config *ou
         struct model_prompt *prompt = &out->prompts[out->prompt_count++];
         prompt->name = strdup(entry->string);
         prompt->text = strdup(entry->valuestring);
-        if (prompt->name == NULL || prompt->text == NULL) {
+        if (!prompt->name || !prompt->text) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
         }
     }
@@ -307,15 +307,15 @@ static enum status pick_prompt(const cJSON *root, const char *wanted, struct sen
 {
     const char *usual = NULL, *text = NULL;
     const cJSON *prompts = json_field(root, "prompts");
-    if (prompts != NULL && !cJSON_IsObject(prompts)) {
+    if (prompts && !cJSON_IsObject(prompts)) {
         return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts must be an object");
     }
     TRY(keep_prompts(prompts, out, err));
     TRY(json_string(root, PROMPTS_FILE, "default_prompt_name", &usual, err));
-    if (wanted == NULL) {
+    if (!wanted) {
         wanted = usual;
     }
-    if (wanted == NULL || wanted[0] == '\0') {
+    if (!wanted || wanted[0] == '\0') {
         return STATUS_OK;
     }
     for (uint32_t i = 0; i < out->prompt_count; i++) {
@@ -323,12 +323,12 @@ static enum status pick_prompt(const cJSON *root, const char *wanted, struct sen
             text = out->prompts[i].text;
         }
     }
-    if (text == NULL) {
+    if (!text) {
         return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": prompts has no prompt named \"%.60s\"", wanted);
     }
     free(out->prompt);
     out->prompt = strdup(text);
-    return out->prompt != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prompt");
+    return out->prompt ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prompt");
 }
 
 /* Keeps all prompts and picks `wanted` for every text, or the default one where `wanted` is NULL; "" picks none.
@@ -339,17 +339,17 @@ static enum status read_prompts(const char *directory, const char *wanted, struc
                                         "similarity_fn_name", "model_type", NULL};
     cJSON *root = NULL;
     enum status status = json_read_optional(directory, PROMPTS_FILE, &root, err);
-    if (status == STATUS_OK && root == NULL && wanted != NULL && wanted[0] != '\0') {
+    if (status == STATUS_OK && !root && wanted && wanted[0] != '\0') {
         status = err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": does not exist, so there is no prompt named \"%.60s\"",
                          wanted);
     }
-    if (status == STATUS_OK && root != NULL) {
+    if (status == STATUS_OK && root) {
         status = check_fields(root, PROMPTS_FILE, known, err);
     }
-    if (status == STATUS_OK && root != NULL) {
+    if (status == STATUS_OK && root) {
         status = must_be(root, PROMPTS_FILE, "model_type", "SentenceTransformer", err);
     }
-    if (status == STATUS_OK && root != NULL) {
+    if (status == STATUS_OK && root) {
         status = pick_prompt(root, wanted, out, err);
     }
     cJSON_Delete(root);
@@ -362,15 +362,14 @@ static const char *const module_names[MODULE_KINDS] = {"Transformer", "Pooling",
 
 static bool is_safe_folder(const char *path)
 {
-    return path[0] != '/' && path[0] != '.' && strchr(path, '\\') == NULL && strstr(path, "..") == NULL &&
-           strlen(path) < 128;
+    return path[0] != '/' && path[0] != '.' && !strchr(path, '\\') && !strstr(path, "..") && strlen(path) < 128;
 }
 
 /* Both generations write a Python path whose last part is the class; the parts between have changed. */
 static enum status kind_of(const char *type, enum module_kind *kind, struct err *err)
 {
     const char *last = strrchr(type, '.');
-    last = last != NULL ? last + 1 : type;
+    last = last ? last + 1 : type;
     if (strncmp(type, "sentence_transformers.", strlen("sentence_transformers.")) != 0) {
         return err_set(err, STATUS_UNSUPPORTED,
                        MODULES_FILE ": type %.100s is code of the model's own, which is never run", type);
@@ -395,7 +394,7 @@ static enum status folder_of(const cJSON *module, char **out, struct err *err)
     if (status != STATUS_OK) {
         return status;
     }
-    if (path == NULL) {
+    if (!path) {
         path = "";
     }
     if (path[0] != '\0' && !is_safe_folder(path)) {
@@ -450,7 +449,7 @@ static enum status read_module(const char *directory, const cJSON *module, enum 
 static enum status read_modules(const char *directory, const cJSON *modules, struct sentence_config *out,
                                 struct err *err)
 {
-    if (!cJSON_IsArray(modules) || modules->child == NULL) {
+    if (!cJSON_IsArray(modules) || !modules->child) {
         return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": must be a list of modules");
     }
     int next = MODULE_TRANSFORMER;
@@ -486,7 +485,7 @@ static enum status read_modules(const char *directory, const cJSON *modules, str
 static enum status start(struct sentence_config *out, struct err *err)
 {
     *out = (struct sentence_config){.include_prompt = true, .folder = strdup(""), .prompt = strdup("")};
-    if (out->folder == NULL || out->prompt == NULL) {
+    if (!out->folder || !out->prompt) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration");
     }
     return STATUS_OK;
@@ -495,7 +494,7 @@ static enum status start(struct sentence_config *out, struct err *err)
 static enum status refuse_unknown_pooling(const struct sentence_config *config, bool listed, struct err *err)
 {
     const char *advice = "so the pooling is not known; set pooling to mean or cls";
-    if (config->pooling_folder != NULL) {
+    if (config->pooling_folder) {
         return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
     }
     if (listed) {
@@ -511,7 +510,7 @@ static enum status take_prefix(const char *prefix, struct sentence_config *out, 
     }
     free(out->prompt);
     out->prompt = strdup(prefix);
-    return out->prompt != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prefix");
+    return out->prompt ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prefix");
 }
 
 enum status sentence_config_read(const char *directory, const struct model_options *options,
@@ -526,12 +525,12 @@ enum status sentence_config_read(const char *directory, const struct model_optio
     if (status != STATUS_OK) {
         return status;
     }
-    if (modules != NULL) {
+    if (modules) {
         status = read_modules(directory, modules, out, err);
     } else {
         status = read_transformer(directory, "", out, err);
     }
-    bool listed = modules != NULL;
+    bool listed = modules;
     cJSON_Delete(modules);
     if (status == STATUS_OK && options->pooling != POOLING_UNSET) {
         out->pooling = options->pooling;
@@ -542,7 +541,7 @@ enum status sentence_config_read(const char *directory, const struct model_optio
     if (status == STATUS_OK) {
         status = read_prompts(directory, options->prompt, out, err);
     }
-    if (status == STATUS_OK && options->prefix != NULL) {
+    if (status == STATUS_OK && options->prefix) {
         status = take_prefix(options->prefix, out, err);
     }
     if (status == STATUS_OK && !out->include_prompt && out->prompt[0] != '\0') {

@@ -39,7 +39,7 @@ static enum status reserve(struct weights *out, size_t count, struct err *err)
 {
     out->files = calloc(count, sizeof *out->files);
     out->names = calloc(count, sizeof *out->names);
-    if (out->files == NULL || out->names == NULL) {
+    if (!out->files || !out->names) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weight files", count);
     }
     return STATUS_OK;
@@ -48,8 +48,8 @@ static enum status reserve(struct weights *out, size_t count, struct err *err)
 static bool is_plain_name(const char *name)
 {
     size_t length = strlen(name), tail = strlen(".safetensors");
-    return length > tail && strcmp(name + length - tail, ".safetensors") == 0 && strchr(name, '/') == NULL &&
-           strchr(name, '\\') == NULL && name[0] != '.';
+    return length > tail && strcmp(name + length - tail, ".safetensors") == 0 && !strchr(name, '/') &&
+           !strchr(name, '\\') && name[0] != '.';
 }
 
 /* Collects the distinct shard names; the pointers belong to the map. */
@@ -86,7 +86,7 @@ static enum status check_map(const cJSON *map, const char *name, const struct we
         const struct safetensors *file = &weights->files[f];
         for (size_t i = 0; i < file->count; i++, found++) {
             const cJSON *item = json_field(map, file->entries[i].name);
-            if (item == NULL || strcmp(item->valuestring, shards[f]) != 0) {
+            if (!item || strcmp(item->valuestring, shards[f]) != 0) {
                 return err_set(err, STATUS_BAD_INPUT, "%s: weight_map does not place tensor %.100s in %.100s", name,
                                file->entries[i].name, shards[f]);
             }
@@ -172,7 +172,7 @@ enum status weights_read_again(const struct weights *weights, const char *direct
         out->names[i] = strdup(weights->names[i]);
         out->count++;
         enum status status = STATUS_NO_MEMORY;
-        if (buffer_ok(&path) && out->names[i] != NULL) {
+        if (buffer_ok(&path) && out->names[i]) {
             status = safetensors_read_again(path.data, weights->names[i], &weights->files[i], &out->files[i], err);
         } else {
             err_set(err, status, "no memory for the path of %s", weights->names[i]);
@@ -322,7 +322,7 @@ static void spell(char *to, const char *name)
 {
     snprintf(to, NAME_BYTES, "%s", name);
     char *norm = strstr(to, "LayerNorm.");
-    if (norm == NULL) {
+    if (!norm) {
         return;
     }
     char *last = norm + strlen("LayerNorm.");
@@ -337,7 +337,7 @@ static void spell(char *to, const char *name)
 static enum status set_tensor(const struct safetensors_entry *entry, const unsigned char *data, const char *file,
                               const struct slot *slot, struct err *err)
 {
-    if (slot->tensor->data != NULL) {
+    if (slot->tensor->data) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is there twice (the second time as %.120s)", file,
                        slot->name, entry->name);
     }
@@ -379,7 +379,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
         struct slot key;
         spell(key.name, bare);
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
-        if (slot == NULL) {
+        if (!slot) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: tensor %.120s is not part of the BERT model that config.json describes", file_name,
                            entry->name);
@@ -395,7 +395,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
     struct slots slots = {.list = calloc(5 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
-    if (slots.list == NULL) {
+    if (!slots.list) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors");
     }
     weights_visit(model, add_slot, &slots);
@@ -405,7 +405,7 @@ enum status weights_bind(const struct weights *weights, struct model *model, str
         status = bind_file(&weights->files[i], weights->names[i], &slots, err);
     }
     for (size_t i = 0; i < slots.count && status == STATUS_OK; i++) {
-        if (slots.list[i].tensor->data == NULL) {
+        if (!slots.list[i].tensor->data) {
             status = err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is missing", weights->names[0], slots.list[i].name);
         }
     }

@@ -52,7 +52,7 @@ bool address_is_plural(const struct address *address)
 
 const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TEXT])
 {
-    bool six = strchr(endpoint->host, ':') != NULL;
+    bool six = strchr(endpoint->host, ':');
     snprintf(text, ADDRESS_TEXT, "%s%s%s:%u", six ? "[" : "", endpoint->host, six ? "]" : "", endpoint->port);
     return text;
 }

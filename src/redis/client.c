@@ -72,7 +72,7 @@ static void open_connection(struct client *client, const struct endpoint *endpoi
         .endpoint = endpoint,
         .resolver = client->resolver,
         .name = "sluice-cli",
-        .master_only = endpoint != NULL,
+        .master_only = endpoint,
         .connect_timeout_ms = client->timeout_ms,
         .max_reply_bytes = CLIENT_REPLY_BYTES,
         .context = client,

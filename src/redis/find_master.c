@@ -174,7 +174,7 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
     if (finder->asked == address->endpoint_count) {
         all_failed(finder);
     } else {
-        bool sentinel = address->master != NULL;
+        bool sentinel = address->master;
         connect_to(finder, &address->endpoints[current(finder)], sentinel, sentinel ? on_sentinel_up : on_server_up);
     }
 }

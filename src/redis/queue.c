@@ -325,7 +325,7 @@ static void connect_both(struct queue *queue, const struct endpoint *endpoint)
         .endpoint = endpoint,
         .resolver = queue->resolver,
         .name = queue->worker,
-        .master_only = endpoint != NULL,
+        .master_only = endpoint,
         .connect_timeout_ms = queue->options.connect_timeout_ms,
         .max_reply_bytes = queue->options.max_reply_bytes,
         .context = queue,

@@ -34,7 +34,7 @@ static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
         *items = bigger;
         *capacity = more;
     }
-    return bigger != NULL;
+    return bigger;
 }
 
 /* Makes room for all entries and fields: entries point into the fields, which must not move (and are never NULL). */

@@ -499,7 +499,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
 
 static bool contains(const struct resp_value *reply, const char *words)
 {
-    return reply->type == RESP_ERROR && memmem(reply->bytes, reply->length, words, strlen(words)) != NULL;
+    return reply->type == RESP_ERROR && memmem(reply->bytes, reply->length, words, strlen(words));
 }
 
 static const struct resp_value *as_error(const char *text, struct resp_value *explained)

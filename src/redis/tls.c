@@ -139,7 +139,7 @@ enum status tls_open(const struct tls_options *options, struct tls **out, struct
 {
     const char *const names[TLS_FILES] = {options->ca_file, options->cert_file, options->key_file};
     struct tls *tls = calloc(1, sizeof *tls);
-    bool memory = tls != NULL;
+    bool memory = tls;
     for (int i = 0; memory && i < TLS_FILES; i++) {
         tls->files[i] = names[i] ? strdup(names[i]) : NULL;
         memory = !names[i] || tls->files[i];

@@ -40,13 +40,13 @@ static struct tenant_queue *make_queue(struct window *window, const struct row *
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = find_queue(window, row);
-    if (queue != NULL) {
+    if (queue) {
         return queue;
     }
     if (tenant_heap_reserve(&class->heap, class->tenants + 1)) {
         queue = tenant_table_make(&window->queues, row->request->class, row->request->tenant);
     }
-    if (queue == NULL) {
+    if (!queue) {
         return &class->plain;
     }
     class->tenants++;
@@ -55,7 +55,7 @@ static struct tenant_queue *make_queue(struct window *window, const struct row *
 
 static bool waits(const struct window_class *class)
 {
-    return class->plain.first != NULL || class->heap.count > 0;
+    return class->plain.first || class->heap.count > 0;
 }
 
 static void enter_heap(struct window_class *class, struct tenant_queue *queue)
@@ -73,7 +73,7 @@ static struct tenant_queue *join_queue(struct window *window, const struct row *
     if (!waits(class) && class->had < window->level) {
         class->had = window->level;
     }
-    if (queue->first != NULL) {
+    if (queue->first) {
         return queue;
     }
     if (queue->had < class->level) {
@@ -89,7 +89,7 @@ static void leave_queue(struct window *window, struct row *row)
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue;
     tenant_queue_unlink(row);
-    if (queue->first != NULL || queue == &window->overdue || queue == &class->plain) {
+    if (queue->first || queue == &window->overdue || queue == &class->plain) {
         return;
     }
     tenant_heap_remove(&class->heap, queue);
@@ -106,7 +106,7 @@ static void end_idle(struct window *window)
     for (struct tenant_queue *queue; (queue = window->idle) != NULL;) {
         window->idle = queue->next;
         queue->idle = false;
-        if (queue->first != NULL) {
+        if (queue->first) {
             continue;
         }
         window->classes[queue->class].tenants--;
@@ -121,12 +121,12 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
     class->had += (uint64_t)tokens * class_cost[row->request->class]; /* wraps back when it is below 0 */
-    if (queue == NULL) {
+    if (!queue) {
         return;
     }
     queue->had += (uint64_t)tokens;
     class->most = queue->had > class->most ? queue->had : class->most;
-    if (queue != &class->plain && queue->first != NULL) {
+    if (queue != &class->plain && queue->first) {
         tenant_heap_update(&class->heap, queue);
     }
 }
@@ -167,7 +167,7 @@ void window_unhold(struct window *window, struct row *row)
     struct tenant_queue *queue = row->passed_over < WINDOW_PASSED_OVER ? row->queue : &window->overdue;
     charge(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
-    if (queue->first == NULL && queue != &window->overdue) {
+    if (!queue->first && queue != &window->overdue) {
         enter_heap(class_of(window, row), queue);
     }
     tenant_queue_push_first(queue, row);
@@ -207,17 +207,17 @@ void window_close(struct window *window)
 static struct tenant_queue *next_queue(struct window_class *class)
 {
     struct tenant_queue *plain = &class->plain, *other = class->heap.count > 0 ? class->heap.queues[0] : NULL;
-    if (plain->first == NULL) {
+    if (!plain->first) {
         return other;
     }
-    return other != NULL && other->had < plain->had ? other : plain;
+    return other && other->had < plain->had ? other : plain;
 }
 
 /* The first of the overdue that may go. */
 static struct row *next_overdue(const struct window *window, enum window_only only)
 {
     struct row *row = window->overdue.first;
-    while (row != NULL && !window_admits(only, row)) {
+    while (row && !window_admits(only, row)) {
         row = row->next;
     }
     return row;
@@ -233,7 +233,7 @@ static bool window_high_is_next(const struct window *window)
     }
     for (int i = CLASS_HIGH + 1; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
-        bool there = waits(class) || (overdue != NULL && overdue->request->class == (enum request_class)i);
+        bool there = waits(class) || (overdue && overdue->request->class == (enum request_class)i);
         if (there && class->had < high->had) {
             return false;
         }
@@ -245,39 +245,39 @@ struct row *window_next(struct window *window)
 {
     struct window_class *least = NULL;
     struct row *overdue = next_overdue(window, window->only);
-    if (overdue != NULL && !(window->brief && window_high_is_next(window))) {
+    if (overdue && !(window->brief && window_high_is_next(window))) {
         return overdue;
     }
     int end = window->only == WINDOW_ONLINE ? CLASS_LOW : CLASS_COUNT;
     for (int i = window->only == WINDOW_LOW ? CLASS_LOW : 0; i < end; i++) {
         struct window_class *class = &window->classes[i];
-        if (waits(class) && (least == NULL || class->had < least->had)) {
+        if (waits(class) && (!least || class->had < least->had)) {
             least = class;
         }
     }
-    return least == NULL ? NULL : tenant_queue_turn(next_queue(least), window->urgent_ms);
+    return !least ? NULL : tenant_queue_turn(next_queue(least), window->urgent_ms);
 }
 
 bool window_has_low(const struct window *window)
 {
-    return next_overdue(window, WINDOW_LOW) != NULL || waits(&window->classes[CLASS_LOW]);
+    return next_overdue(window, WINDOW_LOW) || waits(&window->classes[CLASS_LOW]);
 }
 
 bool window_has_online(const struct window *window)
 {
-    return next_overdue(window, WINDOW_ONLINE) != NULL || waits(&window->classes[CLASS_HIGH]) ||
+    return next_overdue(window, WINDOW_ONLINE) || waits(&window->classes[CLASS_HIGH]) ||
            waits(&window->classes[CLASS_NORMAL]);
 }
 
 bool window_has_others(const struct window *window)
 {
-    return window->overdue.first != NULL || waits(&window->classes[CLASS_NORMAL]) || waits(&window->classes[CLASS_LOW]);
+    return window->overdue.first || waits(&window->classes[CLASS_NORMAL]) || waits(&window->classes[CLASS_LOW]);
 }
 
 bool window_low_is_next(const struct window *window)
 {
     const struct window_class *low = &window->classes[CLASS_LOW];
-    if (window->overdue.first != NULL) {
+    if (window->overdue.first) {
         return window->overdue.first->request->class == CLASS_LOW;
     }
     for (int i = 0; i < CLASS_LOW; i++) {
@@ -290,7 +290,7 @@ bool window_low_is_next(const struct window *window)
 
 static struct row *older(struct row *a, struct row *b)
 {
-    return a == NULL || (b != NULL && b->waiting_ns < a->waiting_ns) ? b : a;
+    return !a || (b && b->waiting_ns < a->waiting_ns) ? b : a;
 }
 
 static struct row *window_oldest(const struct window *window)
@@ -309,13 +309,13 @@ static struct row *window_oldest(const struct window *window)
 uint64_t window_oldest_ns(const struct window *window)
 {
     const struct row *oldest = window_oldest(window);
-    return oldest == NULL ? UINT64_MAX : oldest->waiting_ns;
+    return !oldest ? UINT64_MAX : oldest->waiting_ns;
 }
 
 struct row *window_pop(struct window *window)
 {
     struct row *row = window_next(window);
-    if (row != NULL) {
+    if (row) {
         window_remove(window, row);
     }
     return row;
@@ -505,13 +505,13 @@ static struct row *hold_next(struct filling *filling)
 static struct row *hold_head(struct filling *filling)
 {
     struct window *window = filling->window;
-    bool in_turn = window->overdue.first != NULL || (window->brief && window_high_is_next(window));
+    bool in_turn = window->overdue.first || (window->brief && window_high_is_next(window));
     if (window->only != WINDOW_ALL || in_turn || window->batches + 1 < WINDOW_OLDEST_EVERY) {
         window->batches++;
         return hold_next(filling);
     }
     struct row *row = window_oldest(window);
-    if (row == NULL || window_row_expired(row, filling->limits->now_ms)) {
+    if (!row || window_row_expired(row, filling->limits->now_ms)) {
         return hold_next(filling);
     }
     window->batches = 0;
@@ -524,7 +524,7 @@ static void leave_behind(struct filling *filling)
 {
     for (uint32_t i = filling->held; i-- > 0;) {
         struct row *row = filling->hand[i];
-        if (row->queue == NULL) { /* chosen, or taken along by an equal one */
+        if (!row->queue) { /* chosen, or taken along by an equal one */
             continue;
         }
         bool passed = i < filling->passed && !(filling->low_full && gives_way(filling->limits, row));
@@ -544,7 +544,7 @@ static void take_packed(struct filling *filling, uint32_t look_ahead)
         if (room && filling->count < limits->rows && filling->tokens < limits->tokens) {
             row = hold_next(filling);
         }
-        if (row == NULL) {
+        if (!row) {
             return;
         }
         if (fits(filling, row)) {
@@ -574,7 +574,7 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
 {
     struct neighbour near[WINDOW_BATCH_ROWS];
     uint32_t anchor = filling->longest;
-    for (struct row *row; filling->held + 1 < look_ahead && (row = hold_next(filling)) != NULL;) {
+    for (struct row *row; filling->held + 1 < look_ahead && (row = hold_next(filling));) {
         uint32_t distance = row->tokens > anchor ? row->tokens - anchor : anchor - row->tokens;
         near[filling->held] = (struct neighbour){distance, filling->held};
         filling->hand[filling->held++] = row;
@@ -582,7 +582,7 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
     qsort(near, filling->held, sizeof(near[0]), nearer);
     for (uint32_t i = 0; i < filling->held; i++) {
         struct row *row = filling->hand[near[i].place];
-        if (row->queue == NULL || !fits(filling, row)) {
+        if (!row->queue || !fits(filling, row)) {
             continue;
         }
         choose(filling, row);
@@ -610,7 +610,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
     window->only = limits->only;
     window->brief = limits->brief && limits->layout != LAYOUT_PADDED;
     struct row *head = hold_head(&filling);
-    if (head != NULL) {
+    if (head) {
         choose(&filling, head);
         uint32_t look_ahead = limits->rows > WINDOW_LOOK_AHEAD ? limits->rows : WINDOW_LOOK_AHEAD;
         if (limits->layout == LAYOUT_PACKED && !window->brief) {
@@ -653,7 +653,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
     size_t extent = layout != LAYOUT_PACKED ? (size_t)longest * count : tokens;
     size_t words = extent + 2 * (size_t)count + (size_t)count * dim;
     struct batch *batch = malloc(sizeof(*batch) + count * sizeof(struct row *) + words * sizeof(uint32_t));
-    if (batch == NULL) {
+    if (!batch) {
         return NULL;
     }
     *batch = (struct batch){.rows = (struct row **)(batch + 1), .tokens = tokens};
@@ -681,7 +681,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
 
 void batch_free(struct batch *batch)
 {
-    if (batch != NULL) {
+    if (batch) {
         batch_free(batch->other); /* it has no other half itself */
     }
     free(batch);
@@ -690,7 +690,7 @@ void batch_free(struct batch *batch)
 void batch_list_push(struct batch_list *list, struct batch *batch)
 {
     batch->next = NULL;
-    if (list->last == NULL) {
+    if (!list->last) {
         list->first = batch;
     } else {
         list->last->next = batch;
@@ -703,7 +703,7 @@ void batch_list_push_first(struct batch_list *list, struct batch *batch)
 {
     batch->next = list->first;
     list->first = batch;
-    if (list->last == NULL) {
+    if (!list->last) {
         list->last = batch;
     }
     list->count++;
@@ -712,11 +712,11 @@ void batch_list_push_first(struct batch_list *list, struct batch *batch)
 struct batch *batch_list_pop(struct batch_list *list)
 {
     struct batch *batch = list->first;
-    if (batch == NULL) {
+    if (!batch) {
         return NULL;
     }
     list->first = batch->next;
-    if (list->first == NULL) {
+    if (!list->first) {
         list->last = NULL;
     }
     list->count--;

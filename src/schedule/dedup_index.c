@@ -17,7 +17,7 @@ static void insert(struct dedup_index *index, struct row *row)
     struct row **bucket = &index->buckets[row->hash & index->mask];
     row->chain = *bucket;
     row->chained_by = bucket;
-    if (row->chain != NULL) {
+    if (row->chain) {
         row->chain->chained_by = &row->chain;
     }
     *bucket = row;
@@ -26,10 +26,10 @@ static void insert(struct dedup_index *index, struct row *row)
 /* Doubles the table; without memory the chains just grow. */
 static void grow(struct dedup_index *index)
 {
-    uint32_t old = index->buckets == NULL ? 0 : index->mask + 1;
+    uint32_t old = !index->buckets ? 0 : index->mask + 1;
     uint32_t wanted = old == 0 ? DEDUP_BUCKETS : old * 2;
     struct row **before = index->buckets, **buckets = calloc(wanted, sizeof(struct row *));
-    if (buckets == NULL) {
+    if (!buckets) {
         return;
     }
     index->buckets = buckets;
@@ -49,10 +49,10 @@ void dedup_index_add(struct dedup_index *index, struct row *row)
     if (row->hash == 0) {
         return;
     }
-    if (index->buckets == NULL || index->count > index->mask) {
+    if (!index->buckets || index->count > index->mask) {
         grow(index);
     }
-    if (index->buckets == NULL) {
+    if (!index->buckets) {
         return;
     }
     insert(index, row);
@@ -61,11 +61,11 @@ void dedup_index_add(struct dedup_index *index, struct row *row)
 
 void dedup_index_remove(struct dedup_index *index, struct row *row)
 {
-    if (row->chained_by == NULL) {
+    if (!row->chained_by) {
         return;
     }
     *row->chained_by = row->chain;
-    if (row->chain != NULL) {
+    if (row->chain) {
         row->chain->chained_by = row->chained_by;
     }
     row->chained_by = NULL;
@@ -74,7 +74,7 @@ void dedup_index_remove(struct dedup_index *index, struct row *row)
 
 struct row *dedup_index_chain(const struct dedup_index *index, const struct row *row)
 {
-    return index->buckets == NULL || row->hash == 0 ? NULL : index->buckets[row->hash & index->mask];
+    return !index->buckets || row->hash == 0 ? NULL : index->buckets[row->hash & index->mask];
 }
 
 bool rows_same_ids(const struct row *a, const struct row *b)

@@ -44,7 +44,7 @@ void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT])
 bool entry_id_parse(const char *text, size_t length, struct entry_id *out)
 {
     const char *dash = memchr(text, '-', length);
-    if (dash == NULL) {
+    if (!dash) {
         return false;
     }
     size_t before = (size_t)(dash - text);

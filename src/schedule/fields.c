@@ -92,7 +92,7 @@ static bool parse_word(struct parsing *parsing, const char *allowed, char *to, s
     const struct entry_field *field = parsing->field;
     bool good = field->value_length >= 1 && field->value_length <= most;
     for (size_t i = 0; good && i < field->value_length; i++) {
-        good = memchr(allowed, field->value[i], strlen(allowed)) != NULL;
+        good = memchr(allowed, field->value[i], strlen(allowed));
     }
     if (good) {
         memcpy(to, field->value, field->value_length);
@@ -550,9 +550,9 @@ void fields_collect(struct fields *fields, const struct entry *entry, const stru
         bool users_own = field->name_length >= 2 && memcmp(field->name, "x-", 2) == 0;
         if (at < 0) {
             fields->unknown += !users_own;
-        } else if (fields->known[at] == NULL) {
+        } else if (!fields->known[at]) {
             fields->known[at] = field;
-        } else if (fields->doubled == NULL) {
+        } else if (!fields->doubled) {
             fields->doubled = known_fields[at].name;
         }
     }
@@ -562,22 +562,22 @@ void fields_collect(struct fields *fields, const struct entry *entry, const stru
         }
     }
     const struct entry_field *inputs = fields->known[FIELD_INPUTS];
-    if (inputs != NULL) {
+    if (inputs) {
         fields->inputs = inputs_measure(inputs->value, inputs->value_length, rules->max_inputs, rules->max_text_bytes);
     }
 }
 
 bool fields_cancel(const struct fields *fields)
 {
-    return fields->known[FIELD_CANCEL] != NULL;
+    return fields->known[FIELD_CANCEL];
 }
 
 uint32_t fields_rows(const struct fields *fields)
 {
-    if (fields->known[FIELD_TEXT] != NULL) {
+    if (fields->known[FIELD_TEXT]) {
         return 1;
     }
-    bool readable = fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK;
+    bool readable = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK;
     return readable ? fields->inputs.count : 0;
 }
 
@@ -590,11 +590,10 @@ size_t fields_copied_bytes(const struct fields *fields, const struct request_rul
                   {FIELD_META, META_MAX_BYTES},
                   {FIELD_PREFIX, PREFIX_MAX_BYTES},
                   {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
-    size_t bytes =
-        fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
+    size_t bytes = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
         const struct entry_field *field = fields->known[copied[i].field];
-        if (field != NULL && field->value_length <= copied[i].most) {
+        if (field && field->value_length <= copied[i].most) {
             bytes += field->value_length;
         }
     }
@@ -606,7 +605,7 @@ size_t fields_copied_bytes(const struct fields *fields, const struct request_rul
 static void check_either(const struct fields *fields, struct request *request)
 {
     for (size_t i = 0; i < sizeof(either) / sizeof(either[0]); i++) {
-        if (fields->known[either[i][0]] != NULL && fields->known[either[i][1]] != NULL) {
+        if (fields->known[either[i][0]] && fields->known[either[i][1]]) {
             request_fail(request, CODE_BAD_REQUEST, "%s: not together with %s", known_fields[either[i][1]].name,
                          known_fields[either[i][0]].name);
         }
@@ -617,7 +616,7 @@ static void check_either(const struct fields *fields, struct request *request)
 static void check_cancel_alone(const struct fields *fields, struct request *request)
 {
     for (int i = 0; i < KNOWN_FIELDS; i++) {
-        if (i != FIELD_CANCEL && known_fields[i].name[0] != '_' && fields->known[i] != NULL) {
+        if (i != FIELD_CANCEL && known_fields[i].name[0] != '_' && fields->known[i]) {
             request_fail(request, CODE_BAD_REQUEST, "cancel: not together with %s", known_fields[i].name);
         }
     }
@@ -629,19 +628,18 @@ void fields_apply(const struct fields *fields, const struct request_rules *rules
     if (fields->too_many) {
         request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX);
     }
-    if (fields->doubled != NULL) {
+    if (fields->doubled) {
         request_fail(request, CODE_BAD_REQUEST, "%s: given more than once", fields->doubled);
     }
     check_either(fields, request);
-    if (fields->known[FIELD_CANCEL] != NULL) {
+    if (fields->known[FIELD_CANCEL]) {
         check_cancel_alone(fields, request);
-    } else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL &&
-               fields->known[FIELD_QUERY] == NULL && fields->known[FIELD_PAIRS] == NULL &&
-               fields->known[FIELD_OWN_LOST] == NULL) {
+    } else if (!fields->known[FIELD_TEXT] && !fields->known[FIELD_INPUTS] && !fields->known[FIELD_QUERY] &&
+               !fields->known[FIELD_PAIRS] && !fields->known[FIELD_OWN_LOST]) {
         request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
     }
     for (int i = 0; i < KNOWN_FIELDS; i++) {
-        if (fields->known[i] == NULL || fields->doubled == known_fields[i].name) {
+        if (!fields->known[i] || fields->doubled == known_fields[i].name) {
             continue;
         }
         parsing.name = known_fields[i].name;

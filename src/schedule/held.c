@@ -9,7 +9,7 @@ enum status held_open(struct held *held, struct err *err)
 {
     *held = (struct held){.mask = HELD_BUCKETS - 1};
     held->buckets = calloc(HELD_BUCKETS, sizeof(struct request *));
-    if (held->buckets == NULL) {
+    if (!held->buckets) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the table of held requests");
     }
     return STATUS_OK;
@@ -37,7 +37,7 @@ static uint32_t bucket_of(const struct held *held, enum request_class class, str
 struct request *held_find(const struct held *held, enum request_class class, struct entry_id id)
 {
     struct request *request = held->buckets[bucket_of(held, class, id)];
-    while (request != NULL && (request->class != class || entry_id_compare(request->entry, id) != 0)) {
+    while (request && (request->class != class || entry_id_compare(request->entry, id) != 0)) {
         request = request->chain;
     }
     return request;
@@ -48,7 +48,7 @@ static void grow(struct held *held)
 {
     uint32_t old = held->mask;
     struct request **buckets = calloc((size_t)(old + 1) * 2, sizeof(struct request *));
-    if (buckets == NULL) {
+    if (!buckets) {
         return;
     }
     struct request **before = held->buckets;

@@ -18,7 +18,7 @@ struct scanner {
 
 static void put(struct scanner *scanner, const void *bytes, size_t length)
 {
-    if (scanner->copy != NULL) {
+    if (scanner->copy) {
         memcpy(scanner->copy + scanner->copied, bytes, length);
     }
     scanner->copied += length;
@@ -110,7 +110,7 @@ static bool begins_value(const struct scanner *scanner)
 {
     static const char *const words[] = {"true", "false", "null"};
     size_t left = (size_t)(scanner->end - scanner->at);
-    bool begins = left > 0 && memchr("{[\"-0123456789", *scanner->at, 14) != NULL;
+    bool begins = left > 0 && memchr("{[\"-0123456789", *scanner->at, 14);
     for (size_t i = 0; i < sizeof words / sizeof words[0] && !begins; i++) {
         begins = left >= strlen(words[i]) && memcmp(scanner->at, words[i], strlen(words[i])) == 0;
     }
@@ -128,7 +128,7 @@ static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
     if (problem == INPUTS_OK && scanner->copied == before) {
         return INPUTS_EMPTY_TEXT;
     }
-    if (problem == INPUTS_OK && scanner->rows != NULL) {
+    if (problem == INPUTS_OK && scanner->rows) {
         scanner->rows[index].text = scanner->copy + before;
         scanner->rows[index].text_bytes = (uint32_t)(scanner->copied - before);
     }

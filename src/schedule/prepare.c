@@ -38,7 +38,7 @@ static void fail_too_long(struct request *request, const struct row *row, const 
     uint32_t count = 0;
     bool truncated;
     struct err err;
-    if (ids == NULL || tokenizer_encode(tokenizer, text, length, most, ids, &count, &truncated, &err) != STATUS_OK) {
+    if (!ids || tokenizer_encode(tokenizer, text, length, most, ids, &count, &truncated, &err) != STATUS_OK) {
         snprintf(what, sizeof what, "more than the %u tokens that the model takes, and truncate is 0",
                  request->max_tokens);
     } else {
@@ -87,7 +87,7 @@ static bool allocate_work(struct request *request, const struct model *model)
         ids += row_capacity(request, &request->rows[i], model);
     }
     float *outputs = malloc(floats * sizeof(*outputs) + ids * sizeof(int32_t) + 1); /* never of size 0 */
-    if (outputs == NULL) {
+    if (!outputs) {
         return false;
     }
     int32_t *next = (int32_t *)(outputs + floats);
@@ -102,7 +102,7 @@ static bool allocate_work(struct request *request, const struct model *model)
 
 void prepare_request(struct request *request, const struct model *model)
 {
-    if (request->prompt == NULL && model->prompt != NULL) {
+    if (!request->prompt && model->prompt) {
         request->prompt = model->prompt;
         request->prompt_bytes = (uint32_t)strlen(model->prompt);
     }

@@ -343,7 +343,7 @@ void reply_format(struct request *request)
         return;
     }
     char *start = buffer_reserve(&request->reply, encodings[request->encoding].most(&run));
-    if (start != NULL) {
+    if (start) {
         request->reply.length = (size_t)(encodings[request->encoding].put(&run, start) - start);
     }
     if (!buffer_ok(&request->reply)) {

@@ -57,7 +57,7 @@ bool reply_code_retryable(enum reply_code code)
 void request_list_push(struct request_list *list, struct request *request)
 {
     request->next = NULL;
-    if (list->last == NULL) {
+    if (!list->last) {
         list->first = request;
     } else {
         list->last->next = request;
@@ -69,11 +69,11 @@ void request_list_push(struct request_list *list, struct request *request)
 struct request *request_list_pop(struct request_list *list)
 {
     struct request *request = list->first;
-    if (request == NULL) {
+    if (!request) {
         return NULL;
     }
     list->first = request->next;
-    if (list->first == NULL) {
+    if (!list->first) {
         list->last = NULL;
     }
     list->count--;
@@ -83,10 +83,10 @@ struct request *request_list_pop(struct request_list *list)
 
 void request_list_join(struct request_list *list, struct request_list *more)
 {
-    if (more->first == NULL) {
+    if (!more->first) {
         return;
     }
-    if (list->last == NULL) {
+    if (!list->last) {
         list->first = more->first;
     } else {
         list->last->next = more->first;
@@ -214,7 +214,7 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     size_t head = sizeof(struct request) + row_count * sizeof(struct row);
     size_t size = head + fields_copied_bytes(&fields, rules);
     struct request *request = malloc(size);
-    if (request == NULL) {
+    if (!request) {
         return NULL;
     }
     memset(request, 0, head);
@@ -234,7 +234,7 @@ struct request *request_parse(const struct request_rules *rules, const struct en
 
 void request_free(struct request *request)
 {
-    if (request == NULL) {
+    if (!request) {
         return;
     }
     buffer_free(&request->reply);

@@ -33,7 +33,7 @@ struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
         }
     }
     bool urgent = bound_ms != 0 && bound_ms < urgent_ms;
-    if (row == NULL) { /* all rows were seen */
+    if (!row) { /* all rows were seen */
         queue->expires_at_ms = bound_ms;
     } else if (!urgent) {
         queue->expires_at_ms = urgent_ms;
@@ -47,7 +47,7 @@ void tenant_queue_push_last(struct tenant_queue *queue, struct row *row)
     row->queue = queue;
     row->next = NULL;
     row->previous = queue->last;
-    *(queue->last == NULL ? &queue->first : &queue->last->next) = row;
+    *(!queue->last ? &queue->first : &queue->last->next) = row;
     queue->last = row;
 }
 
@@ -57,15 +57,15 @@ void tenant_queue_push_first(struct tenant_queue *queue, struct row *row)
     row->queue = queue;
     row->previous = NULL;
     row->next = queue->first;
-    *(queue->first == NULL ? &queue->last : &queue->first->previous) = row;
+    *(!queue->first ? &queue->last : &queue->first->previous) = row;
     queue->first = row;
 }
 
 void tenant_queue_unlink(struct row *row)
 {
     struct tenant_queue *queue = row->queue;
-    *(row->previous == NULL ? &queue->first : &row->previous->next) = row->next;
-    *(row->next == NULL ? &queue->last : &row->next->previous) = row->previous;
+    *(!row->previous ? &queue->first : &row->previous->next) = row->next;
+    *(!row->next ? &queue->last : &row->next->previous) = row->previous;
     row->next = row->previous = NULL;
 }
 
@@ -106,7 +106,7 @@ bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count)
     }
     uint32_t capacity = count < 8 ? 8 : count * 2;
     struct tenant_queue **queues = realloc(heap->queues, capacity * sizeof(*queues));
-    if (queues == NULL) {
+    if (!queues) {
         return false;
     }
     heap->queues = queues;
@@ -148,7 +148,7 @@ static uint32_t bucket_of(enum request_class class, const char *tenant)
 struct tenant_queue *tenant_table_find(const struct tenant_table *table, enum request_class class, const char *tenant)
 {
     struct tenant_queue *queue = table->buckets[bucket_of(class, tenant)];
-    while (queue != NULL && (queue->class != class || strcmp(queue->tenant, tenant) != 0)) {
+    while (queue && (queue->class != class || strcmp(queue->tenant, tenant) != 0)) {
         queue = queue->chain;
     }
     return queue;
@@ -157,11 +157,11 @@ struct tenant_queue *tenant_table_find(const struct tenant_table *table, enum re
 struct tenant_queue *tenant_table_make(struct tenant_table *table, enum request_class class, const char *tenant)
 {
     struct tenant_queue *queue = tenant_table_find(table, class, tenant);
-    if (queue != NULL) {
+    if (queue) {
         return queue;
     }
     queue = calloc(1, sizeof(*queue));
-    if (queue == NULL) {
+    if (!queue) {
         return NULL;
     }
     struct tenant_queue **bucket = &table->buckets[bucket_of(class, tenant)];

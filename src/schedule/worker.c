@@ -28,7 +28,7 @@ static enum status worker_check(const struct worker_options *options, struct err
     } else if (options->rules.dim == 0 || options->rules.max_tokens == 0) {
         wrong = "rules";
     }
-    return wrong == NULL ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong);
+    return !wrong ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong);
 }
 
 enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)
@@ -38,7 +38,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         return status;
     }
     struct worker *worker = calloc(1, sizeof(*worker));
-    if (worker == NULL) {
+    if (!worker) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the worker");
     }
     status = held_open(&worker->held, err);
@@ -78,7 +78,7 @@ static void free_batches(struct batch_list *list)
 
 void worker_close(struct worker *worker)
 {
-    if (worker == NULL) {
+    if (!worker) {
         return;
     }
     free_batches(&worker->running);
@@ -94,7 +94,7 @@ struct action *worker_act(struct worker *worker, enum action_kind kind)
     if (actions->count == actions->capacity) {
         size_t capacity = actions->capacity == 0 ? 32 : actions->capacity * 2;
         struct action *items = realloc(actions->items, capacity * sizeof(*items));
-        if (items == NULL) {
+        if (!items) {
             worker->starved = true;
             return NULL;
         }

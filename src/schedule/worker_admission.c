@@ -50,9 +50,9 @@ static bool trickles(const struct worker *worker)
 /* Whether a held request has not begun. */
 static bool holds_unbegun(const struct worker *worker)
 {
-    bool holds = worker->quarantine.first != NULL;
+    bool holds = worker->quarantine.first;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        holds |= worker->to_prepare[c].first != NULL || worker->suspects[c].first != NULL;
+        holds |= worker->to_prepare[c].first != NULL || worker->suspects[c].first;
     }
     return holds;
 }
@@ -344,12 +344,12 @@ static void route(struct worker *worker, struct request *request)
 void admit_entry(struct worker *worker, const struct entry *entry)
 {
     struct request *held = held_find(&worker->held, entry->class, entry->id);
-    if (held != NULL) { /* delivered again: the group was recreated, or it was taken ahead of its turn */
+    if (held) { /* delivered again: the group was recreated, or it was taken ahead of its turn */
         held->delivered_again |= entry->origin != ORIGIN_OWN;
         return;
     }
     struct request *request = request_parse(&worker->options.rules, entry, worker->now);
-    if (request == NULL) { /* pending with us, but unknown: our own list will bring it again */
+    if (!request) { /* pending with us, but unknown: our own list will bring it again */
         read_own_after_ms(worker, PARSE_AGAIN_MS);
         return;
     }
@@ -408,14 +408,14 @@ void admit_unstarted(struct worker *worker)
 
 void admit_advance(struct worker *worker)
 {
-    if (worker->tracking || worker->to_track.first == NULL || !worker_may_call(worker)) {
+    if (worker->tracking || !worker->to_track.first || !worker_may_call(worker)) {
         return;
     }
     struct action *action = worker_act(worker, ACTION_TRACK);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
-    while (worker->to_track.first != NULL && action->requests.count < TRACK_MOST) {
+    while (worker->to_track.first && action->requests.count < TRACK_MOST) {
         struct request *request = request_list_pop(&worker->to_track);
         request->due_ms = worker_ms_until(worker, request->due_at_ms);
         request_list_push(&action->requests, request);

@@ -242,7 +242,7 @@ static void row_ended(struct worker *worker, struct row *row)
 void rows_drop(struct worker *worker, struct request *request)
 {
     for (uint32_t i = 0; i < request->row_count; i++) {
-        if (request->rows[i].queue != NULL) {
+        if (request->rows[i].queue) {
             window_remove(&worker->window, &request->rows[i]);
         }
     }
@@ -324,7 +324,7 @@ static int younger_first(const void *left, const void *right)
  * own again, behind them. Owns: the caller ends the batch. NULL is allowed. */
 static void rows_back(struct worker *worker, struct batch *batch)
 {
-    if (batch == NULL) {
+    if (!batch) {
         return;
     }
     uint32_t count = batch->engine.rows;
@@ -346,7 +346,7 @@ static void rows_back(struct worker *worker, struct batch *batch)
  * end. */
 static struct row *first_wanted(struct worker *worker, struct row *row)
 {
-    while (row != NULL && row->request->code != CODE_NONE) {
+    while (row && row->request->code != CODE_NONE) {
         struct row *duplicate = row->duplicates;
         row_ended(worker, row);
         row = duplicate;
@@ -359,10 +359,10 @@ static bool try_again(struct worker *worker, struct row **rows, uint32_t count)
     uint32_t half = count > 1 ? count / 2 : 1, dim = rows[0]->request->dim;
     enum batch_layout layout = worker->options.layout;
     struct batch *first = batch_build(rows, half, layout, dim);
-    if (first != NULL && count > 1) {
+    if (first && count > 1) {
         first->other = batch_build(rows + half, count - half, layout, dim);
     }
-    if (first == NULL || (count > 1 && first->other == NULL)) {
+    if (!first || (count > 1 && !first->other)) {
         batch_free(first);
         worker->starved = true;
         return false;
@@ -393,7 +393,7 @@ static void halve(struct worker *worker, struct batch *batch)
 static void duplicates_again(struct worker *worker, struct row *duplicates)
 {
     struct row *first = first_wanted(worker, duplicates);
-    if (first == NULL) {
+    if (!first) {
         return;
     }
     if (worker_takes_more(worker) && try_again(worker, &first, 1)) {
@@ -463,7 +463,7 @@ static void rows_returned(struct worker *worker, struct batch *batch)
     if (good) {
         rows_computed(worker, batch);
     }
-    if (other != NULL) {
+    if (other) {
         other_half(worker, other, good);
     }
     if (!good) { /* its own halves go before the other half */
@@ -485,7 +485,7 @@ static bool rows_unwanted(struct worker *worker, struct batch *batch)
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         (void)first_wanted(worker, batch->rows[i]);
     }
-    if (batch->other != NULL) {
+    if (batch->other) {
         other_half(worker, batch->other, false);
     }
     batch->other = NULL;
@@ -501,10 +501,10 @@ enum { SHARE_TOKENS = 256 };
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
 {
     struct action *action = worker_act(worker, kind);
-    if (action == NULL) {
+    if (!action) {
         return false;
     }
-    while (action->requests.count < most && from->first != NULL) {
+    while (action->requests.count < most && from->first) {
         struct request *request = request_list_pop(from);
         request->state = kind == ACTION_PREPARE ? REQUEST_PREPARING : REQUEST_FORMATTING;
         request_list_push(&action->requests, request);
@@ -701,7 +701,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
     struct action *action = worker_act(worker, ACTION_SUBMIT);
-    if (action == NULL) {
+    if (!action) {
         return false;
     }
     if (limits.only != WINDOW_LOW) {
@@ -710,7 +710,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
     uint32_t count = window_take(&worker->window, &limits, rows);
     struct batch *batch = count == 0 ? NULL : batch_build(rows, count, limits.layout, rows[0]->request->dim);
     watch_expired(worker);
-    if (batch == NULL) {
+    if (!batch) {
         while (count > 0) {
             rows_uncut(worker, rows[--count]);
         }
@@ -727,13 +727,13 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 
 static void advance_retries(struct worker *worker)
 {
-    while (worker->retries.first != NULL && count_running(worker) < worker->options.batches_out) {
+    while (worker->retries.first && count_running(worker) < worker->options.batches_out) {
         struct batch *batch = batch_list_pop(&worker->retries);
         if (rows_unwanted(worker, batch)) {
             continue;
         }
         struct action *action = worker_act(worker, ACTION_SUBMIT);
-        if (action == NULL) {
+        if (!action) {
             batch_list_push_first(&worker->retries, batch);
             return;
         }
@@ -845,7 +845,7 @@ void compute_advance(struct worker *worker)
     if (watch_ends(worker)) {
         return;
     }
-    while (worker->to_format.first != NULL && compute_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
+    while (worker->to_format.first && compute_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
         ;
     advance_retries(worker);
     watch_advance(worker);

@@ -55,7 +55,7 @@ void chores_lease(struct worker *worker, const struct event *event)
 
 static void renew(struct worker *worker)
 {
-    if (worker_act(worker, ACTION_RENEW) == NULL) {
+    if (!worker_act(worker, ACTION_RENEW)) {
         return;
     }
     worker->renewing = true;
@@ -102,7 +102,7 @@ void chores_mend_soon(struct worker *worker)
 static void mend(struct worker *worker)
 {
     bool may = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
-    if (may && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND) != NULL) {
+    if (may && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND)) {
         worker->mending = true;
     }
 }
@@ -164,7 +164,7 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
         round_goes_on(worker, round);
     }
     struct action *action = room == 0 && !judges ? NULL : worker_act(worker, kind);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     action->read.class = round->class;
@@ -223,7 +223,7 @@ static void shed(struct worker *worker, enum request_class class)
 {
     struct class_state *state = &worker->classes[class];
     struct action *action = worker_act(worker, ACTION_SHED);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     action->read.class = class;
@@ -283,7 +283,7 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
 {
     struct class_state *state = &worker->classes[class];
     struct action *action = worker_act(worker, ACTION_FAIR);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     state->fair_at_tail = state->fair_tail_known && (!state->fair_at_tail || worker->now < state->fair_pass_at);
@@ -506,7 +506,7 @@ static void pulse_advance(struct worker *worker)
         return;
     }
     struct action *action = worker_act(worker, ACTION_PULSE);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     action->heartbeat = heartbeat(worker);
@@ -548,7 +548,7 @@ void chores_advance(struct worker *worker)
         worker->now >= worker->sweep.at) {
         round_calls(worker, &worker->sweep, ACTION_SWEEP);
     }
-    if (!worker->promoting && worker->now >= worker->promote_at && worker_act(worker, ACTION_PROMOTE) != NULL) {
+    if (!worker->promoting && worker->now >= worker->promote_at && worker_act(worker, ACTION_PROMOTE)) {
         worker->promoting = true;
         worker->promote_at = NEVER;
     }

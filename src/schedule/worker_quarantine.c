@@ -168,7 +168,7 @@ static struct request_list *next_suspects(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
-        if (worker->suspects[c].first != NULL && !held_up) {
+        if (worker->suspects[c].first && !held_up) {
             return &worker->suspects[c];
         }
     }
@@ -180,12 +180,11 @@ static void record_group(struct worker *worker)
 {
     bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
     struct request_list *next = next_suspects(worker);
-    if (!may || next == NULL || worker->quarantine.first != NULL || worker->recording ||
-        worker->grouped > GROUP_MOST / 2) {
+    if (!may || !next || worker->quarantine.first || worker->recording || worker->grouped > GROUP_MOST / 2) {
         return;
     }
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     for (; next != NULL && worker->grouped < GROUP_MOST; next = next_suspects(worker)) {
@@ -200,7 +199,7 @@ static void record_group(struct worker *worker)
         worker->grouped_low += request->class == CLASS_LOW;
         request_list_push(&action->requests, request);
     }
-    worker->recording = action->requests.first != NULL;
+    worker->recording = action->requests.first;
     if (!worker->recording) {
         worker->actions->count--;
     }
@@ -244,7 +243,7 @@ void quarantine_recorded(struct worker *worker, const struct event *event)
 
 static bool wants_to_be_alone(const struct worker *worker)
 {
-    return worker->quarantine.first != NULL && worker_may_call(worker) && worker_takes_more(worker) &&
+    return worker->quarantine.first && worker_may_call(worker) && worker_takes_more(worker) &&
            tight_begins(worker, &worker->quarantine, 1) > 0;
 }
 
@@ -252,7 +251,7 @@ static bool wants_to_be_alone(const struct worker *worker)
 static void ask(struct worker *worker)
 {
     bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
-    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER) != NULL) {
+    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER)) {
         worker->asked = wants;
     }
 }
@@ -266,7 +265,7 @@ void quarantine_turn(struct worker *worker, const struct event *event)
 static void record_run(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     worker->alone->verdict = VERDICT_DONE;
@@ -341,8 +340,8 @@ static void submit(struct worker *worker)
     uint32_t count = next_rows(worker, rows);
     struct row *rest = rows[count - 1]->next;
     struct batch *batch = batch_build(rows, count, worker->options.layout, worker->alone->dim);
-    struct action *action = batch == NULL ? NULL : worker_act(worker, ACTION_SUBMIT);
-    if (action == NULL) {
+    struct action *action = !batch ? NULL : worker_act(worker, ACTION_SUBMIT);
+    if (!action) {
         batch_free(batch);
         worker->starved = true;
         return;
@@ -355,11 +354,11 @@ static void submit(struct worker *worker)
 
 static void run_alone(struct worker *worker)
 {
-    while (worker->alone == NULL && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved) {
+    while (!worker->alone && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved) {
         choose(worker);
     }
-    if (worker->alone == NULL) {
-        if (worker_act(worker, ACTION_TOGETHER) != NULL) {
+    if (!worker->alone) {
+        if (worker_act(worker, ACTION_TOGETHER)) {
             worker->asked = false;
             worker->turn = TURN_REST; /* until all workers are told */
         }

@@ -171,7 +171,7 @@ static void own_answered(struct worker *worker, const struct event *event)
 static void read_own(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_READ_OWN);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     action->read.class = worker->own_class;
@@ -217,7 +217,7 @@ static void read_more(struct worker *worker)
         }
     }
     struct action *action = least == 0 ? NULL : worker_act(worker, ACTION_READ);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -264,7 +264,7 @@ static bool in_the_way(const struct worker *worker)
 static void advance_unblock(struct worker *worker)
 {
     bool wanted = worker->reading && worker_may_call(worker) && in_the_way(worker);
-    if (wanted && worker->now >= worker->unblock_at && worker_act(worker, ACTION_UNBLOCK) != NULL) {
+    if (wanted && worker->now >= worker->unblock_at && worker_act(worker, ACTION_UNBLOCK)) {
         worker->unblock_at = worker_after_ms(worker, UNBLOCK_AGAIN_MS);
     } else if (!wanted) {
         worker->unblock_at = 0;

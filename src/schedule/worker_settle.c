@@ -256,7 +256,7 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
 void settle_settled(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
-    bool alone = list.first != NULL && list.first->refusals > 0;
+    bool alone = list.first && list.first->refusals > 0;
     worker->settles_out--;
     worker->single_out &= !alone;
     if (event->failed) {
@@ -290,11 +290,11 @@ static size_t bytes_read(const struct request *request)
 static bool settle_some(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
-    if (action == NULL) {
+    if (!action) {
         return false;
     }
     size_t bytes = 0, read = 0;
-    while (worker->ready.first != NULL && action->requests.count < worker->settle_most) {
+    while (worker->ready.first && action->requests.count < worker->settle_most) {
         size_t next = worker->ready.first->reply.length;
         size_t next_read = bytes_read(worker->ready.first);
         if (action->requests.count > 0 &&
@@ -313,7 +313,7 @@ static bool settle_some(struct worker *worker)
 static void settle_single(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     send_one(action, request_list_pop(&worker->ready_single));
@@ -325,7 +325,7 @@ static void settle_single(struct worker *worker)
  * wait, and a busy worker sends few large calls. */
 static bool settle_now(const struct worker *worker)
 {
-    if (worker->ready.first == NULL || worker->settles_out >= SETTLES_OUT) {
+    if (!worker->ready.first || worker->settles_out >= SETTLES_OUT) {
         return false;
     }
     return worker->settles_out == 0 || worker->ready.count >= worker->settle_most ||
@@ -335,7 +335,7 @@ static bool settle_now(const struct worker *worker)
 static void leave(struct worker *worker, bool clean)
 {
     struct action *action = worker_act(worker, ACTION_EXIT);
-    if (action == NULL) {
+    if (!action) {
         return; /* out of memory: the next step tries again */
     }
     action->exit.clean = clean;
@@ -388,7 +388,7 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
 static void release(struct worker *worker, bool last)
 {
     struct action *action = worker_act(worker, ACTION_RELEASE);
-    if (action == NULL) {
+    if (!action) {
         return;
     }
     size_t read = 0;
@@ -425,7 +425,7 @@ static void advance_drain(struct worker *worker)
  * under the old name, which clears our recorded runs; then we rejoin under a new name. */
 static void advance_rejoin(struct worker *worker)
 {
-    if (worker->held.count > 0 || !quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL) {
+    if (worker->held.count > 0 || !quiet(worker) || !worker_act(worker, ACTION_REJOIN)) {
         return;
     }
     worker->connected = false;
@@ -462,10 +462,10 @@ void settle_advance(struct worker *worker)
             break;
         }
     }
-    if (worker_may_call(worker) && worker->ready_single.first != NULL && !worker->single_out) {
+    if (worker_may_call(worker) && worker->ready_single.first && !worker->single_out) {
         settle_single(worker);
     }
-    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first != NULL) {
+    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first) {
         release(worker, false);
     }
     if (worker->draining) {

@@ -93,7 +93,7 @@ enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, c
 static bool is_missing(const char *path, const char *why)
 {
     size_t length = strlen(path);
-    return strncmp(why, path, length) == 0 && strstr(why + length, "No such file") != NULL;
+    return strncmp(why, path, length) == 0 && strstr(why + length, "No such file");
 }
 
 void *cuda_library_open(const char *file, const char *const folders[], size_t count, struct err *err)
@@ -103,7 +103,7 @@ void *cuda_library_open(const char *file, const char *const folders[], size_t co
         char path[512];
         snprintf(path, sizeof path, "%s%s", folders[i], file);
         void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (handle != NULL) {
+        if (handle) {
             return handle;
         }
         const char *why = dlerror();
@@ -124,7 +124,7 @@ static enum status driver_version(const struct cuda_api *api, int *out, struct e
     }
     static const char *const loader[] = {""};
     struct err why;
-    if (cuda_library_open("libcuda.so.1", loader, 1, &why) != NULL) {
+    if (cuda_library_open("libcuda.so.1", loader, 1, &why)) {
         return err_set(err, STATUS_UNSUPPORTED, "the NVIDIA driver does not say its version");
     }
     return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver (%s)", why.message);

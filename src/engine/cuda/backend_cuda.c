@@ -85,10 +85,10 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
 static void cuda_close(struct backend *backend)
 {
     struct cuda_backend *cuda = (struct cuda_backend *)backend;
-    if (cuda->weights.memory != NULL) {
+    if (cuda->weights.memory) {
         (void)cuda->api->cudaSetDevice(cuda->device.number);
     }
-    if (cuda->gemm != NULL) {
+    if (cuda->gemm) {
         cuda_gemm_close(cuda->gemm);
     }
     cuda_weights_close(cuda->api, &cuda->weights);
@@ -131,7 +131,7 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
     const struct cuda_api *api;
     TRY(cuda_api_real(&api, err));
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
-    if (cuda == NULL) {
+    if (!cuda) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the CUDA backend");
     }
     cuda->api = api;
@@ -153,11 +153,11 @@ static void cuda_workspace_close(struct backend_workspace *workspace)
         return;
     }
     (void)workspace->cuda->api->cudaSetDevice(workspace->cuda->device.number);
-    if (workspace->memory.device != NULL) {
+    if (workspace->memory.device) {
         cuda_pass_abort(workspace);
     }
     cuda_graphs_close(&workspace->graphs);
-    if (workspace->runner != NULL) {
+    if (workspace->runner) {
         cuda_gemm_runner_close(workspace->runner);
     }
     cuda_memory_close(&workspace->memory);
@@ -169,7 +169,7 @@ static enum status workspace_fill(struct backend_workspace *workspace, struct er
 {
     struct cuda_backend *cuda = workspace->cuda;
     workspace->ops = calloc(CUDA_PASS_OPS(cuda->backend.model->layer_count), sizeof *workspace->ops);
-    if (workspace->ops == NULL) {
+    if (!workspace->ops) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU");
     }
     TRY(cuda_select(cuda, err));

@@ -269,8 +269,8 @@ static enum status capture_all(struct tuning *tuning, struct err *err)
         if (ends_it(status)) {
             return status;
         }
-        fails[i] = tuning->graph[i] == NULL;
-        captured = captured || tuning->graph[i] != NULL;
+        fails[i] = !tuning->graph[i];
+        captured = captured || tuning->graph[i];
     }
     for (int i = 0; i < tuning->count; i++) {
         tuning->dropped[i] = fails[i] ? captured : tuning->dropped[i];
@@ -479,7 +479,7 @@ enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_qu
 {
     const struct cuda_api *api = gemm->api;
     struct cuda_gemm_runner *runner = calloc(1, sizeof *runner);
-    if (runner == NULL) {
+    if (!runner) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
     }
     runner->gemm = gemm;
@@ -506,16 +506,16 @@ enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_qu
 
 static void plan_close(const struct cuda_api *api, struct cuda_gemm_plan *plan)
 {
-    if (plan->desc != NULL) {
+    if (plan->desc) {
         api->cublasLtMatmulDescDestroy(plan->desc);
     }
-    if (plan->weight != NULL) {
+    if (plan->weight) {
         api->cublasLtMatrixLayoutDestroy(plan->weight);
     }
-    if (plan->from != NULL) {
+    if (plan->from) {
         api->cublasLtMatrixLayoutDestroy(plan->from);
     }
-    if (plan->to != NULL) {
+    if (plan->to) {
         api->cublasLtMatrixLayoutDestroy(plan->to);
     }
     free(plan);
@@ -523,7 +523,7 @@ static void plan_close(const struct cuda_api *api, struct cuda_gemm_plan *plan)
 
 void cuda_gemm_runner_close(struct cuda_gemm_runner *runner)
 {
-    if (runner == NULL) {
+    if (!runner) {
         return;
     }
     const struct cuda_api *api = runner->gemm->api;
@@ -531,19 +531,19 @@ void cuda_gemm_runner_close(struct cuda_gemm_runner *runner)
         plan_close(api, runner->plans[i]);
     }
     free(runner->plans);
-    if (runner->end != NULL) {
+    if (runner->end) {
         api->cudaEventDestroy(runner->end);
     }
-    if (runner->begin != NULL) {
+    if (runner->begin) {
         api->cudaEventDestroy(runner->begin);
     }
-    if (runner->workspace != NULL) {
+    if (runner->workspace) {
         api->cudaFree(runner->workspace);
     }
-    if (runner->blas != NULL) {
+    if (runner->blas) {
         api->cublasDestroy_v2(runner->blas);
     }
-    if (runner->lt != NULL) {
+    if (runner->lt) {
         api->cublasLtDestroy(runner->lt);
     }
     free(runner);
@@ -602,10 +602,10 @@ static cublasStatus_t set_up_blas(const struct cuda_gemm_runner *runner)
 static enum status open_blas(struct cuda_gemm_runner *runner, struct err *err)
 {
     const struct cuda_api *api = runner->gemm->api;
-    if (runner->blas != NULL) {
+    if (runner->blas) {
         return STATUS_OK;
     }
-    if (api->cublasCreate_v2 == NULL) {
+    if (!api->cublasCreate_v2) {
         return err_set(err, STATUS_UNSUPPORTED, "cuBLASLt has no algorithm for it, and there is no libcublas");
     }
     TRY(cuda_blas_check(api, api->cublasCreate_v2(&runner->blas), "opening cuBLAS", err));
@@ -636,7 +636,7 @@ static enum status make_plan(struct cuda_gemm_runner *runner, const struct gemm_
                              const struct cuda_gemm_operands *operands, struct cuda_gemm_plan **out, struct err *err)
 {
     struct cuda_gemm_plan *plan = calloc(1, sizeof *plan);
-    if (plan == NULL) {
+    if (!plan) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a matrix product");
     }
     plan->key = *key;
@@ -684,7 +684,7 @@ enum status cuda_gemm_prepare(struct cuda_gemm_runner *runner, const struct cuda
     if (runner->count == runner->room) {
         size_t room = runner->room * 2 + 16;
         struct cuda_gemm_plan **plans = realloc(runner->plans, room * sizeof(struct cuda_gemm_plan *));
-        if (plans == NULL) {
+        if (!plans) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
         }
         runner->plans = plans;

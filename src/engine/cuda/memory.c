@@ -211,10 +211,10 @@ static enum status reserve(struct cuda_memory *memory, struct err *err)
 
 static void give_back(struct cuda_memory *memory)
 {
-    if (memory->device != NULL) {
+    if (memory->device) {
         (void)memory->api->cudaFree(memory->device);
     }
-    if (memory->pinned != NULL) {
+    if (memory->pinned) {
         (void)memory->api->cudaFreeHost(memory->pinned);
     }
     memory->device = memory->pinned = NULL;
@@ -285,20 +285,20 @@ void cuda_memory_close(struct cuda_memory *memory)
     const struct cuda_api *api = memory->api;
     cudaStream_t *const streams[] = {&memory->in, &memory->compute, &memory->out};
     for (int i = 0; i < 3; i++) {
-        if (*streams[i] != NULL) {
+        if (*streams[i]) {
             (void)api->cudaStreamSynchronize(*streams[i]);
         }
     }
     for (unsigned i = 0; i < CUDA_SLOTS; i++) {
         const cudaEvent_t events[] = {memory->slots[i].arrived, memory->slots[i].computed, memory->slots[i].delivered};
         for (int e = 0; e < 3; e++) {
-            if (events[e] != NULL) {
+            if (events[e]) {
                 (void)api->cudaEventDestroy(events[e]);
             }
         }
     }
     for (int i = 0; i < 3; i++) {
-        if (*streams[i] != NULL) {
+        if (*streams[i]) {
             (void)api->cudaStreamDestroy(*streams[i]);
         }
     }

@@ -15,7 +15,7 @@ static enum status check(const struct backend_workspace *workspace, cudaError_t 
 
 static void destroy(struct cuda_graphs *graphs, struct cuda_bucket *bucket)
 {
-    if (bucket->graph == NULL) {
+    if (!bucket->graph) {
         return;
     }
     (void)graphs->api->cudaGraphExecDestroy(bucket->graph);
@@ -41,7 +41,7 @@ static enum status grow(struct cuda_graphs *graphs, struct err *err)
 {
     size_t capacity = graphs->capacity == 0 ? 32 : 2 * graphs->capacity;
     struct cuda_bucket *buckets = realloc(graphs->buckets, capacity * sizeof *buckets);
-    if (buckets == NULL) {
+    if (!buckets) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu sizes of passes", capacity);
     }
     graphs->buckets = buckets;
@@ -72,7 +72,7 @@ static struct cuda_bucket *least_recent(const struct cuda_graphs *graphs)
     struct cuda_bucket *found = NULL;
     for (size_t i = 0; i < graphs->count; i++) {
         struct cuda_bucket *bucket = &graphs->buckets[i];
-        if (bucket->graph != NULL && (found == NULL || bucket->last_pass < found->last_pass)) {
+        if (bucket->graph && (!found || bucket->last_pass < found->last_pass)) {
             found = bucket;
         }
     }
@@ -453,7 +453,7 @@ static void drop_capture(struct backend_workspace *workspace)
     }
     workspace->capturing = false;
     (void)api->cudaStreamEndCapture(workspace->memory.compute, &graph);
-    if (graph != NULL) {
+    if (graph) {
         (void)api->cudaGraphDestroy(graph);
     }
     (void)api->cudaGetLastError();
@@ -491,7 +491,7 @@ static enum status find_bucket(struct backend_workspace *workspace, const struct
     TRY(find_or_add_bucket(&workspace->graphs, tokens, rows, &workspace->bucket, err));
     workspace->bucket->last_pass = workspace->passes++;
     workspace->mode = PASS_DIRECT;
-    if (workspace->bucket->graph != NULL) {
+    if (workspace->bucket->graph) {
         workspace->mode = PASS_REPLAY;
     } else if (workspace->bucket->warm && workspace->graphs.most > 0) {
         workspace->mode = PASS_CAPTURE;

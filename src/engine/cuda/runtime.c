@@ -34,14 +34,14 @@ static bool find(void *library, const char *name, void *field)
 {
     void *symbol = dlsym(library, name);
     memcpy(field, &symbol, sizeof symbol);
-    return symbol != NULL;
+    return symbol;
 }
 
 static enum status find_blaslt(struct cuda_api *api, struct err *err)
 {
     struct err why;
     void *library = open_library("libcublasLt", &why);
-    if (library == NULL) {
+    if (!library) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "no libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " can be opened, from the library path or %s: %s",
                        SLUICE_CUDA_LIBRARY_DIR, why.message);
@@ -52,7 +52,7 @@ static enum status find_blaslt(struct cuda_api *api, struct err *err)
         missing = #call;
     CUDA_BLASLT_CALLS(FIND)
 #undef FIND
-    if (missing != NULL) {
+    if (missing) {
         return err_set(err, STATUS_UNSUPPORTED, "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " is too old: it has no %s",
                        missing);
     }
@@ -63,7 +63,7 @@ static enum status find_blaslt(struct cuda_api *api, struct err *err)
 static void find_blas(struct cuda_api *api)
 {
     void *library = open_library("libcublas", NULL);
-    bool complete = library != NULL;
+    bool complete = library;
 #define FIND(call) complete = complete && find(library, #call, &api->call);
     CUDA_BLAS_CALLS(FIND)
 #undef FIND

@@ -72,7 +72,7 @@ static enum status fill(struct cuda_upload *upload, struct err *err)
 {
     const struct cuda_api *api = upload->api;
     static const char what[] = "preparing to copy the weights";
-    if (upload->plain == NULL) {
+    if (!upload->plain) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
     }
     TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&upload->cuda_stream, cudaStreamNonBlocking), what, err));
@@ -88,22 +88,22 @@ static enum status fill(struct cuda_upload *upload, struct err *err)
 
 static void cuda_upload_close(struct cuda_upload *upload)
 {
-    if (upload == NULL) {
+    if (!upload) {
         return;
     }
     const struct cuda_api *api = upload->api;
-    if (upload->cuda_stream != NULL) {
+    if (upload->cuda_stream) {
         (void)api->cudaStreamSynchronize(upload->cuda_stream); /* after an error a copy may still read pinned memory */
     }
     for (int i = 0; i < PIECES; i++) {
-        if (upload->copied[i] != NULL) {
+        if (upload->copied[i]) {
             (void)api->cudaEventDestroy(upload->copied[i]);
         }
     }
-    if (upload->cuda_stream != NULL) {
+    if (upload->cuda_stream) {
         (void)api->cudaStreamDestroy(upload->cuda_stream);
     }
-    if (upload->pinned != NULL) {
+    if (upload->pinned) {
         (void)api->cudaFreeHost(upload->pinned);
     }
     free(upload->plain);
@@ -113,7 +113,7 @@ static void cuda_upload_close(struct cuda_upload *upload)
 static enum status cuda_upload_open(const struct cuda_api *api, struct cuda_upload **out, struct err *err)
 {
     struct cuda_upload *upload = calloc(1, sizeof *upload);
-    if (upload == NULL) {
+    if (!upload) {
         (void)err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
         return STATUS_NO_MEMORY; /* spelt out for the static analyser */
     }
@@ -197,7 +197,7 @@ struct layout {
 
 static void *part(struct layout *layout, size_t bytes)
 {
-    void *at = layout->block == NULL ? NULL : layout->block + layout->used;
+    void *at = !layout->block ? NULL : layout->block + layout->used;
     layout->used += (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
     return at;
 }
@@ -222,7 +222,7 @@ static struct cuda_linear lay_out_linear(struct layout *layout, size_t outputs, 
 static struct cuda_linear from_row(const struct layout *layout, const struct cuda_linear *linear, size_t row,
                                    size_t inputs)
 {
-    if (layout->block == NULL) {
+    if (!layout->block) {
         return (struct cuda_linear){0};
     }
     return (struct cuda_linear){(char *)linear->weight + layout->element * row * inputs,
@@ -260,7 +260,7 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     weights->embedding_norm = lay_out_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
         struct cuda_layer layer = lay_out_layer(&layout, model, cuda_first_tokens_only(model, i));
-        if (weights->layers != NULL) {
+        if (weights->layers) {
             weights->layers[i] = layer;
         }
     }
@@ -352,7 +352,7 @@ static enum status load_attention(const struct loader *loader, const struct mode
     uint32_t head_dim = model->hidden / model->heads;
     float scale = (float)(1.0 / sqrt((double)head_dim));
     float *scratch = calloc(5 * hidden, sizeof *scratch), *zeros = scratch, *bias = scratch + 2 * hidden;
-    if (scratch == NULL) {
+    if (!scratch) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
     }
 
@@ -404,7 +404,7 @@ static enum status load_embeddings(const struct loader *loader, const struct cud
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
 
     float *sums = malloc((positions + hidden) * sizeof *sums), *type = sums + positions;
-    if (sums == NULL) {
+    if (!sums) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
     }
     tensor_read_f32(&model->position_embeddings, first, positions, sums);
@@ -454,7 +454,7 @@ enum status cuda_weights_open(const struct cuda_api *api, const struct model *mo
     struct cuda_weights weights = {.model = model, .type = type};
     TRY(check_sizes(model, err));
     weights.layers = calloc(model->layer_count, sizeof *weights.layers);
-    if (weights.layers == NULL) {
+    if (!weights.layers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count);
     }
     weights.bytes = cuda_weights_bytes(model, type);
@@ -475,7 +475,7 @@ enum status cuda_weights_open(const struct cuda_api *api, const struct model *mo
 
 void cuda_weights_close(const struct cuda_api *api, struct cuda_weights *weights)
 {
-    if (weights->memory != NULL) {
+    if (weights->memory) {
         (void)api->cudaFree(weights->memory);
     }
     free(weights->layers);

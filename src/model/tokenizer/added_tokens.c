@@ -62,7 +62,7 @@ static size_t next_start(const struct added_set *set, const char *text, size_t f
 {
     if (set->only_start >= 0) {
         const char *found = memchr(text + from, set->only_start, until - from);
-        return found != NULL ? (size_t)(found - text) : until;
+        return found ? (size_t)(found - text) : until;
     }
     while (from < until && !set->starts[(unsigned char)text[from]]) {
         from++;
@@ -74,7 +74,7 @@ bool added_set_find(const struct added_set *set, const char *text, size_t length
                     struct added_match *match)
 {
     size_t at = *from;
-    if (set->trie == NULL) {
+    if (!set->trie) {
         at = at < until ? until : at;
     }
     while (at < until) {

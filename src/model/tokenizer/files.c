@@ -25,10 +25,10 @@ static enum status fields_only(const cJSON *object, const char *path, const char
     cJSON_ArrayForEach(child, object)
     {
         size_t i = 0;
-        while (known[i] != NULL && strcmp(known[i], child->string) != 0) {
+        while (known[i] && strcmp(known[i], child->string) != 0) {
             i++;
         }
-        if (known[i] == NULL) {
+        if (!known[i]) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: the field %.100s is not known here", path, child->string);
         }
     }
@@ -41,7 +41,7 @@ static enum status fields_need(const cJSON *object, const char *path, const char
                                struct err *err)
 {
     *value = json_field(object, field);
-    if (*value == NULL) {
+    if (!*value) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", path, field);
     }
     return STATUS_OK;
@@ -78,7 +78,7 @@ static enum status fields_id(const cJSON *value, const char *path, int32_t *id, 
 static enum status fields_type(const cJSON *object, const char *path, const char *expected, struct err *err)
 {
     const char *type = "null";
-    enum status status = object != NULL ? fields_string(object, path, "type", &type, err) : STATUS_OK;
+    enum status status = object ? fields_string(object, path, "type", &type, err) : STATUS_OK;
     if (status == STATUS_OK && strcmp(type, expected) != 0) {
         status = err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported (%s is)", path, type, expected);
     }
@@ -93,7 +93,7 @@ static enum status read_switch(const cJSON *json, const char *field, int *value,
     bool on = false;
     *value = -1;
     enum status status = json_bool(json, CONFIG_FILE, field, &on, err);
-    if (status == STATUS_OK && json_field(json, field) != NULL) {
+    if (status == STATUS_OK && json_field(json, field)) {
         *value = on;
     }
     return status;
@@ -104,7 +104,7 @@ static enum status read_limit(const cJSON *json, uint32_t *limit, struct err *er
 {
     double number = 0;
     enum status status = json_double(json, CONFIG_FILE, "model_max_length", &number, err);
-    if (status != STATUS_OK || json_field(json, "model_max_length") == NULL || number >= INT32_MAX) {
+    if (status != STATUS_OK || !json_field(json, "model_max_length") || number >= INT32_MAX) {
         return status;
     }
     return json_u32(json, CONFIG_FILE, "model_max_length", 1, INT32_MAX, limit, err);
@@ -138,7 +138,7 @@ enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *c
 {
     *config = (struct tokenizer_config){.do_lower_case = -1, .strip_accents = -1, .tokenize_chinese_chars = -1};
     config->json = json;
-    if (json == NULL) {
+    if (!json) {
         return STATUS_OK;
     }
     if (!cJSON_IsObject(json)) {
@@ -189,13 +189,13 @@ enum status tokenizer_config_token(const cJSON *value, const char *where, struct
     if (status != STATUS_OK) {
         return status;
     }
-    if (content == NULL || content[0] == '\0') {
+    if (!content || content[0] == '\0') {
         err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
         return STATUS_BAD_INPUT;
     }
     token->length = strlen(content);
     token->content = tokenizer_copy(content, token->length);
-    if (token->content != NULL) {
+    if (token->content) {
         return STATUS_OK;
     }
     err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
@@ -235,7 +235,7 @@ static enum status same_added_tokens(const struct tokenizer_config *config, cons
         if (status != STATUS_OK) {
             return status;
         }
-        token.id = child->string != NULL ? tokenizer_config_id(child) : INT32_MAX;
+        token.id = child->string ? tokenizer_config_id(child) : INT32_MAX;
         if (!has_token(spec, &token)) {
             status = err_set(err, STATUS_UNSUPPORTED, "%s: %.100s is not as in tokenizer.json: added_tokens", where,
                              token.content);
@@ -271,7 +271,7 @@ static bool same_special(const struct tokenizer_config *config, const cJSON *spe
                                               {"cls_token", "[CLS]"},
                                               {"mask_token", "[MASK]"}};
     const cJSON *said = json_field(config->json, special->string);
-    if (said != NULL) {
+    if (said) {
         return cJSON_Compare(said, special, true);
     }
     for (size_t i = 0; i < sizeof standard / sizeof standard[0]; i++) {
@@ -285,7 +285,7 @@ static bool same_special(const struct tokenizer_config *config, const cJSON *spe
 enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_config *config, struct err *err)
 {
     cJSON *added = NULL, *map = NULL;
-    if (json_field(config->json, "added_tokens_decoder") != NULL) {
+    if (json_field(config->json, "added_tokens_decoder")) {
         return STATUS_OK; /* then nobody reads them */
     }
     enum status status = json_read_optional(directory, "added_tokens.json", &added, err);
@@ -295,7 +295,7 @@ enum status tokenizer_legacy_check(const char *directory, const struct tokenizer
     if (status == STATUS_OK) {
         status = json_read_optional(directory, "special_tokens_map.json", &map, err);
     }
-    if (status == STATUS_OK && map != NULL && !cJSON_IsObject(map)) {
+    if (status == STATUS_OK && map && !cJSON_IsObject(map)) {
         status = err_set(err, STATUS_BAD_INPUT, "special_tokens_map.json must be an object");
     }
     const cJSON *child;
@@ -374,8 +374,8 @@ static enum status read_template(const cJSON *part, struct tokenizer_spec *spec,
     cJSON_ArrayForEach(child, single)
     {
         const cJSON *sequence = json_field(child, "Sequence"), *special = json_field(child, "SpecialToken");
-        enum status status = check_type_id(sequence != NULL ? sequence : special, err);
-        if (status == STATUS_OK && special != NULL && sequence == NULL) {
+        enum status status = check_type_id(sequence ? sequence : special, err);
+        if (status == STATUS_OK && special && !sequence) {
             status = read_special_piece(special, tokens, behind, spec, err);
         } else if (status == STATUS_OK) {
             status = fields_string(sequence, path, "id", &name, err);
@@ -407,7 +407,7 @@ static enum status read_pair(const cJSON *part, const char *field, bool behind, 
 enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": post_processor", *type = NULL;
-    if (part == NULL) {
+    if (!part) {
         return STATUS_OK;
     }
     enum status status = fields_string(part, path, "type", &type, err);
@@ -430,7 +430,7 @@ static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spe
                                         "strip_accents", "lowercase",  NULL};
     const char *path = JSON_FILE ": normalizer";
     struct normalizer_options *options = &spec->normalizer;
-    if (part == NULL) {
+    if (!part) {
         return STATUS_OK;
     }
     enum status status = fields_type(part, path, "BertNormalizer", err);
@@ -468,7 +468,7 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
     const cJSON *child;
     cJSON_ArrayForEach(child, vocabulary) count++;
     spec->vocabulary = calloc(count + 1, sizeof *spec->vocabulary);
-    if (spec->vocabulary == NULL) {
+    if (!spec->vocabulary) {
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tokens", path, count);
     }
     cJSON_ArrayForEach(child, vocabulary)
@@ -483,7 +483,7 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
             return err_prefix(err, "the token %.100s", child->string);
         }
         entry.token = tokenizer_copy(child->string, strlen(child->string));
-        if (entry.token == NULL) {
+        if (!entry.token) {
             return err_set(err, STATUS_NO_MEMORY, "%s: no memory for tokens", path);
         }
         spec->vocabulary[spec->vocabulary_count++] = entry;
@@ -524,8 +524,7 @@ static enum status read_model(const cJSON *part, struct tokenizer_spec *spec, st
     }
     spec->unknown = tokenizer_copy(unknown, strlen(unknown));
     spec->continuing = tokenizer_copy(continuing, strlen(continuing));
-    return spec->unknown != NULL && spec->continuing != NULL ? STATUS_OK
-                                                             : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+    return spec->unknown && spec->continuing ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
 
 static enum status read_added_token(const cJSON *part, struct added_token *token, struct err *err)
@@ -561,12 +560,12 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
     }
     token->length = strlen(content);
     token->content = tokenizer_copy(content, token->length);
-    return token->content != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+    return token->content ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
 
 static enum status read_added(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
-    if (part == NULL) {
+    if (!part) {
         return STATUS_OK;
     }
     if (!cJSON_IsArray(part)) {
@@ -574,7 +573,7 @@ static enum status read_added(const cJSON *part, struct tokenizer_spec *spec, st
     }
     size_t count = (size_t)cJSON_GetArraySize(part);
     spec->added = calloc(count + 1, sizeof *spec->added);
-    if (spec->added == NULL) {
+    if (!spec->added) {
         return err_set(err, STATUS_NO_MEMORY, JSON_FILE ": no memory for %zu added tokens", count);
     }
     const cJSON *child;
@@ -659,7 +658,7 @@ static enum status read_line(const char *line, size_t length, size_t number, str
                              struct err *err)
 {
     length = added_space_before(line, 0, length);
-    if (memchr(line, '\r', length) != NULL) {
+    if (memchr(line, '\r', length)) {
         return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE ": line %zu has a carriage return inside", number + 1);
     }
     if (length == 0) {
@@ -667,7 +666,7 @@ static enum status read_line(const char *line, size_t length, size_t number, str
         return STATUS_OK;
     }
     struct vocabulary_entry entry = {.token = tokenizer_copy(line, length), .id = (int32_t)number};
-    if (entry.token == NULL) {
+    if (!entry.token) {
         return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens");
     }
     spec->vocabulary[spec->vocabulary_count++] = entry;
@@ -702,17 +701,17 @@ static void drop_repeated(struct tokenizer_spec *spec)
 static enum status read_lines(const char *text, size_t length, struct tokenizer_spec *spec, struct err *err)
 {
     size_t valid = utf8_valid_prefix(text, length);
-    if (valid != length || memchr(text, '\0', length) != NULL) {
+    if (valid != length || memchr(text, '\0', length)) {
         return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE ": byte %zu is not UTF-8, or there is a NUL", valid);
     }
     spec->vocabulary = calloc(count_lines(text, length) + 1, sizeof *spec->vocabulary);
-    if (spec->vocabulary == NULL) {
+    if (!spec->vocabulary) {
         return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens");
     }
     size_t number = 0;
     for (size_t at = 0; at < length; number++) {
         const char *end = memchr(text + at, '\n', length - at);
-        size_t until = end != NULL ? (size_t)(end - text) : length;
+        size_t until = end ? (size_t)(end - text) : length;
         enum status status = read_line(text + at, until - at, number, spec, err);
         if (status != STATUS_OK) {
             return status;
@@ -738,7 +737,7 @@ static void put_added(struct tokenizer_spec *spec, struct added_token token)
 static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec *spec, struct err *err)
 {
     const cJSON *child;
-    if (decoder != NULL && !cJSON_IsObject(decoder)) {
+    if (decoder && !cJSON_IsObject(decoder)) {
         return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE ": added_tokens_decoder must be an object");
     }
     cJSON_ArrayForEach(child, decoder)
@@ -761,7 +760,7 @@ static enum status read_special(const cJSON *json, const char *field, const char
     const cJSON *value = json_field(json, field);
     struct added_token token = {.id = -1, .length = strlen(standard)};
     enum status status = STATUS_OK;
-    if (value != NULL) {
+    if (value) {
         status = tokenizer_config_token(value, field, &token, err);
     } else {
         token.content = tokenizer_copy(standard, token.length);
@@ -770,10 +769,10 @@ static enum status read_special(const cJSON *json, const char *field, const char
         err_prefix(err, CONFIG_FILE);
         return status;
     }
-    if (content != NULL && token.content != NULL) {
+    if (content && token.content) {
         *content = tokenizer_copy(token.content, token.length);
     }
-    if (token.content == NULL || (content != NULL && *content == NULL)) {
+    if (!token.content || (content && !*content)) {
         free(token.content);
         err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory");
         return STATUS_NO_MEMORY;
@@ -814,7 +813,7 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
     size_t room = (size_t)cJSON_GetArraySize(decoder) + (size_t)cJSON_GetArraySize(additional) + 5;
     spec->added_count = 0;
     spec->added = calloc(room, sizeof *spec->added);
-    if (spec->added == NULL) {
+    if (!spec->added) {
         return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory for added tokens");
     }
     char *first = NULL, *last = NULL;
@@ -883,7 +882,7 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
     if (status == STATUS_OK) {
         status = read_specials(config->json, spec, err);
     }
-    if (status == STATUS_OK && (spec->continuing = tokenizer_copy("##", 2)) == NULL) {
+    if (status == STATUS_OK && !(spec->continuing = tokenizer_copy("##", 2))) {
         status = err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory");
     }
     return status;

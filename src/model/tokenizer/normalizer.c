@@ -79,7 +79,7 @@ static struct normal_entry make_entry(const struct normalizer_options *options, 
 struct normalizer *normalizer_open(struct normalizer_options options)
 {
     struct normalizer *normalizer = malloc(sizeof *normalizer);
-    if (normalizer == NULL) {
+    if (!normalizer) {
         return NULL;
     }
     normalizer->options = options;
@@ -149,7 +149,7 @@ void normalizer_text(const struct normalizer *normalizer, const char *text, size
                 sort_marks(out, run);
             }
             char *to = buffer_reserve(out, 4);
-            if (to == NULL) {
+            if (!to) {
                 return;
             }
             if (parts[i].order == 0) {

@@ -209,12 +209,12 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     struct id_sink sink = {.ids = ids + *count, .room = max_tokens - *count - specials->behind_count};
     struct splitter splitter; /* not zeroed: the word is large and written before it is read */
     splitter.tokenizer = tokenizer;
-    splitter.normalizer = tokenizer->plain != NULL ? tokenizer->plain : tokenizer->normalizer;
+    splitter.normalizer = tokenizer->plain ? tokenizer->plain : tokenizer->normalizer;
     splitter.sink = &sink;
     splitter.length = splitter.characters = splitter.run_start = 0;
     splitter.run_end = SIZE_MAX;
-    enum status status = tokenizer->plain != NULL ? encode_stretches(&splitter, text, length, err)
-                                                  : encode_stream(&splitter, text, length, err);
+    enum status status =
+        tokenizer->plain ? encode_stretches(&splitter, text, length, err) : encode_stream(&splitter, text, length, err);
     if (status != STATUS_OK) {
         *count = 0;
         return status;
@@ -250,7 +250,7 @@ bool tokenizer_lowercases(const struct tokenizer *tokenizer)
 
 void tokenizer_close(struct tokenizer *tokenizer)
 {
-    if (tokenizer == NULL) {
+    if (!tokenizer) {
         return;
     }
     for (size_t i = 0; i < tokenizer->added_count; i++) {
@@ -270,7 +270,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
 char *tokenizer_copy(const char *bytes, size_t length)
 {
     char *copy = malloc(length + 1);
-    if (copy != NULL) {
+    if (copy) {
         memcpy(copy, bytes, length);
         copy[length] = '\0';
     }
@@ -316,7 +316,7 @@ static enum status check_ids(struct tokenizer_spec *spec, struct err *err)
 static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
 {
     struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
-    if (keys == NULL) {
+    if (!keys) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count);
     }
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
@@ -409,7 +409,7 @@ static enum status build_sets(struct tokenizer *tokenizer, struct err *err)
     struct trie_key *keys = calloc(count + 1, sizeof *keys);
     struct buffer *texts = calloc(count + 1, sizeof *texts);
     enum status status = STATUS_NO_MEMORY;
-    if (keys != NULL && texts != NULL) {
+    if (keys && texts) {
         status = build_set(tokenizer, false, keys, texts, &tokenizer->raw, err);
     } else {
         err_set(err, status, "no memory for %zu added tokens", count);
@@ -456,7 +456,7 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
 {
     tokenizer->raw.only_start = tokenizer->normalized.only_start = -1;
     tokenizer->normalizer = normalizer_open(spec->normalizer);
-    if (tokenizer->normalizer == NULL) {
+    if (!tokenizer->normalizer) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
     }
     enum status status = build_model(tokenizer, spec, err);
@@ -466,9 +466,9 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
     if (status != STATUS_OK) {
         return status;
     }
-    if (tokenizer->normalized.trie != NULL) {
+    if (tokenizer->normalized.trie) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
-        if (tokenizer->plain == NULL) {
+        if (!tokenizer->plain) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
         }
     }
@@ -480,7 +480,7 @@ enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out,
 {
     *out = NULL;
     struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
-    if (tokenizer == NULL) {
+    if (!tokenizer) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a tokenizer");
     }
     enum status status = build_all(tokenizer, spec, err);

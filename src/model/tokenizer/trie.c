@@ -65,7 +65,7 @@ static bool grow(struct trie *trie, size_t need)
     }
     size_t count = need + need / 4 + 1024;
     struct slot *slots = realloc(trie->slots, count * sizeof *slots);
-    if (slots == NULL) {
+    if (!slots) {
         return false;
     }
     for (size_t i = trie->count; i < count; i++) {
@@ -184,7 +184,7 @@ enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, s
     if (nodes < INT32_MAX / 8) {
         builder.queue = calloc(nodes, sizeof *builder.queue);
     }
-    bool placed = builder.trie != NULL && builder.queue != NULL && place_all(&builder, count);
+    bool placed = builder.trie && builder.queue && place_all(&builder, count);
     free(builder.queue);
     if (!placed) {
         trie_close(builder.trie);
@@ -196,7 +196,7 @@ enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, s
 
 void trie_close(struct trie *trie)
 {
-    if (trie == NULL) {
+    if (!trie) {
         return;
     }
     free(trie->slots);
