@@ -43,7 +43,7 @@ static void names_every_code(void **state)
 static void names_every_field(void **state)
 {
     (void)state;
-    struct buffer doc = read_doc(), source = read_source(TEST_SOURCE_DIR "/src/work/fields.c");
+    struct buffer doc = read_doc(), source = read_source(TEST_SOURCE_DIR "/src/schedule/fields.c");
     static const char row[] = "    [FIELD_";
     int found = 0;
     for (const char *at = strstr(source.data, row); at; at = strstr(at + 1, row)) {
