@@ -442,7 +442,7 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
 static enum status take_batch(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
     struct lookahead *window = batch->window;
-    uint32_t rows = 0;
+    uint32_t rows = 0, good = 0;
     if ((batch->status == STATUS_NO_MEMORY || batch->halve) && batch->count > 1)
         return put_aside(job, batch, err);
     window->batches_out--;
@@ -458,12 +458,14 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
             continue;
         settle(job, window, piece->owner);
         rows++;
+        good += piece->owner->here;
     }
     if (window->since_ns == 0)
         window->since_ns = clock_now_ns();
     job->progress.rows += rows;
     job->progress.here += rows;
     job->progress.computed += rows;
+    job->progress.computed_here += good;
     job->progress.tokens += batch->tokens;
     return STATUS_OK;
 }
@@ -1064,5 +1066,11 @@ enum status job_run(const struct job_options *options, struct job_result *result
         result->finished = false; /* it cannot be read twice; the next run resumes */
         return STATUS_OK;
     }
-    return grown ? run_pass(options, false, result, &grown, err) : STATUS_OK;
+    if (!grown) {
+        return STATUS_OK;
+    }
+    uint64_t computed = result->progress.computed_here;
+    enum status status = run_pass(options, false, result, &grown, err);
+    result->progress.computed_here += computed;
+    return status;
 }

@@ -20,6 +20,7 @@ struct job_progress {
     enum job_phase phase;
     uint64_t rows; /* with a vector, or without one for good */
     uint64_t here; /* of these, in this process */
+    uint64_t computed_here;
     uint64_t failed, copied, computed, tokens;
     uint64_t documents;
     uint64_t too_large; /* batches that did not fit into memory */

@@ -482,12 +482,52 @@ const char *terms_find(const char *terms, size_t bytes, const char *key, size_t 
     return NULL;
 }
 
+static void put_option(struct buffer *to, const char *key, size_t key_bytes, const char *value, size_t length)
+{
+    buffer_string(to, length == 0 ? "no --" : "--");
+    for (size_t i = 0; i < key_bytes; i++) {
+        buffer_append(to, key[i] == '_' ? "-" : &key[i], 1);
+    }
+    if (length > 0) {
+        buffer_format(to, " %.*s", (int)(length < 100 ? length : 100), value);
+    }
+}
+
+/* Of an option that only one of two runs was given: its value is empty in the other. --template takes the place of
+ * --field. */
+static void say_other_option(const char *const terms[2], const size_t sizes[2], const char *key, size_t key_bytes,
+                             struct err *err)
+{
+    struct buffer said[2] = {{0}, {0}};
+    for (int i = 0; i < 2; i++) {
+        const char *name = key;
+        size_t name_bytes = key_bytes, length = 0;
+        const char *value = terms_find(terms[i], sizes[i], name, name_bytes, &length);
+        if (length == 0 && key_bytes == strlen("field") && memcmp(key, "field", key_bytes) == 0) {
+            name = "template";
+            name_bytes = strlen(name);
+            value = terms_find(terms[i], sizes[i], name, name_bytes, &length);
+        }
+        put_option(&said[i], name, name_bytes, value, length);
+    }
+    bool whole = buffer_ok(&said[0]) && buffer_ok(&said[1]);
+    err_set(err, STATUS_BAD_INPUT, "this job began with %.*s, and not %.*s; --overwrite begins again",
+            whole ? (int)said[0].length : 13, whole ? said[0].data : "other options", whole ? (int)said[1].length : 5,
+            whole ? said[1].data : "these");
+    buffer_free(&said[0]);
+    buffer_free(&said[1]);
+}
+
 bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err)
 {
     for (const char *line = now; *line != '\0';) {
         size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n"), length = 0;
         const char *old = terms_find(before, before_bytes, line, key, &length);
         const char *new = line + key + 1;
+        if (old != NULL && length != value && (length == 0 || value == 0)) {
+            say_other_option((const char *[]){before, now}, (size_t[]){before_bytes, strlen(now)}, line, key, err);
+            return true;
+        }
         if (old == NULL || length != value || memcmp(old, new, value) != 0) {
             err_set(err, STATUS_BAD_INPUT,
                     "this job began with another %.*s: %.*s, and not %.*s; --overwrite begins again", (int)key, line,

@@ -216,6 +216,7 @@ static enum status open_retry(struct job *job, struct err *err)
     job->at.failed = 0;
     job->progress.failed = 0;
     job->progress.rows = job->at.rows - retry->before.failed;
+    job->progress.copied = job->at.copied;
     TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
     TRY(next_failure(job, err));
     TRY(append_file_open(&job->files[APPEND_FAILURES], retry->new_list, 0, err));

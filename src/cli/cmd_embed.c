@@ -391,6 +391,19 @@ static void progress_end(struct progress *progress, const struct job_result *res
 
 /* --- The command --- */
 
+/* Says how many vectors of a finished job this run computed, and how many there were. */
+static void print_result(const char *path, const struct job_progress *end)
+{
+    uint64_t computed = end->rows - end->copied - end->failed, before = computed - end->computed_here;
+    fprintf(stderr, "%s: %llu rows, %llu computed", path, (unsigned long long)end->rows,
+            (unsigned long long)end->computed_here);
+    if (before > 0) {
+        fprintf(stderr, " now and %llu before", (unsigned long long)before);
+    }
+    fprintf(stderr, ", %llu copied from equal texts (%.1f %% saved), %llu failed\n", (unsigned long long)end->copied,
+            end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0, (unsigned long long)end->failed);
+}
+
 /* Prints the result of a job, unless JSON has said it. */
 static void summarize(const struct embed_job *job, const struct job_result *result, enum progress_style style)
 {
@@ -402,10 +415,7 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
         fprintf(stderr, "%s is finished already: %llu rows; nothing was computed\n", path,
                 (unsigned long long)end->rows);
     else if (result->finished)
-        fprintf(stderr, "%s: %llu rows, %llu computed, %llu copied from equal texts (%.1f %% saved), %llu failed\n",
-                path, (unsigned long long)end->rows, (unsigned long long)(end->rows - end->copied - end->failed),
-                (unsigned long long)end->copied, end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0,
-                (unsigned long long)end->failed);
+        print_result(path, end);
     if (end->failed > 0 && (result->before || result->finished))
         fprintf(stderr, "%llu rows failed and have no vector; %s lists them\n", (unsigned long long)end->failed,
                 job->output.failures);

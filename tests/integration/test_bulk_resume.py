@@ -37,7 +37,8 @@ class GoingOn(BulkCase):
         said = self.run_sluice("embed", "--model", other, "--precision", "f32", self.source, "--output", self.output)
         self.assertEqual(said.returncode, DATAERR)
         self.assertIn(b"another model", said.stderr)
-        self.assertIn("another chunk", self.job(self.source, "--output", self.output, "--chunk", "tokens:9", code=DATAERR))
+        self.assertIn('began with no --chunk, and not --chunk "tokens:9"',
+                      self.job(self.source, "--output", self.output, "--chunk", "tokens:9", code=DATAERR))
         for change in (["hello"] + self.batch, self.batch[:-1], ["hello"] + self.batch[1:]):
             self.write("in.txt", "".join(text + "\n" for text in change))
             said = self.job(self.source, "--output", self.output, code=DATAERR)
@@ -58,6 +59,16 @@ class GoingOn(BulkCase):
         self.job(source, "--field", "bdoy", "--output", output, code=FAILED)
         self.job(source, "--field", "body", "--output", output)
         self.assertIn("another field", self.job(source, "--field", "bdoy", "--output", output, code=DATAERR))
+
+    def test_a_field_in_the_place_of_a_template(self):
+        source, one, two = self.write("in.jsonl", '{"text": "hello"}\n'), self.path("a.npy"), self.path("b.npy")
+        self.job(source, "--template", "{text}.", "--output", one)
+        self.job(source, "--output", two)
+        self.assertIn('began with --template "{text}.", and not --field "text";', self.job(source, "--output", one, code=DATAERR))
+        said = self.job(source, "--template", "{text}.", "--id-field", "text", "--output", two, code=DATAERR)
+        self.assertIn('began with --field "text", and not --template "{text}.";', said)
+        said = self.job(source, "--id-field", "text", "--output", two, code=DATAERR)
+        self.assertIn('began with no --id-field, and not --id-field "text";', said)
 
     def test_what_belongs_to_others_is_not_overwritten(self):
         self.write("v.npy", "mine")
@@ -182,6 +193,15 @@ class Growing(BulkCase):
         self.assertIn("finished already" if code == 0 else "rows failed", self.job(first, second, "--output", output, *flags, code=code))
         self.job(first, second, "--output", straight, *flags, code=code)
         self.assertEqual(self.files(output), self.files(straight))
+
+    def test_says_what_this_run_computed(self):
+        output = self.path("v.npy")
+        source = self.put("a.jsonl", [*self.lines[:50], *self.lines[:10], "{oops"])
+        self.assertIn("61 rows, 50 computed, 10 copied", self.job(source, "--output", output, code=FAILED))
+        source = self.put("a.jsonl", [*self.lines[:50], *self.lines[:10], self.lines[50]])
+        self.assertIn("61 rows, 1 computed now and 50 before, 10 copied", self.job(source, "--output", output))
+        source = self.put("a.jsonl", [*self.lines[:50], *self.lines[:10], *self.lines[50:53]])
+        self.assertIn("63 rows, 2 computed now and 51 before, 10 copied", self.job(source, "--output", output))
 
     def kill(self, *arguments):
         """kill -9 when the manifest has gone."""
