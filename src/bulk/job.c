@@ -176,15 +176,20 @@ static bool is_full(struct job *job)
 }
 
 /* Called when the window is full, or the input has ended. */
-static void close_window(struct job *job)
+static enum status close_window(struct job *job, struct err *err)
 {
     struct lookahead *window = reading(job);
+    bool first = job->read == 0 && job->at.documents == 0 && !job->retry;
+    if (first && job->ending == STATUS_OK) {
+        TRY(source_check_fields(job->source, err));
+    }
     send_docs(job);
     window->end_documents = job->progress.documents;
     window->end_bytes = source_read_bytes(job->source);
     window->end_digest = job_digest_now(job);
     if (window->documents > 0)
         job->read++;
+    return STATUS_OK;
 }
 
 static enum status take(struct job *job, struct document *document, struct err *err)
@@ -235,7 +240,7 @@ static enum status read_documents(struct job *job, bool *worked, struct err *err
         }
     }
     if (job->ended || is_full(job))
-        close_window(job);
+        return close_window(job, err);
     return STATUS_OK;
 }
 
@@ -1022,6 +1027,9 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
         status = job->ending;
     }
     result->finished = status == STATUS_OK && !stopped;
+    if (status != STATUS_OK && job->journal && !job->seeded && job->next_row == 0) {
+        job_forget(job);
+    }
     TRY(result->finished ? end_job(job, err) : status);
     return result->finished && job->retry != NULL ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
 }

@@ -658,6 +658,25 @@ static enum status open_journal(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
+void job_forget(struct job *job)
+{
+    const struct output *output = job->options->output;
+    const char *paths[APPEND_FILES];
+    char room[PATH_MAX];
+    struct err ignored;
+    append_paths(job, paths);
+    bool removed = true;
+    for (int i = 0; i < APPEND_FILES; i++) {
+        removed = removed && (!paths[i] || remove_file(paths[i], &ignored) == STATUS_OK);
+    }
+    const char *vectors = output->kind == OUTPUT_JSONL ? output->scratch : first_file(output, room);
+    removed = removed && remove_file(vectors, &ignored) == STATUS_OK;
+    /* Last: files without a journal would count as another's. */
+    if (removed && remove_file(output->journal, &ignored) == STATUS_OK) {
+        rmdir(output->job);
+    }
+}
+
 /* Counts what an earlier run has done. */
 static void restore_progress(struct job *job)
 {

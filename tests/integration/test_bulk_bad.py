@@ -39,6 +39,49 @@ class BadRows(BulkCase):
         self.assertEqual((rows[1]["vector"], rows[1]["error"]), (None, "not_object"))
         self.assertEqual(len(rows[0]["vector"]), 64)
 
+    def test_a_mistyped_field_ends_at_once(self):
+        """It names the fields that there are, and leaves no files. A row that lacks a field among others is a failed row."""
+        record = '{"id": 1, "title": "hello", "meta": {"lang": "en", "by": {"name": "x"}}, "tags": ["a"]}\n'
+        source = self.write("in.jsonl", record * 300)
+        fields = '"id", "title", "meta.lang", "meta.by.name"'
+        for flags, what in ((("--field", "titel"), '"titel" is missing'), (("--field", "meta.long"), '"meta.long" is missing'),
+                            (("--field", "meta"), '"meta" is an object or an array, not a text'),
+                            (("--template", "{title} {body}"), '"body" is missing'),
+                            (("--field", "title", "--id-field", "key"), '"key" is missing')):
+            for name in ("v.npy", "v.jsonl", "-", "v.f32"):
+                with self.subTest(flags=flags, name=name):
+                    said = self.job(source, *flags, "--output", name if name == "-" else self.path(name), code=DATAERR)
+                    self.assertIn(f"{source} line 1: field {what}, as in all rows read (300); there are: {fields}: name others", said)
+                    self.assertEqual(set(os.listdir(self.directory)), {"in.jsonl", "models"})
+        said = self.job(source, "--field", "titel", "--look-ahead", "100", "--output", self.path("v.npy"), code=DATAERR)
+        self.assertIn("all rows read (100)", said)
+        self.assertIn("there is no field:", self.job(self.write("in.jsonl", "{}\n"), "--output", self.path("v.npy"), code=DATAERR))
+        self.write("in.jsonl", json.dumps({f"field {number:03}": number for number in range(100)}))
+        said = self.job(source, "--output", self.path("v.npy"), code=DATAERR)
+        self.assertRegex(said, r'there are: "field 000", .*"field 01\d", \.\.\.: name others')
+        self.write("in.jsonl", record * 99 + '{"titel": "the"}\n' + record * 200)
+        self.job(source, "--field", "titel", "--look-ahead", "100", "--output", self.path("v.npy"), code=FAILED)
+        self.expect(self.path("v.npy"), [None] * 99 + ["the"] + [None] * 200)
+        self.write("in.jsonl", record * 99 + '{"titel": "the"}\n' + record * 201)  # more rows that lack it are failed rows
+        self.job(source, "--field", "titel", "--output", self.path("v.npy"), code=FAILED)
+        self.expect(self.path("v.npy"), [None] * 99 + ["the"] + [None] * 201)
+
+    def test_an_error_before_the_first_row_leaves_nothing(self):
+        wrong = self.write("a.csv", "id,body\n1,hello\n")
+        for name, flags in (("v.npy", ()), ("v.jsonl", ()), ("v.npy", ("--id-field", "id")), ("v.npy", ("--chunk", "tokens:9"))):
+            with self.subTest(name=name, flags=flags):
+                self.job(wrong, *flags, "--output", self.path(name), code=DATAERR)
+                self.assertEqual(set(os.listdir(self.directory)), {"a.csv", "models"})
+        self.job(wrong, "--output", self.path("out/"), code=DATAERR)
+        self.assertEqual(os.listdir(self.path("out")), [])
+        first = self.write("a.txt", "hello\n")
+        output = self.path("v.npy")
+        self.job(first, wrong, "--output", output, code=DATAERR)  # a row was computed, and is kept
+        self.assertTrue(os.path.exists(output + ".job/journal"))
+        self.write("a.txt", "the\n")
+        self.assertIn("has changed", self.job(first, wrong, "--output", output, code=DATAERR))
+        self.assertTrue(os.path.exists(output + ".job/journal"))
+
     def test_a_line_of_100_mb(self):
         """It fails, and is never held in memory."""
         peaks = []

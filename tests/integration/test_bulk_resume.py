@@ -55,9 +55,9 @@ class GoingOn(BulkCase):
         self.job(source, "--field", "body", "--output", self.output)
         self.expect(self.output, ["hello", "the"])
         self.assertIn("another field", self.job(source, "--field", "id", "--output", self.output, code=DATAERR))
-        source, output = self.write("in.jsonl", '{"body": "hello"}\n{"body": "the"}\n'), self.path("x.jsonl")
+        source, output = self.write("in.jsonl", '{"body": "hello"}\n{"body": "the"}\n{oops\n'), self.path("x.jsonl")
         self.job(source, "--field", "bdoy", "--output", output, code=FAILED)
-        self.job(source, "--field", "body", "--output", output)
+        self.job(source, "--field", "body", "--output", output, code=FAILED)
         self.assertIn("another field", self.job(source, "--field", "bdoy", "--output", output, code=DATAERR))
 
     def test_a_field_in_the_place_of_a_template(self):

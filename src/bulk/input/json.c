@@ -243,6 +243,55 @@ enum json_pick_problem json_pick(const char *json, size_t length, char *const *p
     return problem == JSON_PICK_OK && !object ? JSON_PICK_NOT_OBJECT : problem;
 }
 
+/* --- The names of fields --- */
+
+enum { LIST_BYTES = 160, LIST_NAME_BYTES = 60 };
+
+/* From behind the opening brace; `path` ends with a dot, or is empty. False: there are more than fit. */
+static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer *path, struct buffer *to)
+{
+    size_t path_bytes = path->length;
+    struct value key = {0}, value = {0};
+    skip_space(scanner);
+    while (take(scanner, '"') && scan_string(scanner, &key) == JSON_PICK_OK) {
+        if (to->length > LIST_BYTES) {
+            return false;
+        }
+        skip_space(scanner);
+        if (!take(scanner, ':') || scan_value(scanner, depth + 1, 0, &value) != JSON_PICK_OK) {
+            return true;
+        }
+        buffer_append(path, key.bytes, key.length);
+        if (value.kind == VALUE_TREE && *value.bytes == '{') {
+            struct scanner inner = {.begin = value.bytes, .at = value.bytes + 1, .end = value.bytes + value.length};
+            buffer_string(path, ".");
+            if (!list_members(&inner, depth + 1, path, to)) {
+                return false;
+            }
+        } else if (value.kind != VALUE_TREE && path->length > 0 && buffer_ok(path)) {
+            size_t shown = path->length < LIST_NAME_BYTES ? path->length : LIST_NAME_BYTES;
+            buffer_format(to, "%s\"%.*s\"", to->length > 0 ? ", " : "", (int)utf8_valid_prefix(path->data, shown),
+                          path->data);
+        }
+        path->length = path_bytes;
+        skip_space(scanner);
+        take(scanner, ',');
+        skip_space(scanner);
+    }
+    return true;
+}
+
+void json_list_fields(struct buffer *to, const char *json, size_t length)
+{
+    struct scanner scanner = {.begin = json, .at = json, .end = json + length};
+    struct buffer path = {0};
+    skip_space(&scanner);
+    if (take(&scanner, '{') && !list_members(&scanner, 0, &path, to)) {
+        buffer_string(to, ", ...");
+    }
+    buffer_free(&path);
+}
+
 /* --- Strings. Runs between escapes are copied at once. Source: RFC 8259, section 7. --- */
 
 static bool stands_for_itself(unsigned char c)

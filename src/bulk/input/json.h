@@ -27,6 +27,10 @@ enum json_pick_problem {
 enum json_pick_problem json_pick(const char *json, size_t length, char *const *paths, uint32_t count,
                                  struct value *values, size_t *at);
 
+/* Appends the fields of an object that json_pick found good, for a message: "title", "meta.year". The first ones, about
+ * 160 bytes. Fields that are arrays are left out. */
+void json_list_fields(struct buffer *to, const char *json, size_t length);
+
 /* Appends bytes as a JSON string with quotes; what is not UTF-8 becomes U+FFFD. */
 void json_put_string(struct buffer *to, const char *bytes, size_t length);
 

@@ -162,6 +162,11 @@ struct source {
     uint32_t columns[RECIPE_FIELDS_MAX]; /* of the recipe's fields in this file */
     uint32_t column_count;               /* 0: the header was not read yet */
     struct buffer said;                  /* a document's message */
+
+    bool unusable;             /* all documents so far failed in the same field, with the first one's message */
+    struct buffer first_said;  /* its message */
+    struct buffer first_place; /* its file and line */
+    struct buffer there;       /* its fields */
 };
 
 /* Sets a document's code and message; the message lives until the next one. */
@@ -226,8 +231,13 @@ static enum status read_json(struct source *source, struct document *out, bool *
     }
     enum json_pick_problem problem =
         json_pick(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
-    if (problem == JSON_PICK_OK)
-        return recipe_make(recipe, values, &source->scratch, out, err);
+    if (problem == JSON_PICK_OK) {
+        TRY(recipe_make(recipe, values, &source->scratch, out, err));
+        if (source->documents == 0 && out->code != ROW_OK) {
+            json_list_fields(&source->there, record.bytes, record.length);
+        }
+        return STATUS_OK;
+    }
     fail_json(source, out, problem, at);
     return STATUS_OK;
 }
@@ -428,6 +438,9 @@ void source_close(struct source *source)
     recipe_scratch_free(&source->scratch);
     free(source->fields.values);
     buffer_free(&source->said);
+    buffer_free(&source->first_said);
+    buffer_free(&source->first_place);
+    buffer_free(&source->there);
     free(source);
 }
 
@@ -567,9 +580,40 @@ static void check_text(struct source *source, struct document *out)
     }
 }
 
+/* Notes whether the document failed in the same field as all before it. */
+static void compare_failure(struct source *source, const struct document *document)
+{
+    bool in_field = document->code == ROW_MISSING_FIELD || document->code == ROW_NOT_TEXT;
+    if (source->documents == 0 && in_field) {
+        source->unusable = true;
+        buffer_append(&source->first_said, document->message, document->message_bytes);
+        buffer_format(&source->first_place, "%s line %llu",
+                      strcmp(document->file, "-") == 0 ? "standard input" : document->file,
+                      (unsigned long long)document->line);
+    } else if (source->unusable) {
+        source->unusable = in_field && document->message_bytes == source->first_said.length &&
+                           memcmp(document->message, source->first_said.data, document->message_bytes) == 0;
+    }
+}
+
+enum status source_check_fields(const struct source *source, struct err *err)
+{
+    const struct buffer *place = &source->first_place, *said = &source->first_said, *there = &source->there;
+    if (!source->unusable || !buffer_ok(place) || !buffer_ok(said) || !buffer_ok(there)) {
+        return STATUS_OK;
+    }
+    return err_set(err, STATUS_BAD_INPUT,
+                   "%.*s: %.*s, as in all rows read (%llu); there %s%.*s: name others with --field, --template or "
+                   "--id-field",
+                   (int)place->length, place->data, (int)said->length, said->data,
+                   (unsigned long long)source->documents, there->length > 0 ? "are: " : "is no field",
+                   (int)there->length, there->length > 0 ? there->data : "");
+}
+
 static void give_out(struct source *source, struct document *out)
 {
     check_text(source, out);
+    compare_failure(source, out);
     out->number = source->documents++;
     if (out->code == ROW_OK) {
         XXH128_hash_t hash = XXH3_128bits(out->text, out->text_bytes);

@@ -50,6 +50,10 @@ void source_close(struct source *source);
  * were given out. Errors: those of source_open and stream_read. */
 MUST_CHECK enum status source_next(struct source *source, struct document *out, bool *more, struct err *err);
 
+/* Whether the input has the fields that the recipe names. Errors: STATUS_BAD_INPUT when all documents so far failed in
+ * the same field for the same reason; it says which fields the first one has. */
+MUST_CHECK enum status source_check_fields(const struct source *source, struct err *err);
+
 /* How many bytes on disk were read so far. */
 uint64_t source_read_bytes(const struct source *source);
 
