@@ -30,6 +30,12 @@ static void pick(const struct recipe *recipe, const char *line, size_t length)
         FUZZ_CHECK(utf8_valid(document.kept == NULL ? "" : document.kept, document.kept_bytes));
     }
     recipe_scratch_free(&scratch);
+    struct buffer list = {0};
+    if (problem == JSON_PICK_OK) {
+        json_list_fields(&list, line, length);
+        FUZZ_CHECK(list.length < 256 && utf8_valid(list.data ? list.data : "", list.length));
+    }
+    buffer_free(&list);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
