@@ -84,8 +84,8 @@ struct job {
 /* Resumes what an earlier run left: journal, files, and the input up to the checkpoint. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 
-/* Deletes the files of a job that this run began and that has no rows. Nothing was asked of the executor, or a later run
- * would not find its answers. */
+/* Deletes the files of a job that this run began and that has no rows. The executor was asked for nothing: with the
+ * journal the next run would lose the seed by which it finds answers of a queue. */
 void job_forget(struct job *job);
 
 /* --- Retrying the failed rows of a finished job. Without a retry these do nothing, unless they say otherwise. --- */
