@@ -30,21 +30,23 @@ struct dedup {
 enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err)
 {
     *out = calloc(1, sizeof **out);
-    if (*out == NULL)
+    if (!*out) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to find equal texts");
+    }
     (*out)->most = most_rows;
     return STATUS_OK;
 }
 
 static size_t slots_bytes(const struct table *table)
 {
-    return table->slots == NULL ? 0 : ((size_t)table->mask + 1) * sizeof *table->slots;
+    return !table->slots ? 0 : ((size_t)table->mask + 1) * sizeof *table->slots;
 }
 
 void dedup_close(struct dedup *dedup)
 {
-    for (int i = 0; dedup != NULL && i < TABLES; i++)
+    for (int i = 0; dedup != NULL && i < TABLES; i++) {
         memory_unmap(dedup->tables[i].slots, slots_bytes(&dedup->tables[i]));
+    }
     free(dedup);
 }
 
@@ -66,16 +68,18 @@ static struct slot *first_slot(const struct table *table, uint64_t key)
 void dedup_expect(const struct dedup *dedup, struct hash hash)
 {
     const struct table *table = &dedup->tables[hash.low % TABLES];
-    if (table->slots != NULL)
+    if (table->slots) {
         __builtin_prefetch(first_slot(table, hash.high));
+    }
 }
 
 /* The slot of a hash, or the empty one where it would go. */
 static struct slot *slot_of(const struct table *table, uint64_t key, uint64_t tag)
 {
     struct slot *slot = first_slot(table, key);
-    while (slot->value != 0 && (slot->key != key || slot->value >> (ROW_BITS + CODE_BITS) != tag))
+    while (slot->value != 0 && (slot->key != key || slot->value >> (ROW_BITS + CODE_BITS) != tag)) {
         slot = slot == table->slots + table->mask ? table->slots : slot + 1;
+    }
     return slot;
 }
 
@@ -83,8 +87,9 @@ struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash)
 {
     const struct table *table = &dedup->tables[hash.low % TABLES];
     struct dedup_entry entry = {.row = DEDUP_NONE};
-    if (table->slots == NULL)
+    if (!table->slots) {
         return entry;
+    }
     const struct slot *slot = slot_of(table, hash.high, tag_of(hash));
     if (slot->value != 0) {
         entry.row = slot->value & ((1ull << ROW_BITS) - 1);
@@ -95,14 +100,17 @@ struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash)
 
 static bool grow(struct table *table)
 {
-    uint32_t before = table->slots == NULL ? 0 : table->mask + 1;
+    uint32_t before = !table->slots ? 0 : table->mask + 1;
     uint32_t room = before == 0 ? FIRST_SLOTS : 2 * before;
     struct table bigger = {.slots = memory_map(room * sizeof(struct slot)), .mask = room - 1, .count = table->count};
-    if (bigger.slots == NULL)
+    if (!bigger.slots) {
         return false;
-    for (uint32_t i = 0; i < before; i++)
-        if (table->slots[i].value != 0)
+    }
+    for (uint32_t i = 0; i < before; i++) {
+        if (table->slots[i].value != 0) {
             *slot_of(&bigger, table->slots[i].key, table->slots[i].value >> (ROW_BITS + CODE_BITS)) = table->slots[i];
+        }
+    }
     memory_unmap(table->slots, slots_bytes(table));
     *table = bigger;
     return true;
@@ -111,15 +119,18 @@ static bool grow(struct table *table)
 void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry)
 {
     struct table *table = &dedup->tables[hash.low % TABLES];
-    struct slot *slot = table->slots == NULL ? NULL : slot_of(table, hash.high, tag_of(hash));
-    if (slot == NULL || slot->value == 0) {
-        if (dedup->count >= dedup->most || entry.row >> ROW_BITS != 0)
+    struct slot *slot = !table->slots ? NULL : slot_of(table, hash.high, tag_of(hash));
+    if (!slot || slot->value == 0) {
+        if (dedup->count >= dedup->most || entry.row >> ROW_BITS != 0) {
             return;
-        bool crowded = table->slots == NULL || table->count >= table->mask - table->mask / 8;
-        if (crowded && !grow(table))
+        }
+        bool crowded = !table->slots || table->count >= table->mask - table->mask / 8;
+        if (crowded && !grow(table)) {
             return;
-        if (crowded)
+        }
+        if (crowded) {
             slot = slot_of(table, hash.high, tag_of(hash));
+        }
         table->count++;
         dedup->count++;
     }

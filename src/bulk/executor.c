@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/vector.h"
 #include "daemon/compute.h"
+#include "engine/vector.h"
 
 enum row_code vector_check(const void *vector, uint32_t dim, float limit)
 {
-    if (vector_below(vector, dim, limit))
+    if (vector_below(vector, dim, limit)) {
         return ROW_OK;
+    }
     return vector_below(vector, dim, INFINITY) ? ROW_F16_RANGE : ROW_NON_FINITE;
 }
 
@@ -24,10 +25,11 @@ void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void 
 {
     bool fits = finite && isinf(batch->limit);
     enum row_code code = fits ? ROW_OK : vector_check(vector, batch->dim, batch->limit);
-    if (code == ROW_OK)
+    if (code == ROW_OK) {
         memcpy(piece->vector, vector, batch->dim * sizeof(float));
-    else
+    } else {
         batch_fail(batch, piece, code);
+    }
 }
 
 /* --- The local executor. The compute thread lays a batch out, as in the daemon, computes it and copies its vectors, so
@@ -57,12 +59,14 @@ static enum status begin(void *owner, struct batch *batch)
     struct bulk_batch *bulk = owner;
     struct in_flight *flight = bulk->own;
     struct row **rows = malloc(bulk->count * sizeof *rows);
-    for (uint32_t i = 0; rows != NULL && i < bulk->count; i++)
+    for (uint32_t i = 0; rows != NULL && i < bulk->count; i++) {
         rows[i] = &bulk->pieces[i]->row;
-    flight->laid_out = rows == NULL ? NULL : batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim);
+    }
+    flight->laid_out = !rows ? NULL : batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim);
     free(rows);
-    if (flight->laid_out == NULL)
+    if (!flight->laid_out) {
         return err_set(&batch->err, STATUS_NO_MEMORY, "no memory for a batch of %u texts", bulk->count);
+    }
     batch->engine = flight->laid_out->engine;
     return STATUS_OK;
 }
@@ -74,8 +78,9 @@ static void end(void *owner, struct batch *batch)
     struct in_flight *flight = bulk->own;
     const struct batch *laid_out = flight->laid_out;
     bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
-    for (uint32_t i = 0; computed && i < bulk->count; i++) /* in layout order, which is by length */
+    for (uint32_t i = 0; computed && i < bulk->count; i++) { /* in layout order, which is by length */
         batch_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
+    }
     bulk->tokens = computed ? laid_out->tokens : 0;
     batch_free(flight->laid_out);
     flight->laid_out = NULL;
@@ -96,8 +101,9 @@ static struct bulk_batch *local_take(struct executor *executor)
     struct local *local = (struct local *)executor;
     void *owner;
     const struct batch *batch = compute_take(local->compute, &owner);
-    if (batch == NULL)
+    if (!batch) {
         return NULL;
+    }
     struct bulk_batch *bulk = owner;
     struct in_flight *flight = bulk->own;
     bulk->status = batch->status == STATUS_NON_FINITE ? STATUS_OK : batch->status;
@@ -122,8 +128,9 @@ static enum status open_in_flight(struct local *local, struct err *err)
 {
     unsigned count = local->executor.batches = compute_state(local->compute).batches;
     local->in_flight = calloc(count, sizeof *local->in_flight);
-    if (local->in_flight == NULL)
+    if (!local->in_flight) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u batches", count);
+    }
     for (unsigned i = 0; i < count; i++) {
         local->in_flight[i].next = local->idle;
         local->idle = &local->in_flight[i];
@@ -134,8 +141,9 @@ static enum status open_in_flight(struct local *local, struct err *err)
 enum status local_open(const struct local_options *options, struct executor **out, struct err *err)
 {
     struct local *local = calloc(1, sizeof *local);
-    if (local == NULL)
+    if (!local) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the executor");
+    }
     local->executor.ops = &local_ops;
     struct compute_options compute = {.devices = options->devices->items,
                                       .device_count = options->devices->count,
@@ -147,8 +155,9 @@ enum status local_open(const struct local_options *options, struct executor **ou
                                       .begin = begin,
                                       .end = end};
     enum status status = compute_open(&compute, &local->compute, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = open_in_flight(local, err);
+    }
     if (status != STATUS_OK) {
         compute_close(local->compute);
         free(local);

@@ -16,8 +16,8 @@
 #include "bulk/journal.h"
 #include "bulk/output/store.h"
 #include "bulk/resume.h"
-#include "engine/vector.h"
 #include "daemon/thread_pool.h"
+#include "engine/vector.h"
 #include "schedule/reply.h"
 
 enum { REPORT_MS = 100 };
@@ -26,13 +26,15 @@ enum { REPORT_MS = 100 };
 static double share_done(const struct job *job)
 {
     uint64_t total = source_total_bytes(job->source);
-    if (total == 0)
+    if (total == 0) {
         return -1;
+    }
     double read = (double)source_read_bytes(job->source) / (double)total;
     if (job->progress.phase == JOB_COMPUTING && job->progress.documents > 0) {
         double rows = (double)job->progress.documents; /* chunks are counted once they are planned */
-        if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0)
+        if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0) {
             rows = (double)job->next_row;
+        }
         read *= rows > 0 ? (double)job->progress.rows / rows : 0;
     }
     return read < 1 ? read : 1;
@@ -41,9 +43,9 @@ static double share_done(const struct job *job)
 void job_report(struct job *job, bool must)
 {
     uint64_t now_ns = clock_now_ns();
-    if (job->options->report == NULL || job->source == NULL ||
-        (!must && now_ns - job->reported_ns < REPORT_MS * NS_PER_MS))
+    if (!job->options->report || !job->source || (!must && now_ns - job->reported_ns < REPORT_MS * NS_PER_MS)) {
         return;
+    }
     job->reported_ns = now_ns;
     job->progress.share = job->progress.phase == JOB_FINISHING ? 1 : share_done(job);
     job->options->report(job->options->context, &job->progress);
@@ -70,8 +72,9 @@ static enum status prep_open(struct job *job, struct err *err)
     void **contexts = calloc(threads, sizeof *contexts);
     job->prep_threads = calloc(threads, sizeof *job->prep_threads);
     enum status status = STATUS_OK;
-    if (contexts == NULL || job->prep_threads == NULL)
+    if (!contexts || !job->prep_threads) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for %u prep threads", threads);
+    }
     for (unsigned i = 0; i < threads && status == STATUS_OK; i++) {
         job->prep_threads[i].preparer = &job->preparer;
         contexts[i] = &job->prep_threads[i];
@@ -82,20 +85,22 @@ static enum status prep_open(struct job *job, struct err *err)
                                        .wake_fd = job->options->wake_fd,
                                        .work = prepare,
                                        .contexts = contexts};
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = thread_pool_open(&pool, &job->prep, err);
+    }
     free(contexts);
     return status;
 }
 
 static void prep_close(struct job *job)
 {
-    if (job->prep != NULL) {
+    if (job->prep) {
         thread_pool_stop(job->prep);
         thread_pool_free(job->prep);
     }
-    for (unsigned i = 0; job->prep_threads != NULL && i < job->options->prep_threads; i++)
+    for (unsigned i = 0; job->prep_threads != NULL && i < job->options->prep_threads; i++) {
         buffer_free(&job->prep_threads[i].scratch);
+    }
     free(job->prep_threads);
 }
 
@@ -107,8 +112,9 @@ static struct lookahead *reading(struct job *job)
 static void send_docs(struct job *job)
 {
     struct doc_batch *docs = job->open_docs;
-    if (docs == NULL)
+    if (!docs) {
         return;
+    }
     job->open_docs = NULL;
     docs->window = reading(job);
     docs->window->docs_out++;
@@ -126,16 +132,18 @@ static uint64_t count_pieces(const struct job *job, const struct document *docum
 static enum status add(struct job *job, const struct document *document, struct err *err)
 {
     for (bool added = false; !added;) {
-        if (job->open_docs == NULL) {
-            job->open_docs = job->idle != NULL ? job->idle : doc_batch_new();
-            if (job->open_docs == NULL)
+        if (!job->open_docs) {
+            job->open_docs = job->idle ? job->idle : doc_batch_new();
+            if (!job->open_docs) {
                 return err_set(err, STATUS_NO_MEMORY, "no memory to read texts");
-            job->idle = job->idle != NULL ? job->idle->next : NULL;
+            }
+            job->idle = job->idle ? job->idle->next : NULL;
             job->open_docs->next = NULL;
         }
         TRY(doc_batch_add(job->open_docs, document, &added, err));
-        if (!added)
+        if (!added) {
             send_docs(job);
+        }
     }
     reading(job)->documents++;
     reading(job)->pieces += count_pieces(job, document);
@@ -148,15 +156,17 @@ static void end_with(struct job *job, enum status status, const struct err *err)
 {
     job->ended = true;
     job->ending = status;
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         job->ending_err = *err;
+    }
 }
 
 static bool is_fatal(struct job *job, const struct document *document)
 {
     struct err err;
-    if (document->code == ROW_OK || !job->options->strict)
+    if (document->code == ROW_OK || !job->options->strict) {
         return false;
+    }
     end_with(job,
              err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s",
                      strcmp(document->file, "-") == 0 ? "standard input" : document->file,
@@ -169,8 +179,9 @@ static bool is_full(struct job *job)
 {
     const struct lookahead *window = reading(job);
     uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job->options->dim * sizeof(float));
-    if (job->options->look_ahead < pieces)
+    if (job->options->look_ahead < pieces) {
         pieces = job->options->look_ahead;
+    }
     return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
            window->pieces >= pieces;
 }
@@ -187,22 +198,27 @@ static enum status close_window(struct job *job, struct err *err)
     window->end_documents = job->progress.documents;
     window->end_bytes = source_read_bytes(job->source);
     window->end_digest = job_digest_now(job);
-    if (window->documents > 0)
+    if (window->documents > 0) {
         job->read++;
+    }
     return STATUS_OK;
 }
 
 static enum status take(struct job *job, struct document *document, struct err *err)
 {
     bool wanted = true;
-    if (job->retry != NULL)
+    if (job->retry) {
         TRY(job_retry_wants(job, document, &wanted, err));
-    if (wanted && is_fatal(job, document))
+    }
+    if (wanted && is_fatal(job, document)) {
         return STATUS_OK;
-    if (wanted)
+    }
+    if (wanted) {
         TRY(add(job, document, err));
-    if (job->retry == NULL)
+    }
+    if (!job->retry) {
         job_digest_add(job->digest, document);
+    }
     job->progress.documents++;
     return STATUS_OK;
 }
@@ -225,8 +241,9 @@ static enum status next_document(struct job *job, struct document *out, bool *mo
 static enum status read_documents(struct job *job, bool *worked, struct err *err)
 {
     if (job->ended || job->stopping || job->read - job->finished >= WINDOWS ||
-        thread_pool_out(job->prep) + 2 >= DOC_BATCHES_OUT_MAX)
+        thread_pool_out(job->prep) + 2 >= DOC_BATCHES_OUT_MAX) {
         return STATUS_OK;
+    }
     *worked = true;
     for (int i = 0; i < STEP && !job->ended && !is_full(job); i++) {
         struct document document;
@@ -239,8 +256,9 @@ static enum status read_documents(struct job *job, bool *worked, struct err *err
             TRY(take(job, &document, err));
         }
     }
-    if (job->ended || is_full(job))
+    if (job->ended || is_full(job)) {
         return close_window(job, err);
+    }
     return STATUS_OK;
 }
 
@@ -278,11 +296,13 @@ static enum status check_recent(struct job *job, const struct output_row *row, s
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
     size_t count = job->recent.length / sizeof *recent;
-    while (job->recent_at < count && recent[job->recent_at].row < row->number)
+    while (job->recent_at < count && recent[job->recent_at].row < row->number) {
         job->recent_at++;
+    }
     if (job->recent_at == count || recent[job->recent_at].row != row->number ||
-        hash_equal(recent[job->recent_at].hash, row->hash))
+        hash_equal(recent[job->recent_at].hash, row->hash)) {
         return STATUS_OK;
+    }
     return err_set(err, STATUS_BAD_INPUT,
                    "%s line %llu: the input has changed since this job began; --overwrite begins again",
                    row->document->file, (unsigned long long)row->document->line);
@@ -292,11 +312,12 @@ static enum status check_recent(struct job *job, const struct output_row *row, s
 static enum status decide(struct job *job, const struct lookahead *window, struct output_row *row, struct err *err)
 {
     TRY(job_retry_row(job, row, err));
-    if (row->state != STATE_TODO)
+    if (row->state != STATE_TODO) {
         return STATUS_OK;
+    }
     TRY(check_recent(job, row, err));
     struct dedup_entry known = dedup_find(job->dedup, row->hash);
-    bool reachable = known.row != DEDUP_NONE && (job->store != NULL || known.row >= window->rows[0].number);
+    bool reachable = known.row != DEDUP_NONE && (job->store || known.row >= window->rows[0].number);
     if (reachable && known.row == row->number) {
         row->state = STATE_STORED; /* by an earlier run */
     } else if (reachable && known.row < row->number) {
@@ -311,17 +332,19 @@ static enum status decide(struct job *job, const struct lookahead *window, struc
 static enum status plan(struct job *job, bool *worked, struct err *err)
 {
     struct lookahead *window = &job->windows[job->planned % WINDOWS];
-    if (job->planned == job->read || window->docs_out > 0 || job->stopping)
+    if (job->planned == job->read || window->docs_out > 0 || job->stopping) {
         return STATUS_OK;
+    }
     *worked = true;
     enum numbering numbering = !job_has_chunks(job) ? NUMBER_DOCUMENTS
-                               : job->retry == NULL ? NUMBER_CHUNKS
+                               : !job->retry        ? NUMBER_CHUNKS
                                                     : NUMBER_CHUNKS_AGAIN;
     TRY(lookahead_make_rows(window, job->next_row, numbering, err));
     job->next_row += window->row_count;
     for (uint32_t i = 0; i < window->row_count; i++) {
-        if (i + EXPECT < window->row_count)
+        if (i + EXPECT < window->row_count) {
             dedup_expect(job->dedup, window->rows[i + EXPECT].hash);
+        }
         TRY(decide(job, window, &window->rows[i], err));
         bool settled = window->rows[i].state != STATE_TODO && window->rows[i].state != STATE_KEPT;
         job->progress.rows += settled;
@@ -356,8 +379,9 @@ static void submit_again(struct job *job)
     uint32_t count = submit(job, again->window, again->first, again->count, most);
     again->first += count;
     again->count -= count;
-    if (again->count > 0)
+    if (again->count > 0) {
         return;
+    }
     job->resubmit_count--;
     again->window->batches_out--; /* the one that was too large */
 }
@@ -373,13 +397,15 @@ static enum status submit_rows(struct job *job, bool *worked, struct err *err)
             *worked = true;
             continue;
         }
-        if (job->free_count == 0 || !executor->ops->has_room(executor))
+        if (job->free_count == 0 || !executor->ops->has_room(executor)) {
             break;
-        if (job->resubmit_count > 0)
+        }
+        if (job->resubmit_count > 0) {
             submit_again(job);
-        else
+        } else {
             window->submitted +=
                 submit(job, window, window->submitted, window->order_count - window->submitted, job->batch_tokens);
+        }
         *worked = true;
     }
     return STATUS_OK;
@@ -395,19 +421,24 @@ static void take_mean(const struct job *job, const struct output_row *row, float
 {
     uint32_t dim = job->options->dim;
     memcpy(to, row->parts, dim * sizeof(float));
-    for (uint32_t p = 1; p < row->piece_count; p++)
-        for (uint32_t i = 0; i < dim; i++)
+    for (uint32_t p = 1; p < row->piece_count; p++) {
+        for (uint32_t i = 0; i < dim; i++) {
             to[i] += row->parts[(size_t)p * dim + i];
-    for (uint32_t i = 0; i < dim; i++)
+        }
+    }
+    for (uint32_t i = 0; i < dim; i++) {
         to[i] /= (float)row->piece_count;
-    if (job->options->normalize)
+    }
+    if (job->options->normalize) {
         vector_normalize(to, dim);
+    }
 }
 
 static void settle(struct job *job, const struct lookahead *window, struct output_row *row)
 {
-    for (uint32_t p = 0; p < row->piece_count && row->code == ROW_OK; p++)
+    for (uint32_t p = 0; p < row->piece_count && row->code == ROW_OK; p++) {
         row->code = row->pieces[p].code;
+    }
     if (row->code == ROW_OK && row->piece_count > 1) {
         float *vector = lookahead_vector(window, row, job->options->dim);
         take_mean(job, row, vector);
@@ -415,8 +446,9 @@ static void settle(struct job *job, const struct lookahead *window, struct outpu
     }
     row->here = row->code == ROW_OK;
     row->state = row->here ? STATE_DONE : STATE_FAILED;
-    if (!row->here)
+    if (!row->here) {
         dedup_put(job->dedup, row->hash, (struct dedup_entry){row->number, row->code});
+    }
 }
 
 /* Queues the pieces of a batch for batches of half its size. Where memory ran out, all later batches are as small: what
@@ -429,8 +461,9 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
     if (job->resubmit_count == job->resubmit_room) {
         uint32_t room = job->resubmit_room + job->batch_count;
         struct resubmit *bigger = realloc(job->resubmits, room * sizeof *bigger);
-        if (bigger == NULL)
+        if (!bigger) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for %u texts", batch->count);
+        }
         job->resubmits = bigger;
         job->resubmit_room = room;
     }
@@ -438,8 +471,9 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
         job->batch_tokens = half < job->batch_tokens ? half : job->batch_tokens;
         job->progress.too_large++;
     }
-    for (uint32_t i = 0; i < batch->count; i++)
+    for (uint32_t i = 0; i < batch->count; i++) {
         batch->pieces[i]->code = ROW_OK; /* some may have been refused already */
+    }
     job->resubmits[job->resubmit_count++] = (struct resubmit){batch->window, first, batch->count, half};
     return STATUS_OK;
 }
@@ -448,8 +482,9 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
 {
     struct lookahead *window = batch->window;
     uint32_t rows = 0, good = 0;
-    if ((batch->status == STATUS_NO_MEMORY || batch->halve) && batch->count > 1)
+    if ((batch->status == STATUS_NO_MEMORY || batch->halve) && batch->count > 1) {
         return put_aside(job, batch, err);
+    }
     window->batches_out--;
     if (batch->status != STATUS_OK) {
         *err = batch->err;
@@ -457,16 +492,19 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     }
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct piece *piece = batch->pieces[i];
-        if (piece->code != ROW_OK && job->options->strict)
+        if (piece->code != ROW_OK && job->options->strict) {
             return fail_strictly(piece->owner->document, piece->code, err);
-        if (--piece->owner->pieces_left > 0)
+        }
+        if (--piece->owner->pieces_left > 0) {
             continue;
+        }
         settle(job, window, piece->owner);
         rows++;
         good += piece->owner->here;
     }
-    if (window->since_ns == 0)
+    if (window->since_ns == 0) {
         window->since_ns = clock_now_ns();
+    }
     job->progress.rows += rows;
     job->progress.here += rows;
     job->progress.computed += rows;
@@ -508,14 +546,17 @@ static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
 static enum status put_run(struct job *job, struct lookahead *window, uint32_t first, uint32_t count, struct err *err)
 {
     struct output_row *rows = window->rows + first;
-    if (count == 0)
+    if (count == 0) {
         return STATUS_OK;
+    }
     TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job->options->dim), err));
     for (uint32_t i = 0; i < count; i++) {
-        if (rows[i].state == STATE_DONE && job->journal != NULL)
+        if (rows[i].state == STATE_DONE && job->journal) {
             journal_add_done(job->journal, (struct done){rows[i].number, rows[i].hash});
-        if (rows[i].state != STATE_FAILED)
+        }
+        if (rows[i].state != STATE_FAILED) {
             rows[i].state = STATE_STORED;
+        }
     }
     return STATUS_OK;
 }
@@ -534,8 +575,9 @@ static enum status put_runs(struct job *job, struct lookahead *window, uint32_t 
     uint32_t run = first; /* where it begins */
     for (uint32_t i = first; i < end; i++) {
         bool writes = is_to_write(&rows[i], finished);
-        if (writes && (i == run || rows[i].number == rows[i - 1].number + 1))
+        if (writes && (i == run || rows[i].number == rows[i - 1].number + 1)) {
             continue;
+        }
         TRY(put_run(job, window, run, i - run, err));
         run = writes ? i : i + 1;
     }
@@ -546,7 +588,7 @@ static enum status write_finished(struct job *job, struct lookahead *window, uin
                                   struct err *err)
 {
     window->since_ns = 0;
-    return job->store == NULL ? STATUS_OK : put_runs(job, window, first, first + count, true, err);
+    return !job->store ? STATUS_OK : put_runs(job, window, first, first + count, true, err);
 }
 
 static bool is_due(const struct job *job, const struct lookahead *window, uint64_t now_ns)
@@ -557,9 +599,11 @@ static bool is_due(const struct job *job, const struct lookahead *window, uint64
 static bool write_is_due(const struct job *job)
 {
     uint64_t now_ns = clock_now_ns();
-    for (uint64_t i = job->finished; i < job->planned; i++)
-        if (is_due(job, &job->windows[i % WINDOWS], now_ns))
+    for (uint64_t i = job->finished; i < job->planned; i++) {
+        if (is_due(job, &job->windows[i % WINDOWS], now_ns)) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -568,8 +612,9 @@ static enum status write_due(struct job *job, bool all, struct err *err)
     uint64_t now_ns = clock_now_ns();
     for (uint64_t i = job->finished; job->store != NULL && i < job->planned; i++) {
         struct lookahead *window = &job->windows[i % WINDOWS];
-        if (!all && !is_due(job, window, now_ns))
+        if (!all && !is_due(job, window, now_ns)) {
             continue;
+        }
         TRY(put_runs(job, window, 0, window->row_count, false, err));
         window->since_ns = 0;
     }
@@ -598,13 +643,15 @@ static void run_commit(void *context, void *item)
     struct commit *commit = item;
     commit->status = STATUS_OK;
     for (unsigned i = 0; i < commit->fd_count; i++) {
-        if (commit->status == STATUS_OK && fdatasync(commit->fds[i]) != 0)
+        if (commit->status == STATUS_OK && fdatasync(commit->fds[i]) != 0) {
             commit->status = err_set_errno(&commit->err, "cannot write %s", commit->path);
+        }
         close(commit->fds[i]);
     }
-    if (commit->status == STATUS_OK)
+    if (commit->status == STATUS_OK) {
         commit->status =
             journal_write(commit->journal, commit->checkpointed ? &commit->checkpoint : NULL, &commit->err);
+    }
 }
 
 static enum status commit_open(struct job *job, struct err *err)
@@ -612,8 +659,9 @@ static enum status commit_open(struct job *job, struct err *err)
     struct thread_pool_options options = {
         .name = "commit", .threads = 1, .capacity = 1, .wake_fd = job->options->wake_fd, .work = run_commit};
     job->commit = calloc(1, sizeof *job->commit);
-    if (job->commit == NULL)
+    if (!job->commit) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to commit");
+    }
     job->commit->journal = job->journal;
     job->commit->path = job->options->output->path;
     return thread_pool_open(&options, &job->commits, err);
@@ -621,7 +669,7 @@ static enum status commit_open(struct job *job, struct err *err)
 
 static void commit_close(struct job *job)
 {
-    if (job->commits != NULL) {
+    if (job->commits) {
         thread_pool_stop(job->commits);
         thread_pool_free(job->commits);
     }
@@ -636,11 +684,13 @@ static enum status begin(struct job *job, struct err *err)
     commit->checkpointed = job->checkpoint_waits;
     commit->checkpoint = job->checkpoint;
     for (int i = 0; i < APPEND_FILES && commit->checkpointed; i++) {
-        int fd = job->files[i].path == NULL ? -1 : dup(job->files[i].fd);
-        if (job->files[i].path != NULL && fd < 0)
+        int fd = !job->files[i].path ? -1 : dup(job->files[i].fd);
+        if (job->files[i].path && fd < 0) {
             return err_set_errno(err, "cannot write %s", job->files[i].path);
-        if (fd >= 0)
+        }
+        if (fd >= 0) {
             commit->fds[commit->fd_count++] = fd;
+        }
     }
     job->checkpoint_waits = false;
     thread_pool_put(job->commits, commit);
@@ -649,26 +699,30 @@ static enum status begin(struct job *job, struct err *err)
 
 static enum status end(const struct commit *commit, struct err *err)
 {
-    if (commit != NULL && commit->status != STATUS_OK)
+    if (commit && commit->status != STATUS_OK) {
         *err = commit->err;
-    return commit == NULL ? STATUS_OK : commit->status;
+    }
+    return !commit ? STATUS_OK : commit->status;
 }
 
 static enum status commit_when_due(struct job *job, struct err *err)
 {
-    if (job->journal == NULL)
+    if (!job->journal) {
         return STATUS_OK;
+    }
     TRY(end(thread_pool_take(job->commits), err));
-    if (thread_pool_out(job->commits) > 0 || !(job->checkpoint_waits || write_is_due(job)))
+    if (thread_pool_out(job->commits) > 0 || !(job->checkpoint_waits || write_is_due(job))) {
         return STATUS_OK;
+    }
     TRY(write_due(job, false, err));
     return begin(job, err);
 }
 
 static enum status commit_all(struct job *job, struct err *err)
 {
-    if (job->journal == NULL)
+    if (!job->journal) {
         return STATUS_OK;
+    }
     TRY(end(thread_pool_wait(job->commits), err));
     TRY(write_due(job, true, err));
     TRY(begin(job, err));
@@ -678,10 +732,11 @@ static enum status commit_all(struct job *job, struct err *err)
 
 static void put_id(struct buffer *to, const struct document *document)
 {
-    if (document->id != NULL)
+    if (document->id) {
         buffer_append(to, document->id, document->id_bytes);
-    else
+    } else {
         buffer_format(to, "%llu", (unsigned long long)document->number);
+    }
 }
 
 /* What a retry needs comes first: see parse_failure. */
@@ -689,8 +744,9 @@ static void put_failure(struct buffer *to, const struct output_row *row, bool ch
 {
     const struct document *document = row->document;
     buffer_format(to, "{\"row\":%llu,", (unsigned long long)row->number);
-    if (chunks)
+    if (chunks) {
         buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, row->chunk);
+    }
     buffer_string(to, "\"id\":");
     put_id(to, document);
     buffer_string(to, ",\"file\":");
@@ -698,23 +754,26 @@ static void put_failure(struct buffer *to, const struct output_row *row, bool ch
     buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
                   row_code_name(row->code));
     const char *text = row_code_text(row->code);
-    if (document->code != ROW_OK)
+    if (document->code != ROW_OK) {
         json_put_string(to, document->message, document->message_bytes);
-    else
+    } else {
         json_put_string(to, text, strlen(text));
+    }
     buffer_string(to, "}\n");
 }
 
 static void put_floats(struct buffer *to, const float *vector, uint32_t dim)
 {
     char *at = buffer_reserve(to, (size_t)dim * (REPLY_FLOAT_MAX + 1) + 2);
-    if (at == NULL)
+    if (!at) {
         return;
+    }
     char *begin = at;
     *at++ = '[';
     for (uint32_t i = 0; i < dim; i++) {
-        if (i > 0)
+        if (i > 0) {
             *at++ = ',';
+        }
         at += reply_put_float(at, vector[i]);
     }
     *at++ = ']';
@@ -727,16 +786,19 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
     if (!job->options->arrays) {
         buffer_string(to, "{\"id\":");
         put_id(to, row->document);
-        if (job_has_chunks(job))
+        if (job_has_chunks(job)) {
             buffer_format(to, ",\"chunk\":%u", row->chunk);
+        }
         buffer_string(to, ",\"vector\":");
     }
-    if (vector != NULL)
+    if (vector) {
         put_floats(to, vector, job->options->dim);
-    else
+    } else {
         buffer_string(to, "null");
-    if (!job->options->arrays && vector == NULL)
+    }
+    if (!job->options->arrays && !vector) {
         buffer_format(to, ",\"error\":\"%s\"", row_code_name(row->code));
+    }
     if (!job->options->arrays) {
         buffer_append(to, row->document->kept, row->document->kept_bytes);
         buffer_string(to, "}");
@@ -759,8 +821,9 @@ static enum status copy(struct job *job, struct lookahead *window, struct output
     uint32_t dim = job->options->dim;
     uint64_t at = row->origin - window->rows[0].number; /* not below row_count if it is in an earlier window */
     const struct output_row *origin = at < window->row_count ? &window->rows[at] : NULL;
-    if (origin == NULL || origin->number != row->origin || !origin->here)
+    if (!origin || origin->number != row->origin || !origin->here) {
         return store_get(job->store, row->origin, lookahead_vector(window, row, dim), err);
+    }
     memcpy(lookahead_vector(window, row, dim), lookahead_vector(window, origin, dim), dim * sizeof(float));
     return STATUS_OK;
 }
@@ -769,19 +832,21 @@ static void fail(struct job *job, const struct lookahead *window, const struct o
 {
     const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
     float *vector = lookahead_vector(window, row, job->options->dim);
-    for (uint32_t i = 0; i < job->options->dim; i++)
+    for (uint32_t i = 0; i < job->options->dim; i++) {
         memcpy(&vector[i], &nan_bits, sizeof nan_bits);
+    }
     job->at.failed++;
     job->progress.failed++;
-    if (job->files[APPEND_FAILURES].path != NULL)
+    if (job->files[APPEND_FAILURES].path) {
         put_failure(&job->files[APPEND_FAILURES].pending, row, job_has_chunks(job));
+    }
 }
 
 static enum status put_lines(struct job *job, const struct lookahead *window, const struct output_row *row,
                              struct err *err)
 {
     struct append_file *files = job->files;
-    if (files[APPEND_LINES].path != NULL) {
+    if (files[APPEND_LINES].path) {
         const float *vector = NULL;
         if (row->here) {
             vector = lookahead_vector(window, row, job->options->dim);
@@ -792,29 +857,34 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
         TRY(job_retry_line(job, APPEND_LINES, row->number, err));
         put_line(job, &files[APPEND_LINES].pending, row, vector);
     }
-    if (files[APPEND_IDS].path != NULL) {
+    if (files[APPEND_IDS].path) {
         TRY(job_retry_line(job, APPEND_IDS, row->number, err));
         put_id(&files[APPEND_IDS].pending, row->document);
         buffer_string(&files[APPEND_IDS].pending, "\n");
     }
-    if (files[APPEND_DOCUMENTS].path != NULL)
+    if (files[APPEND_DOCUMENTS].path) {
         for (int i = 0; i < 8; i++) {
             char byte = (char)(row->document->number >> (8 * i));
             buffer_append(&files[APPEND_DOCUMENTS].pending, &byte, 1);
         }
+    }
     return STATUS_OK;
 }
 
 static enum status finish_row(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
 {
-    if (row->state == STATE_KEPT)
+    if (row->state == STATE_KEPT) {
         return STATUS_OK;
-    if (row->state == STATE_DONE || row->state == STATE_STORED)
+    }
+    if (row->state == STATE_DONE || row->state == STATE_STORED) {
         job->at.computed++;
-    if (row->state == STATE_COPY)
+    }
+    if (row->state == STATE_COPY) {
         TRY(copy(job, window, row, err));
-    if (row->state == STATE_FAILED)
+    }
+    if (row->state == STATE_FAILED) {
         fail(job, window, row);
+    }
     return put_lines(job, window, row, err);
 }
 
@@ -826,27 +896,33 @@ static enum status put_checkpoint(struct job *job, struct err *err)
         job->at.lengths[i] = job->files[i].written;
     }
     job->checkpoint = job->at;
-    job->checkpoint_waits = job->journal != NULL;
+    job->checkpoint_waits = job->journal;
     return STATUS_OK;
 }
 
 static enum status finish_rows(struct job *job, bool *worked, struct err *err)
 {
-    if (job->finished == job->submitted)
+    if (job->finished == job->submitted) {
         return STATUS_OK;
+    }
     struct lookahead *window = &job->windows[job->finished % WINDOWS];
-    if (window->batches_out > 0)
+    if (window->batches_out > 0) {
         return STATUS_OK;
+    }
     *worked = true;
     uint32_t first = window->finished;
-    for (int i = 0; i < STEP && window->finished < window->row_count; i++)
+    for (int i = 0; i < STEP && window->finished < window->row_count; i++) {
         TRY(finish_row(job, window, &window->rows[window->finished++], err));
+    }
     TRY(write_finished(job, window, first, window->finished - first, err));
-    for (int i = 0; i < APPEND_FILES; i++)
-        if (job->files[i].pending.length > 1 << 20)
+    for (int i = 0; i < APPEND_FILES; i++) {
+        if (job->files[i].pending.length > 1 << 20) {
             TRY(append_file_flush(&job->files[i], err));
-    if (window->finished < window->row_count)
+        }
+    }
+    if (window->finished < window->row_count) {
         return STATUS_OK;
+    }
     job->at.documents = window->end_documents;
     job->at.rows = window->rows[window->row_count - 1].number + 1;
     job->at.digest = window->end_digest;
@@ -861,11 +937,13 @@ static enum status patch_documents(struct job *job, struct err *err)
 {
     char header[NPY_HEADER_BYTES];
     struct append_file *file = &job->files[APPEND_DOCUMENTS];
-    if (file->path == NULL)
+    if (!file->path) {
         return STATUS_OK;
+    }
     npy_header(header, "<u8", job->at.rows, 0);
-    if (pwrite(file->fd, header, sizeof header, 0) != (ssize_t)sizeof header)
+    if (pwrite(file->fd, header, sizeof header, 0) != (ssize_t)sizeof header) {
         return err_set_errno(err, "cannot write %s", file->path);
+    }
     return append_file_sync(file, err);
 }
 
@@ -873,8 +951,9 @@ static enum status remove_job(struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
     bool journal_only = output->kind != OUTPUT_JSONL;
-    if ((!journal_only && unlink(output->scratch) != 0) || unlink(output->journal) != 0 || rmdir(output->job) != 0)
+    if ((!journal_only && unlink(output->scratch) != 0) || unlink(output->journal) != 0 || rmdir(output->job) != 0) {
         return err_set_errno(err, "cannot remove %s", output->job);
+    }
     return STATUS_OK;
 }
 
@@ -882,19 +961,24 @@ static enum status end_job(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_FINISHING;
     job_report(job, true);
-    if (job->retry != NULL)
+    if (job->retry) {
         return job_retry_end(job, err);
-    for (int i = 0; i < APPEND_FILES; i++)
+    }
+    for (int i = 0; i < APPEND_FILES; i++) {
         TRY(append_file_flush(&job->files[i], err));
-    if (job->store != NULL)
+    }
+    if (job->store) {
         TRY(store_finish(job->store, job->at.rows, err));
+    }
     TRY(patch_documents(job, err));
-    if (job->journal == NULL)
+    if (!job->journal) {
         return STATUS_OK;
+    }
     TRY(put_checkpoint(job, err)); /* also of a job without rows */
     TRY(commit_all(job, err));
-    if (job->at.failed == 0 && unlink(job->options->output->failures) != 0)
+    if (job->at.failed == 0 && unlink(job->options->output->failures) != 0) {
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
+    }
     TRY(manifest_write(job->options, job->store, &job->at, err));
     return remove_job(job, err);
 }
@@ -907,15 +991,18 @@ static enum status open_job(struct job *job, const struct job_options *options, 
     job->batches = calloc(options->executor->batches, sizeof *job->batches);
     job->free_batches = calloc(options->executor->batches, sizeof *job->free_batches);
     job->batch_tokens = options->batch_tokens;
-    if (job->digest == NULL || job->vector == NULL || job->batches == NULL || job->free_batches == NULL)
+    if (!job->digest || !job->vector || !job->batches || !job->free_batches) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
+    }
     job->preparer = options->preparer;
-    if (getrandom(&job->preparer.seed, sizeof job->preparer.seed, 0) != (ssize_t)sizeof job->preparer.seed)
+    if (getrandom(&job->preparer.seed, sizeof job->preparer.seed, 0) != (ssize_t)sizeof job->preparer.seed) {
         return err_set_errno(err, "no random number to be had");
+    }
     XXH3_128bits_reset(job->digest);
     job->at.digest = job_digest_now(job); /* of no documents */
-    for (; job->batch_count < options->executor->batches; job->batch_count++)
+    for (; job->batch_count < options->executor->batches; job->batch_count++) {
         job->free_batches[job->free_count++] = &job->batches[job->batch_count];
+    }
     TRY(dedup_open(DEDUP_ROWS_DEFAULT, &job->dedup, err));
     TRY(source_open(&options->source, &job->source, err));
     return prep_open(job, err);
@@ -930,12 +1017,14 @@ static void close_job(struct job *job)
     store_close(job->store);
     journal_close(job->journal);
     dedup_close(job->dedup);
-    for (int i = 0; i < APPEND_FILES; i++)
+    for (int i = 0; i < APPEND_FILES; i++) {
         append_file_close(&job->files[i]);
-    for (int i = 0; i < WINDOWS; i++)
+    }
+    for (int i = 0; i < WINDOWS; i++) {
         lookahead_free(&job->windows[i]);
+    }
     doc_batch_free(job->open_docs);
-    while (job->idle != NULL) {
+    while (job->idle) {
         struct doc_batch *docs = job->idle;
         job->idle = docs->next;
         doc_batch_free(docs);
@@ -965,9 +1054,11 @@ static void wait_for_threads(const struct job *job)
 {
     uint64_t count;
     struct pollfd wake = {.fd = job->options->wake_fd, .events = POLLIN};
-    if (poll(&wake, 1, REPORT_MS) > 0)
-        while (read(wake.fd, &count, sizeof count) < 0 && errno == EINTR)
+    if (poll(&wake, 1, REPORT_MS) > 0) {
+        while (read(wake.fd, &count, sizeof count) < 0 && errno == EINTR) {
             continue;
+        }
+    }
 }
 
 static enum status run(struct job *job, struct err *err)
@@ -976,14 +1067,16 @@ static enum status run(struct job *job, struct err *err)
     job->begun_ns = clock_now_ns();
     while (!job->ended || job->finished < job->read) {
         bool worked = false;
-        job->stopping = job->stopping || (job->options->stop != NULL && *job->options->stop != 0);
+        job->stopping = job->stopping || (job->options->stop && *job->options->stop != 0);
         TRY(step(job, &worked, err));
         TRY(commit_when_due(job, err));
         job_report(job, false);
-        if (job->stopping && !has_batches_out(job))
+        if (job->stopping && !has_batches_out(job)) {
             return commit_all(job, err);
-        if (!worked)
+        }
+        if (!worked) {
             wait_for_threads(job);
+        }
     }
     return STATUS_OK;
 }
@@ -1000,11 +1093,13 @@ static void drain(struct job *job)
         if (storing) {
             storing = take_computed(job, &worked, &ignored) == STATUS_OK;
         } else {
-            for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;)
+            for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;) {
                 job->free_batches[job->free_count++] = batch;
+            }
         }
-        if (has_batches_out(job))
+        if (has_batches_out(job)) {
             wait_for_threads(job);
+        }
     }
     enum status kept = storing ? commit_all(job, &ignored) : STATUS_OK;
     (void)kept; /* what is lost is computed again */
@@ -1013,15 +1108,18 @@ static void drain(struct job *job)
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)
 {
     TRY(job_resume(job, err));
-    if (job->journal != NULL)
+    if (job->journal) {
         TRY(commit_open(job, err));
+    }
     result->before = job->ended;
-    if (job->ended)
+    if (job->ended) {
         return STATUS_OK;
+    }
     enum status status = run(job, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         drain(job);
-    bool stopped = job->stopping || (job->options->stop != NULL && *job->options->stop != 0);
+    }
+    bool stopped = job->stopping || (job->options->stop && *job->options->stop != 0);
     if (status == STATUS_OK && !stopped && job->ending != STATUS_OK) {
         *err = job->ending_err;
         status = job->ending;
@@ -1031,7 +1129,7 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
         job_forget(job);
     }
     TRY(result->finished ? end_job(job, err) : status);
-    return result->finished && job->retry != NULL ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
+    return result->finished && job->retry ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
 }
 
 /* One pass over the input. `*grown`: it retried failed rows, and the input has grown since. */
@@ -1041,13 +1139,15 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     struct job *job = calloc(1, sizeof *job);
     *result = (struct job_result){0};
     *grown = false;
-    if (job == NULL)
+    if (!job) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
+    }
     enum status status = open_job(job, options, err);
     job->tries_failed = tries_failed;
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = run_all(job, result, err);
-    *grown = job->grown && job->retry != NULL;
+    }
+    *grown = job->grown && job->retry;
     result->finished = result->finished && status == STATUS_OK;
     job_report(job, true);
     result->progress = job->progress;

@@ -39,16 +39,18 @@ struct journal {
 static void put_number(struct buffer *to, uint64_t value, int bytes)
 {
     char text[8];
-    for (int i = 0; i < bytes; i++)
+    for (int i = 0; i < bytes; i++) {
         text[i] = (char)(value >> (8 * i));
+    }
     buffer_append(to, text, (size_t)bytes);
 }
 
 static uint64_t get_number(const char *from, int bytes)
 {
     uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
+    for (int i = 0; i < bytes; i++) {
         value |= (uint64_t)(unsigned char)from[i] << (8 * i);
+    }
     return value;
 }
 
@@ -60,8 +62,9 @@ static uint64_t checksum(const char *head, const char *content, size_t length)
 static struct checkpoint read_checkpoint(const char *from)
 {
     uint64_t words[CHECKPOINT_WORDS];
-    for (int i = 0; i < CHECKPOINT_WORDS; i++)
+    for (int i = 0; i < CHECKPOINT_WORDS; i++) {
         words[i] = get_number(from + (size_t)8 * (size_t)i, 8);
+    }
     struct checkpoint checkpoint = {words[0], words[1], words[2], words[3], words[4], words[5], {words[6], words[7]},
                                     {0}};
     memcpy(checkpoint.lengths, words + 8, sizeof checkpoint.lengths);
@@ -70,12 +73,14 @@ static struct checkpoint read_checkpoint(const char *from)
 
 size_t journal_read(const char *bytes, size_t length, struct journal_record *out)
 {
-    if (length < HEAD)
+    if (length < HEAD) {
         return 0;
+    }
     uint64_t kind = get_number(bytes, 4), size = get_number(bytes + 4, 4);
     const char *content = bytes + HEAD;
-    if (size > CONTENT_MAX || size > length - HEAD || checksum(bytes, content, size) != get_number(bytes + 8, 8))
+    if (size > CONTENT_MAX || size > length - HEAD || checksum(bytes, content, size) != get_number(bytes + 8, 8)) {
         return 0;
+    }
     *out = (struct journal_record){.kind = (enum journal_kind)kind};
     if (kind == JOURNAL_TERMS) {
         out->terms = content;
@@ -124,19 +129,21 @@ static enum status replay(struct journal *journal,
     enum status status = STATUS_OK;
     for (ssize_t got = 1; got > 0 && status == STATUS_OK && buffer.length < HEAD + CONTENT_MAX;) {
         char *to = buffer_reserve(&buffer, PIECE_BYTES);
-        if (to == NULL) {
+        if (!to) {
             status = err_set(err, STATUS_NO_MEMORY, "no memory to read %s", journal->path);
             break;
         }
         got = read(journal->fd, to, PIECE_BYTES);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && errno == EINTR) {
             got = 1;
-        else if (got < 0)
+        } else if (got < 0) {
             status = err_set_errno(err, "cannot read %s", journal->path);
-        else
+        } else {
             buffer.length += (size_t)got;
-        if (status == STATUS_OK)
+        }
+        if (status == STATUS_OK) {
             status = see_records(&buffer, &journal->length, seen, context, err);
+        }
     }
     buffer_free(&buffer);
     journal->torn = true; /* anything may follow the last good record */
@@ -148,14 +155,17 @@ enum status journal_open(const char *path,
                          void *context, struct journal **out, struct err *err)
 {
     struct journal *journal = calloc(1, sizeof *journal);
-    if (journal == NULL)
+    if (!journal) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+    }
     journal->path = path;
     enum status status = file_make(path, O_RDWR, &journal->fd, err);
-    if (status == STATUS_OK && flock(journal->fd, LOCK_EX | LOCK_NB) != 0)
+    if (status == STATUS_OK && flock(journal->fd, LOCK_EX | LOCK_NB) != 0) {
         status = err_set(err, STATUS_UNAVAILABLE, "another process works on this job (%s is locked)", path);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = replay(journal, seen, context, err);
+    }
     if (status != STATUS_OK) {
         journal_close(journal);
         return status;
@@ -166,10 +176,12 @@ enum status journal_open(const char *path,
 
 void journal_close(struct journal *journal)
 {
-    if (journal == NULL)
+    if (!journal) {
         return;
-    if (journal->fd >= 0)
+    }
+    if (journal->fd >= 0) {
         close(journal->fd);
+    }
     buffer_free(&journal->out);
     buffer_free(&journal->done);
     buffer_free(&journal->sealed);
@@ -191,18 +203,22 @@ static void put_record(struct buffer *to, enum journal_kind kind, const char *co
 /* Appends `out` to the file. */
 static enum status append(struct journal *journal, struct err *err)
 {
-    if (!buffer_ok(&journal->out))
+    if (!buffer_ok(&journal->out)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+    }
     if (journal->torn && (ftruncate(journal->fd, (off_t)journal->length) != 0 ||
-                          lseek(journal->fd, (off_t)journal->length, SEEK_SET) < 0))
+                          lseek(journal->fd, (off_t)journal->length, SEEK_SET) < 0)) {
         return err_set_errno(err, "cannot write %s", journal->path);
+    }
     journal->torn = true;
     for (size_t done = 0; done < journal->out.length;) {
         ssize_t wrote = write(journal->fd, journal->out.data + done, journal->out.length - done);
-        if (wrote < 0 && errno == EINTR)
+        if (wrote < 0 && errno == EINTR) {
             continue;
-        if (wrote <= 0)
+        }
+        if (wrote <= 0) {
             return err_set_errno(err, "cannot write %s", journal->path);
+        }
         done += (size_t)wrote;
     }
     journal->torn = false;
@@ -213,8 +229,9 @@ static enum status append(struct journal *journal, struct err *err)
 
 enum status journal_put_terms(struct journal *journal, const char *terms, size_t length, struct err *err)
 {
-    if (length > JOURNAL_TERMS_MAX)
+    if (length > JOURNAL_TERMS_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "the options of this job are longer than %d bytes", JOURNAL_TERMS_MAX);
+    }
     put_record(&journal->out, JOURNAL_TERMS, terms, length);
     return append(journal, err);
 }
@@ -236,12 +253,14 @@ static void put_checkpoint(struct journal *journal, const struct checkpoint *che
                                               checkpoint->digest.low, checkpoint->digest.high, checkpoint->lengths[0],
                                               checkpoint->lengths[1], checkpoint->lengths[2],  checkpoint->lengths[3]};
     struct buffer content = {0};
-    for (int i = 0; i < CHECKPOINT_WORDS; i++)
+    for (int i = 0; i < CHECKPOINT_WORDS; i++) {
         put_number(&content, words[i], 8);
-    if (buffer_ok(&content))
+    }
+    if (buffer_ok(&content)) {
         put_record(&journal->out, JOURNAL_CHECKPOINT, content.data, content.length);
-    else
+    } else {
         journal->out.broken = true;
+    }
     buffer_free(&content);
 }
 
@@ -254,8 +273,9 @@ void journal_add_done(struct journal *journal, struct done done)
 
 enum status journal_seal(struct journal *journal, struct err *err)
 {
-    if (!buffer_ok(&journal->done))
+    if (!buffer_ok(&journal->done)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+    }
     buffer_append(&journal->sealed, journal->done.data, journal->done.length); /* usually to nothing */
     journal->done.length = 0;
     return buffer_ok(&journal->sealed) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
@@ -268,11 +288,13 @@ enum status journal_write(struct journal *journal, const struct checkpoint *chec
         put_record(&journal->out, JOURNAL_DONE, journal->sealed.data + at, left < CONTENT_MAX ? left : CONTENT_MAX);
     }
     journal->sealed.length = 0;
-    if (checkpoint != NULL)
+    if (checkpoint) {
         put_checkpoint(journal, checkpoint);
+    }
     TRY(append(journal, err));
-    if (fdatasync(journal->fd) != 0)
+    if (fdatasync(journal->fd) != 0) {
         return err_set_errno(err, "cannot write %s", journal->path);
+    }
     return STATUS_OK;
 }
 
@@ -286,25 +308,28 @@ static enum status sha256_file(const char *path, char *hex, uint64_t *size, stru
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return err_set_errno(err, "cannot open %s", path);
+    }
     char *piece = malloc(PIECE_BYTES);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
-    bool good = piece != NULL && context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    bool good = piece && context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
     enum status status = STATUS_OK;
     ssize_t got = good ? 1 : 0;
     for (*size = 0; good && got > 0; *size += got > 0 ? (uint64_t)got : 0) {
-        do
+        do {
             got = read(fd, piece, PIECE_BYTES);
-        while (got < 0 && errno == EINTR);
-        if (got < 0)
+        } while (got < 0 && errno == EINTR);
+        if (got < 0) {
             status = err_set_errno(err, "cannot read %s", path);
-        else
+        } else {
             good = EVP_DigestUpdate(context, piece, (size_t)got) == 1;
+        }
     }
     good = good && EVP_DigestFinal_ex(context, digest, &length) == 1;
-    for (unsigned i = 0; i < length; i++)
+    for (unsigned i = 0; i < length; i++) {
         snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
+    }
     EVP_MD_CTX_free(context);
     free(piece);
     close(fd);
@@ -316,7 +341,7 @@ static enum status put_file(struct buffer *to, const char *path, uint64_t rows, 
 {
     char hex[SHA256_HEX_BYTES] = "";
     uint64_t size = 0;
-    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    const char *slash = strrchr(path, '/'), *name = !slash ? path : slash + 1;
     TRY(sha256_file(path, hex, &size, err));
     buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
     json_put_string(to, name, strlen(name));
@@ -330,8 +355,9 @@ static enum status put_files(struct buffer *to, const struct job_options *option
 {
     const struct output *output = options->output;
     buffer_string(to, "  \"files\": [");
-    if (output->kind == OUTPUT_JSONL)
+    if (output->kind == OUTPUT_JSONL) {
         TRY(put_file(to, output->path, rows, err));
+    }
     for (uint64_t i = 0; output->kind != OUTPUT_JSONL && i < store_files(store, rows); i++) {
         char path[2 * PATH_MAX];
         store_file_path(store, i, path, sizeof path);
@@ -378,11 +404,13 @@ static enum status write_durably(const char *path, const struct buffer *text, st
     int fd;
     TRY(file_make(beside, O_WRONLY | O_TRUNC, &fd, err));
     enum status status = file_put(fd, text->data, text->length, beside, err);
-    if (status == STATUS_OK && fsync(fd) != 0)
+    if (status == STATUS_OK && fsync(fd) != 0) {
         status = err_set_errno(err, "cannot write %s", beside);
+    }
     close(fd);
-    if (status == STATUS_OK && rename(beside, path) != 0)
+    if (status == STATUS_OK && rename(beside, path) != 0) {
         status = err_set_errno(err, "cannot write %s", path);
+    }
     return status == STATUS_OK ? file_sync_folder(path, err) : status;
 }
 
@@ -391,8 +419,9 @@ enum status manifest_write(const struct job_options *options, const struct store
 {
     struct buffer text = {0};
     enum status status = make(&text, options, store, at, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = write_durably(options->output->manifest, &text, err);
+    }
     buffer_free(&text);
     return status;
 }
@@ -400,8 +429,9 @@ enum status manifest_write(const struct job_options *options, const struct store
 static enum status read_number(const cJSON *root, const char *name, const char *field, uint64_t *out, struct err *err)
 {
     const cJSON *value = json_field(root, field);
-    if (value != NULL && json_whole(value, out))
+    if (value && json_whole(value, out)) {
         return STATUS_OK;
+    }
     return err_set(err, STATUS_BAD_INPUT, "%s: %s is not a whole number", name, field);
 }
 
@@ -409,8 +439,9 @@ static enum status read_digest(const cJSON *root, const char *name, struct hash 
 {
     const char *text = NULL;
     TRY(json_string(root, name, "input", &text, err));
-    if (text == NULL || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+    if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32) {
         return err_set(err, STATUS_BAD_INPUT, "%s: input is not 32 hexadecimal digits", name);
+    }
     char high[17] = "";
     memcpy(high, text, 16);
     out->high = strtoull(high, NULL, 16);
@@ -421,12 +452,14 @@ static enum status read_digest(const cJSON *root, const char *name, struct hash 
 static enum status read_terms(const cJSON *root, const char *name, struct buffer *out, struct err *err)
 {
     const cJSON *terms = json_field(root, "terms"), *term;
-    if (!cJSON_IsObject(terms))
+    if (!cJSON_IsObject(terms)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: terms is not an object", name);
+    }
     cJSON_ArrayForEach(term, terms)
     {
-        if (!cJSON_IsString(term))
+        if (!cJSON_IsString(term)) {
             return err_set(err, STATUS_BAD_INPUT, "%s: terms.%.80s is not a string", name, term->string);
+        }
         buffer_format(out, "%s=%s\n", term->string, term->valuestring);
     }
     return buffer_ok(out) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %s", name);
@@ -438,21 +471,28 @@ enum status manifest_parse(const char *bytes, size_t length, const char *name, s
     *out = (struct manifest){0};
     TRY(json_parse(bytes, length, name, &root, err));
     enum status status = read_number(root, name, "rows", &out->at.rows, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = read_number(root, name, "documents", &out->at.documents, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_number(root, name, "computed", &out->at.computed, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_number(root, name, "copied", &out->at.copied, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_number(root, name, "failed", &out->at.failed, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_digest(root, name, &out->at.digest, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = read_terms(root, name, &out->terms, err);
+    }
     cJSON_Delete(root);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         buffer_free(&out->terms);
+    }
     return status;
 }
 
@@ -462,8 +502,9 @@ enum status manifest_read(const char *path, struct manifest *out, bool *found, s
     *out = (struct manifest){0};
     enum status status = file_read(path, MANIFEST_MAX_BYTES, &text, err);
     *found = status != STATUS_NOT_FOUND;
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = manifest_parse(text.data, text.length, path, out, err);
+    }
     buffer_free(&text);
     return *found ? status : STATUS_OK;
 }
@@ -472,7 +513,7 @@ const char *terms_find(const char *terms, size_t bytes, const char *key, size_t 
 {
     for (const char *line = terms, *end = terms + bytes; line < end;) {
         const char *feed = memchr(line, '\n', (size_t)(end - line));
-        const char *stop = feed == NULL ? end : feed;
+        const char *stop = !feed ? end : feed;
         if ((size_t)(stop - line) > key_bytes && memcmp(line, key, key_bytes) == 0 && line[key_bytes] == '=') {
             *length = (size_t)(stop - line) - key_bytes - 1;
             return line + key_bytes + 1;
@@ -524,14 +565,14 @@ bool terms_differ(const char *before, size_t before_bytes, const char *now, stru
         size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n"), length = 0;
         const char *old = terms_find(before, before_bytes, line, key, &length);
         const char *new = line + key + 1;
-        if (old != NULL && length != value && (length == 0 || value == 0)) {
+        if (old && length != value && (length == 0 || value == 0)) {
             say_other_option((const char *[]){before, now}, (size_t[]){before_bytes, strlen(now)}, line, key, err);
             return true;
         }
-        if (old == NULL || length != value || memcmp(old, new, value) != 0) {
+        if (!old || length != value || memcmp(old, new, value) != 0) {
             err_set(err, STATUS_BAD_INPUT,
                     "this job began with another %.*s: %.*s, and not %.*s; --overwrite begins again", (int)key, line,
-                    old == NULL ? 2 : (int)(length < 100 ? length : 100), old == NULL ? "\"\"" : old,
+                    !old ? 2 : (int)(length < 100 ? length : 100), !old ? "\"\"" : old,
                     (int)(value < 100 ? value : 100), new);
             return true;
         }

@@ -9,21 +9,23 @@
 void lookahead_push(struct lookahead *window, struct doc_batch *docs)
 {
     docs->next = NULL;
-    if (window->last == NULL)
+    if (!window->last) {
         window->first = docs;
-    else
+    } else {
         window->last->next = docs;
+    }
     window->last = docs;
 }
 
 static uint32_t count_rows(const struct lookahead *window, bool chunks)
 {
     uint32_t rows = 0;
-    for (const struct doc_batch *docs = window->first; docs != NULL; docs = docs->next)
+    for (const struct doc_batch *docs = window->first; docs != NULL; docs = docs->next) {
         for (uint32_t d = 0; d < docs->count; d++) {
             uint32_t pieces = docs->first_piece[d + 1] - docs->first_piece[d];
             rows += chunks && pieces > 1 ? pieces : 1;
         }
+    }
     return rows;
 }
 
@@ -38,8 +40,9 @@ static void add_row(struct lookahead *window, uint64_t number, const struct docu
     row->code = document->code;
     row->state = count == 0 ? STATE_FAILED : STATE_TODO;
     row->hash = count == 1 ? first->hash : document->hash;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         first[i].owner = row;
+    }
 }
 
 enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, enum numbering numbering, struct err *err)
@@ -49,12 +52,13 @@ enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, en
     if (rows > window->row_room) {
         free(window->rows);
         window->rows = malloc(rows * sizeof *window->rows);
-        window->row_room = window->rows == NULL ? 0 : rows;
-        if (window->rows == NULL)
+        window->row_room = !window->rows ? 0 : rows;
+        if (!window->rows) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", rows);
+        }
     }
     window->row_count = 0;
-    for (struct doc_batch *docs = window->first; docs != NULL; docs = docs->next)
+    for (struct doc_batch *docs = window->first; docs != NULL; docs = docs->next) {
         for (uint32_t d = 0; d < docs->count; d++) {
             const struct document *document = &docs->documents[d];
             struct piece *first = docs->pieces + docs->first_piece[d];
@@ -63,9 +67,11 @@ enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, en
             uint64_t number = numbering == NUMBER_DOCUMENTS ? document->number
                               : numbering == NUMBER_CHUNKS  ? first_row + window->row_count
                                                             : document->first_row;
-            for (uint32_t c = 0; c < (apart ? pieces : 1); c++)
+            for (uint32_t c = 0; c < (apart ? pieces : 1); c++) {
                 add_row(window, number + c, document, c, first + c, apart ? 1 : pieces);
+            }
         }
+    }
     return STATUS_OK;
 }
 
@@ -88,15 +94,16 @@ static enum status make_room(struct lookahead *window, uint32_t pieces, uint32_t
         free(window->weights);
         window->order = malloc(pieces * sizeof *window->order);
         window->weights = malloc(pieces * sizeof *window->weights);
-        window->order_room = window->order == NULL || window->weights == NULL ? 0 : pieces;
+        window->order_room = !window->order || !window->weights ? 0 : pieces;
     }
     if (floats > window->vectors_room) {
         free(window->vectors);
         window->vectors = memory_aligned(floats * sizeof *window->vectors);
-        window->vectors_room = window->vectors == NULL ? 0 : floats;
+        window->vectors_room = !window->vectors ? 0 : floats;
     }
-    if (pieces > window->order_room || floats > window->vectors_room)
+    if (pieces > window->order_room || floats > window->vectors_room) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts and keep their vectors", pieces);
+    }
     return STATUS_OK;
 }
 
@@ -104,11 +111,13 @@ static enum status make_room(struct lookahead *window, uint32_t pieces, uint32_t
 static enum status place(struct lookahead *window, struct output_row *row, uint32_t dim, struct err *err)
 {
     bool several = row->piece_count > 1;
-    if (several && (row->parts = malloc((size_t)row->piece_count * dim * sizeof(float))) == NULL)
+    if (several && !(row->parts = malloc((size_t)row->piece_count * dim * sizeof(float)))) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the chunks of a text");
+    }
     float *to = several ? row->parts : lookahead_vector(window, row, dim);
-    for (uint32_t p = 0; p < row->piece_count; p++, to += dim)
+    for (uint32_t p = 0; p < row->piece_count; p++, to += dim) {
         row->pieces[p].vector = to;
+    }
     return STATUS_OK;
 }
 
@@ -123,10 +132,12 @@ static enum status sort(struct lookahead *window, struct err *err)
 {
     uint32_t count = window->order_count;
     struct weighed *all = malloc(count * sizeof *all);
-    if (all == NULL)
+    if (!all) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts", count);
-    for (uint32_t i = 0; i < count; i++)
+    }
+    for (uint32_t i = 0; i < count; i++) {
         all[i] = (struct weighed){window->order[i], weight(window->order[i]), i};
+    }
     qsort(all, count, sizeof *all, longest_first);
     for (uint32_t i = 0; i < count; i++) {
         window->order[i] = all[i].piece;
@@ -139,17 +150,20 @@ static enum status sort(struct lookahead *window, struct err *err)
 enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *err)
 {
     uint32_t pieces = 0;
-    for (uint32_t i = 0; i < window->row_count; i++)
+    for (uint32_t i = 0; i < window->row_count; i++) {
         pieces += window->rows[i].state == STATE_TODO ? window->rows[i].piece_count : 0;
+    }
     TRY(make_room(window, pieces, dim, err));
     window->order_count = 0;
     for (uint32_t i = 0; i < window->row_count; i++) {
         struct output_row *row = &window->rows[i];
-        if (row->state != STATE_TODO)
+        if (row->state != STATE_TODO) {
             continue;
+        }
         TRY(place(window, row, dim, err));
-        for (uint32_t p = 0; p < row->piece_count; p++)
+        for (uint32_t p = 0; p < row->piece_count; p++) {
             window->order[window->order_count++] = &row->pieces[p];
+        }
     }
     return pieces > 0 ? sort(window, err) : STATUS_OK;
 }
@@ -160,16 +174,18 @@ uint32_t lookahead_batch(const struct lookahead *window, uint32_t first, uint32_
     const uint32_t *weights = window->weights + first;
     uint32_t taken = 1;
     uint64_t sum = weights[0];
-    while (taken < count && taken < most_rows && sum + weights[taken] <= most_weight)
+    while (taken < count && taken < most_rows && sum + weights[taken] <= most_weight) {
         sum += weights[taken++];
+    }
     return taken;
 }
 
 uint64_t lookahead_weight(const struct lookahead *window, uint32_t first, uint32_t count)
 {
     uint64_t sum = 0;
-    for (uint32_t i = first; i < first + count; i++)
+    for (uint32_t i = first; i < first + count; i++) {
         sum += window->weights[i];
+    }
     return sum;
 }
 
@@ -180,15 +196,16 @@ float *lookahead_vector(const struct lookahead *window, const struct output_row 
 
 static void free_parts(struct lookahead *window)
 {
-    for (uint32_t i = 0; i < window->row_count; i++)
+    for (uint32_t i = 0; i < window->row_count; i++) {
         free(window->rows[i].parts);
+    }
     window->row_count = 0;
 }
 
 void lookahead_reset(struct lookahead *window, struct doc_batch **idle)
 {
     free_parts(window);
-    while (window->first != NULL) {
+    while (window->first) {
         struct doc_batch *docs = window->first;
         window->first = docs->next;
         doc_batch_reset(docs);
@@ -208,7 +225,7 @@ void lookahead_free(struct lookahead *window)
 {
     struct doc_batch *all = NULL;
     lookahead_reset(window, &all);
-    while (all != NULL) {
+    while (all) {
         struct doc_batch *docs = all;
         all = docs->next;
         doc_batch_free(docs);
@@ -229,8 +246,9 @@ struct doc_batch *doc_batch_new(void)
 
 void doc_batch_free(struct doc_batch *docs)
 {
-    if (docs == NULL)
+    if (!docs) {
         return;
+    }
     buffer_free(&docs->bytes);
     buffer_free(&docs->ids);
     free(docs->pieces);
@@ -239,10 +257,12 @@ void doc_batch_free(struct doc_batch *docs)
 
 void doc_batch_reset(struct doc_batch *docs)
 {
-    if (docs->bytes.capacity > 2 * DOC_BATCH_BYTES)
+    if (docs->bytes.capacity > 2 * DOC_BATCH_BYTES) {
         buffer_free(&docs->bytes);
-    if (docs->ids.capacity > 4 * DOC_BATCH_BYTES)
+    }
+    if (docs->ids.capacity > 4 * DOC_BATCH_BYTES) {
         buffer_free(&docs->ids);
+    }
     docs->bytes.length = docs->ids.length = 0;
     docs->next = NULL;
     docs->file = NULL;
@@ -252,8 +272,9 @@ void doc_batch_reset(struct doc_batch *docs)
 
 static const char *copy(struct doc_batch *docs, const char *bytes, size_t length)
 {
-    if (bytes == NULL)
+    if (!bytes) {
         return NULL;
+    }
     char *to = docs->bytes.data + docs->bytes.length;
     memcpy(to, bytes, length);
     docs->bytes.length += length;
@@ -263,14 +284,16 @@ static const char *copy(struct doc_batch *docs, const char *bytes, size_t length
 enum status doc_batch_add(struct doc_batch *docs, const struct document *document, bool *added, struct err *err)
 {
     size_t file_bytes = strlen(document->file) + 1;
-    bool same_file = docs->file != NULL && strcmp(docs->file, document->file) == 0;
+    bool same_file = docs->file && strcmp(docs->file, document->file) == 0;
     size_t need =
         document->text_bytes + document->id_bytes + document->kept_bytes + document->message_bytes + file_bytes + 1;
     *added = docs->count == 0 || (docs->count < DOC_BATCH_MAX && docs->bytes.length + need <= docs->bytes.capacity);
-    if (!*added)
+    if (!*added) {
         return STATUS_OK;
-    if (docs->count == 0 && buffer_reserve(&docs->bytes, need > DOC_BATCH_BYTES ? need : DOC_BATCH_BYTES) == NULL)
+    }
+    if (docs->count == 0 && !buffer_reserve(&docs->bytes, need > DOC_BATCH_BYTES ? need : DOC_BATCH_BYTES)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", document->text_bytes);
+    }
     struct document *to = &docs->documents[docs->count++];
     *to = *document;
     to->text = document->code == ROW_OK ? copy(docs, document->text, document->text_bytes) : NULL;
@@ -286,8 +309,9 @@ static struct piece *add_piece(struct doc_batch *docs)
     if (docs->piece_count == docs->piece_room) {
         uint32_t room = docs->piece_room == 0 ? DOC_BATCH_MAX : 2 * docs->piece_room;
         struct piece *pieces = realloc(docs->pieces, room * sizeof *pieces);
-        if (pieces == NULL)
+        if (!pieces) {
             return NULL;
+        }
         docs->pieces = pieces;
         docs->piece_room = room;
     }
@@ -307,8 +331,9 @@ static enum status tokenize(struct doc_batch *docs, const struct preparer *prepa
     size_t bound = tokenizer_bound(model->tokenizer, length);
     uint32_t most = bound < model->max_tokens ? (uint32_t)bound : model->max_tokens;
     char *to = buffer_reserve(&docs->ids, most * sizeof(int32_t));
-    if (to == NULL)
+    if (!to) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u token ids", most);
+    }
     TRY(tokenizer_encode(model->tokenizer, text, length, most, (int32_t *)(void *)to, &piece->row.tokens,
                          &piece->row.truncated, err));
     docs->ids.length += piece->row.tokens * sizeof(int32_t);
@@ -325,8 +350,9 @@ static enum status put_piece(struct doc_batch *docs, const struct preparer *prep
                              struct chunk chunk, struct buffer *scratch, struct err *err)
 {
     struct piece *piece = add_piece(docs);
-    if (piece == NULL)
+    if (!piece) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the pieces of a text");
+    }
     piece->row.text = document->text + chunk.begin;
     piece->row.text_bytes = (uint32_t)(chunk.end - chunk.begin);
     bool whole = piece->row.text_bytes == document->text_bytes;
@@ -341,8 +367,9 @@ static enum status cut(struct doc_batch *docs, const struct preparer *preparer, 
     enum status status =
         chunk_cut(&preparer->chunking, preparer->model, document->text, document->text_bytes, &chunks, scratch, err);
     const struct chunk *list = (const struct chunk *)(const void *)chunks.data;
-    for (size_t i = 0; i < chunks.length / sizeof *list && status == STATUS_OK; i++)
+    for (size_t i = 0; i < chunks.length / sizeof *list && status == STATUS_OK; i++) {
         status = put_piece(docs, preparer, document, list[i], scratch, err);
+    }
     buffer_free(&chunks);
     return status;
 }
@@ -352,14 +379,16 @@ void doc_batch_prepare(struct doc_batch *docs, const struct preparer *preparer, 
     for (uint32_t d = 0; d < docs->count && docs->status == STATUS_OK; d++) {
         struct document *document = &docs->documents[d];
         docs->first_piece[d] = docs->piece_count;
-        if (document->code != ROW_OK)
+        if (document->code != ROW_OK) {
             continue;
+        }
         document->hash = hash_text(preparer, document->text, document->text_bytes);
-        if (preparer->chunking.tokens > 0)
+        if (preparer->chunking.tokens > 0) {
             docs->status = cut(docs, preparer, document, scratch, &docs->err);
-        else
+        } else {
             docs->status =
                 put_piece(docs, preparer, document, (struct chunk){0, document->text_bytes}, scratch, &docs->err);
+        }
     }
     docs->first_piece[docs->count] = docs->piece_count;
     int32_t *ids = (int32_t *)(void *)docs->ids.data;
@@ -399,22 +428,26 @@ enum status chunking_parse(const char *text, struct chunking *out, struct err *e
         char *end = NULL;
         unsigned long number = 0;
         bool tokens = strncmp(at, "tokens:", 7) == 0, overlap = strncmp(at, "overlap:", 8) == 0;
-        if (tokens || overlap)
+        if (tokens || overlap) {
             number = strtoul(at + (tokens ? 7 : 8), &end, 10);
+        }
         bool mean = length == 4 && strncmp(at, "mean", 4) == 0;
-        if (!mean && (end != at + length || number > 1u << 20 || at[length - 1] == ':'))
+        if (!mean && (end != at + length || number > 1u << 20 || at[length - 1] == ':')) {
             return err_set(err, STATUS_BAD_INPUT, "--chunk: \"%.*s\" is none of tokens:N, overlap:N, mean",
                            (int)(length < 80 ? length : 80), at);
+        }
         out->mean = out->mean || mean;
         out->tokens = tokens ? (uint32_t)number : out->tokens;
         out->overlap = overlap ? (uint32_t)number : out->overlap;
         at += length + (at[length] == ',');
     }
-    if (out->tokens == 0)
+    if (out->tokens == 0) {
         return err_set(err, STATUS_BAD_INPUT, "--chunk needs tokens:N, for example tokens:256,overlap:32");
-    if (out->overlap >= out->tokens)
+    }
+    if (out->overlap >= out->tokens) {
         return err_set(err, STATUS_BAD_INPUT, "--chunk: an overlap of %u leaves nothing of %u tokens", out->overlap,
                        out->tokens);
+    }
     return STATUS_OK;
 }
 
@@ -426,8 +459,9 @@ static enum status count(struct cutter *cutter, const char *text, size_t length,
     bool truncated;
     cutter->ids->length = 0;
     char *ids = buffer_reserve(cutter->ids, most * sizeof(int32_t));
-    if (ids == NULL)
+    if (!ids) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to cut a text of %zu bytes", length);
+    }
     return tokenizer_encode(tokenizer, text, length, most, (int32_t *)(void *)ids, out, &truncated, err);
 }
 
@@ -448,11 +482,13 @@ static bool ends_sentence(const struct cutter *cutter, size_t begin, size_t end)
 {
     const char *text = cutter->text;
     unsigned feeds = 0;
-    for (size_t at = end; at < cutter->length && is_space(text[at]); at++)
+    for (size_t at = end; at < cutter->length && is_space(text[at]); at++) {
         feeds += text[at] == '\n';
-    while (end > begin && strchr("\"')]}", text[end - 1]) != NULL)
+    }
+    while (end > begin && strchr("\"')]}", text[end - 1])) {
         end--;
-    bool stop = end > begin && strchr(".!?", text[end - 1]) != NULL;
+    }
+    bool stop = end > begin && strchr(".!?", text[end - 1]);
     return stop || feeds >= 2 || (end - begin >= 3 && is_wide_stop(text + end - 3, 3));
 }
 
@@ -463,8 +499,9 @@ static enum status add_word(struct cutter *cutter, size_t begin, size_t end, str
     TRY(count(cutter, cutter->text + begin, end - begin, &word.tokens, err));
     word.tokens = word.tokens > cutter->special ? word.tokens - cutter->special : 0;
     size_t middle = begin + (end - begin) / 2;
-    while (middle > begin && ((unsigned char)cutter->text[middle] & 0xc0) == 0x80)
+    while (middle > begin && ((unsigned char)cutter->text[middle] & 0xc0) == 0x80) {
         middle--;
+    }
     if (word.tokens > cutter->budget && middle > begin) {
         TRY(add_word(cutter, begin, middle, err));
         return add_word(cutter, middle, end, err);
@@ -480,13 +517,16 @@ static enum status find_words(struct cutter *cutter, struct err *err)
     for (size_t at = 0; at < cutter->length;) {
         size_t begin = at;
         bool stop = false;
-        for (; at < cutter->length && !is_space(text[at]) && !stop; at++)
-            if ((stop = is_wide_stop(text + at, cutter->length - at)))
+        for (; at < cutter->length && !is_space(text[at]) && !stop; at++) {
+            if ((stop = is_wide_stop(text + at, cutter->length - at))) {
                 at += 2;
-        if (at > begin)
+            }
+        }
+        if (at > begin) {
             TRY(add_word(cutter, begin, at, err));
-        else
+        } else {
             at++;
+        }
     }
     return STATUS_OK;
 }
@@ -498,8 +538,9 @@ static size_t find_end(const struct cutter *cutter, const struct word *words, si
     size_t at = first, sentence = first;
     for (; at < count && (at == first || tokens + words[at].tokens <= cutter->budget); at++) {
         tokens += words[at].tokens;
-        if (words[at].ends_sentence && 2 * tokens >= cutter->budget)
+        if (words[at].ends_sentence && 2 * tokens >= cutter->budget) {
             sentence = at + 1;
+        }
     }
     return at < count && sentence > first ? sentence : at;
 }
@@ -509,8 +550,9 @@ static size_t step_back(const struct cutter *cutter, const struct word *words, s
 {
     uint32_t tokens = 0;
     size_t at = end;
-    while (at > first + 1 && tokens + words[at - 1].tokens <= cutter->overlap)
+    while (at > first + 1 && tokens + words[at - 1].tokens <= cutter->overlap) {
         tokens += words[--at].tokens;
+    }
     return at;
 }
 
@@ -525,8 +567,9 @@ static enum status put_chunks(const struct cutter *cutter, struct buffer *chunks
     for (size_t first = 0; first < count;) {
         size_t end = find_end(cutter, words, count, first);
         struct chunk chunk = {words[first].begin, words[end - 1].end};
-        if (first == 0 && end == count)
+        if (first == 0 && end == count) {
             chunk = (struct chunk){0, cutter->length};
+        }
         buffer_append(chunks, &chunk, sizeof chunk);
         first = end == count ? count : step_back(cutter, words, first, end);
     }
@@ -542,16 +585,18 @@ enum status chunk_cut(const struct chunking *chunking, const struct model *model
     size_t prompt_bytes = 0;
     uint32_t around = 0;
     enum status status = model_put_prompt(model, &prompted, &prompt, &prompt_bytes, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = count(&cutter, prompt, prompt_bytes, &around, err);
+    }
     buffer_free(&prompted);
     TRY(status);
     TRY(count(&cutter, "", 0, &cutter.special, err));
     cutter.budget = chunking->tokens > around ? chunking->tokens - around : 1;
     cutter.overlap = chunking->overlap < cutter.budget ? chunking->overlap : cutter.budget - 1;
     status = find_words(&cutter, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = put_chunks(&cutter, chunks, err);
+    }
     buffer_free(&cutter.words);
     return status;
 }

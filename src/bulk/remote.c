@@ -83,7 +83,7 @@ enum field {
 
 static uint64_t number_of(const struct resp_value *value)
 {
-    return value->bytes == NULL ? 0 : strtoull(value->bytes, NULL, 10);
+    return !value->bytes ? 0 : strtoull(value->bytes, NULL, 10);
 }
 
 /* --- What is said to Redis. Each sends a command whose answer the caller receives. --- */
@@ -101,9 +101,9 @@ static enum status send_request(const struct remote_options *options, struct cli
         words[count++] = "notify";
         words[count++] = "stream:bulk";
     }
-    if (options->prompt != NULL || options->prefix != NULL) {
-        words[count++] = options->prompt != NULL ? "prompt" : "prefix";
-        words[count++] = options->prompt != NULL ? options->prompt : options->prefix;
+    if (options->prompt || options->prefix) {
+        words[count++] = options->prompt ? "prompt" : "prefix";
+        words[count++] = options->prompt ? options->prompt : options->prefix;
     }
     if (!buffer_ok(inputs)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request");
@@ -214,8 +214,8 @@ enum effect {
 
 static enum effect stop(struct slot *slot, enum status status, const char *why, const struct resp_value *more)
 {
-    slot->batch->status = err_set(&slot->batch->err, status, "the queue %s%s%.200s", why, more == NULL ? "" : ": ",
-                                  more == NULL || more->bytes == NULL ? "" : more->bytes);
+    slot->batch->status = err_set(&slot->batch->err, status, "the queue %s%s%.200s", why, !more ? "" : ": ",
+                                  !more || !more->bytes ? "" : more->bytes);
     return ENDED;
 }
 
@@ -232,7 +232,7 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
     if (number_of(&items[DIM]) != dim) {
         return stop(slot, STATUS_BAD_INPUT, "answers with vectors of another dimension", &items[DIM]);
     }
-    if (number_of(&items[COUNT]) != slot->count || items[EMBEDDING].bytes == NULL ||
+    if (number_of(&items[COUNT]) != slot->count || !items[EMBEDDING].bytes ||
         items[EMBEDDING].length != slot->count * row_bytes) {
         return stop(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
     }
@@ -260,10 +260,10 @@ static enum effect drop_row(const struct remote *remote, struct slot *slot, uint
 
 static bool any_of(const struct resp_value *code, const char *const *names)
 {
-    while (*names != NULL && !resp_equals(code, *names)) {
+    while (*names && !resp_equals(code, *names)) {
         names++;
     }
-    return *names != NULL;
+    return *names;
 }
 
 /* More waits than need be. */
@@ -284,7 +284,7 @@ static enum effect take_error(struct remote *remote, struct slot *slot, const st
         shrink(remote);
         return again(slot, now_ms + (wait_ms > AGAIN_MS ? wait_ms : AGAIN_MS));
     }
-    if (items[INDEX].bytes != NULL && index < slot->count && any_of(code, row)) {
+    if (items[INDEX].bytes && index < slot->count && any_of(code, row)) {
         return drop_row(remote, slot, (uint32_t)index, code);
     }
     if (slot->count > 1 && any_of(code, together)) {
@@ -361,7 +361,7 @@ static enum status look_some(struct remote *remote, struct slot *const *some, un
     }
     for (unsigned i = 0; i < unsent_count; i++) {
         TRY(client_receive(client, &reply, err));
-        if (remote->cursor[0] == '\0' && reply->bytes != NULL) { /* notices are not older than the first request */
+        if (remote->cursor[0] == '\0' && reply->bytes) { /* notices are not older than the first request */
             snprintf(remote->cursor, sizeof remote->cursor, "%llu-0", (unsigned long long)number_of(reply) - 1);
         }
         atomic_store(&unsent[i]->state, SLOT_SENT);
@@ -408,7 +408,7 @@ static enum status listen(struct remote *remote, struct err *err)
     const struct resp_value *entries = &reply->items[0].items[1];
     for (size_t i = 0; i < entries->count; i++) {
         const struct resp_value *entry = &entries->items[i];
-        if (entry->count != 2 || entry->items[0].bytes == NULL) {
+        if (entry->count != 2 || !entry->items[0].bytes) {
             continue;
         }
         snprintf(remote->cursor, sizeof remote->cursor, "%.60s", entry->items[0].bytes);
@@ -426,7 +426,7 @@ static enum status listen(struct remote *remote, struct err *err)
 static bool is_fresh(struct remote *remote, const struct resp_value *published, uint64_t now_ms)
 {
     enum { STALE_MS = 5000 };
-    if (published->bytes == NULL) {
+    if (!published->bytes) {
         return false;
     }
     if (!resp_equals(published, remote->published)) {
@@ -481,7 +481,7 @@ static enum status look_around(struct remote *remote, uint64_t now_ms, struct er
     } else if (waiting > limit + (unsigned)OUT_MOST) {
         shrink(remote);
     }
-    bool works = wait->bytes != NULL && wait->bytes[0] != '-'; /* -1: nobody does */
+    bool works = wait->bytes && wait->bytes[0] != '-'; /* -1: nobody does */
     if (is_fresh(remote, published, now_ms) && works) {
         resend_forgotten(remote, waiting, number_of(wait), now_ms);
     }
@@ -558,7 +558,7 @@ static void *run(void *context)
     while (!atomic_load(&remote->closing)) {
         take_put(remote);
         look_at_stop(remote);
-        if (remote->client == NULL && !connect_again(remote, &err)) {
+        if (!remote->client && !connect_again(remote, &err)) {
             continue;
         }
         enum status status = turn(remote, &err);
@@ -598,7 +598,7 @@ static void remote_put(struct executor *executor, struct bulk_batch *batch)
 static struct bulk_batch *remote_take(struct executor *executor)
 {
     struct remote *remote = (struct remote *)executor;
-    if (remote->options.stop != NULL && *remote->options.stop != 0) {
+    if (remote->options.stop && *remote->options.stop != 0) {
         atomic_store(&remote->stopping, true);
     }
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
@@ -625,7 +625,7 @@ static const struct executor_ops remote_ops = {remote_has_room, remote_put, remo
 enum status remote_open(const struct remote_options *options, struct executor **out, struct err *err)
 {
     struct remote *remote = calloc(1, sizeof *remote);
-    if (remote == NULL) {
+    if (!remote) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the executor");
     }
     remote->executor = (struct executor){.ops = &remote_ops, .batches = OUT_MOST};
@@ -643,7 +643,7 @@ enum status remote_open(const struct remote_options *options, struct executor **
 
 static void copy(const struct resp_value *value, const char *otherwise, char *to, size_t size)
 {
-    snprintf(to, size, "%s", value->bytes == NULL ? otherwise : value->bytes);
+    snprintf(to, size, "%s", !value->bytes ? otherwise : value->bytes);
 }
 
 static enum status read_facts(const struct resp_value *items, const char *queue, struct remote_facts *out,
@@ -677,7 +677,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
     struct buffer inputs = {.data = text, .length = sizeof text - 1};
     snprintf(key, sizeof key, "sluice:{%s}:meta", options->queue);
     TRY(client_command(client, 3, (const char *const[]){"HMGET", key, "model_id"}, NULL, &reply, err));
-    if (reply->type != RESP_ARRAY || reply->count != 1 || reply->items[0].bytes == NULL) {
+    if (reply->type != RESP_ARRAY || reply->count != 1 || !reply->items[0].bytes) {
         return err_set(err, STATUS_UNAVAILABLE, "queue %s has no model yet: no worker has ever joined it",
                        options->queue);
     }
@@ -689,7 +689,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
     TRY(send_request(options, client, CLASS_NORMAL, id, &inputs, err));
     TRY(client_receive(client, &reply, err));
     uint64_t begin_ms = clock_now_ms();
-    while (clock_now_ms() - begin_ms < ANSWER_MS && (options->stop == NULL || *options->stop == 0)) {
+    while (clock_now_ms() - begin_ms < ANSWER_MS && (!options->stop || *options->stop == 0)) {
         TRY(ask_reply(options, client, id, err));
         TRY(client_receive(client, &reply, err));
         if (reply->type != RESP_ARRAY || reply->count != FIELDS) {
@@ -703,7 +703,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
         if (resp_equals(&reply->items[STATUS_FIELD], "error")) {
             const char *message = reply->items[MESSAGE].bytes;
             return err_set(err, STATUS_BAD_INPUT, "queue %s answered with an error: %.200s", options->queue,
-                           message == NULL ? "" : message);
+                           !message ? "" : message);
         }
         poll(NULL, 0, BLOCK_MS);
     }

@@ -21,10 +21,12 @@ void job_digest_add(XXH3_state_t *digest, const struct document *document)
     bool good = document->code == ROW_OK;
     uint64_t head[] = {good, document->id_bytes, document->kept_bytes, document->hash.low, document->hash.high};
     XXH3_128bits_update(digest, head, good ? sizeof head : sizeof head[0]);
-    if (good && document->id_bytes > 0)
+    if (good && document->id_bytes > 0) {
         XXH3_128bits_update(digest, document->id, document->id_bytes);
-    if (good && document->kept_bytes > 0)
+    }
+    if (good && document->kept_bytes > 0) {
         XXH3_128bits_update(digest, document->kept, document->kept_bytes);
+    }
 }
 
 struct hash job_digest_now(const struct job *job)
@@ -73,8 +75,9 @@ static char *with_ending(const char *path)
 {
     struct buffer text = {0};
     buffer_format(&text, "%s.new", path);
-    if (!buffer_ok(&text))
+    if (!buffer_ok(&text)) {
         buffer_free(&text);
+    }
     return text.data;
 }
 
@@ -83,10 +86,12 @@ static bool take_number(const char **at, const char *end, const char *name, uint
 {
     char number[24] = "";
     size_t length = strlen(name), digits = 0;
-    if ((size_t)(end - *at) < length || memcmp(*at, name, length) != 0)
+    if ((size_t)(end - *at) < length || memcmp(*at, name, length) != 0) {
         return false;
-    for (*at += length; *at < end && digits < 20 && **at >= '0' && **at <= '9'; ++*at)
+    }
+    for (*at += length; *at < end && digits < 20 && **at >= '0' && **at <= '9'; ++*at) {
         number[digits++] = **at;
+    }
     *out = strtoull(number, NULL, 10);
     return digits > 0;
 }
@@ -95,19 +100,21 @@ static bool take_number(const char **at, const char *end, const char *name, uint
 static bool parse_failure(const struct record *line, bool chunks, struct listed *out)
 {
     const char *at = line->bytes, *end = line->bytes + line->length;
-    if (!take_number(&at, end, "{\"row\":", &out->row))
+    if (!take_number(&at, end, "{\"row\":", &out->row)) {
         return false;
+    }
     out->document = out->row;
     out->chunk = 0;
     if (chunks && (!take_number(&at, end, ",\"document\":", &out->document) ||
-                   !take_number(&at, end, ",\"chunk\":", &out->chunk)))
+                   !take_number(&at, end, ",\"chunk\":", &out->chunk))) {
         return false;
+    }
     out->unread = true;
     static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_REFUSED};
     for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
         char code[48];
         int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", row_code_name(computed[i]));
-        out->unread = out->unread && memmem(line->bytes, line->length, code, (size_t)length) == NULL;
+        out->unread = out->unread && !memmem(line->bytes, line->length, code, (size_t)length);
     }
     return out->chunk <= out->row;
 }
@@ -119,10 +126,11 @@ static enum status next_failure(struct job *job, struct err *err)
     struct listed listed = {.row = UINT64_MAX, .document = UINT64_MAX};
     TRY(reader_line(&retry->list, &line, err));
     bool first = retry->list.line <= 1;
-    if (line.bytes != NULL &&
-        (!parse_failure(&line, job_has_chunks(job), &listed) || (!first && listed.row <= retry->next.row)))
+    if (line.bytes &&
+        (!parse_failure(&line, job_has_chunks(job), &listed) || (!first && listed.row <= retry->next.row))) {
         return err_set(err, STATUS_BAD_INPUT, "%s line %llu is not what this job wrote; --overwrite begins again",
                        job->options->output->failures, (unsigned long long)line.line);
+    }
     retry->next = listed;
     return STATUS_OK;
 }
@@ -132,8 +140,9 @@ static enum status splice_open(struct job *job, int number, const char *path, st
     struct splice *splice = &job->retry->splices[number];
     splice->path = strdup(path);
     splice->new_path = with_ending(path);
-    if (splice->path == NULL || splice->new_path == NULL)
+    if (!splice->path || !splice->new_path) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
+    }
     TRY(reader_open(&splice->old, splice->path, LINE_MAX_BYTES, NULL, err));
     splice->open = true;
     return append_file_open(&job->files[number], splice->new_path, 0, err);
@@ -147,23 +156,26 @@ static enum status splice_to(struct job *job, int number, uint64_t row, struct e
     for (; splice->row < row; splice->row++) {
         struct record line;
         TRY(reader_line(&splice->old, &line, err));
-        if (line.bytes == NULL)
+        if (!line.bytes) {
             return err_set(err, STATUS_BAD_INPUT, "%s has fewer lines than this job wrote; --overwrite begins again",
                            splice->path);
+        }
         buffer_append(to, line.bytes, line.length);
         buffer_string(to, "\n");
-        if (to->length > 1 << 20)
+        if (to->length > 1 << 20) {
             TRY(append_file_flush(&job->files[number], err));
+        }
     }
     return STATUS_OK;
 }
 
 enum status job_retry_line(struct job *job, int number, uint64_t row, struct err *err)
 {
-    struct splice *splice = job->retry == NULL ? NULL : &job->retry->splices[number];
+    struct splice *splice = !job->retry ? NULL : &job->retry->splices[number];
     struct record old;
-    if (splice == NULL || !splice->open)
+    if (!splice || !splice->open) {
         return STATUS_OK;
+    }
     TRY(splice_to(job, number, row, err));
     splice->row++;
     return reader_line(&splice->old, &old, err);
@@ -173,10 +185,12 @@ static uint64_t count_lines(const char *path)
 {
     uint64_t lines = 0;
     FILE *file = fopen(path, "re");
-    for (int c; file != NULL && (c = getc_unlocked(file)) != EOF;)
+    for (int c; file != NULL && (c = getc_unlocked(file)) != EOF;) {
         lines += c == '\n';
-    if (file != NULL)
+    }
+    if (file) {
         fclose(file);
+    }
     return lines;
 }
 
@@ -185,17 +199,21 @@ static enum status settle_list(const struct output *output, uint64_t failed, str
     char *new_list = with_ending(output->failures);
     struct stat info;
     enum status status = STATUS_OK;
-    if (new_list == NULL)
+    if (!new_list) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
+    }
     bool there = stat(new_list, &info) == 0;
     /* A list that was not written to its end is shorter; one of full length says what the manifest says. */
     if (there && count_lines(new_list) == failed) {
-        if (failed > 0 && rename(new_list, output->failures) != 0)
+        if (failed > 0 && rename(new_list, output->failures) != 0) {
             status = err_set_errno(err, "cannot write %s", output->failures);
-        if (failed == 0)
+        }
+        if (failed == 0) {
             unlink(output->failures);
-        if (status == STATUS_OK)
+        }
+        if (status == STATUS_OK) {
             status = file_sync_folder(output->failures, err);
+        }
     }
     unlink(new_list);
     free(new_list);
@@ -208,9 +226,9 @@ static enum status open_retry(struct job *job, struct err *err)
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
     struct retry *retry = job->retry = calloc(1, sizeof *retry);
-    if (retry == NULL || (retry->new_list = with_ending(output->failures)) == NULL ||
-        (retry->digest = XXH3_createState()) == NULL)
+    if (!retry || !(retry->new_list = with_ending(output->failures)) || !(retry->digest = XXH3_createState())) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+    }
     XXH3_128bits_reset(retry->digest);
     retry->before = job->at;
     job->at.failed = 0;
@@ -220,18 +238,21 @@ static enum status open_retry(struct job *job, struct err *err)
     TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
     TRY(next_failure(job, err));
     TRY(append_file_open(&job->files[APPEND_FAILURES], retry->new_list, 0, err));
-    if (lines)
+    if (lines) {
         TRY(file_make_folder(output->job, err));
-    if (lines)
+    }
+    if (lines) {
         TRY(splice_open(job, APPEND_LINES, output->path, err));
+    }
     return options->ids && !lines ? splice_open(job, APPEND_IDS, output->ids, err) : STATUS_OK;
 }
 
 void job_retry_close(struct job *job)
 {
     struct retry *retry = job->retry;
-    if (retry == NULL)
+    if (!retry) {
         return;
+    }
     reader_close(&retry->list);
     for (int i = 0; i < APPEND_FILES; i++) {
         reader_close(&retry->splices[i].old);
@@ -246,7 +267,7 @@ void job_retry_close(struct job *job)
 
 bool job_retry_at_end(const struct job *job)
 {
-    return job->retry != NULL && job->progress.documents == job->retry->before.documents;
+    return job->retry && job->progress.documents == job->retry->before.documents;
 }
 
 enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
@@ -254,14 +275,16 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
     struct retry *retry = job->retry;
     *wanted = document->number == retry->next.document;
     struct document then = *document; /* as it was when the job was finished */
-    if (*wanted && retry->next.unread)
+    if (*wanted && retry->next.unread) {
         then.code = ROW_UNREADABLE;
+    }
     job_digest_add(job->digest, &then);
     job_digest_add(retry->digest, document);
     document->first_row = retry->next.row - retry->next.chunk;
     while (document->number == retry->next.document) {
-        if (job_has_chunks(job))
+        if (job_has_chunks(job)) {
             buffer_append(&retry->wanted, &retry->next, sizeof retry->next);
+        }
         TRY(next_failure(job, err));
     }
     return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
@@ -270,8 +293,9 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
 /* The next listed row that is to be retried, or NULL. */
 static const struct listed *next_wanted(struct retry *retry)
 {
-    if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length)
+    if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length) {
         retry->wanted_at = retry->wanted.length = 0;
+    }
     const struct listed *wanted = (const struct listed *)(const void *)retry->wanted.data;
     return retry->wanted.length == 0 ? NULL : &wanted[retry->wanted_at];
 }
@@ -279,21 +303,24 @@ static const struct listed *next_wanted(struct retry *retry)
 enum status job_retry_row(struct job *job, struct output_row *row, struct err *err)
 {
     struct retry *retry = job->retry;
-    if (retry == NULL || !job_has_chunks(job))
+    if (!retry || !job_has_chunks(job)) {
         return STATUS_OK;
+    }
     const struct listed *next = next_wanted(retry);
-    if (row->chunk > 0 && retry->alone == row->document->number + 1)
+    if (row->chunk > 0 && retry->alone == row->document->number + 1) {
         return err_set(
             err, STATUS_BAD_INPUT,
             "%s line %llu: the document had one row, and now it has several chunks; --overwrite begins again",
             row->document->file, (unsigned long long)row->document->line);
-    if (next == NULL || next->row != row->number) {
+    }
+    if (!next || next->row != row->number) {
         row->state = STATE_KEPT;
         return STATUS_OK;
     }
     retry->wanted_at++;
-    if (next->unread)
+    if (next->unread) {
         retry->alone = row->document->number + 1;
+    }
     return STATUS_OK;
 }
 
@@ -301,8 +328,9 @@ enum status job_retry_row(struct job *job, struct output_row *row, struct err *e
 static enum status check_input(struct job *job, struct err *err)
 {
     const struct checkpoint *before = &job->retry->before;
-    if (job->progress.documents == before->documents && hash_equal(job_digest_now(job), before->digest))
+    if (job->progress.documents == before->documents && hash_equal(job_digest_now(job), before->digest)) {
         return STATUS_OK;
+    }
     return err_set(err, STATUS_BAD_INPUT,
                    "the input has changed in other places than those that failed; --overwrite begins again");
 }
@@ -316,18 +344,22 @@ enum status job_retry_end(struct job *job, struct err *err)
     job->at.documents = retry->before.documents;
     job->at.rows = retry->before.rows;
     job->at.digest = (struct hash){digest.low64, digest.high64};
-    for (int i = 0; i < APPEND_FILES; i++)
-        TRY(append_file_flush(&job->files[i], err));
     for (int i = 0; i < APPEND_FILES; i++) {
-        if (retry->splices[i].open)
+        TRY(append_file_flush(&job->files[i], err));
+    }
+    for (int i = 0; i < APPEND_FILES; i++) {
+        if (retry->splices[i].open) {
             TRY(splice_to(job, i, job->at.rows, err));
+        }
         TRY(append_file_sync(&job->files[i], err));
-        if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0)
+        if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0) {
             return err_set_errno(err, "cannot write %s", retry->splices[i].path);
+        }
     }
     TRY(file_sync_folder(output->failures, err));
-    if (output->kind == OUTPUT_JSONL && (unlink(output->scratch) != 0 || rmdir(output->job) != 0))
+    if (output->kind == OUTPUT_JSONL && (unlink(output->scratch) != 0 || rmdir(output->job) != 0)) {
         return err_set_errno(err, "cannot remove %s", output->job);
+    }
     TRY(store_sync(job->store, err));
     TRY(manifest_write(job->options, job->store, &job->at, err));
     return settle_list(output, job->at.failed, err);
@@ -341,8 +373,9 @@ static bool exists(const char *path)
 
 static enum status remove_file(const char *path, struct err *err)
 {
-    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR)
+    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) {
         return STATUS_OK;
+    }
     return err_set_errno(err, "cannot remove %s", path);
 }
 
@@ -350,19 +383,22 @@ static enum status remove_shards(const char *folder, struct err *err)
 {
     char *path = strdup(folder);
     char *const roots[] = {path, NULL};
-    FTS *walk = path == NULL ? NULL : fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    enum status status = walk == NULL ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
-    for (FTSENT *entry; status == STATUS_OK && (entry = fts_read(walk)) != NULL;) {
-        if (entry->fts_level > 0 && entry->fts_info == FTS_D)
+    FTS *walk = !path ? NULL : fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    enum status status = !walk ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
+    for (FTSENT *entry; status == STATUS_OK && (entry = fts_read(walk));) {
+        if (entry->fts_level > 0 && entry->fts_info == FTS_D) {
             fts_set(walk, entry, FTS_SKIP);
+        }
         size_t length = strlen(entry->fts_name);
         bool shard = entry->fts_level == 1 && entry->fts_info == FTS_F && length > 12 &&
                      strncmp(entry->fts_name, "vectors-", 8) == 0 && strcmp(entry->fts_name + length - 4, ".npy") == 0;
-        if (shard)
+        if (shard) {
             status = remove_file(entry->fts_path, err);
+        }
     }
-    if (walk != NULL)
+    if (walk) {
         fts_close(walk);
+    }
     free(path);
     return status;
 }
@@ -372,28 +408,33 @@ static enum status remove_all(const struct output *output, struct err *err)
 {
     const char *const files[] = {output->manifest, output->journal,   output->scratch,
                                  output->failures, output->documents, output->ids};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         TRY(remove_file(files[i], err));
-    if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR)
+    }
+    if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR) {
         return err_set_errno(err, "cannot remove %s", output->job);
-    if (output->kind != OUTPUT_SHARDS)
+    }
+    if (output->kind != OUTPUT_SHARDS) {
         return remove_file(output->path, err);
+    }
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
 }
 
 /* The output folder may be a link to one. */
 static enum status make_folder(const char *path, struct err *err)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) {
         return STATUS_OK;
+    }
     return err_set_errno(err, "cannot make the folder %s", path);
 }
 
 /* The first file of the output; `room` is for its name. */
 static const char *first_file(const struct output *output, char room[PATH_MAX])
 {
-    if (output->kind != OUTPUT_SHARDS)
+    if (output->kind != OUTPUT_SHARDS) {
         return output->path;
+    }
     snprintf(room, PATH_MAX, "%s/vectors-00000.npy", output->path);
     return room;
 }
@@ -408,10 +449,10 @@ static bool is_there(const struct output *output)
 static enum status check_free(const struct output *output, struct err *err)
 {
     char room[PATH_MAX];
-    if (!is_there(output))
+    if (!is_there(output)) {
         return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT,
-                   "%s exists already, and there is no job to resume; --overwrite deletes it",
+    }
+    return err_set(err, STATUS_BAD_INPUT, "%s exists already, and there is no job to resume; --overwrite deletes it",
                    first_file(output, room));
 }
 
@@ -423,18 +464,22 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
         struct document document;
         bool more = false;
         TRY(source_next(job->source, &document, &more, err));
-        if (!more)
+        if (!more) {
             break;
+        }
         job_digest_add(job->digest, &document);
         job->progress.documents++;
-        if (job->progress.documents % STEP == 0)
+        if (job->progress.documents % STEP == 0) {
             job_report(job, false);
-        if (job->options->stop != NULL && *job->options->stop != 0)
+        }
+        if (job->options->stop && *job->options->stop != 0) {
             return STATUS_OK;
+        }
     }
     struct hash now = job_digest_now(job);
-    if (job->progress.documents == documents && hash_equal(now, digest))
+    if (job->progress.documents == documents && hash_equal(now, digest)) {
         return STATUS_OK;
+    }
     return err_set(err, STATUS_BAD_INPUT,
                    "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
                    "begins again",
@@ -486,7 +531,7 @@ static enum status unfinish(struct job *job, struct err *err)
     append_paths(job, paths);
     for (int i = 0; i < APPEND_FILES; i++) {
         struct stat info;
-        job->at.lengths[i] = paths[i] != NULL && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
+        job->at.lengths[i] = paths[i] && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
     }
     enum status status = journal_open(output->journal, replay_record, job, &journal, err);
     if (status == STATUS_OK) {
@@ -514,29 +559,36 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     struct manifest manifest;
     const struct output *output = job->options->output;
     TRY(manifest_read(output->manifest, &manifest, finished, err));
-    if (!*finished)
+    if (!*finished) {
         return STATUS_OK;
+    }
     enum status status = STATUS_OK;
-    if (terms_differ(manifest.terms.data, manifest.terms.length, job->options->terms, err))
+    if (terms_differ(manifest.terms.data, manifest.terms.length, job->options->terms, err)) {
         status = err->status;
+    }
     buffer_free(&manifest.terms);
     if (status != STATUS_OK && manifest.at.rows > 0 && !has_vectors(&manifest.at)) {
         *finished = false;
         return remove_all(output, err);
     }
     job->at = manifest.at;
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = settle_list(output, manifest.at.failed, err);
-    if (status == STATUS_OK && !is_there(output))
+    }
+    if (status == STATUS_OK && !is_there(output)) {
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
-    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0)
+    }
+    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0) {
         return open_retry(job, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = skip(job, manifest.at.documents, manifest.at.digest, err);
-    if (status == STATUS_OK && (job->options->stop == NULL || *job->options->stop == 0))
+    }
+    if (status == STATUS_OK && (!job->options->stop || *job->options->stop == 0)) {
         status = source_next(job->source, &job->ahead, &job->grown, err);
+    }
     *finished = !job->grown;
     return status == STATUS_OK && job->grown ? unfinish(job, err) : status;
 }
@@ -559,9 +611,11 @@ static enum status replay_record(void *context, const struct journal_record *rec
         job->at = record->checkpoint;
         struct done *recent = (struct done *)(void *)job->recent.data;
         size_t count = job->recent.length / sizeof *recent, kept = 0;
-        for (size_t i = 0; i < count; i++)
-            if (recent[i].row >= job->at.rows)
+        for (size_t i = 0; i < count; i++) {
+            if (recent[i].row >= job->at.rows) {
                 recent[kept++] = recent[i];
+            }
+        }
         job->recent.length = kept * sizeof *recent;
         return STATUS_OK;
     }
@@ -584,13 +638,14 @@ static enum status open_store(struct job *job, struct err *err)
     const struct job_options *options = job->options;
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
-    if (lines && options->plain)
+    if (lines && options->plain) {
         return STATUS_OK;
+    }
     struct store_options store = {.path = lines ? output->scratch : output->path,
                                   .dim = options->dim,
                                   .element = lines ? ELEMENT_F32 : options->element,
                                   .shard_rows = options->shard_rows,
-                                  .fresh = options->plain || (lines && job->retry != NULL)};
+                                  .fresh = options->plain || (lines && job->retry)};
     store.kind = output->kind == OUTPUT_NPY ? STORE_NPY : output->kind == OUTPUT_SHARDS ? STORE_SHARDS : STORE_RAW;
     return store_open(&store, &job->store, err);
 }
@@ -599,15 +654,19 @@ static enum status open_store(struct job *job, struct err *err)
 static enum status check_store(struct job *job, struct err *err)
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
-    if (job->journal == NULL)
+    if (!job->journal) {
         return STATUS_OK;
+    }
     uint64_t step = job->options->output->kind == OUTPUT_SHARDS ? job->options->shard_rows : job->at.rows;
-    for (uint64_t row = step; row > 0 && row <= job->at.rows; row += step)
+    for (uint64_t row = step; row > 0 && row <= job->at.rows; row += step) {
         TRY(store_check(job->store, row - 1, err));
-    if (job->at.rows > 0)
+    }
+    if (job->at.rows > 0) {
         TRY(store_check(job->store, job->at.rows - 1, err));
-    for (size_t i = 0; i < job->recent.length / sizeof *recent; i++)
+    }
+    for (size_t i = 0; i < job->recent.length / sizeof *recent; i++) {
         TRY(store_check(job->store, recent[i].row, err));
+    }
     return STATUS_OK;
 }
 
@@ -615,11 +674,13 @@ static enum status open_files(struct job *job, struct err *err)
 {
     const char *paths[APPEND_FILES];
     append_paths(job, paths);
-    for (int i = 0; i < APPEND_FILES; i++)
-        if (paths[i] != NULL)
+    for (int i = 0; i < APPEND_FILES; i++) {
+        if (paths[i]) {
             TRY(append_file_open(&job->files[i], paths[i], job->at.lengths[i], err));
+        }
+    }
     struct append_file *documents = &job->files[APPEND_DOCUMENTS];
-    if (documents->path != NULL && documents->written == 0) {
+    if (documents->path && documents->written == 0) {
         char header[NPY_HEADER_BYTES];
         npy_header(header, "<u8", 0, 0);
         buffer_append(&documents->pending, header, sizeof header);
@@ -631,15 +692,18 @@ static enum status open_journal(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
     const struct output *output = options->output;
-    if (!exists(output->journal))
+    if (!exists(output->journal)) {
         TRY(check_free(output, err));
-    if (output->kind == OUTPUT_SHARDS)
+    }
+    if (output->kind == OUTPUT_SHARDS) {
         TRY(make_folder(output->path, err));
+    }
     TRY(file_make_folder(output->job, err));
     TRY(journal_open(output->journal, replay_record, job, &job->journal, err));
     if (job->terms.length > 0 && terms_differ(job->terms.data, job->terms.length, options->terms, err)) {
-        if (has_vectors(&job->at) || job->recent.length > 0)
+        if (has_vectors(&job->at) || job->recent.length > 0) {
             return err->status;
+        }
         journal_close(job->journal);
         job->journal = NULL;
         job->terms.length = 0;
@@ -651,10 +715,12 @@ static enum status open_journal(struct job *job, struct err *err)
         TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
         TRY(journal_write(job->journal, NULL, err));
     }
-    if (!job->seeded)
+    if (!job->seeded) {
         TRY(journal_put_seed(job->journal, job->preparer.seed, err));
-    if (job->recent.length > 0)
+    }
+    if (job->recent.length > 0) {
         qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
+    }
     return STATUS_OK;
 }
 
@@ -698,23 +764,29 @@ enum status job_resume(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
     bool finished = false;
-    if (!options->plain && options->overwrite)
+    if (!options->plain && options->overwrite) {
         TRY(remove_all(options->output, err));
-    if (!options->plain)
+    }
+    if (!options->plain) {
         TRY(find_finished(job, &finished, err));
-    if (job->retry != NULL)
+    }
+    if (job->retry) {
         return open_store(job, err);
+    }
     restore_progress(job);
     job->ended = finished;
-    if (finished)
+    if (finished) {
         return STATUS_OK;
-    if (!options->plain)
+    }
+    if (!options->plain) {
         TRY(open_journal(job, err));
+    }
     TRY(open_store(job, err));
     TRY(check_store(job, err));
     TRY(open_files(job, err));
-    if (!options->plain)
+    if (!options->plain) {
         TRY(sync_names(options->output, err));
+    }
     restore_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;

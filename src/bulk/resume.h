@@ -53,9 +53,9 @@ struct job {
     struct resubmit *resubmits; /* [resubmit_count] */
     uint32_t resubmit_count, resubmit_room;
 
-    XXH3_state_t *digest; /* of the documents read so far */
-    uint64_t next_row;    /* of the next window */
-    struct checkpoint at; /* what is complete */
+    XXH3_state_t *digest;        /* of the documents read so far */
+    uint64_t next_row;           /* of the next window */
+    struct checkpoint at;        /* what is complete */
     struct thread_pool *commits; /* a thread for commits; NULL without a journal */
     struct commit *commit;
     struct checkpoint checkpoint; /* for the next commit */

@@ -49,7 +49,7 @@ enum status nearest_open(struct nearest *nearest, const float *query, uint32_t d
         return err_set(err, STATUS_BAD_INPUT, "the vector of the query has no direction");
     }
     nearest->rows = calloc(most, sizeof *nearest->rows);
-    return nearest->rows != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", most);
+    return nearest->rows ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", most);
 }
 
 static void put(struct nearest *nearest, uint64_t row, float cosine)
@@ -132,7 +132,7 @@ static enum status read_rows(struct nearest *nearest, FILE *file, const char *pa
     bool half = element == sizeof(uint16_t);
     float *piece = malloc(most * dim * (sizeof *piece + sizeof(uint16_t)));
     enum status status = STATUS_OK;
-    if (piece == NULL) {
+    if (!piece) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a piece of %llu vectors", (unsigned long long)most);
     }
     if (fseek(file, (long)npy->data, SEEK_SET) != 0) {
@@ -160,7 +160,7 @@ static enum status read_file(struct nearest *nearest, const char *path, bool raw
 {
     struct npy npy;
     FILE *file = fopen(path, "rbe");
-    if (file == NULL) {
+    if (!file) {
         return err_set_errno(err, "cannot open %s", path);
     }
     enum status status = read_head(nearest, file, path, raw, &npy, err);
@@ -178,8 +178,7 @@ enum status nearest_read(struct nearest *nearest, const struct output *output, s
     }
     if (access(output->job, F_OK) == 0) {
         return err_set(err, STATUS_BAD_INPUT,
-                       "the job that writes %s has not finished; rerun its `sluice embed` to resume it",
-                       output->path);
+                       "the job that writes %s has not finished; rerun its `sluice embed` to resume it", output->path);
     }
     if (output->kind != OUTPUT_SHARDS) {
         return read_file(nearest, output->path, output->kind == OUTPUT_RAW, err);

@@ -20,8 +20,8 @@
 #include "bulk/remote.h"
 #include "cli/command.h"
 #include "cli/session.h"
-#include "daemon/devices.h"
 #include "daemon/config.h"
+#include "daemon/devices.h"
 
 /* How progress is shown on standard error. */
 enum progress_style {
@@ -101,9 +101,11 @@ enum { PASS_TEXT_BYTES = 1 << 28, PASS_VECTOR_BYTES = 64 << 20 };
 static bool has_folder(char *const *operands, size_t count)
 {
     struct stat info;
-    for (size_t i = 0; i < count; i++)
-        if (stat(operands[i], &info) == 0 && S_ISDIR(info.st_mode))
+    for (size_t i = 0; i < count; i++) {
+        if (stat(operands[i], &info) == 0 && S_ISDIR(info.st_mode)) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -133,17 +135,20 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
 {
     const struct embed_options *options = invocation->own;
     *job = (struct embed_job){.options = options};
-    if (invocation->operand_count > 0 && strcmp(options->input, "-") != 0)
+    if (invocation->operand_count > 0 && strcmp(options->input, "-") != 0) {
         return err_set(err, STATUS_BAD_INPUT, "--input %s and %s: name inputs in one of the two ways", options->input,
                        invocation->operands[0]);
+    }
     struct recipe_options recipe = {options->field, options->template, options->id_field, options->keep};
     TRY(recipe_open(&job->recipe, &recipe, err));
     TRY(output_name(options->output, &job->output, err));
-    if (options->chunk != NULL)
+    if (options->chunk) {
         TRY(chunking_parse(options->chunk, &job->job.preparer.chunking, err));
+    }
     set_source(job, invocation);
-    if (options->dtype == ELEMENT_F16 && job->output.kind != OUTPUT_NPY && job->output.kind != OUTPUT_SHARDS)
+    if (options->dtype == ELEMENT_F16 && job->output.kind != OUTPUT_NPY && job->output.kind != OUTPUT_SHARDS) {
         return err_set(err, STATUS_BAD_INPUT, "--dtype f16 is for .npy files and folders of them");
+    }
     job->job.output = &job->output;
     job->job.element = (enum element)options->dtype;
     job->job.shard_rows = (uint64_t)options->shard_rows;
@@ -164,8 +169,9 @@ static void embed_job_close(struct embed_job *job)
 static void put_term(struct buffer *to, const char *key, const char *value)
 {
     buffer_format(to, "%s=", key);
-    if (value != NULL)
+    if (value) {
         json_put_string(to, value, strlen(value));
+    }
     buffer_string(to, "\n");
 }
 
@@ -183,14 +189,15 @@ static void put_terms(struct embed_job *job, const struct vector_terms *terms)
     put_term(to, "model", terms->model_id);
     put_term(to, "precision", terms->precision);
     buffer_format(to, "dim=%u\n", terms->dim);
-    if (terms->max_tokens > 0)
+    if (terms->max_tokens > 0) {
         buffer_format(to, "max_tokens=%u\n", terms->max_tokens);
+    }
     put_term(to, "prompt", terms->prompt);
     put_term(to, "output", kinds[job->output.kind]);
     put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
     buffer_format(to, "shard_rows=%lld\n", job->output.kind == OUTPUT_SHARDS ? (long long)options->shard_rows : 0LL);
     put_term(to, "format", source_format_names[job->job.source.format]);
-    put_term(to, "field", options->template == NULL ? options->field : NULL);
+    put_term(to, "field", !options->template ? options->field : NULL);
     put_term(to, "template", options->template);
     put_term(to, "id_field", options->id_field);
     put_term(to, "keep", options->keep);
@@ -209,15 +216,17 @@ static enum status put_facts(struct embed_job *job, const struct remote_facts *o
     buffer_format(facts, "},\n  \"precision\": \"%s\",\n", of->precision);
     buffer_format(facts, "  \"dim\": %u,\n  \"dtype\": \"%s\",\n  \"normalized\": %s", of->dim,
                   job->options->dtype == ELEMENT_F16 ? "f16" : "f32", of->normalized ? "true" : "false");
-    if (!buffer_ok(facts) || !buffer_ok(&job->terms))
+    if (!buffer_ok(facts) || !buffer_ok(&job->terms)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the terms of the job");
+    }
     job->job.dim = of->dim;
     job->job.normalize = of->normalized;
     job->job.terms = job->terms.data;
     job->job.facts = facts->data;
     uint32_t most_rows = PASS_VECTOR_BYTES / (of->dim * (uint32_t)sizeof(float));
-    if (job->job.plain && job->output.kind == OUTPUT_JSONL && job->job.look_ahead > most_rows)
+    if (job->job.plain && job->output.kind == OUTPUT_JSONL && job->job.look_ahead > most_rows) {
         job->job.look_ahead = most_rows; /* their vectors wait in memory */
+    }
     return STATUS_OK;
 }
 
@@ -241,13 +250,14 @@ static enum status embed_job_model(struct embed_job *job, const struct model *mo
 static enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
                                    const struct model *model, struct err *err)
 {
-    if (model != NULL && strcmp(model->id, facts->model_id) != 0)
+    if (model && strcmp(model->id, facts->model_id) != 0) {
         return err_set(err, STATUS_BAD_INPUT,
                        "--model %s is not the model of queue %s: chunks that its tokenizer cuts may be too long there",
                        config->model, config->queue);
+    }
     job->job.preparer.model = model;
-    const char *prompt = config->prompt != NULL ? config->prompt : config->prefix;
-    struct vector_terms terms = {facts->model_id, facts->precision, prompt == NULL ? "" : prompt, facts->dim, 0};
+    const char *prompt = config->prompt ? config->prompt : config->prefix;
+    struct vector_terms terms = {facts->model_id, facts->precision, !prompt ? "" : prompt, facts->dim, 0};
     put_terms(job, &terms);
     return put_facts(job, facts, err);
 }
@@ -259,8 +269,9 @@ static uint64_t embed_job_number(const struct embed_job *job)
     struct stat info = {0};
     long process = job->job.plain ? (long)getpid() : 0; /* no lock keeps two of them apart */
     gethostname(host, sizeof host - 1);
-    if (getcwd(folder, sizeof folder) == NULL || stat(".", &info) != 0)
+    if (!getcwd(folder, sizeof folder) || stat(".", &info) != 0) {
         folder[0] = '\0';
+    }
     snprintf(where, sizeof where, "%s\n%s\n%s\n%llu %llu %ld\n", host, folder, job->output.path,
              (unsigned long long)info.st_dev, (unsigned long long)info.st_ino, process);
     return XXH3_64bits_withSeed(where, strlen(where), XXH3_64bits(job->terms.data, job->terms.length));
@@ -281,8 +292,9 @@ struct figures {
 static void progress_start(struct progress *progress, enum progress_style style, bool quiet)
 {
     bool terminal = isatty(STDERR_FILENO) == 1;
-    if (style == PROGRESS_AUTO)
+    if (style == PROGRESS_AUTO) {
         style = terminal ? PROGRESS_BAR : quiet ? PROGRESS_NONE : PROGRESS_LINES;
+    }
     *progress = (struct progress){.style = style, .started_ns = clock_now_ns()};
     progress->shown_ns = progress->started_ns;
 }
@@ -295,14 +307,16 @@ static struct figures measure(struct progress *progress, const struct job_progre
     }
     struct figures figures = {.left_s = -1};
     figures.seconds = (double)(now_ns - progress->computing_ns) / (double)NS_PER_S;
-    if (figures.seconds <= 0)
+    if (figures.seconds <= 0) {
         return figures;
+    }
     figures.rows_per_s = (double)now->here / figures.seconds;
     figures.tokens_per_s = (double)(now->tokens - progress->tokens) / figures.seconds;
     double before = now->rows > 0 ? (double)(now->rows - now->here) / (double)now->rows : 0; /* of an earlier run */
     double here = now->share * (1 - before);
-    if (now->phase == JOB_COMPUTING && here > 0)
+    if (now->phase == JOB_COMPUTING && here > 0) {
         figures.left_s = figures.seconds * (1 - now->share) / here;
+    }
     return figures;
 }
 
@@ -310,31 +324,38 @@ static void draw_bar(const struct job_progress *now, struct figures figures)
 {
     char bar[BAR + 1], failed[40] = "", left[40] = "";
     double share = now->share;
-    for (int i = 0; i < BAR; i++)
+    for (int i = 0; i < BAR; i++) {
         bar[i] = share * BAR > i ? '#' : '.';
+    }
     bar[BAR] = '\0';
-    if (now->failed > 0)
+    if (now->failed > 0) {
         snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)now->failed);
-    if (figures.left_s >= 0 && share < 1)
+    }
+    if (figures.left_s >= 0 && share < 1) {
         snprintf(left, sizeof left, ", %.0f s left", figures.left_s);
+    }
     fputs("\r", stderr);
-    if (share >= 0)
+    if (share >= 0) {
         fprintf(stderr, "[%s] %3.0f %%  ", bar, share * 100);
-    if (now->phase == JOB_CHECKING)
+    }
+    if (now->phase == JOB_CHECKING) {
         fprintf(stderr, "checking, %llu documents\033[K", (unsigned long long)now->documents);
-    else
+    } else {
         fprintf(stderr, "%llu texts, %.0f texts/s, %.0f tokens/s%s%s\033[K", (unsigned long long)now->rows,
                 figures.rows_per_s, figures.tokens_per_s, failed, left);
+    }
 }
 
 static void print_line(const struct job_progress *now, struct figures figures)
 {
     fprintf(stderr, "%s: %llu rows, %.0f rows/s, %.0f tokens/s, %llu failed", phases[now->phase],
             (unsigned long long)now->rows, figures.rows_per_s, figures.tokens_per_s, (unsigned long long)now->failed);
-    if (now->share >= 0)
+    if (now->share >= 0) {
         fprintf(stderr, ", %.1f %%", now->share * 100);
-    if (figures.left_s >= 0)
+    }
+    if (figures.left_s >= 0) {
         fprintf(stderr, ", %.0f s left", figures.left_s);
+    }
     fputc('\n', stderr);
 }
 
@@ -346,10 +367,12 @@ static void print_json(const char *phase, const struct job_progress *now, struct
             phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
             (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->tokens,
             figures.rows_per_s, figures.tokens_per_s);
-    if (now->share >= 0)
+    if (now->share >= 0) {
         fprintf(stderr, ",\"share\":%.4f", now->share);
-    if (figures.left_s >= 0)
+    }
+    if (figures.left_s >= 0) {
         fprintf(stderr, ",\"eta_s\":%.0f", figures.left_s);
+    }
     fputs("}\n", stderr);
 }
 
@@ -364,15 +387,17 @@ static void progress_show(void *context, const struct job_progress *now)
     struct progress *progress = context;
     uint64_t now_ns = clock_now_ns();
     struct figures figures = measure(progress, now, now_ns);
-    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < interval_ns(progress->style))
+    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < interval_ns(progress->style)) {
         return;
+    }
     progress->shown_ns = now_ns;
-    if (progress->style == PROGRESS_BAR)
+    if (progress->style == PROGRESS_BAR) {
         draw_bar(now, figures);
-    else if (progress->style == PROGRESS_JSON)
+    } else if (progress->style == PROGRESS_JSON) {
         print_json(phases[now->phase], now, figures);
-    else
+    } else {
         print_line(now, figures);
+    }
 }
 
 /* Shows the end. */
@@ -385,8 +410,9 @@ static void progress_end(struct progress *progress, const struct job_result *res
         draw_bar(end, figures);
         fputc('\n', stderr);
     }
-    if (progress->style == PROGRESS_JSON)
+    if (progress->style == PROGRESS_JSON) {
         print_json(result->finished || result->before ? "finished" : "stopped", end, figures);
+    }
 }
 
 /* --- The command --- */
@@ -409,34 +435,40 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
 {
     const struct job_progress *end = &result->progress;
     const char *path = job->output.path;
-    if (job->job.plain || style == PROGRESS_JSON || style == PROGRESS_NONE)
+    if (job->job.plain || style == PROGRESS_JSON || style == PROGRESS_NONE) {
         return;
-    if (result->before)
+    }
+    if (result->before) {
         fprintf(stderr, "%s is finished already: %llu rows; nothing was computed\n", path,
                 (unsigned long long)end->rows);
-    else if (result->finished)
+    } else if (result->finished) {
         print_result(path, end);
-    if (end->failed > 0 && (result->before || result->finished))
+    }
+    if (end->failed > 0 && (result->before || result->finished)) {
         fprintf(stderr, "%llu rows failed and have no vector; %s lists them\n", (unsigned long long)end->failed,
                 job->output.failures);
-    if (end->too_large > 0)
+    }
+    if (end->too_large > 0) {
         fprintf(stderr, "%llu batches were more than there was memory for, and were computed in parts\n",
                 (unsigned long long)end->too_large);
+    }
 }
 
 static int finish(const struct invocation *invocation, const struct embed_job *job, const struct job_result *result,
                   enum status status, const struct err *err)
 {
-    if (status == STATUS_OK && (result->finished || result->before))
+    if (status == STATUS_OK && (result->finished || result->before)) {
         return result->progress.failed > 0 ? EXIT_ROWS_FAILED : EX_OK;
-    bool stopped = job->job.stop != NULL && *job->job.stop != 0 && status == STATUS_UNAVAILABLE;
+    }
+    bool stopped = job->job.stop && *job->job.stop != 0 && status == STATUS_UNAVAILABLE;
     if (status == STATUS_OK || stopped) {
         fprintf(stderr, "sluice embed: stopped; nothing is lost, rerunning the command resumes\n");
         return EX_TEMPFAIL;
     }
     int code = report(invocation, err);
-    if (!job->job.plain && result->progress.here > 0)
+    if (!job->job.plain && result->progress.here > 0) {
         fprintf(stderr, "sluice embed: what was computed so far is kept; rerunning the command resumes\n");
+    }
     return code;
 }
 
@@ -463,8 +495,9 @@ static enum status run_job(struct embed_job *job, struct job_result *result, con
     options->context = &progress;
     enum status status = job_run(options, result, err);
     progress_end(&progress, result);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         summarize(job, result, progress.style);
+    }
     return status;
 }
 
@@ -490,12 +523,15 @@ static enum status embed_on_devices(struct embed_job *job, struct job_result *re
 {
     struct devices devices;
     enum status status = devices_open(&devices, config, 1, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = devices_load(&devices, config, model, false, 0, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = embed_job_model(job, model, precision_name(engine_precision(devices_engine(&devices, 0))), err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = run_locally(job, result, config, &devices, err);
+    }
     devices_close(&devices);
     return status;
 }
@@ -538,8 +574,9 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
 {
     struct address address;
     struct model *model = NULL;
-    if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK)
+    if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK) {
         return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
+    }
     enum status status = config_address(config, &address, err);
     if (status != STATUS_OK) {
         model_close(model);
@@ -568,16 +605,20 @@ static enum status check_flags(const struct embed_job *job, const struct config 
 {
     static const char *const workers[] = {"precision", "pooling",       "max_tokens", "backend",
                                           "device",    "device_memory", NULL};
-    for (size_t i = 0; is_for_queue(config) && workers[i] != NULL; i++)
-        if (config_source_of(config, workers[i]) == SOURCE_FLAG)
+    for (size_t i = 0; is_for_queue(config) && workers[i]; i++) {
+        if (config_source_of(config, workers[i]) == SOURCE_FLAG) {
             return err_set(err, STATUS_BAD_INPUT, "%s is a matter of the queue's workers: not together with --redis",
                            workers[i]);
-    if (is_for_queue(config) && config_source_of(config, "model") == SOURCE_FLAG && !is_chunked(job))
+        }
+    }
+    if (is_for_queue(config) && config_source_of(config, "model") == SOURCE_FLAG && !is_chunked(job)) {
         return err_set(err, STATUS_BAD_INPUT,
                        "the model is a matter of the queue's workers: --model goes together with --redis only where "
                        "--chunk needs its tokenizer");
-    if (!is_for_queue(config) && config_source_of(config, "queue") == SOURCE_FLAG)
+    }
+    if (!is_for_queue(config) && config_source_of(config, "queue") == SOURCE_FLAG) {
         return err_set(err, STATUS_BAD_INPUT, "--queue is for jobs through a queue: name its --redis, too");
+    }
     return STATUS_OK;
 }
 
@@ -585,8 +626,9 @@ static enum status embed(struct embed_job *job, struct job_result *result, const
 {
     TRY(check_flags(job, config, err));
     job->job.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (job->job.wake_fd < 0)
+    if (job->job.wake_fd < 0) {
         return err_set_errno(err, "cannot make an eventfd");
+    }
     bool queue = is_for_queue(config);
     enum status status = queue ? embed_through_queue(job, result, config, err) : embed_here(job, result, config, err);
     close(job->job.wake_fd);
@@ -602,10 +644,12 @@ static int run(struct invocation *invocation)
         return EX_USAGE;
     }
     enum status status = embed_job_open(&job, invocation, &err);
-    if (status == STATUS_OK && !job.job.plain)
+    if (status == STATUS_OK && !job.job.plain) {
         job.job.stop = job.job.source.stop = interrupt_listen();
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = embed(&job, &result, &invocation->config, &err);
+    }
     int code = finish(invocation, &job, &result, status, &err);
     embed_job_close(&job);
     return code;
@@ -618,7 +662,8 @@ const struct subcommand command_embed = {
     .summary = "Turn files of texts into vectors, here or through a queue",
     .explanation =
         "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
-        "for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on a finished one\n"
+        "for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on a finished "
+        "one\n"
         "it retries failed rows and adds what was appended to the input.\n"
         "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of it.\n\n"
         "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs "

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fuzz.h"
 #include "daemon/config.h"
+#include "fuzz.h"
 
 /* What was accepted must read back: each value's text gives the same value again. */
 static void check(const struct config *config)

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "bulk/lookahead.h"
-#include "bulk/input/json.h"
 #include "bulk/input/document.h"
+#include "bulk/input/json.h"
+#include "bulk/lookahead.h"
 #include "fuzz.h"
 
 static void pick(const struct recipe *recipe, const char *line, size_t length)

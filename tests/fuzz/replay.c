@@ -1,6 +1,6 @@
-/* Runs a fuzz target as a plain test: every seed of the files on the command line, in their order, and of none an error.
- * tests/fuzz/seeds.py says how they are written. Each input lies in memory of its own size, so that a read behind its end
- * shows under ASan; the last name in the output is that of the seed that crashed. */
+/* Runs a fuzz target as a plain test: every seed of the files on the command line, in their order, and of none an
+ * error. tests/fuzz/seeds.py says how they are written. Each input lies in memory of its own size, so that a read
+ * behind its end shows under ASan; the last name in the output is that of the seed that crashed. */
 #include <stdbool.h>
 #include <string.h>
 

@@ -10,9 +10,9 @@
 #include "bench/engine.h"
 #include "bench/report.h"
 #include "cli/cmd_bench.h"
-#include "engine/cpu/gemm_onednn.h"
 #include "daemon/config.h"
 #include "daemon/devices.h"
+#include "engine/cpu/gemm_onednn.h"
 
 enum { ROWS = 256, SITES = 4, OPERANDS = 4 };
 

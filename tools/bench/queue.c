@@ -21,11 +21,11 @@
 #include "bench/report.h"
 #include "bench/stage.h"
 #include "cli/cmd_bench.h"
+#include "daemon/config.h"
 #include "redis/connection.h"
 #include "redis/dial.h"
 #include "redis/resp.h"
 #include "redis/scripts.h"
-#include "daemon/config.h"
 
 /* The bare client: a pipelined client that reads entries with XREADGROUP and settles them with lua/settle.lua, with
  * replies formatted beforehand. It computes nothing and recovers from nothing, so its rate is the ceiling for the
@@ -51,8 +51,8 @@ struct ceiling_run {
  * always has work. Commands: R1 R2 S1 R3 S2 R4 ...
  *
  * The daemon's habits are copied here, not called: large replies go ahead of the script (redis/queue_settle.c), and a
- * settle call has limits on entries and bytes (schedule/worker_internal.h). Calling them would let a weakness there lower
- * the ceiling. */
+ * settle call has limits on entries and bytes (schedule/worker_internal.h). Calling them would let a weakness there
+ * lower the ceiling. */
 
 enum {
     READ_COUNT = 512,

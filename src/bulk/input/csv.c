@@ -44,8 +44,9 @@ static enum status add(struct csv_fields *out, struct value value, struct err *e
     if (out->count == out->room) {
         uint32_t room = out->room == 0 ? 16 : out->room * 2;
         struct value *values = realloc(out->values, room * sizeof *values);
-        if (values == NULL)
+        if (!values) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for %u fields", room);
+        }
         out->values = values;
         out->room = room;
     }
@@ -59,8 +60,9 @@ static struct value unquote(char *content, size_t length, size_t *at)
     char *to = content + *at + 1, *begin = to;
     size_t from = *at + 1;
     for (; from < length; from++) {
-        if (content[from] == '"' && (from + 1 == length || content[from + 1] != '"'))
+        if (content[from] == '"' && (from + 1 == length || content[from + 1] != '"')) {
             break;
+        }
         from += content[from] == '"';
         *to++ = content[from];
     }
@@ -77,12 +79,13 @@ enum status csv_split(char *content, size_t length, char separator, struct csv_f
             value = unquote(content, length, &at);
         } else {
             const char *end = at < length ? memchr(content + at, separator, length - at) : NULL;
-            size_t to = end == NULL ? length : (size_t)(end - content);
+            size_t to = !end ? length : (size_t)(end - content);
             value = (struct value){VALUE_TEXT, content + at, to - at};
             at = to;
         }
         TRY(add(out, value, err));
-        if (at >= length)
+        if (at >= length) {
             return STATUS_OK;
+        }
     }
 }

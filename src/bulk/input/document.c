@@ -11,30 +11,38 @@
 static enum status add_field(struct recipe *recipe, const char *option, const char *name, size_t length, uint32_t *out,
                              struct err *err)
 {
-    if (length == 0)
+    if (length == 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s names a field without a name", option);
+    }
     size_t depth = 1;
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; i < length; i++) {
         depth += name[i] == '.';
-    if (depth > RECIPE_DEPTH_MAX)
+    }
+    if (depth > RECIPE_DEPTH_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "%s: \"%.*s\" is more than %d deep", option, (int)length, name,
                        RECIPE_DEPTH_MAX);
-    for (*out = 0; *out < recipe->field_count; ++*out)
-        if (strlen(recipe->fields[*out]) == length && memcmp(recipe->fields[*out], name, length) == 0)
+    }
+    for (*out = 0; *out < recipe->field_count; ++*out) {
+        if (strlen(recipe->fields[*out]) == length && memcmp(recipe->fields[*out], name, length) == 0) {
             return STATUS_OK;
-    if (recipe->field_count == RECIPE_FIELDS_MAX)
+        }
+    }
+    if (recipe->field_count == RECIPE_FIELDS_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "%s: more than %d fields", option, RECIPE_FIELDS_MAX);
+    }
     recipe->fields[*out] = strndup(name, length);
-    if (recipe->fields[*out] == NULL)
+    if (!recipe->fields[*out]) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of fields");
+    }
     recipe->field_count++;
     return STATUS_OK;
 }
 
 static enum status add_part(struct recipe *recipe, struct recipe_part part, struct err *err)
 {
-    if (recipe->part_count == RECIPE_PARTS_MAX)
+    if (recipe->part_count == RECIPE_PARTS_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "--template has more than %d parts", RECIPE_PARTS_MAX);
+    }
     recipe->parts[recipe->part_count++] = part;
     return STATUS_OK;
 }
@@ -43,8 +51,9 @@ static enum status add_part(struct recipe *recipe, struct recipe_part part, stru
 static enum status add_placeholder(struct recipe *recipe, const char **at, struct err *err)
 {
     const char *end = strchr(*at, '}');
-    if (end == NULL)
+    if (!end) {
         return err_set(err, STATUS_BAD_INPUT, "--template has a { without a }; {{ is a brace");
+    }
     struct recipe_part part = {0};
     TRY(add_field(recipe, "--template", *at + 1, (size_t)(end - *at) - 1, &part.field, err));
     *at = end + 1;
@@ -53,11 +62,13 @@ static enum status add_placeholder(struct recipe *recipe, const char **at, struc
 
 static enum status parse_template(struct recipe *recipe, const char *template, struct err *err)
 {
-    if (!utf8_valid(template, strlen(template)))
+    if (!utf8_valid(template, strlen(template))) {
         return err_set(err, STATUS_BAD_INPUT, "--template is not UTF-8");
+    }
     char *to = recipe->literals = malloc(strlen(template) + 1);
-    if (to == NULL)
+    if (!to) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the template");
+    }
     for (const char *at = template; *at != '\0';) {
         if (*at == '{' && at[1] != '{') {
             TRY(add_placeholder(recipe, &at, err));
@@ -65,8 +76,9 @@ static enum status parse_template(struct recipe *recipe, const char *template, s
         }
         struct recipe_part part = {.literal = to};
         for (; *at != '\0' && (*at != '{' || at[1] == '{'); at++) {
-            if (*at == '}' && at[1] != '}')
+            if (*at == '}' && at[1] != '}') {
                 return err_set(err, STATUS_BAD_INPUT, "--template has a } without a {; }} is a brace");
+            }
             at += *at == '{' || *at == '}';
             *to++ = *at;
         }
@@ -82,12 +94,15 @@ static enum status parse_keep(struct recipe *recipe, const char *keep, struct er
     static const char *const taken[] = {"id", "chunk", "vector", "error"};
     while (*keep != '\0') {
         size_t length = strcspn(keep, ",");
-        for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
-            if (strlen(taken[i]) == length && memcmp(taken[i], keep, length) == 0)
+        for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+            if (strlen(taken[i]) == length && memcmp(taken[i], keep, length) == 0) {
                 return err_set(err, STATUS_BAD_INPUT, "--keep %s: the output has a field of that name already",
                                taken[i]);
-        if (recipe->kept_count == RECIPE_FIELDS_MAX)
+            }
+        }
+        if (recipe->kept_count == RECIPE_FIELDS_MAX) {
             return err_set(err, STATUS_BAD_INPUT, "--keep: more than %d fields", RECIPE_FIELDS_MAX);
+        }
         TRY(add_field(recipe, "--keep", keep, length, &recipe->kept[recipe->kept_count++], err));
         keep += length + (keep[length] == ',');
     }
@@ -97,23 +112,25 @@ static enum status parse_keep(struct recipe *recipe, const char *keep, struct er
 enum status recipe_open(struct recipe *recipe, const struct recipe_options *options, struct err *err)
 {
     *recipe = (struct recipe){0};
-    if (options->template != NULL) {
+    if (options->template) {
         TRY(parse_template(recipe, options->template, err));
     } else {
         struct recipe_part part = {0};
         TRY(add_field(recipe, "--field", options->field, strlen(options->field), &part.field, err));
         TRY(add_part(recipe, part, err));
     }
-    recipe->has_id = options->id_field != NULL;
-    if (recipe->has_id)
+    recipe->has_id = options->id_field;
+    if (recipe->has_id) {
         TRY(add_field(recipe, "--id-field", options->id_field, strlen(options->id_field), &recipe->id, err));
-    return options->keep == NULL ? STATUS_OK : parse_keep(recipe, options->keep, err);
+    }
+    return !options->keep ? STATUS_OK : parse_keep(recipe, options->keep, err);
 }
 
 void recipe_close(struct recipe *recipe)
 {
-    for (uint32_t i = 0; i < recipe->field_count; i++)
+    for (uint32_t i = 0; i < recipe->field_count; i++) {
         free(recipe->fields[i]);
+    }
     free(recipe->literals);
     *recipe = (struct recipe){0};
 }
@@ -155,7 +172,7 @@ static bool check(const struct recipe *recipe, const struct value *values, uint3
 
 static bool is_plain(const struct value *value)
 {
-    return value->kind != VALUE_STRING || memchr(value->bytes, '\\', value->length) == NULL;
+    return value->kind != VALUE_STRING || !memchr(value->bytes, '\\', value->length);
 }
 
 static bool put_text(const struct recipe *recipe, const struct value *values, struct recipe_scratch *scratch,
@@ -165,23 +182,25 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
     for (uint32_t i = 0; i < recipe->part_count; i++) {
         const struct recipe_part *part = &recipe->parts[i];
         const struct value *value = &values[part->field];
-        if (part->literal != NULL) {
+        if (part->literal) {
             buffer_append(&scratch->text, part->literal, part->length);
             continue;
         }
-        if (!check(recipe, values, part->field, scratch, out))
+        if (!check(recipe, values, part->field, scratch, out)) {
             return false;
-        if (only != NULL && is_plain(value)) {
+        }
+        if (only && is_plain(value)) {
             out->text = value->bytes;
             out->text_bytes = value->length;
             return true;
         }
-        if (is_plain(value))
+        if (is_plain(value)) {
             buffer_append(&scratch->text, value->bytes, value->length);
-        else if (!json_decode_string(&scratch->text, value->bytes, value->length))
+        } else if (!json_decode_string(&scratch->text, value->bytes, value->length)) {
             return fail(scratch, out, ROW_BAD_JSON, recipe->fields[part->field], "has a broken escape"), false;
+        }
     }
-    out->text = scratch->text.data == NULL ? "" : scratch->text.data;
+    out->text = !scratch->text.data ? "" : scratch->text.data;
     out->text_bytes = scratch->text.length;
     return true;
 }
@@ -189,14 +208,15 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
 /* Appends a value as JSON. */
 static void put_json(struct buffer *to, const struct value *value)
 {
-    if (value->kind == VALUE_TEXT)
+    if (value->kind == VALUE_TEXT) {
         json_put_string(to, value->bytes, value->length);
-    else if (value->kind == VALUE_STRING)
+    } else if (value->kind == VALUE_STRING) {
         buffer_append(to, value->bytes - 1, value->length + 2);
-    else if (value->kind == VALUE_ABSENT || value->kind == VALUE_NULL)
+    } else if (value->kind == VALUE_ABSENT || value->kind == VALUE_NULL) {
         buffer_string(to, "null");
-    else
+    } else {
         buffer_append(to, value->bytes, value->length);
+    }
 }
 
 static void put_kept(const struct recipe *recipe, const struct value *values, struct recipe_scratch *scratch,
@@ -218,8 +238,9 @@ enum status recipe_make(const struct recipe *recipe, const struct value *values,
 {
     scratch->text.length = scratch->id.length = scratch->kept.length = scratch->message.length = 0;
     bool good = put_text(recipe, values, scratch, out);
-    if (good && recipe->has_id)
+    if (good && recipe->has_id) {
         good = check(recipe, values, recipe->id, scratch, out);
+    }
     if (recipe->has_id && values[recipe->id].kind >= VALUE_TEXT && values[recipe->id].kind <= VALUE_SCALAR) {
         put_json(&scratch->id, &values[recipe->id]);
         out->id = scratch->id.data;

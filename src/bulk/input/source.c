@@ -41,8 +41,9 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 
 static bool wanted(const struct files *files, const char *name)
 {
-    if (files->glob != NULL)
+    if (files->glob) {
         return fnmatch(files->glob, name, FNM_PERIOD) == 0;
+    }
     return fnmatch("*.txt", name, FNM_PERIOD) == 0 || fnmatch("*.md", name, FNM_PERIOD) == 0;
 }
 
@@ -50,13 +51,14 @@ static enum status walk_open(struct files *files, char *folder, struct err *err)
 {
     char *const roots[] = {folder, NULL};
     files->walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
-    return files->walk == NULL ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
+    return !files->walk ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
 }
 
 static void walk_close(struct files *files)
 {
-    if (files->walk != NULL)
+    if (files->walk) {
         fts_close(files->walk);
+    }
     files->walk = NULL;
 }
 
@@ -67,18 +69,21 @@ static enum status walk_next(struct files *files, FTSENT **out, struct err *err)
     for (;;) {
         errno = 0;
         FTSENT *entry = *out = fts_read(files->walk);
-        if (entry == NULL)
+        if (!entry) {
             return errno == 0 ? STATUS_OK : err_set_errno(err, "cannot read a folder");
+        }
         if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR) {
             errno = entry->fts_errno;
             return err_set_errno(err, "cannot read %s", entry->fts_path);
         }
         bool hidden = entry->fts_name[0] == '.' && entry->fts_level > 0;
-        if (entry->fts_info == FTS_D && hidden)
+        if (entry->fts_info == FTS_D && hidden) {
             fts_set(files->walk, entry, FTS_SKIP);
+        }
         bool file = entry->fts_info == FTS_F || entry->fts_info == FTS_NS || entry->fts_info == FTS_SLNONE;
-        if (file && wanted(files, entry->fts_name))
+        if (file && wanted(files, entry->fts_name)) {
             return STATUS_OK;
+        }
     }
 }
 
@@ -87,8 +92,9 @@ static enum status add_folder(struct files *files, char *folder, struct err *err
     TRY(walk_open(files, folder, err));
     FTSENT *entry;
     enum status status;
-    while ((status = walk_next(files, &entry, err)) == STATUS_OK && entry != NULL)
+    while ((status = walk_next(files, &entry, err)) == STATUS_OK && entry) {
         files->total_bytes += entry->fts_info == FTS_F ? (uint64_t)entry->fts_statp->st_size : 0;
+    }
     walk_close(files);
     return status;
 }
@@ -105,14 +111,16 @@ static enum status files_open(struct files *files, char *const *operands, size_t
             known = false;
             continue;
         }
-        if (stat(operands[i], &info) != 0)
+        if (stat(operands[i], &info) != 0) {
             return err_set_errno(err, "cannot open %s", operands[i]);
-        if (S_ISDIR(info.st_mode))
+        }
+        if (S_ISDIR(info.st_mode)) {
             TRY(add_folder(files, operands[i], err));
-        else if (S_ISREG(info.st_mode))
+        } else if (S_ISREG(info.st_mode)) {
             files->total_bytes += (uint64_t)info.st_size;
-        else
+        } else {
             known = false;
+        }
     }
     files->total_bytes = known ? files->total_bytes : 0;
     return STATUS_OK;
@@ -123,17 +131,18 @@ static enum status files_next(struct files *files, struct file_name *out, struct
 {
     *out = (struct file_name){0};
     for (;;) {
-        if (files->walk != NULL) {
+        if (files->walk) {
             FTSENT *entry;
             TRY(walk_next(files, &entry, err));
-            if (entry != NULL) {
+            if (entry) {
                 *out = (struct file_name){.path = entry->fts_path, .in_folder = true};
                 return STATUS_OK;
             }
             walk_close(files);
         }
-        if (files->next == files->count)
+        if (files->next == files->count) {
             return STATUS_OK;
+        }
         char *operand = files->operands[files->next++];
         struct stat info;
         if (strcmp(operand, "-") != 0 && stat(operand, &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -198,17 +207,20 @@ static void fail_json(struct source *source, struct document *out, enum json_pic
         [JSON_PICK_TOO_DEEP] = {ROW_BAD_JSON, "nested too deep"},
         [JSON_PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
     };
-    if (problem == JSON_PICK_NOT_OBJECT)
+    if (problem == JSON_PICK_NOT_OBJECT) {
         fail(source, out, said[problem].code, "%s", said[problem].text);
-    else
+    } else {
         fail(source, out, said[problem].code, "%s at byte %zu of the line", said[problem].text, at + 1);
+    }
 }
 
 static bool is_blank(const struct record *record)
 {
-    for (size_t i = 0; i < record->length; i++)
-        if (record->bytes[i] != ' ' && record->bytes[i] != '\t')
+    for (size_t i = 0; i < record->length; i++) {
+        if (record->bytes[i] != ' ' && record->bytes[i] != '\t') {
             return false;
+        }
+    }
     return !record->too_large;
 }
 
@@ -218,13 +230,14 @@ static enum status read_json(struct source *source, struct document *out, bool *
     struct value values[RECIPE_FIELDS_MAX];
     struct record record;
     size_t at;
-    do
+    do {
         TRY(reader_line(&source->reader, &record, err));
-    while (record.bytes != NULL && is_blank(&record));
-    *found = record.bytes != NULL;
+    } while (record.bytes && is_blank(&record));
+    *found = record.bytes;
     out->line = record.line;
-    if (!*found)
+    if (!*found) {
         return STATUS_OK;
+    }
     if (record.too_large) {
         fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
         return STATUS_OK;
@@ -325,13 +338,15 @@ static enum status bind(struct source *source, struct err *err)
         } else {
             const struct value *names = source->fields.values;
             while (column < source->fields.count && (names[column].length != strlen(name) ||
-                                                     memcmp(names[column].bytes, name, names[column].length) != 0))
+                                                     memcmp(names[column].bytes, name, names[column].length) != 0)) {
                 column++;
+            }
         }
-        if (column >= source->fields.count && source->options.headerless)
+        if (column >= source->fields.count && source->options.headerless) {
             return err_set(err, STATUS_BAD_INPUT,
                            "%s line 1: no column \"%s\"; without a header columns are called 1 to %u",
                            source->file.path, name, source->fields.count);
+        }
         if (column >= source->fields.count) {
             char there[200];
             list_columns(&source->fields, there, sizeof there);
@@ -355,8 +370,9 @@ static enum status make_row(struct source *source, struct document *out, struct 
              source->column_count);
         return STATUS_OK;
     }
-    for (uint32_t f = 0; f < recipe->field_count; f++)
+    for (uint32_t f = 0; f < recipe->field_count; f++) {
         values[f] = source->fields.values[source->columns[f]];
+    }
     return recipe_make(recipe, values, &source->scratch, out, err);
 }
 
@@ -364,14 +380,16 @@ static enum status make_row(struct source *source, struct document *out, struct 
 static bool check_record(struct source *source, const struct record *record, size_t broken, struct document *out)
 {
     size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
-    if (!record->too_large && broken == 0 && valid == record->length)
+    if (!record->too_large && broken == 0 && valid == record->length) {
         return true;
-    if (record->too_large)
+    }
+    if (record->too_large) {
         fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
-    else if (broken > 0)
+    } else if (broken > 0) {
         fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", broken);
-    else
+    } else {
         fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
+    }
     return false;
 }
 
@@ -385,16 +403,20 @@ static enum status read_csv(struct source *source, struct document *out, bool *f
         *found = record.length > 0 || record.too_large;
         out->line = record.line;
         bool header = source->column_count == 0 && !source->options.headerless;
-        if (!*found || (!check_record(source, &record, broken, out) && !header))
+        if (!*found || (!check_record(source, &record, broken, out) && !header)) {
             return STATUS_OK;
-        if (out->code != ROW_OK)
+        }
+        if (out->code != ROW_OK) {
             return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the header: %.*s", source->file.path,
                            (unsigned long long)record.line, (int)out->message_bytes, out->message);
+        }
         TRY(csv_split(record.bytes, record.length, separator, &source->fields, err));
-        if (source->column_count == 0)
+        if (source->column_count == 0) {
             TRY(bind(source, err));
-        if (!header)
+        }
+        if (!header) {
             return make_row(source, out, err);
+        }
     }
 }
 
@@ -408,8 +430,9 @@ const char *const source_format_names[] = {
 enum status source_open(const struct source_options *options, struct source **out, struct err *err)
 {
     struct source *source = calloc(1, sizeof *source);
-    if (source == NULL)
+    if (!source) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the input");
+    }
     source->options = *options;
     enum status status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
     if (status != STATUS_OK) {
@@ -422,7 +445,7 @@ enum status source_open(const struct source_options *options, struct source **ou
 
 static void close_file(struct source *source)
 {
-    if (source->reader.stream != NULL) {
+    if (source->reader.stream) {
         source->read_bytes += stream_raw_bytes(source->reader.stream);
         reader_close(&source->reader);
     }
@@ -431,8 +454,9 @@ static void close_file(struct source *source)
 
 void source_close(struct source *source)
 {
-    if (source == NULL)
+    if (!source) {
         return;
+    }
     close_file(source);
     walk_close(&source->files);
     recipe_scratch_free(&source->scratch);
@@ -446,7 +470,7 @@ void source_close(struct source *source)
 
 uint64_t source_read_bytes(const struct source *source)
 {
-    return source->read_bytes + (source->reader.stream == NULL ? 0 : stream_raw_bytes(source->reader.stream));
+    return source->read_bytes + (!source->reader.stream ? 0 : stream_raw_bytes(source->reader.stream));
 }
 
 uint64_t source_total_bytes(const struct source *source)
@@ -458,24 +482,29 @@ uint64_t source_total_bytes(const struct source *source)
 static bool named(const char *path, const char *ending)
 {
     size_t length = strlen(path), end = strlen(ending);
-    if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
+    if (length > 3 && strcmp(path + length - 3, ".gz") == 0) {
         length -= 3;
-    else if (length > 4 && strcmp(path + length - 4, ".zst") == 0)
+    } else if (length > 4 && strcmp(path + length - 4, ".zst") == 0) {
         length -= 4;
+    }
     return length >= end && memcmp(path + length - end, ending, end) == 0;
 }
 
 static enum source_format format_of(const struct source *source)
 {
     const char *path = source->file.path;
-    if (source->options.format != FORMAT_AUTO)
+    if (source->options.format != FORMAT_AUTO) {
         return source->options.format;
-    if (named(path, ".jsonl") || named(path, ".ndjson"))
+    }
+    if (named(path, ".jsonl") || named(path, ".ndjson")) {
         return FORMAT_JSONL;
-    if (named(path, ".csv"))
+    }
+    if (named(path, ".csv")) {
         return FORMAT_CSV;
-    if (named(path, ".tsv"))
+    }
+    if (named(path, ".tsv")) {
         return FORMAT_TSV;
+    }
     return source->file.in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
 }
 
@@ -498,17 +527,20 @@ static void put_name(struct source *source, struct document *out)
 static enum status open_next(struct source *source, struct document *out, struct err *err)
 {
     TRY(files_next(&source->files, &source->file, err));
-    if (source->file.path == NULL)
+    if (!source->file.path) {
         return STATUS_OK;
+    }
     source->format = format_of(source);
     source->column_count = 0;
     size_t limit = source->options.max_text_bytes;
-    if (is_table(source->format))
+    if (is_table(source->format)) {
         limit = limit * RECORD_FACTOR + RECORD_EXTRA;
+    }
     struct err why;
     enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         return STATUS_OK;
+    }
     source->reader.stream = NULL;
     if (!source->file.in_folder || status == STATUS_NO_MEMORY) {
         *err = why;
@@ -524,12 +556,13 @@ static enum status read_line(struct source *source, struct document *out, bool *
 {
     struct record record;
     TRY(reader_line(&source->reader, &record, err));
-    *found = record.bytes != NULL;
+    *found = record.bytes;
     out->text = record.bytes;
     out->text_bytes = record.length;
     out->line = record.line;
-    if (record.too_large)
+    if (record.too_large) {
         fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    }
     return STATUS_OK;
 }
 
@@ -537,12 +570,13 @@ static enum status read_document(struct source *source, struct document *out, bo
 {
     struct record record;
     TRY(reader_whole(&source->reader, &record, err));
-    *found = record.bytes != NULL || record.line > 0;
-    out->text = record.bytes == NULL ? "" : record.bytes;
+    *found = record.bytes || record.line > 0;
+    out->text = !record.bytes ? "" : record.bytes;
     out->text_bytes = record.length;
     out->line = 1;
-    if (record.too_large)
+    if (record.too_large) {
         fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    }
     put_name(source, out);
     return STATUS_OK;
 }
@@ -568,8 +602,9 @@ static enum status read_next(struct source *source, struct document *out, bool *
 /* Checks a text, whatever its format. */
 static void check_text(struct source *source, struct document *out)
 {
-    if (out->code != ROW_OK)
+    if (out->code != ROW_OK) {
         return;
+    }
     size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
     if (out->text_bytes > source->options.max_text_bytes) {
         fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
@@ -625,17 +660,20 @@ enum status source_next(struct source *source, struct document *out, bool *more,
 {
     *out = (struct document){0};
     for (;;) {
-        if (source->reader.stream == NULL) {
+        if (!source->reader.stream) {
             TRY(open_next(source, out, err));
-            *more = source->file.path != NULL;
-            if (!*more)
+            *more = source->file.path;
+            if (!*more) {
                 return STATUS_OK;
-            if (out->code != ROW_OK)
+            }
+            if (out->code != ROW_OK) {
                 break;
+            }
         }
         TRY(read_next(source, out, more, err));
-        if (*more)
+        if (*more) {
             break;
+        }
         close_file(source);
     }
     give_out(source, out);

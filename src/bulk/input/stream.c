@@ -37,13 +37,15 @@ static enum status fill_raw(struct stream *stream, struct err *err)
         stream->raw_at = 0;
     }
     ssize_t got;
-    do
+    do {
         got = read(stream->fd, stream->raw + stream->raw_end, RAW_BYTES - stream->raw_end);
-    while (got < 0 && errno == EINTR && (stream->stop == NULL || *stream->stop == 0));
-    if (got < 0 && errno == EINTR)
+    } while (got < 0 && errno == EINTR && (!stream->stop || *stream->stop == 0));
+    if (got < 0 && errno == EINTR) {
         return err_set(err, STATUS_UNAVAILABLE, "reading %s was stopped", stream->name);
-    if (got < 0)
+    }
+    if (got < 0) {
         return err_set_errno(err, "cannot read %s", stream->name);
+    }
     stream->raw_end += (size_t)got;
     stream->raw_read += (size_t)got;
     stream->raw_ended = got == 0;
@@ -60,15 +62,17 @@ static enum status broken(const struct stream *stream, const char *what, struct 
 /* Only another member may follow a member, or zeros that fill a block. */
 static bool skip_padding(struct stream *stream)
 {
-    while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0)
+    while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0) {
         stream->raw_at++;
+    }
     return stream->raw_at < stream->raw_end;
 }
 
 static enum status gzip_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
-    if (stream->between && !skip_padding(stream))
+    if (stream->between && !skip_padding(stream)) {
         return STATUS_OK;
+    }
     stream->between = false;
     z_stream *zlib = &stream->zlib;
     zlib->next_in = stream->raw + stream->raw_at;
@@ -82,10 +86,12 @@ static enum status gzip_unpack(struct stream *stream, char *to, size_t room, siz
         stream->between = true;
         code = inflateReset(zlib);
     }
-    if (code == Z_MEM_ERROR)
+    if (code == Z_MEM_ERROR) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
-    if (code != Z_OK && code != Z_BUF_ERROR)
-        return broken(stream, zlib->msg == NULL ? "it cannot be unpacked" : zlib->msg, err);
+    }
+    if (code != Z_OK && code != Z_BUF_ERROR) {
+        return broken(stream, !zlib->msg ? "it cannot be unpacked" : zlib->msg, err);
+    }
     return STATUS_OK;
 }
 
@@ -96,26 +102,31 @@ static enum status zstd_unpack(struct stream *stream, char *to, size_t room, siz
     size_t code = ZSTD_decompressStream(stream->zstd, &out, &in);
     stream->raw_at += in.pos;
     *got = out.pos;
-    if (ZSTD_isError(code))
+    if (ZSTD_isError(code)) {
         return broken(stream, ZSTD_getErrorName(code), err);
-    if (in.pos > 0 || out.pos > 0)
+    }
+    if (in.pos > 0 || out.pos > 0) {
         stream->between = code == 0;
+    }
     return STATUS_OK;
 }
 
 static enum status find_packing(struct stream *stream, struct err *err)
 {
     const unsigned char *magic = stream->raw;
-    while (stream->raw_end < MAGIC_BYTES && !stream->raw_ended)
+    while (stream->raw_end < MAGIC_BYTES && !stream->raw_ended) {
         TRY(fill_raw(stream, err));
+    }
     memset(stream->raw + stream->raw_end, 0, stream->raw_end < MAGIC_BYTES ? MAGIC_BYTES - stream->raw_end : 0);
     bool frame = magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd;
     bool skippable = (magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
     bool gzip = magic[0] == 0x1f && magic[1] == 0x8b && magic[2] == 8, zstd = frame || skippable;
-    if (gzip && inflateInit2(&stream->zlib, 15 + 16) != Z_OK) /* the largest window; a gzip header */
+    if (gzip && inflateInit2(&stream->zlib, 15 + 16) != Z_OK) { /* the largest window; a gzip header */
         return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
-    if (zstd && (stream->zstd = ZSTD_createDStream()) == NULL)
+    }
+    if (zstd && !(stream->zstd = ZSTD_createDStream())) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
+    }
     stream->packing = gzip ? GZIP : zstd ? ZSTD : PLAIN;
     return STATUS_OK;
 }
@@ -123,10 +134,12 @@ static enum status find_packing(struct stream *stream, struct err *err)
 /* Called with bytes in `raw`, or at the end of the file. */
 static enum status unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
-    if (stream->packing == GZIP)
+    if (stream->packing == GZIP) {
         return gzip_unpack(stream, to, room, got, err);
-    if (stream->packing == ZSTD)
+    }
+    if (stream->packing == ZSTD) {
         return zstd_unpack(stream, to, room, got, err);
+    }
     size_t have = stream->raw_end - stream->raw_at;
     *got = have < room ? have : room;
     memcpy(to, stream->raw + stream->raw_at, *got);
@@ -138,8 +151,9 @@ enum status stream_open(const char *path, const volatile sig_atomic_t *stop, str
 {
     bool standard = strcmp(path, "-") == 0;
     struct stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
+    if (!stream) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path);
+    }
     stream->name = standard ? "standard input" : path;
     stream->stop = stop;
     stream->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
@@ -153,13 +167,16 @@ enum status stream_open(const char *path, const volatile sig_atomic_t *stop, str
 
 void stream_close(struct stream *stream)
 {
-    if (stream == NULL)
+    if (!stream) {
         return;
-    if (stream->packing == GZIP)
+    }
+    if (stream->packing == GZIP) {
         inflateEnd(&stream->zlib);
+    }
     ZSTD_freeDStream(stream->zstd);
-    if (stream->fd > STDIN_FILENO)
+    if (stream->fd > STDIN_FILENO) {
         close(stream->fd);
+    }
     free(stream);
 }
 
@@ -176,17 +193,21 @@ uint64_t stream_raw_bytes(const struct stream *stream)
 enum status stream_read(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
     *got = 0;
-    if (stream->packing == UNKNOWN)
+    if (stream->packing == UNKNOWN) {
         TRY(find_packing(stream, err));
+    }
     for (;;) {
         size_t before = stream->raw_at;
         TRY(unpack(stream, to, room, got, err)); /* the decoder may still hold unpacked bytes */
-        if (*got > 0)
+        if (*got > 0) {
             return STATUS_OK;
-        if (stream->raw_at > before && stream->raw_at < stream->raw_end)
+        }
+        if (stream->raw_at > before && stream->raw_at < stream->raw_end) {
             continue; /* an empty member; another one follows */
-        if (stream->raw_ended)
+        }
+        if (stream->raw_ended) {
             break;
+        }
         TRY(fill_raw(stream, err));
     }
     return stream->packing != PLAIN && !stream->between ? broken(stream, "it ends early", err) : STATUS_OK;
@@ -212,8 +233,9 @@ void reader_close(struct reader *reader)
 
 static void skip_byte_order_mark(struct reader *reader)
 {
-    if (reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0)
+    if (reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0) {
         reader->at = 3;
+    }
     reader->begun = true;
 }
 
@@ -222,15 +244,18 @@ enum status reader_more(struct reader *reader, struct err *err)
     buffer_consume(&reader->buffer, reader->at);
     reader->at = 0;
     char *to = buffer_reserve(&reader->buffer, PIECE_BYTES);
-    if (to == NULL)
+    if (!to) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", stream_name(reader->stream));
+    }
     size_t got;
-    if (stream_read(reader->stream, to, PIECE_BYTES, &got, err) != STATUS_OK)
+    if (stream_read(reader->stream, to, PIECE_BYTES, &got, err) != STATUS_OK) {
         return err_prefix(err, "line %llu", (unsigned long long)reader->line + 1);
+    }
     reader->buffer.length += got;
     reader->ended = got == 0;
-    if (!reader->begun && (reader->ended || reader->buffer.length >= 3))
+    if (!reader->begun && (reader->ended || reader->buffer.length >= 3)) {
         skip_byte_order_mark(reader);
+    }
     return STATUS_OK;
 }
 
@@ -238,7 +263,7 @@ struct record reader_ahead(struct reader *reader)
 {
     bool hidden = !reader->begun; /* this may be part of a byte order mark */
     char *data = reader->buffer.data;
-    return (struct record){.bytes = data == NULL ? NULL : data + reader->at,
+    return (struct record){.bytes = !data ? NULL : data + reader->at,
                            .length = hidden ? 0 : reader->buffer.length - reader->at,
                            .line = reader->line + 1};
 }
@@ -255,13 +280,14 @@ static enum status skip_line(struct reader *reader, struct err *err)
     for (;;) {
         struct record ahead = reader_ahead(reader);
         char *feed = ahead.length == 0 ? NULL : memchr(ahead.bytes, '\n', ahead.length);
-        if (feed != NULL) {
+        if (feed) {
             reader_take(reader, (size_t)(feed - ahead.bytes) + 1, 1);
             return STATUS_OK;
         }
         reader_take(reader, ahead.length, 0);
-        if (reader->ended)
+        if (reader->ended) {
             return STATUS_OK;
+        }
         TRY(reader_more(reader, err));
     }
 }
@@ -279,16 +305,17 @@ enum status reader_line(struct reader *reader, struct record *out, struct err *e
     for (;;) {
         struct record ahead = reader_ahead(reader);
         char *feed = ahead.length > searched ? memchr(ahead.bytes + searched, '\n', ahead.length - searched) : NULL;
-        size_t length = feed == NULL ? ahead.length : (size_t)(feed - ahead.bytes);
-        if (length > reader->limit + 1) /* a carriage return does not count */
+        size_t length = !feed ? ahead.length : (size_t)(feed - ahead.bytes);
+        if (length > reader->limit + 1) { /* a carriage return does not count */
             return too_large(reader, out, err);
-        if (feed == NULL && !reader->ended) {
+        }
+        if (!feed && !reader->ended) {
             searched = ahead.length;
             TRY(reader_more(reader, err));
             continue;
         }
         *out = ahead;
-        if (feed == NULL && ahead.length == 0) {
+        if (!feed && ahead.length == 0) {
             out->bytes = NULL;
             return STATUS_OK;
         }
@@ -303,12 +330,12 @@ enum status reader_text(struct reader *reader, struct record *out, struct err *e
 {
     TRY(reader_line(reader, out, err));
     const char *name = stream_name(reader->stream);
-    size_t valid = out->bytes == NULL ? 0 : utf8_valid_prefix(out->bytes, out->length);
+    size_t valid = !out->bytes ? 0 : utf8_valid_prefix(out->bytes, out->length);
     if (out->too_large) {
         return err_set(err, STATUS_BAD_INPUT, "%s line %llu: longer than %zu bytes", name,
                        (unsigned long long)out->line, reader->limit);
     }
-    if (out->bytes != NULL && valid < out->length) {
+    if (out->bytes && valid < out->length) {
         return err_set(err, STATUS_BAD_INPUT, "%s line %llu: not UTF-8 at byte %zu; convert the file first (iconv)",
                        name, (unsigned long long)out->line, valid);
     }
@@ -318,10 +345,12 @@ enum status reader_text(struct reader *reader, struct record *out, struct err *e
 enum status reader_whole(struct reader *reader, struct record *out, struct err *err)
 {
     *out = (struct record){0};
-    if (reader->ended)
+    if (reader->ended) {
         return STATUS_OK;
-    while (!reader->ended && reader->buffer.length - reader->at <= reader->limit)
+    }
+    while (!reader->ended && reader->buffer.length - reader->at <= reader->limit) {
         TRY(reader_more(reader, err));
+    }
     *out = reader_ahead(reader);
     out->too_large = out->length > reader->limit;
     reader->ended = true;

@@ -26,25 +26,27 @@ static char *join(const char *a, const char *between, const char *b)
 {
     struct buffer text = {0};
     buffer_format(&text, "%s%s%s", a, between, b);
-    if (!buffer_ok(&text))
+    if (!buffer_ok(&text)) {
         buffer_free(&text);
+    }
     return text.data;
 }
 
 static enum status find_kind(struct output *out, const char *path, struct err *err)
 {
     out->standard = strcmp(path, "-") == 0;
-    if (out->standard || ends_with(path, ".jsonl"))
+    if (out->standard || ends_with(path, ".jsonl")) {
         out->kind = OUTPUT_JSONL;
-    else if (is_folder(path))
+    } else if (is_folder(path)) {
         out->kind = OUTPUT_SHARDS;
-    else if (ends_with(path, ".npy"))
+    } else if (ends_with(path, ".npy")) {
         out->kind = OUTPUT_NPY;
-    else if (ends_with(path, ".f32"))
+    } else if (ends_with(path, ".f32")) {
         out->kind = OUTPUT_RAW;
-    else
+    } else {
         return err_set(err, STATUS_BAD_INPUT,
                        "--output %s: the name must end in .npy or .jsonl (or .f32, or be a folder: DIR/)", path);
+    }
     return STATUS_OK;
 }
 
@@ -53,10 +55,12 @@ enum status output_name(const char *path, struct output *out, struct err *err)
     *out = (struct output){0};
     TRY(find_kind(out, path, err));
     out->path = strdup(path);
-    if (out->path != NULL && out->kind == OUTPUT_SHARDS)
-        for (size_t length = strlen(out->path); length > 1 && out->path[length - 1] == '/'; length--)
+    if (out->path && out->kind == OUTPUT_SHARDS) {
+        for (size_t length = strlen(out->path); length > 1 && out->path[length - 1] == '/'; length--) {
             out->path[length - 1] = '\0';
-    if (out->path != NULL && !out->standard) {
+        }
+    }
+    if (out->path && !out->standard) {
         const char *between = out->kind == OUTPUT_SHARDS ? "/" : ".";
         out->job = join(out->path, between, out->kind == OUTPUT_SHARDS ? ".job" : "job");
         out->manifest = join(out->path, between, "manifest.json");
@@ -64,13 +68,12 @@ enum status output_name(const char *path, struct output *out, struct err *err)
         out->ids = join(out->path, between, "ids.jsonl");
         out->documents = join(out->path, between, "documents.npy");
     }
-    if (out->job != NULL) {
+    if (out->job) {
         out->journal = join(out->job, "/", "journal");
         out->scratch = join(out->job, "/", "vectors");
     }
-    bool whole =
-        out->path != NULL && (out->standard || (out->journal != NULL && out->scratch != NULL && out->manifest != NULL &&
-                                                out->failures != NULL && out->ids != NULL && out->documents != NULL));
+    bool whole = out->path && (out->standard || (out->journal && out->scratch && out->manifest && out->failures &&
+                                                 out->ids && out->documents));
     return whole ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
 }
 
@@ -78,8 +81,9 @@ void output_free(struct output *output)
 {
     char *names[] = {output->path,     output->job,      output->journal, output->scratch,
                      output->manifest, output->failures, output->ids,     output->documents};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         free(names[i]);
+    }
     *output = (struct output){0};
 }
 
@@ -87,42 +91,50 @@ enum status append_file_open(struct append_file *file, const char *path, uint64_
 {
     *file = (struct append_file){.path = path, .written = length, .standard = strcmp(path, "-") == 0};
     file->fd = STDOUT_FILENO;
-    if (file->standard)
+    if (file->standard) {
         return STATUS_OK;
+    }
     enum status status = file_make(path, O_WRONLY, &file->fd, err);
     if (status != STATUS_OK) {
         file->path = NULL;
         return status;
     }
     off_t size = lseek(file->fd, 0, SEEK_END);
-    if (size >= 0 && (uint64_t)size < length)
+    if (size >= 0 && (uint64_t)size < length) {
         return err_set(err, STATUS_BAD_INPUT, "%s is shorter than this job left it", path);
+    }
     if (size < 0 || (ftruncate(file->fd, (off_t)length) != 0 && errno != EINVAL) || /* EINVAL: a device */
-        lseek(file->fd, (off_t)length, SEEK_SET) < 0)
+        lseek(file->fd, (off_t)length, SEEK_SET) < 0) {
         return err_set_errno(err, "cannot write %s", path);
+    }
     return STATUS_OK;
 }
 
 void append_file_close(struct append_file *file)
 {
-    if (file->path != NULL && !file->standard)
+    if (file->path && !file->standard) {
         close(file->fd);
+    }
     buffer_free(&file->pending);
     file->path = NULL;
 }
 
 enum status append_file_flush(struct append_file *file, struct err *err)
 {
-    if (file->path == NULL)
+    if (!file->path) {
         return STATUS_OK;
-    if (!buffer_ok(&file->pending))
+    }
+    if (!buffer_ok(&file->pending)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the lines of %s", file->path);
+    }
     for (size_t done = 0; done < file->pending.length;) {
         ssize_t wrote = write(file->fd, file->pending.data + done, file->pending.length - done);
-        if (wrote < 0 && errno == EINTR)
+        if (wrote < 0 && errno == EINTR) {
             continue;
-        if (wrote <= 0)
+        }
+        if (wrote <= 0) {
             return err_set_errno(err, "cannot write %s", file->standard ? "to standard output" : file->path);
+        }
         done += (size_t)wrote;
         file->written += (size_t)wrote;
     }
@@ -133,7 +145,8 @@ enum status append_file_flush(struct append_file *file, struct err *err)
 enum status append_file_sync(struct append_file *file, struct err *err)
 {
     TRY(append_file_flush(file, err));
-    if (file->path == NULL || file->standard || fdatasync(file->fd) == 0)
+    if (!file->path || file->standard || fdatasync(file->fd) == 0) {
         return STATUS_OK;
+    }
     return err_set_errno(err, "cannot write %s", file->path);
 }

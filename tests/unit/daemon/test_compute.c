@@ -10,9 +10,9 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "daemon/compute.h"
 #include "engine/backend.h"
 #include "idle_ops.h"
-#include "daemon/compute.h"
 
 enum { DIM = 2, SLOTS = 3, DEVICES = 3, MOST = 64 };
 

@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-#include "engine/cost.h"
-#include "model_builder.h"
 #include "daemon/config.h"
 #include "daemon/models.h"
+#include "engine/cost.h"
+#include "model_builder.h"
 
 static struct config config_for(const char *directory)
 {

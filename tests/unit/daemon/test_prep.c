@@ -9,9 +9,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "model_builder.h"
 #include "daemon/compute.h"
 #include "daemon/prep.h"
+#include "model_builder.h"
 
 enum { REQUESTS = 1500, PATIENCE_MS = 60000 };
 
