@@ -48,8 +48,8 @@ void queue_add_stream(const struct queue *queue, struct command *command, enum r
 
 void queue_add_streams(const struct queue *queue, struct command *command)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        command_text(command, queue->streams[class]);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        command_text(command, queue->streams[c]);
     }
 }
 
@@ -467,9 +467,9 @@ static enum status open_finders(struct queue *queue, struct err *err)
 
 static void name_streams(struct queue *queue)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        queue_key(queue, class_streams[class], "", queue->streams[class]);
-        queue->groups[class] = (struct group){.queue = queue, .class = (enum request_class) class};
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        queue_key(queue, class_streams[c], "", queue->streams[c]);
+        queue->groups[c] = (struct group){.queue = queue, .class = (enum request_class)c};
     }
 }
 

@@ -94,9 +94,9 @@ void queue_count(struct queue *queue, enum request_class class, int end)
 
 static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
+    for (int c = 0; c < CLASS_COUNT; c++) {
         for (int end = 0; end < ENDS; end++) {
-            if (counts[class][end] > 0) {
+            if (counts[c][end] > 0) {
                 return false;
             }
         }
@@ -120,14 +120,14 @@ static void add_counts(struct queue *queue, struct command *command)
         queue->housekeeping.counted++;
     }
     text[0] = '\0';
-    for (int class = 0; class < CLASS_COUNT; class ++) {
+    for (int c = 0; c < CLASS_COUNT; c++) {
         for (int end = 0; end < ENDS; end++) {
-            uint64_t count = queue->housekeeping.counting[class][end];
+            uint64_t count = queue->housekeeping.counting[c][end];
             if (count > 0 && at == text) {
                 at += snprintf(at, (size_t)(end_of - at), "%" PRIu64, queue->housekeeping.counted);
             }
             if (count > 0) {
-                at += snprintf(at, (size_t)(end_of - at), " %s:%s %" PRIu64, class_names[class], end_name(end), count);
+                at += snprintf(at, (size_t)(end_of - at), " %s:%s %" PRIu64, class_names[c], end_name(end), count);
             }
         }
     }
@@ -194,8 +194,8 @@ static void add_left(const struct queue *queue, struct command *command)
     char left[QUEUE_FOUND_MAX];
     size_t length = 0;
     left[0] = '\0';
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->claims.left[class]);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->claims.left[c]);
     }
     command_bytes(command, left, length > 0 ? length - 1 : 0); /* without the last space */
 }
@@ -214,9 +214,9 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     *pulse = (struct pulse){.redis_ms = count_of(&reply->items[0]),
                             .paused = reply->items[1].integer != 0,
                             .command = command_of(&reply->items[2])};
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        pulse->depth[class] = count_of(&reply->items[3 + class]);
-        pulse->cap[class] = count_of(&reply->items[3 + CLASS_COUNT + class]);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        pulse->depth[c] = count_of(&reply->items[3 + c]);
+        pulse->cap[c] = count_of(&reply->items[3 + CLASS_COUNT + c]);
     }
     note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 5]));
     pulse->housekeeper = reply->items[PULSE_ANSWER - 4].integer != 0;

@@ -132,8 +132,8 @@ void queue_create_groups(struct queue *queue)
     if (queue->groups_asked > 0) {
         return; /* several commands got NOGROUP at once */
     }
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        struct group *group = &queue->groups[class];
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        struct group *group = &queue->groups[c];
         struct command command = {0};
         script_begin(&queue->scripts, SCRIPT_GROUP, 1, &command);
         queue_add_stream(queue, &command, group->class);

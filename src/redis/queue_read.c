@@ -87,11 +87,11 @@ static bool count_fields(const struct resp_value *list, size_t at, size_t *count
 /* CLASS_COUNT: not one of our streams. */
 static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
 {
-    enum request_class class = CLASS_HIGH;
-    while (class < CLASS_COUNT && !resp_equals(name, streams[class])) {
-        class ++;
+    int c = 0;
+    while (c < CLASS_COUNT && !resp_equals(name, streams[c])) {
+        c++;
     }
-    return class;
+    return (enum request_class)c;
 }
 
 /* The bytes of an entry's fields, with dropped ones; `cut`: some were dropped. */
@@ -309,8 +309,8 @@ static void on_entries(void *context, const struct resp_value *reply, const stru
         queue_task_fail(task);
         return;
     }
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        streams[class] = queue->streams[class];
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        streams[c] = queue->streams[c];
     }
     if (entries_from_read(&queue->entries, reply, streams, own ? ORIGIN_OWN : ORIGIN_NEW,
                           queue->options.max_reply_bytes / CUT_PART, &err)) {
@@ -337,9 +337,9 @@ static enum status send_read(struct task *task, uint32_t count, uint32_t block_m
     }
     command_text(&command, "STREAMS");
     size_t streams = 0;
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        if (queue->reading[class]) {
-            queue_add_stream(queue, &command, (enum request_class) class);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        if (queue->reading[c]) {
+            queue_add_stream(queue, &command, (enum request_class)c);
             streams++;
         }
     }
@@ -357,9 +357,9 @@ void queue_read(struct queue *queue, struct action *action)
         return;
     }
     uint32_t least = 0;
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        uint32_t count = queue_serves(queue, (enum request_class) class) ? action->read.counts[class] : 0;
-        queue->reading[class] = count > 0;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        uint32_t count = queue_serves(queue, (enum request_class)c) ? action->read.counts[c] : 0;
+        queue->reading[c] = count > 0;
         least = count && (!least || count < least) ? count : least;
     }
     if (!least || send_read(task, least, action->read.block_ms, ">", &err)) {

@@ -189,8 +189,8 @@ static void signing_off_gives_back_what_is_in_all_streams(void **state)
     assert_int_equal(leaving.held.count, 2);
     redis_expect(redis, "0", "EXISTS " Q "alive:%s", queue_worker_name(leaving.queue));
     redis_expect(redis, "0", "EXISTS " Q "workers");
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        assert_int_equal(take(&next, ACTION_RECLAIM, (enum request_class) class), 1);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        assert_int_equal(take(&next, ACTION_RECLAIM, (enum request_class)c), 1);
         assert_int_equal(next.held.last->origin, ORIGIN_RELEASED);
     }
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " HIGH " sluice"), queue_worker_name(leaving.queue)));
