@@ -33,7 +33,7 @@ enum {
     SETTLES_OUT = 4,          /* calls in flight at once, so that a round trip is not the limit */
     RELEASE_ENTRIES = 64,
     LOOK_BYTES = 1 << 20, /* bytes of entries that a script reads in one call; a single entry may be larger */
-    READ_MOST = 512,      /* entries in one read */
+    READ_MOST = 128,      /* entries in one read; larger answers make Redis wait for the settles behind them */
     RECLAIM_MOST = 64,
     ENOUGH_MOST = 32, /* tenants that are told apart */
     OWN_MOST = 256,   /* READ_OWN; halved when no answer arrives */
