@@ -33,6 +33,7 @@ class Memory(SluiceCase):
             sender.submit_many([f"request number {first + i}" for i in range(1000)], encoding="f32", ttl=1)
         daemon.start().wait_ready(client)
         self.wait_empty(sender)
+        self.push(server, client, sender, count // 2)  # and as it goes on
         before = daemon.rss_bytes()
         self.push(server, client, sender, count)
         after = daemon.rss_bytes()
