@@ -21,7 +21,7 @@ struct bench_ab_options {
     char *json;
 };
 
-/* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, load_run and model_open;
+/* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, trial_run and model_open;
  * STATUS_BAD_INPUT naming an option. */
 MUST_CHECK enum status bench_ab(const struct config *config, const struct bench_ab_options *options,
                                 const volatile sig_atomic_t *stop, struct report *report, struct err *err);

@@ -124,8 +124,9 @@ struct pass_state {
     struct engine_batch batch;
 };
 
-enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
-                        const uint32_t *lengths, uint32_t rows, bool padded, struct err *err)
+/* Makes a batch of rows of these lengths, packed, or each with room for the longest. Shapes: lengths [rows]. */
+static enum status open_passes(struct passes *passes, struct engine *engine, const struct model *model,
+                               const uint32_t *lengths, uint32_t rows, bool padded, struct err *err)
 {
     size_t extent = 0, longest = 0;
     for (uint32_t row = 0; row < rows; row++) {
@@ -162,7 +163,7 @@ enum status passes_open_even(struct passes *passes, struct engine *engine, const
     for (uint32_t row = 0; row < rows; row++) {
         lengths[row] = length;
     }
-    enum status status = passes_open(passes, engine, model, lengths, rows, false, err);
+    enum status status = open_passes(passes, engine, model, lengths, rows, false, err);
     free(lengths);
     return status;
 }
@@ -234,13 +235,16 @@ struct workload passes_workload(struct passes *passes)
     return (struct workload){open_state, run_once, close_state, passes};
 }
 
-struct workload passes_workload_one_by_one(struct passes *passes)
+/* Each run is a pass for each row, one after the other. */
+static struct workload one_by_one(struct passes *passes)
 {
     return (struct workload){open_state, run_one_by_one, close_state, passes};
 }
 
-enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
-                        struct sample *cpu_ms, struct err *err)
+/* Runs the batch on one thread for at least `for_ns` and at least `times` times. Adds the wall time of each pass, and
+ * its processor time (0 where a device computes). Units: ms. Errors: those of the engine, STATUS_NO_MEMORY. */
+static enum status time_passes(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
+                               struct sample *cpu_ms, struct err *err)
 {
     void *state = NULL;
     enum status status = open_state(passes, &state, err);
@@ -381,11 +385,11 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     uint32_t lengths[MIXED_ROWS], longest, sum = mixed_lengths(bench->model, lengths, &longest);
     struct passes packed = {0}, padded = {0};
     double best[3] = {0}, padding = 1 - (double)sum / (longest * MIXED_ROWS);
-    enum status status = passes_open(&packed, bench->engine, bench->model, lengths, MIXED_ROWS, false, err);
+    enum status status = open_passes(&packed, bench->engine, bench->model, lengths, MIXED_ROWS, false, err);
     if (status == STATUS_OK) {
-        status = passes_open(&padded, bench->engine, bench->model, lengths, MIXED_ROWS, true, err);
+        status = open_passes(&padded, bench->engine, bench->model, lengths, MIXED_ROWS, true, err);
     }
-    struct workload ways[] = {passes_workload(&packed), passes_workload(&padded), passes_workload_one_by_one(&packed)};
+    struct workload ways[] = {passes_workload(&packed), passes_workload(&padded), one_by_one(&packed)};
     for (int64_t i = 0; i < 3 * bench->options->rounds && status == STATUS_OK; i++) {
         double rate;
         status = workload_measure(&ways[i % 3], threads, (uint64_t)bench->options->round_ms * NS_PER_MS, &rate, err);
@@ -443,7 +447,7 @@ static enum status measure_point(const struct bench *bench, struct point *point,
     passes.parallel = point->parallel;
     if (status == STATUS_OK) {
         status =
-            passes_time(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
+            time_passes(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
     }
     if (status == STATUS_OK) {
         point->shape = cost_shape_of(&passes.batch);

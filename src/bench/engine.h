@@ -34,11 +34,8 @@ struct passes {
     struct parallel_for *parallel; /* helpers for all passes; NULL: none */
 };
 
-/* Makes a batch of rows of these lengths, packed, or each with room for the longest. Shapes: lengths [rows]. Owns: the
- * caller ends it with passes_close; engine and model must outlive it. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
-                                   const uint32_t *lengths, uint32_t rows, bool padded, struct err *err);
-/* The same with all rows of one length. Owns and Errors: as passes_open. */
+/* Makes a batch of rows of one length, packed. Owns: the caller ends it with passes_close; engine and model must
+ * outlive it. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model,
                                         uint32_t rows, uint32_t length, struct err *err);
 
@@ -47,14 +44,6 @@ void passes_close(struct passes *passes);
 
 /* Each run is a pass of the batch. `passes` must outlive them. */
 struct workload passes_workload(struct passes *passes);
-
-/* Each run is a pass for each row, one after the other. */
-struct workload passes_workload_one_by_one(struct passes *passes);
-
-/* Runs the batch on one thread for at least `for_ns` and at least `times` times. Adds the wall time of each pass, and
- * its processor time (0 where a device computes). Units: ms. Errors: those of the engine, STATUS_NO_MEMORY. */
-MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
-                                   struct sample *cpu_ms, struct err *err);
 
 /* The command's own options. */
 struct bench_engine_options {

@@ -22,6 +22,17 @@ enum {
     TEXT = 64,
 };
 
+/* What is sent, and how fast. */
+struct load {
+    struct stage *stage;
+    const struct texts *texts;
+    const char *encoding;
+    struct child *daemon;            /* must live as long as the run */
+    const struct arrivals *arrivals; /* NULL: keep `outstanding` requests waiting … */
+    uint32_t outstanding;
+    uint64_t for_ns; /* … for this long */
+};
+
 struct run {
     const struct load *load;
     struct load_result *result;
@@ -279,7 +290,8 @@ static enum status run_threads(struct run *run, struct err *err)
     return status;
 }
 
-enum status load_run(const struct load *load, struct load_result *out, struct err *err)
+/* Sends all requests and waits for every reply. */
+static enum status run_load(const struct load *load, struct load_result *out, struct err *err)
 {
     struct run run = {.load = load, .result = out};
     *out = (struct load_result){0};
@@ -303,14 +315,15 @@ enum status load_run(const struct load *load, struct load_result *out, struct er
     return status;
 }
 
-enum status load_warm_up(const struct load *load, struct err *err)
+/* Sends one request and waits for its reply: the daemon is ready then. */
+static enum status warm_up(const struct load *load, struct err *err)
 {
     uint64_t at_once = 0;
     struct arrivals one = {&at_once, 1};
     struct load first = *load;
     struct load_result result;
     first.arrivals = &one;
-    enum status status = load_run(&first, &result, err);
+    enum status status = run_load(&first, &result, err);
     sample_free(&result.latency_ms);
     return status;
 }
@@ -365,8 +378,8 @@ static enum status run(const struct trial *trial, struct load *load, struct chil
                        struct err *err)
 {
     TRY(stage_daemon(trial->stage, trial->flags, daemon, err));
-    TRY(load_warm_up(load, err));
-    TRY(load_run(load, &out->load, err));
+    TRY(warm_up(load, err));
+    TRY(run_load(load, &out->load, err));
     TRY(stage_end_daemon(daemon, &out->counts, err));
     out->mean_tokens = out->counts.tokens / out->counts.rows;
     out->cpu_s = daemon->cpu_s;

@@ -14,17 +14,6 @@
 #include "bench/stage.h"
 #include "bench/texts.h"
 
-/* What is sent, and how fast. */
-struct load {
-    struct stage *stage;
-    const struct texts *texts;
-    const char *encoding;
-    struct child *daemon;            /* must live as long as the run */
-    const struct arrivals *arrivals; /* NULL: keep `outstanding` requests waiting … */
-    uint32_t outstanding;
-    uint64_t for_ns; /* … for this long */
-};
-
 /* The result. */
 struct load_result {
     size_t sent, answered, failed; /* failed: answered by an error */
@@ -33,13 +22,6 @@ struct load_result {
     double texts_per_s;            /* with `outstanding`: over the last four fifths of `for_ns`; else over `seconds` */
     struct sample latency_ms;      /* from the intended arrival to the reply; the caller frees it */
 };
-
-/* Sends all requests and waits for every reply. Errors: those of client_open and client_command; STATUS_TIMEOUT (no
- * reply for a minute, or interrupted); STATUS_UNAVAILABLE (the daemon has ended). */
-MUST_CHECK enum status load_run(const struct load *load, struct load_result *out, struct err *err);
-
-/* Sends one request and waits for its reply: the daemon is ready then. Errors: as load_run. */
-MUST_CHECK enum status load_warm_up(const struct load *load, struct err *err);
 
 /* When requests come. The schedule is made before the run, so nothing that happens in the run can delay a request (an
  * open loop). */
@@ -73,7 +55,9 @@ struct trial_result {
 };
 
 /* Starts a daemon, warms it up, sends the load, ends the daemon and reads its counters. Owns: the caller ends the
- * result with trial_free, also after an error. Errors: those of stage_daemon, load_run and stage_end_daemon. */
+ * result with trial_free, also after an error. Errors: those of stage_daemon, client_open, client_command and
+ * stage_end_daemon; STATUS_TIMEOUT (no reply for a minute, or interrupted); STATUS_UNAVAILABLE (the daemon has ended).
+ */
 MUST_CHECK enum status trial_run(const struct trial *trial, struct trial_result *out, struct err *err);
 
 /* Frees the latencies. */

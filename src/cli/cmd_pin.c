@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/session.h"
+#include "engine/engine.h"
 
 struct own {
     char *precision;
@@ -11,13 +12,10 @@ struct own {
 
 static bool is_precision(const char *text)
 {
-    static const char *const words[] = {"f32", "bf16", "f16", "int8", "any"};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strcmp(text, words[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
+    enum precision precision;
+    struct err ignored;
+    return strcmp(text, "any") == 0 ||
+           (precision_parse(text, &precision, &ignored) == STATUS_OK && precision != PRECISION_AUTO);
 }
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)

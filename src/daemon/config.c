@@ -235,12 +235,6 @@ enum status config_check(const struct config *config, struct err *err)
     return STATUS_OK;
 }
 
-const char *config_source_name(enum config_source source)
-{
-    static const char *const names[] = {"default", "file", "environment", "flag"};
-    return names[source];
-}
-
 /* ---- the configuration file ----
  *
  * JSON with comments. Comments are blanked in place, so that positions stay true; the rest is

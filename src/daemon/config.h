@@ -136,9 +136,6 @@ MUST_CHECK enum status config_reload(const struct config *old, const char *path,
 /* Checks settings against each other; call it after all sources. Errors: STATUS_BAD_INPUT naming them. */
 MUST_CHECK enum status config_check(const struct config *config, struct err *err);
 
-/* The name of a source: "default", "file", "environment", "flag". */
-const char *config_source_name(enum config_source source);
-
 /* Makes the address that `redis` names, with the configured password (redis_password, or the first line of
  * redis_password_file) in place of one in the URL; likewise the sentinels' password and the TLS files. A setting that
  * is useless for this address is refused: whoever sets tls_ca_file believes that the connection is encrypted.

@@ -169,7 +169,8 @@ enum status cuda_plan_halve(const struct cuda_plan_request *request, struct cuda
     return STATUS_OK;
 }
 
-uint32_t cuda_plan_tokens(const struct cuda_plan_request *request)
+/* The tokens of a pass if memory sufficed. */
+static uint32_t plan_tokens(const struct cuda_plan_request *request)
 {
     uint32_t asked = request->batch_tokens == 0 ? CUDA_DEFAULT_TOKENS : request->batch_tokens;
     uint32_t least = request->model->max_tokens;
@@ -178,7 +179,7 @@ uint32_t cuda_plan_tokens(const struct cuda_plan_request *request)
 
 enum status cuda_plan_make(const struct cuda_plan_request *request, struct cuda_plan *out, struct err *err)
 {
-    *out = (struct cuda_plan){.tokens = cuda_plan_tokens(request)};
+    *out = (struct cuda_plan){.tokens = plan_tokens(request)};
     fill(request, out);
     while (out->total_bytes > request->available_bytes) {
         TRY(cuda_plan_halve(request, out, err));

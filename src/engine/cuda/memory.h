@@ -93,9 +93,6 @@ struct cuda_plan {
     unsigned halvings;  /* of the requested tokens */
 };
 
-/* The tokens of a pass if memory sufficed. */
-uint32_t cuda_plan_tokens(const struct cuda_plan_request *request);
-
 /* Plans for the available memory. Errors: STATUS_NO_MEMORY (not even the smallest pass fits; the message has the
  * sums). */
 MUST_CHECK enum status cuda_plan_make(const struct cuda_plan_request *request, struct cuda_plan *out, struct err *err);
