@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,28 +83,24 @@ static bool batch_has(const struct engine_batch *batch, int32_t token)
     return false;
 }
 
-static void record(const char *kind)
+/* Writes that this kind fires, unless it has `limit` times already (0: no limit), and says whether it does. The log is
+ * what counts: it outlives the process. It is locked, because two threads may reach their last pass at once. */
+static bool fires(const char *kind, long limit)
 {
     const char *path = getenv("FAULTY_ENGINE_LOG");
-    FILE *log = path == NULL ? NULL : fopen(path, "a");
+    FILE *log = path == NULL ? NULL : fopen(path, "a+");
     if (log == NULL)
-        return;
-    fprintf(log, "%s\n", kind);
-    fclose(log);
-}
-
-/* How often this kind has fired, by the log: it outlives the process. */
-static int fired_before(const char *kind)
-{
-    const char *path = getenv("FAULTY_ENGINE_LOG");
-    FILE *log = path == NULL ? NULL : fopen(path, "r");
-    int before = 0;
+        return true;
+    flock(fileno(log), LOCK_EX);
+    long before = 0;
     char line[64];
-    while (log != NULL && fgets(line, sizeof line, log) != NULL)
+    while (fgets(line, sizeof line, log) != NULL)
         before += strncmp(line, kind, strlen(kind)) == 0 && line[strlen(kind)] == '\n';
-    if (log != NULL)
-        fclose(log);
-    return before;
+    bool fired = limit == 0 || before < limit;
+    if (fired)
+        fprintf(log, "%s\n", kind);
+    fclose(log);
+    return fired;
 }
 
 static void pause_ms(long ms)
@@ -112,10 +109,15 @@ static void pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
+/* `status`, or STATUS_OK when the kind has fired `limit` times already. */
+static enum status fail_upto(struct err *err, enum status status, const char *kind, long limit)
+{
+    return fires(kind, limit) ? err_set(err, status, "injected: %s", kind) : STATUS_OK;
+}
+
 static enum status fail(struct err *err, enum status status, const char *kind)
 {
-    record(kind);
-    return err_set(err, status, "injected: %s", kind);
+    return fail_upto(err, status, kind, 0);
 }
 
 static void spoil(const struct engine_batch *batch, int32_t token, uint32_t dim)
@@ -133,21 +135,22 @@ static enum status before_pass(const struct fault *fault, const struct engine_ba
     if (strcmp(fault->kind, "dead") == 0 || !batch_has(batch, fault->token))
         return STATUS_OK;
     if (strcmp(fault->kind, "crash") == 0) {
-        record("crash");
+        fires("crash", 0);
         kill(getpid(), SIGKILL);
     }
     if (strcmp(fault->kind, "error") == 0)
         return fail(err, STATUS_INTERNAL, "error");
     if (strcmp(fault->kind, "oom") == 0)
         return fail(err, STATUS_NO_MEMORY, "oom");
-    if (strcmp(fault->kind, "lost") == 0 && (fault->argument == 0 || fired_before("lost") < fault->argument)) {
-        here.lost = true;
-        return fail(err, STATUS_DEVICE_LOST, "lost");
+    if (strcmp(fault->kind, "lost") == 0) {
+        enum status status = fail_upto(err, STATUS_DEVICE_LOST, "lost", fault->argument);
+        here.lost = status != STATUS_OK;
+        return status;
     }
-    if (strcmp(fault->kind, "flaky") == 0 && fired_before("flaky") < fault->argument)
-        return fail(err, STATUS_INTERNAL, "flaky");
+    if (strcmp(fault->kind, "flaky") == 0)
+        return fail_upto(err, STATUS_INTERNAL, "flaky", fault->argument);
     if (strcmp(fault->kind, "slow") == 0) {
-        record("slow");
+        fires("slow", 0);
         pause_ms(fault->argument);
     }
     return STATUS_OK;
@@ -198,7 +201,7 @@ struct request *__wrap_request_parse(const struct request_rules *rules, const st
     const char *word = getenv("FAULTY_PARSER");
     for (size_t i = 0; word != NULL && i < entry->field_count; i++)
         if (memmem(entry->fields[i].value, entry->fields[i].value_length, word, strlen(word)) != NULL) {
-            record("parse");
+            fires("parse", 0);
             kill(getpid(), SIGKILL);
         }
     return __real_request_parse(rules, entry, now_ns);
