@@ -31,7 +31,7 @@ enum { LINE_TAIL = 8 }; /* room kept for the closing quote, brace and newline */
 
 struct log_field log_str(const char *key, const char *value)
 {
-    return log_bytes(key, !value ? "" : value, !value ? 0 : strlen(value));
+    return log_bytes(key, value ? value : "", value ? strlen(value) : 0);
 }
 
 struct log_field log_bytes(const char *key, const char *value, size_t length)

@@ -46,7 +46,7 @@ void memory_unmap(void *memory, size_t bytes)
 
 void *memory_part(char *block, size_t *used, size_t bytes)
 {
-    void *at = !block ? NULL : block + *used;
+    void *at = block ? block + *used : NULL;
     *used += round_up(bytes, ALIGNMENT);
     return at;
 }

@@ -187,7 +187,7 @@ static enum status open_state(void *context, void **out, struct err *err)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
     }
     TRY(encoder_open(passes->engine, &state->encoder, err));
-    return !passes->parallel ? STATUS_OK : encoder_join(state->encoder, passes->parallel, err);
+    return passes->parallel ? encoder_join(state->encoder, passes->parallel, err) : STATUS_OK;
 }
 
 /* The vectors do not matter here, so they need not be finite. */
@@ -472,7 +472,7 @@ static void show(const struct bench *bench, struct point *point)
 {
     report_row(bench->report, (struct cell[]){{NULL, point->length},
                                               {NULL, point->rows},
-                                              {NULL, !point->parallel ? 1 : parallel_for_threads(point->parallel)},
+                                              {NULL, point->parallel ? parallel_for_threads(point->parallel) : 1},
                                               {NULL, (double)point->took.count},
                                               {NULL, sample_quantile(&point->took, 0.5)},
                                               {NULL, sample_quantile(&point->took, 0.99)},

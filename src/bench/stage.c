@@ -326,7 +326,7 @@ static enum status add_setting(struct environment *environment, const struct set
     if (setting->type == SETTING_TEXT) { /* copied here, because setting_format hides passwords */
         const char *text;
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
-        snprintf(value, sizeof value, "%s", !text ? "" : text);
+        snprintf(value, sizeof value, "%s", text ? text : "");
     } else {
         setting_format(setting, config, value, sizeof value);
     }
@@ -407,7 +407,7 @@ static double number_of(const char *line, const char *key)
     char name[64];
     snprintf(name, sizeof name, " %s=", key);
     const char *at = strstr(line, name);
-    return !at ? 0 : strtod(at + strlen(name), NULL);
+    return at ? strtod(at + strlen(name), NULL) : 0;
 }
 
 enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, struct err *err)

@@ -39,7 +39,7 @@ enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err)
 
 static size_t slots_bytes(const struct table *table)
 {
-    return !table->slots ? 0 : ((size_t)table->mask + 1) * sizeof *table->slots;
+    return table->slots ? ((size_t)table->mask + 1) * sizeof *table->slots : 0;
 }
 
 void dedup_close(struct dedup *dedup)
@@ -100,7 +100,7 @@ struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash)
 
 static bool grow(struct table *table)
 {
-    uint32_t before = !table->slots ? 0 : table->mask + 1;
+    uint32_t before = table->slots ? table->mask + 1 : 0;
     uint32_t room = before == 0 ? FIRST_SLOTS : 2 * before;
     struct table bigger = {.slots = memory_map(room * sizeof(struct slot)), .mask = room - 1, .count = table->count};
     if (!bigger.slots) {
@@ -119,7 +119,7 @@ static bool grow(struct table *table)
 void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry)
 {
     struct table *table = &dedup->tables[hash.low % TABLES];
-    struct slot *slot = !table->slots ? NULL : slot_of(table, hash.high, tag_of(hash));
+    struct slot *slot = table->slots ? slot_of(table, hash.high, tag_of(hash)) : NULL;
     if (!slot || slot->value == 0) {
         if (dedup->count >= dedup->most || entry.row >> ROW_BITS != 0) {
             return;

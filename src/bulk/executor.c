@@ -62,7 +62,7 @@ static enum status begin(void *owner, struct batch *batch)
     for (uint32_t i = 0; rows != NULL && i < bulk->count; i++) {
         rows[i] = &bulk->pieces[i]->row;
     }
-    flight->laid_out = !rows ? NULL : batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim);
+    flight->laid_out = rows ? batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim) : NULL;
     free(rows);
     if (!flight->laid_out) {
         return err_set(&batch->err, STATUS_NO_MEMORY, "no memory for a batch of %u texts", bulk->count);

@@ -588,7 +588,7 @@ static enum status write_finished(struct job *job, struct lookahead *window, uin
                                   struct err *err)
 {
     window->since_ns = 0;
-    return !job->store ? STATUS_OK : put_runs(job, window, first, first + count, true, err);
+    return job->store ? put_runs(job, window, first, first + count, true, err) : STATUS_OK;
 }
 
 static bool is_due(const struct job *job, const struct lookahead *window, uint64_t now_ns)
@@ -684,7 +684,7 @@ static enum status begin(struct job *job, struct err *err)
     commit->checkpointed = job->checkpoint_waits;
     commit->checkpoint = job->checkpoint;
     for (int i = 0; i < APPEND_FILES && commit->checkpointed; i++) {
-        int fd = !job->files[i].path ? -1 : dup(job->files[i].fd);
+        int fd = job->files[i].path ? dup(job->files[i].fd) : -1;
         if (job->files[i].path && fd < 0) {
             return err_set_errno(err, "cannot write %s", job->files[i].path);
         }
@@ -702,7 +702,7 @@ static enum status end(const struct commit *commit, struct err *err)
     if (commit && commit->status != STATUS_OK) {
         *err = commit->err;
     }
-    return !commit ? STATUS_OK : commit->status;
+    return commit ? commit->status : STATUS_OK;
 }
 
 static enum status commit_when_due(struct job *job, struct err *err)

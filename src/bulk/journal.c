@@ -341,7 +341,7 @@ static enum status put_file(struct buffer *to, const char *path, uint64_t rows, 
 {
     char hex[SHA256_HEX_BYTES] = "";
     uint64_t size = 0;
-    const char *slash = strrchr(path, '/'), *name = !slash ? path : slash + 1;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     TRY(sha256_file(path, hex, &size, err));
     buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
     json_put_string(to, name, strlen(name));
@@ -513,7 +513,7 @@ const char *terms_find(const char *terms, size_t bytes, const char *key, size_t 
 {
     for (const char *line = terms, *end = terms + bytes; line < end;) {
         const char *feed = memchr(line, '\n', (size_t)(end - line));
-        const char *stop = !feed ? end : feed;
+        const char *stop = feed ? feed : end;
         if ((size_t)(stop - line) > key_bytes && memcmp(line, key, key_bytes) == 0 && line[key_bytes] == '=') {
             *length = (size_t)(stop - line) - key_bytes - 1;
             return line + key_bytes + 1;
@@ -572,8 +572,8 @@ bool terms_differ(const char *before, size_t before_bytes, const char *now, stru
         if (!old || length != value || memcmp(old, new, value) != 0) {
             err_set(err, STATUS_BAD_INPUT,
                     "this job began with another %.*s: %.*s, and not %.*s; --overwrite begins again", (int)key, line,
-                    !old ? 2 : (int)(length < 100 ? length : 100), !old ? "\"\"" : old,
-                    (int)(value < 100 ? value : 100), new);
+                    !old ? 2 : (int)(length < 100 ? length : 100), old ? old : "\"\"", (int)(value < 100 ? value : 100),
+                    new);
             return true;
         }
         line = new + value + 1;

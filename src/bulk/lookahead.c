@@ -52,7 +52,7 @@ enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, en
     if (rows > window->row_room) {
         free(window->rows);
         window->rows = malloc(rows * sizeof *window->rows);
-        window->row_room = !window->rows ? 0 : rows;
+        window->row_room = window->rows ? rows : 0;
         if (!window->rows) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", rows);
         }
@@ -99,7 +99,7 @@ static enum status make_room(struct lookahead *window, uint32_t pieces, uint32_t
     if (floats > window->vectors_room) {
         free(window->vectors);
         window->vectors = memory_aligned(floats * sizeof *window->vectors);
-        window->vectors_room = !window->vectors ? 0 : floats;
+        window->vectors_room = window->vectors ? floats : 0;
     }
     if (pieces > window->order_room || floats > window->vectors_room) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts and keep their vectors", pieces);

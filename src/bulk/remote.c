@@ -83,7 +83,7 @@ enum field {
 
 static uint64_t number_of(const struct resp_value *value)
 {
-    return !value->bytes ? 0 : strtoull(value->bytes, NULL, 10);
+    return value->bytes ? strtoull(value->bytes, NULL, 10) : 0;
 }
 
 /* --- What is said to Redis. Each sends a command whose answer the caller receives. --- */
@@ -214,7 +214,7 @@ enum effect {
 
 static enum effect stop(struct slot *slot, enum status status, const char *why, const struct resp_value *more)
 {
-    slot->batch->status = err_set(&slot->batch->err, status, "the queue %s%s%.200s", why, !more ? "" : ": ",
+    slot->batch->status = err_set(&slot->batch->err, status, "the queue %s%s%.200s", why, more ? ": " : "",
                                   !more || !more->bytes ? "" : more->bytes);
     return ENDED;
 }
@@ -643,7 +643,7 @@ enum status remote_open(const struct remote_options *options, struct executor **
 
 static void copy(const struct resp_value *value, const char *otherwise, char *to, size_t size)
 {
-    snprintf(to, size, "%s", !value->bytes ? otherwise : value->bytes);
+    snprintf(to, size, "%s", value->bytes ? value->bytes : otherwise);
 }
 
 static enum status read_facts(const struct resp_value *items, const char *queue, struct remote_facts *out,

@@ -171,7 +171,7 @@ static enum status splice_to(struct job *job, int number, uint64_t row, struct e
 
 enum status job_retry_line(struct job *job, int number, uint64_t row, struct err *err)
 {
-    struct splice *splice = !job->retry ? NULL : &job->retry->splices[number];
+    struct splice *splice = job->retry ? &job->retry->splices[number] : NULL;
     struct record old;
     if (!splice || !splice->open) {
         return STATUS_OK;
@@ -383,8 +383,8 @@ static enum status remove_shards(const char *folder, struct err *err)
 {
     char *path = strdup(folder);
     char *const roots[] = {path, NULL};
-    FTS *walk = !path ? NULL : fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    enum status status = !walk ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
+    FTS *walk = path ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
+    enum status status = walk ? STATUS_OK : err_set_errno(err, "cannot read %s", folder);
     for (FTSENT *entry; status == STATUS_OK && (entry = fts_read(walk));) {
         if (entry->fts_level > 0 && entry->fts_info == FTS_D) {
             fts_set(walk, entry, FTS_SKIP);

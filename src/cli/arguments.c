@@ -115,7 +115,7 @@ static enum status take_flag(int argc, char **argv, int *at, struct invocation *
     static char yes[] = "true", no[] = "false";
     char *argument = argv[*at];
     char *value = strchr(argument, '=');
-    value = !value ? NULL : value + 1;
+    value = value ? value + 1 : NULL;
     char key[SETTING_NAME_MAX];
     key_of(argument, key);
     struct flag flag = find_flag(invocation->command, key);
@@ -225,7 +225,7 @@ static void print_settings(const struct subcommand *command)
 void print_help(const struct subcommand *command)
 {
     printf("usage: sluice %s%s%s%s\n\n%s.\n", command->name, command->bit == 0 ? "" : " [options]",
-           !command->operands ? "" : " ", !command->operands ? "" : command->operands, command->summary);
+           !command->operands ? "" : " ", command->operands ? command->operands : "", command->summary);
     if (command->explanation) {
         printf("\n%s\n", command->explanation);
     }

@@ -704,8 +704,8 @@ static bool find_version(const char *database, const char *package, char version
     char head[128];
     snprintf(head, sizeof head, "Package: %s\n", package);
     const char *at = strstr(database, head);
-    const char *end = !at ? NULL : strstr(at, "\n\n");
-    const char *line = !at ? NULL : strstr(at, "\nVersion: ");
+    const char *end = at ? strstr(at, "\n\n") : NULL;
+    const char *line = at ? strstr(at, "\nVersion: ") : NULL;
     if (!line || (end && line > end)) {
         return false;
     }

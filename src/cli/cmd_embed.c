@@ -197,7 +197,7 @@ static void put_terms(struct embed_job *job, const struct vector_terms *terms)
     put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
     buffer_format(to, "shard_rows=%lld\n", job->output.kind == OUTPUT_SHARDS ? (long long)options->shard_rows : 0LL);
     put_term(to, "format", source_format_names[job->job.source.format]);
-    put_term(to, "field", !options->template ? options->field : NULL);
+    put_term(to, "field", options->template ? NULL : options->field);
     put_term(to, "template", options->template);
     put_term(to, "id_field", options->id_field);
     put_term(to, "keep", options->keep);
@@ -257,7 +257,7 @@ static enum status embed_job_queue(struct embed_job *job, const struct remote_fa
     }
     job->job.preparer.model = model;
     const char *prompt = config->prompt ? config->prompt : config->prefix;
-    struct vector_terms terms = {facts->model_id, facts->precision, !prompt ? "" : prompt, facts->dim, 0};
+    struct vector_terms terms = {facts->model_id, facts->precision, prompt ? prompt : "", facts->dim, 0};
     put_terms(job, &terms);
     return put_facts(job, facts, err);
 }

@@ -99,7 +99,7 @@ static enum status check_manifest(const struct search *search, uint64_t *documen
     }
     *documents = manifest.at.documents;
     size_t length = 0, wanted = strlen(search->model->id);
-    const char *terms = !manifest.terms.data ? "" : manifest.terms.data;
+    const char *terms = manifest.terms.data ? manifest.terms.data : "";
     const char *id = terms_find(terms, manifest.terms.length, "model", strlen("model"), &length);
     enum status status = STATUS_OK;
     if (id && (length != wanted + 2 || memcmp(id + 1, search->model->id, wanted) != 0)) {
@@ -201,7 +201,7 @@ static enum status keep(struct shown *shown, const struct document *document, st
 {
     shown->has_text = document->code == ROW_OK || document->code == ROW_EMPTY_TEXT;
     buffer_append(&shown->text, document->text, shown->has_text ? document->text_bytes : 0);
-    buffer_append(&shown->id, document->id, !document->id ? 0 : document->id_bytes);
+    buffer_append(&shown->id, document->id, document->id ? document->id_bytes : 0);
     return buffer_ok(&shown->text) && buffer_ok(&shown->id) ? STATUS_OK
                                                             : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
 }
@@ -218,7 +218,7 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
     }
     documents = chunked ? documents : search->nearest.seen;
     struct shown **order = calloc((size_t)count + 1, sizeof *order);
-    enum status status = !order ? err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", count) : STATUS_OK;
+    enum status status = order ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", count);
     for (uint32_t i = 0; status == STATUS_OK && i < count; i++) {
         order[i] = &search->shown[i];
     }

@@ -70,7 +70,7 @@ static enum status count_classes(struct session *session, struct counts *counts,
         counts->classes[i].unread = length > pending ? length - pending : 0;
         snprintf(field, sizeof field, "wait_ms_%s", class_names[i]);
         TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "meta", "", key), field));
-        counts->classes[i].wait_ms = !reply->bytes ? -1 : atoll(reply->bytes);
+        counts->classes[i].wait_ms = reply->bytes ? atoll(reply->bytes) : -1;
     }
     return STATUS_OK;
 }

@@ -103,7 +103,7 @@ static void option_fields(const struct submit_options *options, struct words *wo
 {
     snprintf(numbers->ttl, sizeof numbers->ttl, "%lld", (long long)options->ttl);
     snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)options->max_attempts);
-    snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", !options->results ? "" : options->results);
+    snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", options->results ? options->results : "");
     if (options->id) {
         field(words, "id", options->id);
     }
@@ -364,7 +364,7 @@ static enum status submit(struct submission *submission, const struct invocation
 {
     enum status status = STATUS_OK;
     if (invocation->operand_count == 0) {
-        status = submit_lines(submission, !submission->own->input ? "-" : submission->own->input, err);
+        status = submit_lines(submission, submission->own->input ? submission->own->input : "-", err);
     }
     for (size_t i = 0; i < invocation->operand_count && status == STATUS_OK; i++) {
         const char *text = invocation->operands[i];
@@ -399,7 +399,7 @@ static int check_usage(const struct invocation *invocation)
     if (problem) {
         fprintf(stderr, "sluice submit: %s\n", problem);
     }
-    return !problem ? EX_OK : EX_USAGE;
+    return problem ? EX_USAGE : EX_OK;
 }
 
 static int run(struct invocation *invocation)

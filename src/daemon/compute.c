@@ -129,7 +129,7 @@ static void begin(struct compute_thread *thread, struct thread_slot *slot, struc
 {
     struct batch *batch = job->batch;
     batch->started_ns = thread->went_on_ns = clock_now_ns();
-    enum status status = !thread->begin ? STATUS_OK : thread->begin(job->owner, batch);
+    enum status status = thread->begin ? thread->begin(job->owner, batch) : STATUS_OK;
     if (status == STATUS_OK) {
         status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
     }

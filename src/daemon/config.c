@@ -162,7 +162,7 @@ void config_free(struct config *config)
 const char *config_queue_value(const struct config_queues *queues, size_t number, const char *key)
 {
     const struct setting *setting = setting_find(table, SETTINGS, key);
-    return !setting ? NULL : queues->items[number].values[setting - table];
+    return setting ? queues->items[number].values[setting - table] : NULL;
 }
 
 enum status config_set(struct config *config, const struct setting *setting, const char *text,
@@ -187,7 +187,7 @@ enum status config_set(struct config *config, const struct setting *setting, con
 enum config_source config_source_of(const struct config *config, const char *key)
 {
     const struct setting *setting = setting_find(table, SETTINGS, key);
-    return !setting ? SOURCE_DEFAULT : (enum config_source)config->sources[setting - table];
+    return setting ? (enum config_source)config->sources[setting - table] : SOURCE_DEFAULT;
 }
 
 enum status config_environment(struct config *config, struct err *err)
@@ -264,7 +264,7 @@ static size_t skip_comment(const char *bytes, size_t length, size_t at)
 {
     if (bytes[at + 1] == '/') {
         const char *end = memchr(bytes + at, '\n', length - at);
-        return !end ? length : (size_t)(end - bytes);
+        return end ? (size_t)(end - bytes) : length;
     }
     for (at += 2; at + 1 < length; at++) {
         if (bytes[at] == '*' && bytes[at + 1] == '/') {
@@ -373,7 +373,7 @@ static enum status parse_queue_member(struct config_queue *queue, const cJSON *i
     }
     TRY(member_text(setting, item, where, &number, &text, err));
     struct config scratch = {0};
-    enum status status = !text ? STATUS_OK : setting_parse(setting, text, where, &scratch, err);
+    enum status status = text ? setting_parse(setting, text, where, &scratch, err) : STATUS_OK;
     config_free(&scratch);
     if (status != STATUS_OK || !text) {
         return status;
@@ -508,7 +508,7 @@ static enum status derive(const struct config *config, const struct config_queue
     memset(out, 0, sizeof *out);
     memcpy(out->sources, config->sources, sizeof out->sources);
     for (size_t i = 0; i < SETTINGS; i++) {
-        const char *text = !queue ? NULL : queue->values[i];
+        const char *text = queue ? queue->values[i] : NULL;
         if (!text) {
             TRY(setting_copy(&table[i], config, out, err));
         } else {
@@ -517,8 +517,8 @@ static enum status derive(const struct config *config, const struct config_queue
         }
     }
     /* prompt and prefix exclude each other, so an entry's own prompt also removes the common prefix. */
-    const char *own_prompt = !queue ? NULL : queue->values[setting_find(table, SETTINGS, "prompt") - table];
-    const char *own_prefix = !queue ? NULL : queue->values[setting_find(table, SETTINGS, "prefix") - table];
+    const char *own_prompt = queue ? queue->values[setting_find(table, SETTINGS, "prompt") - table] : NULL;
+    const char *own_prefix = queue ? queue->values[setting_find(table, SETTINGS, "prefix") - table] : NULL;
     char **replaced = own_prompt && !own_prefix           ? &out->prefix
                       : own_prefix != NULL && !own_prompt ? &out->prompt
                                                           : NULL;

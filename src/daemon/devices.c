@@ -137,7 +137,7 @@ struct engine_counters devices_counters(const struct devices *devices)
     for (unsigned i = 0; i < devices->count; i++) {
         for (unsigned number = 0; number < devices->capacity; number++) {
             struct engine *engine = devices->items[i].engines[number];
-            struct engine_counters counters = !engine ? (struct engine_counters){0} : engine_counters(engine);
+            struct engine_counters counters = engine ? engine_counters(engine) : (struct engine_counters){0};
             sum.rows_bf16 += counters.rows_bf16;
             sum.rows_f32 += counters.rows_f32;
             sum.rows_lost += counters.rows_lost;

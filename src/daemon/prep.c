@@ -122,7 +122,7 @@ enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct e
 void prep_add(struct prep *prep, struct prep_client *client, const struct model *model)
 {
     *client = (struct prep_client){.model = model};
-    client->next = !prep->turn ? client : prep->turn->next;
+    client->next = prep->turn ? prep->turn->next : client;
     if (!prep->turn) {
         prep->turn = client;
     } else {

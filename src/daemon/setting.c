@@ -44,7 +44,7 @@ void setting_describe(const struct setting *setting, char *text, size_t size)
     size_t used = 0;
     switch (setting->type) {
     case SETTING_TEXT:
-        snprintf(text, size, "%s", !setting->expects ? "a text" : setting->expects);
+        snprintf(text, size, "%s", setting->expects ? setting->expects : "a text");
         break;
     case SETTING_INTEGER:
         snprintf(text, size, "%sa whole number from %" PRId64 " to %" PRId64, setting->automatic ? "auto or " : "",

@@ -117,7 +117,7 @@ static void *thread_main(void *argument)
 {
     struct thread_slot *slot = argument;
     struct thread_pool *pool = slot->pool;
-    (!pool->serve ? work_one_by_one : pool->serve)(slot->context, slot);
+    (pool->serve ? pool->serve : work_one_by_one)(slot->context, slot);
     pthread_mutex_lock(&pool->lock);
     slot->left = true;
     while (!pool->stopping) {
@@ -140,7 +140,7 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
     for (unsigned i = 0; i < options->threads && failed == 0; i++) {
         struct thread_slot *slot = &pool->slots[i];
         slot->pool = pool;
-        slot->context = !options->contexts ? NULL : options->contexts[i];
+        slot->context = options->contexts ? options->contexts[i] : NULL;
         failed = pthread_create(&slot->id, NULL, thread_main, slot);
         if (failed != 0) {
             break;

@@ -379,7 +379,7 @@ enum status model_read_again(const struct model *model, struct model **out, stru
         return err_set(err, STATUS_UNSUPPORTED, "the model has no directory to read its weights from again");
     }
     struct model *copy = copy_sizes(model);
-    enum status status = !copy ? err_set(err, STATUS_NO_MEMORY, "no memory for a model") : fill_again(model, copy, err);
+    enum status status = copy ? fill_again(model, copy, err) : err_set(err, STATUS_NO_MEMORY, "no memory for a model");
     if (status == STATUS_OK) {
         *out = copy;
     } else {
@@ -408,7 +408,7 @@ enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *s
 enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text, size_t *length,
                              struct err *err)
 {
-    return prompt_put(model->prompt, !model->prompt ? 0 : strlen(model->prompt), scratch, text, length, err);
+    return prompt_put(model->prompt, model->prompt ? strlen(model->prompt) : 0, scratch, text, length, err);
 }
 
 void model_close(struct model *model)

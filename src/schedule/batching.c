@@ -255,7 +255,7 @@ struct row *window_next(struct window *window)
             least = class;
         }
     }
-    return !least ? NULL : tenant_queue_turn(next_queue(least), window->urgent_ms);
+    return least ? tenant_queue_turn(next_queue(least), window->urgent_ms) : NULL;
 }
 
 bool window_has_low(const struct window *window)
@@ -309,7 +309,7 @@ static struct row *window_oldest(const struct window *window)
 uint64_t window_oldest_ns(const struct window *window)
 {
     const struct row *oldest = window_oldest(window);
-    return !oldest ? UINT64_MAX : oldest->waiting_ns;
+    return oldest ? oldest->waiting_ns : UINT64_MAX;
 }
 
 struct row *window_pop(struct window *window)

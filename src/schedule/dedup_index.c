@@ -26,7 +26,7 @@ static void insert(struct dedup_index *index, struct row *row)
 /* Doubles the table; without memory the chains just grow. */
 static void grow(struct dedup_index *index)
 {
-    uint32_t old = !index->buckets ? 0 : index->mask + 1;
+    uint32_t old = index->buckets ? index->mask + 1 : 0;
     uint32_t wanted = old == 0 ? DEDUP_BUCKETS : old * 2;
     struct row **before = index->buckets, **buckets = calloc(wanted, sizeof(struct row *));
     if (!buckets) {

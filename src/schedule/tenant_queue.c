@@ -47,7 +47,7 @@ void tenant_queue_push_last(struct tenant_queue *queue, struct row *row)
     row->queue = queue;
     row->next = NULL;
     row->previous = queue->last;
-    *(!queue->last ? &queue->first : &queue->last->next) = row;
+    *(queue->last ? &queue->last->next : &queue->first) = row;
     queue->last = row;
 }
 
@@ -57,15 +57,15 @@ void tenant_queue_push_first(struct tenant_queue *queue, struct row *row)
     row->queue = queue;
     row->previous = NULL;
     row->next = queue->first;
-    *(!queue->first ? &queue->last : &queue->first->previous) = row;
+    *(queue->first ? &queue->first->previous : &queue->last) = row;
     queue->first = row;
 }
 
 void tenant_queue_unlink(struct row *row)
 {
     struct tenant_queue *queue = row->queue;
-    *(!row->previous ? &queue->first : &row->previous->next) = row->next;
-    *(!row->next ? &queue->last : &row->next->previous) = row->previous;
+    *(row->previous ? &row->previous->next : &queue->first) = row->next;
+    *(row->next ? &row->next->previous : &queue->last) = row->previous;
     row->next = row->previous = NULL;
 }
 

@@ -28,7 +28,7 @@ static enum status worker_check(const struct worker_options *options, struct err
     } else if (options->rules.dim == 0 || options->rules.max_tokens == 0) {
         wrong = "rules";
     }
-    return !wrong ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong);
+    return wrong ? err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong) : STATUS_OK;
 }
 
 enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)

@@ -340,7 +340,7 @@ static void submit(struct worker *worker)
     uint32_t count = next_rows(worker, rows);
     struct row *rest = rows[count - 1]->next;
     struct batch *batch = batch_build(rows, count, worker->options.layout, worker->alone->dim);
-    struct action *action = !batch ? NULL : worker_act(worker, ACTION_SUBMIT);
+    struct action *action = batch ? worker_act(worker, ACTION_SUBMIT) : NULL;
     if (!action) {
         batch_free(batch);
         worker->starved = true;

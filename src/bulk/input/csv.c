@@ -79,7 +79,7 @@ enum status csv_split(char *content, size_t length, char separator, struct csv_f
             value = unquote(content, length, &at);
         } else {
             const char *end = at < length ? memchr(content + at, separator, length - at) : NULL;
-            size_t to = !end ? length : (size_t)(end - content);
+            size_t to = end ? (size_t)(end - content) : length;
             value = (struct value){VALUE_TEXT, content + at, to - at};
             at = to;
         }

@@ -123,7 +123,7 @@ enum status recipe_open(struct recipe *recipe, const struct recipe_options *opti
     if (recipe->has_id) {
         TRY(add_field(recipe, "--id-field", options->id_field, strlen(options->id_field), &recipe->id, err));
     }
-    return !options->keep ? STATUS_OK : parse_keep(recipe, options->keep, err);
+    return options->keep ? parse_keep(recipe, options->keep, err) : STATUS_OK;
 }
 
 void recipe_close(struct recipe *recipe)
@@ -200,7 +200,7 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
             return fail(scratch, out, ROW_BAD_JSON, recipe->fields[part->field], "has a broken escape"), false;
         }
     }
-    out->text = !scratch->text.data ? "" : scratch->text.data;
+    out->text = scratch->text.data ? scratch->text.data : "";
     out->text_bytes = scratch->text.length;
     return true;
 }

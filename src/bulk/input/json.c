@@ -383,7 +383,7 @@ bool json_decode_string(struct buffer *to, const char *bytes, size_t length)
         char utf8[4];
         size_t count;
         const char *escape = memchr(at, '\\', (size_t)(end - at));
-        buffer_append(to, at, (size_t)((!escape ? end : escape) - at));
+        buffer_append(to, at, (size_t)((escape ? escape : end) - at));
         if (!escape) {
             return true;
         }

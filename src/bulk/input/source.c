@@ -51,7 +51,7 @@ static enum status walk_open(struct files *files, char *folder, struct err *err)
 {
     char *const roots[] = {folder, NULL};
     files->walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
-    return !files->walk ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
+    return files->walk ? STATUS_OK : err_set_errno(err, "cannot read %s", folder);
 }
 
 static void walk_close(struct files *files)
@@ -470,7 +470,7 @@ void source_close(struct source *source)
 
 uint64_t source_read_bytes(const struct source *source)
 {
-    return source->read_bytes + (!source->reader.stream ? 0 : stream_raw_bytes(source->reader.stream));
+    return source->read_bytes + (source->reader.stream ? stream_raw_bytes(source->reader.stream) : 0);
 }
 
 uint64_t source_total_bytes(const struct source *source)
@@ -571,7 +571,7 @@ static enum status read_document(struct source *source, struct document *out, bo
     struct record record;
     TRY(reader_whole(&source->reader, &record, err));
     *found = record.bytes || record.line > 0;
-    out->text = !record.bytes ? "" : record.bytes;
+    out->text = record.bytes ? record.bytes : "";
     out->text_bytes = record.length;
     out->line = 1;
     if (record.too_large) {

@@ -90,7 +90,7 @@ static enum status gzip_unpack(struct stream *stream, char *to, size_t room, siz
         return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
     }
     if (code != Z_OK && code != Z_BUF_ERROR) {
-        return broken(stream, !zlib->msg ? "it cannot be unpacked" : zlib->msg, err);
+        return broken(stream, zlib->msg ? zlib->msg : "it cannot be unpacked", err);
     }
     return STATUS_OK;
 }
@@ -263,7 +263,7 @@ struct record reader_ahead(struct reader *reader)
 {
     bool hidden = !reader->begun; /* this may be part of a byte order mark */
     char *data = reader->buffer.data;
-    return (struct record){.bytes = !data ? NULL : data + reader->at,
+    return (struct record){.bytes = data ? data + reader->at : NULL,
                            .length = hidden ? 0 : reader->buffer.length - reader->at,
                            .line = reader->line + 1};
 }
@@ -305,7 +305,7 @@ enum status reader_line(struct reader *reader, struct record *out, struct err *e
     for (;;) {
         struct record ahead = reader_ahead(reader);
         char *feed = ahead.length > searched ? memchr(ahead.bytes + searched, '\n', ahead.length - searched) : NULL;
-        size_t length = !feed ? ahead.length : (size_t)(feed - ahead.bytes);
+        size_t length = feed ? (size_t)(feed - ahead.bytes) : ahead.length;
         if (length > reader->limit + 1) { /* a carriage return does not count */
             return too_large(reader, out, err);
         }
@@ -330,7 +330,7 @@ enum status reader_text(struct reader *reader, struct record *out, struct err *e
 {
     TRY(reader_line(reader, out, err));
     const char *name = stream_name(reader->stream);
-    size_t valid = !out->bytes ? 0 : utf8_valid_prefix(out->bytes, out->length);
+    size_t valid = out->bytes ? utf8_valid_prefix(out->bytes, out->length) : 0;
     if (out->too_large) {
         return err_set(err, STATUS_BAD_INPUT, "%s line %llu: longer than %zu bytes", name,
                        (unsigned long long)out->line, reader->limit);

@@ -197,7 +197,7 @@ struct layout {
 
 static void *part(struct layout *layout, size_t bytes)
 {
-    void *at = !layout->block ? NULL : layout->block + layout->used;
+    void *at = layout->block ? layout->block + layout->used : NULL;
     layout->used += (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
     return at;
 }
