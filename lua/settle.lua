@@ -7,8 +7,9 @@
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission (0: the name's), ms since the compute began, n, and n strings: field, value, ...
---         n is 0 where they are staged: they are a hash that lives for a minute, and it becomes the reply. A large
---         vector goes past the script like this, because Lua hashes every byte of an argument
+--         n is 0 where they are staged: they are in a hash that lives for a minute, beside status, entry, model and
+--         revision, and it becomes the reply. A large vector bypasses the script, because Lua hashes every byte of an
+--         argument
 --       kind  done   a vector, from whoever has one: it is the same vector
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
@@ -159,8 +160,13 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first,
   if not fresh and not stage then call('DEL', key) end
   if kind == 'done' then
     local queued = now - since
-    call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
-      'done_at', done_at, 'queued_ms', queued > 0 and string.format('%d', queued) or '0', unpack(ARGV, first, last))
+    queued = queued > 0 and string.format('%d', queued) or '0'
+    if stage then
+      call('HSET', key, 'done_at', done_at, 'queued_ms', queued)
+    else
+      call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
+        'done_at', done_at, 'queued_ms', queued, unpack(ARGV, first, last))
+    end
   else
     call('HSET', key, 'status', 'error', 'id', id_of(key), 'entry', name, 'done_at', done_at, unpack(ARGV, first, last))
     if buried then call('HSET', key, 'dead', buried) end

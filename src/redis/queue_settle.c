@@ -245,7 +245,7 @@ static void write_track(const struct queue *queue, const struct request_list *re
  *
  * A script's arguments become Lua strings, and Lua hashes every byte: 4,651 bytes of JSON cost more than the rest of
  * settle for that request. So plain commands write a large reply to a hash of its own, its stage key, and the settle
- * behind it mostly renames that. The key is private and lives for a minute, set in the same transaction, so nothing
+ * behind it mostly renames that; what does not depend on Redis' clock is in the hash already. The key is private and lives for a minute, set in the same transaction, so nothing
  * stays behind if the settle never comes; settle sets the reply's ttl. A request that is staged again after a reconnect
  * keeps its key. If Redis refuses it (it is full, say), the script notices, and for a while replies travel in their
  * settle. */
@@ -278,6 +278,10 @@ static enum status stage(struct queue *queue, struct request *request, struct er
     stage_key(queue, request, key);
     command_text(&fields, "HSET");
     command_text(&fields, key);
+    add_pair(&fields, "status", "done");
+    add_pair(&fields, "entry", request->name);
+    add_pair(&fields, "model", queue->options.model_name);
+    add_pair(&fields, "revision", queue->options.revision);
     add_fields(queue, &fields, request);
     enum status status = send_ahead(queue, &fields, err);
     if (status) {

@@ -170,7 +170,7 @@ static void settle_takes_what_is_staged(void **state)
         char id[16];
         snprintf(id, sizeof id, "%d-1", i);
         deliver(redis, id, "me");
-        redis_do(redis, "HSET " Q "stage:%d id %d embedding v", i, i);
+        redis_do(redis, "HSET " Q "stage:%d status done entry %d-1 model m revision r id %d embedding v", i, i, i);
         redis_do(redis, "PEXPIRE " Q "stage:%d 9000", i);
     }
     redis_do(redis, "XACK " STREAM " sluice 2-1");

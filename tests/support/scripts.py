@@ -192,9 +192,10 @@ class Desk:
         return Call("settle", keys, arguments)
 
     def stage(self, number, consumer="me", ttl_ms=3600000, **fields):
-        """A reply on its way, as the daemon sends large ones ahead of their settle."""
+        """The reply of entry `<number>-1` on its way, as the daemon sends large ones ahead of their settle."""
         key = self.key(f"stage:{consumer}:{number}")
-        self.client.hset(key, mapping=fields or {"embedding": "v"})
+        self.client.hset(key, mapping={"status": "done", "entry": f"{number}-1", "model": "m", "revision": "r",
+                                       **(fields or {"embedding": "v"})})
         self.client.pexpire(key, ttl_ms)
         return number
 
