@@ -16,7 +16,7 @@
 #include "daemon/config.h"
 #include "daemon/setting.h"
 #include "redis/client.h"
-#include "schedule/request.h"
+#include "schedule/reply.h"
 
 /* The command's own options. */
 struct submit_options {
@@ -28,10 +28,6 @@ struct submit_options {
 };
 
 enum { WORDS_MAX = 40, TEXT_MAX_BYTES = 1 << 28 };
-
-static const char *const encodings[] = {"default", "json", "f32", "f16", "base64", NULL};
-
-_Static_assert(sizeof encodings / sizeof encodings[0] == ENCODING_COUNT + 2, "a word for each encoding");
 
 static bool is_id(const char *text)
 {
@@ -47,7 +43,7 @@ static const struct setting own_settings[] = {
         .help = "longest wait for each reply"},
     {OWN(id), .type = SETTING_TEXT, .value = "ID", .help = "the request's id (only with one text)",
         .accepts = is_id, .expects = "1 to 128 printable ASCII characters, and not what Redis calls an entry"},
-    {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encodings, .help = "of the reply in Redis"},
+    {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encoding_words, .help = "of the reply in Redis"},
     {OWN(ttl), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 604800, .value = "SECONDS",
         .help = "how long the reply is kept; 0: as the daemon says"},
     {OWN(class), .type = SETTING_CHOICE, .fallback = "normal", .choices = class_names, .help = "priority"},
@@ -108,7 +104,7 @@ static void option_fields(const struct submit_options *options, struct words *wo
         field(words, "id", options->id);
     }
     if (options->encoding != 0) {
-        field(words, "encoding", encodings[options->encoding]);
+        field(words, "encoding", encoding_words[options->encoding]);
     }
     if (options->ttl > 0) {
         field(words, "ttl", numbers->ttl);

@@ -10,7 +10,6 @@
 
 #include "base/buffer.h"
 #include "base/utf8.h"
-#include "model/model.h"
 #include "schedule/reply.h"
 
 /* The length of the printable UTF-8 sequence at the front, 0 if none. C1 controls (C2 80..9F) are not printable. */
@@ -121,42 +120,6 @@ static enum status print_floats(FILE *to, const char *floats, size_t count, size
     return STATUS_OK;
 }
 
-static void decode_halves(const struct resp_value *value, struct buffer *floats)
-{
-    struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = value->bytes, .elements = value->length / 2};
-    char *to = buffer_reserve(floats, halves.elements * sizeof(float));
-    if (!to) {
-        return;
-    }
-    tensor_read_f32(&halves, 0, halves.elements, (float *)(void *)to);
-    floats->length += halves.elements * sizeof(float);
-}
-
-/* False for a letter outside the alphabet or wrong padding. */
-static bool decode_base64(const struct resp_value *value, struct buffer *floats)
-{
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    size_t length = value->length;
-    uint32_t bits = 0, count = 0;
-    for (int padding = 0; padding < 2 && length > 0 && value->bytes[length - 1] == '='; padding++) {
-        length--;
-    }
-    for (size_t i = 0; i < length; i++) {
-        const char *at = value->bytes[i] == '\0' ? NULL : strchr(alphabet, value->bytes[i]);
-        if (!at) {
-            return false;
-        }
-        bits = bits << 6 | (uint32_t)(at - alphabet);
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            unsigned char byte = (unsigned char)(bits >> count);
-            buffer_append(floats, &byte, 1);
-        }
-    }
-    return value->length % 4 == 0;
-}
-
 static bool is_json_array(const struct resp_value *value)
 {
     return value->bytes[0] == '[' && strspn(value->bytes, "[]0123456789+-.eE, ") == value->length;
@@ -182,20 +145,11 @@ static enum status print_embedding(FILE *to, const struct resp_value *reply, con
         fwrite(value->bytes, 1, value->length, to);
         return STATUS_OK;
     }
-    bool understood = true;
-    if (strcmp(encoding, "f32") == 0) {
-        buffer_append(&floats, value->bytes, value->length);
-    } else if (strcmp(encoding, "f16") == 0 && value->length % 2 == 0) {
-        decode_halves(value, &floats);
-    } else if (strcmp(encoding, "base64") == 0) {
-        understood = decode_base64(value, &floats);
-    } else {
-        understood = false;
-    }
+    bool understood = reply_read(encoding, value->bytes, value->length, &floats);
     enum status status = STATUS_OK;
     if (!buffer_ok(&floats)) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for an embedding");
-    } else if (!understood || floats.length % sizeof(float) != 0) {
+    } else if (!understood) {
         status = err_set(err, STATUS_BAD_INPUT, "the embedding is not what its encoding %.20s says", encoding);
     } else {
         status = print_floats(to, floats.data, floats.length / sizeof(float), floats_per_text(reply), err);

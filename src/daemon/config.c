@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "model/json.h"
 #include "redis/tls.h"
+#include "schedule/reply.h"
 
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* may differ per queue */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
@@ -23,7 +24,6 @@ static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", N
 static const char *const poolings[] = {"model", "mean", "cls", NULL};
 static const char *const layouts[] = {"packed", "padded", "padded_fifo", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};
-static const char *const encodings[] = {"json", "f32", "f16", "base64", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
@@ -111,7 +111,7 @@ static const struct setting table[] = {
     {INTEGER(credit_tokens, "auto", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold, for each device; auto = of a second"), .automatic = true, .live = true},
     {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, SERVE_QUEUE, "bytes of unfinished requests that it may hold, for each device"), .live = true},
 
-    {CHOICE(default_encoding, "json", encodings, SERVE_QUEUE, "encoding of a reply whose request names none"), .live = true},
+    {CHOICE(default_encoding, "json", encoding_words + 1, SERVE_QUEUE, "encoding of a reply whose request names none"), .live = true},
     {INTEGER(default_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds a reply is kept when the request does not say"), .live = true},
     {INTEGER(max_ttl_s, "604800", 1, 604800, SERVE_QUEUE, "longest ttl that a request may ask for"), .live = true},
     {INTEGER(error_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds that an error reply is kept at least"), .live = true},

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "redis/queue_internal.h"
+#include "schedule/reply.h"
 
 enum { CALL_ENTRIES = 64, CALL_BYTES = 128 << 10 };
 enum { STAGE_BYTES = 2048, STAGE_TTL_MS = 60000, STAGE_PAUSE_MS = 10000 };

@@ -6,9 +6,11 @@
 #include "schedule/fields.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
+#include "schedule/reply.h"
 
 #define DAY_MS UINT64_C(86400000)
 #define DELAY_MOST_MS (30 * DAY_MS)
@@ -360,13 +362,17 @@ static void parse_inputs(struct parsing *parsing)
 
 static void parse_encoding(struct parsing *parsing)
 {
+    char known[128] = "";
     for (int i = 0; i < ENCODING_COUNT; i++) {
-        if (field_is(parsing, encoding_name((enum encoding)i))) {
+        const char *name = encoding_name((enum encoding)i);
+        if (field_is(parsing, name)) {
             parsing->request->encoding = (enum encoding)i;
             return;
         }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof(known) - used, "%s%s", i == 0 ? "" : ", ", name);
     }
-    request_fail(parsing->request, CODE_BAD_REQUEST, "encoding: json, f32, f16 or base64");
+    request_fail(parsing->request, CODE_BAD_REQUEST, "encoding: must be one of %s", known);
 }
 
 static void parse_truncate(struct parsing *parsing)

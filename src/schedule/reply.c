@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/vector.h"
+#include "model/model.h"
 
 enum { DIGITS = 9, POWER_LEAST = -31, POWER_MOST = 46 };
 
@@ -257,10 +258,11 @@ static size_t base64_most(const struct run *run)
     return (f32_most(run) + 2) / 3 * 4;
 }
 
-/* Source: RFC 4648, section 4. */
+/* Of the bytes of f32. Source: RFC 4648, section 4. */
+static const char base64_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 static char *put_base64(const struct run *run, char *to)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t bytes = f32_most(run);
     for (size_t i = 0; i < bytes; i += 3) {
         unsigned left = bytes - i < 3 ? (unsigned)(bytes - i) : 3;
@@ -268,21 +270,85 @@ static char *put_base64(const struct run *run, char *to)
         group |= left > 1 ? f32_byte(run, i + 1) << 8 : 0;
         group |= left > 2 ? f32_byte(run, i + 2) : 0;
         for (unsigned d = 0; d < 4; d++) {
-            *to++ = d <= left ? digits[group >> (18 - 6 * d) & 63] : '=';
+            *to++ = d <= left ? base64_digits[group >> (18 - 6 * d) & 63] : '=';
         }
     }
     return to;
 }
 
+/* --- and how it is read back --- */
+
+static bool read_f32(const char *bytes, size_t length, struct buffer *floats)
+{
+    buffer_append(floats, bytes, length);
+    return length % sizeof(float) == 0;
+}
+
+static bool read_f16(const char *bytes, size_t length, struct buffer *floats)
+{
+    struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = bytes, .elements = length / HALF_BYTES};
+    char *to = buffer_reserve(floats, halves.elements * sizeof(float));
+    if (to) {
+        tensor_read_f32(&halves, 0, halves.elements, (float *)(void *)to);
+        floats->length += halves.elements * sizeof(float);
+    }
+    return length % HALF_BYTES == 0;
+}
+
+/* False for a letter outside the alphabet or wrong padding. */
+static bool read_base64(const char *bytes, size_t length, struct buffer *floats)
+{
+    size_t digits = length, start = floats->length;
+    uint32_t bits = 0, count = 0;
+    for (int padding = 0; padding < 2 && digits > 0 && bytes[digits - 1] == '='; padding++) {
+        digits--;
+    }
+    for (size_t i = 0; i < digits; i++) {
+        const char *at = bytes[i] == '\0' ? NULL : strchr(base64_digits, bytes[i]);
+        if (!at) {
+            return false;
+        }
+        bits = bits << 6 | (uint32_t)(at - base64_digits);
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            unsigned char byte = (unsigned char)(bits >> count);
+            buffer_append(floats, &byte, 1);
+        }
+    }
+    return length % 4 == 0 && (floats->length - start) % sizeof(float) == 0;
+}
+
+/* The table. To add an encoding: a row here, its word, and its member in enum encoding. */
 static const struct {
     size_t (*most)(const struct run *run);
     char *(*put)(const struct run *run, char *to);
+    bool (*read)(const char *bytes, size_t length, struct buffer *floats);
 } encodings[ENCODING_COUNT] = {
-    [ENCODING_JSON] = {json_most, put_json},
-    [ENCODING_F32] = {f32_most, put_f32},
-    [ENCODING_F16] = {f16_most, put_f16},
-    [ENCODING_BASE64] = {base64_most, put_base64},
+    [ENCODING_JSON] = {json_most, put_json, NULL},
+    [ENCODING_F32] = {f32_most, put_f32, read_f32},
+    [ENCODING_F16] = {f16_most, put_f16, read_f16},
+    [ENCODING_BASE64] = {base64_most, put_base64, read_base64},
 };
+
+const char *const encoding_words[ENCODING_COUNT + 2] = {"default", [1 + ENCODING_JSON] = "json",
+                                                        [1 + ENCODING_F32] = "f32", [1 + ENCODING_F16] = "f16",
+                                                        [1 + ENCODING_BASE64] = "base64"};
+
+const char *encoding_name(enum encoding encoding)
+{
+    return encoding_words[1 + encoding];
+}
+
+bool reply_read(const char *encoding, const char *bytes, size_t length, struct buffer *floats)
+{
+    for (int i = 0; i < ENCODING_COUNT; i++) {
+        if (strcmp(encoding, encoding_name((enum encoding)i)) == 0) {
+            return encodings[i].read && encodings[i].read(bytes, length, floats);
+        }
+    }
+    return false;
+}
 
 /* --- The vectors --- */
 

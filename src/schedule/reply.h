@@ -2,6 +2,7 @@
 #ifndef SCHEDULE_REPLY_H
 #define SCHEDULE_REPLY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "schedule/request.h"
@@ -17,6 +18,16 @@ void reply_format(struct request *request);
 
 /* The most memory that request->reply takes once it is written. */
 size_t reply_bound(const struct request *request);
+
+/* The words for an encoding: "default" for none, then the name of each, then NULL. */
+extern const char *const encoding_words[ENCODING_COUNT + 2];
+
+/* What an encoding is called in fields and replies. */
+const char *encoding_name(enum encoding encoding);
+
+/* Appends the floats of an embedding, as f32 of this machine, to `floats`. False if the bytes are not what the encoding
+ * (its name) says; of json always, which its readers print as it is. */
+MUST_CHECK bool reply_read(const char *encoding, const char *bytes, size_t length, struct buffer *floats);
 
 /* Writes a finite float as JSON text with as few digits as read back to the same f32, straight or through a double (one
  * more for some powers of two and large integers; at most nine); no NUL behind. Returns the number of bytes, at most

@@ -32,13 +32,6 @@ static const struct {
     [CODE_POISON] = {"poison", false},
 };
 
-const char *encoding_name(enum encoding encoding)
-{
-    static const char *const names[ENCODING_COUNT] = {
-        [ENCODING_JSON] = "json", [ENCODING_F32] = "f32", [ENCODING_F16] = "f16", [ENCODING_BASE64] = "base64"};
-    return names[encoding];
-}
-
 const char *reply_code_name(enum reply_code code)
 {
     return codes[code].name;

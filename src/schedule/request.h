@@ -93,7 +93,7 @@ enum reply_code {
 /* How requests end, for counters: CODE_NONE (done), the code of the error, or this. */
 enum { END_CANCELLED = CODE_COUNT, ENDS };
 
-/* Of the vectors in a reply. Raw floats are little-endian; base64 is of f32. */
+/* How a reply writes its vectors; the table in reply.c has a row for each. */
 enum encoding { ENCODING_JSON, ENCODING_F32, ENCODING_F16, ENCODING_BASE64, ENCODING_COUNT };
 
 /* Where a request is on its way. */
@@ -296,9 +296,8 @@ void request_submitted(struct request *request, uint64_t ms);
  * unless the producer gave an id. All that `_id` brought with it is forgotten. */
 void request_disown(struct request *request);
 
-/* What a code or an encoding is called in fields and replies: "bad_request", "json". */
+/* What a code is called in replies: "bad_request". */
 const char *reply_code_name(enum reply_code code);
-const char *encoding_name(enum encoding encoding);
 
 /* What an end is called: "done", "cancelled", or its code. */
 const char *end_name(int end);

@@ -1,6 +1,8 @@
 /* Every field of a request: what is taken, what is refused, and under which code and name. */
 #include "parsing.h"
 
+#include "schedule/reply.h"
+
 static void every_field_is_taken(void **state)
 {
     (void)state;

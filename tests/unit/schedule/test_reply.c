@@ -216,6 +216,33 @@ static void base64_is_of_the_f32_bytes(void **state)
     expect_reply(request_of(ENCODING_BASE64, floats, 3, 1), "AACAPwAAIMCVv9Yz", 16);
 }
 
+/* What f16 can hold, so that every encoding gives the same floats back. */
+static void every_binary_encoding_reads_back(void **state)
+{
+    (void)state;
+    static const float expected[] = {1, -2.5f, 0x1p-24f};
+    for (int e = ENCODING_JSON + 1; e < ENCODING_COUNT; e++) {
+        float floats[] = {1, -2.5f, 0x1p-24f};
+        const char *name = encoding_name((enum encoding)e);
+        struct request *request = request_of((enum encoding)e, floats, 1, 3);
+        struct buffer back = {0};
+        reply_format(request);
+        const struct buffer *reply = &request->reply;
+        assert_true(reply_read(name, reply->data, reply->length, &back));
+        assert_int_equal(back.length, sizeof(expected));
+        assert_memory_equal(back.data, expected, sizeof(expected));
+        assert_false(reply_read(name, reply->data, reply->length - 1, &back));
+        assert_false(reply_read("json", reply->data, reply->length, &back));
+        assert_false(reply_read("f8", reply->data, reply->length, &back));
+        buffer_free(&back);
+        buffer_free(&request->reply);
+    }
+    struct buffer back = {0};
+    assert_false(reply_read("base64", "AACA*w==", 8, &back)); /* not of its alphabet */
+    assert_false(reply_read("base64", "AAAA", 4, &back));     /* three bytes are no float */
+    buffer_free(&back);
+}
+
 static void vectors_are_cut_and_then_normalised(void **state)
 {
     (void)state;
@@ -262,6 +289,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(f16_is_little_endian_halves),
     cmocka_unit_test(halves_are_the_nearest),
     cmocka_unit_test(base64_is_of_the_f32_bytes),
+    cmocka_unit_test(every_binary_encoding_reads_back),
     cmocka_unit_test(vectors_are_cut_and_then_normalised),
     cmocka_unit_test(what_is_not_finite_never_leaves),
 };
