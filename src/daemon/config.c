@@ -1,5 +1,4 @@
-/* The table of settings, and how the sources override each other. To add a setting: a field in struct config, a row
- * here, its paragraph in config/sluice.json (a test holds the three together). */
+/* How the sources of settings override each other, and the file. The settings are in settings.inc. */
 #include "daemon/config.h"
 
 #include <math.h>
@@ -56,81 +55,24 @@ static void format_queues(const void *field, char *text, size_t size)
     }
 }
 
-#define TEXT(name, default_value, for_commands, value_name, help_line)                                                 \
-    .key = #name, .type = SETTING_TEXT, .offset = offsetof(struct config, name), .fallback = (default_value),          \
-    .most = 4096, .commands = (for_commands) | FOR_CONFIG, .value = (value_name), .help = (help_line)
-#define INTEGER(name, default_value, low, high, for_commands, help_line)                                               \
-    .key = #name, .type = SETTING_INTEGER, .offset = offsetof(struct config, name), .fallback = (default_value),       \
-    .least = (low), .most = (high), .commands = (for_commands) | FOR_CONFIG, .value = "N", .help = (help_line)
-#define SWITCH(name, default_value, for_commands, help_line)                                                           \
-    .key = #name, .type = SETTING_SWITCH, .offset = offsetof(struct config, name), .fallback = (default_value),        \
-    .commands = (for_commands) | FOR_CONFIG, .help = (help_line)
-#define CHOICE(name, default_value, list, for_commands, help_line)                                                     \
-    .key = #name, .type = SETTING_CHOICE, .offset = offsetof(struct config, name), .fallback = (default_value),        \
-    .choices = (list), .commands = (for_commands) | FOR_CONFIG, .value = "WORD", .help = (help_line)
+/* The kinds of a row. */
+#define TEXT(default_value, for_commands, value_name, help_line)                                                       \
+    .type = SETTING_TEXT, .fallback = (default_value), .most = 4096, .commands = (for_commands) | FOR_CONFIG,          \
+    .value = (value_name), .help = (help_line)
+#define INTEGER(default_value, low, high, for_commands, help_line)                                                     \
+    .type = SETTING_INTEGER, .fallback = (default_value), .least = (low), .most = (high),                              \
+    .commands = (for_commands) | FOR_CONFIG, .value = "N", .help = (help_line)
+#define SWITCH(default_value, for_commands, help_line)                                                                 \
+    .type = SETTING_SWITCH, .fallback = (default_value), .commands = (for_commands) | FOR_CONFIG, .help = (help_line)
+#define CHOICE(default_value, list, for_commands, help_line)                                                           \
+    .type = SETTING_CHOICE, .fallback = (default_value), .choices = (list), .commands = (for_commands) | FOR_CONFIG,   \
+    .value = "WORD", .help = (help_line)
 
-/* clang-format off */
 static const struct setting table[] = {
-    {TEXT(redis, "redis://127.0.0.1:6379/0", REDIS_USERS, "URL", "redis[s]://[user:password@]host[:port][/db], redis[s]+sentinel://host,host/name[/db], or a unix socket"),
-        .accepts = is_given, .expects = "a redis:// URL or the path of a unix socket", .has_secret = true},
-    {TEXT(redis_password, NULL, REDIS_USERS, "TEXT", "the password, where a file of its own is not possible"), .secret = true},
-    {TEXT(redis_password_file, NULL, REDIS_USERS, "FILE", "a file whose first line is the password")},
-    {TEXT(tls_ca_file, NULL, REDIS_USERS, "FILE", "who may sign the server's certificate (PEM) [the system's list]")},
-    {TEXT(tls_cert_file, NULL, REDIS_USERS, "FILE", "our certificate, for servers that want one (PEM)")},
-    {TEXT(tls_key_file, NULL, REDIS_USERS, "FILE", "its key (PEM, unencrypted)")},
-    {TEXT(sentinel_password, NULL, REDIS_USERS, "TEXT", "the password of the sentinels"), .secret = true},
-    {TEXT(sentinel_password_file, NULL, REDIS_USERS, "FILE", "a file whose first line is it")},
-    {TEXT(queue, "default", REDIS_USERS | FOR_QUEUES, "NAME", "the queue's name"),
-        .accepts = is_queue_name, .expects = "1 to 64 of a-z 0-9 _ . -"},
-    {.key = "queues", .type = SETTING_LIST, .offset = offsetof(struct config, queues), .commands = FOR_SERVE | FOR_CONFIG,
-        .value = "LIST", .help = "several queues, each with its own model and weight", .format = format_queues},
-    {INTEGER(weight, "1", 1, 1000, SERVE_QUEUE, "this queue's share of the compute threads beside the daemon's others")},
-    {SWITCH(allow_eviction, "false", FOR_SERVE, "start even if Redis may evict keys (maxmemory-policy)")},
-
-    {TEXT(model, NULL, MODEL_USERS, "DIR", "a Hugging Face or sentence-transformers directory [the model that comes with Sluice]")},
-    {CHOICE(precision, "auto", precisions, ENGINE_USERS | FOR_QUEUES | FOR_DOCTOR, "arithmetic of the forward pass")},
-    {CHOICE(pooling, "model", poolings, MODEL_USERS, "how token vectors become one, when the model does not say")},
-    {INTEGER(max_tokens, "0", 0, 1048576, MODEL_USERS, "tokens per text, special ones included; 0 = as the model says")},
-    {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
-    {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
-    {TEXT(backend, "auto", ENGINE_USERS | FOR_DOCTOR, "NAME", "engine backend: auto, cuda, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
-    {TEXT(device, "all", ENGINE_USERS, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
-        .accepts = is_device_list, .expects = "all, or up to 32 numbers of devices such as 0 or 0,1", .numbers = true},
-    {INTEGER(device_memory, "80", 1, 100, ENGINE_USERS, "percent of a GPU's free memory that may be reserved")},
-    {INTEGER(threads, "0", 0, 1024, ENGINE_USERS, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
-    {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
-    {TEXT(cache_dir, NULL, FOR_SERVE | FOR_EMBED, "DIR", "where measurements of this machine are kept; \"\" = nowhere [the user's cache]")},
-
-    {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch is made; those that pad are for comparison")},
-    {INTEGER(max_batch_tokens, "auto", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch; auto = as the backend likes"), .automatic = true, .live = true},
-    {INTEGER(max_batch_rows, "auto", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch; auto = as the backend likes"), .automatic = true, .live = true},
-    {INTEGER(max_batch_ms, "100", 0, 60000, SERVE_QUEUE, "longest time that a batch is predicted to take; 0 = any"), .live = true},
-    {INTEGER(target_p99_ms, "0", 0, 3600000, SERVE_QUEUE, "batches so short that 99 % are answered in this time; 0 = off"), .live = true},
-    {CHOICE(window, "idle", windows, SERVE_QUEUE, "idle: an idle engine starts at once; fixed: always wait window_ms"), .live = true},
-    {INTEGER(window_ms, "5", 0, 60000, SERVE_QUEUE, "longest wait for more texts before a batch starts"), .live = true},
-    {INTEGER(credit_tokens, "auto", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold, for each device; auto = of a second"), .automatic = true, .live = true},
-    {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, SERVE_QUEUE, "bytes of unfinished requests that it may hold, for each device"), .live = true},
-
-    {CHOICE(default_encoding, "json", encoding_words + 1, SERVE_QUEUE, "encoding of a reply whose request names none"), .live = true},
-    {INTEGER(default_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds a reply is kept when the request does not say"), .live = true},
-    {INTEGER(max_ttl_s, "604800", 1, 604800, SERVE_QUEUE, "longest ttl that a request may ask for"), .live = true},
-    {INTEGER(error_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds that an error reply is kept at least"), .live = true},
-    {INTEGER(default_max_attempts, "4", 1, 10, SERVE_QUEUE, "attempts before a request is dead-lettered"), .live = true},
-    {SWITCH(truncate, "true", SERVE_QUEUE, "cut texts that are too long; otherwise they are refused"), .live = true},
-    {INTEGER(max_text_bytes, "1048576", 1, 15728640, SERVE_QUEUE, "bytes of text that a request may carry"), .live = true},
-    {INTEGER(max_inputs, "256", 1, 4096, SERVE_QUEUE, "texts that a request may carry in inputs"), .live = true},
-
-    {INTEGER(lease_ms, "15000", 100, 600000, FOR_SERVE, "a daemon that is silent this long counts as dead")},
-    {INTEGER(compute_timeout_ms, "60000", 0, 86400000, FOR_SERVE, "a batch that runs longer ends the daemon; 0 = never"), .live = true},
-    {INTEGER(backoff_ms, "1000", 1, 3600000, FOR_SERVE, "delay before the first retry; it doubles"), .live = true},
-    {INTEGER(backoff_cap_ms, "60000", 1, 3600000, FOR_SERVE, "longest delay before a retry"), .live = true},
-    {INTEGER(shutdown_timeout_ms, "25000", 0, 3600000, FOR_SERVE, "time to finish running work after SIGTERM"), .live = true},
-
-    {CHOICE(log, "text", log_formats, FOR_SERVE, "log lines as text or as JSON")},
-    {CHOICE(log_level, "info", log_levels, EVERYONE, "least level that is logged"), .live = true},
-    {INTEGER(stats_s, "60", 0, 86400, FOR_SERVE, "seconds between lines of counters at level debug; 0 = none")},
+#define SETTING(type, name, ...) {.key = #name, .offset = offsetof(struct config, name), __VA_ARGS__},
+#include "daemon/settings.inc"
+#undef SETTING
 };
-/* clang-format on */
 
 enum { SETTINGS = sizeof table / sizeof table[0] };
 _Static_assert((int)SETTINGS <= (int)CONFIG_SETTINGS_MAX, "struct config has a source for every setting");

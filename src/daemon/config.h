@@ -37,49 +37,12 @@ struct config_queues {
     size_t count;
 };
 
-/* Fields are in the order of the table (config_settings) and of config/sluice.json, which explain them. */
+/* A member for each row of settings.inc. Texts are NULL while unset; a choice is an index into its words, whose enum
+ * has the same order; 0 is "auto" where a row allows it. */
 struct config {
-    char *redis, *redis_password, *redis_password_file;
-    char *tls_ca_file, *tls_cert_file, *tls_key_file;
-    char *sentinel_password, *sentinel_password_file;
-    char *queue;
-    struct config_queues queues;
-    int64_t weight;
-    bool allow_eviction;
-
-    char *model;
-    int precision; /* enum precision */
-    int pooling;   /* enum pooling */
-    int64_t max_tokens;
-    char *prompt, *prefix;
-    char *backend;
-    char *device; /* see device_list_parse */
-    int64_t device_memory;
-    int64_t threads, prep_threads;
-    char *cache_dir; /* NULL: the user's; "": none */
-
-    int layout;                               /* enum batch_layout */
-    int64_t max_batch_tokens, max_batch_rows; /* 0: auto, see devices_batch_size */
-    int64_t max_batch_ms, target_p99_ms;
-    int window; /* enum config_window */
-    int64_t window_ms;
-    int64_t credit_tokens, credit_bytes;
-
-    int default_encoding; /* enum encoding */
-    int64_t default_ttl_s, max_ttl_s, error_ttl_s;
-    int64_t default_max_attempts;
-    bool truncate;
-    int64_t max_text_bytes, max_inputs;
-
-    int64_t lease_ms;
-    int64_t compute_timeout_ms;
-    int64_t backoff_ms, backoff_cap_ms;
-    int64_t shutdown_timeout_ms;
-
-    int log;       /* enum log_format */
-    int log_level; /* enum log_level */
-    int64_t stats_s;
-
+#define SETTING(type, name, ...) type name;
+#include "daemon/settings.inc"
+#undef SETTING
     unsigned char sources[CONFIG_SETTINGS_MAX]; /* enum config_source, per row of the table */
 };
 
