@@ -1,4 +1,4 @@
-/* A command of the command line: a cmd_*.c, and a row in the table of main.c. */
+/* A command of the command line: a cmd_*.c that defines command_NAME, and a row in commands.inc. */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -34,13 +34,9 @@ struct subcommand {
     enum status (*measure)(const struct invocation *invocation, struct report *report, struct err *err);
 };
 
-extern const struct subcommand command_serve, command_submit, command_get, command_cancel, command_stats,
-    command_workers, command_live, command_dead, command_caps, command_pin, command_pause, command_resume,
-    command_embed, command_similar, command_tokenize, command_doctor, command_config, command_bench_engine,
-    command_bench_e2e, command_bench_ab, command_version;
-
-/* Only in the developers' program (tools/bench). */
-extern const struct subcommand command_bench_queue, command_bench_tokenizer, command_bench_peak;
+#define COMMAND(name) extern const struct subcommand command_##name;
+#include "cli/commands.inc"
+#undef COMMAND
 
 /* Prints "sluice COMMAND: message" and returns the exit code of its status. */
 int report(const struct invocation *invocation, const struct err *err);

@@ -1,4 +1,4 @@
-/* sluice: the table of commands, and what all of them share: arguments, configuration, errors, exit codes. */
+/* sluice: finds the command, and does what all of them share: arguments, configuration, errors, exit codes. */
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
@@ -19,21 +19,9 @@
 #define DEFAULT_MODEL "sluice-mini-en"
 
 static const struct subcommand *const commands[] = {
-    &command_serve,       &command_submit,
-    &command_get,         &command_cancel,
-    &command_stats,       &command_workers,
-    &command_live,        &command_dead,
-    &command_caps,        &command_pin,
-    &command_pause,       &command_resume,
-    &command_embed,       &command_similar,
-    &command_tokenize,    &command_doctor,
-    &command_config,      &command_bench_engine,
-    &command_bench_e2e,   &command_bench_ab,
-    &command_version,
-#ifdef SLUICE_DEVELOPER /* tools/bench */
-    &command_bench_queue, &command_bench_tokenizer,
-    &command_bench_peak,
-#endif
+#define COMMAND(name) &command_##name,
+#include "cli/commands.inc"
+#undef COMMAND
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
