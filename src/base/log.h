@@ -29,7 +29,7 @@ struct log_field {
 /* One event; fields without a key are not written. */
 struct log_line {
     const char *event; /* lower_snake_case */
-    struct log_field fields[24];
+    struct log_field fields[40];
 };
 
 /* A field of a line: a C string, bytes of any kind, a whole number, a real one.

@@ -243,24 +243,11 @@ void queue_worker_log_stats(const struct queue_worker *self, enum log_level leve
     struct worker_stats s = worker_stats(self->worker);
     log_write(level, &(struct log_line){event,
                                         {log_str("queue", self->config->queue),
-                                         log_int("received", (int64_t)s.received),
-                                         log_int("done", (int64_t)s.done),
-                                         log_int("errors", (int64_t)s.errors),
-                                         log_int("dead", (int64_t)s.dead),
-                                         log_int("deferred", (int64_t)s.deferred),
-                                         log_int("late", (int64_t)s.late),
-                                         log_int("reclaimed", (int64_t)s.reclaimed),
-                                         log_int("ids_ahead", (int64_t)s.ids_ahead),
-                                         log_int("held", s.held),
-                                         log_int("batches", (int64_t)s.batches),
-                                         log_int("rows", (int64_t)s.rows),
-                                         log_int("rows_shared", (int64_t)s.rows_shared),
-                                         log_int("tokens", (int64_t)s.tokens),
-                                         log_int("computed_tokens", (int64_t)s.computed_tokens),
-                                         log_int("rectangle_tokens", (int64_t)s.rectangle_tokens),
-                                         log_int("busy_ms", (int64_t)(s.busy_ns / NS_PER_MS)),
-                                         log_int("devices", s.devices),
-                                         log_int("devices_lost", s.devices_lost),
+#define COUNTER(name) log_int(#name, (int64_t)s.name),
+#include "schedule/counters.inc"
+#undef COUNTER
+                                         log_int("held", s.held), log_int("busy_ms", (int64_t)(s.busy_ns / NS_PER_MS)),
+                                         log_int("devices", s.devices), log_int("devices_lost", s.devices_lost),
                                          log_int("cost_error_percent", (int64_t)(100 * s.cost_error + 0.5)),
                                          log_int("p99_ms", s.p99_ms)}});
 }

@@ -256,22 +256,13 @@ void actions_free(struct actions *actions);
 /* Whether nothing of a request is on its way: no read, no batch, nothing at the prep threads. TURN_REST leads there. */
 bool worker_rests(const struct worker *worker);
 
-/* Counters for logs, `stats` and metrics. */
+/* What a worker has counted since its start, and how it stands now. */
 struct worker_stats {
-    uint64_t received, done, errors, dead, deferred, late, batches, rows, tokens;
-    uint64_t computed_tokens;  /* `tokens` and the padding of the layout */
-    uint64_t rectangle_tokens; /* the same batches padded to their longest row */
-    uint64_t busy_ns;          /* of all compute threads, with batches that succeeded */
-    uint64_t rows_shared;      /* rows that got the vector of an equal one */
-    uint64_t reclaimed, released, unknown_fields, bisected, out_of_memory;
-    uint64_t parked;                       /* not due when they were read */
-    uint64_t expired, shed;                /* among the errors: too late to start; above the cap of their class */
-    uint64_t cancelled, nothing_to_cancel; /* cancels that found their request, and that did not */
-    uint64_t tracked, vanished;            /* written `queued`; answered although their message was gone */
-    uint64_t taken_ahead, orphans;         /* claimed for their tenant's sake; found pending without an owner */
-    uint64_t disowned;                     /* had claimed another's name */
-    uint64_t ids_ahead;                    /* their ids were ahead of Redis' clock */
-    uint64_t again, stuck;                 /* settles refused by Redis; requests it refused ten times */
+#define COUNTER(name) uint64_t name;
+#include "schedule/counters.inc"
+#undef COUNTER
+    uint64_t tracked; /* written `queued` */
+    uint64_t busy_ns; /* of all compute threads, with batches that succeeded */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost;
     uint32_t credit_tokens;             /* that may be held per class */

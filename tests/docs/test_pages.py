@@ -58,7 +58,8 @@ class Pages(unittest.TestCase):
         code = (SOURCE / "src/daemon/queue_worker.c").read_text()
         line = code[code.index("void queue_worker_log_stats(") : code.index("struct held_dump")]
         counters = set(re.findall(r'log_int\("([a-z0-9_]+)"', line))
-        self.assertGreater(len(counters), 15)
+        counters |= set(re.findall(r"(?m)^COUNTER\((\w+)\)", (SOURCE / "src/schedule/counters.inc").read_text()))
+        self.assertGreater(len(counters), 30)
         for counter in sorted(counters):
             with self.subTest(counter=counter):
                 self.assertRegex(OPERATIONS, rf"(?m)^\| `[^|]*\b{counter}`")
