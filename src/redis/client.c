@@ -5,20 +5,18 @@
 #include <stdlib.h>
 
 #include "redis/connection.h"
-#include "redis/dial.h"
 #include "redis/find_master.h"
 
 enum { CLIENT_REPLY_BYTES = 256 << 20 };
 
 struct answer {
     struct answer *next;
-    struct resp_value *value; /* NULL: the connection died first */
+    struct resp_value *value;
 };
 
 struct client {
     struct event_base *base;
-    struct resolver *resolver;
-    struct find_master *finder; /* NULL: the address names one server */
+    struct find_master *finder;
     struct connection *connection;
     const struct address *address;
     uint32_t timeout_ms;
@@ -32,7 +30,6 @@ static void on_up(void *context)
 {
     struct client *client = context;
     client->up = true;
-    event_base_loopbreak(client->base);
 }
 
 static void on_down(void *context, const struct err *err)
@@ -40,37 +37,32 @@ static void on_down(void *context, const struct err *err)
     struct client *client = context;
     client->up = false;
     client->err = *err;
-    event_base_loopbreak(client->base);
 }
 
-static void on_reply(void *context, const struct resp_value *reply, const struct err *err)
+static void on_reply(void *context, const struct resp_value *reply)
 {
     struct client *client = context;
-    struct answer *answer = calloc(1, sizeof *answer);
-    if (!answer || (reply && !(answer->value = resp_clone(reply)))) {
-        err_set(&client->err, STATUS_NO_MEMORY, "no memory for an answer of Redis");
-    } else if (err) {
-        client->err = *err;
-    }
-    if (!answer) {
+    if (!reply || client->err.status) {
         return;
     }
-    if (client->last) {
-        client->last->next = answer;
-    } else {
-        client->first = answer;
+    struct answer *answer = calloc(1, sizeof *answer);
+    if (!answer || !(answer->value = resp_clone(reply))) {
+        free(answer);
+        err_set(&client->err, STATUS_NO_MEMORY, "no memory for an answer of Redis");
+        return;
     }
+    *(client->last ? &client->last->next : &client->first) = answer;
     client->last = answer;
-    event_base_loopbreak(client->base);
 }
 
-static void open_connection(struct client *client, const struct endpoint *endpoint)
+static void on_found(void *context, const struct endpoint *endpoint)
 {
+    struct client *client = context;
     struct connection_options options = {
         .base = client->base,
         .address = client->address,
         .endpoint = endpoint,
-        .resolver = client->resolver,
+        .resolver = find_master_resolver(client->finder),
         .name = "sluice-cli",
         .master_only = endpoint,
         .connect_timeout_ms = client->timeout_ms,
@@ -80,34 +72,8 @@ static void open_connection(struct client *client, const struct endpoint *endpoi
         .on_down = on_down,
     };
     if (connection_open(&options, &client->connection, &client->err)) {
-        client->up = false;
+        client->up = false; /* client_open looks at `err` */
     }
-}
-
-static void on_master(void *context, const struct endpoint *endpoint)
-{
-    open_connection(context, endpoint);
-}
-
-static enum status start(struct client *client, struct err *err)
-{
-    struct find_master_options options = {
-        .base = client->base,
-        .address = client->address,
-        .timeout_ms = client->timeout_ms,
-        .context = client,
-        .on_found = on_master,
-        .on_failed = on_down,
-    };
-    TRY(resolver_open(client->base, &client->resolver, err));
-    if (!address_is_plural(client->address)) {
-        open_connection(client, NULL);
-        return STATUS_OK;
-    }
-    options.resolver = client->resolver;
-    TRY(find_master_open(&options, &client->finder, err));
-    find_master_start(client->finder);
-    return STATUS_OK;
 }
 
 enum status client_open(const struct address *address, uint32_t timeout_ms, struct client **out, struct err *err)
@@ -119,7 +85,16 @@ enum status client_open(const struct address *address, uint32_t timeout_ms, stru
     }
     client->address = address;
     client->timeout_ms = timeout_ms;
-    enum status status = start(client, err);
+    struct find_master_options options = {.base = client->base,
+                                          .address = address,
+                                          .timeout_ms = timeout_ms,
+                                          .context = client,
+                                          .on_found = on_found,
+                                          .on_failed = on_down};
+    enum status status = find_master_open(&options, &client->finder, err);
+    if (!status) {
+        find_master_start(client->finder);
+    }
     while (!status && !client->up) {
         if (client->err.status) {
             status = err_set(err, client->err.status, "%s", client->err.message);
@@ -142,7 +117,6 @@ void client_close(struct client *client)
     }
     connection_close(client->connection);
     find_master_close(client->finder);
-    resolver_close(client->resolver);
     while (client->first) {
         struct answer *answer = client->first;
         client->first = answer->next;
@@ -180,7 +154,7 @@ enum status client_receive(struct client *client, const struct resp_value **out,
     free(client->current);
     client->current = NULL;
     struct answer *answer = client->first;
-    if (!answer || !answer->value) {
+    if (!answer) {
         return err_set(err, client->err.status, "%s", client->err.message);
     }
     client->first = answer->next;

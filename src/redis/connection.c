@@ -95,12 +95,12 @@ static struct pending *pop_pending(struct connection *connection)
     return pending;
 }
 
-static void flush_pending(struct connection *connection, const struct err *err)
+static void flush_pending(struct connection *connection)
 {
     struct pending *pending;
     while ((pending = pop_pending(connection))) {
         if (pending->reply) {
-            pending->reply(pending->context, NULL, err);
+            pending->reply(pending->context, NULL);
         }
         free(pending);
     }
@@ -127,7 +127,7 @@ static void die(struct connection *connection, const struct err *err)
     if (!connection->closed) {
         connection->options.on_down(connection->options.context, &why);
     }
-    flush_pending(connection, &why);
+    flush_pending(connection);
     leave(connection);
 }
 
@@ -321,7 +321,7 @@ static bool deliver_answers(struct connection *connection)
             char text[RESP_TEXT_BYTES];
             struct resp_value explained;
             value = resp_explain_keys(value, pending->head, pending->head_length, text, &explained);
-            pending->reply(pending->context, value, NULL);
+            pending->reply(pending->context, value);
         }
         free(pending);
     }
@@ -380,20 +380,18 @@ static bool succeeded(struct connection *connection, const struct resp_value *re
 }
 
 /* AUTH and SELECT must succeed. */
-static void on_login(void *context, const struct resp_value *reply, const struct err *err)
+static void on_login(void *context, const struct resp_value *reply)
 {
-    (void)err;
     if (reply && succeeded(context, reply)) {
         login_answered(context);
     }
 }
 
 /* ["master", …] or ["slave", "host", port, …] */
-static void on_role(void *context, const struct resp_value *reply, const struct err *err)
+static void on_role(void *context, const struct resp_value *reply)
 {
     struct connection *connection = context;
     char text[ADDRESS_TEXT];
-    (void)err;
     if (!reply || !succeeded(connection, reply)) {
         return;
     }
@@ -409,10 +407,9 @@ static void on_role(void *context, const struct resp_value *reply, const struct 
 }
 
 /* The name only serves CLIENT LIST, so a missing right for it is no error. */
-static void on_named(void *context, const struct resp_value *reply, const struct err *err)
+static void on_named(void *context, const struct resp_value *reply)
 {
     struct err refused;
-    (void)err;
     if (!reply) {
         return;
     }
@@ -603,12 +600,10 @@ void connection_close(struct connection *connection)
     if (!connection || connection->closed) {
         return;
     }
-    struct err err;
-    err_set(&err, STATUS_UNAVAILABLE, "the connection was closed");
     connection->closed = true;
     enter(connection);
-    die(connection, &err);
-    flush_pending(connection, &err);
+    die(connection, &(struct err){0}); /* tells nobody */
+    flush_pending(connection);
     leave(connection);
 }
 

@@ -18,9 +18,9 @@ struct event_base;
 struct connection;
 struct resolver;
 
-/* Receives the answer to a command; `reply` lives until it returns. NULL: the connection died first, `err` says why,
- * and whether Redis ran the command is unknown. */
-typedef void connection_reply_fn(void *context, const struct resp_value *reply, const struct err *err);
+/* Receives the answer to a command; `reply` lives until it returns. NULL: the connection died first, on_down has said
+ * why, and whether Redis ran the command is unknown. */
+typedef void connection_reply_fn(void *context, const struct resp_value *reply);
 
 /* Where to connect, as whom, and whom to tell. */
 struct connection_options {

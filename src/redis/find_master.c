@@ -11,11 +11,13 @@
 #include <string.h>
 
 #include "redis/connection.h"
+#include "redis/dial.h"
 
 enum { LEAST_MS = 1000, ANSWER_MAX_BYTES = 64 << 10, HOST_MAX = 256 };
 
 struct find_master {
     struct find_master_options options;
+    struct resolver *resolver;
     struct connection *connection;
     struct event *begin;   /* asks the next endpoint, outside the callbacks of the last connection */
     size_t first;          /* whom to ask first: who knew the master last time */
@@ -102,7 +104,7 @@ static void connect_to(struct find_master *finder, const struct endpoint *endpoi
         .base = finder->options.base,
         .address = finder->options.address,
         .endpoint = endpoint,
-        .resolver = finder->options.resolver,
+        .resolver = finder->resolver,
         .sentinel = sentinel,
         .master_only = !sentinel,
         .connect_timeout_ms = share_ms(finder),
@@ -130,12 +132,11 @@ static bool read_endpoint(struct find_master *finder, const struct resp_value *r
     return port > 0 && port < 65536 && finder->host[0];
 }
 
-static void on_named(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_named(void *context, const struct resp_value *reply)
 {
     struct find_master *finder = context;
     struct err err;
     char text[ADDRESS_TEXT];
-    (void)lost;
     if (!reply) {
         return; /* on_down has dealt with it */
     }
@@ -171,7 +172,9 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
     const struct address *address = finder->options.address;
     (void)fd;
     (void)what;
-    if (finder->asked == address->endpoint_count) {
+    if (!address_is_plural(address)) {
+        finder->options.on_found(finder->options.context, NULL);
+    } else if (finder->asked == address->endpoint_count) {
         all_failed(finder);
     } else {
         bool sentinel = address->master;
@@ -182,13 +185,15 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
 enum status find_master_open(const struct find_master_options *options, struct find_master **out, struct err *err)
 {
     struct find_master *finder = calloc(1, sizeof *finder);
-    if (finder) {
-        finder->options = *options;
-        finder->begin = evtimer_new(options->base, on_begin, finder);
-    }
-    if (!finder || !finder->begin) {
+    if (!finder || !(finder->begin = evtimer_new(options->base, on_begin, finder))) {
         free(finder);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
+    }
+    finder->options = *options;
+    enum status status = resolver_open(options->base, &finder->resolver, err);
+    if (status) {
+        find_master_close(finder);
+        return status;
     }
     *out = finder;
     return STATUS_OK;
@@ -198,6 +203,7 @@ void find_master_close(struct find_master *finder)
 {
     if (finder) {
         drop_connection(finder);
+        resolver_close(finder->resolver);
         event_free(finder->begin);
         free(finder);
     }
@@ -218,4 +224,9 @@ void find_master_stop(struct find_master *finder)
         event_del(finder->begin);
         drop_connection(finder);
     }
+}
+
+struct resolver *find_master_resolver(const struct find_master *finder)
+{
+    return finder->resolver;
 }

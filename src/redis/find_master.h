@@ -1,6 +1,6 @@
-/* Finds the master behind an address that names several servers, or sentinels (address_is_plural).
+/* Finds the server behind an address: the only one, or where it names several or sentinels, the master.
  *
- * It asks servers in turn for their ROLE. It asks sentinels in turn for the master's address, and that server for its
+ * It asks several servers in turn for their ROLE. It asks sentinels in turn for the master's address, and that server for its
  * ROLE: after a failover a sentinel may name the old master for a while. The next search begins with whoever knew the
  * answer. */
 #ifndef REDIS_FIND_MASTER_H
@@ -19,11 +19,10 @@ struct find_master;
 struct find_master_options {
     struct event_base *base;
     const struct address *address; /* must outlive the finder */
-    struct resolver *resolver;
     uint32_t timeout_ms; /* for all endpoints together; each has at least a second */
     void *context;
     /* One of them is called from the event loop. `endpoint` lives until the next find_master_start or
-     * find_master_close. STATUS_DENIED: every endpoint was reached, and one refused our login, so trying again will not
+     * find_master_close; NULL: the only server, which was not asked. STATUS_DENIED: every endpoint was reached, and one refused our login, so trying again will not
      * help. */
     void (*on_found)(void *context, const struct endpoint *endpoint);
     void (*on_failed)(void *context, const struct err *err);
@@ -40,7 +39,10 @@ void find_master_close(struct find_master *finder);
 /* Starts a search, or starts it again. Allowed at any time, also inside the callbacks, like find_master_stop. */
 void find_master_start(struct find_master *finder);
 
-/* Ends the search without a callback. */
+/* Ends the search without a callback. NULL is allowed. */
 void find_master_stop(struct find_master *finder);
+
+/* Looks up host names, also for connections to what was found. */
+struct resolver *find_master_resolver(const struct find_master *finder);
 
 #endif

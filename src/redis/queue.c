@@ -1,20 +1,25 @@
-/* Two connections that live and die together, and which function executes which action.
+/* One queue's state, its two connections, and which function executes which action.
  *
  * Every failure ends in queue_down: it closes both connections, whose commands come back unanswered, so each task
  * becomes a failed event; then follow one EVENT_DISCONNECTED and a timer for the next attempt. */
 #include <assert.h>
+#include <ctype.h>
 #include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "redis/queue_internal.h"
+#include "redis/rights.h"
 
 enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000, TTL_S = 3600 };
+enum { REDIS_MAJOR_LEAST = 7, HOST_MAX = 64 };
 static const uint64_t MAX_REPLY_BYTES = 64 << 20;
 
 /* --- Keys and calls ----------------------------------------------------------------------------------------------- */
@@ -60,25 +65,30 @@ void queue_add_entry_id(struct command *command, struct entry_id id)
     command_text(command, text);
 }
 
-bool queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
+void queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
 {
     struct err err;
-    return !script_send(&queue->scripts, command, queue->options.command_timeout_ms, reply, context, &err);
-}
-
-void queue_call_for(struct task *task, struct command *command, connection_reply_fn *reply)
-{
-    if (!queue_call(task->queue, command, reply, task)) {
-        queue_task_fail(task);
+    if (script_send(&queue->scripts, command, queue->options.command_timeout_ms, reply, context, &err)) {
+        queue_down(queue, &err);
+        reply(context, NULL);
     }
 }
 
-bool queue_command(struct queue *queue, size_t count, const char *const *words, connection_reply_fn *reply,
-                   void *context)
+static void ask(struct queue *queue, struct connection *connection, size_t count, const char *const *words,
+                connection_reply_fn *reply, void *context)
 {
     struct err err;
-    return !connection_command(queue->writer, count, words, NULL, queue->options.command_timeout_ms, reply, context,
-                               &err);
+    uint32_t timeout_ms = queue->options.command_timeout_ms;
+    if (connection_command(connection, count, words, NULL, timeout_ms, reply, context, &err)) {
+        queue_down(queue, &err);
+        reply(context, NULL);
+    }
+}
+
+void queue_command(struct queue *queue, size_t count, const char *const *words, connection_reply_fn *reply,
+                   void *context)
+{
+    ask(queue, queue->writer, count, words, reply, context);
 }
 
 /* --- The outbox --------------------------------------------------------------------------------------------------- */
@@ -86,11 +96,6 @@ bool queue_command(struct queue *queue, size_t count, const char *const *words, 
 /* Events wait for the event loop, so that nothing calls back into the worker while it executes actions. The outbox
  * holds all that can be out, so memory cannot run out here. A disconnect is reported when the outbox is empty: every
  * action is answered before it. */
-
-static void deliver(struct queue *queue, const struct event *event)
-{
-    queue->options.on_event(queue->options.context, event);
-}
 
 /* Delivers all events, then a disconnect, then the end. */
 static void on_outbox(int fd, short what, void *context)
@@ -102,11 +107,11 @@ static void on_outbox(int fd, short what, void *context)
         struct event event = queue->outbox.events[queue->outbox.first];
         queue->outbox.first = (queue->outbox.first + 1) % OUTBOX_EVENTS;
         queue->outbox.count--;
-        deliver(queue, &event);
+        queue->options.on_event(queue->options.context, &event);
     }
     if (queue->outbox.disconnect_due) {
         queue->outbox.disconnect_due = false;
-        deliver(queue, &(struct event){.kind = EVENT_DISCONNECTED});
+        queue->options.on_event(queue->options.context, &(struct event){.kind = EVENT_DISCONNECTED});
     }
     if (queue->outbox.fatal_due) {
         queue->outbox.fatal_due = false;
@@ -114,7 +119,7 @@ static void on_outbox(int fd, short what, void *context)
     }
 }
 
-void queue_emit(struct queue *queue, const struct event *event)
+static void emit(struct queue *queue, const struct event *event)
 {
     assert(queue->outbox.count < OUTBOX_EVENTS);
     queue->outbox.events[(queue->outbox.first + queue->outbox.count++) % OUTBOX_EVENTS] = *event;
@@ -125,7 +130,7 @@ void queue_emit(struct queue *queue, const struct event *event)
 
 /* What executes each action, and which event answers it. */
 static const struct executor {
-    void (*execute)(struct queue *queue, struct action *action);
+    void (*execute)(struct task *task);
     enum event_kind event;
     enum read_source source; /* of EVENT_ENTRIES */
 } executors[ACTION_EXIT + 1] = {
@@ -143,90 +148,75 @@ static const struct executor {
     [ACTION_PROMOTE] = {queue_promote, EVENT_PROMOTED},
     [ACTION_MEND] = {queue_mend, EVENT_MENDED},
     [ACTION_PULSE] = {queue_pulse, EVENT_PULSE},
-    [ACTION_UNBLOCK] = {queue_unblock},
-    [ACTION_REJOIN] = {queue_rejoin},
 };
 
-void queue_execute(struct queue *queue, struct action *action)
+struct event queue_task_event(struct task *task, bool failed)
 {
-    const struct executor *executor = &executors[action->kind];
-    if (executor->execute) { /* the others are the daemon's */
-        executor->execute(queue, action);
-    }
-}
-
-enum read_source queue_source(enum action_kind kind)
-{
-    return executors[kind].source;
-}
-
-static bool carries_requests(enum event_kind kind)
-{
-    return kind == EVENT_SETTLED || kind == EVENT_RUN_RECORDED || kind == EVENT_RELEASED || kind == EVENT_TRACKED;
-}
-
-static struct event failed_event(const struct action *action)
-{
-    struct event event = {.kind = executors[action->kind].event, .failed = true};
+    const struct executor *executor = &executors[task->action.kind];
+    struct event event = {.kind = executor->event, .failed = failed};
     if (event.kind == EVENT_ENTRIES) {
-        event.entries.source = queue_source(action->kind);
-        event.entries.class = action->read.class;
-        event.entries.last = action->read.after;
+        event.entries.source = executor->source;
+        event.entries.class = task->action.read.class;
+        event.entries.last = task->action.read.after;
     } else if (event.kind == EVENT_PROMOTED) {
         event.promoted.next_due_in_ms = UINT64_MAX;
-    } else if (carries_requests(event.kind)) {
-        event.requests = action->requests;
+    } else if (event.kind == EVENT_PULSE) {
+        event.pulse = task->pulse;
+    } else if (event.kind == EVENT_SETTLED || event.kind == EVENT_RUN_RECORDED || event.kind == EVENT_RELEASED ||
+               event.kind == EVENT_TRACKED) {
+        request_list_join(&task->action.requests, &task->answered);
+        event.requests = task->action.requests;
     }
     return event;
 }
 
-struct task *queue_task_open(struct queue *queue, struct action *action)
+void queue_task_end(struct task *task, struct event event)
 {
-    struct task *task = queue->state == QUEUE_UP ? calloc(1, sizeof *task) : NULL;
-    if (!task) {
-        struct event event = failed_event(action);
-        queue_emit(queue, &event);
-        return NULL;
-    }
-    task->queue = queue;
-    task->action = *action;
-    task->next = queue->tasks;
-    queue->tasks = task;
-    return task;
-}
-
-static void close_task(struct task *task)
-{
-    struct task **at = &task->queue->tasks;
-    while (*at != task) {
-        at = &(*at)->next;
-    }
-    *at = task->next;
+    struct queue *queue = task->queue;
     free(task);
-}
-
-void queue_task_done(struct task *task, const struct event *event)
-{
-    struct queue *queue = task->queue;
-    struct event copy = *event; /* it may be part of the task */
-    close_task(task);
-    queue_emit(queue, &copy);
-}
-
-void queue_task_deliver(struct task *task, const struct event *event)
-{
-    struct queue *queue = task->queue;
-    close_task(task);
-    deliver(queue, event);
+    emit(queue, &event);
 }
 
 void queue_task_fail(struct task *task)
 {
-    if (carries_requests(executors[task->action.kind].event)) {
-        request_list_join(&task->action.requests, &task->answered);
+    queue_task_end(task, queue_task_event(task, true));
+}
+
+bool queue_task_answered(struct task *task, const struct resp_value *reply, const char *what)
+{
+    if (reply && !queue_refused(task->queue, reply, what)) {
+        return true;
     }
-    struct event event = failed_event(&task->action);
-    queue_task_done(task, &event);
+    queue_task_fail(task);
+    return false;
+}
+
+static void unblock(struct queue *queue);
+static void rejoin(struct queue *queue);
+
+void queue_execute(struct queue *queue, struct action *action)
+{
+    const struct executor *executor = &executors[action->kind];
+    struct task once = {.queue = queue, .action = *action}, *task = NULL;
+    if (action->kind == ACTION_UNBLOCK) {
+        unblock(queue);
+    } else if (action->kind == ACTION_REJOIN) {
+        rejoin(queue);
+    }
+    if (!executor->execute) {
+        return; /* the others are the daemon's */
+    }
+    if (queue->state != QUEUE_UP || !(task = malloc(sizeof *task))) {
+        struct event event = queue_task_event(&once, true);
+        emit(queue, &event);
+        return;
+    }
+    *task = once;
+    if (executor->event == EVENT_ENTRIES && action->kind != ACTION_READ && !queue_serves(queue, action->read.class)) {
+        queue_task_end(task, queue_task_event(task, false)); /* the stream is unusable: no entries */
+    } else {
+        executor->execute(task);
+    }
 }
 
 /* --- Connections ------------------------------------------------------------------------------------------------- */
@@ -251,11 +241,10 @@ static void drop(struct queue *queue, enum queue_state to)
         event_active(queue->outbox.wake, EV_TIMEOUT, 1);
     }
     queue->state = to;
-    queue->stats.connected = false;
     close_connections(queue);
 }
 
-void queue_stop(struct queue *queue, const struct err *err)
+static void stop(struct queue *queue, const struct err *err)
 {
     if (queue->state == QUEUE_STOPPED) {
         return;
@@ -269,7 +258,7 @@ void queue_stop(struct queue *queue, const struct err *err)
     drop(queue, QUEUE_STOPPED);
 }
 
-uint64_t queue_backoff_ms(const struct queue *queue, unsigned tries)
+static uint64_t backoff_ms(const struct queue *queue, unsigned tries)
 {
     uint64_t wait_ms = queue->options.backoff_ms;
     for (unsigned i = 0; i < tries && wait_ms < queue->options.backoff_cap_ms; i++) {
@@ -290,10 +279,10 @@ void queue_down(struct queue *queue, const struct err *err)
         return;
     }
     if (err->status == STATUS_DENIED) {
-        queue_stop(queue, err);
+        stop(queue, err);
         return;
     }
-    uint64_t wait_ms = queue_backoff_ms(queue, queue->tries++);
+    uint64_t wait_ms = backoff_ms(queue, queue->tries++);
     wait_ms = wait_ms / 2 + random_next(&queue->random) % (wait_ms / 2 + 1);
     log_warn(queue->state == QUEUE_UP ? "redis_lost" : "redis_unavailable", log_str("reason", err->message),
              log_int("retry_in_ms", (int64_t)wait_ms));
@@ -306,15 +295,8 @@ static void on_down(void *context, const struct err *err)
     queue_down(context, err);
 }
 
-static void on_reader_up(void *context)
-{
-    queue_join_reader(context);
-}
-
-static void on_writer_up(void *context)
-{
-    queue_join_writer(context);
-}
+static void on_reader_up(void *context);
+static void on_writer_up(void *context);
 
 static void connect_both(struct queue *queue, const struct endpoint *endpoint)
 {
@@ -323,7 +305,7 @@ static void connect_both(struct queue *queue, const struct endpoint *endpoint)
         .base = queue->options.base,
         .address = queue->options.address,
         .endpoint = endpoint,
-        .resolver = queue->resolver,
+        .resolver = find_master_resolver(queue->finder),
         .name = queue->worker,
         .master_only = endpoint,
         .connect_timeout_ms = queue->options.connect_timeout_ms,
@@ -344,7 +326,7 @@ static void connect_both(struct queue *queue, const struct endpoint *endpoint)
     }
 }
 
-static void on_master(void *context, const struct endpoint *endpoint)
+static void on_found(void *context, const struct endpoint *endpoint)
 {
     connect_both(context, endpoint);
 }
@@ -358,16 +340,14 @@ static void on_retry(evutil_socket_t fd, short what, void *context)
     if (queue->moved_due) {
         queue->moved_due = false;
         connect_both(queue, &queue->moved);
-    } else if (queue->finder) {
-        find_master_start(queue->finder);
     } else {
-        connect_both(queue, NULL);
+        find_master_start(queue->finder);
     }
 }
 
 /* --- Errors of Redis ---------------------------------------------------------------------------------------------- */
 
-void queue_follow(struct queue *queue, const struct resp_value *reply)
+static void follow(struct queue *queue, const struct resp_value *reply)
 {
     const char *space = resp_is_error(reply, "MOVED") ? strrchr(reply->bytes, ' ') : NULL;
     const char *colon = space ? strrchr(space, ':') : NULL;
@@ -405,6 +385,8 @@ static bool is_passing(const struct resp_value *reply)
     return resp_is_error(reply, "OOM") || resp_is_error(reply, "TRYAGAIN") || resp_is_error(reply, "ASK");
 }
 
+static void create_groups(struct queue *queue);
+
 bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what)
 {
     struct err err;
@@ -417,17 +399,396 @@ bool queue_refused(struct queue *queue, const struct resp_value *reply, const ch
     if (wrong_type) {
         log_refused(queue, &err);
     }
-    queue_follow(queue, reply);
+    follow(queue, reply);
     if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || wrong_type) {
-        queue_create_groups(queue);
+        create_groups(queue);
     } else if (status == STATUS_DENIED) {
-        queue_stop(queue, &err);
+        stop(queue, &err);
     } else if (status == STATUS_UNAVAILABLE && !is_passing(reply)) {
         queue_down(queue, &err);
     } else {
         log_refused(queue, &err);
     }
     return true;
+}
+
+/* --- Joining: from two connections to EVENT_CONNECTED ----------------------------------------------------------- */
+
+/* Check the server, load the scripts, pin the model and take our name (lua/join), make missing groups (lua/group), ask
+ * for the time. */
+
+static void put_hex(char *to, size_t bytes)
+{
+    unsigned char random[16] = {0};
+    if (getrandom(random, bytes, 0) != (ssize_t)bytes) {
+        memset(random, getpid() & 255, sizeof random); /* then only the process id makes the name unique */
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        snprintf(to + 2 * i, 3, "%02x", random[i]);
+    }
+}
+
+static void make_name(struct queue *queue)
+{
+    char host[HOST_MAX + 1] = "host", incarnation[9];
+    gethostname(host, sizeof host - 1);
+    host[HOST_MAX] = '\0';
+    for (char *at = host; *at; at++) {
+        *at = isalnum((unsigned char)*at) || *at == '.' ? *at : '-';
+    }
+    put_hex(incarnation, 4);
+    put_hex(queue->token, 16);
+    snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
+}
+
+static void up(struct queue *queue, uint64_t redis_ms)
+{
+    char text[ADDRESS_TEXT];
+    log_info("redis_connected",
+             log_str("address", queue->endpoint ? endpoint_print(queue->endpoint, text)
+                                                : address_print(queue->options.address, text)),
+             log_str("queue", queue->options.name), log_str("worker", queue->worker));
+    queue->state = QUEUE_UP;
+    queue->tries = 0;
+    queue_control_start(queue);
+    emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
+}
+
+/* --- The groups --------------------------------------------------------------------------------------------------- */
+
+/* Groups begin at 0, because a stream holds exactly the unfinished work.
+ *
+ * A key of another type in the place of a stream (a producer's SET) disables that class only: reads and claims leave it
+ * out, the log names the key, and it is checked again with a backoff that doubles. */
+
+static void try_later(struct queue *queue)
+{
+    queue_wake_in(queue->group_retry, backoff_ms(queue, queue->group_tries++));
+}
+
+/* Disables the class until the key is gone. */
+static void on_wrong_type(struct group *group)
+{
+    struct queue *queue = group->queue;
+    if (!group->unusable) {
+        group->unusable = true;
+        queue->group_tries = 0;
+        log_error("stream_unusable", log_str("key", queue->streams[group->class]),
+                  log_str("reason", "it is not a stream: remove or rename that key"));
+    }
+    if (!evtimer_pending(queue->group_retry, NULL)) {
+        try_later(queue);
+    }
+}
+
+static void on_group(void *context, const struct resp_value *reply)
+{
+    struct group *group = context;
+    struct queue *queue = group->queue;
+    queue->groups_asked--;
+    if (!reply) {
+        return;
+    }
+    if (resp_is_error(reply, "WRONGTYPE")) {
+        on_wrong_type(group);
+        return;
+    }
+    if (queue_refused(queue, reply, "lua/group")) {
+        return;
+    }
+    if (reply->type == RESP_INTEGER && reply->integer == 1) {
+        queue->stats.groups_created++;
+        log_info("group_created", log_str("key", queue->streams[group->class]));
+    }
+    if (group->unusable) {
+        group->unusable = false;
+        log_info("stream_usable_again", log_str("key", queue->streams[group->class]));
+    }
+}
+
+static void create_groups(struct queue *queue)
+{
+    if (queue->groups_asked > 0) {
+        return; /* several commands got NOGROUP at once */
+    }
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        struct group *group = &queue->groups[c];
+        struct command command = {0};
+        script_begin(&queue->scripts, SCRIPT_GROUP, 1, &command);
+        queue_add_stream(queue, &command, group->class);
+        queue->groups_asked++;
+        queue_call(queue, &command, on_group, group);
+    }
+}
+
+static void on_group_retry(int fd, short what, void *context)
+{
+    struct queue *queue = context;
+    (void)fd;
+    (void)what;
+    if (queue->state == QUEUE_UP) {
+        create_groups(queue);
+    }
+}
+
+bool queue_serves(const struct queue *queue, enum request_class class)
+{
+    return !queue->groups[class].unusable;
+}
+
+/* --- The clock ---------------------------------------------------------------------------------------------------- */
+
+static void on_time(void *context, const struct resp_value *reply)
+{
+    struct queue *queue = context;
+    struct err err;
+    if (!reply) {
+        return; /* queue_down has handled the lost connection */
+    }
+    if (resp_check(reply, &err)) {
+        queue_down(queue, &err);
+    } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_STRING ||
+               reply->items[1].type != RESP_STRING) {
+        err_set(&err, STATUS_INTERNAL, "TIME answered in an unknown shape");
+        queue_down(queue, &err);
+    } else {
+        queue->writer_ready = true;
+        if (queue->reader_ready) {
+            up(queue,
+               strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000);
+        }
+    }
+}
+
+/* Asked last, so that the time is still right when the worker gets it. */
+static void ask_time(struct queue *queue)
+{
+    queue_command(queue, 1, (const char *const[]){"TIME"}, on_time, queue);
+}
+
+/* --- The name and the model --------------------------------------------------------------------------------------- */
+
+static void join(struct queue *queue);
+
+const char *queue_precision(const struct queue *queue)
+{
+    return queue->options.precision ? queue->options.precision : "f32";
+}
+
+enum status queue_refuse_precision(const char *name, const char *pinned, const char *ours, struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT,
+                   "queue %s is pinned to precision %s, this worker computes in %s: start it with --precision %s, or "
+                   "let others in (`sluice pin --precision any`)",
+                   name, pinned, ours, pinned);
+}
+
+static void refuse_queue(struct queue *queue, long long code, const char *text)
+{
+    struct err err;
+    if (code == -1) {
+        err_set(&err, STATUS_UNSUPPORTED, "queue %s speaks protocol %s, this program speaks %d: use a newer one",
+                queue->options.name, text, QUEUE_PROTOCOL);
+    } else if (code == -4) {
+        err_set(&err, STATUS_DENIED,
+                "Redis' user may not %s: config/acl/worker.acl has what a worker needs, "
+                "`sluice doctor` names all that is missing",
+                text);
+    } else if (code == -3) {
+        (void)queue_refuse_precision(queue->options.name, text, queue_precision(queue), &err);
+    } else {
+        err_set(
+            &err, STATUS_BAD_INPUT,
+            "queue %s belongs to the model %s, this worker's is %s: one queue has one model, choose another --queue",
+            queue->options.name, text, queue->options.model_id);
+    }
+    stop(queue, &err);
+}
+
+static void on_joined(void *context, const struct resp_value *reply)
+{
+    struct queue *queue = context;
+    struct err bad;
+    if (!reply) {
+        return; /* queue_down has handled the lost connection */
+    }
+    if (resp_check(reply, &bad)) {
+        follow(queue, reply);
+        queue_down(queue, &bad);
+    } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_INTEGER ||
+               reply->items[1].type != RESP_STRING) {
+        err_set(&bad, STATUS_INTERNAL, "lua/join answered in an unknown shape");
+        queue_down(queue, &bad);
+    } else if (reply->items[0].integer == 1) {
+        create_groups(queue);
+        ask_time(queue); /* its answer follows theirs */
+    } else if (reply->items[0].integer == 0) {
+        make_name(queue);
+        join(queue);
+    } else {
+        refuse_queue(queue, reply->items[0].integer, reply->items[1].bytes);
+    }
+}
+
+static void join(struct queue *queue)
+{
+    struct command command = {0};
+    size_t count;
+    const struct right *rights = rights_table(&count);
+    script_begin(&queue->scripts, SCRIPT_JOIN, 2, &command);
+    queue_add_key(queue, &command, "meta", "");
+    queue_add_key(queue, &command, "alive:", queue->worker);
+    command_number(&command, QUEUE_PROTOCOL);
+    command_text(&command, queue->options.model_id);
+    command_text(&command, queue->token);
+    command_number(&command, queue->options.lease_ms);
+    command_text(&command, queue_precision(queue));
+    for (size_t i = 0; i < count; i++) {
+        if (rights[i].roles & ROLE_WORKER) {
+            command_text(&command, rights[i].command);
+        }
+    }
+    queue_call(queue, &command, on_joined, queue);
+}
+
+/* ACTION_REJOIN. */
+static void rejoin(struct queue *queue)
+{
+    make_name(queue);
+    if (queue->state == QUEUE_UP) {
+        join(queue);
+    } /* else the next connect takes the new name */
+}
+
+/* --- The server --------------------------------------------------------------------------------------------------- */
+
+static void on_scripts(void *context, const struct err *err)
+{
+    if (err) {
+        queue_down(context, err);
+    } else {
+        join(context);
+    }
+}
+
+bool queue_info_field(const char *info, const char *name, char *value, size_t size)
+{
+    size_t length = strlen(name);
+    for (const char *line = info; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, length) == 0 && line[length] == ':') {
+            line += length + 1;
+            snprintf(value, size, "%.*s", (int)strcspn(line, "\r\n"), line);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a queue can live on this server. */
+static enum status check_server(struct queue *queue, const char *info, struct err *err)
+{
+    char value[64];
+    if (queue_info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
+        return err_set(err, STATUS_UNAVAILABLE, "Redis is loading its data");
+    }
+    if (queue_info_field(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0) {
+        return err_set(err, STATUS_BAD_INPUT, "this is a Sentinel: its address is redis+sentinel://HOST:PORT/NAME");
+    }
+    if (queue_info_field(info, "role", value, sizeof value) && strcmp(value, "master") != 0) {
+        queue_info_field(info, "master_host", value, sizeof value);
+        return err_set(err, STATUS_UNAVAILABLE, "Redis is a replica of %s: requests are served where it is master",
+                       value);
+    }
+    if (!queue_info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
+        return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);
+    }
+    if (!queue->options.allow_eviction && queue_info_field(info, "maxmemory_policy", value, sizeof value) &&
+        strcmp(value, "noeviction") != 0) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "maxmemory-policy is %s: Redis could drop requests and replies when it is full; "
+                       "set it to noeviction, or allow it (allow_eviction)",
+                       value);
+    }
+    if (queue_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
+        if (queue->run_id[0]) {
+            log_warn("redis_restarted", log_str("run_id", value));
+        }
+        snprintf(queue->run_id, sizeof queue->run_id, "%.47s", value);
+    }
+    return STATUS_OK;
+}
+
+static void on_info(void *context, const struct resp_value *reply)
+{
+    struct queue *queue = context;
+    struct err bad;
+    if (!reply) {
+        return;
+    }
+    enum status status = resp_check(reply, &bad);
+    if (!status && reply->type != RESP_STRING) {
+        status = err_set(&bad, STATUS_INTERNAL, "INFO answered in an unknown shape");
+    }
+    if (!status) {
+        status = check_server(queue, reply->bytes, &bad);
+    }
+    if (!status) {
+        status = scripts_load(&queue->scripts, &bad);
+    }
+    if (status == STATUS_UNSUPPORTED || status == STATUS_BAD_INPUT) {
+        stop(queue, &bad);
+    } else if (status) {
+        queue_down(queue, &bad);
+    }
+}
+
+static void on_writer_up(void *context)
+{
+    struct queue *queue = context;
+    queue->scripts.connection = queue->writer;
+    queue->scripts.context = queue;
+    queue->scripts.on_loaded = on_scripts;
+    queue_command(queue, 1, (const char *const[]){"INFO"}, on_info, queue);
+}
+
+static void on_client_id(void *context, const struct resp_value *reply)
+{
+    struct queue *queue = context;
+    struct err bad;
+    if (reply && resp_check(reply, &bad)) {
+        err_prefix(&bad, "CLIENT ID");
+        queue_down(queue, &bad);
+    } else if (reply) {
+        queue->reader_id = reply->type == RESP_INTEGER ? reply->integer : 0;
+        queue->reader_ready = true;
+        if (queue->writer_ready) { /* it came first, and its time is old by now */
+            ask_time(queue);
+        }
+    }
+}
+
+static void on_reader_up(void *context)
+{
+    struct queue *queue = context;
+    ask(queue, queue->reader, 2, (const char *const[]){"CLIENT", "ID"}, on_client_id, queue);
+}
+
+static void on_unblocked(void *context, const struct resp_value *reply)
+{
+    if (reply) {
+        queue_refused(context, reply, "CLIENT UNBLOCK");
+    }
+}
+
+/* ACTION_UNBLOCK has no event: if it fails, the read blocks for its full time. */
+static void unblock(struct queue *queue)
+{
+    char id[24];
+    snprintf(id, sizeof id, "%lld", queue->reader_id);
+    if (queue->state == QUEUE_UP) {
+        queue_command(queue, 3, (const char *const[]){"CLIENT", "UNBLOCK", id}, on_unblocked, queue);
+    }
 }
 
 /* --- Life -------------------------------------------------------------------------------------------------------- */
@@ -447,22 +808,6 @@ static void set_defaults(struct queue_options *options)
     options->max_reply_bytes = options->max_reply_bytes ? options->max_reply_bytes : MAX_REPLY_BYTES;
     options->revision = options->revision ? options->revision : "";
     options->ttl_s = options->ttl_s ? options->ttl_s : TTL_S;
-}
-
-/* Opens what finds the server: the resolver, and where there are several, the finder of the master. */
-static enum status open_finders(struct queue *queue, struct err *err)
-{
-    struct find_master_options options = {
-        .base = queue->options.base,
-        .address = queue->options.address,
-        .timeout_ms = queue->options.connect_timeout_ms,
-        .context = queue,
-        .on_found = on_master,
-        .on_failed = on_down,
-    };
-    TRY(resolver_open(queue->options.base, &queue->resolver, err));
-    options.resolver = queue->resolver;
-    return address_is_plural(queue->options.address) ? find_master_open(&options, &queue->finder, err) : STATUS_OK;
 }
 
 static void name_streams(struct queue *queue)
@@ -487,19 +832,25 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     queue->random = options->seed;
     queue->retry = evtimer_new(options->base, on_retry, queue);
     queue->outbox.wake = event_new(options->base, -1, 0, on_outbox, queue);
-    queue->group_retry = evtimer_new(options->base, queue_on_group_retry, queue);
+    queue->group_retry = evtimer_new(options->base, on_group_retry, queue);
     queue->control.timer = evtimer_new(options->base, queue_on_control, queue);
     if (!queue->retry || !queue->outbox.wake || !queue->group_retry || !queue->control.timer) {
         queue_close(queue);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
     }
-    enum status status = open_finders(queue, err);
+    struct find_master_options find = {.base = options->base,
+                                       .address = options->address,
+                                       .timeout_ms = queue->options.connect_timeout_ms,
+                                       .context = queue,
+                                       .on_found = on_found,
+                                       .on_failed = on_down};
+    enum status status = find_master_open(&find, &queue->finder, err);
     if (status) {
         queue_close(queue);
         return status;
     }
     name_streams(queue);
-    queue_make_name(queue);
+    make_name(queue);
     *out = queue;
     return STATUS_OK;
 }
@@ -517,7 +868,6 @@ void queue_close(struct queue *queue)
     queue->state = QUEUE_STOPPED;
     close_connections(queue); /* every task becomes a failed event that nobody gets; worker_close frees the requests */
     find_master_close(queue->finder);
-    resolver_close(queue->resolver);
     entries_free(&queue->entries);
     struct event *const events[] = {queue->retry, queue->outbox.wake, queue->group_retry, queue->control.timer};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {

@@ -78,20 +78,13 @@ void queue_execute(struct queue *queue, struct action *action);
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 
-/* Counters since queue_open. */
+/* Counters since queue_open, for tests. */
 struct queue_stats {
-    bool connected;
     uint64_t reconnects;     /* connections lost after they were up */
     uint64_t groups_created; /* groups that were missing: first start, or destroyed */
     uint64_t scripts_reloaded;
-    uint64_t vanished; /* entries whose message was gone */
-    uint64_t cancelled, nothing_to_cancel;
-    uint64_t control_malformed;              /* entries of the control stream that are no cancel */
-    uint64_t tracked_skipped;                /* there was a reply already */
-    uint64_t shed;                           /* refused above the cap of their class */
-    uint64_t orphans;                        /* delivered entries without an owner, found by a sweep */
-    uint64_t mended_entries, mended_streams; /* ids ahead of Redis' clock: parked; set back */
-    uint64_t promoted_broken;                /* parked requests whose fields were gone or unreadable */
+    uint64_t nothing_to_cancel;
+    uint64_t control_malformed; /* entries of the control stream that are no cancel */
 };
 
 /* The counters now. Thread: that of the event loop. */

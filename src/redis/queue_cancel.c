@@ -83,13 +83,9 @@ struct cancel {
     char results[RESULTS_NAME_MAX + 1];
 };
 
-static void end_cancel(struct cancel *cancel, enum verdict verdict)
+static void report(struct queue *queue, struct task *task, struct request *request, enum verdict verdict)
 {
-    struct queue *queue = cancel->queue;
-    struct task *task = cancel->task;
-    struct request *request = cancel->request;
     struct request_list requests = {0};
-    free(cancel);
     if (!request) {
         control_cancelled(queue, verdict);
         return;
@@ -99,7 +95,14 @@ static void end_cancel(struct cancel *cancel, enum verdict verdict)
     queue_answered(task, &requests);
 }
 
-static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost);
+static void end_cancel(struct cancel *cancel, enum verdict verdict)
+{
+    struct cancel was = *cancel;
+    free(cancel);
+    report(was.queue, was.task, was.request, verdict);
+}
+
+static void on_cancelled(void *context, const struct resp_value *reply);
 
 /* The class of the target; if there is no such request, the script says so. */
 static enum request_class class_of(const struct cancel *cancel)
@@ -109,7 +112,7 @@ static enum request_class class_of(const struct cancel *cancel)
     return request_name_parse(cancel->target, strlen(cancel->target), &class, &id) ? class : CLASS_NORMAL;
 }
 
-static bool send_cancel(struct cancel *cancel)
+static void send_cancel(struct cancel *cancel)
 {
     struct queue *queue = cancel->queue;
     const struct request *request = cancel->request;
@@ -135,7 +138,7 @@ static bool send_cancel(struct cancel *cancel)
     command_number(&command, (request ? request->ttl_s : queue->options.ttl_s) * 1000ull);
     command_text(&command, cancel->notify);
     command_text(&command, cancel->results);
-    return queue_call(queue, &command, on_cancelled, cancel);
+    queue_call(queue, &command, on_cancelled, cancel);
 }
 
 static bool copy_text(const struct resp_value *value, char *to, size_t size)
@@ -147,20 +150,19 @@ static bool copy_text(const struct resp_value *value, char *to, size_t size)
     return true;
 }
 
-/* Repeats the call with the keys that the script named. False: not sent. */
-static bool again(struct cancel *cancel, const struct resp_value *reply)
+/* Takes the keys that the script named, for another call. */
+static bool take_keys(struct cancel *cancel, const struct resp_value *reply)
 {
     return reply->count >= 4 && ++cancel->rounds < ROUNDS_MAX &&
            copy_text(&reply->items[1], cancel->id, sizeof cancel->id) &&
            copy_text(&reply->items[2], cancel->notify, sizeof cancel->notify) &&
-           copy_text(&reply->items[3], cancel->results, sizeof cancel->results) && send_cancel(cancel);
+           copy_text(&reply->items[3], cancel->results, sizeof cancel->results);
 }
 
-static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_cancelled(void *context, const struct resp_value *reply)
 {
     struct cancel *cancel = context;
     struct queue *queue = cancel->queue;
-    (void)lost;
     if (!reply || queue_refused(queue, reply, "lua/cancel") || reply->type != RESP_ARRAY || reply->count == 0 ||
         reply->items[0].type != RESP_INTEGER) {
         if (cancel->task) {
@@ -171,7 +173,6 @@ static void on_cancelled(void *context, const struct resp_value *reply, const st
     }
     switch (reply->items[0].integer) {
     case 1:
-        queue->stats.cancelled++;
         queue_count(queue, class_of(cancel), END_CANCELLED);
         end_cancel(cancel, VERDICT_DONE);
         break;
@@ -184,47 +185,34 @@ static void on_cancelled(void *context, const struct resp_value *reply, const st
         end_cancel(cancel, VERDICT_LATE);
         break;
     default:
-        if (!again(cancel, reply)) {
+        if (take_keys(cancel, reply)) {
+            send_cancel(cancel);
+        } else {
             end_cancel(cancel, VERDICT_AGAIN);
         }
     }
 }
 
-void queue_cancel(struct task *task, struct request *request)
+/* Cancels what `target` names ("": nothing, the entry is only deleted). Without `request` the entry is one of the
+ * control stream, and the cancel ends with control_cancelled. */
+static void start_cancel(struct queue *queue, struct task *task, struct request *request, struct entry_id entry,
+                         const char *target)
 {
-    struct cancel *cancel = calloc(1, sizeof *cancel);
-    task->calls++;
+    struct cancel *cancel = malloc(sizeof *cancel);
     if (!cancel) {
-        struct request_list requests = {0};
-        request->verdict = VERDICT_AGAIN;
-        request_list_push(&requests, request);
-        queue_answered(task, &requests);
+        report(queue, task, request, VERDICT_AGAIN);
         return;
     }
-    *cancel =
-        (struct cancel){.queue = task->queue, .task = task, .request = request, .entry = request->entry, .notify = "0"};
-    memcpy(cancel->target, request->target, strlen(request->target) + 1);
-    memcpy(cancel->id, request->target, strlen(request->target) + 1);
-    if (!send_cancel(cancel)) {
-        task->failed = true;
-        end_cancel(cancel, VERDICT_AGAIN);
-    }
-}
-
-/* Likewise for an entry of the control stream; ends with control_cancelled. An entry with target "" is only deleted. */
-static void cancel_from_control(struct queue *queue, struct entry_id entry, const char *target)
-{
-    struct cancel *cancel = calloc(1, sizeof *cancel);
-    if (!cancel) { /* it stays in the stream, for the next read */
-        control_cancelled(queue, VERDICT_AGAIN);
-        return;
-    }
-    *cancel = (struct cancel){.queue = queue, .entry = entry, .notify = "0"};
+    *cancel = (struct cancel){.queue = queue, .task = task, .request = request, .entry = entry, .notify = "0"};
     memcpy(cancel->target, target, strlen(target) + 1);
     memcpy(cancel->id, target, strlen(target) + 1);
-    if (!send_cancel(cancel)) {
-        end_cancel(cancel, VERDICT_AGAIN);
-    }
+    send_cancel(cancel);
+}
+
+void queue_cancel(struct task *task, struct request *request)
+{
+    task->calls++;
+    start_cancel(task->queue, task, request, request->entry, request->target);
 }
 
 /* --- The control stream: reading ---------------------------------------------------------------------------------- */
@@ -246,14 +234,13 @@ static void cancel_one(struct queue *queue, const struct resp_value *id, const s
     }
     queue->control.after = entry;
     queue->control.out++;
-    cancel_from_control(queue, entry, target);
+    start_cancel(queue, NULL, NULL, entry, target);
 }
 
-static void on_control(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_control(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
     struct control *control = &queue->control;
-    (void)lost;
     control->busy = false;
     bool unusable = reply && resp_is_error(reply, "WRONGTYPE");
     if (unusable && !control->unusable) {
@@ -283,16 +270,13 @@ static void read_control(struct queue *queue)
     command_number(&command, READ_ENTRIES);
     queue_add_entry_id(&command, queue->control.after);
     queue->control.seen = 0;
-    queue->control.busy = queue_call(queue, &command, on_control, queue);
-    if (!queue->control.busy) {
-        read_later(queue);
-    }
+    queue->control.busy = true;
+    queue_call(queue, &command, on_control, queue);
 }
 
-static void on_checked(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_checked(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
-    (void)lost;
     queue->control.busy = false;
     if (!reply || queue_refused(queue, reply, "EXISTS")) {
         if (queue->state == QUEUE_UP) {
@@ -313,10 +297,8 @@ static void check_control(struct queue *queue)
 {
     char key[QUEUE_KEY_MAX];
     const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)};
-    queue->control.busy = queue_command(queue, 2, words, on_checked, queue);
-    if (!queue->control.busy) {
-        read_later(queue);
-    }
+    queue->control.busy = true;
+    queue_command(queue, 2, words, on_checked, queue);
 }
 
 void queue_on_control(int fd, short what, void *context)

@@ -41,16 +41,14 @@ static void log_memory(struct queue *queue, double percent)
 
 static void read_memory(struct task *task, const char *info)
 {
-    struct queue *queue = task->queue;
-    queue->housekeeping.used_bytes = number_of(info, "used_memory");
-    queue->housekeeping.most_bytes = number_of(info, "maxmemory");
-    queue->housekeeping.clients = (uint32_t)number_of(info, "connected_clients");
-    double percent = queue->housekeeping.most_bytes > 0
-                         ? (double)queue->housekeeping.used_bytes / (double)queue->housekeeping.most_bytes * 100
-                         : 0;
-    log_memory(queue, percent);
+    struct pulse *pulse = &task->pulse;
+    pulse->used_bytes = number_of(info, "used_memory");
+    pulse->most_bytes = number_of(info, "maxmemory");
+    task->clients = number_of(info, "connected_clients");
+    double percent = pulse->most_bytes > 0 ? (double)pulse->used_bytes / (double)pulse->most_bytes * 100 : 0;
+    log_memory(task->queue, percent);
     if (percent >= 100) { /* staged replies would be refused */
-        queue_not_staged(queue);
+        queue_not_staged(task->queue);
     }
 }
 
@@ -58,26 +56,15 @@ static void read_memory(struct task *task, const char *info)
 static void answered(struct task *task, bool ok)
 {
     task->failed = task->failed || !ok;
-    if (--task->calls > 0) {
-        return;
+    if (task->calls == 1 && task->pulse.workers > task->clients / 2) { /* some are gone: each has two connections */
+        task->pulse.workers = (uint32_t)(task->clients / 2);
     }
-    if (task->failed) {
-        queue_task_fail(task);
-    } else {
-        const struct queue *queue = task->queue; /* all else is from the script's answer */
-        task->pulse.used_bytes = queue->housekeeping.used_bytes;
-        task->pulse.most_bytes = queue->housekeeping.most_bytes;
-        if (task->pulse.workers > queue->housekeeping.clients / 2) { /* some are gone: each has two connections */
-            task->pulse.workers = queue->housekeeping.clients / 2;
-        }
-        queue_task_done(task, &(struct event){.kind = EVENT_PULSE, .pulse = task->pulse});
-    }
+    queue_answered(task, &(struct request_list){0});
 }
 
-static void on_memory(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_memory(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "INFO memory") && reply->type == RESP_STRING;
     if (ok) {
         read_memory(task, reply->bytes);
@@ -211,9 +198,9 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
             return false;
         }
     }
-    *pulse = (struct pulse){.redis_ms = count_of(&reply->items[0]),
-                            .paused = reply->items[1].integer != 0,
-                            .command = command_of(&reply->items[2])};
+    pulse->redis_ms = count_of(&reply->items[0]);
+    pulse->paused = reply->items[1].integer != 0;
+    pulse->command = command_of(&reply->items[2]);
     for (int c = 0; c < CLASS_COUNT; c++) {
         pulse->depth[c] = count_of(&reply->items[3 + c]);
         pulse->cap[c] = count_of(&reply->items[3 + CLASS_COUNT + c]);
@@ -228,10 +215,9 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     return true;
 }
 
-static void on_pulse(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_pulse(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "lua/pulse") && read_pulse(task->queue, reply, &task->pulse);
     if (ok) {
         note_counted(task->queue);
@@ -289,29 +275,20 @@ static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, 
     add_heartbeat(queue, command, heartbeat);
 }
 
-void queue_pulse(struct queue *queue, struct action *action)
+void queue_pulse(struct task *task)
 {
     struct command command = {0};
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
-    queue_log_refusals(queue);
-    write_pulse(queue, &action->heartbeat, &command);
-    task->calls = 2;
-    if (!queue_call(queue, &command, on_pulse, task)) {
-        answered(task, false);
-    }
-    const char *const words[] = {"INFO", "memory", "clients"};
-    if (!queue_command(queue, 3, words, on_memory, task)) {
-        answered(task, false);
-    }
+    queue_log_refusals(task->queue);
+    write_pulse(task->queue, &task->action.heartbeat, &command);
+    task->calls = 3; /* one is our own, until both are sent */
+    queue_call(task->queue, &command, on_pulse, task);
+    queue_command(task->queue, 3, (const char *const[]){"INFO", "memory", "clients"}, on_memory, task);
+    answered(task, true);
 }
 
-static void on_last(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_last(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
-    (void)lost;
     if (reply && !queue_refused(queue, reply, "lua/pulse")) {
         note_counted(queue);
     }
@@ -323,136 +300,106 @@ void queue_count_last(struct queue *queue)
     struct command command = {0};
     struct heartbeat leaves = {.state = "draining", .rank = RANK_NONE};
     queue_log_refusals(queue);
-    if (is_zero(queue->housekeeping.counting) && is_zero(queue->housekeeping.ended)) {
-        return;
-    }
-    write_pulse(queue, &leaves, &command);
-    if (!queue_call(queue, &command, on_last, queue)) {
-        return; /* no memory: the counts are lost, as when a worker dies */
+    if (!is_zero(queue->housekeeping.counting) || !is_zero(queue->housekeeping.ended)) {
+        write_pulse(queue, &leaves, &command);
+        queue_call(queue, &command, on_last, queue);
     }
 }
 
-/* --- RENEW, PROMOTE, MEND, UNBLOCK -------------------------------------------------------------------------------- */
+/* --- RENEW, PROMOTE, MEND ---------------------------------------------------------------------------------------- */
 
-static void on_renewed(void *context, const struct resp_value *reply, const struct err *err)
+static void on_renewed(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    (void)err;
-    if (!reply || queue_refused(task->queue, reply, "lua/renew")) {
-        queue_task_fail(task);
-        return;
+    if (queue_task_answered(task, reply, "lua/renew")) {
+        struct event event = queue_task_event(task, false);
+        event.lease_held = reply->type == RESP_INTEGER && reply->integer == 1;
+        queue_task_end(task, event);
     }
-    bool held = reply->type == RESP_INTEGER && reply->integer == 1;
-    queue_task_done(task, &(struct event){.kind = EVENT_LEASE, .lease_held = held});
 }
 
-void queue_renew(struct queue *queue, struct action *action)
+void queue_renew(struct task *task)
 {
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
+    struct queue *queue = task->queue;
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_RENEW, 1, &command);
     queue_add_key(queue, &command, "alive:", queue->worker);
     command_text(&command, queue->token);
     command_number(&command, queue->options.lease_ms);
-    queue_call_for(task, &command, on_renewed);
+    queue_call(queue, &command, on_renewed, task);
 }
 
-static void on_promoted(void *context, const struct resp_value *reply, const struct err *err)
+/* An answer of at least so many numbers. */
+static bool has_numbers(const struct resp_value *reply, size_t least)
+{
+    bool ok = reply->type == RESP_ARRAY && reply->count >= least;
+    for (size_t i = 0; ok && i < least; i++) {
+        ok = reply->items[i].type == RESP_INTEGER;
+    }
+    return ok;
+}
+
+static void on_promoted(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    (void)err;
-    if (!reply || queue_refused(task->queue, reply, "lua/promote") || reply->type != RESP_ARRAY || reply->count < 2 ||
-        reply->items[1].type != RESP_INTEGER) {
-        queue_task_fail(task);
+    if (!queue_task_answered(task, reply, "lua/promote")) {
         return;
     }
-    long long wait = reply->items[1].integer;
-    if (reply->count > 2 && reply->items[2].integer > 0) {
-        task->queue->stats.promoted_broken += (uint64_t)reply->items[2].integer;
+    struct event event = queue_task_event(task, !has_numbers(reply, 3));
+    if (!event.failed && reply->items[1].integer >= 0) {
+        event.promoted.next_due_in_ms = (uint64_t)reply->items[1].integer;
+    }
+    if (!event.failed && reply->items[2].integer > 0) {
         log_warn("parked_requests_broken", log_int("requests", reply->items[2].integer));
     }
-    queue_task_done(task, &(struct event){.kind = EVENT_PROMOTED,
-                                          .promoted.next_due_in_ms = wait < 0 ? UINT64_MAX : (uint64_t)wait});
+    queue_task_end(task, event);
 }
 
-void queue_promote(struct queue *queue, struct action *action)
+void queue_promote(struct task *task)
 {
     enum { PROMOTE_MAX = 100 };
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
+    struct queue *queue = task->queue;
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_PROMOTE, 3 + CLASS_COUNT, &command);
     queue_add_keys(queue, &command, "later", "later:data", "trouble", NULL);
     queue_add_streams(queue, &command);
     command_number(&command, PROMOTE_MAX);
-    queue_call_for(task, &command, on_promoted);
+    queue_call(queue, &command, on_promoted, task);
 }
 
 /* Logs once for a repair of any number of calls, at its end. */
-static void on_mended(void *context, const struct resp_value *reply, const struct err *err)
+static void on_mended(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     struct queue *queue = task->queue;
-    (void)err;
-    bool ok = reply && !queue_refused(queue, reply, "lua/mend") && reply->type == RESP_ARRAY && reply->count == 3;
-    for (size_t i = 0; ok && i < reply->count; i++) {
-        ok = reply->items[i].type == RESP_INTEGER;
-    }
-    if (!ok) {
-        queue_task_fail(task);
+    if (!queue_task_answered(task, reply, "lua/mend")) {
         return;
     }
-    long long moved = reply->items[0].integer, streams = reply->items[1].integer;
-    queue->stats.mended_entries += (uint64_t)moved;
-    queue->stats.mended_streams += (uint64_t)streams;
-    queue->housekeeping.mending_entries += (uint64_t)moved;
-    if (streams > 0) {
-        log_warn("ids_ahead", log_str("reason", "a producer has sent entries with ids of times to come"),
-                 log_int("entries_moved", (int64_t)queue->housekeeping.mending_entries),
-                 log_int("streams_set_back", streams));
-        queue->housekeeping.mending_entries = 0;
+    struct event event = queue_task_event(task, !has_numbers(reply, 3));
+    if (!event.failed) {
+        long long moved = reply->items[0].integer, streams = reply->items[1].integer;
+        queue->housekeeping.mending_entries += (uint64_t)moved;
+        if (streams > 0) {
+            log_warn("ids_ahead", log_str("reason", "a producer has sent entries with ids of times to come"),
+                     log_int("entries_moved", (int64_t)queue->housekeeping.mending_entries),
+                     log_int("streams_set_back", streams));
+            queue->housekeeping.mending_entries = 0;
+        }
+        event.mended.changed = moved > 0 || streams > 0;
+        event.mended.more = reply->items[2].integer != 0;
     }
-    queue_task_done(
-        task, &(struct event){.kind = EVENT_MENDED,
-                              .mended = {.changed = moved > 0 || streams > 0, .more = reply->items[2].integer != 0}});
+    queue_task_end(task, event);
 }
 
-void queue_mend(struct queue *queue, struct action *action)
+void queue_mend(struct task *task)
 {
     enum { MEND_ENTRIES = 64, MEND_BYTES = 1024 * 1024 };
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
+    struct queue *queue = task->queue;
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_MEND, 4 + CLASS_COUNT, &command);
     queue_add_keys(queue, &command, "later", "later:data", "trouble", "meta", NULL);
     queue_add_streams(queue, &command);
     command_number(&command, MEND_ENTRIES);
     command_number(&command, MEND_BYTES);
-    queue_call_for(task, &command, on_mended);
-}
-
-static void on_unblocked(void *context, const struct resp_value *reply, const struct err *err)
-{
-    (void)err;
-    if (reply) {
-        queue_refused(context, reply, "CLIENT UNBLOCK");
-    }
-}
-
-void queue_unblock(struct queue *queue, struct action *action)
-{
-    (void)action;
-    char id[24];
-    snprintf(id, sizeof id, "%lld", queue->reader_id);
-    const char *const words[] = {"CLIENT", "UNBLOCK", id};
-    if (queue->state == QUEUE_UP && !queue_command(queue, 3, words, on_unblocked, queue)) {
-        return; /* the read blocks for its full time: late, not wrong */
-    }
+    queue_call(queue, &command, on_mended, task);
 }

@@ -1,14 +1,13 @@
 /* What the sources of the queue share: their state, and what they do for each other.
  *
- *   queue.c               connections, backoff, tasks and their events, what an error reply leads to
- *   queue_join.c          from connected to EVENT_CONNECTED; the groups of the three streams; REJOIN
+ *   queue.c               connections, joining, groups, tasks and their events, what an error reply leads to
  *   queue_read.c          entries: READ, READ_OWN, RECLAIM, SHED, FAIR, SWEEP
- *   queue_settle.c        requests: SETTLE, CHARGE, TRACK, RELEASE
+ *   queue_settle.c        requests: SETTLE, RECORD_RUN, TRACK, RELEASE
  *   queue_cancel.c        cancels, among the SETTLEs and of the control stream
- *   queue_housekeeping.c  PULSE, RENEW, PROMOTE, MEND, UNBLOCK
+ *   queue_housekeeping.c  PULSE, RENEW, PROMOTE, MEND
  *
- * A function that executes an action makes a task of it, which ends with exactly one event: the answer, or `failed`
- * when the command could not be sent, was refused, or died with its connection. It returns nothing else. */
+ * An action becomes a task, which ends with exactly one event: the answer, or `failed` when a command could not be
+ * sent, was refused, or died with its connection. */
 #ifndef REDIS_QUEUE_INTERNAL_H
 #define REDIS_QUEUE_INTERNAL_H
 
@@ -41,14 +40,13 @@ enum queue_state {
 /* An action that is out: from its execution to its event. */
 struct task {
     struct queue *queue;
-    struct action action; /* without its requests once they are in `calls` */
-    struct task *next;    /* in the list of tasks that are out */
+    struct action action; /* without its requests once they are in calls */
     unsigned calls;       /* without an answer yet */
     struct request_list answered;
-    int signing_off; /* RELEASE with `last`: the class whose entries are released; CLASS_COUNT: all are */
+    int signing_off; /* RELEASE with `last`: the class whose entries are released */
     bool more;       /* of that class */
-    uint32_t asked;  /* READ_OWN: COUNT */
     struct pulse pulse;
+    uint64_t clients; /* PULSE: of Redis */
     bool failed;
 };
 
@@ -61,7 +59,7 @@ struct outbox {
     struct err fatal;
 };
 
-/* queue_join.c: whether the stream of a class is usable. */
+/* Whether the stream of a class is usable. */
 struct group {
     struct queue *queue;
     enum request_class class;
@@ -111,9 +109,7 @@ struct control {
 
 /* queue_housekeeping.c */
 struct housekeeping {
-    bool elected;                    /* by the last pulse */
-    uint64_t used_bytes, most_bytes; /* Redis' memory, and its connections, by the last INFO */
-    uint32_t clients;
+    bool elected;             /* by the last pulse */
     bool tight, trickle;      /* as last logged */
     uint64_t skipped;         /* keys of a wrong type, as last logged */
     char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
@@ -127,8 +123,7 @@ struct housekeeping {
 struct queue {
     struct queue_options options;
     enum queue_state state;
-    struct resolver *resolver;
-    struct find_master *finder;      /* NULL: the address names one server */
+    struct find_master *finder;
     const struct endpoint *endpoint; /* of the server that it found, or that a MOVED named; NULL: the only one */
     struct endpoint moved;           /* from MOVED; no host: none */
     char moved_host[256];
@@ -137,12 +132,11 @@ struct queue {
     struct event *retry;
     unsigned tries;
     uint64_t random;
-    struct task *tasks;
     struct outbox outbox;
     struct err refused; /* the last refusal in the log, and when: repeats are not logged */
     uint64_t refused_ns;
 
-    struct scripts scripts; /* from here on queue_join.c's */
+    struct scripts scripts;
     char worker[QUEUE_WORKER_MAX];
     char token[33]; /* value of the alive key: identifies this process */
     char run_id[48];
@@ -165,24 +159,17 @@ struct queue {
 
 /* --- queue.c ------------------------------------------------------------------------------------------------------ */
 
-/* Makes a task of an action. Owns: the queue owns it until it ends. Errors: NULL if the queue is not up or memory ran
- * out; the failed event is then in the outbox. */
-struct task *queue_task_open(struct queue *queue, struct action *action);
+/* The event that ends a task, without what only the answer knows; with all of its requests. */
+struct event queue_task_event(struct task *task, bool failed);
 
-/* Ends a task with `failed`; answered requests go back with the others. */
+/* Ends a task with an event, which is delivered from the event loop. */
+void queue_task_end(struct task *task, struct event event);
+
+/* Likewise with `failed`. */
 void queue_task_fail(struct task *task);
 
-/* Ends a task with an event, which may be part of it. */
-void queue_task_done(struct task *task, const struct event *event);
-
-/* Ends a task with an event that points into an answer: delivers it at once. From the event loop only. */
-void queue_task_deliver(struct task *task, const struct event *event);
-
-/* Puts an event into the outbox, to be delivered from the event loop. */
-void queue_emit(struct queue *queue, const struct event *event);
-
-/* The source of the entries that answer an action. */
-enum read_source queue_source(enum action_kind kind);
+/* Whether a command of the task was answered without an error; if not, the task has failed. */
+bool queue_task_answered(struct task *task, const struct resp_value *reply, const char *what);
 
 /* Writes the key sluice:{queue}:SUFFIX+MORE to `key`; returns `key`. */
 const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
@@ -195,25 +182,15 @@ void queue_add_stream(const struct queue *queue, struct command *command, enum r
 void queue_add_streams(const struct queue *queue, struct command *command);
 void queue_add_entry_id(struct command *command, struct entry_id id);
 
-/* Sends a script call. Owns: takes the command's bytes. False: it was not sent, and no callback comes. */
-MUST_CHECK bool queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context);
+/* Sends a script call, or a command of C strings, on the writer. If it cannot be sent (no connection, no memory), the
+ * queue is down and `reply` has got NULL when this returns. Owns: takes the script call's bytes. */
+void queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context);
+void queue_command(struct queue *queue, size_t count, const char *const *words, connection_reply_fn *reply,
+                   void *context);
 
-/* Likewise for the only call of a task, which fails if it cannot be sent. */
-void queue_call_for(struct task *task, struct command *command, connection_reply_fn *reply);
-
-/* Sends a command of C strings on the writer. False: it was not sent, and no callback comes. */
-MUST_CHECK bool queue_command(struct queue *queue, size_t count, const char *const *words, connection_reply_fn *reply,
-                              void *context);
-
-/* Closes both connections and schedules the next attempt, with a backoff; STATUS_DENIED stops the queue. All tasks fail
- * before it returns. */
+/* Closes both connections and schedules the next attempt, with a backoff; STATUS_DENIED stops the queue. All tasks that
+ * wait for an answer fail before it returns. */
 void queue_down(struct queue *queue, const struct err *err);
-
-/* Closes both connections for good; on_fatal comes from the event loop. All tasks fail before it returns. */
-void queue_stop(struct queue *queue, const struct err *err);
-
-/* The pause before the next attempt: backoff_ms, doubled for each earlier one up to the cap; without jitter. */
-uint64_t queue_backoff_ms(const struct queue *queue, unsigned tries);
 
 /* Starts a timer of the event loop. */
 void queue_wake_in(struct event *timer, uint64_t wait_ms);
@@ -222,47 +199,33 @@ void queue_wake_in(struct event *timer, uint64_t wait_ms);
  * missing group is made again. True if `reply` is an error. */
 bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
 
-/* If the reply is MOVED, the next connect goes to the server that it names. */
-void queue_follow(struct queue *queue, const struct resp_value *reply);
-
-/* --- queue_join.c ------------------------------------------------------------------------------------------------- */
-
-/* The writer is connected: checks the server, loads the scripts, takes the name. */
-void queue_join_writer(struct queue *queue);
-
-/* The reader is connected: asks for its client id. The later of the two reports EVENT_CONNECTED. */
-void queue_join_reader(struct queue *queue);
-
-/* ACTION_REJOIN: takes a new name and joins with it, now or at the next connect. */
-void queue_rejoin(struct queue *queue, struct action *action);
-
-/* Makes a new name and token. */
-void queue_make_name(struct queue *queue);
-
 /* The precision of this worker: "f32". */
 const char *queue_precision(const struct queue *queue);
 
 /* Copies the value of a line `name:value` of INFO. Shapes: value [size]. False: there is none. */
 bool queue_info_field(const char *info, const char *name, char *value, size_t size);
 
-/* Makes missing groups, and checks again keys of a wrong type. */
-void queue_create_groups(struct queue *queue);
-
 /* False while a key of another type is in the place of the class's stream. */
 bool queue_serves(const struct queue *queue, enum request_class class);
 
-/* The timer of group_retry. */
-void queue_on_group_retry(int fd, short what, void *queue);
+/* --- The others: what executes an action ------------------------------------------------------------------------- */
+
+void queue_read(struct task *task);
+void queue_read_own(struct task *task);
+void queue_reclaim(struct task *task);
+void queue_shed(struct task *task);
+void queue_fair(struct task *task);
+void queue_sweep(struct task *task);
+void queue_settle(struct task *task);
+void queue_record_run(struct task *task);
+void queue_track(struct task *task);
+void queue_release(struct task *task);
+void queue_renew(struct task *task);
+void queue_promote(struct task *task);
+void queue_mend(struct task *task);
+void queue_pulse(struct task *task);
 
 /* --- queue_read.c ------------------------------------------------------------------------------------------------- */
-
-/* Execute ACTION_READ, READ_OWN, RECLAIM, SHED, FAIR and SWEEP. */
-void queue_read(struct queue *queue, struct action *action);
-void queue_read_own(struct queue *queue, struct action *action);
-void queue_reclaim(struct queue *queue, struct action *action);
-void queue_shed(struct queue *queue, struct action *action);
-void queue_fair(struct queue *queue, struct action *action);
-void queue_sweep(struct queue *queue, struct action *action);
 
 /* Reads the answer to XREADGROUP (nil: no entries); `streams` are the streams of the classes. An entry of which
  * something was dropped (RESP_CUT) is `oversize` if it is larger than `most_bytes`, or the first; otherwise the answer
@@ -281,12 +244,6 @@ MUST_CHECK enum status entries_from_claim(struct entries *entries, const struct 
 void entries_free(struct entries *entries);
 
 /* --- queue_settle.c ----------------------------------------------------------------------------------------------- */
-
-/* Execute ACTION_SETTLE, CHARGE, TRACK and RELEASE. */
-void queue_settle(struct queue *queue, struct action *action);
-void queue_record_run(struct queue *queue, struct action *action);
-void queue_track(struct queue *queue, struct action *action);
-void queue_release(struct queue *queue, struct action *action);
 
 /* Redis refused a staged reply: for a while replies travel in their settle again. */
 void queue_not_staged(struct queue *queue);
@@ -309,14 +266,6 @@ void queue_control_start(struct queue *queue);
 void queue_on_control(int fd, short what, void *queue);
 
 /* --- queue_housekeeping.c ----------------------------------------------------------------------------------------- */
-
-/* Execute ACTION_RENEW, PROMOTE, MEND, PULSE, and UNBLOCK, which has no event: if it fails, the read blocks for its
- * full time. */
-void queue_renew(struct queue *queue, struct action *action);
-void queue_promote(struct queue *queue, struct action *action);
-void queue_mend(struct queue *queue, struct action *action);
-void queue_pulse(struct queue *queue, struct action *action);
-void queue_unblock(struct queue *queue, struct action *action);
 
 /* Counts a request that ended with a code, CODE_NONE (done) or END_CANCELLED; the next pulse adds it up in Redis. */
 void queue_count(struct queue *queue, enum request_class class, int end);

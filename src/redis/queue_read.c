@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "redis/queue_internal.h"
 
 enum { READ_GRACE_MS = 2000, CLAIM_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 
@@ -261,31 +260,18 @@ void entries_free(struct entries *entries)
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
-static struct event entries_event(const struct task *task)
-{
-    struct event event = {.kind = EVENT_ENTRIES};
-    event.entries.source = queue_source(task->action.kind);
-    event.entries.class = task->action.read.class;
-    return event;
-}
-
+/* Delivers them at once, because they point into the answer. */
 static void give_entries(struct task *task)
 {
-    const struct entries *entries = &task->queue->entries;
-    struct event event = entries_event(task);
-    event.entries.entries = entries->items;
-    event.entries.count = entries->count;
-    event.entries.more = entries->more;
-    event.entries.last = entries->last;
-    event.entries.first = entries->first;
-    queue_task_deliver(task, &event);
-}
-
-static void give_nothing(struct task *task)
-{
-    struct event event = entries_event(task);
-    event.entries.last = task->action.read.after;
-    queue_task_done(task, &event);
+    struct queue *queue = task->queue;
+    struct event event = queue_task_event(task, false);
+    event.entries.entries = queue->entries.items;
+    event.entries.count = queue->entries.count;
+    event.entries.more = queue->entries.more;
+    event.entries.last = queue->entries.last;
+    event.entries.first = queue->entries.first;
+    free(task);
+    queue->options.on_event(queue->options.context, &event);
 }
 
 static void give_up(struct task *task, const struct err *err)
@@ -297,16 +283,14 @@ static void give_up(struct task *task, const struct err *err)
 
 /* --- XREADGROUP --------------------------------------------------------------------------------------------------- */
 
-static void on_entries(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_entries(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     struct queue *queue = task->queue;
     const char *streams[CLASS_COUNT];
     bool own = task->action.kind == ACTION_READ_OWN;
     struct err err;
-    (void)lost;
-    if (!reply || queue_refused(queue, reply, "XREADGROUP")) {
-        queue_task_fail(task);
+    if (!queue_task_answered(task, reply, "XREADGROUP")) {
         return;
     }
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -317,17 +301,18 @@ static void on_entries(void *context, const struct resp_value *reply, const stru
         give_up(task, &err);
         return;
     }
-    if (own && queue->entries.count == task->asked) {
+    if (own && queue->entries.count == task->action.read.count) {
         queue->entries.more = true;
     }
     give_entries(task);
 }
 
 /* Reads the streams marked in `reading` from `from` on. */
-static enum status send_read(struct task *task, uint32_t count, uint32_t block_ms, const char *from, struct err *err)
+static void send_read(struct task *task, uint32_t count, uint32_t block_ms, const char *from)
 {
     struct queue *queue = task->queue;
     struct command command = {0};
+    struct err err;
     command_list(&command, 4, (const char *const[]){"XREADGROUP", "GROUP", QUEUE_GROUP, queue->worker}, NULL);
     command_text(&command, "COUNT");
     command_number(&command, count);
@@ -346,54 +331,36 @@ static enum status send_read(struct task *task, uint32_t count, uint32_t block_m
     for (; streams > 0; streams--) {
         command_text(&command, from);
     }
-    return connection_send_command(queue->reader, &command, block_ms + READ_GRACE_MS, on_entries, task, err);
+    if (connection_send_command(queue->reader, &command, block_ms + READ_GRACE_MS, on_entries, task, &err)) {
+        give_up(task, &err);
+    }
 }
 
-void queue_read(struct queue *queue, struct action *action)
+void queue_read(struct task *task)
 {
-    struct err err;
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
+    struct queue *queue = task->queue;
+    const struct action *action = &task->action;
     uint32_t least = 0;
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint32_t count = queue_serves(queue, (enum request_class)c) ? action->read.counts[c] : 0;
         queue->reading[c] = count > 0;
         least = count && (!least || count < least) ? count : least;
     }
-    if (!least || send_read(task, least, action->read.block_ms, ">", &err)) {
+    if (least) {
+        send_read(task, least, action->read.block_ms, ">");
+    } else {
         queue_task_fail(task);
     }
 }
 
-/* --- Our own entries ---------------------------------------------------------------------------------------------- */
-
-static void read_own_from(struct task *task, struct entry_id after)
+void queue_read_own(struct task *task)
 {
     char from[ENTRY_ID_TEXT];
-    struct err err;
     struct queue *queue = task->queue;
     memset(queue->reading, 0, sizeof queue->reading);
     queue->reading[task->action.read.class] = true;
-    entry_id_format(after, from);
-    if (send_read(task, task->asked, 0, from, &err)) {
-        queue_task_fail(task);
-    }
-}
-
-void queue_read_own(struct queue *queue, struct action *action)
-{
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
-    task->asked = action->read.count ? action->read.count : 1;
-    if (!queue_serves(queue, action->read.class)) {
-        give_nothing(task);
-    } else {
-        read_own_from(task, action->read.after);
-    }
+    entry_id_format(task->action.read.after, from);
+    send_read(task, task->action.read.count, 0, from);
 }
 
 /* --- Claims ------------------------------------------------------------------------------------------------------- */
@@ -418,10 +385,7 @@ static void count_claimed(struct queue *queue, enum action_kind kind)
             entry->origin = ORIGIN_NEW;
         }
     }
-    if (kind == ACTION_SHED) {
-        queue->stats.shed += queue->entries.count;
-    } else if (kind == ACTION_SWEEP && queue->entries.count > 0) {
-        queue->stats.orphans += queue->entries.count;
+    if (kind == ACTION_SWEEP && queue->entries.count > 0) {
         log_warn("orphans_found", log_int("entries", (int64_t)queue->entries.count));
     }
 }
@@ -440,15 +404,15 @@ static void note_left(struct queue *queue, enum request_class class, const struc
     }
 }
 
-static void on_claimed(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_claimed(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     struct queue *queue = task->queue;
     struct err err;
-    (void)lost;
-    if (!reply || queue_refused(queue, reply, "claiming entries")) {
-        queue_task_fail(task);
-    } else if (entries_from_claim(&queue->entries, reply, task->action.read.class, &err)) {
+    if (!queue_task_answered(task, reply, "claiming entries")) {
+        return;
+    }
+    if (entries_from_claim(&queue->entries, reply, task->action.read.class, &err)) {
         give_up(task, &err);
     } else {
         if (task->action.kind == ACTION_RECLAIM && reply->count > 4) {
@@ -457,17 +421,6 @@ static void on_claimed(void *context, const struct resp_value *reply, const stru
         count_claimed(queue, task->action.kind);
         give_entries(task);
     }
-}
-
-/* Opens the action's task; NULL if it is answered already: not up, no memory, or an unusable stream. */
-static struct task *open_claim(struct queue *queue, struct action *action)
-{
-    struct task *task = queue_task_open(queue, action);
-    if (task && !queue_serves(queue, action->read.class)) {
-        give_nothing(task);
-        return NULL;
-    }
-    return task;
 }
 
 /* --- RECLAIM ------------------------------------------------------------------------------------------------------ */
@@ -555,48 +508,41 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     command_text(&command, class_prefixes[class]);
     command_list(&command, count, names, NULL);
-    queue_call_for(task, &command, on_claimed);
+    queue_call(queue, &command, on_claimed, task);
 }
 
-static void on_consumers(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_consumers(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    (void)lost;
-    if (!reply || queue_refused(task->queue, reply, "XINFO CONSUMERS") || reply->type != RESP_ARRAY) {
-        queue_task_fail(task);
-    } else if (worth_judging(task, reply)) {
+    if (!queue_task_answered(task, reply, "XINFO CONSUMERS")) {
+        return;
+    }
+    if (worth_judging(task, reply)) {
         call_reclaim(task, reply);
     } else {
         note_left(task->queue, task->action.read.class, NULL);
-        give_nothing(task);
+        queue_task_end(task, queue_task_event(task, false));
     }
 }
 
-void queue_reclaim(struct queue *queue, struct action *action)
+void queue_reclaim(struct task *task)
 {
-    struct task *task = open_claim(queue, action);
-    if (!task) {
-        return;
-    }
-    if (!action->read.judge) {
+    struct queue *queue = task->queue;
+    if (task->action.read.judge) {
+        const char *const words[] = {"XINFO", "CONSUMERS", queue->streams[task->action.read.class], QUEUE_GROUP};
+        queue_command(queue, 4, words, on_consumers, task);
+    } else {
         call_reclaim(task, NULL);
-        return;
-    }
-    const char *const words[] = {"XINFO", "CONSUMERS", queue->streams[action->read.class], QUEUE_GROUP};
-    if (!queue_command(queue, 4, words, on_consumers, task)) {
-        queue_task_fail(task);
     }
 }
 
 /* --- SHED, FAIR, SWEEP -------------------------------------------------------------------------------------------- */
 
-void queue_shed(struct queue *queue, struct action *action)
+void queue_shed(struct task *task)
 {
+    struct queue *queue = task->queue;
+    const struct action *action = &task->action;
     struct command command = {0};
-    struct task *task = open_claim(queue, action);
-    if (!task) {
-        return;
-    }
     script_begin(&queue->scripts, SCRIPT_SHED, 2, &command);
     queue_add_stream(queue, &command, action->read.class);
     queue_add_key(queue, &command, "trouble", "");
@@ -606,16 +552,14 @@ void queue_shed(struct queue *queue, struct action *action)
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     queue_add_entry_id(&command, action->read.after);
     queue_add_entry_id(&command, action->read.before);
-    queue_call_for(task, &command, on_claimed);
+    queue_call(queue, &command, on_claimed, task);
 }
 
-void queue_fair(struct queue *queue, struct action *action)
+void queue_fair(struct task *task)
 {
+    struct queue *queue = task->queue;
+    const struct action *action = &task->action;
     struct command command = {0};
-    struct task *task = open_claim(queue, action);
-    if (!task) {
-        return;
-    }
     script_begin(&queue->scripts, SCRIPT_FAIR, 1, &command);
     queue_add_stream(queue, &command, action->read.class);
     command_text(&command, action->read.count > 0 ? queue->worker : QUEUE_AHEAD);
@@ -625,16 +569,14 @@ void queue_fair(struct queue *queue, struct action *action)
     for (uint32_t i = 0; i < action->read.enough_count; i++) {
         command_text(&command, action->read.enough[i]);
     }
-    queue_call_for(task, &command, on_claimed);
+    queue_call(queue, &command, on_claimed, task);
 }
 
-void queue_sweep(struct queue *queue, struct action *action)
+void queue_sweep(struct task *task)
 {
+    struct queue *queue = task->queue;
+    const struct action *action = &task->action;
     struct command command = {0};
-    struct task *task = open_claim(queue, action);
-    if (!task) {
-        return;
-    }
     script_begin(&queue->scripts, SCRIPT_SWEEP, 4, &command);
     queue_add_stream(queue, &command, action->read.class);
     queue_add_keys(queue, &command, "trouble", "later", "later:data", NULL);
@@ -643,5 +585,5 @@ void queue_sweep(struct queue *queue, struct action *action)
     command_number(&command, limit_of(task));
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     command_text(&command, class_prefixes[action->read.class]);
-    queue_call_for(task, &command, on_claimed);
+    queue_call(queue, &command, on_claimed, task);
 }

@@ -294,9 +294,8 @@ static enum status stage(struct queue *queue, struct request *request, struct er
     return send_ahead(queue, &expiry, err);
 }
 
-/* Sends the large ones of these replies and sets their `staged`. False: they could not be sent, and the queue is down.
- */
-static bool stage_large(struct queue *queue, const struct request_list *requests)
+/* Sends the large ones of these replies and sets their `staged`. If they cannot be sent, the queue is down. */
+static void stage_large(struct queue *queue, const struct request_list *requests)
 {
     bool may = clock_now_ns() >= queue->settling.stage_from_ns, begun = false;
     enum status status = STATUS_OK;
@@ -315,7 +314,6 @@ static bool stage_large(struct queue *queue, const struct request_list *requests
     if (status) { /* the transaction is open, and only a new connection ends it */
         queue_down(queue, &err);
     }
-    return !status;
 }
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
@@ -330,17 +328,9 @@ struct batch_call {
 void queue_answered(struct task *task, struct request_list *requests)
 {
     request_list_join(&task->answered, requests);
-    if (--task->calls > 0) {
-        return;
+    if (--task->calls == 0) {
+        queue_task_end(task, queue_task_event(task, task->failed));
     }
-    if (task->failed) {
-        queue_task_fail(task);
-        return;
-    }
-    enum event_kind kind = task->action.kind == ACTION_RECORD_RUN ? EVENT_RUN_RECORDED
-                           : task->action.kind == ACTION_TRACK    ? EVENT_TRACKED
-                                                                  : EVENT_SETTLED;
-    queue_task_done(task, &(struct event){.kind = kind, .requests = task->answered});
 }
 
 /* Translates a script's number for a request; the heads of the scripts list them. */
@@ -421,9 +411,7 @@ static void apply_result(struct queue *queue, enum script script, struct request
     if (script == SCRIPT_SETTLE && ours) {
         queue_count(queue, request->class, request->outcome == OUTCOME_DONE ? CODE_NONE : (int)request->code);
     }
-    queue->stats.tracked_skipped += script == SCRIPT_TRACK && result == 0;
     if (script == SCRIPT_SETTLE && result == 1 && request->outcome == OUTCOME_GONE) {
-        queue->stats.vanished++;
         log_warn("entry_vanished", log_str("entry", request->name));
     }
     if (script == SCRIPT_SETTLE && result > 0 &&
@@ -453,13 +441,12 @@ static bool is_numbers(const struct resp_value *reply)
     return reply->type == RESP_ARRAY;
 }
 
-static void on_called(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_called(void *context, const struct resp_value *reply)
 {
     struct batch_call *call = context;
     struct task *task = call->task;
     struct queue *queue = task->queue;
     enum script script = call->script;
-    (void)lost;
     bool refused = reply && queue_refused(queue, reply, script_sources[script].name);
     bool shaped = reply && is_numbers(reply) && reply->count >= call->requests.count;
     size_t at = 0;
@@ -489,7 +476,7 @@ static write_fn *const writers[SCRIPT_COUNT] = {[SCRIPT_SETTLE] = write_settle,
                                                 [SCRIPT_TRACK] = write_track,
                                                 [SCRIPT_CHARGE] = write_record_run};
 
-/* Sends one call; if that fails, its requests come back with the action. */
+/* Sends one call; without memory for it its requests come back with the task, which fails. */
 static void send_call(struct task *task, enum script script, struct request_list *requests)
 {
     struct command command = {0};
@@ -502,17 +489,11 @@ static void send_call(struct task *task, enum script script, struct request_list
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
     task->calls++;
-    bool sent = script != SCRIPT_SETTLE || stage_large(task->queue, &call->requests);
-    if (sent) {
-        writers[script](task->queue, &call->requests, &command);
-        sent = queue_call(task->queue, &command, on_called, call);
+    if (script == SCRIPT_SETTLE) {
+        stage_large(task->queue, &call->requests);
     }
-    if (!sent) {
-        task->calls--;
-        task->failed = true;
-        request_list_join(&task->answered, &call->requests);
-        free(call);
-    }
+    writers[script](task->queue, &call->requests, &command);
+    queue_call(task->queue, &command, on_called, call);
 }
 
 /* Collects requests for one call: of one script and one stream, within the limits. */
@@ -544,34 +525,12 @@ static void send_part(struct task *task, struct part *part)
 
 /* --- Actions ------------------------------------------------------------------------------------------------------ */
 
-/* Opens the action's task and takes its requests out. The task has one call of its own until all are sent. */
-static struct task *open_with_requests(struct queue *queue, struct action *action, struct request_list *requests)
+void queue_settle(struct task *task)
 {
-    struct task *task = queue_task_open(queue, action);
-    if (task) {
-        *requests = action->requests;
-        task->action.requests = (struct request_list){0};
-        task->calls = 1;
-    }
-    action->requests = (struct request_list){0};
-    return task;
-}
-
-static void all_sent(struct task *task)
-{
-    queue_answered(task, &(struct request_list){0});
-}
-
-void queue_settle(struct queue *queue, struct action *action)
-{
-    struct request_list requests;
     struct part settle = {.script = SCRIPT_SETTLE}, defer = {.script = SCRIPT_DEFER};
-    struct task *task = open_with_requests(queue, action, &requests);
     struct request *request;
-    if (!task) {
-        return;
-    }
-    while ((request = request_list_pop(&requests))) {
+    task->calls = 1; /* our own, until all are sent */
+    while ((request = request_list_pop(&task->action.requests))) {
         if (request->outcome == OUTCOME_CANCEL) {
             queue_cancel(task, request);
         } else {
@@ -580,33 +539,29 @@ void queue_settle(struct queue *queue, struct action *action)
     }
     send_part(task, &settle);
     send_part(task, &defer);
-    all_sent(task);
+    queue_answered(task, &(struct request_list){0});
 }
 
-static void send_requests(struct queue *queue, struct action *action, enum script script)
+static void send_requests(struct task *task, enum script script)
 {
-    struct request_list requests;
     struct part part = {.script = script};
-    struct task *task = open_with_requests(queue, action, &requests);
     struct request *request;
-    if (!task) {
-        return;
-    }
-    while ((request = request_list_pop(&requests))) {
+    task->calls = 1;
+    while ((request = request_list_pop(&task->action.requests))) {
         add_to_part(task, &part, request);
     }
     send_part(task, &part);
-    all_sent(task);
+    queue_answered(task, &(struct request_list){0});
 }
 
-void queue_record_run(struct queue *queue, struct action *action)
+void queue_record_run(struct task *task)
 {
-    send_requests(queue, action, SCRIPT_CHARGE);
+    send_requests(task, SCRIPT_CHARGE);
 }
 
-void queue_track(struct queue *queue, struct action *action)
+void queue_track(struct task *task)
 {
-    send_requests(queue, action, SCRIPT_TRACK);
+    send_requests(task, SCRIPT_TRACK);
 }
 
 /* --- RELEASE ------------------------------------------------------------------------------------------------------ */
@@ -616,29 +571,26 @@ enum { ONLY_THESE, ALL_OF_STREAM, ALL_AND_SIGN_OFF };
 
 static void sign_off(struct task *task);
 
-static void release_next(struct task *task)
+/* One call has ended, or all of ours are sent. */
+static void release_ended(struct task *task)
 {
-    if (task->calls > 0) {
+    if (--task->calls > 0) {
         return;
     }
-    if (task->failed) {
-        queue_task_fail(task);
-    } else if (task->action.last && task->signing_off < CLASS_COUNT) {
+    if (!task->failed && task->action.last) {
         sign_off(task);
     } else {
-        queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
+        queue_task_end(task, queue_task_event(task, task->failed));
     }
 }
 
-static void on_released(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_released(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
     task->failed = task->failed || !ok;
     task->more = ok && reply->type == RESP_ARRAY && reply->count > 2 && reply->items[2].integer != 0;
-    task->calls--;
-    release_next(task);
+    release_ended(task);
 }
 
 /* Sends one call for the requests from `first` up to `end`. */
@@ -659,24 +611,7 @@ static void send_release(struct task *task, enum request_class class, int last, 
         queue_add_entry_id(&command, first->entry);
     }
     task->calls++;
-    if (!queue_call(queue, &command, on_released, task)) {
-        task->calls--;
-        task->failed = true;
-    }
-}
-
-/* Adjacent requests of one stream share a call; the worker limits their number. */
-static void release_requests(struct task *task)
-{
-    const struct request *first = task->action.requests.first;
-    while (first) {
-        const struct request *end = first;
-        while (end && end->class == first->class) {
-            end = end->next;
-        }
-        send_release(task, first->class, ONLY_THESE, first, end);
-        first = end;
-    }
+    queue_call(queue, &command, on_released, task);
 }
 
 /* Releases whatever we own in each usable stream, known or not, one call at a time; the last call drops our name. */
@@ -696,23 +631,26 @@ static void sign_off(struct task *task)
         send_release(task, (enum request_class)task->signing_off,
                      task->signing_off == last ? ALL_AND_SIGN_OFF : ALL_OF_STREAM, NULL, NULL);
     } else {
-        task->signing_off = CLASS_COUNT;
+        queue_task_end(task, queue_task_event(task, false));
     }
-    release_next(task);
 }
 
-void queue_release(struct queue *queue, struct action *action)
+/* Adjacent requests of one stream share a call; the worker limits their number. */
+void queue_release(struct task *task)
 {
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
-    if (action->last) {
-        queue_count_last(queue);
+    const struct request *first = task->action.requests.first;
+    if (task->action.last) {
+        queue_count_last(task->queue);
     }
     task->signing_off = -1; /* before the first class */
     task->calls = 1;        /* our own, until all are sent */
-    release_requests(task);
-    task->calls--;
-    release_next(task);
+    while (first) {
+        const struct request *end = first;
+        while (end && end->class == first->class) {
+            end = end->next;
+        }
+        send_release(task, first->class, ONLY_THESE, first, end);
+        first = end;
+    }
+    release_ended(task);
 }

@@ -19,13 +19,12 @@ struct call {
     void *context;
 };
 
-static void on_digest(void *context, const struct resp_value *reply, const struct err *err)
+static void on_digest(void *context, const struct resp_value *reply)
 {
     struct scripts *scripts = context;
     if (!reply) {
         return; /* on_down tells the owner */
     }
-    (void)err;
     unsigned index = SCRIPT_COUNT - scripts->loading--;
     struct err bad = {0};
     if (resp_check(reply, &bad)) {
@@ -75,7 +74,7 @@ static void call_free(struct call *call)
     free(call);
 }
 
-static void on_answer(void *context, const struct resp_value *reply, const struct err *err);
+static void on_answer(void *context, const struct resp_value *reply);
 
 static enum status call_send(struct call *call, struct err *err)
 {
@@ -110,7 +109,7 @@ static const struct resp_value *explain(const struct scripts *scripts, const str
     return reply;
 }
 
-static void on_answer(void *context, const struct resp_value *reply, const struct err *err)
+static void on_answer(void *context, const struct resp_value *reply)
 {
     struct call *call = context;
     if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) {
@@ -118,7 +117,7 @@ static void on_answer(void *context, const struct resp_value *reply, const struc
     }
     char text[RESP_TEXT_BYTES];
     struct resp_value explained;
-    call->reply(call->context, reply ? explain(call->scripts, reply, text, &explained) : NULL, err);
+    call->reply(call->context, reply ? explain(call->scripts, reply, text, &explained) : NULL);
     call_free(call);
 }
 

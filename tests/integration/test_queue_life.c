@@ -93,8 +93,6 @@ static void ids_ahead_of_the_clock_are_mended(void **state)
         assert_int_equal(desk.last.mended.changed, call < 2);
         assert_int_equal(desk.last.mended.more, call == 0);
     }
-    assert_int_equal(queue_stats(desk.queue).mended_entries, 65);
-    assert_int_equal(queue_stats(desk.queue).mended_streams, 1);
     redis_expect(redis, "65", "ZCARD " Q "later");
     queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
     desk_wait(&desk, EVENT_PROMOTED);
@@ -163,7 +161,6 @@ static void unreadable_parked_requests_are_counted(void **state)
     queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
     desk_wait(&desk, EVENT_PROMOTED);
     assert_false(desk.last.failed);
-    assert_int_equal(queue_stats(desk.queue).promoted_broken, 1);
     desk_close(&desk);
 }
 
@@ -204,7 +201,6 @@ static void a_queued_request_is_cancelled(void **state)
     redis_expect(redis, "0", "EXISTS " Q "reply:high:9-1");
     redis_expect(redis, "0", "XLEN " STREAM);
     expect_empty(redis, HIGH);
-    assert_int_equal(queue_stats(desk.queue).cancelled, 1);
     settle_as_cancel(&desk); /* the answer was lost, say */
     assert_int_equal(cancel->verdict, VERDICT_LATE);
     desk_close(&desk);
@@ -293,7 +289,6 @@ static void tracked_requests_are_told_apart_from_unknown_ones(void **state)
     redis_expect(redis, "done", "HGET " Q "reply:b status");
     long long left_ms = strtoll(redis_do(redis, "PTTL " Q "reply:a"), NULL, 10);
     assert_in_range(left_ms, 1000000000, 1000000000 + 3600 * 1000); /* until it is due, and its ttl */
-    assert_int_equal(queue_stats(desk.queue).tracked_skipped, 1);
     desk_settle(&desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     desk_close(&desk);
@@ -441,7 +436,6 @@ static void cancels_of_the_control_stream(void **state)
     desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
     redis_expect(redis, "[cancelled mine 1-1]", "HMGET " Q "reply:mine status id entry");
     redis_expect(redis, "3600", "TTL " Q "reply:mine");
-    assert_int_equal(queue_stats(desk.queue).cancelled, 1);
     assert_int_equal(queue_stats(desk.queue).nothing_to_cancel, 71);
     assert_int_equal(queue_stats(desk.queue).control_malformed, 1);
     redis_do(redis, "CLIENT KILL TYPE normal SKIPME yes");
@@ -500,7 +494,6 @@ static void the_newest_above_the_cap_are_shed(void **state)
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_wait(&desk, EVENT_SETTLED);
     redis_expect(redis, "[error queue_full 1234]", "HMGET " Q "reply:r5 status code retry_after_ms");
-    assert_int_equal(queue_stats(desk.queue).shed, 1);
     desk_close(&desk);
 }
 
@@ -540,7 +533,6 @@ static void a_sweep_finds_what_nobody_has(void **state)
     assert_int_equal(desk.last.entries.source, READ_SWEEP);
     assert_int_equal(desk.held.first->entry.ms, 5);
     assert_int_equal(desk.held.first->origin, ORIGIN_RELEASED);
-    assert_int_equal(queue_stats(desk.queue).orphans, 1);
     assert_int_equal(take(&desk, ACTION_SWEEP, 10), 0);
     desk_close(&desk);
 }

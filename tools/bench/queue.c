@@ -220,12 +220,13 @@ static void send_stages(struct ceiling *ceiling, const struct resp_value *entrie
 }
 
 /* Handles an answer; false on an error. */
-static bool take_answer(struct ceiling *ceiling, const struct resp_value *reply, const struct err *err)
+static bool take_answer(struct ceiling *ceiling, const struct resp_value *reply)
 {
     ceiling->out--;
     if (reply != NULL && resp_check(reply, &ceiling->err) == STATUS_OK)
         return true;
-    fail(ceiling, reply == NULL ? err : &ceiling->err);
+    if (reply != NULL) /* else on_down has said why */
+        fail(ceiling, &ceiling->err);
     return false;
 }
 
@@ -235,10 +236,10 @@ static void end_if_over(struct ceiling *ceiling)
         event_base_loopbreak(ceiling->base);
 }
 
-static void on_settled(void *context, const struct resp_value *reply, const struct err *err)
+static void on_settled(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
-    if (!take_answer(ceiling, reply, err))
+    if (!take_answer(ceiling, reply))
         return;
     for (size_t i = 0; i + 2 < reply->count; i++) {
         if (reply->items[i].integer != 1)
@@ -278,7 +279,7 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
     send_command(ceiling, on_settled);
 }
 
-static void on_read(void *context, const struct resp_value *reply, const struct err *err);
+static void on_read(void *context, const struct resp_value *reply);
 
 static void send_read(struct ceiling *ceiling)
 {
@@ -291,9 +292,9 @@ static void send_read(struct ceiling *ceiling)
     send_command(ceiling, on_read);
 }
 
-static void on_filled(void *context, const struct resp_value *reply, const struct err *err)
+static void on_filled(void *context, const struct resp_value *reply)
 {
-    if (take_answer(context, reply, err))
+    if (take_answer(context, reply))
         end_if_over(context);
 }
 
@@ -304,10 +305,10 @@ static void send_filling(struct ceiling *ceiling, size_t count)
     send_command(ceiling, on_filled);
 }
 
-static void on_read(void *context, const struct resp_value *reply, const struct err *err)
+static void on_read(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
-    if (!take_answer(ceiling, reply, err))
+    if (!take_answer(ceiling, reply))
         return;
     const struct resp_value *entries = reply->type == RESP_ARRAY ? &reply->items[0].items[1] : NULL;
     size_t count = entries == NULL ? 0 : entries->count;
