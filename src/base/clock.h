@@ -1,4 +1,4 @@
-/* Time as the program sees it. Code that plans (work/) never reads a clock: it is handed `now`. */
+/* Time as the program sees it. Code that decides (schedule/) never reads a clock: it gets `now` as an argument. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -1,7 +1,7 @@
 /* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period. Anybody who
  * may look into the process can see from outside that it turns.
  *
- * libevent stays behind this file (and io/): its `struct event` and the worker's have the same name. */
+ * libevent stays behind this file (and redis/): its `struct event` and the worker's have the same name. */
 #ifndef DAEMON_LOOP_H
 #define DAEMON_LOOP_H
 
@@ -30,7 +30,7 @@ MUST_CHECK enum status loop_open(const struct loop_options *options, struct loop
 /* Frees it and restores the signals. NULL is allowed. */
 void loop_close(struct loop *loop);
 
-/* For io/, which runs on the same loop. */
+/* For redis/, which runs on the same loop. */
 struct event_base *loop_base(const struct loop *loop);
 
 /* The eventfd that other threads write when they have finished something. Owns: the loop does. */

@@ -1,5 +1,5 @@
-/* Batches: when one is cut, how long it may be, whose rows go, and how it lies in memory. Pure; private to work/ but
- * for struct batch. */
+/* Batches: when one is cut, how long it may be, whose rows go, and how it lies in memory. No I/O; others than schedule/
+ * use only struct batch. */
 #ifndef SCHEDULE_BATCHING_H
 #define SCHEDULE_BATCHING_H
 

@@ -1,4 +1,4 @@
-/* The window's rows by what their vector depends on, so that equal texts are computed once. Private to work/.
+/* The window's rows by what their vector depends on, so that equal texts are computed once. Private to schedule/.
  *
  * A hash table whose chains are in the rows, so adding cannot fail: without memory for buckets, rows are just not
  * found. */

@@ -1,5 +1,5 @@
 /* The fields of a request as a table: a name, and the function that checks its value and takes it over. Private to
- * work/. */
+ * schedule/. */
 #ifndef SCHEDULE_FIELDS_H
 #define SCHEDULE_FIELDS_H
 

@@ -1,5 +1,5 @@
 /* The table of held requests: every request from its first read to its confirmed end, by class and entry id. What is
- * read twice (our own pending list after a reconnect) is held once. Private to work/. */
+ * read twice (our own pending list after a reconnect) is held once. Private to schedule/. */
 #ifndef SCHEDULE_HELD_H
 #define SCHEDULE_HELD_H
 

@@ -51,7 +51,7 @@ struct entry_field {
     size_t value_length;
 };
 
-/* A stream entry as io/ hands it over. All bytes belong to the caller and live until the step returns. */
+/* A stream entry as redis/ hands it over. All bytes belong to the caller and live until the step returns. */
 struct entry {
     enum request_class class;
     struct entry_id id;
@@ -118,7 +118,7 @@ enum outcome {
     OUTCOME_CANCEL, /* lua/cancel: this entry cancels another request and ends without a reply of its own */
 };
 
-/* What a script said of one request; io/ sets it with the answer to settle, defer, cancel or charge. */
+/* What a script said of one request; redis/ sets it with the answer to settle, defer, cancel or charge. */
 enum verdict {
     VERDICT_DONE,         /* settled, parked, recorded; the cancel found its request */
     VERDICT_NOTHING,      /* lua/cancel: there is nothing to cancel; the cancel has ended */
@@ -198,8 +198,8 @@ struct request {
     char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
     bool track;                         /* write `status queued` before it is prepared */
     struct buffer reply;                /* the encoded vectors, written by a prep thread */
-    uint64_t stage;                     /* io/: the number of its stage key; 0: it never had one */
-    bool staged;                        /* io/: that key holds the reply's fields already */
+    uint64_t stage;                     /* redis/: the number of its stage key; 0: it never had one */
+    bool staged;                        /* redis/: that key holds the reply's fields already */
 
     /* Lifetime. */
     enum request_state state;
@@ -231,7 +231,8 @@ struct request {
     bool urgent;           /* suspect whose run is to be recorded before others'; false once it is */
     bool grouped;          /* member of the group that is being recorded, or runs */
     bool on_record;        /* the connection broke during a record of its run: it may be in `trouble` */
-    uint32_t quarantine_runs; /* ACTION_RECORD_RUN of a run alone: io/ writes the new count before EVENT_RUN_RECORDED */
+    uint32_t
+        quarantine_runs; /* ACTION_RECORD_RUN of a run alone: redis/ writes the new count before EVENT_RUN_RECORDED */
 
     /* What it weighs. */
     size_t bytes;       /* memory it holds or will hold, at most: what credit counts */

@@ -1,5 +1,5 @@
 /* Tenant queues: the rows of one tenant in one class of the window, oldest first; the heap with the queue that has had
- * the least on top; the table that finds a queue. Private to work/. */
+ * the least on top; the table that finds a queue. Private to schedule/. */
 #ifndef SCHEDULE_TENANT_QUEUE_H
 #define SCHEDULE_TENANT_QUEUE_H
 

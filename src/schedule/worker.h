@@ -1,8 +1,8 @@
 /* The worker: one pure step function, (state, event, now) -> actions.
  *
  * The daemon, the simulation and the tests run this same code. It knows no socket, thread, device or clock: what
- * happened comes in as an event, what is to be done goes out as an action, and `now` is an argument. io/ and serve/
- * only execute actions and report the results.
+ * happened comes in as an event, what is to be done goes out as an action, and `now` is an argument. redis/ and
+ * daemon/ only execute actions and report the results.
  *
  *   EVENT_ENTRIES ─ parse ─ ACTION_PREPARE → EVENT_PREPARED ─ window ─ ACTION_SUBMIT → EVENT_BATCH
  *     ─ ACTION_FORMAT → EVENT_FORMATTED ─ ACTION_SETTLE → EVENT_SETTLED
