@@ -35,17 +35,9 @@ void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void 
 /* --- The local executor. The compute thread lays a batch out, as in the daemon, computes it and copies its vectors, so
  * that ids and vectors stay in that core's cache and each batch reuses the memory of the last one. --- */
 
-/* A batch that is being computed. */
-struct in_flight {
-    struct batch batch; /* as daemon/compute sees it */
-    struct batch *laid_out;
-    struct in_flight *next; /* among the idle ones */
-};
-
 struct local {
     struct executor executor; /* first */
     struct compute *compute;
-    struct in_flight *in_flight, *idle; /* [executor.batches] */
 };
 
 static bool local_has_room(const struct executor *executor)
@@ -57,17 +49,16 @@ static bool local_has_room(const struct executor *executor)
 static enum status begin(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
-    struct in_flight *flight = bulk->own;
     struct row **rows = malloc(bulk->count * sizeof *rows);
     for (uint32_t i = 0; rows != NULL && i < bulk->count; i++) {
-        rows[i] = &bulk->pieces[i]->row;
+        rows[i] = &bulk->pieces[i].piece->row;
     }
-    flight->laid_out = rows ? batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim) : NULL;
+    bulk->laid_out = rows ? batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim) : NULL;
     free(rows);
-    if (!flight->laid_out) {
+    if (!bulk->laid_out) {
         return err_set(&batch->err, STATUS_NO_MEMORY, "no memory for a batch of %u texts", bulk->count);
     }
-    batch->engine = flight->laid_out->engine;
+    batch->engine = bulk->laid_out->engine;
     return STATUS_OK;
 }
 
@@ -75,42 +66,31 @@ static enum status begin(void *owner, struct batch *batch)
 static void end(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
-    struct in_flight *flight = bulk->own;
-    const struct batch *laid_out = flight->laid_out;
+    const struct batch *laid_out = bulk->laid_out;
     bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
     for (uint32_t i = 0; computed && i < bulk->count; i++) { /* in layout order, which is by length */
         batch_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
     }
     bulk->tokens = computed ? laid_out->tokens : 0;
-    batch_free(flight->laid_out);
-    flight->laid_out = NULL;
+    batch_free(bulk->laid_out);
+    bulk->laid_out = NULL;
 }
 
 static void local_put(struct executor *executor, struct bulk_batch *batch)
 {
-    struct local *local = (struct local *)executor;
-    struct in_flight *flight = local->idle;
-    local->idle = flight->next;
-    *flight = (struct in_flight){0};
-    batch->own = flight;
-    compute_put(local->compute, 0, batch, &flight->batch);
+    compute_put(((struct local *)executor)->compute, 0, batch, &batch->batch);
 }
 
 static struct bulk_batch *local_take(struct executor *executor)
 {
-    struct local *local = (struct local *)executor;
     void *owner;
-    const struct batch *batch = compute_take(local->compute, &owner);
+    const struct batch *batch = compute_take(((struct local *)executor)->compute, &owner);
     if (!batch) {
         return NULL;
     }
     struct bulk_batch *bulk = owner;
-    struct in_flight *flight = bulk->own;
     bulk->status = batch->status == STATUS_NON_FINITE ? STATUS_OK : batch->status;
     bulk->err = batch->err;
-    bulk->own = NULL;
-    flight->next = local->idle;
-    local->idle = flight;
     return bulk;
 }
 
@@ -118,25 +98,10 @@ static void local_close(struct executor *executor)
 {
     struct local *local = (struct local *)executor;
     compute_close(local->compute);
-    free(local->in_flight);
     free(local);
 }
 
 static const struct executor_ops local_ops = {local_has_room, local_put, local_take, local_close};
-
-static enum status open_in_flight(struct local *local, struct err *err)
-{
-    unsigned count = local->executor.batches = compute_state(local->compute).batches;
-    local->in_flight = calloc(count, sizeof *local->in_flight);
-    if (!local->in_flight) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u batches", count);
-    }
-    for (unsigned i = 0; i < count; i++) {
-        local->in_flight[i].next = local->idle;
-        local->idle = &local->in_flight[i];
-    }
-    return STATUS_OK;
-}
 
 enum status local_open(const struct local_options *options, struct executor **out, struct err *err)
 {
@@ -155,14 +120,11 @@ enum status local_open(const struct local_options *options, struct executor **ou
                                       .begin = begin,
                                       .end = end};
     enum status status = compute_open(&compute, &local->compute, err);
-    if (status == STATUS_OK) {
-        status = open_in_flight(local, err);
-    }
     if (status != STATUS_OK) {
-        compute_close(local->compute);
         free(local);
         return status;
     }
+    local->executor.batches = compute_state(local->compute).batches;
     *out = &local->executor;
     return STATUS_OK;
 }

@@ -5,10 +5,11 @@
 
 #include "bulk/lookahead.h"
 #include "daemon/devices.h"
+#include "schedule/batching.h"
 
 /* Pieces to compute together. The executor sets the members below the line, and the pieces' vectors and codes. */
 struct bulk_batch {
-    struct piece **pieces; /* [count] */
+    struct weighed *pieces; /* [count] */
     uint32_t count;
     uint32_t dim;
     float limit;  /* elements must be below it: INFINITY, or REPLY_HALF_LIMIT for f16 */
@@ -19,7 +20,8 @@ struct bulk_batch {
     uint32_t tokens;
     uint32_t failed; /* pieces with a code: see batch_fail */
     bool halve;      /* nothing was computed; each half alone may be */
-    void *own;       /* the local executor's: its batch for daemon/compute */
+    /* ---- the local executor's own: as daemon/compute sees it */
+    struct batch batch, *laid_out;
 };
 
 /* Copies a piece's vector to its place, or sets the piece's code if files cannot hold it. `finite`: it was checked to

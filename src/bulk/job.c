@@ -55,53 +55,28 @@ void job_report(struct job *job, bool must)
 
 enum { DOC_BATCHES_OUT_MAX = 1024 };
 
-struct prep_thread {
-    const struct preparer *preparer;
-    struct buffer scratch;
-};
-
 static void prepare(void *context, void *item)
 {
-    struct prep_thread *thread = context;
-    doc_batch_prepare(item, thread->preparer, &thread->scratch);
+    (void)context;
+    doc_batch_prepare(item);
 }
 
 static enum status prep_open(struct job *job, struct err *err)
 {
-    unsigned threads = job->options->prep_threads;
-    void **contexts = calloc(threads, sizeof *contexts);
-    job->prep_threads = calloc(threads, sizeof *job->prep_threads);
-    enum status status = STATUS_OK;
-    if (!contexts || !job->prep_threads) {
-        status = err_set(err, STATUS_NO_MEMORY, "no memory for %u prep threads", threads);
-    }
-    for (unsigned i = 0; i < threads && status == STATUS_OK; i++) {
-        job->prep_threads[i].preparer = &job->preparer;
-        contexts[i] = &job->prep_threads[i];
-    }
     struct thread_pool_options pool = {.name = "prep",
-                                       .threads = threads,
+                                       .threads = job->options->prep_threads,
                                        .capacity = DOC_BATCHES_OUT_MAX,
                                        .wake_fd = job->options->wake_fd,
-                                       .work = prepare,
-                                       .contexts = contexts};
-    if (status == STATUS_OK) {
-        status = thread_pool_open(&pool, &job->prep, err);
-    }
-    free(contexts);
-    return status;
+                                       .work = prepare};
+    return thread_pool_open(&pool, &job->prep, err);
 }
 
-static void prep_close(struct job *job)
+static void pool_close(struct thread_pool *pool)
 {
-    if (job->prep) {
-        thread_pool_stop(job->prep);
-        thread_pool_free(job->prep);
+    if (pool) {
+        thread_pool_stop(pool);
+        thread_pool_free(pool);
     }
-    for (unsigned i = 0; job->prep_threads != NULL && i < job->options->prep_threads; i++) {
-        buffer_free(&job->prep_threads[i].scratch);
-    }
-    free(job->prep_threads);
 }
 
 static struct lookahead *reading(struct job *job)
@@ -133,12 +108,10 @@ static enum status add(struct job *job, const struct document *document, struct 
 {
     for (bool added = false; !added;) {
         if (!job->open_docs) {
-            job->open_docs = job->idle ? job->idle : doc_batch_new();
+            job->open_docs = doc_batch_new(&job->preparer);
             if (!job->open_docs) {
                 return err_set(err, STATUS_NO_MEMORY, "no memory to read texts");
             }
-            job->idle = job->idle ? job->idle->next : NULL;
-            job->open_docs->next = NULL;
         }
         TRY(doc_batch_add(job->open_docs, document, &added, err));
         if (!added) {
@@ -472,7 +445,7 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
         job->progress.too_large++;
     }
     for (uint32_t i = 0; i < batch->count; i++) {
-        batch->pieces[i]->code = ROW_OK; /* some may have been refused already */
+        batch->pieces[i].piece->code = ROW_OK; /* some may have been refused already */
     }
     job->resubmits[job->resubmit_count++] = (struct resubmit){batch->window, first, batch->count, half};
     return STATUS_OK;
@@ -491,7 +464,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
         return batch->status;
     }
     for (uint32_t i = 0; i < batch->count; i++) {
-        const struct piece *piece = batch->pieces[i];
+        const struct piece *piece = batch->pieces[i].piece;
         if (piece->code != ROW_OK && job->options->strict) {
             return fail_strictly(piece->owner->document, piece->code, err);
         }
@@ -596,27 +569,17 @@ static bool is_due(const struct job *job, const struct lookahead *window, uint64
     return window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns);
 }
 
-static bool write_is_due(const struct job *job)
+/* Writes what the windows hold of finished vectors: all of it, or what is due. */
+static enum status write_due(struct job *job, bool all, bool *wrote, struct err *err)
 {
     uint64_t now_ns = clock_now_ns();
     for (uint64_t i = job->finished; i < job->planned; i++) {
-        if (is_due(job, &job->windows[i % WINDOWS], now_ns)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static enum status write_due(struct job *job, bool all, struct err *err)
-{
-    uint64_t now_ns = clock_now_ns();
-    for (uint64_t i = job->finished; job->store != NULL && i < job->planned; i++) {
         struct lookahead *window = &job->windows[i % WINDOWS];
-        if (!all && !is_due(job, window, now_ns)) {
-            continue;
+        if (all || is_due(job, window, now_ns)) {
+            *wrote = true;
+            TRY(put_runs(job, window, 0, window->row_count, false, err));
+            window->since_ns = 0;
         }
-        TRY(put_runs(job, window, 0, window->row_count, false, err));
-        window->since_ns = 0;
     }
     return STATUS_OK;
 }
@@ -667,15 +630,6 @@ static enum status commit_open(struct job *job, struct err *err)
     return thread_pool_open(&options, &job->commits, err);
 }
 
-static void commit_close(struct job *job)
-{
-    if (job->commits) {
-        thread_pool_stop(job->commits);
-        thread_pool_free(job->commits);
-    }
-    free(job->commit);
-}
-
 static enum status begin(struct job *job, struct err *err)
 {
     struct commit *commit = job->commit;
@@ -711,11 +665,12 @@ static enum status commit_when_due(struct job *job, struct err *err)
         return STATUS_OK;
     }
     TRY(end(thread_pool_take(job->commits), err));
-    if (thread_pool_out(job->commits) > 0 || !(job->checkpoint_waits || write_is_due(job))) {
+    bool wanted = job->checkpoint_waits;
+    if (thread_pool_out(job->commits) > 0) {
         return STATUS_OK;
     }
-    TRY(write_due(job, false, err));
-    return begin(job, err);
+    TRY(write_due(job, false, &wanted, err));
+    return wanted ? begin(job, err) : STATUS_OK;
 }
 
 static enum status commit_all(struct job *job, struct err *err)
@@ -723,8 +678,9 @@ static enum status commit_all(struct job *job, struct err *err)
     if (!job->journal) {
         return STATUS_OK;
     }
+    bool wrote;
     TRY(end(thread_pool_wait(job->commits), err));
-    TRY(write_due(job, true, err));
+    TRY(write_due(job, true, &wrote, err));
     TRY(begin(job, err));
     return end(thread_pool_wait(job->commits), err);
 }
@@ -863,10 +819,7 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
         buffer_string(&files[APPEND_IDS].pending, "\n");
     }
     if (files[APPEND_DOCUMENTS].path) {
-        for (int i = 0; i < 8; i++) {
-            char byte = (char)(row->document->number >> (8 * i));
-            buffer_append(&files[APPEND_DOCUMENTS].pending, &byte, 1);
-        }
+        buffer_append(&files[APPEND_DOCUMENTS].pending, &row->document->number, sizeof row->document->number);
     }
     return STATUS_OK;
 }
@@ -928,7 +881,7 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
     job->at.digest = window->end_digest;
     job->at.tokens = job->progress.tokens;
     TRY(put_checkpoint(job, err));
-    lookahead_reset(window, &job->idle);
+    lookahead_reset(window);
     job->finished++;
     return STATUS_OK;
 }
@@ -1010,8 +963,9 @@ static enum status open_job(struct job *job, const struct job_options *options, 
 
 static void close_job(struct job *job)
 {
-    prep_close(job);
-    commit_close(job);
+    pool_close(job->prep);
+    pool_close(job->commits);
+    free(job->commit);
     job_retry_close(job);
     source_close(job->source);
     store_close(job->store);
@@ -1024,11 +978,6 @@ static void close_job(struct job *job)
         lookahead_free(&job->windows[i]);
     }
     doc_batch_free(job->open_docs);
-    while (job->idle) {
-        struct doc_batch *docs = job->idle;
-        job->idle = docs->next;
-        doc_batch_free(docs);
-    }
     XXH3_freeState(job->digest);
     buffer_free(&job->recent);
     buffer_free(&job->terms);

@@ -17,15 +17,11 @@
 #include "bulk/output/store.h"
 #include "model/json.h"
 
-enum {
-    HEAD = 16,
-    DONE_BYTES = 24,
-    CHECKPOINT_WORDS = 8 + JOURNAL_FILES,
-    CONTENT_MAX = DONE_BYTES * JOURNAL_DONE_MAX,
-    PIECE_BYTES = 1 << 20,
-};
+enum { HEAD = 16, CONTENT_MAX = sizeof(struct done) * JOURNAL_DONE_MAX, PIECE_BYTES = 1 << 20 };
 
 _Static_assert((int)CONTENT_MAX >= (int)JOURNAL_TERMS_MAX, "every content has room");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "contents are written as they are in memory");
+_Static_assert(sizeof(struct done) == 24 && sizeof(struct checkpoint) == 8 * (8 + JOURNAL_FILES), "without padding");
 
 struct journal {
     int fd;
@@ -36,62 +32,44 @@ struct journal {
     bool torn;                  /* the file may end with part of a record, which is cut off before the next append */
 };
 
-static void put_number(struct buffer *to, uint64_t value, int bytes)
-{
-    char text[8];
-    for (int i = 0; i < bytes; i++) {
-        text[i] = (char)(value >> (8 * i));
-    }
-    buffer_append(to, text, (size_t)bytes);
-}
+/* What a record begins with. */
+struct head {
+    uint32_t kind, length;
+    uint64_t checksum; /* of kind, length and content */
+};
 
-static uint64_t get_number(const char *from, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++) {
-        value |= (uint64_t)(unsigned char)from[i] << (8 * i);
-    }
-    return value;
-}
+_Static_assert(sizeof(struct head) == HEAD, "without padding");
 
-static uint64_t checksum(const char *head, const char *content, size_t length)
+static uint64_t checksum(const struct head *head, const void *content)
 {
-    return XXH3_64bits_withSeed(content, length, get_number(head, 8));
-}
-
-static struct checkpoint read_checkpoint(const char *from)
-{
-    uint64_t words[CHECKPOINT_WORDS];
-    for (int i = 0; i < CHECKPOINT_WORDS; i++) {
-        words[i] = get_number(from + (size_t)8 * (size_t)i, 8);
-    }
-    struct checkpoint checkpoint = {words[0], words[1], words[2], words[3], words[4], words[5], {words[6], words[7]},
-                                    {0}};
-    memcpy(checkpoint.lengths, words + 8, sizeof checkpoint.lengths);
-    return checkpoint;
+    uint64_t seed;
+    memcpy(&seed, head, sizeof seed);
+    return XXH3_64bits_withSeed(content, head->length, seed);
 }
 
 size_t journal_read(const char *bytes, size_t length, struct journal_record *out)
 {
+    struct head head;
     if (length < HEAD) {
         return 0;
     }
-    uint64_t kind = get_number(bytes, 4), size = get_number(bytes + 4, 4);
+    memcpy(&head, bytes, sizeof head);
     const char *content = bytes + HEAD;
-    if (size > CONTENT_MAX || size > length - HEAD || checksum(bytes, content, size) != get_number(bytes + 8, 8)) {
+    uint32_t size = head.length;
+    if (size > CONTENT_MAX || size > length - HEAD || checksum(&head, content) != head.checksum) {
         return 0;
     }
-    *out = (struct journal_record){.kind = (enum journal_kind)kind};
-    if (kind == JOURNAL_TERMS) {
+    *out = (struct journal_record){.kind = (enum journal_kind)head.kind};
+    if (head.kind == JOURNAL_TERMS) {
         out->terms = content;
         out->terms_bytes = size;
-    } else if (kind == JOURNAL_DONE && size % DONE_BYTES == 0) {
+    } else if (head.kind == JOURNAL_DONE && size % sizeof(struct done) == 0) {
         out->done = content;
-        out->done_count = size / DONE_BYTES;
-    } else if (kind == JOURNAL_CHECKPOINT && size == (size_t)8 * CHECKPOINT_WORDS) {
-        out->checkpoint = read_checkpoint(content);
-    } else if (kind == JOURNAL_SEED && size == 8) {
-        out->seed = get_number(content, 8);
+        out->done_count = size / sizeof(struct done);
+    } else if (head.kind == JOURNAL_CHECKPOINT && size == sizeof out->checkpoint) {
+        memcpy(&out->checkpoint, content, size);
+    } else if (head.kind == JOURNAL_SEED && size == sizeof out->seed) {
+        memcpy(&out->seed, content, size);
     } else {
         return 0;
     }
@@ -100,14 +78,14 @@ size_t journal_read(const char *bytes, size_t length, struct journal_record *out
 
 struct done journal_done(const struct journal_record *record, size_t number)
 {
-    const char *at = record->done + number * DONE_BYTES;
-    return (struct done){get_number(at, 8), {get_number(at + 8, 8), get_number(at + 16, 8)}};
+    struct done done;
+    memcpy(&done, record->done + number * sizeof done, sizeof done);
+    return done;
 }
 
 /* Passes the complete records of a buffer to `seen` and consumes them. */
-static enum status see_records(struct buffer *buffer, uint64_t *length,
-                               enum status (*seen)(void *context, const struct journal_record *record, struct err *err),
-                               void *context, struct err *err)
+static enum status see_records(struct buffer *buffer, uint64_t *length, journal_seen *seen, void *context,
+                               struct err *err)
 {
     size_t at = 0, size;
     enum status status = STATUS_OK;
@@ -121,9 +99,7 @@ static enum status see_records(struct buffer *buffer, uint64_t *length,
     return status;
 }
 
-static enum status replay(struct journal *journal,
-                          enum status (*seen)(void *context, const struct journal_record *record, struct err *err),
-                          void *context, struct err *err)
+static enum status replay(struct journal *journal, journal_seen *seen, void *context, struct err *err)
 {
     struct buffer buffer = {0};
     enum status status = STATUS_OK;
@@ -150,9 +126,7 @@ static enum status replay(struct journal *journal,
     return status;
 }
 
-enum status journal_open(const char *path,
-                         enum status (*seen)(void *context, const struct journal_record *record, struct err *err),
-                         void *context, struct journal **out, struct err *err)
+enum status journal_open(const char *path, journal_seen *seen, void *context, struct journal **out, struct err *err)
 {
     struct journal *journal = calloc(1, sizeof *journal);
     if (!journal) {
@@ -188,15 +162,11 @@ void journal_close(struct journal *journal)
     free(journal);
 }
 
-static void put_record(struct buffer *to, enum journal_kind kind, const char *content, size_t length)
+static void put_record(struct buffer *to, enum journal_kind kind, const void *content, size_t length)
 {
-    char head[8];
-    for (int i = 0; i < 4; i++) {
-        head[i] = (char)((unsigned)kind >> (8 * i));
-        head[4 + i] = (char)(length >> (8 * i));
-    }
-    buffer_append(to, head, sizeof head);
-    put_number(to, checksum(head, content, length), 8);
+    struct head head = {.kind = kind, .length = (uint32_t)length};
+    head.checksum = checksum(&head, content);
+    buffer_append(to, &head, sizeof head);
     buffer_append(to, content, length);
 }
 
@@ -211,16 +181,7 @@ static enum status append(struct journal *journal, struct err *err)
         return err_set_errno(err, "cannot write %s", journal->path);
     }
     journal->torn = true;
-    for (size_t done = 0; done < journal->out.length;) {
-        ssize_t wrote = write(journal->fd, journal->out.data + done, journal->out.length - done);
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote <= 0) {
-            return err_set_errno(err, "cannot write %s", journal->path);
-        }
-        done += (size_t)wrote;
-    }
+    TRY(file_put(journal->fd, journal->out.data, journal->out.length, journal->path, err));
     journal->torn = false;
     journal->length += journal->out.length;
     journal->out.length = 0;
@@ -238,47 +199,21 @@ enum status journal_put_terms(struct journal *journal, const char *terms, size_t
 
 enum status journal_put_seed(struct journal *journal, uint64_t seed, struct err *err)
 {
-    char content[8];
-    for (int i = 0; i < 8; i++) {
-        content[i] = (char)(seed >> (8 * i));
-    }
-    put_record(&journal->out, JOURNAL_SEED, content, sizeof content);
+    put_record(&journal->out, JOURNAL_SEED, &seed, sizeof seed);
     return append(journal, err);
-}
-
-static void put_checkpoint(struct journal *journal, const struct checkpoint *checkpoint)
-{
-    const uint64_t words[CHECKPOINT_WORDS] = {checkpoint->documents,  checkpoint->rows,        checkpoint->computed,
-                                              checkpoint->copied,     checkpoint->failed,      checkpoint->tokens,
-                                              checkpoint->digest.low, checkpoint->digest.high, checkpoint->lengths[0],
-                                              checkpoint->lengths[1], checkpoint->lengths[2],  checkpoint->lengths[3]};
-    struct buffer content = {0};
-    for (int i = 0; i < CHECKPOINT_WORDS; i++) {
-        put_number(&content, words[i], 8);
-    }
-    if (buffer_ok(&content)) {
-        put_record(&journal->out, JOURNAL_CHECKPOINT, content.data, content.length);
-    } else {
-        journal->out.broken = true;
-    }
-    buffer_free(&content);
 }
 
 void journal_add_done(struct journal *journal, struct done done)
 {
-    put_number(&journal->done, done.row, 8);
-    put_number(&journal->done, done.hash.low, 8);
-    put_number(&journal->done, done.hash.high, 8);
+    buffer_append(&journal->done, &done, sizeof done);
 }
 
 enum status journal_seal(struct journal *journal, struct err *err)
 {
-    if (!buffer_ok(&journal->done)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
-    }
     buffer_append(&journal->sealed, journal->done.data, journal->done.length); /* usually to nothing */
     journal->done.length = 0;
-    return buffer_ok(&journal->sealed) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+    bool good = buffer_ok(&journal->done) && buffer_ok(&journal->sealed);
+    return good ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
 }
 
 enum status journal_write(struct journal *journal, const struct checkpoint *checkpoint, struct err *err)
@@ -289,7 +224,7 @@ enum status journal_write(struct journal *journal, const struct checkpoint *chec
     }
     journal->sealed.length = 0;
     if (checkpoint) {
-        put_checkpoint(journal, checkpoint);
+        put_record(&journal->out, JOURNAL_CHECKPOINT, checkpoint, sizeof *checkpoint);
     }
     TRY(append(journal, err));
     if (fdatasync(journal->fd) != 0) {
@@ -307,33 +242,28 @@ static enum status sha256_file(const char *path, char *hex, uint64_t *size, stru
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    FILE *file = fopen(path, "rbe");
+    if (!file) {
         return err_set_errno(err, "cannot open %s", path);
     }
     char *piece = malloc(PIECE_BYTES);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     bool good = piece && context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
-    enum status status = STATUS_OK;
-    ssize_t got = good ? 1 : 0;
-    for (*size = 0; good && got > 0; *size += got > 0 ? (uint64_t)got : 0) {
-        do {
-            got = read(fd, piece, PIECE_BYTES);
-        } while (got < 0 && errno == EINTR);
-        if (got < 0) {
-            status = err_set_errno(err, "cannot read %s", path);
-        } else {
-            good = EVP_DigestUpdate(context, piece, (size_t)got) == 1;
-        }
+    *size = 0;
+    for (size_t got; good && (got = fread(piece, 1, PIECE_BYTES, file)) > 0; *size += got) {
+        good = EVP_DigestUpdate(context, piece, got) == 1;
     }
-    good = good && EVP_DigestFinal_ex(context, digest, &length) == 1;
+    enum status status = ferror(file) ? err_set_errno(err, "cannot read %s", path) : STATUS_OK;
+    if (!good || EVP_DigestFinal_ex(context, digest, &length) != 1) {
+        status = err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
+    }
     for (unsigned i = 0; i < length; i++) {
         snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
     }
     EVP_MD_CTX_free(context);
     free(piece);
-    close(fd);
-    return status != STATUS_OK || good ? status : err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
+    fclose(file);
+    return status;
 }
 
 /* One element of `files`: {"name":…,"rows":…,"bytes":…,"sha256":…}. */
@@ -426,13 +356,23 @@ enum status manifest_write(const struct job_options *options, const struct store
     return status;
 }
 
-static enum status read_number(const cJSON *root, const char *name, const char *field, uint64_t *out, struct err *err)
+static enum status read_numbers(const cJSON *root, const char *name, struct checkpoint *at, struct err *err)
 {
-    const cJSON *value = json_field(root, field);
-    if (value && json_whole(value, out)) {
-        return STATUS_OK;
+    const struct {
+        const char *field;
+        uint64_t *to;
+    } numbers[] = {{"rows", &at->rows},
+                   {"documents", &at->documents},
+                   {"computed", &at->computed},
+                   {"copied", &at->copied},
+                   {"failed", &at->failed}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        const cJSON *value = json_field(root, numbers[i].field);
+        if (!value || !json_whole(value, numbers[i].to)) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: %s is not a whole number", name, numbers[i].field);
+        }
     }
-    return err_set(err, STATUS_BAD_INPUT, "%s: %s is not a whole number", name, field);
+    return STATUS_OK;
 }
 
 static enum status read_digest(const cJSON *root, const char *name, struct hash *out, struct err *err)
@@ -470,19 +410,7 @@ enum status manifest_parse(const char *bytes, size_t length, const char *name, s
     cJSON *root = NULL;
     *out = (struct manifest){0};
     TRY(json_parse(bytes, length, name, &root, err));
-    enum status status = read_number(root, name, "rows", &out->at.rows, err);
-    if (status == STATUS_OK) {
-        status = read_number(root, name, "documents", &out->at.documents, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_number(root, name, "computed", &out->at.computed, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_number(root, name, "copied", &out->at.copied, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_number(root, name, "failed", &out->at.failed, err);
-    }
+    enum status status = read_numbers(root, name, &out->at, err);
     if (status == STATUS_OK) {
         status = read_digest(root, name, &out->at.digest, err);
     }

@@ -58,13 +58,15 @@ struct done journal_done(const struct journal_record *record, size_t number);
 
 struct journal;
 
+/* What is done with a record that was read. */
+typedef enum status journal_seen(void *context, const struct journal_record *record, struct err *err);
+
 /* Opens or makes a journal, locks it for this process, and calls `seen` with each record in order; a broken end is cut
  * off. `path` must outlive it. Owns: the caller ends it with journal_close.
  * Errors: STATUS_UNAVAILABLE (another process works on it); those of `seen`; STATUS_IO, STATUS_DENIED,
  * STATUS_NO_MEMORY. */
-MUST_CHECK enum status
-journal_open(const char *path, enum status (*seen)(void *context, const struct journal_record *record, struct err *err),
-             void *context, struct journal **out, struct err *err);
+MUST_CHECK enum status journal_open(const char *path, journal_seen *seen, void *context, struct journal **out,
+                                    struct err *err);
 
 /* Closes the journal; forgets rows that were not written. NULL is allowed. */
 void journal_close(struct journal *journal);

@@ -75,12 +75,6 @@ enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, en
     return STATUS_OK;
 }
 
-/* A piece while it is sorted. */
-struct weighed {
-    struct piece *piece;
-    uint32_t weight, at; /* at: the place in reading order */
-};
-
 static uint32_t weight(const struct piece *piece)
 {
     return piece->row.tokens > 0 ? piece->row.tokens : piece->row.text_bytes;
@@ -91,10 +85,8 @@ static enum status make_room(struct lookahead *window, uint32_t pieces, uint32_t
     size_t floats = (size_t)window->row_count * dim;
     if (pieces > window->order_room) {
         free(window->order);
-        free(window->weights);
         window->order = malloc(pieces * sizeof *window->order);
-        window->weights = malloc(pieces * sizeof *window->weights);
-        window->order_room = !window->order || !window->weights ? 0 : pieces;
+        window->order_room = window->order ? pieces : 0;
     }
     if (floats > window->vectors_room) {
         free(window->vectors);
@@ -128,25 +120,6 @@ static int longest_first(const void *left, const void *right)
                                   : (a->at > b->at) - (a->at < b->at);
 }
 
-static enum status sort(struct lookahead *window, struct err *err)
-{
-    uint32_t count = window->order_count;
-    struct weighed *all = malloc(count * sizeof *all);
-    if (!all) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts", count);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        all[i] = (struct weighed){window->order[i], weight(window->order[i]), i};
-    }
-    qsort(all, count, sizeof *all, longest_first);
-    for (uint32_t i = 0; i < count; i++) {
-        window->order[i] = all[i].piece;
-        window->weights[i] = all[i].weight;
-    }
-    free(all);
-    return STATUS_OK;
-}
-
 enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *err)
 {
     uint32_t pieces = 0;
@@ -162,20 +135,24 @@ enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *
         }
         TRY(place(window, row, dim, err));
         for (uint32_t p = 0; p < row->piece_count; p++) {
-            window->order[window->order_count++] = &row->pieces[p];
+            uint32_t at = window->order_count++;
+            window->order[at] = (struct weighed){&row->pieces[p], weight(&row->pieces[p]), at};
         }
     }
-    return pieces > 0 ? sort(window, err) : STATUS_OK;
+    if (pieces > 0) {
+        qsort(window->order, pieces, sizeof *window->order, longest_first);
+    }
+    return STATUS_OK;
 }
 
 uint32_t lookahead_batch(const struct lookahead *window, uint32_t first, uint32_t count, uint32_t most_weight,
                          uint32_t most_rows)
 {
-    const uint32_t *weights = window->weights + first;
+    const struct weighed *order = window->order + first;
     uint32_t taken = 1;
-    uint64_t sum = weights[0];
-    while (taken < count && taken < most_rows && sum + weights[taken] <= most_weight) {
-        sum += weights[taken++];
+    uint64_t sum = order[0].weight;
+    while (taken < count && taken < most_rows && sum + order[taken].weight <= most_weight) {
+        sum += order[taken++].weight;
     }
     return taken;
 }
@@ -184,7 +161,7 @@ uint64_t lookahead_weight(const struct lookahead *window, uint32_t first, uint32
 {
     uint64_t sum = 0;
     for (uint32_t i = first; i < first + count; i++) {
-        sum += window->weights[i];
+        sum += window->order[i].weight;
     }
     return sum;
 }
@@ -194,28 +171,19 @@ float *lookahead_vector(const struct lookahead *window, const struct output_row 
     return window->vectors + (size_t)(row - window->rows) * dim;
 }
 
-static void free_parts(struct lookahead *window)
+void lookahead_reset(struct lookahead *window)
 {
     for (uint32_t i = 0; i < window->row_count; i++) {
         free(window->rows[i].parts);
     }
-    window->row_count = 0;
-}
-
-void lookahead_reset(struct lookahead *window, struct doc_batch **idle)
-{
-    free_parts(window);
     while (window->first) {
         struct doc_batch *docs = window->first;
         window->first = docs->next;
-        doc_batch_reset(docs);
-        docs->next = *idle;
-        *idle = docs;
+        doc_batch_free(docs);
     }
     *window = (struct lookahead){.rows = window->rows,
                                  .row_room = window->row_room,
                                  .order = window->order,
-                                 .weights = window->weights,
                                  .order_room = window->order_room,
                                  .vectors = window->vectors,
                                  .vectors_room = window->vectors_room};
@@ -223,25 +191,22 @@ void lookahead_reset(struct lookahead *window, struct doc_batch **idle)
 
 void lookahead_free(struct lookahead *window)
 {
-    struct doc_batch *all = NULL;
-    lookahead_reset(window, &all);
-    while (all) {
-        struct doc_batch *docs = all;
-        all = docs->next;
-        doc_batch_free(docs);
-    }
+    lookahead_reset(window);
     free(window->rows);
     free(window->order);
-    free(window->weights);
     free(window->vectors);
 }
 
 /* --- Batches of documents. Their memory is reserved before the first document, so that pointers into it stay valid.
  * --- */
 
-struct doc_batch *doc_batch_new(void)
+struct doc_batch *doc_batch_new(const struct preparer *preparer)
 {
-    return calloc(1, sizeof(struct doc_batch));
+    struct doc_batch *docs = calloc(1, sizeof *docs);
+    if (docs) {
+        docs->preparer = preparer;
+    }
+    return docs;
 }
 
 void doc_batch_free(struct doc_batch *docs)
@@ -253,21 +218,6 @@ void doc_batch_free(struct doc_batch *docs)
     buffer_free(&docs->ids);
     free(docs->pieces);
     free(docs);
-}
-
-void doc_batch_reset(struct doc_batch *docs)
-{
-    if (docs->bytes.capacity > 2 * DOC_BATCH_BYTES) {
-        buffer_free(&docs->bytes);
-    }
-    if (docs->ids.capacity > 4 * DOC_BATCH_BYTES) {
-        buffer_free(&docs->ids);
-    }
-    docs->bytes.length = docs->ids.length = 0;
-    docs->next = NULL;
-    docs->file = NULL;
-    docs->count = docs->piece_count = 0;
-    docs->status = STATUS_OK;
 }
 
 static const char *copy(struct doc_batch *docs, const char *bytes, size_t length)
@@ -321,10 +271,10 @@ static struct piece *add_piece(struct doc_batch *docs)
 }
 
 /* Appends token ids to those of earlier pieces. Pointers to them are set at the end, when they no longer move. */
-static enum status tokenize(struct doc_batch *docs, const struct preparer *preparer, struct piece *piece,
-                            struct buffer *scratch, struct err *err)
+static enum status tokenize(struct doc_batch *docs, struct piece *piece, struct buffer *scratch)
 {
-    const struct model *model = preparer->model;
+    const struct model *model = docs->preparer->model;
+    struct err *err = &docs->err;
     const char *text = piece->row.text;
     size_t length = piece->row.text_bytes;
     TRY(model_put_prompt(model, scratch, &text, &length, err));
@@ -346,36 +296,39 @@ static struct hash hash_text(const struct preparer *preparer, const char *text, 
     return (struct hash){hash.low64, hash.high64};
 }
 
-static enum status put_piece(struct doc_batch *docs, const struct preparer *preparer, const struct document *document,
-                             struct chunk chunk, struct buffer *scratch, struct err *err)
+static enum status put_piece(struct doc_batch *docs, const struct document *document, struct chunk chunk,
+                             struct buffer *scratch)
 {
+    const struct preparer *preparer = docs->preparer;
     struct piece *piece = add_piece(docs);
     if (!piece) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the pieces of a text");
+        return err_set(&docs->err, STATUS_NO_MEMORY, "no memory for the pieces of a text");
     }
     piece->row.text = document->text + chunk.begin;
     piece->row.text_bytes = (uint32_t)(chunk.end - chunk.begin);
     bool whole = piece->row.text_bytes == document->text_bytes;
     piece->hash = whole ? document->hash : hash_text(preparer, piece->row.text, piece->row.text_bytes);
-    return preparer->ids ? tokenize(docs, preparer, piece, scratch, err) : STATUS_OK;
+    return preparer->ids ? tokenize(docs, piece, scratch) : STATUS_OK;
 }
 
-static enum status cut(struct doc_batch *docs, const struct preparer *preparer, const struct document *document,
-                       struct buffer *scratch, struct err *err)
+static enum status cut(struct doc_batch *docs, const struct document *document, struct buffer *scratch)
 {
+    const struct preparer *preparer = docs->preparer;
     struct buffer chunks = {0};
-    enum status status =
-        chunk_cut(&preparer->chunking, preparer->model, document->text, document->text_bytes, &chunks, scratch, err);
+    enum status status = chunk_cut(&preparer->chunking, preparer->model, document->text, document->text_bytes, &chunks,
+                                   scratch, &docs->err);
     const struct chunk *list = (const struct chunk *)(const void *)chunks.data;
     for (size_t i = 0; i < chunks.length / sizeof *list && status == STATUS_OK; i++) {
-        status = put_piece(docs, preparer, document, list[i], scratch, err);
+        status = put_piece(docs, document, list[i], scratch);
     }
     buffer_free(&chunks);
     return status;
 }
 
-void doc_batch_prepare(struct doc_batch *docs, const struct preparer *preparer, struct buffer *scratch)
+void doc_batch_prepare(struct doc_batch *docs)
 {
+    const struct preparer *preparer = docs->preparer;
+    struct buffer scratch = {0};
     for (uint32_t d = 0; d < docs->count && docs->status == STATUS_OK; d++) {
         struct document *document = &docs->documents[d];
         docs->first_piece[d] = docs->piece_count;
@@ -384,12 +337,12 @@ void doc_batch_prepare(struct doc_batch *docs, const struct preparer *preparer, 
         }
         document->hash = hash_text(preparer, document->text, document->text_bytes);
         if (preparer->chunking.tokens > 0) {
-            docs->status = cut(docs, preparer, document, scratch, &docs->err);
+            docs->status = cut(docs, document, &scratch);
         } else {
-            docs->status =
-                put_piece(docs, preparer, document, (struct chunk){0, document->text_bytes}, scratch, &docs->err);
+            docs->status = put_piece(docs, document, (struct chunk){0, document->text_bytes}, &scratch);
         }
     }
+    buffer_free(&scratch);
     docs->first_piece[docs->count] = docs->piece_count;
     int32_t *ids = (int32_t *)(void *)docs->ids.data;
     for (uint32_t i = 0; i < docs->piece_count; i++) {

@@ -51,12 +51,14 @@ struct piece {
 /* A few hundred documents on their way from the reader to the executor, with their bytes, pieces and token ids, which
  * it owns. One prep thread works on it at a time. */
 struct doc_batch {
-    struct doc_batch *next;   /* in a window, or a list of idle ones */
+    struct doc_batch *next;   /* in its window */
     struct lookahead *window; /* whose it is */
     struct document documents[DOC_BATCH_MAX];
     uint32_t count;
     struct buffer bytes; /* what the documents point to; never moves while there are any */
     const char *file;    /* the copy of the last file name */
+
+    const struct preparer *preparer;
 
     /* Set by doc_batch_prepare. */
     uint32_t first_piece[DOC_BATCH_MAX + 1]; /* the pieces of document d are first_piece[d] .. first_piece[d + 1] */
@@ -75,23 +77,19 @@ struct preparer {
     struct chunking chunking;
 };
 
-/* An empty batch. Owns: the caller ends it with doc_batch_free. NULL when memory ran out. */
-struct doc_batch *doc_batch_new(void);
+/* An empty batch, to be prepared so; NULL when memory ran out. Owns: the caller ends it with doc_batch_free. */
+struct doc_batch *doc_batch_new(const struct preparer *preparer);
 
 /* Frees the batch and all that it owns. NULL is allowed. */
 void doc_batch_free(struct doc_batch *docs);
-
-/* Empties the batch; keeps its memory unless that is more than usual. */
-void doc_batch_reset(struct doc_batch *docs);
 
 /* Copies a document with all that it points to. `*added` is false when there is no room; an empty batch always has
  * room. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status doc_batch_add(struct doc_batch *docs, const struct document *document, bool *added,
                                      struct err *err);
 
-/* Hashes, cuts and tokenises the good documents; sets status and err. `scratch` is the thread's. Thread: any, one per
- * batch. */
-void doc_batch_prepare(struct doc_batch *docs, const struct preparer *preparer, struct buffer *scratch);
+/* Hashes, cuts and tokenises the good documents; sets status and err. Thread: any, one per batch. */
+void doc_batch_prepare(struct doc_batch *docs);
 
 /* Where an output row is. */
 enum row_state {
@@ -119,6 +117,13 @@ struct output_row {
     float *parts;         /* [piece_count, dim] vectors of several pieces */
 };
 
+/* A piece in the order of computing. */
+struct weighed {
+    struct piece *piece;
+    uint32_t weight; /* tokens, or bytes where there are none */
+    uint32_t at;     /* the place in reading order */
+};
+
 /* A window of the look-ahead. Zero-initialise for an empty one. */
 struct lookahead {
     struct doc_batch *first, *last;
@@ -130,8 +135,7 @@ struct lookahead {
 
     struct output_row *rows; /* [row_count] */
     uint32_t row_count, row_room;
-    struct piece **order; /* [order_count] to be computed, longest first */
-    uint32_t *weights;    /* [order_count] tokens, or bytes where there are none */
+    struct weighed *order; /* [order_count] to be computed, longest first */
     uint32_t order_count, order_room;
     uint32_t submitted; /* of them */
     uint32_t batches_out;
@@ -170,8 +174,8 @@ uint64_t lookahead_weight(const struct lookahead *window, uint32_t first, uint32
 /* The place of a row's vector in the window. Shapes: [dim]. */
 float *lookahead_vector(const struct lookahead *window, const struct output_row *row, uint32_t dim);
 
-/* Empties the window; its batches go to the list `*idle`. */
-void lookahead_reset(struct lookahead *window, struct doc_batch **idle);
+/* Empties the window and frees its batches. */
+void lookahead_reset(struct lookahead *window);
 
 /* Frees the window and its batches. */
 void lookahead_free(struct lookahead *window);

@@ -118,7 +118,7 @@ static enum status send_slot(const struct remote *remote, const struct slot *slo
 {
     struct buffer inputs = {0};
     for (uint32_t i = 0; i < slot->count; i++) {
-        const struct row *row = &slot->batch->pieces[slot->rows[i]]->row;
+        const struct row *row = &slot->batch->pieces[slot->rows[i]].piece->row;
         buffer_string(&inputs, i == 0 ? "[" : ",");
         json_put_string(&inputs, row->text, row->text_bytes);
     }
@@ -155,7 +155,7 @@ static void name_slot(const struct remote *remote, struct slot *slot)
 {
     struct hash hashes[REMOTE_BATCH_ROWS];
     for (uint32_t i = 0; i < slot->count; i++) {
-        hashes[i] = slot->batch->pieces[slot->rows[i]]->hash;
+        hashes[i] = slot->batch->pieces[slot->rows[i]].piece->hash;
     }
     XXH128_hash_t hash = XXH3_128bits(hashes, slot->count * sizeof hashes[0]);
     snprintf(slot->id, sizeof slot->id, "bulk:%016llx:%016llx%016llx", (unsigned long long)remote->options.job,
@@ -237,7 +237,7 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
         return stop(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
     }
     for (uint32_t i = 0; i < slot->count; i++) {
-        batch_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]], items[EMBEDDING].bytes + i * row_bytes,
+        batch_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]].piece, items[EMBEDDING].bytes + i * row_bytes,
                          false);
     }
     slot->batch->tokens += (uint32_t)number_of(&items[TOKENS]);
@@ -247,7 +247,7 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
 /* One row cannot be computed; the others can. */
 static enum effect drop_row(const struct remote *remote, struct slot *slot, uint32_t i, const struct resp_value *code)
 {
-    batch_fail(slot->batch, slot->batch->pieces[slot->rows[i]],
+    batch_fail(slot->batch, slot->batch->pieces[slot->rows[i]].piece,
                resp_equals(code, "non_finite") ? ROW_NON_FINITE : ROW_REFUSED);
     slot->count--;
     memmove(slot->rows + i, slot->rows + i + 1, (slot->count - i) * sizeof slot->rows[0]);

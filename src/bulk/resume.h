@@ -33,7 +33,6 @@ struct job {
     const struct job_options *options;
     struct source *source;
     struct thread_pool *prep;
-    struct prep_thread *prep_threads;
     struct preparer preparer; /* as in the options, with this job's seed */
     bool seeded;              /* the seed came from the journal */
     struct dedup *dedup;
@@ -45,7 +44,6 @@ struct job {
     /* Windows take turns; these count how many have passed a stage: read >= planned >= submitted >= finished. */
     struct lookahead windows[WINDOWS];
     uint64_t read, planned, submitted, finished;
-    struct doc_batch *idle;      /* list */
     struct doc_batch *open_docs; /* being filled */
     struct bulk_batch *batches, **free_batches;
     uint32_t batch_count, free_count;

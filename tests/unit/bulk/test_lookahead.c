@@ -30,8 +30,7 @@ static struct doc_batch *fill(uint64_t first)
 {
     char text[8];
     struct err err;
-    struct buffer scratch = {0};
-    struct doc_batch *docs = doc_batch_new();
+    struct doc_batch *docs = doc_batch_new(&plain);
     for (uint64_t i = 0; i < DOCUMENTS; i++) {
         memset(text, 'a', sizeof text);
         text[1 + i % 7] = '\0';
@@ -42,9 +41,8 @@ static struct doc_batch *fill(uint64_t first)
         assert_true(added);
     }
     memset(text, 'z', sizeof text); /* the docs has copies */
-    doc_batch_prepare(docs, &plain, &scratch);
+    doc_batch_prepare(docs);
     assert_int_equal(docs->status, STATUS_OK);
-    buffer_free(&scratch);
     return docs;
 }
 
@@ -83,8 +81,8 @@ static void batches_are_of_one_length(void **state)
     assert_int_equal(lookahead_order(&look, 3, &err), STATUS_OK);
     assert_int_equal(look.order_count, DOCUMENTS - 2);
     for (uint32_t i = 1; i < look.order_count; i++)
-        assert_true(look.order[i]->row.text_bytes <= look.order[i - 1]->row.text_bytes);
-    assert_int_equal(look.order[0]->owner->number, 13); /* the next one of 7 bytes */
+        assert_true(look.order[i].piece->row.text_bytes <= look.order[i - 1].piece->row.text_bytes);
+    assert_int_equal(look.order[0].piece->owner->number, 13); /* the next one of 7 bytes */
     uint32_t count = look.order_count;
     assert_int_equal(lookahead_batch(&look, 0, count, 1, 100), 1); /* one at least */
     assert_int_equal(lookahead_batch(&look, 0, count, 21, 100), 3);
@@ -92,9 +90,9 @@ static void batches_are_of_one_length(void **state)
     assert_int_equal(lookahead_batch(&look, count - 2, 2, 1000, 100), 2);
     assert_int_equal(lookahead_weight(&look, 0, 3), 21);
     for (uint32_t i = 0; i < count; i++) {
-        const struct output_row *row = look.order[i]->owner;
+        const struct output_row *row = look.order[i].piece->owner;
         assert_int_equal(row->pieces_left, 1);
-        assert_ptr_equal(look.order[i]->vector, look.vectors + 3 * (row - look.rows));
+        assert_ptr_equal(look.order[i].piece->vector, look.vectors + 3 * (row - look.rows));
     }
     lookahead_free(&look);
 }
@@ -107,13 +105,14 @@ static void doc_batches_have_a_bound(void **state)
     char *text = malloc(DOC_BATCH_BYTES);
     memset(text, 'x', DOC_BATCH_BYTES - 1);
     text[DOC_BATCH_BYTES - 1] = '\0';
-    struct doc_batch *docs = doc_batch_new();
+    struct doc_batch *docs = doc_batch_new(&plain);
     struct document large = make(0, text), small = make(1, "y");
     assert_int_equal(doc_batch_add(docs, &large, &added, &err), STATUS_OK);
     assert_true(added); /* larger than usual, but it is the first */
     assert_int_equal(doc_batch_add(docs, &large, &added, &err), STATUS_OK);
     assert_false(added);
-    doc_batch_reset(docs);
+    doc_batch_free(docs);
+    docs = doc_batch_new(&plain);
     uint32_t count = 0;
     for (added = true; added; count += added)
         assert_int_equal(doc_batch_add(docs, &small, &added, &err), STATUS_OK);
