@@ -762,6 +762,12 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
     buffer_string(to, "\n");
 }
 
+static int compare_number(const void *number, const void *row)
+{
+    uint64_t a = *(const uint64_t *)number, b = ((const struct output_row *)row)->number;
+    return (a > b) - (a < b);
+}
+
 /* Gives a duplicate the vector, or the failure, of its origin. */
 static enum status copy(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
 {
@@ -775,9 +781,10 @@ static enum status copy(struct job *job, struct lookahead *window, struct output
     job->progress.copied++;
     row->here = true;
     uint32_t dim = job->options->dim;
-    uint64_t at = row->origin - window->rows[0].number; /* not below row_count if it is in an earlier window */
-    const struct output_row *origin = at < window->row_count ? &window->rows[at] : NULL;
-    if (!origin || origin->number != row->origin || !origin->here) {
+    /* None in an earlier window. In a retry, numbers have gaps. */
+    const struct output_row *origin =
+        bsearch(&row->origin, window->rows, window->row_count, sizeof *window->rows, compare_number);
+    if (!origin || !origin->here) {
         return store_get(job->store, row->origin, lookahead_vector(window, row, dim), err);
     }
     memcpy(lookahead_vector(window, row, dim), lookahead_vector(window, origin, dim), dim * sizeof(float));

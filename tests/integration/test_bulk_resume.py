@@ -288,6 +288,17 @@ class Retrying(BulkCase):
     def test_retry_json_lines(self):
         self.check(".jsonl")
 
+    def test_mended_rows_with_equal_texts(self):
+        """The others copy the vector of the first of them, which is not in the file yet."""
+        rows = {2: "first", 5: "mended", 9: "mended", 14: "mended"}
+        for ending in (".npy", ".jsonl"):
+            output, straight = self.path("v" + ending), self.path("straight" + ending)
+            self.job(self.put({row: "{broken" for row in rows}), "--output", output, code=FAILED)
+            source = self.put({row: json.dumps({"text": text}) for row, text in rows.items()})
+            self.job(source, "--output", output)
+            self.job(source, "--output", straight)
+            self.assertEqual(self.content(output), self.content(straight))
+
     def test_retry_refuses_other_changes(self):
         output = self.path("v.npy")
         self.job(self.put(self.broken), "--output", output, code=FAILED)
