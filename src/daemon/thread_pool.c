@@ -24,6 +24,7 @@ struct thread_slot {
 };
 
 struct thread_pool {
+    char name[12]; /* of the threads, before their numbers */
     void (*work)(void *context, void *item);
     void (*serve)(void *context, struct thread_slot *slot);
     size_t capacity, wake_below;
@@ -112,11 +113,16 @@ static void work_one_by_one(void *context, struct thread_slot *slot)
     }
 }
 
-/* A thread that has left waits here until thread_pool_stop joins it. */
+/* A thread names itself: the name of another one is written through /proc, and what the kernel then keeps of that there
+ * makes whoever waits for a killed process spin until its nicest thread has run once more.
+ * A thread that has left waits here until thread_pool_stop joins it. */
 static void *thread_main(void *argument)
 {
     struct thread_slot *slot = argument;
     struct thread_pool *pool = slot->pool;
+    char name[16];
+    snprintf(name, sizeof name, "%s-%u", pool->name, (unsigned)(slot - pool->slots) % 1000);
+    pthread_setname_np(pthread_self(), name);
     (pool->serve ? pool->serve : work_one_by_one)(slot->context, slot);
     pthread_mutex_lock(&pool->lock);
     slot->left = true;
@@ -145,9 +151,6 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
         if (failed != 0) {
             break;
         }
-        char name[16];
-        snprintf(name, sizeof name, "%.11s-%u", options->name, i % 1000);
-        pthread_setname_np(slot->id, name);
         pool->running++;
     }
     pthread_mutex_unlock(&pool->lock);
@@ -167,6 +170,7 @@ enum status thread_pool_open(const struct thread_pool_options *options, struct t
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->not_empty, NULL);
     pthread_cond_init(&pool->ends, NULL);
+    snprintf(pool->name, sizeof pool->name, "%s", options->name);
     pool->work = options->work;
     pool->serve = options->serve;
     pool->capacity = options->capacity;

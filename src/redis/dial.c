@@ -87,6 +87,7 @@ static void *thread_main(void *argument)
 {
     struct shared *shared = argument;
     struct lookup *lookup;
+    pthread_setname_np(pthread_self(), "names");
     while ((lookup = channel_receive(shared->in))) {
         if (!atomic_load(&lookup->abandoned)) {
             look_up(lookup);
@@ -116,7 +117,6 @@ static enum status start_thread(struct resolver *resolver, struct err *err)
         atomic_fetch_sub(&resolver->shared->users, 1);
         return err_set(err, STATUS_NO_MEMORY, "cannot start a thread for host names: %s", strerror(failed));
     }
-    pthread_setname_np(id, "names");
     pthread_detach(id);
     resolver->running = true;
     return STATUS_OK;

@@ -109,6 +109,9 @@ static void *helper_main(void *argument)
     struct helper *helper = argument;
     struct parallel_for *parallel = helper->parallel;
     uint64_t seen = 0;
+    char name[16];
+    snprintf(name, sizeof name, "helper-%u", helper->thread % 1000);
+    pthread_setname_np(pthread_self(), name);
     onednn_single_thread();
     pthread_mutex_lock(&parallel->lock);
     for (;;) {
@@ -158,9 +161,6 @@ static int start(struct parallel_for *parallel)
         if (failed != 0) {
             break;
         }
-        char name[16];
-        snprintf(name, sizeof name, "helper-%u", thread % 1000);
-        pthread_setname_np(helper->handle, name);
         parallel->running++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
