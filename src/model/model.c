@@ -15,7 +15,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "model/arch_bert.h"
+#include "model/arch.h"
 #include "model/sentence_transformers.h"
 #include "model/weights.h"
 
@@ -64,10 +64,12 @@ static enum status hash_file(XXH3_state_t *state, const char *directory, const c
 
 static enum status hash_description(XXH3_state_t *state, const struct model *model, struct err *err)
 {
+    static const char *const activations[] = {
+        [ACTIVATION_GELU_ERF] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh", [ACTIVATION_RELU] = "relu"};
     struct buffer text = {0};
-    buffer_format(&text, "bert hidden=%u layers=%u heads=%u intermediate=%u position_offset=%u eps=%a activation=%s\n",
-                  model->hidden, model->layer_count, model->heads, model->intermediate_size, model->position_offset,
-                  (double)model->layer_norm_eps, activation_name(model->activation));
+    buffer_format(&text, "%s hidden=%u layers=%u heads=%u intermediate=%u position_offset=%u eps=%a activation=%s\n",
+                  model->arch->model_type, model->hidden, model->layer_count, model->heads, model->intermediate_size,
+                  model->position_offset, (double)model->layer_norm_eps, activations[model->activation]);
     buffer_format(&text, "pooling=%s normalize=%d dim=%u max_tokens=%u prompt=%zu:", pooling_name(model->pooling),
                   model->normalize, model->dim, model->max_tokens, strlen(model->prompt));
     buffer_string(&text, model->prompt);
@@ -196,7 +198,7 @@ static enum status read_config(struct model *model, const struct sentence_config
     snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
     enum status status = refuse_adapter(model->directory, sentence->folder, err);
     if (status == STATUS_OK) {
-        status = bert_config_read(model->directory, name, model, err);
+        status = arch_read_config(model->directory, name, model, err);
     }
     if (status != STATUS_OK) {
         return status;

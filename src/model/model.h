@@ -70,8 +70,9 @@ struct model {
     char revision[17]; /* the first 16 hex digits of the weights' hash */
     char id[33];       /* hash over weights, configuration, tokenizer, pooling, normalisation, prompts: hex */
 
-    /* Architecture (BERT family, post-LayerNorm encoder). */
-    uint32_t vocabulary, positions, token_types;
+    /* Architecture (post-LayerNorm encoder). */
+    const struct arch *arch;                     /* the family (arch.h); NULL for a model that is from no directory */
+    uint32_t vocabulary, positions, token_types; /* no token types: 0 */
     uint32_t hidden, layer_count, heads, intermediate_size;
     uint32_t position_offset; /* position of the first token: 0 for BERT */
     float layer_norm_eps;
@@ -90,7 +91,7 @@ struct model {
     /* Weights. */
     struct tensor word_embeddings;     /* [vocabulary, hidden] */
     struct tensor position_embeddings; /* [positions, hidden] */
-    struct tensor type_embeddings;     /* [token_types, hidden] */
+    struct tensor type_embeddings;     /* [token_types, hidden]; empty where there are none */
     struct layer_norm embedding_norm;
     struct model_layer *layers; /* [layer_count] */
     size_t weight_bytes;        /* of all tensors, as in the files, heads included */
@@ -101,7 +102,7 @@ struct model {
     void *storage; /* struct weights: the weight files' bytes; only model.c looks inside */
 };
 
-/* Opens a Hugging Face / sentence-transformers directory of the BERT family. `options` may be NULL.
+/* Opens a Hugging Face / sentence-transformers directory of a family in arch.c. `options` may be NULL.
  * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field
  * that changes the maths and is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a
  * time in the process (cJSON). */
@@ -130,6 +131,10 @@ MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struc
 /* The same with the prompt that the model puts before every text. Owns and Errors: as prompt_put. */
 MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text,
                                         size_t *length, struct err *err);
+
+/* Reads what is added to the words of a text, by position: the position's embedding, from position_offset on, with that
+ * of token type 0. Shapes: to [max_tokens, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
+MUST_CHECK enum status model_read_positions(const struct model *model, float *to, struct err *err);
 
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "model/arch.h"
 #include "model/json.h"
-#include "model/model.h"
 
 #define SINGLE_FILE "model.safetensors"
 #define INDEX_FILE "model.safetensors.index.json"
@@ -232,39 +232,49 @@ static void visit_pair(void *context, weights_visitor *visit, const char *prefix
 
 static void visit_layer(struct model *model, uint32_t index, weights_visitor *visit, void *context)
 {
+    const struct arch *arch = model->arch;
     struct model_layer *layer = &model->layers[index];
     const struct {
         const char *part;
         struct linear *linear;
         uint64_t rows, columns;
     } linears[] = {
-        {"attention.self.query", &layer->query, model->hidden, model->hidden},
-        {"attention.self.key", &layer->key, model->hidden, model->hidden},
-        {"attention.self.value", &layer->value, model->hidden, model->hidden},
-        {"attention.output.dense", &layer->attention_output, model->hidden, model->hidden},
-        {"intermediate.dense", &layer->intermediate, model->intermediate_size, model->hidden},
-        {"output.dense", &layer->output, model->hidden, model->intermediate_size},
+        {arch->query, &layer->query, model->hidden, model->hidden},
+        {arch->key, &layer->key, model->hidden, model->hidden},
+        {arch->value, &layer->value, model->hidden, model->hidden},
+        {arch->attention_output, &layer->attention_output, model->hidden, model->hidden},
+        {arch->intermediate, &layer->intermediate, model->intermediate_size, model->hidden},
+        {arch->output, &layer->output, model->hidden, model->intermediate_size},
     };
     char prefix[64];
-    snprintf(prefix, sizeof prefix, "encoder.layer.%u.", index);
+    snprintf(prefix, sizeof prefix, "%s%u.", arch->layer, index);
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
         visit_pair(context, visit, prefix, linears[i].part, &linears[i].linear->weight, &linears[i].linear->bias, 2,
                    linears[i].rows, linears[i].columns);
     }
-    visit_pair(context, visit, prefix, "attention.output.LayerNorm", &layer->attention_norm.gain,
-               &layer->attention_norm.bias, 1, model->hidden, 1);
-    visit_pair(context, visit, prefix, "output.LayerNorm", &layer->output_norm.gain, &layer->output_norm.bias, 1,
+    visit_pair(context, visit, prefix, arch->attention_norm, &layer->attention_norm.gain, &layer->attention_norm.bias,
+               1, model->hidden, 1);
+    visit_pair(context, visit, prefix, arch->output_norm, &layer->output_norm.gain, &layer->output_norm.bias, 1,
                model->hidden, 1);
+}
+
+static void visit_embeddings(void *context, weights_visitor *visit, const char *part, struct tensor *tensor,
+                             uint32_t rows, uint32_t hidden)
+{
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%s.weight", part);
+    visit(context, name, tensor, 2, rows, hidden);
 }
 
 void weights_visit(struct model *model, weights_visitor *visit, void *context)
 {
-    visit(context, "embeddings.word_embeddings.weight", &model->word_embeddings, 2, model->vocabulary, model->hidden);
-    visit(context, "embeddings.position_embeddings.weight", &model->position_embeddings, 2, model->positions,
-          model->hidden);
-    visit(context, "embeddings.token_type_embeddings.weight", &model->type_embeddings, 2, model->token_types,
-          model->hidden);
-    visit_pair(context, visit, "embeddings.", "LayerNorm", &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
+    const struct arch *arch = model->arch;
+    visit_embeddings(context, visit, arch->word, &model->word_embeddings, model->vocabulary, model->hidden);
+    visit_embeddings(context, visit, arch->position, &model->position_embeddings, model->positions, model->hidden);
+    if (arch->token_type) {
+        visit_embeddings(context, visit, arch->token_type, &model->type_embeddings, model->token_types, model->hidden);
+    }
+    visit_pair(context, visit, "", arch->embedding_norm, &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
                model->hidden, 1);
     for (uint32_t i = 0; i < model->layer_count; i++) {
         visit_layer(model, i, visit, context);
@@ -289,9 +299,9 @@ static int compare_slots(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static const char *skip_prefixes(const char *name)
+static const char *skip_prefixes(const struct arch *arch, const char *name)
 {
-    static const char *const prefixes[] = {"0.auto_model.", "model.", "bert.", "roberta."};
+    const char *const prefixes[] = {"0.auto_model.", "model.", arch->prefix};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0];) {
         size_t length = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], length) == 0) {
@@ -304,16 +314,14 @@ static const char *skip_prefixes(const char *name)
     return name;
 }
 
-/* Heads and buffers that a sentence vector does not use. */
-static bool is_unused(const char *name)
+/* Whether it is a head or buffer that a sentence vector does not use. */
+static bool is_unused(const struct arch *arch, const char *name)
 {
-    static const char *const heads[] = {"pooler.", "cls.", "classifier.", "qa_outputs."};
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
-        if (strncmp(name, heads[i], strlen(heads[i])) == 0) {
-            return true;
-        }
+    const char *const *head = arch->unused;
+    while (*head && strncmp(name, *head, strlen(*head)) != 0) {
+        head++;
     }
-    return strcmp(name, "embeddings.position_ids") == 0 || strcmp(name, "embeddings.token_type_ids") == 0;
+    return *head;
 }
 
 /* Writes the name as the list spells it; the first TensorFlow exports called a LayerNorm's weight gamma and its bias
@@ -367,13 +375,13 @@ static enum status set_tensor(const struct safetensors_entry *entry, const unsig
     return STATUS_OK;
 }
 
-static enum status bind_file(const struct safetensors *file, const char *file_name, const struct slots *slots,
-                             struct err *err)
+static enum status bind_file(const struct safetensors *file, const char *file_name, const struct arch *arch,
+                             const struct slots *slots, struct err *err)
 {
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
-        const char *bare = skip_prefixes(entry->name);
-        if (is_unused(bare)) {
+        const char *bare = skip_prefixes(arch, entry->name);
+        if (is_unused(arch, bare)) {
             continue;
         }
         struct slot key;
@@ -381,8 +389,8 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
         if (!slot) {
             return err_set(err, STATUS_UNSUPPORTED,
-                           "%s: tensor %.120s is not part of the BERT model that config.json describes", file_name,
-                           entry->name);
+                           "%s: tensor %.120s is not part of the %s model that config.json describes", file_name,
+                           entry->name, arch->model_type);
         }
         enum status status = set_tensor(entry, file->data, file_name, slot, err);
         if (status != STATUS_OK) {
@@ -402,7 +410,7 @@ enum status weights_bind(const struct weights *weights, struct model *model, str
     qsort(slots.list, slots.count, sizeof *slots.list, compare_slots);
     enum status status = STATUS_OK;
     for (size_t i = 0; i < weights->count && status == STATUS_OK; i++) {
-        status = bind_file(&weights->files[i], weights->names[i], &slots, err);
+        status = bind_file(&weights->files[i], weights->names[i], model->arch, &slots, err);
     }
     for (size_t i = 0; i < slots.count && status == STATUS_OK; i++) {
         if (!slots.list[i].tensor->data) {
@@ -458,6 +466,22 @@ void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, fl
         memcpy(&half, from + i * sizeof half, sizeof half);
         to[i] = tensor->dtype == DTYPE_F16 ? widen_f16(half) : widen_bf16(half);
     }
+}
+
+enum status model_read_positions(const struct model *model, float *to, struct err *err)
+{
+    const struct tensor *type = &model->type_embeddings;
+    size_t hidden = model->hidden, count = model->max_tokens * hidden, first = model->position_offset * hidden;
+    if (model->position_embeddings.elements < first + count || (type->data && type->elements < hidden)) {
+        return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
+    }
+    tensor_read_f32(&model->position_embeddings, first, count, to);
+    for (size_t i = 0; type->data && i < count; i++) {
+        float added;
+        tensor_read_f32(type, i % hidden, 1, &added);
+        to[i] += added;
+    }
+    return STATUS_OK;
 }
 
 void tensor_release(const struct tensor *tensor)

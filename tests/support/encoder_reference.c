@@ -134,7 +134,7 @@ void reference_encode(const struct model *model, const int32_t *ids, uint32_t le
             x[(size_t)t * width + i] =
                 at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) +
                 at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i) +
-                at(&model->type_embeddings, i);
+                (model->token_types > 0 ? at(&model->type_embeddings, i) : 0);
     layer_norm(&model->embedding_norm, model->layer_norm_eps, x, length, width);
     for (uint32_t layer = 0; layer < model->layer_count; layer++)
         run_layer(model, &model->layers[layer], x, length);

@@ -1,5 +1,5 @@
-/* Writes small BERT models for tests: a sentence-transformers directory with seeded random weights, as either
- * generation of exporters would write it. Equal specs give equal bytes.
+/* Writes small BERT and DistilBERT models for tests: a sentence-transformers directory with seeded random weights, as
+ * either generation of exporters would write it. Equal specs give equal bytes.
  *
  *     struct model_spec spec = model_spec_tiny();
  *     spec.pooling = POOLING_CLS;
@@ -30,6 +30,7 @@ struct model_spec {
 
     uint32_t vocabulary; /* at least MODEL_SPEC_MIN_VOCABULARY */
     uint32_t positions, token_types, hidden, layers, heads, intermediate;
+    bool distilbert; /* the names of DistilBERT, and no token types */
     const char *hidden_act;
     float scale; /* standard deviation of the weight matrices */
 
@@ -42,7 +43,7 @@ struct model_spec {
     const char *prefix; /* before every tensor's name: "", "bert.", ... */
     bool gamma_beta;    /* the old names inside LayerNorm */
     bool position_ids;  /* the I64 buffer that older exporters saved */
-    bool pooler;        /* the unused pooling head */
+    bool pooler;        /* heads that are not used */
     uint32_t shards;    /* 0: one model.safetensors; n: n shards and an index */
     bool baked_limits;  /* tokenizer.json brings padding and truncation of its own, which must be ignored */
 };

@@ -4,8 +4,28 @@
 
 #include "model_builder_parts.h"
 
+/* As transformers writes it for distilbert-base-uncased. */
+static void write_distilbert_config(const struct model_spec *spec, const char *directory)
+{
+    FILE *file = builder_create(directory, "config.json");
+    fprintf(file,
+            "{\n  \"activation\": \"%s\",\n  \"architectures\": [\"DistilBertForMaskedLM\"],\n"
+            "  \"attention_dropout\": 0.1,\n  \"dim\": %u,\n  \"dropout\": 0.1,\n  \"hidden_dim\": %u,\n"
+            "  \"initializer_range\": 0.02,\n  \"max_position_embeddings\": %u,\n  \"model_type\": \"distilbert\",\n"
+            "  \"n_heads\": %u,\n  \"n_layers\": %u,\n  \"pad_token_id\": 0,\n  \"qa_dropout\": 0.1,\n"
+            "  \"seq_classif_dropout\": 0.2,\n  \"sinusoidal_pos_embds\": false,\n  \"tie_weights_\": true,\n"
+            "  \"transformers_version\": \"4.10.0.dev0\",\n  \"vocab_size\": %u\n}\n",
+            spec->hidden_act, spec->hidden, spec->intermediate, spec->positions, spec->heads, spec->layers,
+            spec->vocabulary);
+    builder_finish(file, "config.json");
+}
+
 void builder_write_config(const struct model_spec *spec, const char *directory)
 {
+    if (spec->distilbert) {
+        write_distilbert_config(spec, directory);
+        return;
+    }
     bool current = spec->generation == GENERATION_CURRENT;
     FILE *file = builder_create(directory, "config.json");
     fprintf(file,

@@ -82,7 +82,7 @@ static bool ends_with(const char *name, const char *tail)
 static float exact_value(const struct model_spec *spec, const char *name, uint64_t key, uint64_t element)
 {
     float value = gaussian(key, element);
-    if (ends_with(name, "LayerNorm.weight"))
+    if (ends_with(name, "LayerNorm.weight") || ends_with(name, "layer_norm.weight"))
         return 1.0f + 0.1f * value;
     return value * (ends_with(name, ".bias") ? 0.1f : spec->scale);
 }
@@ -129,21 +129,27 @@ static void add(struct pieces *pieces, uint32_t rank, uint64_t rows, uint64_t co
 
 static void add_layer(struct pieces *pieces, const struct model_spec *spec, uint32_t l)
 {
-    static const char *const self[] = {"query", "key", "value"};
-    for (int i = 0; i < 3; i++) {
-        add(pieces, 2, spec->hidden, spec->hidden, "encoder.layer.%u.attention.self.%s.weight", l, self[i]);
-        add(pieces, 1, spec->hidden, 1, "encoder.layer.%u.attention.self.%s.bias", l, self[i]);
+    static const char *const names[2][8] = {
+        {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+         "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"},
+        {"attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1",
+         "ffn.lin2", "output_layer_norm"}};
+    const struct {
+        uint32_t rank, rows, columns;
+    } shapes[8] = {{2, spec->hidden, spec->hidden},
+                   {2, spec->hidden, spec->hidden},
+                   {2, spec->hidden, spec->hidden},
+                   {2, spec->hidden, spec->hidden},
+                   {1, spec->hidden, 1},
+                   {2, spec->intermediate, spec->hidden},
+                   {2, spec->hidden, spec->intermediate},
+                   {1, spec->hidden, 1}};
+    const char *layer = spec->distilbert ? "transformer.layer" : "encoder.layer";
+    for (int i = 0; i < 8; i++) {
+        const char *name = names[spec->distilbert][i];
+        add(pieces, shapes[i].rank, shapes[i].rows, shapes[i].columns, "%s.%u.%s.weight", layer, l, name);
+        add(pieces, 1, shapes[i].rows, 1, "%s.%u.%s.bias", layer, l, name);
     }
-    add(pieces, 2, spec->hidden, spec->hidden, "encoder.layer.%u.attention.output.dense.weight", l);
-    add(pieces, 1, spec->hidden, 1, "encoder.layer.%u.attention.output.dense.bias", l);
-    add(pieces, 1, spec->hidden, 1, "encoder.layer.%u.attention.output.LayerNorm.weight", l);
-    add(pieces, 1, spec->hidden, 1, "encoder.layer.%u.attention.output.LayerNorm.bias", l);
-    add(pieces, 2, spec->intermediate, spec->hidden, "encoder.layer.%u.intermediate.dense.weight", l);
-    add(pieces, 1, spec->intermediate, 1, "encoder.layer.%u.intermediate.dense.bias", l);
-    add(pieces, 2, spec->hidden, spec->intermediate, "encoder.layer.%u.output.dense.weight", l);
-    add(pieces, 1, spec->hidden, 1, "encoder.layer.%u.output.dense.bias", l);
-    add(pieces, 1, spec->hidden, 1, "encoder.layer.%u.output.LayerNorm.weight", l);
-    add(pieces, 1, spec->hidden, 1, "encoder.layer.%u.output.LayerNorm.bias", l);
 }
 
 static void list_pieces(struct pieces *pieces, const struct model_spec *spec)
@@ -151,12 +157,18 @@ static void list_pieces(struct pieces *pieces, const struct model_spec *spec)
     pieces->count = 0;
     add(pieces, 2, spec->vocabulary, spec->hidden, "embeddings.word_embeddings.weight");
     add(pieces, 2, spec->positions, spec->hidden, "embeddings.position_embeddings.weight");
-    add(pieces, 2, spec->token_types, spec->hidden, "embeddings.token_type_embeddings.weight");
+    if (!spec->distilbert)
+        add(pieces, 2, spec->token_types, spec->hidden, "embeddings.token_type_embeddings.weight");
     add(pieces, 1, spec->hidden, 1, "embeddings.LayerNorm.weight");
     add(pieces, 1, spec->hidden, 1, "embeddings.LayerNorm.bias");
     for (uint32_t l = 0; l < spec->layers; l++)
         add_layer(pieces, spec, l);
-    if (spec->pooler) {
+    if (spec->pooler && spec->distilbert) {
+        add(pieces, 2, spec->hidden, spec->hidden, "vocab_transform.weight");
+        add(pieces, 1, spec->hidden, 1, "vocab_layer_norm.bias");
+        add(pieces, 1, spec->vocabulary, 1, "vocab_projector.bias");
+        add(pieces, 2, spec->hidden, spec->hidden, "pre_classifier.weight");
+    } else if (spec->pooler) {
         add(pieces, 2, spec->hidden, spec->hidden, "pooler.dense.weight");
         add(pieces, 1, spec->hidden, 1, "pooler.dense.bias");
     }

@@ -82,9 +82,8 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
 {
     const struct model *model = weights->backend.model;
     size_t hidden = model->hidden, words = (size_t)model->vocabulary * hidden;
-    size_t positions = model->max_tokens * hidden, first = model->position_offset * hidden;
-    if (model->word_embeddings.elements != words || model->position_embeddings.elements < first + positions ||
-        model->type_embeddings.elements < hidden) {
+    size_t positions = model->max_tokens * hidden;
+    if (model->word_embeddings.elements != words) {
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
     }
     if (precision == PRECISION_BF16 || precision == PRECISION_INT8) {
@@ -93,19 +92,12 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
         TRY(keep_vector(weights, &model->word_embeddings, words, &weights->word, err));
     }
 
-    float *type = malloc(hidden * sizeof *type);
     weights->position = malloc(positions * sizeof *weights->position);
-    if (!type || !weights->position) {
-        free(type);
+    if (!weights->position) {
         return no_memory(positions, err);
     }
     weights->bytes += positions * sizeof *weights->position;
-    tensor_read_f32(&model->position_embeddings, first, positions, weights->position);
-    tensor_read_f32(&model->type_embeddings, 0, hidden, type);
-    for (size_t i = 0; i < positions; i++) {
-        weights->position[i] += type[i % hidden];
-    }
-    free(type);
+    TRY(model_read_positions(model, weights->position, err));
     return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
 }
 

@@ -396,23 +396,19 @@ static enum status load_layer(const struct loader *loader, const struct model_la
 static enum status load_embeddings(const struct loader *loader, const struct cuda_weights *to, struct err *err)
 {
     const struct model *model = loader->model;
-    size_t hidden = model->hidden, positions = model->max_tokens * hidden, first = model->position_offset * hidden;
-    if (model->position_embeddings.elements < first + positions || model->type_embeddings.elements < hidden) {
-        return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
-    }
-    TRY(load(loader, loader->type, &model->word_embeddings, model->vocabulary * hidden, 1, to->word, err));
+    size_t positions = (size_t)model->max_tokens * model->hidden;
+    TRY(load(loader, loader->type, &model->word_embeddings, (size_t)model->vocabulary * model->hidden, 1, to->word,
+             err));
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
 
-    float *sums = malloc((positions + hidden) * sizeof *sums), *type = sums + positions;
+    float *sums = malloc(positions * sizeof *sums);
     if (!sums) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
     }
-    tensor_read_f32(&model->position_embeddings, first, positions, sums);
-    tensor_read_f32(&model->type_embeddings, 0, hidden, type);
-    for (size_t i = 0; i < positions; i++) {
-        sums[i] += type[i % hidden];
+    enum status status = model_read_positions(model, sums, err);
+    if (status == STATUS_OK) {
+        status = cuda_upload_values(loader->upload, loader->type, sums, positions, 1, to->position, err);
     }
-    enum status status = cuda_upload_values(loader->upload, loader->type, sums, positions, 1, to->position, err);
     free(sums);
     return status;
 }

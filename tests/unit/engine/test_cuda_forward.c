@@ -103,6 +103,15 @@ static void f16_is_near_plain_loops(void **state)
     compare(memory_model(odd_heads, 9), NULL, f16_bounds);
 }
 
+static void f16_is_near_without_token_types(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(heads_of_32, 20);
+    model->token_types = 0;
+    model->type_embeddings = (struct tensor){0};
+    compare(model, NULL, f16_bounds);
+}
+
 static void f16_is_near_with_cls(void **state)
 {
     (void)state;
@@ -411,6 +420,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(f32_matches_with_cls),
     cmocka_unit_test(f32_matches_with_other_activations),
     cmocka_unit_test(f16_is_near_plain_loops),
+    cmocka_unit_test(f16_is_near_without_token_types),
     cmocka_unit_test(f16_is_near_with_cls),
     cmocka_unit_test(bf16_is_near_plain_loops),
     cmocka_unit_test(cls_models_take_queries_of_first_tokens_only),

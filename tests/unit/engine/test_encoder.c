@@ -235,6 +235,15 @@ static void f32_matches_with_gelu_tanh(void **state)
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
 }
 
+static void f32_matches_without_token_types(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 16);
+    model->token_types = 0;
+    model->type_embeddings = (struct tensor){0};
+    compare(model, PRECISION_F32, 0.9999999, 1e-6);
+}
+
 static void f32_matches_with_relu_and_offset_positions(void **state)
 {
     (void)state;
@@ -501,6 +510,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(raw_vectors_are_normalised_later),
     cmocka_unit_test(a_zero_vector_stays_zero),
     cmocka_unit_test(f32_matches_with_gelu_tanh),
+    cmocka_unit_test(f32_matches_without_token_types),
     cmocka_unit_test(f32_matches_with_relu_and_offset_positions),
     cmocka_unit_test(bf16_is_near_plain_loops),
     cmocka_unit_test(int8_is_near_plain_loops),

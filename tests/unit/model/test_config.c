@@ -139,21 +139,50 @@ static void refuses_other_architectures(void **state)
 {
     (void)state;
     struct model_spec spec = model_spec_tiny();
-    static const char *const types[] = {"roberta",    "xlm-roberta", "distilbert", "mpnet",
-                                        "nomic_bert", "modernbert",  "new"};
+    static const char *const types[] = {"roberta", "xlm-roberta", "mpnet", "nomic_bert", "modernbert", "new"};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         char to[64];
         snprintf(to, sizeof to, "\"model_type\": \"%s\"", types[i]);
         char *directory = model_build(&spec);
         model_file_edit(directory, "config.json", "\"model_type\": \"bert\"", to);
         expect_refused(directory, NULL, STATUS_UNSUPPORTED, "config.json: model_type", types[i]);
-        expect_refused(directory, NULL, STATUS_UNSUPPORTED, "supported: bert", "MiniLM");
+        expect_refused(directory, NULL, STATUS_UNSUPPORTED, "supported: bert, distilbert", "");
         model_build_remove(directory);
     }
     expect_edit_refused(&spec, "config.json", "\"BertModel\"", "\"JinaBertModel\"", STATUS_UNSUPPORTED,
                         "JinaBertModel");
     expect_edit_refused(&spec, "config.json", "[\"BertModel\"]", "\"BertModel\"", STATUS_BAD_INPUT, "architectures");
     expect_edit_refused(&spec, "config.json", "\"model_type\": \"bert\",", "", STATUS_BAD_INPUT, "model_type");
+}
+
+/* The sizes under DistilBERT's names; its config has no token types and no eps. BERT's names are not its own. */
+static void opens_distilbert(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    spec.distilbert = true;
+    spec.hidden_act = "relu";
+    char *directory = model_build(&spec);
+    struct model *model = expect_model(directory, NULL);
+    assert_int_equal(model->vocabulary, 512);
+    assert_int_equal(model->positions, 64);
+    assert_int_equal(model->token_types, 0);
+    assert_int_equal(model->hidden, 32);
+    assert_int_equal(model->layer_count, 2);
+    assert_int_equal(model->heads, 4);
+    assert_int_equal(model->intermediate_size, 64);
+    assert_int_equal(model->activation, ACTIVATION_RELU);
+    assert_true(model->layer_norm_eps == 1e-12f);
+    model_close(model);
+    model_build_remove(directory);
+    expect_edit_refused(&spec, "config.json", "\"dim\": 32,", "", STATUS_BAD_INPUT, "dim is missing");
+    expect_edit_refused(&spec, "config.json", "\"dim\": 32,", "\"dim\": 30,", STATUS_BAD_INPUT,
+                        "dim 30 is not a multiple of n_heads 4");
+    expect_edit_refused(&spec, "config.json", "\"activation\"", "\"hidden_act\"", STATUS_UNSUPPORTED, "hidden_act");
+    expect_edit_refused(&spec, "config.json", "\"dropout\"", "\"type_vocab_size\"", STATUS_UNSUPPORTED,
+                        "type_vocab_size");
+    expect_edit_refused(&spec, "config.json", "DistilBertForMaskedLM", "BertForMaskedLM", STATUS_UNSUPPORTED,
+                        "DistilBertModel is");
 }
 
 static void refuses_missing_and_impossible_sizes(void **state)
@@ -234,6 +263,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(refuses_fields_that_change_the_maths),
     cmocka_unit_test(takes_null_and_empty_as_absent),
     cmocka_unit_test(refuses_other_architectures),
+    cmocka_unit_test(opens_distilbert),
     cmocka_unit_test(refuses_missing_and_impossible_sizes),
     cmocka_unit_test(reads_every_activation),
     cmocka_unit_test(reads_layer_norm_eps),

@@ -36,7 +36,7 @@ static void check_all(const struct model_spec *spec)
     struct model *model = expect_model(directory, NULL);
     struct check check = {.spec = spec};
     weights_visit(model, check_tensor, &check);
-    assert_int_equal(check.tensors, 5 + 16 * spec->layers);
+    assert_int_equal(check.tensors, (spec->distilbert ? 4 : 5) + 16 * spec->layers);
     model_close(model);
     model_build_remove(directory);
 }
@@ -54,7 +54,7 @@ static void reads_every_dtype(void **state)
 static void reads_every_prefix(void **state)
 {
     (void)state;
-    static const char *const prefixes[] = {"bert.", "model.", "0.auto_model.", "roberta.", "model.bert."};
+    static const char *const prefixes[] = {"bert.", "model.", "0.auto_model.", "model.bert."};
     struct model_spec spec = model_spec_tiny();
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         spec.prefix = prefixes[i];
@@ -80,6 +80,23 @@ static void skips_position_ids_and_heads(void **state)
     check_all(&spec);
     spec.prefix = "bert.";
     check_all(&spec);
+}
+
+static void reads_distilbert(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    spec.distilbert = true;
+    check_all(&spec);
+    spec.prefix = "distilbert.";
+    spec.pooler = true;
+    spec.dtype = DTYPE_F16;
+    check_all(&spec);
+    spec.prefix = "bert.";
+    char *directory = model_build(&spec);
+    expect_refused(directory, NULL, STATUS_UNSUPPORTED, "tensor bert.embeddings.word_embeddings.weight",
+                   "not part of the distilbert model");
+    model_build_remove(directory);
 }
 
 static void reads_shards(void **state)
@@ -240,6 +257,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(reads_every_prefix),
     cmocka_unit_test(reads_gamma_and_beta),
     cmocka_unit_test(skips_position_ids_and_heads),
+    cmocka_unit_test(reads_distilbert),
     cmocka_unit_test(reads_shards),
     cmocka_unit_test(refuses_a_shard_outside_the_folder),
     cmocka_unit_test(refuses_an_index_that_disagrees),

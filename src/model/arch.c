@@ -1,0 +1,218 @@
+/* The table of families, and what they share. Every field of config.json is looked up: one that is neither read nor
+ * known to be harmless may change the maths, so the model is refused by that field's name; null counts as absent.
+ * The harmless ones are what transformers 2 to 5 write for training, generation and heads.
+ * Source: PreTrainedConfig of transformers 2.x, 3.x, 4.x and 5.23. */
+#include "model/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/json.h"
+
+#define ARCH(name) &arch_##name,
+static const struct arch *const arches[] = {
+#include "model/arches.inc"
+};
+#undef ARCH
+
+#define ARCHES (sizeof arches / sizeof arches[0])
+
+static const char *const must_be_empty[] = {"is_decoder",
+                                            "is_encoder_decoder",
+                                            "add_cross_attention",
+                                            "cross_attention_hidden_size",
+                                            "pruned_heads",
+                                            "quantization_config",
+                                            "auto_map",
+                                            "per_layer_config",
+                                            NULL};
+
+static const char *const harmless[] = {
+    /* The same result whatever they say: training, precision on disk, splitting of the work. */
+    "classifier_dropout", "initializer_range", "initializer_factor", "gradient_checkpointing",
+    "chunk_size_feed_forward", "torch_dtype", "dtype", "use_bfloat16", "use_cache", "torchscript", "xla_device",
+    "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "output_attentions",
+    "output_hidden_states", "output_past", "return_dict", "use_return_dict", "tie_word_embeddings",
+    "tie_encoder_decoder", "tf_legacy_loss",
+    /* Where the model comes from. */
+    "_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "tokenizer_class", "matryoshka_dimensions",
+    "sentence_transformers", "language",
+    /* Heads that an embedding does not use. */
+    "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task", "task_specific_params",
+    "classifier_activation", "sbert_ce_default_activation_function",
+    /* Token ids: what is fed comes from the tokenizer; generation. */
+    "pad_token_id", "bos_token_id", "eos_token_id", "eos_token_ids", "sep_token_id", "cls_token_id", "mask_token_id",
+    "unk_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "prefix", "max_length",
+    "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature",
+    "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate",
+    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", NULL};
+
+static bool is_in(const char *const *list, const char *name)
+{
+    while (*list && strcmp(*list, name) != 0) {
+        list++;
+    }
+    return *list;
+}
+
+static bool is_read(const struct arch *arch, const char *field)
+{
+    for (int i = 0; i < CONFIG_FIELDS; i++) {
+        if (arch->fields[i] && strcmp(arch->fields[i], field) == 0) {
+            return true;
+        }
+    }
+    return strcmp(field, "model_type") == 0 || strcmp(field, "architectures") == 0;
+}
+
+static enum status check_field(const struct arch *arch, const cJSON *value, const char *name, struct err *err)
+{
+    const char *field = value->string;
+    if (cJSON_IsNull(value) || is_read(arch, field) || is_in(arch->harmless, field) || is_in(harmless, field)) {
+        return STATUS_OK;
+    }
+    if (is_in(must_be_empty, field)) {
+        return json_is_empty(value)
+                   ? STATUS_OK
+                   : err_set(err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", name, field);
+    }
+    if (strcmp(field, "position_embedding_type") == 0) {
+        return cJSON_IsString(value) && strcmp(value->valuestring, "absolute") == 0
+                   ? STATUS_OK
+                   : err_set(err, STATUS_UNSUPPORTED, "%s: %s must be \"absolute\", nothing else is supported", name,
+                             field);
+    }
+    return err_set(err, STATUS_UNSUPPORTED,
+                   "%s: the field %.100s is not known here and may change the result; remove it if it does not", name,
+                   field);
+}
+
+static enum status find_arch(const cJSON *root, const char *name, const struct arch **arch, struct err *err)
+{
+    const char *type = NULL;
+    TRY(json_string(root, name, "model_type", &type, err));
+    if (!type) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: model_type is missing", name);
+    }
+    char supported[256] = "";
+    for (size_t i = 0, used = 0; i < ARCHES; i++) {
+        if (strcmp(type, arches[i]->model_type) == 0) {
+            *arch = arches[i];
+            return STATUS_OK;
+        }
+        used += (size_t)snprintf(supported + used, sizeof supported - used, "%s%s", i > 0 ? ", " : "",
+                                 arches[i]->model_type);
+    }
+    return err_set(err, STATUS_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; supported: %s", name, type,
+                   supported);
+}
+
+static enum status check_classes(const struct arch *arch, const cJSON *root, const char *name, struct err *err)
+{
+    const cJSON *list = json_field(root, "architectures"), *item;
+    if (list && !cJSON_IsArray(list)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: architectures must be a list", name);
+    }
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *class = cJSON_IsString(item) ? item->valuestring : "?";
+        if (strncmp(class, arch->class, strlen(arch->class)) != 0) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: architectures: \"%.60s\" is not supported; %sModel is", name,
+                           class, arch->class);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status read_sizes(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    const struct {
+        uint32_t *to;
+        uint32_t most;
+    } sizes[] = {
+        [CONFIG_VOCABULARY] = {&model->vocabulary, 1u << 24},
+        [CONFIG_HIDDEN] = {&model->hidden, 1u << 16},
+        [CONFIG_LAYERS] = {&model->layer_count, 1u << 10},
+        [CONFIG_HEADS] = {&model->heads, 1u << 10},
+        [CONFIG_INTERMEDIATE] = {&model->intermediate_size, 1u << 20},
+        [CONFIG_POSITIONS] = {&model->positions, 1u << 20},
+        [CONFIG_TOKEN_TYPES] = {&model->token_types, 1u << 10},
+    };
+    const char *const *fields = model->arch->fields;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (!fields[i]) {
+            continue;
+        }
+        TRY(json_u32(root, name, fields[i], 1, sizes[i].most, sizes[i].to, err));
+        if (*sizes[i].to == 0) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, fields[i]);
+        }
+    }
+    if (model->hidden % model->heads != 0) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name, fields[CONFIG_HIDDEN],
+                       model->hidden, fields[CONFIG_HEADS], model->heads);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_activation(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    static const struct {
+        const char *name;
+        enum activation activation;
+    } known[] = {
+        {"gelu", ACTIVATION_GELU_ERF},      {"gelu_python", ACTIVATION_GELU_ERF},
+        {"gelu_new", ACTIVATION_GELU_TANH}, {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+        {"relu", ACTIVATION_RELU},
+    };
+    const char *field = model->arch->fields[CONFIG_ACTIVATION], *text = NULL;
+    TRY(json_string(root, name, field, &text, err));
+    if (!text) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, field);
+    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(known[i].name, text) == 0) {
+            model->activation = known[i].activation;
+            return STATUS_OK;
+        }
+    }
+    return err_set(err, STATUS_UNSUPPORTED,
+                   "%s: %s \"%.60s\" is not supported; supported: gelu, gelu_python, gelu_new, gelu_pytorch_tanh, relu",
+                   name, field, text);
+}
+
+static enum status read_fields(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    if (!cJSON_IsObject(root)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: not a JSON object", name);
+    }
+    TRY(find_arch(root, name, &model->arch, err));
+    TRY(check_classes(model->arch, root, name, err));
+    const cJSON *value;
+    cJSON_ArrayForEach(value, root)
+    {
+        TRY(check_field(model->arch, value, name, err));
+    }
+    TRY(read_sizes(root, name, model, err));
+    TRY(read_activation(root, name, model, err));
+    double eps = 1e-12;
+    const char *field = model->arch->fields[CONFIG_EPS];
+    if (field) {
+        TRY(json_double(root, name, field, &eps, err));
+    }
+    if (!(eps > 0 && eps < 1)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s must lie between 0 and 1", name, field);
+    }
+    model->layer_norm_eps = (float)eps;
+    return STATUS_OK;
+}
+
+enum status arch_read_config(const char *directory, const char *name, struct model *model, struct err *err)
+{
+    cJSON *root;
+    TRY(json_read(directory, name, JSON_CONFIG_MAX_BYTES, &root, err));
+    enum status status = read_fields(root, name, model, err);
+    cJSON_Delete(root);
+    return status;
+}

@@ -1,0 +1,48 @@
+/* The families of models: how each spells config.json and its tensors. A family is a file (arch_bert.c) and a row of
+ * arches.inc. What all of them share (training, generation, labels) is in arch.c. */
+#ifndef MODEL_ARCH_H
+#define MODEL_ARCH_H
+
+#include "base/err.h"
+#include "model/model.h"
+
+/* What is read from config.json. */
+enum config_field {
+    CONFIG_VOCABULARY,
+    CONFIG_HIDDEN,
+    CONFIG_LAYERS,
+    CONFIG_HEADS,
+    CONFIG_INTERMEDIATE,
+    CONFIG_POSITIONS,
+    CONFIG_TOKEN_TYPES,
+    CONFIG_ACTIVATION,
+    CONFIG_EPS,
+    CONFIG_FIELDS
+};
+
+struct arch {
+    const char *model_type;      /* in config.json */
+    const char *class;           /* what every name in `architectures` begins with */
+    const char *const *harmless; /* fields of config.json that change no vector; ends with NULL */
+
+    /* The fields that are read. NULL where the family has none: no token types, an eps of 1e-12. */
+    const char *fields[CONFIG_FIELDS];
+
+    /* The names of tensors, without ".weight" and ".bias". */
+    const char *prefix;        /* that exporters may put before all of them */
+    const char *const *unused; /* what the names of heads and buffers begin with; ends with NULL */
+    const char *word, *position, *token_type, *embedding_norm;
+    const char *layer; /* before a layer's number; the names below follow it */
+    const char *query, *key, *value, *attention_output, *attention_norm, *intermediate, *output, *output_norm;
+};
+
+/* Reads DIRECTORY/config.json: fills `model->arch` and the sizes. `name` is what messages call the file.
+ * Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (another family, or a field that changes the maths and
+ * is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */
+MUST_CHECK enum status arch_read_config(const char *directory, const char *name, struct model *model, struct err *err);
+
+#define ARCH(name) extern const struct arch arch_##name;
+#include "model/arches.inc"
+#undef ARCH
+
+#endif

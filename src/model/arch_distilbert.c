@@ -1,0 +1,38 @@
+/* DistilBERT: BERT's layers under other names, without token types and without a pooler.
+ * Source: DistilBertConfig and DistilBertModel of transformers 2.x to 5.23. */
+#include "model/arch.h"
+
+/* sinusoidal_pos_embds says how the positions began; the file has what they are. */
+static const char *const harmless[] = {
+    "sinusoidal_pos_embds", "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_", NULL};
+
+static const char *const unused[] = {
+    "vocab_transform.", "vocab_layer_norm.", "vocab_projector.",        "pre_classifier.",
+    "classifier.",      "qa_outputs.",       "embeddings.position_ids", NULL};
+
+const struct arch arch_distilbert = {
+    .model_type = "distilbert",
+    .class = "DistilBert",
+    .harmless = harmless,
+    .fields = {[CONFIG_VOCABULARY] = "vocab_size",
+               [CONFIG_HIDDEN] = "dim",
+               [CONFIG_LAYERS] = "n_layers",
+               [CONFIG_HEADS] = "n_heads",
+               [CONFIG_INTERMEDIATE] = "hidden_dim",
+               [CONFIG_POSITIONS] = "max_position_embeddings",
+               [CONFIG_ACTIVATION] = "activation"},
+    .prefix = "distilbert.",
+    .unused = unused,
+    .word = "embeddings.word_embeddings",
+    .position = "embeddings.position_embeddings",
+    .embedding_norm = "embeddings.LayerNorm",
+    .layer = "transformer.layer.",
+    .query = "attention.q_lin",
+    .key = "attention.k_lin",
+    .value = "attention.v_lin",
+    .attention_output = "attention.out_lin",
+    .attention_norm = "sa_layer_norm",
+    .intermediate = "ffn.lin1",
+    .output = "ffn.lin2",
+    .output_norm = "output_layer_norm",
+};
