@@ -1,108 +1,107 @@
-"""The command line without Redis: arguments, configuration, tokenize, embed."""
+"""The command line without Redis, as a person or a script meets it: arguments, configuration, tokenize, embed; output, exit
+codes of sysexits.h, errors that say what to do."""
 
 import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
-import unittest
 
-import daemon
 import process
 from case import SluiceCase
+from corpus import AWKWARD, texts
+from daemon import BINARY, SOURCE
+from vectors import read_npy
 
-EX_USAGE, EX_DATAERR, EX_NOINPUT, EX_UNAVAILABLE, EX_IOERR, EX_CONFIG = 64, 65, 66, 69, 74, 78
+USAGE, DATAERR, NOINPUT, IOERR, CONFIG = 64, 65, 66, 74, 78
 COMMANDS = ["serve", "submit", "get", "embed", "similar", "tokenize", "config", "version"]
 
 
-def read_npy(path):
-    """(rows, dim, bytes of the data); checks the header as numpy's own reader would."""
-    with open(path, "rb") as file:
-        data = file.read()
-    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
-    (length,) = struct.unpack("<H", data[8:10])
-    assert (10 + length) % 64 == 0 and data[9 + length:10 + length] == b"\n"
-    header = data[10:10 + length].decode("latin1")
-    found = re.fullmatch(r"\{'descr': '<f4', 'fortran_order': False, 'shape': \((\d+), (\d+)\), \} *\n", header)
-    assert found, header
-    rows, dim = int(found[1]), int(found[2])
-    assert len(data) - 10 - length == rows * dim * 4
-    return rows, dim, data[10 + length:]
+class CommandLine(SluiceCase):
+    def ok(self, *arguments, **options):
+        """stdout of a command that must succeed and say nothing else."""
+        result = self.run_sluice(*arguments, **options)
+        self.assertEqual((result.returncode, result.stderr), (0, b""), arguments)
+        return result.stdout.decode()
 
-
-class Arguments(SluiceCase):
-    def failed(self, code, *arguments, **options):
+    def fails(self, code, *arguments, says, **options):
         """stderr of a command that must end with this exit code and print nothing on stdout."""
         result = self.run_sluice(*arguments, **options)
-        text = result.stderr.decode()
-        self.assertEqual(result.returncode, code, text)
-        self.assertEqual(result.stdout, b"")
+        text = result.stderr.decode("utf-8", "replace")
+        self.assertEqual((result.returncode, result.stdout), (code, b""), f"{arguments}: {text}")
+        self.assertIn(says, text)
         return text
 
-    def test_no_command_lists_them(self):
-        text = self.failed(EX_USAGE)
-        for name in COMMANDS:
-            self.assertIn(f"\n  {name} ", text)
 
-    def test_help_of_every_command(self):
-        for name in COMMANDS:
-            result = self.run_sluice(name, "--help")
-            self.assertEqual((result.returncode, result.stderr), (0, b""), name)
-            self.assertIn(f"usage: sluice {name}".encode(), result.stdout)
-            self.assertEqual(self.run_sluice("help", name).stdout, result.stdout)
-
-    def test_help_shows_the_rows(self):
-        text = self.run_sluice("serve", "--help").stdout.decode()
-        self.assertIn("--precision auto|f32|bf16|f16|int8", text)
-        self.assertIn("--redis URL", text)
-        self.assertNotIn("--redis-password TEXT", text)
-        self.assertIn("--redis-password-file FILE", text)
-
+class Arguments(CommandLine):
     def test_version(self):
-        self.assertRegex(self.run_sluice("version").stdout.decode(), r"^sluice \d+\.\d+\.\d+\n$")
-        self.assertEqual(self.run_sluice("--version").stdout, self.run_sluice("version").stdout)
+        with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
+            version = re.search(r"project\(sluice VERSION ([0-9.]+)", file.read())[1]
+        self.assertEqual(self.ok("version"), f"sluice {version}\n")
+        self.assertEqual(self.ok("--version"), f"sluice {version}\n")
 
-    def test_unknown_command_names_the_nearest(self):
-        self.assertIn('unknown command "serv"; did you mean serve?', self.failed(EX_USAGE, "serv"))
-        self.assertIn('unknown command "banch"; did you mean bench?', self.failed(EX_USAGE, "banch"))
-        self.assertIn('unknown command "foo"; sluice --help lists them', self.failed(EX_USAGE, "foo"))
+    def test_help(self):
+        listing = self.ok("--help")
+        self.assertEqual(self.fails(USAGE, says="usage: "), listing)
+        for name in COMMANDS:
+            self.assertIn(f"\n  {name} ", listing)
+            text = self.ok(name, "--help")
+            self.assertIn(f"usage: sluice {name}", text)
+            self.assertEqual(self.ok("help", name), text)
+        self.assertNotIn("--window-ms", self.ok("embed", "--help"))
 
-    def test_unknown_flag_names_the_nearest(self):
-        self.assertIn("unknown option --modle; the nearest one is --model", self.failed(EX_USAGE, "embed", "--modle", "x"))
-        self.assertIn("the nearest one is --window-ms", self.failed(EX_USAGE, "serve", "--windows-ms=3"))
+    def test_help_shows_every_setting_of_serve(self):
+        """Each key of config/sluice.json is a flag, but for the password itself and the list of queues."""
+        with open(os.path.join(SOURCE, "config", "sluice.json"), encoding="utf-8") as file:
+            keys = re.findall(r'^ {4}"([a-z0-9_]+)":', file.read(), re.M)
+        self.assertGreater(len(keys), 20)
+        text = self.ok("serve", "--help")
+        for key in keys:
+            if key not in ("redis_password", "queues"):
+                self.assertIn("--" + key.replace("_", "-"), text)
+        self.assertNotRegex(text, r"--redis-password\b(?!-file)")
+        for row in ("--precision auto|f32|bf16|f16|int8", "--redis URL", "--redis-password-file FILE", "--no-truncate"):
+            self.assertIn(row, text)
 
-    def test_flag_of_another_command(self):
-        self.assertIn("embed does not take --window-ms", self.failed(EX_USAGE, "embed", "--window-ms", "3"))
+    def test_usage_errors(self):
+        for says, *arguments in (
+                ('unknown command "serv"; did you mean serve?', "serv"),
+                ('unknown command "banch"; did you mean bench?', "banch"),
+                ('unknown command "foo"; sluice --help lists them', "foo"),
+                ("unknown option --modle; the nearest one is --model", "embed", "--modle", "x"),
+                ("the nearest one is --window-ms", "serve", "--windows-ms=3"),
+                ("--nonsense", "embed", "--nonsense"),
+                ("embed does not take --window-ms", "embed", "--window-ms", "3"),
+                ('--window-ms must be a whole number from 0 to 60000, not "x"', "serve", "--window-ms", "x"),
+                ("--precision must be one of auto, f32, bf16, f16, int8", "embed", "--precision=f64"),
+                ("--window-ms needs a value", "serve", "--window-ms"),
+                ("takes no value", "serve", "--no-truncate=1"),
+                ("queue", "serve", "--queue", "Upper Case"),
+                ("from 1 to 1024", "serve", "--max-batch-rows", "1025"),
+                ("from 1 to 15728640", "serve", "--max-text-bytes", "15728641"),
+                ('serve takes no arguments, so what does "now" mean', "serve", "now"),
+                ("too", "version", "too", "much"),
+                ("put -- before a text", "submit", "-5 degrees"),
+                ("--id", "submit", "--id", "a\tb", "text"),
+                ("--id", "submit", "--id", "1700000000000-0", "text"),
+                ("SLUICE_REDIS_PASSWORD", "serve", "--redis-password=hunter2")):
+            with self.subTest(arguments=arguments):
+                self.assertNotIn("hunter2", self.fails(USAGE, *arguments, says=says))
 
-    def test_wrong_value_names_the_flag(self):
-        self.assertIn('--window-ms must be a whole number from 0 to 60000, not "x"', self.failed(EX_USAGE, "serve", "--window-ms", "x"))
-        self.assertIn("--precision must be one of auto, f32, bf16, f16, int8", self.failed(EX_USAGE, "embed", "--precision=f64"))
-        self.assertIn("--window-ms needs a value", self.failed(EX_USAGE, "serve", "--window-ms"))
-        self.assertIn("takes no value", self.failed(EX_USAGE, "serve", "--no-truncate=1"))
 
-    def test_operand_where_none_belongs(self):
-        self.assertIn('serve takes no arguments, so what does "now" mean', self.failed(EX_USAGE, "serve", "now"))
-        self.assertIn("put -- before a text", self.failed(EX_USAGE, "submit", "-5 degrees"))
-
-    def test_password_has_no_flag(self):
-        text = self.failed(EX_USAGE, "serve", "--redis-password=hunter2")
-        self.assertNotIn("hunter2", text)
-        self.assertIn("SLUICE_REDIS_PASSWORD", text)
-
-
-class Config(SluiceCase):
-    def config(self, *arguments, code=0, **options):
-        result = self.run_sluice("config", *arguments, **options)
-        self.assertEqual(result.returncode, code, result.stderr)
-        rows = [re.fullmatch(r"(\w+) +(.*?) +# (.*)", line) for line in result.stdout.decode().splitlines()]
+class Config(CommandLine):
+    def config(self, *arguments, **options):
+        rows = [re.fullmatch(r"(\w+) +(.*?) +# (.*)", line) for line in self.ok("config", *arguments, **options).splitlines()]
         return {row[1]: (row[2], row[3]) for row in rows}
 
     def test_sources_in_order(self):
-        file = self.write("c.json", '{"window_ms": 3, // comment\n"lease_ms": 600, "queue": "from-file"}')
-        values = self.config("--config", file, "--window-ms", "1",
+        file = self.write("c.json", '{ // one\n"window_ms": 3, /* two */ "lease_ms": 600, "queue": "from-file"}')
+        values = self.config("--config", file, "--window-ms", "1", "--no-truncate",
                              environment={"SLUICE_WINDOW_MS": "2", "SLUICE_LEASE_MS": "500"})
         self.assertEqual(values["window_ms"], ("1", "flag --window-ms"))
+        self.assertEqual(values["truncate"][0], "false")
         self.assertEqual(values["lease_ms"], ("500", "environment SLUICE_LEASE_MS"))
         self.assertEqual(values["queue"], ('"from-file"', f"file {file}"))
         self.assertEqual(values["max_batch_ms"][1], "default")
@@ -120,22 +119,16 @@ class Config(SluiceCase):
         self.assertEqual(self.config(environment={"SLUICE_CONFIG": ""})["queue"][1], "default")
 
     def test_shipped_file_changes_nothing(self):
-        shipped = os.path.join(daemon.SOURCE, "config", "sluice.json")
-        before, after = self.config(), self.config("--config", shipped)
+        before, after = self.config(), self.config("--config", os.path.join(SOURCE, "config", "sluice.json"))
         self.assertEqual({key: value[0] for key, value in before.items()}, {key: value[0] for key, value in after.items()})
 
-    def test_unknown_key_and_wrong_value(self):
-        for content, message in [('{"que": "q"}', 'unknown key "que"; the nearest known one is "queue"'),
-                                 ('{"window_ms": "x"}', '"window_ms" must be a whole number from 0 to 60000')]:
-            result = self.run_sluice("config", "--config", self.write("c.json", content))
-            self.assertEqual(result.returncode, EX_CONFIG)
-            self.assertIn(message, result.stderr.decode())
-            self.assertIn("c.json", result.stderr.decode())
-
-    def test_missing_file(self):
-        result = self.run_sluice("config", "--config", self.path("none.json"))
-        self.assertEqual(result.returncode, EX_NOINPUT)
-        self.assertIn("none.json", result.stderr.decode())
+    def test_broken_files(self):
+        for content, says in (('{"que": "q"}', 'unknown key "que"; the nearest known one is "queue"'),
+                              ('{"window_ms": 7', "c.json"),
+                              ('{"window_ms": "x"}', '"window_ms" must be a whole number from 0 to 60000')):
+            self.assertIn("c.json", self.fails(CONFIG, "config", "--config", self.write("c.json", content), says=says))
+        self.fails(NOINPUT, "config", "--config", self.path("none.json"), says="none.json")
+        self.fails(CONFIG, "config", environment={"SLUICE_WINDOW_MS": "-1"}, says="SLUICE_WINDOW_MS")
 
     def test_secrets_are_not_shown(self):
         result = self.run_sluice("config", "--redis", "redis://u:hunter2@h:1/2", environment={"SLUICE_REDIS_PASSWORD": "hunter3"})
@@ -145,141 +138,140 @@ class Config(SluiceCase):
         self.assertIn(b"warning: the password in --redis could be seen", result.stderr)
 
 
-class Tokenize(SluiceCase):
+class Tokenize(CommandLine):
     def tokenize(self, text, *arguments):
-        result = self.run_sluice("tokenize", "--model", self.make_model(), *arguments, input=text)
-        self.assertEqual((result.returncode, result.stderr), (0, b""))
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return [json.loads(line) for line in self.ok("tokenize", "--model", self.make_model(), *arguments, input=text).splitlines()]
 
     def test_one_array_per_line(self):
-        rows = self.tokenize("hello world\n\nthe red queue".encode())
-        self.assertEqual(len(rows), 3)
-        self.assertEqual(len(rows[0]), 4)
-        self.assertEqual(len(rows[1]), 2)
-        self.assertEqual(rows[0][0], rows[1][0])
-        self.assertEqual(rows[0][-1], rows[2][-1])
+        lines = self.tokenize("hello world\n\nunaffable wording 世界".encode())
+        with open(os.path.join(self.make_model(), "vocab.txt"), encoding="utf-8") as file:
+            words = file.read().split("\n")
+        names = [[words[id] for id in line] for line in lines]
+        self.assertEqual(names[:2], [["[CLS]", "hello", "world", "[SEP]"], ["[CLS]", "[SEP]"]])
+        self.assertEqual((len(names), names[2][-3:]), (3, ["世", "界", "[SEP]"]))
+        self.assertEqual(self.tokenize(b""), [])
 
-    def test_cut_at_the_limit(self):
-        (row,) = self.tokenize(b"the " * 1000)
-        self.assertEqual(len(row), 64)
-        (row,) = self.tokenize(b"the " * 1000, "--max-tokens", "5")
-        self.assertEqual(len(row), 5)
+    def test_a_file_cut_at_the_limit(self):
+        file = self.write("texts", "hello " * 500 + "\nthe of\n")
+        self.assertEqual([len(row) for row in self.tokenize(b"", "--input", file)], [64, 4])
+        self.assertEqual([len(row) for row in self.tokenize(b"", "--input", file, "--max-tokens", "5")], [5, 4])
 
     def test_a_line_of_megabytes(self):
         rows = self.tokenize(b"x" * (5 << 20) + b"\n" + "世界 ".encode() * (1 << 20) + b"\nthe")
         self.assertEqual([len(row) for row in rows], [3, 64, 3])
 
-    def test_no_lines_no_arrays(self):
-        self.assertEqual(self.tokenize(b""), [])
-
-    def test_input_file(self):
-        file = self.write("texts", "the\nthe of\n")
-        rows = self.tokenize(b"", "--input", file)
-        self.assertEqual([len(row) for row in rows], [3, 4])
-
-    def test_broken_utf8_is_no_text(self):
-        file = self.write("texts", b"fine\nbro\xffken\n")
-        result = self.run_sluice("tokenize", "--model", self.make_model(), "--input", file)
-        self.assertEqual(result.returncode, EX_DATAERR)
+    def test_errors(self):
+        model, file = self.make_model(), self.write("texts", b"fine\nbro\xffken\n")
+        result = self.run_sluice("tokenize", "--model", model, "--input", file)
+        self.assertEqual(result.returncode, DATAERR)
         self.assertIn(f"{file} line 2: not UTF-8 at byte 3", result.stderr.decode())
-
-    def test_missing_model_and_input(self):
-        result = self.run_sluice("tokenize", "--model", self.path("none"))
-        self.assertEqual(result.returncode, EX_NOINPUT)
-        self.assertIn("--model", result.stderr.decode())
-        result = self.run_sluice("tokenize", "--model", self.make_model(), "--input", self.path("none"))
-        self.assertEqual(result.returncode, EX_NOINPUT)
+        self.fails(NOINPUT, "tokenize", "--model", self.path("none"), says="--model")
+        self.fails(NOINPUT, "tokenize", "--model", model, "--input", self.path("missing"), says="missing")
+        self.assertIn("no model", self.fails(NOINPUT, "tokenize", "--model", self.directory, says="modules.json"))
 
 
-class Embed(SluiceCase):
-    def embed(self, *arguments, text=None, code=0):
-        result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", *arguments, input=text)
-        self.assertEqual(result.returncode, code, result.stderr)
-        return result
+class Embed(CommandLine):
+    def embed(self, *arguments, **options):
+        return self.ok("embed", "--model", self.make_model(), "--precision", "f32", *arguments, **options)
 
-    def texts(self, count):
-        """Lines of very different lengths, some empty, so that batches are not in input order."""
+    def rows(self, *arguments, **options):
+        """The rows of an .npy file that this makes."""
+        self.assertEqual(self.embed(*arguments, "--output", self.path("rows.npy"), **options), "")
+        return read_npy(self.path("rows.npy"))
+
+    def vectors(self, lines):
+        return [struct.pack("<64f", *json.loads(line)) for line in lines.splitlines()]
+
+    def test_npy_json_lines_and_stdout_in_input_order(self):
+        """Lines of very different lengths, some empty, so that batches are not in input order: the n-th line has the n-th
+        vector, of length 1, which is that of the line alone and the same in every format."""
         words = "the of and to in is was it for on with hello world queue batch vector".split()
-        return "".join(" ".join(words[(i + j) % len(words)] for j in range(i * 7919 % 60)) + "\n" for i in range(count))
-
-    def test_npy_is_in_input_order(self):
-        text = self.texts(500)
-        file, output = self.write("texts", text), self.path("v.npy")
-        self.embed("--input", file, "--output", output)
-        rows, dim, data = read_npy(output)
-        self.assertEqual((rows, dim), (500, 64))
-        lines = text.splitlines()
-        for index in (0, 1, 17, 250, 499):
-            alone = self.embed(text=(lines[index] + "\n").encode()).stdout
-            vector = struct.pack(f"<{dim}f", *json.loads(alone))
-            self.assertEqual(data[index * dim * 4:(index + 1) * dim * 4], vector, f"line {index + 1}")
-
-    def test_json_lines_are_the_same_floats(self):
-        text = self.texts(40)
+        lines = AWKWARD + [" ".join(words[(i + j) % len(words)] for j in range(i * 7919 % 60)) for i in range(500)]
+        text = "".join(line + "\n" for line in lines)
         file = self.write("texts", text)
-        self.embed("--input", file, "--output", self.path("v.npy"))
+        rows = self.rows("--input", file)
+        self.assertEqual(len(rows), len(lines))
+        for row in rows:
+            self.assertAlmostEqual(sum(value * value for value in struct.unpack("<64f", row)), 1.0, places=5)
+        for index in (0, 1, 17, 250, 499):
+            self.assertEqual(self.vectors(self.embed(input=(lines[index] + "\n").encode())), [rows[index]], f"line {index + 1}")
         self.embed("--input", file, "--output", self.path("v.jsonl"))
-        rows, dim, data = read_npy(self.path("v.npy"))
-        with open(self.path("v.jsonl"), encoding="ascii") as lines:
-            written = lines.read()
-        self.assertEqual(b"".join(struct.pack(f"<{dim}f", *json.loads(line)) for line in written.splitlines()), data)
-        self.assertEqual(self.embed(text=text.encode()).stdout.decode(), written)
+        with open(self.path("v.jsonl"), encoding="ascii") as written:
+            printed = written.read()
+        self.assertEqual(self.vectors(printed), rows)
+        self.assertEqual(self.embed("--input", "-", "--output", "-", input=text.encode()[:-1]), printed)  # no end of the last line
 
-    def test_threads_and_batch_sizes_change_no_bit(self):
-        text = self.texts(300).encode()
-        plain = self.embed(text=text).stdout
-        self.assertEqual(self.embed("--threads", "1", "--max-batch-rows", "3", text=text).stdout, plain)
-        self.assertEqual(self.embed("--threads", "3", "--max-batch-tokens", "65", text=text).stdout, plain)
-        self.assertEqual(self.embed("--device", "0,0,0", "--threads", "1", text=text).stdout, plain)
+    def test_batches_threads_and_order_change_no_bit(self):
+        batch = texts(300, seed=2)
+        text = "".join(line + "\n" for line in batch).encode()
+        plain = self.rows(input=text)
+        for flags in (["--max-batch-rows", "1"], ["--max-batch-tokens", "65", "--threads", "3"], ["--threads", "1", "--max-batch-rows", "3"],
+                      ["--device", "0,0,0", "--threads", "1"]):
+            self.assertEqual(self.rows(*flags, input=text), plain, flags)
+        self.assertEqual(self.rows(input="".join(line + "\n" for line in reversed(batch)).encode())[::-1], plain)
 
-    def test_several_windows(self):
-        """More lines than are read ahead at once."""
-        result = self.embed("--output", self.path("v.npy"), text=b"the\nqueue of\n" * 6000)
-        self.assertEqual(result.stdout, b"")
-        rows, dim, data = read_npy(self.path("v.npy"))
-        self.assertEqual(rows, 12000)
-        self.assertEqual(data, data[:2 * dim * 4] * 6000)
+    def test_more_lines_than_are_read_ahead(self):
+        rows = self.rows(input=b"the\nqueue of\n" * 6000)
+        self.assertEqual(rows, rows[:2] * 6000)
+        self.assertEqual(len(rows), 12000)
 
-    def test_empty_line_is_a_row(self):
-        lines = self.embed(text=b"\nthe\n\n").stdout.splitlines()
-        self.assertEqual(len(lines), 3)
-        self.assertEqual(lines[0], lines[2])
-        self.assertNotEqual(lines[0], lines[1])
+    def test_empty_lines_and_none(self):
+        first, second, third = self.embed(input=b"\nthe\n\n").splitlines()
+        self.assertEqual(first, third)
+        self.assertNotEqual(first, second)
+        self.assertEqual(self.embed(input=b""), "")
+        self.assertEqual(self.rows(input=b""), [])
 
-    def test_no_lines(self):
-        self.assertEqual(self.embed(text=b"").stdout, b"")
-        self.embed("--output", self.path("v.npy"), text=b"")
-        self.assertEqual(read_npy(self.path("v.npy"))[:2], (0, 64))
-
-    def test_broken_utf8_names_the_line(self):
-        file = self.write("texts", b"a\nb\n\xc3\n")
-        result = self.embed("--input", file, "--output", self.path("v.npy"), code=EX_DATAERR)
-        self.assertIn(f"{file} line 3: not UTF-8", result.stderr.decode())
-
-    def test_output_must_have_a_known_ending(self):
-        result = self.embed("--output", self.path("v.csv"), text=b"a\n", code=EX_DATAERR)
-        self.assertIn("must end in .npy or .jsonl", result.stderr.decode())
+    def test_errors(self):
+        source, model, output = self.write("texts", "hello\n"), self.make_model(), self.path("v.npy")
+        bad = self.write("bad", b"a\nb\n\xc3\n")
+        for code, says, *arguments in ((NOINPUT, "absent", "--model", self.path("absent"), "--input", source, "--output", output),
+                                       (NOINPUT, "missing", "--model", model, "--input", self.path("missing"), "--output", output),
+                                       (DATAERR, f"{bad} line 3: not UTF-8", "--model", model, "--input", bad, "--output", output),
+                                       (DATAERR, "must end in .npy or .jsonl", "--model", model, "--input", source, "--output",
+                                        self.path("v.csv")),
+                                       (NOINPUT, "v.npy", "--model", model, "--input", source, "--output", self.path("no", "v.npy"))):
+            self.assertLessEqual(self.fails(code, "embed", *arguments, says=says).count("absent"), 1)
         self.assertFalse(os.path.exists(self.path("v.csv")))
+
+    def test_broken_model(self):
+        """Each file of the model, broken: an error that names the file, never a crash."""
+        source = self.write("texts", "hello\n")
+        for number, (name, content) in enumerate((
+                ("config.json", b"{"), ("config.json", b'{"model_type": "gpt2"}'), ("model.safetensors", b"short"),
+                ("model.safetensors", struct.pack("<Q", 2**60) + b"{}"), ("tokenizer.json", b"[]"), ("1_Pooling/config.json", b"null"),
+                ("modules.json", b"[1]"))):
+            model = self.make_model(f"broken-{number}")
+            with open(os.path.join(model, name), "wb") as file:
+                file.write(content)
+            result = self.run_sluice("embed", "--model", model, "--input", source, "--output", self.path("v.npy"))
+            self.assertGreaterEqual(result.returncode, 64, (name, content, result))
+            self.assertIn(os.path.basename(name).encode(), result.stderr)
 
     def test_full_disk_is_an_error(self):
         with open("/dev/full", "wb") as full:
-            result = subprocess.run([daemon.BINARY, "embed", "--model", self.make_model()], input=b"the\n", stdout=full,
+            result = subprocess.run([BINARY, "embed", "--model", self.make_model()], input=b"the\n", stdout=full,
                                     stderr=subprocess.PIPE, env=process.clean_environment(), check=False)
-        self.assertEqual(result.returncode, EX_IOERR)
+        self.assertEqual(result.returncode, IOERR)
         self.assertIn(b"cannot write", result.stderr)
 
+    def test_into_a_closed_pipe(self):
+        """`sluice embed … | head -1` ends without noise about the pipe and without a crash."""
+        source = self.write("texts", "".join(text + "\n" for text in texts(3000, seed=3)))
+        child = process.start([BINARY, "embed", "--model", self.make_model(), "--input", source, "--output", "-"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=process.clean_environment())
+        self.assertTrue(child.stdout.readline())
+        child.stdout.close()
+        self.assertIn(child.wait(60), (0, -signal.SIGPIPE, IOERR), child.stderr.read())
+        child.stderr.close()
+
     def test_progress_on_a_terminal_only(self):
-        file = self.write("texts", self.texts(2000))
-        plain = self.embed("--input", file, "--output", self.path("v.npy"))
-        self.assertEqual(plain.stderr, b"")
+        file = self.write("texts", "".join(text + "\n" for text in texts(2000)))
+        self.rows("--input", file)  # says nothing
         leader, follower = pty.openpty()
-        subprocess.run([daemon.BINARY, "embed", "--model", self.make_model(), "--input", file, "--output", self.path("w.npy")],
+        subprocess.run([BINARY, "embed", "--model", self.make_model(), "--input", file, "--output", self.path("w.npy")],
                        stderr=follower, env=process.clean_environment(), check=True)
         os.close(follower)
         shown = os.read(leader, 65536).decode()
         os.close(leader)
         self.assertRegex(shown, r"\[#{30}\] 100 %  2000 texts, \d+ texts/s")
-
-
-if __name__ == "__main__":
-    unittest.main()

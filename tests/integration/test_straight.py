@@ -6,14 +6,12 @@ import json
 import os
 import re
 import signal
-import struct
 import subprocess
-import unittest
 
 from case import SluiceCase
 from daemon import SOURCE
 
-EX_DATAERR, EX_NOINPUT, EX_UNAVAILABLE, EX_TEMPFAIL, EX_NOPERM = 65, 66, 69, 75, 77
+EX_TEMPFAIL, EX_NOPERM = 75, 77
 
 
 class StraightLine(SluiceCase):
@@ -146,12 +144,6 @@ class StraightLine(SluiceCase):
         self.assert_clean(server)
         self.assertEqual(daemon.read_log().count(" ready "), 1)
 
-    def test_missing_model(self):
-        server = self.start_redis()
-        result = self.run_sluice("serve", "--redis", server.socket, "--model", self.path("none"))
-        self.assertEqual(result.returncode, EX_NOINPUT)
-        self.assertIn("none", result.stderr.decode())
-
     def test_log_json(self):
         server = self.start_redis()
         daemon = self.start_daemon(server, "--log", "json", "--log-level", "debug")
@@ -194,69 +186,3 @@ class Passwords(SluiceCase):
             self.assertNotIn(b"hunter2", file.read())
         self.assertEqual(daemon.stop(), 0)
         self.assertNotIn("hunter2", daemon.read_log())
-
-
-class Producing(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-
-    def sluice(self, *arguments, code=0, **options):
-        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue, **options)
-        self.assertEqual(result.returncode, code, result.stderr)
-        return result
-
-    def test_submit_prints_ids_and_get_the_reply(self):
-        ids = self.sluice("submit", "hello world", "the red queue").stdout.decode().split()
-        self.assertEqual(self.server.client().xlen(f"sluice:{{{self.queue}}}:requests"), 2)
-        self.assertIn("no reply for", self.sluice("get", ids[0], code=EX_UNAVAILABLE).stderr.decode())
-        self.start_daemon(self.server)
-        client = self.server.client()
-        self.wait_until(lambda: client.exists(f"sluice:{{{self.queue}}}:reply:{ids[1]}"), "the reply", timeout=60)
-        reply = json.loads(self.sluice("get", ids[1]).stdout)
-        self.assertEqual((reply["id"], reply["status"], reply["dim"], len(reply["embedding"])), (ids[1], "done", 64, 64))
-
-    def test_wait_prints_replies_in_order(self):
-        self.start_daemon(self.server)
-        texts = "hello\n\nthe red queue\n" * 200
-        lines = self.sluice("submit", "--wait", "--encoding", "f32", input=texts.encode(), code=EX_DATAERR).stdout.splitlines()
-        replies = [json.loads(line) for line in lines]
-        self.assertEqual(len(replies), 600)
-        self.assertEqual({reply["status"] for reply in replies[1::3]}, {"error"})  # an empty text is refused
-        local = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", input=b"hello\n").stdout
-        dim = 64
-        self.assertEqual({struct.pack(f"<{dim}f", *reply["embedding"]) for reply in replies[0::3]},
-                         {struct.pack(f"<{dim}f", *json.loads(local))})
-        self.assertEqual(self.server.client().keys(f"sluice:{{{self.queue}}}:wake:*"), [])
-
-    def test_own_id_and_ttl(self):
-        self.start_daemon(self.server)
-        reply = json.loads(self.sluice("submit", "--wait", "--id", "order-42", "--ttl", "100", "hello").stdout)
-        self.assertEqual(reply["id"], "order-42")
-        key = f"sluice:{{{self.queue}}}:reply:order-42"
-        self.assertLessEqual(self.server.client().pttl(key), 100_000)
-
-    def test_wait_gives_up(self):
-        result = self.sluice("submit", "--wait", "--timeout-s", "1", "hello", code=EX_TEMPFAIL)
-        self.assertIn("is a daemon running on queue test?", result.stderr.decode())
-
-    def test_usage(self):
-        for arguments in (["submit", "--id", "a", "x", "y"], ["submit", "--input", "f", "x"], ["get"], ["get", "a", "b"]):
-            result = self.run_sluice(*arguments)
-            self.assertEqual(result.returncode, 64, arguments)
-        result = self.sluice("submit", "--id", "a", input=b"x\ny\n", code=EX_DATAERR)
-        self.assertIn("--id names one request", result.stderr.decode())
-
-    def test_redis_is_not_there(self):
-        result = self.run_sluice("submit", "--redis", self.path("none"), "hello")
-        self.assertEqual(result.returncode, EX_UNAVAILABLE)
-        self.assertIn("none", result.stderr.decode())
-
-    def test_bad_utf8_before_and_after(self):
-        result = self.sluice("submit", input=b"fine\n\xff\n", code=EX_DATAERR)
-        self.assertEqual(len(result.stdout.splitlines()), 1)
-        self.assertIn("standard input line 2: not UTF-8", result.stderr.decode())
-
-
-if __name__ == "__main__":
-    unittest.main()
