@@ -276,7 +276,8 @@ class Checker:
         self._check_settled_together(name, entry, history)
 
     def _check_settled_together(self, name, entry, history):
-        step = history.steps[history.removed[entry][0]]
+        at = history.removed[entry][0]
+        step = history.steps[at]
         removal = next(i for i, words in enumerate(step)
                        if words[0].upper() == b"XDEL" and entry[1].encode() in words[2:])
         before = step[:removal]
@@ -284,13 +285,13 @@ class Checker:
         if b"cancel" in fields:  # it has no reply of its own, unless it is wrong
             return
         names = {fields.get(b"_id"), name_of(*entry).encode()}
-        answered = any(words[0].upper() in (b"HSET", b"HMSET") and b":reply:" in words[1] and names & set(words[2:])
-                       for words in before)
+        written = {words[1].partition(b":reply:")[2].decode("utf-8", "replace") for words in before if words[0].upper() in (b"HSET", b"HMSET")}
+        answered = any(when == at and reply.get(b"entry") in names for key in written for when, reply in history.replies.get(key, []))
         deferred = any(words[0].upper() == b"ZADD" and words[1].endswith(b":later") for words in before)
         # A newer request with the same id had its reply already: the older one leaves without one.
         id = fields.get(b"id", b"").decode("utf-8", "replace")
         own = _age(fields.get(b"_id") or name_of(*entry).encode())
-        superseded = any(when <= history.removed[entry][0] and _age(reply.get(b"entry")) > own
+        superseded = any(when <= at and _age(reply.get(b"entry")) > own
                          for when, reply in history.replies.get(id, []))
         if not (answered or deferred or superseded):
             self.problems.append(f"{name}: removed without its reply in the same step")
