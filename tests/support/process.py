@@ -2,14 +2,21 @@
 
 The kernel sends that signal when the *thread* that forked ends, so children are started from the main thread only."""
 
+import atexit
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+
+# What daemons measure of their engines when they start, so that the first one of a test's process does it for all.
+_cache = tempfile.mkdtemp(prefix="sluice-cache-")
+atexit.register(shutil.rmtree, _cache, ignore_errors=True)
 
 
 def _die_with_parent():
@@ -33,9 +40,8 @@ def end(process):
 
 
 def clean_environment(extra=None):
-    """The environment without any SLUICE_ variable, so that settings of the caller cannot leak into a test, and without a
-    home, where measurements would be kept for other tests."""
-    environment = {key: value for key, value in os.environ.items()
-                   if not key.startswith("SLUICE_") and key not in ("HOME", "XDG_CACHE_HOME")}
-    environment.update(extra or {})
+    """The environment without any SLUICE_ variable and without a home, so that nothing of the caller's leaks into a test; what
+    is measured is kept for this process alone."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_") and key != "HOME"}
+    environment.update({"XDG_CACHE_HOME": _cache, **(extra or {})})
     return environment
