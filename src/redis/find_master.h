@@ -1,8 +1,8 @@
 /* Finds the server behind an address: the only one, or where it names several or sentinels, the master.
  *
- * It asks several servers in turn for their ROLE. It asks sentinels in turn for the master's address, and that server for its
- * ROLE: after a failover a sentinel may name the old master for a while. The next search begins with whoever knew the
- * answer. */
+ * It asks several servers in turn for their ROLE. It asks sentinels in turn for the master's address, and that server
+ * for its ROLE: after a failover a sentinel may name the old master for a while. The next search begins with whoever
+ * knew the answer. */
 #ifndef REDIS_FIND_MASTER_H
 #define REDIS_FIND_MASTER_H
 
@@ -19,11 +19,11 @@ struct find_master;
 struct find_master_options {
     struct event_base *base;
     const struct address *address; /* must outlive the finder */
-    uint32_t timeout_ms; /* for all endpoints together; each has at least a second */
+    uint32_t timeout_ms;           /* for all endpoints together; each has at least a second */
     void *context;
     /* One of them is called from the event loop. `endpoint` lives until the next find_master_start or
-     * find_master_close; NULL: the only server, which was not asked. STATUS_DENIED: every endpoint was reached, and one refused our login, so trying again will not
-     * help. */
+     * find_master_close; NULL: the only server, which was not asked. STATUS_DENIED: every endpoint was reached, and one
+     * refused our login, so trying again will not help. */
     void (*on_found)(void *context, const struct endpoint *endpoint);
     void (*on_failed)(void *context, const struct err *err);
 };

@@ -123,19 +123,19 @@ static void add_counts(struct queue *queue, struct command *command)
 
 /* --- The script --------------------------------------------------------------------------------------------------- */
 
-static enum worker_command command_of(const struct resp_value *text)
+static enum event_kind command_of(const struct resp_value *text)
 {
     static const char *const names[] = {
-        [COMMAND_QUIET] = "quiet", [COMMAND_RESUME] = "resume", [COMMAND_DRAIN] = "drain", [COMMAND_STOP] = "stop"};
-    for (int i = COMMAND_QUIET; i <= COMMAND_STOP; i++) {
+        [EVENT_QUIET] = "quiet", [EVENT_RESUME] = "resume", [EVENT_DRAIN] = "drain", [EVENT_STOP] = "stop"};
+    for (int i = EVENT_QUIET; i <= EVENT_STOP; i++) {
         if (resp_equals(text, names[i])) {
-            return (enum worker_command)i;
+            return (enum event_kind)i;
         }
     }
     if (text->type == RESP_STRING && text->length > 0) {
         log_warn("unknown_command", log_bytes("command", text->bytes, text->length));
     }
-    return COMMAND_NONE;
+    return EVENT_TICK;
 }
 
 static uint64_t count_of(const struct resp_value *value)
@@ -227,14 +227,15 @@ static void on_pulse(void *context, const struct resp_value *reply)
 
 static void add_heartbeat(const struct queue *queue, struct command *command, const struct heartbeat *heartbeat)
 {
+    const struct worker_stats *stats = &heartbeat->stats;
     const struct {
         const char *name;
         uint64_t value;
     } counts[] = {
-        {"held", heartbeat->held},           {"waiting", heartbeat->waiting},
-        {"computing", heartbeat->computing}, {"done", heartbeat->done},
-        {"errors", heartbeat->errors},       {"dead", heartbeat->dead},
-        {"devices", heartbeat->devices},     {"devices_lost", heartbeat->devices_lost},
+        {"held", stats->held},           {"waiting", stats->waiting},
+        {"computing", stats->computing}, {"done", stats->done},
+        {"errors", stats->errors},       {"dead", stats->dead},
+        {"devices", stats->devices},     {"devices_lost", stats->devices_lost},
     };
     char rate[32];
     command_text(command, "state");

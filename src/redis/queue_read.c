@@ -108,7 +108,6 @@ static uint64_t weigh(const struct resp_value *fields, bool *cut)
 struct reading {
     struct entries *entries;
     struct entry_field *fields; /* the next free ones */
-    enum entry_origin origin;
     uint64_t most_bytes;
 };
 
@@ -116,7 +115,7 @@ struct reading {
 static bool read_entry(struct reading *reading, const struct resp_value *from, enum request_class class)
 {
     struct entries *entries = reading->entries;
-    struct entry entry = {.class = class, .origin = reading->origin};
+    struct entry entry = {.class = class};
     bool cut = from->type == RESP_CUT || from->items[0].type == RESP_CUT;
     if (cut) {
         entries->more = true;
@@ -154,8 +153,7 @@ static bool is_stream(const struct resp_value *stream, const char *const streams
 }
 
 enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
-                              const char *const streams[CLASS_COUNT], enum entry_origin origin, uint64_t most_bytes,
-                              struct err *err)
+                              const char *const streams[CLASS_COUNT], uint64_t most_bytes, struct err *err)
 {
     size_t count = 0, field_count = 0;
     bool cut = answer->type == RESP_CUT;
@@ -170,7 +168,7 @@ enum status entries_from_read(struct entries *entries, const struct resp_value *
         }
     }
     TRY(prepare(entries, count, field_count, err));
-    struct reading reading = {entries, entries->fields, origin, most_bytes};
+    struct reading reading = {entries, entries->fields, most_bytes};
     entries->more = cut;
     for (size_t i = 0; i < answer->count && !entries->more; i++) {
         const struct resp_value *stream = &answer->items[i];
@@ -296,8 +294,7 @@ static void on_entries(void *context, const struct resp_value *reply)
     for (int c = 0; c < CLASS_COUNT; c++) {
         streams[c] = queue->streams[c];
     }
-    if (entries_from_read(&queue->entries, reply, streams, own ? ORIGIN_OWN : ORIGIN_NEW,
-                          queue->options.max_reply_bytes / CUT_PART, &err)) {
+    if (entries_from_read(&queue->entries, reply, streams, queue->options.max_reply_bytes / CUT_PART, &err)) {
         give_up(task, &err);
         return;
     }
@@ -374,22 +371,6 @@ static uint32_t limit_of(const struct task *task)
     return count > CLAIM_MAX ? CLAIM_MAX : count;
 }
 
-/* Sets the origin, which the script does not know, and counts. */
-static void count_claimed(struct queue *queue, enum action_kind kind)
-{
-    for (size_t i = 0; i < queue->entries.count; i++) {
-        struct entry *entry = &queue->entries.items[i];
-        if (kind == ACTION_SHED) {
-            entry->origin = ORIGIN_SHED;
-        } else if (kind == ACTION_FAIR) {
-            entry->origin = ORIGIN_NEW;
-        }
-    }
-    if (kind == ACTION_SWEEP && queue->entries.count > 0) {
-        log_warn("orphans_found", log_int("entries", (int64_t)queue->entries.count));
-    }
-}
-
 /* Notes consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. */
 static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
 {
@@ -418,7 +399,9 @@ static void on_claimed(void *context, const struct resp_value *reply)
         if (task->action.kind == ACTION_RECLAIM && reply->count > 4) {
             note_left(queue, task->action.read.class, &reply->items[4]);
         }
-        count_claimed(queue, task->action.kind);
+        if (task->action.kind == ACTION_SWEEP && queue->entries.count > 0) {
+            log_warn("orphans_found", log_int("entries", (int64_t)queue->entries.count));
+        }
         give_entries(task);
     }
 }

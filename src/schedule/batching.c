@@ -23,6 +23,44 @@ static struct window_class *class_of(struct window *window, const struct row *ro
     return &window->classes[row->request->class];
 }
 
+/* --- equal rows --- */
+
+/* Chains have back pointers, so a row leaves in O(1). A row without a hash (0) is not found. */
+static void dedup_add(struct window *window, struct row *row)
+{
+    row->chained_by = NULL;
+    if (!window->equal) {
+        window->equal = calloc(WINDOW_EQUAL_BUCKETS, sizeof(struct row *));
+    }
+    if (!window->equal || row->hash == 0) {
+        return;
+    }
+    struct row **bucket = &window->equal[row->hash % WINDOW_EQUAL_BUCKETS];
+    row->chain = *bucket;
+    row->chained_by = bucket;
+    if (row->chain) {
+        row->chain->chained_by = &row->chain;
+    }
+    *bucket = row;
+}
+
+static void dedup_remove(struct row *row)
+{
+    if (!row->chained_by) {
+        return;
+    }
+    *row->chained_by = row->chain;
+    if (row->chain) {
+        row->chain->chained_by = row->chained_by;
+    }
+    row->chained_by = NULL;
+}
+
+bool rows_same_ids(const struct row *a, const struct row *b)
+{
+    return a->hash == b->hash && a->tokens == b->tokens && memcmp(a->ids, b->ids, a->tokens * sizeof(*a->ids)) == 0;
+}
+
 /* --- tenants --- */
 
 /* The queue of a row's tenant; NULL if it has none. */
@@ -138,7 +176,7 @@ static void count_in(struct window *window, struct row *row)
     window->rows++;
     window->tokens += row->tokens;
     window->squares += (uint64_t)row->tokens * row->tokens;
-    dedup_index_add(&window->dedup, row);
+    dedup_add(window, row);
 }
 
 void window_push(struct window *window, struct row *row, uint64_t now_ns)
@@ -183,7 +221,7 @@ static void window_leave(struct window *window, struct row *row)
     window->rows--;
     window->tokens -= row->tokens;
     window->squares -= (uint64_t)row->tokens * row->tokens;
-    dedup_index_remove(&window->dedup, row);
+    dedup_remove(row);
 }
 
 void window_remove(struct window *window, struct row *row)
@@ -198,7 +236,7 @@ void window_close(struct window *window)
     for (int i = 0; i < CLASS_COUNT; i++) {
         free(window->classes[i].heap.queues);
     }
-    dedup_index_close(&window->dedup);
+    free(window->equal);
     *window = (struct window){0};
 }
 
@@ -427,7 +465,8 @@ static void take_duplicates(struct filling *filling, struct row *row)
 {
     struct window *window = filling->window;
     uint32_t others = 0;
-    for (struct row *other = dedup_index_chain(&window->dedup, row), *next; other != NULL; other = next) {
+    struct row *first = window->equal && row->hash != 0 ? window->equal[row->hash % WINDOW_EQUAL_BUCKETS] : NULL;
+    for (struct row *other = first, *next; other != NULL; other = next) {
         next = other->chain;
         if (!rows_same_ids(row, other)) {
             if (++others == WINDOW_LOOK_AHEAD) {

@@ -7,7 +7,6 @@
 
 #include "engine/cost.h"
 #include "engine/engine.h"
-#include "schedule/dedup_index.h"
 #include "schedule/request.h"
 #include "schedule/tenant_queue.h"
 
@@ -78,10 +77,11 @@ void batch_list_remove(struct batch_list *list, struct batch *batch);
  * - Beside online requests, rows of class low make short batches and fill others' only so far, or they have batches of
  *   their own in the background. */
 enum {
-    WINDOW_LOOK_AHEAD = 256,  /* rows among which a batch is chosen (more if a batch may be larger) */
-    WINDOW_PASSED_OVER = 4,   /* times a row may be left behind for younger ones before it is overdue */
-    WINDOW_BATCH_ROWS = 1024, /* the largest max_batch_rows */
-    WINDOW_OLDEST_EVERY = 10, /* one of so many batches begins with the oldest row */
+    WINDOW_LOOK_AHEAD = 256,        /* rows among which a batch is chosen (more if a batch may be larger) */
+    WINDOW_PASSED_OVER = 4,         /* times a row may be left behind for younger ones before it is overdue */
+    WINDOW_BATCH_ROWS = 1024,       /* the largest max_batch_rows */
+    WINDOW_OLDEST_EVERY = 10,       /* one of so many batches begins with the oldest row */
+    WINDOW_EQUAL_BUCKETS = 1 << 16, /* of rows by hash */
 };
 
 /* The waiting rows of one class, by tenant. */
@@ -102,11 +102,11 @@ struct window {
     struct tenant_queue overdue; /* rows of any class, passed over too often */
     struct tenant_table queues;  /* of tenants, by name */
     struct tenant_queue *idle;   /* queues without rows, until the current call ends */
-    struct dedup_index dedup;
-    struct row *expired;    /* expired rows, until window_take_expired */
-    uint64_t expires_at_ms; /* no waiting row expires earlier; 0: none ever does */
-    uint64_t level;         /* where a class that had nothing waiting starts to count */
-    uint32_t batches;       /* since one began with the oldest row */
+    struct row **equal;          /* [WINDOW_EQUAL_BUCKETS], by the hash of their ids; NULL: no equal rows are found */
+    struct row *expired;         /* expired rows, until window_take_expired */
+    uint64_t expires_at_ms;      /* no waiting row expires earlier; 0: none ever does */
+    uint64_t level;              /* where a class that had nothing waiting starts to count */
+    uint32_t batches;            /* since one began with the oldest row */
     uint32_t rows;
     uint64_t tokens, squares; /* of the tokens */
     uint64_t urgent_ms;       /* of the batch being taken: see window_limits */
@@ -176,6 +176,9 @@ struct row *window_take_expired(struct window *window);
 
 /* The row whose turn it is; NULL if none waits. */
 struct row *window_next(struct window *window);
+
+/* Whether two rows have the same token ids, and so the same vector. */
+bool rows_same_ids(const struct row *a, const struct row *b);
 
 /* Takes a row in hand: out of its queue, its tokens charged to its class and tenant. */
 void window_hold(struct window *window, struct row *row);

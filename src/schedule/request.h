@@ -149,7 +149,7 @@ struct row {
     bool in_hand;               /* taken from its queue while a batch is being chosen */
     struct tenant_queue *queue; /* where it waits; NULL: nowhere */
     struct row *previous;
-    struct row *chain, **chained_by; /* in the dedup index */
+    struct row *chain, **chained_by; /* of rows whose ids may be equal */
 };
 
 /* A request with all that belongs to it. Only its holder touches it, except for `chain`. */

@@ -10,47 +10,37 @@
 /* Whether the options can be worked with. Errors: STATUS_BAD_INPUT, naming the first that cannot. */
 static enum status worker_check(const struct worker_options *options, struct err *err)
 {
-    const char *wrong = NULL;
-    if (options->max_batch_tokens == 0) {
-        wrong = "max_batch_tokens";
-    } else if (options->max_batch_rows == 0 || options->max_batch_rows > WINDOW_BATCH_ROWS) {
-        wrong = "max_batch_rows";
-    } else if (options->devices <= options->devices_lost) {
-        wrong = "devices";
-    } else if (options->engine_slots == 0) {
-        wrong = "engine_slots";
-    } else if (options->batches_out < options->engine_slots) {
-        wrong = "batches_out";
-    } else if (options->lease_ms < 3) {
-        wrong = "lease_ms";
-    } else if (options->backoff_ms == 0 || options->backoff_cap_ms < options->backoff_ms) {
-        wrong = "backoff_ms";
-    } else if (options->rules.dim == 0 || options->rules.max_tokens == 0) {
-        wrong = "rules";
+    const struct {
+        bool ok;
+        const char *name;
+    } checks[] = {
+        {options->max_batch_tokens > 0, "max_batch_tokens"},
+        {options->max_batch_rows > 0 && options->max_batch_rows <= WINDOW_BATCH_ROWS, "max_batch_rows"},
+        {options->devices > options->devices_lost, "devices"},
+        {options->engine_slots > 0, "engine_slots"},
+        {options->batches_out >= options->engine_slots, "batches_out"},
+        {options->lease_ms >= 3, "lease_ms"},
+        {options->backoff_ms > 0 && options->backoff_cap_ms >= options->backoff_ms, "backoff_ms"},
+        {options->rules.dim > 0 && options->rules.max_tokens > 0, "rules"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        if (!checks[i].ok) {
+            return err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", checks[i].name);
+        }
     }
-    return wrong ? err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong) : STATUS_OK;
+    return STATUS_OK;
 }
 
 enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)
 {
-    enum status status = worker_check(options, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(worker_check(options, err));
     struct worker *worker = calloc(1, sizeof(*worker));
-    if (!worker) {
+    if (!worker || held_open(&worker->held, err)) {
+        free(worker);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the worker");
     }
-    status = held_open(&worker->held, err);
-    if (status != STATUS_OK) {
-        free(worker);
-        return status;
-    }
     worker->options = *options;
-    worker->policy = (struct policy){.backoff_ms = options->backoff_ms,
-                                     .backoff_cap_ms = options->backoff_cap_ms,
-                                     .error_ttl_s = options->rules.error_ttl_s,
-                                     .random = options->seed};
+    worker->random = options->seed;
     worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
     for (int c = 0; c < CLASS_COUNT; c++) {
         worker->classes[c].mean_tokens = options->rules.max_tokens;
@@ -177,51 +167,32 @@ static void on_disconnected(struct worker *worker, const struct event *event)
     worker->connected = false;
 }
 
-static void on_quiet(struct worker *worker, const struct event *event)
+void worker_obey(struct worker *worker, enum event_kind kind)
 {
-    worker->quiet = event->kind == EVENT_QUIET;
+    if (kind == EVENT_QUIET || kind == EVENT_RESUME) {
+        worker->quiet = kind == EVENT_QUIET;
+    } else if (kind == EVENT_DRAIN || kind == EVENT_STOP) {
+        settle_drain(worker, kind == EVENT_DRAIN ? worker->options.shutdown_timeout_ms : 0, STATUS_OK);
+    }
 }
 
-static void on_drain(struct worker *worker, const struct event *event)
+static void on_command(struct worker *worker, const struct event *event)
 {
-    (void)event;
-    settle_drain(worker, worker->options.shutdown_timeout_ms, STATUS_OK);
-}
-
-static void on_stop(struct worker *worker, const struct event *event)
-{
-    (void)event;
-    settle_drain(worker, 0, STATUS_OK);
-}
-
-static void on_tick(struct worker *worker, const struct event *event)
-{
-    (void)worker;
-    (void)event;
+    worker_obey(worker, event->kind);
 }
 
 static void (*const handlers[])(struct worker *, const struct event *) = {
-    [EVENT_CONNECTED] = read_connected,
-    [EVENT_DISCONNECTED] = on_disconnected,
-    [EVENT_ENTRIES] = read_entries,
-    [EVENT_PREPARED] = compute_prepared,
-    [EVENT_BATCH] = compute_batch,
-    [EVENT_FORMATTED] = compute_formatted,
-    [EVENT_SETTLED] = settle_settled,
-    [EVENT_RUN_RECORDED] = quarantine_recorded,
-    [EVENT_TURN] = quarantine_turn,
-    [EVENT_DEVICE_LOST] = compute_device_lost,
-    [EVENT_LEASE] = chores_lease,
-    [EVENT_PROMOTED] = chores_promoted,
-    [EVENT_MENDED] = chores_mended,
-    [EVENT_TRACKED] = admit_tracked,
-    [EVENT_PULSE] = pulse_answered,
-    [EVENT_RELEASED] = settle_released,
-    [EVENT_QUIET] = on_quiet,
-    [EVENT_RESUME] = on_quiet,
-    [EVENT_DRAIN] = on_drain,
-    [EVENT_STOP] = on_stop,
-    [EVENT_TICK] = on_tick,
+    [EVENT_CONNECTED] = read_connected, [EVENT_DISCONNECTED] = on_disconnected,
+    [EVENT_ENTRIES] = read_entries,     [EVENT_PREPARED] = compute_prepared,
+    [EVENT_BATCH] = compute_batch,      [EVENT_FORMATTED] = compute_formatted,
+    [EVENT_SETTLED] = settle_settled,   [EVENT_RUN_RECORDED] = quarantine_recorded,
+    [EVENT_TURN] = quarantine_turn,     [EVENT_DEVICE_LOST] = compute_device_lost,
+    [EVENT_LEASE] = chores_lease,       [EVENT_PROMOTED] = chores_promoted,
+    [EVENT_MENDED] = chores_mended,     [EVENT_TRACKED] = admit_tracked,
+    [EVENT_PULSE] = pulse_answered,     [EVENT_RELEASED] = settle_released,
+    [EVENT_QUIET] = on_command,         [EVENT_RESUME] = on_command,
+    [EVENT_DRAIN] = on_command,         [EVENT_STOP] = on_command,
+    [EVENT_TICK] = on_command,
 };
 
 /* The earliest time to come. What is overdue waits for an event, not for the clock. */
@@ -312,27 +283,13 @@ uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *cont
 
 enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err)
 {
-    enum status status = worker_check(options, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(worker_check(options, err));
     struct worker_options old = worker->options;
     worker->options = *options;
     worker->options.layout = old.layout;
-    worker->options.devices = old.devices;
-    worker->options.engine_slots = old.engine_slots;
-    worker->options.background_slots = old.background_slots;
+    worker->options.engine_slots = old.engine_slots; /* a device may have been lost */
     worker->options.batches_out = old.batches_out;
     worker->options.lease_ms = old.lease_ms;
-    worker->options.seed = old.seed;
-    worker->options.rules.model_name = old.rules.model_name;
-    worker->options.rules.model_id = old.rules.model_id;
-    worker->options.rules.dim = old.rules.dim;
-    worker->options.rules.max_tokens = old.rules.max_tokens;
-    worker->policy.backoff_ms = options->backoff_ms;
-    worker->policy.backoff_cap_ms = options->backoff_cap_ms;
-    worker->policy.error_ttl_s = options->rules.error_ttl_s;
-    worker->options.cost = old.cost;
     if (options->target_p99_ms != old.target_p99_ms) {
         tune_begin(&worker->tune, options->target_p99_ms);
     }

@@ -66,25 +66,9 @@ enum turn {
     TURN_ALONE,    /* this worker's suspects, one at a time */
 };
 
-/* What an operator asked of this worker, remotely. */
-enum worker_command { COMMAND_NONE, COMMAND_QUIET, COMMAND_RESUME, COMMAND_DRAIN, COMMAND_STOP };
-
 /* Percents of maxmemory that Redis uses. TIGHT: little is held from here on. TRICKLE: one small batch begins at a time.
  * CEILING: expected replies are planned to end here. */
 enum { MEMORY_TIGHT_PERCENT = 85, MEMORY_TRICKLE_PERCENT = 97, MEMORY_CEILING_PERCENT = 103 };
-
-/* What Redis knows of the queue. Comes each second, more often while we wait for its memory. */
-struct pulse {
-    uint64_t redis_ms;               /* Redis unix ms, now */
-    bool paused;                     /* the queue is: nobody reads */
-    uint64_t used_bytes, most_bytes; /* memory used by Redis, and its maxmemory; most_bytes 0: no limit */
-    uint32_t workers;                /* of the queue, at most */
-    enum worker_command command;     /* for this worker, once */
-    bool waiting;                    /* others' entries wait to be taken that the housekeeper has no room for */
-    bool housekeeper;                /* this worker is it until the next pulse. Others get zeros for the next two: */
-    uint64_t depth[CLASS_COUNT];     /* entries that nobody has read */
-    uint64_t cap[CLASS_COUNT];       /* above which entries are shed; 0: no cap */
-};
 
 /* What may happen to a worker. */
 enum event_kind {
@@ -110,6 +94,19 @@ enum event_kind {
     EVENT_DRAIN,        /* SIGTERM: finish what is in flight, then exit */
     EVENT_STOP,         /* second SIGTERM: exit at once, entries stay reclaimable */
     EVENT_TICK,         /* the deadline returned by the last step has come */
+};
+
+/* What Redis knows of the queue. Comes each second, more often while we wait for its memory. */
+struct pulse {
+    uint64_t redis_ms;               /* Redis unix ms, now */
+    bool paused;                     /* the queue is: nobody reads */
+    uint64_t used_bytes, most_bytes; /* memory used by Redis, and its maxmemory; most_bytes 0: no limit */
+    uint32_t workers;                /* of the queue, at most */
+    enum event_kind command;         /* for this worker, once: QUIET, RESUME, DRAIN or STOP; others: none */
+    bool waiting;                    /* others' entries wait to be taken that the housekeeper has no room for */
+    bool housekeeper;                /* this worker is it until the next pulse. Others get zeros for the next two: */
+    uint64_t depth[CLASS_COUNT];     /* entries that nobody has read */
+    uint64_t cap[CLASS_COUNT];       /* above which entries are shed; 0: no cap */
 };
 
 /* Something that happened, for worker_step. What it points to may go when the step returns, unless the worker
@@ -157,13 +154,27 @@ enum housekeeper_rank {
     RANK_JUDGES, /* leases too: it has been connected for as long as one lasts */
 };
 
+/* What a worker has counted since its start, and how it stands now. */
+struct worker_stats {
+#define COUNTER(name) uint64_t name;
+#include "schedule/counters.inc"
+#undef COUNTER
+    uint64_t tracked; /* written `queued` */
+    uint64_t busy_ns; /* of all compute threads, with batches that succeeded */
+    uint32_t held, waiting, computing;
+    uint32_t devices, devices_lost;
+    uint32_t credit_tokens;             /* that may be held per class */
+    uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
+    uint64_t held_bytes;
+    double cost_error; /* of predicted batch times: a moving mean share */
+    uint32_t p99_ms;   /* from XADD to the reply, of about the last second; 0: unknown */
+};
+
 /* What a worker reports each second. */
 struct heartbeat {
     const char *state;       /* "running", "quiet", "draining", "tight" */
     uint32_t memory_percent; /* if tight: of maxmemory */
-    uint32_t held, waiting, computing;
-    uint32_t devices, devices_lost; /* alive, and lost since the start */
-    uint64_t done, errors, dead;
+    struct worker_stats stats;
     double rows_per_s; /* with all compute threads busy, for the estimated wait; 0: unknown */
     enum housekeeper_rank rank;
     uint32_t elected_ms; /* how long an election lasts */
@@ -256,28 +267,12 @@ void actions_free(struct actions *actions);
 /* Whether nothing of a request is on its way: no read, no batch, nothing at the prep threads. TURN_REST leads there. */
 bool worker_rests(const struct worker *worker);
 
-/* What a worker has counted since its start, and how it stands now. */
-struct worker_stats {
-#define COUNTER(name) uint64_t name;
-#include "schedule/counters.inc"
-#undef COUNTER
-    uint64_t tracked; /* written `queued` */
-    uint64_t busy_ns; /* of all compute threads, with batches that succeeded */
-    uint32_t held, waiting, computing;
-    uint32_t devices, devices_lost;
-    uint32_t credit_tokens;             /* that may be held per class */
-    uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
-    uint64_t held_bytes;
-    double cost_error; /* of predicted batch times: a moving mean share */
-    uint32_t p99_ms;   /* from XADD to the reply, of about the last second; 0: unknown */
-};
-
 /* How it stands now. Thread: that of worker_step. */
 struct worker_stats worker_stats(const struct worker *worker);
 
 /* Takes over the options that may change while it runs: batches, window, credit, retries, times, and the rules for
- * later requests. Options of the model, the lease, the layout and the devices stay. Errors: STATUS_BAD_INPUT: nothing
- * was taken over. */
+ * later requests; not layout, lease and devices. The model must be the same. Errors: STATUS_BAD_INPUT: nothing was
+ * taken over. */
 MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err);
 
 /* Visits at most `most` held requests, in no order. `visit` may read what only the worker writes: names, id, class,

@@ -13,7 +13,7 @@ static uint64_t reclaim_interval_ms(struct worker *worker)
 {
     uint32_t interval = worker->options.lease_ms / 4;
     interval = interval < 500 ? interval : 500;
-    return interval - policy_random(&worker->policy, interval / 5 + 1);
+    return interval - policy_random(&worker->random, interval / 5 + 1);
 }
 
 static uint64_t sweep_interval_ms(const struct worker *worker)
@@ -423,7 +423,6 @@ static void pulse_connected(struct worker *worker)
 
 static struct heartbeat heartbeat(const struct worker *worker)
 {
-    struct worker_stats stats = worker_stats(worker);
     bool tight = worker->tight.level != MEMORY_ROOM && worker->pulse.most_bytes > 0;
     return (struct heartbeat){
         .state = worker->draining ? "draining"
@@ -432,38 +431,11 @@ static struct heartbeat heartbeat(const struct worker *worker)
                                   : "running",
         .memory_percent =
             tight ? (uint32_t)((double)worker->pulse.used_bytes * 100 / (double)worker->pulse.most_bytes) : 0,
-        .held = stats.held,
-        .waiting = stats.waiting,
-        .computing = stats.computing,
-        .devices = stats.devices,
-        .devices_lost = stats.devices_lost,
-        .done = stats.done,
-        .errors = stats.errors,
-        .dead = stats.dead,
+        .stats = worker_stats(worker),
         .rows_per_s = pace_rows_per_s(worker),
         .rank = rank(worker),
         .elected_ms = 3 * pulse_ms(worker),
     };
-}
-
-static void obey(struct worker *worker, enum worker_command command)
-{
-    switch (command) {
-    case COMMAND_QUIET:
-        worker->quiet = true;
-        break;
-    case COMMAND_RESUME:
-        worker->quiet = false;
-        break;
-    case COMMAND_DRAIN:
-        settle_drain(worker, worker->options.shutdown_timeout_ms, STATUS_OK);
-        break;
-    case COMMAND_STOP:
-        settle_drain(worker, 0, STATUS_OK);
-        break;
-    case COMMAND_NONE:
-        break;
-    }
 }
 
 void pulse_answered(struct worker *worker, const struct event *event)
@@ -479,7 +451,7 @@ void pulse_answered(struct worker *worker, const struct event *event)
     bool kept = worker->pulse.housekeeper;
     worker->pulse = event->pulse;
     worker_clock(worker, event->pulse.redis_ms);
-    obey(worker, event->pulse.command);
+    worker_obey(worker, event->pulse.command);
     share_pulsed(worker);
     if (kept != worker->pulse.housekeeper) {
         chores_elected(worker, !kept);
@@ -523,7 +495,7 @@ void chores_connected(struct worker *worker)
     uint32_t sweep_ms = (uint32_t)sweep_interval_ms(worker);
     worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
     worker->promote_at = worker->reclaim.at = NEVER;
-    worker->sweep.at = worker_after_ms(worker, sweep_ms / 2 + policy_random(&worker->policy, sweep_ms / 2 + 1));
+    worker->sweep.at = worker_after_ms(worker, sweep_ms / 2 + policy_random(&worker->random, sweep_ms / 2 + 1));
     worker->judge_at = worker_after_ms(worker, worker->options.lease_ms);
     pulse_connected(worker);
 }

@@ -45,13 +45,6 @@ enum {
 
 enum { POISON_RUNS = 3 }; /* crashes in runs alone that make a request poison */
 
-/* What failures cost, from the worker's options. */
-struct policy {
-    uint32_t backoff_ms, backoff_cap_ms;
-    uint32_t error_ttl_s;
-    uint64_t random; /* state of the jitter */
-};
-
 /* Where the one suspect that runs alone is. */
 enum quarantine_stage {
     QUARANTINE_NONE,
@@ -112,7 +105,7 @@ struct tight {
 /* Written by the thread of worker_step only. */
 struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
     struct worker_options options;
-    struct policy policy;
+    uint64_t random; /* state of the jitter */
     struct budget budget;
     struct worker_stats stats;
     struct held held;
@@ -197,7 +190,26 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     enum status exit_status;
 };
 
+/* Handlers of events, as the table in worker.c has them. */
+void read_connected(struct worker *worker, const struct event *event);
+void read_entries(struct worker *worker, const struct event *event);
+void compute_prepared(struct worker *worker, const struct event *event);
+void compute_batch(struct worker *worker, const struct event *event);
+void compute_formatted(struct worker *worker, const struct event *event);
+void compute_device_lost(struct worker *worker, const struct event *event);
+void quarantine_recorded(struct worker *worker, const struct event *event);
+void quarantine_turn(struct worker *worker, const struct event *event);
+void settle_settled(struct worker *worker, const struct event *event);
+void settle_released(struct worker *worker, const struct event *event);
+void chores_lease(struct worker *worker, const struct event *event);
+void chores_promoted(struct worker *worker, const struct event *event);
+void chores_mended(struct worker *worker, const struct event *event);
+void pulse_answered(struct worker *worker, const struct event *event);
+
 /* --- worker.c --- */
+
+/* EVENT_QUIET, RESUME, DRAIN, STOP: does what an operator wants; nothing for other kinds. */
+void worker_obey(struct worker *worker, enum event_kind kind);
 
 /* Appends an action to this step's, for the caller to fill in. NULL (and starved) when memory ran out. */
 struct action *worker_act(struct worker *worker, enum action_kind kind);
@@ -236,12 +248,6 @@ uint64_t worker_redis_ms(const struct worker *worker);
 uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms);
 
 /* --- worker_read.c --- */
-
-/* EVENT_CONNECTED: reads our own pending lists first; all chores start anew. */
-void read_connected(struct worker *worker, const struct event *event);
-
-/* EVENT_ENTRIES of any source: tells whoever asked, then admits each entry. */
-void read_entries(struct worker *worker, const struct event *event);
 
 /* Something may be pending with us that is not held: reads our own lists from the start. */
 void read_own_again(struct worker *worker);
@@ -330,18 +336,6 @@ double pace_rows_per_s(const struct worker *worker);
 /* Queues a request for preparing. */
 void compute_accept(struct worker *worker, struct request *request);
 
-/* EVENT_PREPARED: rows go into the window, failed requests are settled. */
-void compute_prepared(struct worker *worker, const struct event *event);
-
-/* EVENT_BATCH: learns its cost, then hands its rows out. */
-void compute_batch(struct worker *worker, const struct event *event);
-
-/* EVENT_DEVICE_LOST: less may be out from now on. */
-void compute_device_lost(struct worker *worker, const struct event *event);
-
-/* EVENT_FORMATTED: the requests are done, or failed in it. */
-void compute_formatted(struct worker *worker, const struct event *event);
-
 /* Sends formats, retried batches, suspects or new batches, and prepares, in that order. */
 void compute_advance(struct worker *worker);
 
@@ -372,12 +366,6 @@ void quarantine_add(struct worker *worker, struct request *request);
 /* Drops waiting suspects: without a lease they are not ours to run. They stay pending. */
 void quarantine_forget(struct worker *worker);
 
-/* EVENT_RUN_RECORDED: the suspects may run, are poison, or are no longer ours. */
-void quarantine_recorded(struct worker *worker, const struct event *event);
-
-/* EVENT_TURN. */
-void quarantine_turn(struct worker *worker, const struct event *event);
-
 /* Records the next group, asks for the process, or takes the suspect that runs alone a step further. True while some
  * worker has the process: nothing else may be prepared or cut then. */
 bool quarantine_advance(struct worker *worker);
@@ -399,16 +387,16 @@ bool quarantine_is(const struct worker *worker, const struct request *request);
 
 /* --- worker_settle.c --- */
 
-/* A number in 0 .. below-1 from a generator seeded by the options: the same seed repeats a run. */
-uint32_t policy_random(struct policy *policy, uint32_t below);
+/* A number in 0 .. below-1 from a generator: the same state repeats a run. */
+uint32_t policy_random(uint64_t *random, uint32_t below);
 
 /* Backoff before the run after `attempt`: backoff_ms doubled for each, ±20 %, at most the cap. Units: ms. */
-uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt);
+uint32_t policy_backoff_ms(const struct worker_options *options, uint32_t attempt, uint64_t *random);
 
 /* Turns a request's code into its outcome: done; a retry while the code is transient, attempts are left and the next
  * one would begin before it expires; a dead letter after that, or if it is poison; else an error. An error reply lives
  * at least error_ttl_s. Units: now_ms is Redis' unix ms, 0 if unknown. */
-void policy_judge(struct policy *policy, struct request *request, uint64_t now_ms);
+void policy_judge(const struct worker_options *options, struct request *request, uint64_t now_ms, uint64_t *random);
 
 /* The reply code for a forward pass that failed with a single row. */
 enum reply_code policy_code(enum status status);
@@ -428,12 +416,6 @@ void settle_release(struct worker *worker, struct request *request);
 /* Gives back all that has not started. */
 void settle_give_up(struct worker *worker);
 
-/* EVENT_SETTLED: each verdict ends a request, changes its outcome, or puts it off. */
-void settle_settled(struct worker *worker, const struct event *event);
-
-/* EVENT_RELEASED: those requests have no owner now; after the last release the worker exits. */
-void settle_released(struct worker *worker, const struct event *event);
-
 /* Sends settles and releases, and finishes a drain or rejoins when nothing is held. */
 void settle_advance(struct worker *worker);
 
@@ -452,23 +434,11 @@ void chores_connected(struct worker *worker);
 /* EVENT_ENTRIES of READ_RECLAIM or READ_SWEEP: continues the round, with the next class or after its pause. */
 void chores_claimed(struct worker *worker, const struct event *event);
 
-/* EVENT_LEASE: after a lost lease, gives up all that has not started. */
-void chores_lease(struct worker *worker, const struct event *event);
-
-/* EVENT_PROMOTED: when to look again. */
-void chores_promoted(struct worker *worker, const struct event *event);
-
-/* EVENT_MENDED: continues at once while there is more. */
-void chores_mended(struct worker *worker, const struct event *event);
-
 /* An entry came whose id is ahead of the clock. */
 void chores_mend_soon(struct worker *worker);
 
 /* Does what is due: renew, pulse, reclaim, sweep, mend, promote. */
 void chores_advance(struct worker *worker);
-
-/* EVENT_PULSE: the queue's state and an operator's command. A failed one changes neither. */
-void pulse_answered(struct worker *worker, const struct event *event);
 
 /* When the next pulse is due: each second, sooner while something waits for Redis' memory. Units: monotonic ns. */
 uint64_t pulse_due(const struct worker *worker);

@@ -14,21 +14,20 @@ enum {
 
 /* --- the rules of failure: docs/protocol.md --- */
 
-uint32_t policy_random(struct policy *policy, uint32_t below)
+uint32_t policy_random(uint64_t *random, uint32_t below)
 {
-    uint64_t random = random_next(&policy->random);
-    return below == 0 ? 0 : (uint32_t)(random % below);
+    return (uint32_t)(random_next(random) % below);
 }
 
-uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt)
+uint32_t policy_backoff_ms(const struct worker_options *options, uint32_t attempt, uint64_t *random)
 {
-    uint64_t delay = policy->backoff_ms;
-    for (uint32_t i = 1; i < attempt && delay < policy->backoff_cap_ms; i++) {
+    uint64_t delay = options->backoff_ms;
+    for (uint32_t i = 1; i < attempt && delay < options->backoff_cap_ms; i++) {
         delay *= 2;
     }
-    delay = delay * (800 + policy_random(policy, 401)) / 1000;
-    if (delay > policy->backoff_cap_ms) {
-        delay = policy->backoff_cap_ms;
+    delay = delay * (800 + policy_random(random, 401)) / 1000;
+    if (delay > options->backoff_cap_ms) {
+        delay = options->backoff_cap_ms;
     }
     return delay == 0 ? 1 : (uint32_t)delay;
 }
@@ -39,14 +38,14 @@ static bool in_time(const struct request *request, uint64_t now_ms, uint32_t del
     return request->expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->expires_at_ms;
 }
 
-void policy_judge(struct policy *policy, struct request *request, uint64_t now_ms)
+void policy_judge(const struct worker_options *options, struct request *request, uint64_t now_ms, uint64_t *random)
 {
     if (request->code == CODE_NONE) {
         request->outcome = OUTCOME_DONE;
         return;
     }
     if (request->retryable && request->attempt < request->max_attempts) {
-        uint32_t delay_ms = policy_backoff_ms(policy, request->attempt);
+        uint32_t delay_ms = policy_backoff_ms(options, request->attempt, random);
         if (in_time(request, now_ms, delay_ms)) {
             request->outcome = OUTCOME_DEFER;
             request->due_ms = delay_ms;
@@ -56,8 +55,8 @@ void policy_judge(struct policy *policy, struct request *request, uint64_t now_m
     }
     bool dead = request->retryable || request->code == CODE_POISON;
     request->outcome = dead ? OUTCOME_DEAD : OUTCOME_ERROR;
-    if (request->ttl_s < policy->error_ttl_s) {
-        request->ttl_s = policy->error_ttl_s;
+    if (request->ttl_s < options->rules.error_ttl_s) {
+        request->ttl_s = options->rules.error_ttl_s;
     }
 }
 
@@ -134,7 +133,7 @@ void settle_gone(struct worker *worker, struct request *request)
 
 void settle_finish(struct worker *worker, struct request *request)
 {
-    policy_judge(&worker->policy, request, worker_redis_ms(worker));
+    policy_judge(&worker->options, request, worker_redis_ms(worker), &worker->random);
     if (request->outcome != OUTCOME_DONE) {
         buffer_free(&request->reply);
     }

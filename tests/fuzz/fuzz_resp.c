@@ -41,7 +41,7 @@ static void check_entries(const struct resp_value *value)
     struct err err = {0};
     if (entries_from_claim(&entries, value, CLASS_NORMAL, &err) == STATUS_OK)
         FUZZ_CHECK(touch_entries(&entries) <= MAX_BYTES);
-    if (entries_from_read(&entries, value, streams, ORIGIN_NEW, MAX_BYTES / 4, &err) == STATUS_OK)
+    if (entries_from_read(&entries, value, streams, MAX_BYTES / 4, &err) == STATUS_OK)
         FUZZ_CHECK(touch_entries(&entries) <= MAX_BYTES);
     entries_free(&entries);
 }

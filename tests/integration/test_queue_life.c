@@ -300,7 +300,7 @@ static struct pulse pulse(struct desk *desk)
 {
     struct action action = {
         .kind = ACTION_PULSE,
-        .heartbeat = {.state = "quiet", .held = 7, .rows_per_s = 12.5, .rank = RANK_JUDGES, .elected_ms = 60000}};
+        .heartbeat = {.state = "quiet", .stats.held = 7, .rows_per_s = 12.5, .rank = RANK_JUDGES, .elected_ms = 60000}};
     queue_execute(desk->queue, &action);
     desk_wait(desk, EVENT_PULSE);
     assert_false(desk->last.failed);
@@ -325,7 +325,7 @@ static void a_pulse_says_what_redis_knows(void **state)
     assert_int_equal(seen.depth[CLASS_LOW], 0);
     assert_int_equal(seen.cap[CLASS_NORMAL], 500);
     assert_int_equal(seen.cap[CLASS_HIGH], 0);
-    assert_int_equal(seen.command, COMMAND_DRAIN);
+    assert_int_equal(seen.command, EVENT_DRAIN);
     assert_false(seen.paused);
     assert_non_null(
         strstr(redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk.queue)), "state quiet held 7"));
@@ -333,7 +333,7 @@ static void a_pulse_says_what_redis_knows(void **state)
     redis_do(redis, "HSET " Q "workers command:%s nonsense", queue_worker_name(desk.queue));
     seen = pulse(&desk);
     assert_true(seen.paused);
-    assert_int_equal(seen.command, COMMAND_NONE);
+    assert_int_equal(seen.command, EVENT_TICK);
     desk_close(&desk);
 }
 
@@ -485,7 +485,6 @@ static void the_newest_above_the_cap_are_shed(void **state)
     assert_int_equal(desk.last.entries.source, READ_SHED);
     assert_true(desk.last.entries.more);
     assert_int_equal(desk.held.first->entry.ms, 5);
-    assert_int_equal(desk.held.first->origin, ORIGIN_SHED);
     struct request *request = desk.held.first;
     request->code = CODE_NONE;
     request_fail(request, CODE_QUEUE_FULL, "the queue is full");
@@ -512,7 +511,6 @@ static void other_tenants_are_taken_ahead(void **state)
     assert_int_equal(desk.last.entries.source, READ_FAIR);
     assert_int_equal(desk.last.entries.last.ms, 20);
     assert_int_equal(desk.held.first->entry.ms, 10);
-    assert_int_equal(desk.held.first->origin, ORIGIN_NEW);
     desk_settle(&desk, OUTCOME_DONE);
     assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
     desk_drop(&desk, 2);

@@ -3,19 +3,17 @@
 
 #include "schedule/worker_internal.h"
 
-static struct policy policy_of(uint64_t seed)
-{
-    return (struct policy){.backoff_ms = 1000, .backoff_cap_ms = 60000, .error_ttl_s = 3600, .random = seed};
-}
+static const struct worker_options options = {
+    .backoff_ms = 1000, .backoff_cap_ms = 60000, .rules.error_ttl_s = 3600};
 
 static void backoff_doubles_with_jitter_up_to_the_cap(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        struct policy policy = policy_of(seed);
+        uint64_t random = seed;
         for (uint32_t attempt = 1; attempt <= 10; attempt++) {
             double middle = 1000.0 * (1u << (attempt - 1));
-            uint32_t delay = policy_backoff_ms(&policy, attempt);
+            uint32_t delay = policy_backoff_ms(&options, attempt, &random);
             double least = middle > 60000 ? 48000 : middle * 0.8, most = middle * 1.2 > 60000 ? 60000 : middle * 1.2;
             assert_true(delay >= least && delay <= most);
         }
@@ -25,11 +23,11 @@ static void backoff_doubles_with_jitter_up_to_the_cap(void **state)
 static void jitter_spreads_and_repeats(void **state)
 {
     (void)state;
-    struct policy one = policy_of(1), same = policy_of(1);
+    uint64_t one = 1, same = 1;
     uint32_t least = UINT32_MAX, most = 0;
     for (int i = 0; i < 1000; i++) {
-        uint32_t delay = policy_backoff_ms(&one, 1);
-        assert_int_equal(delay, policy_backoff_ms(&same, 1));
+        uint32_t delay = policy_backoff_ms(&options, 1, &one);
+        assert_int_equal(delay, policy_backoff_ms(&options, 1, &same));
         least = delay < least ? delay : least;
         most = delay > most ? delay : most;
     }
@@ -38,11 +36,11 @@ static void jitter_spreads_and_repeats(void **state)
 
 static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_attempts, uint32_t *ttl_s)
 {
-    struct policy policy = policy_of(3);
+    uint64_t random = 3;
     struct request request = {.attempt = attempt, .max_attempts = max_attempts, .ttl_s = 60};
     if (code != CODE_NONE)
         request_fail(&request, code, "because");
-    policy_judge(&policy, &request, 1000);
+    policy_judge(&options, &request, 1000, &random);
     *ttl_s = request.ttl_s;
     return request.outcome;
 }
@@ -80,10 +78,10 @@ static void a_retry_after_the_deadline_is_none(void **state)
                  {0, 1, OUTCOME_DEFER}};
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct policy policy = policy_of(i);
+        uint64_t random = i;
         struct request request = {.attempt = 1, .max_attempts = 4, .expires_at_ms = cases[i].expires_at_ms};
         request_fail(&request, CODE_DEVICE_LOST, "because");
-        policy_judge(&policy, &request, cases[i].now_ms);
+        policy_judge(&options, &request, cases[i].now_ms, &random);
         assert_int_equal(request.outcome, cases[i].outcome);
         assert_int_equal(request.code, CODE_DEVICE_LOST);
     }

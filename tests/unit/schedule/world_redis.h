@@ -591,9 +591,9 @@ static inline void run_pulse(struct world *world, struct peer *peer, struct call
     if (pulse->housekeeper)
         memcpy(pulse->cap, world->cap, sizeof(pulse->cap));
     if (happens(world, world->faults.quiet))
-        pulse->command = chance(world, 2) == 0 ? COMMAND_QUIET : COMMAND_DRAIN;
+        pulse->command = chance(world, 2) == 0 ? EVENT_QUIET : EVENT_DRAIN;
     else if (!world->faults.on || chance(world, 2) == 0)
-        pulse->command = COMMAND_RESUME;
+        pulse->command = EVENT_RESUME;
 }
 
 #endif

@@ -333,9 +333,9 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
     peer->trickles =
         call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_TRICKLE_PERCENT && call->pulse.most_bytes > 0;
     peer->housekeeper = call->pulse.housekeeper;
-    if (call->pulse.command == COMMAND_QUIET || call->pulse.command == COMMAND_RESUME)
-        peer->quiet = call->pulse.command == COMMAND_QUIET;
-    peer->draining |= call->pulse.command == COMMAND_DRAIN;
+    if (call->pulse.command == EVENT_QUIET || call->pulse.command == EVENT_RESUME)
+        peer->quiet = call->pulse.command == EVENT_QUIET;
+    peer->draining |= call->pulse.command == EVENT_DRAIN;
 }
 
 static inline void answer(struct world *world, struct peer *peer, struct call *call)
