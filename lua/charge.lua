@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Puts runs of suspects on record before they start: should the worker crash now, these are to blame and nobody else.
+-- Puts runs of suspects on record before they start. If the worker crashes now, these requests are to blame and no others.
 --
 -- KEYS  1 stream, 2 trouble
 -- ARGV  1 consumer, 2 `alone` for runs alone or `group`, then for each entry, 64 at most: entry id, original name, claims
 --       (1: the name comes from `_id`), number of this attempt
--- What stands in trouble: lib/trouble.lua. A charge ends the count of takeovers: the entry was read.
--- A call whose answer was lost is repeated: each consumer counts once.
+-- The format of trouble: lib/trouble.lua. A charge resets the count of takeovers, because the entry has been read.
+-- A repeated call (its answer was lost) changes nothing: each consumer counts once.
 -- Returns for each entry
 --        n  on record; its open runs alone, this one included, or 1 for a group
---        0  it is no longer pending or another consumer owns it (a run of the caller whose answer was lost is taken off then:
---           it never began)
+--        0  no longer pending, or another consumer owns it (a run that the caller recorded earlier is then removed: it never
+--           began)
 --       -3  the name is not this entry's (a producer wrote the `_id`)
 --       -8  not for a group: a run of another worker is open, so it runs alone; nothing was changed
--- Where an entry's own id is the name of another request nothing is counted: the record is that one's.
+-- If the entry's own id is the name of another request, nothing is counted: the record belongs to that request.
 -- May not: count a run that this caller may not start.
 
 local call = redis.call

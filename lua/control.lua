@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Looks at the control stream, where nothing waits behind requests: entries with the field `cancel`.
+-- Reads cancels from the control stream, where they do not wait behind requests.
 --
 -- KEYS  1 control
--- ARGV  1 how many at most, 2 look behind this entry id
--- Returns { id, name, id, name, ... }, the oldest first; the name is what `cancel` says, '' where there is no such field or it
--- is longer than any name: lua/cancel then finds nothing, and the entry goes all the same
--- There is no group: an entry is anybody's until lua/cancel has removed it. A stream without entries is removed, so that its
--- ids begin anew whatever ids producers have made up.
--- May not: remove an entry; look at more than one entry beyond 1 MiB.
+-- ARGV  1 how many at most, 2 read after this entry id
+-- Returns { id, name, id, name, ... }, the oldest first. The name is the value of `cancel`; '' if the field is missing or longer
+-- than any name: lua/cancel then finds nothing and removes the entry
+-- There is no group: any worker may take an entry until lua/cancel has removed it. An empty stream is deleted, so that its ids
+-- start afresh whatever ids producers have made up.
+-- May not: remove an entry; read more than one entry beyond 1 MiB.
 
 local call = redis.call
 local control, most, last = KEYS[1], tonumber(ARGV[1]), ARGV[2]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Takes requests out of the stream until they are due (again): a delay, or a retry after a failure.
+-- Parks requests until they are due: for a delay, or for a retry after a failure.
 --
 -- KEYS  1 stream, 2 later, 3 later:data, 4 trouble, 5 meta
 -- ARGV  1 consumer, 2 class (0 high, 1 normal, 2 low), then for each entry:
@@ -8,17 +8,17 @@
 -- Returns one number for each entry.
 --        1  parked
 --        0  late: no longer pending
---       -1  another consumer owns it: what happens next is that one's decision. A run alone of the caller is taken off
---           the record: it crashed nobody
---       -2  the message is no longer in the stream; it is still pending and wants settle's `gone`
+--       -1  another consumer owns it and decides what happens next. A run alone of the caller is removed from the record: it
+--           crashed no worker
+--       -2  the message is no longer in the stream but still pending; it needs settle's `gone`
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
---       -7  `later` is full (meta.cap_later), and it asks for a delay at its submission; nothing was changed. What came back
---           from `later`, and retries, were accepted
---       -6  more fields than a request may have; nothing was changed, it wants an error reply
--- The run that failed ended without a crash, so the entry's runs alone begin anew. Who has an id that is the name of another
--- request (a producer gave it out a second time) is parked under a fresh name.
--- May not: park a request in the place of another, take fields from the caller (they are read here, so that what comes
--- back is what was sent), remove an entry before it is safe in later and later:data, or park one that it may not remove.
+--       -7  `later` is full (meta.cap_later), and this is a delay at submission; nothing was changed. Retries and requests that
+--           came back from `later` are never refused
+--       -6  more fields than a request may have; nothing was changed, it needs an error reply
+-- The failed run ended without a crash, so the entry's count of runs alone restarts. An entry whose id is the name of another
+-- request (a producer used it a second time) is parked under a new name.
+-- May not: overwrite another parked request; take fields from the caller (it reads them here, so that exactly what was sent
+-- comes back); remove an entry before it is in later and later:data; park one that it may not remove.
 
 local call = redis.call
 local stream, later, data, trouble, meta = unpack(KEYS)

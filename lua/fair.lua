@@ -1,17 +1,17 @@
 #!lua
--- Takes unread entries from further back in a stream, of tenants other than those that have enough: so that one tenant's
--- million entries do not hide another's ten.
+-- Claims unread entries from further back in a stream, of tenants that do not have enough yet, so that one tenant's million
+-- entries do not hide another's ten.
 --
 -- KEYS  1 stream
--- ARGV  1 consumer, or `ahead`: sets them aside for whoever has room, 2 look behind this entry id, 3 how many to take, 4 bytes
---       at most, then the tenants that have enough; '' stands for entries without a tenant
--- Returns as reclaim does, and how far it looked: { entries, {}, {}, more, last id }; entries each { id, 0, 0, { field,
+-- ARGV  1 consumer, or `ahead` to set them aside for any worker with room, 2 start after this entry id, 3 how many to claim,
+--       4 bytes at most, then the tenants that have enough; '' stands for entries without a tenant
+-- Returns as reclaim does, and how far it read: { entries, {}, {}, more, last id }; entries each { id, 0, 0, { field,
 -- value, ... } }, now the caller's, and none when they were set aside; more: 1 when a limit ended the search before the end
 -- of the stream
--- What was taken ahead is delivered again if it is still there when XREADGROUP reaches it: to the same worker, which knows
--- it, or to another, and then the first to finish wins.
--- May not: take what somebody has read; look at more than 64 entries, or further once it has seen 1 MiB; set aside more than 256;
--- run when Redis is out of memory.
+-- XREADGROUP delivers such an entry again if it is still there: to the same worker, which knows it, or to another, and then
+-- the first to finish wins.
+-- May not: claim what another worker has read; read more than 64 entries, or on after 1 MiB; set aside more than 256; run when
+-- Redis is out of memory.
 
 local call = redis.call
 local stream, me = KEYS[1], ARGV[1]

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Makes the group of a stream, and the stream where there is none: at 0, because a stream holds exactly the unfinished work.
+-- Creates the group of a stream, and the stream if it is missing: at 0, because a stream holds exactly the unfinished work.
 --
 -- KEYS  1 stream
 -- ARGV  none
--- Returns 1 when it was made, 0 when it was there
--- May not: touch a group that is there. It runs in a full Redis, where nothing would be read without it.
+-- Returns 1 when it was created, 0 when it existed
+-- May not: touch an existing group. It runs when Redis is full, because without the group nothing can be read.
 
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], 'sluice', '0', 'MKSTREAM')
 if not made.err then return 1 end

@@ -1,17 +1,16 @@
 #!lua flags=allow-oom
--- Lets a worker join a queue: pins what the queue is made for, and takes the worker's alive key.
+-- Lets a worker join a queue: pins the queue's protocol and model, and takes the worker's alive key.
 --
 -- KEYS  1 meta, 2 alive
 -- ARGV  1 protocol (whole number), 2 model id, 3 token, 4 lease in ms, 5 precision;
 --       then what a worker must be allowed to run, with `@` for the queue's keys (src/redis/rights.h)
 -- Returns { code, text }
---        1  joined (again: the key may be ours still, after a reconnect)
+--        1  joined; after a reconnect the key may still be ours
 --        0  the name is taken: the alive key carries another token, text is empty
 --       -1  the queue speaks a higher protocol, text says which
 --       -2  the queue belongs to another model, text is its id
---       -3  the queue wants another precision (meta.precision, which only an operator sets), text says which
---       -4  one of these is not allowed, text says which. In the middle of another script its lack would leave half of that
---           script's work done
+--       -3  the queue is pinned to another precision (meta.precision, set by an operator), text says which
+--       -4  a right is missing, text says which. Missing in the middle of another script, it would leave that script half done
 -- May not: change what another worker has pinned; take a key from its holder.
 
 local call = redis.call

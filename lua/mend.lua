@@ -1,17 +1,16 @@
 #!lua flags=allow-oom
--- Brings the streams back to the present where ids in them are more than two seconds ahead of Redis' clock: a producer has
--- made one up (XADD with an id of its own), and from there on `*` counts on from it, or is refused for good.
+-- Repairs streams whose ids are more than two seconds ahead of Redis' clock: a producer made one up (XADD without `*`), and from
+-- then on `*` continues from it, or is refused for ever.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 meta, 5 requests:high, 6 requests, 7 requests:low
--- ARGV  1 how many entries at most, 2 bytes from which on no further one is looked at
+-- ARGV  1 how many entries at most, 2 bytes after which no further entry is read
 -- Returns { entries moved, streams set back, 1 when there is more to do now }
--- Entries with such ids move to `later`, due now, and promote brings them back with new ids and under their names: unread
--- ones and also those that a worker holds, which finds the gate closed and so has computed in vain. With the last of them
--- the stream's last id and the group's become the present. Until then promote leaves the class alone.
--- Names of moved requests may lie in times to come. `ahead_high`, `ahead_normal` and `ahead_low` of `meta` know the last of
--- each ms; shortly before it comes the stream's last id is set to it, so that no `*` gives out such a name again.
--- May not: move an entry that it may not remove; record or clear a run alone (a record in `trouble` stays as it is, and
--- promote takes it over).
+-- Entries with such ids move to `later`, due now, and promote brings them back with new ids under their old names.
+-- So do entries that a worker holds: its settle finds them no longer pending. When the last one has moved, the last ids of the
+-- stream and the group are set to now. Until then promote skips the class.
+-- Names of moved requests may lie in the future. `ahead_high`, `ahead_normal` and `ahead_low` of `meta` hold the last name of
+-- each ms; shortly before that time the stream's last id is set to it, so that `*` never repeats such a name.
+-- May not: move an entry that it may not remove; record or clear a run alone (promote carries the record in `trouble` over).
 
 local call = redis.call
 local later, data, trouble, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Brings parked requests that are due back to their streams.
+-- Returns parked requests that are due to their streams.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 requests:high, 5 requests, 6 requests:low
 -- ARGV  1 how many at most (and no further once they are 1 MiB)
 -- Returns { brought back, ms until the next one is due or -1 when none waits, parked names without readable fields }
--- A request that comes back has a new entry id and keeps its identity: _id (the original name), _attempt (the number of the
--- run that is to come), _first_at (unix ms of the first entry), then all its fields. Any worker may call this at any time.
--- A name whose fields are gone or unreadable comes back without them and with _lost 1, so that it is answered (internal);
--- what is not even a name is dropped. Where a stream has a wrong type, takes no more because its ids are used up, or is ahead
--- of the clock (lua/mend), requests of its class wait on, each for a second; the others do not.
--- May not: remove a parked request before it stands in its stream; bring one back that it may not remove (it would come
--- back again and again). It runs in a full Redis: a request takes as much in its stream as it took here.
+-- A request that comes back has a new entry id and keeps its identity: _id (the original name), _attempt (the number of its
+-- next run), _first_at (unix ms of the first entry), then all its fields. Any worker may call this at any time.
+-- A name whose fields are missing or unreadable comes back without them and with _lost 1, so that it is answered (internal);
+-- anything that is not a name is dropped. If a stream has a wrong type, has used up its ids, or is ahead of the clock
+-- (lua/mend), requests of its class wait another second; those of other classes do not.
+-- May not: remove a parked request before it is in its stream; return one that it may not remove (it would come back again and
+-- again). It runs when Redis is full: a request takes as much memory in its stream as it took here.
 
 local call = redis.call
 local later, data, trouble = KEYS[1], KEYS[2], KEYS[3]

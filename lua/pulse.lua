@@ -1,30 +1,30 @@
 #!lua flags=allow-oom
--- A worker's second: says that it is there, and brings back what the queue and its operators want. Elects the housekeeper,
--- the one worker that does what one can do for all. On its call only, because what the others send must not grow with their
--- number: publishes the queue's depth and wait for producers, and forgets workers that are gone.
+-- A worker's call of every second: stores its heartbeat, and returns the state of the queue and what operators ask for. Elects
+-- the housekeeper, the worker that does the chores of the queue for all. Only the housekeeper's call publishes depth and wait
+-- for producers and removes dead workers, so that the cost does not grow with the number of workers.
 --
 -- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low, 9 housekeeper,
 --       10 stats
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
---       leases, too; 3 ms for which it is elected; 4 what the housekeeper has found: consumers that are not alive and hold
---       entries, with spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <how many> ...`, '' for nothing;
+--       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries,
+--       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ...`, '' for nothing;
 --       then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, precision, lease (ms), counted
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
---           housekeeper has found, how many workers there are at most: those that are not yet forgotten, precisions of
---           those that spoke lately: with spaces, '' when they agree }
---         Depths and caps are 0 for everybody else, and precisions ''.
+--           housekeeper has found, the number of workers that are not yet removed, precisions of those with a recent
+--           heartbeat, separated by spaces, '' when they agree }
+--         For all but the housekeeper depths and caps are 0, and precisions ''.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
--- Housekeeper: `<rank> <consumer> <found> ...`, for as long as it was elected. Who has a higher rank takes it over.
--- Command: field command:<consumer> of `workers`, taken once; quiet, resume, drain or stop.
--- Counted in `stats`: what has ended, unless its number is the one in the last heartbeat (counted): a call that is repeated
--- because its answer was lost has the same one.
--- Forgotten, with its command: a worker that has not spoken for two of its leases (5 s at least), by a housekeeper that may
--- judge leases. Field died of `stats` counts them.
--- Published in `meta`: depth_* (entries that nobody has read), wait_ms_* (until an entry that came now would be read, were
--- all entries of one row; -1 when nobody works), later, dead, published_at. Caps come from meta's cap_*.
--- May not: fail because of a key of a wrong type (the worker must hear of a pause all the same; at the housekeeper's key
--- whatever stood there is replaced).
+-- Housekeeper: `<rank> <consumer> <found> ...`, for the time of its election. A worker with a higher rank takes over.
+-- Command: field command:<consumer> of `workers`, delivered once; quiet, resume, drain or stop.
+-- Counted in `stats`: what has ended, unless the last heartbeat has the same number (counted): then the call is repeated
+-- because its answer was lost.
+-- Removed, with its command, by a housekeeper that may judge leases: a worker without a heartbeat for two of its leases (at
+-- least 5 s). Field died of `stats` counts them.
+-- Published in `meta`: depth_* (unread entries), wait_ms_* (until a new entry would be read, if all entries had one row; -1
+-- without a working worker), later, dead, published_at. Caps come from meta's cap_*.
+-- May not: fail because of a key of a wrong type: the worker must still learn of a pause. (A wrong housekeeper key is
+-- replaced.)
 
 local call, pcall = redis.call, redis.pcall
 local meta, workers, house, stats = KEYS[1], KEYS[2], KEYS[9], KEYS[10]

@@ -1,29 +1,28 @@
 #!lua flags=allow-oom
--- Takes over entries of workers that died, those that a worker gave back, and those that were set aside for whoever has room.
+-- Takes over entries of dead workers, entries that a worker gave back, and entries set aside for any worker with room.
 --
 -- KEYS  1 stream, 2 trouble, then for each consumer its alive key
--- ARGV  1 consumer (me), 2 how many at most (64; 0: none, only to say who is left), 3 bytes at most, 4 name prefix of the class
+-- ARGV  1 consumer (me), 2 how many at most (64; 0: none, only return `left`), 3 bytes at most, 4 name prefix of the class
 --       ('', 'high:', 'low:'), then the consumers in the order of their alive keys (never me); `released` and `ahead` are
---       nobody and never alive
+--       no workers and never alive
 -- Returns { entries, vanished, oversized, more, left }
 --       entries    each { id, how, open runs, { field, value, ... } }, now mine
---                    how        0 released, 1 its worker died, 2 likewise and it was taken over several times: charge it
---                               before others, 3 it was taken over too often: answer it unread
---                    open runs  those alone; -1 when only runs in groups are open. With any it is suspect, whoever gave it
---                               back
---       vanished   ids whose message is no longer in the stream: XCLAIM would drop them without a word, so they stay
---                  pending until settle answers them as `gone`
+--                    how        0 released, 1 its worker died, 2 likewise and taken over several times: charge it first,
+--                               3 taken over too often: answer it unread
+--                    open runs  those alone; -1 when only runs in groups are open. With any it is suspect, even if released
+--       vanished   ids whose message is no longer in the stream: XCLAIM would drop them silently, so they stay pending
+--                  until settle answers them as `gone`
 --       oversized  ids of single entries above the byte limit, not claimed: to be answered unread
 --       more       1 when a limit ended the search
---       left       those consumers that are not alive and hold entries still
--- Consumers without alive key that hold nothing any more are deleted.
--- Who dies while it reads an entry has charged nobody. So each takeover from a dead worker is counted in trouble, until a run
--- of the entry is charged: by then it has been read. From the fourth on it comes alone in its answer, so that those beside it
--- need not share what comes of it; the tenth is the last: of its fields it has only those then that say where its answer
--- goes, checked here.
--- May not: judge by idle time or delivery counts; charge anybody (an entry that a dead worker merely held is only suspect);
--- touch an entry of a living worker; look further once it has seen 1 MiB; delete a consumer that holds anything (Redis would
--- drop its pending entries).
+--       left       dead consumers that still hold entries
+-- Consumers without an alive key and without entries are deleted.
+-- A worker that dies while it reads an entry has charged nothing. So each takeover from a dead worker is counted in trouble,
+-- until a run of the entry is charged: by then it has been read. From the fourth takeover on the entry comes alone in the
+-- answer, so that it cannot harm others; the tenth is the last: then it has only the fields that say where its reply goes,
+-- checked here.
+-- May not: judge by idle time or delivery counts; charge an entry (one that a dead worker merely held is only suspect); touch
+-- an entry of a living worker; read on after 1 MiB; delete a consumer that holds anything (Redis would drop its pending
+-- entries).
 
 local call = redis.call
 local stream, trouble = KEYS[1], KEYS[2]

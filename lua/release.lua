@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Gives back what was claimed and not started, and signs the worker off.
+-- Gives back entries that were claimed and not started, and signs the worker off.
 --
 -- KEYS  1 stream, 2 alive, 3 trouble, 4 workers, 5 housekeeper
 -- ARGV  1 consumer, 2 token of the alive key, 3 last, 4 name prefix of the class ('', 'high:', 'low:'), then entry ids
 --       last  0: only these ids, 64 at most
---             1: give back whatever is still pending with the consumer in this stream, too, and delete it there; 64 of them,
---                and no further once they are 1 MiB: call again when there are more
---             2: the same, then drop its alive key and what `workers` has of it, and give up being the housekeeper: for the
---                last of the streams
+--             1: also give back all that is pending with the consumer in this stream, and delete the consumer; 64 entries
+--                or 1 MiB a call: call again when there are more
+--             2: the same for the last stream, then delete its alive key and its fields of `workers`, and resign as the
+--                housekeeper
 -- Returns { given back, 1 when the consumer is deleted, 1 when it may hold more }
--- A run alone that the caller recorded and gives back has not crashed anybody: it is taken off the record, also when
--- another consumer has taken the entry meanwhile. Those of others stay: they did.
+-- A run alone that the caller recorded and gives back has crashed no worker: it is removed from the record, even if another
+-- consumer has the entry by now. Runs of others stay on record.
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
--- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
+-- silently; reclaim will answer it); delete a consumer that holds anything.
 
 local call = redis.call
 local stream, alive, trouble, workers, house = unpack(KEYS)

@@ -4,7 +4,7 @@
 -- KEYS  1 alive
 -- ARGV  1 token, 2 lease in ms
 -- Returns 1 extended, 0 the key is gone or a namesake's: the worker may have been declared dead
--- May not: bring back a lease that ran out (others may have taken the entries by now).
+-- May not: restore an expired lease (others may have the entries by now).
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -2,12 +2,12 @@
 -- Submits a dead letter again: a new request, with the fields and the class of the old one.
 --
 -- KEYS  1 dead, 2 requests:high, 3 requests, 4 requests:low
--- ARGV  1 id of the letter
+-- ARGV  1 id of the dead letter
 -- Returns { 1, new entry id }, { 0 } when there is no such letter, { -1 } when it holds no fields to submit, { -2 } when it
 -- holds only the beginning of them (`_cut`)
--- It keeps its `id`; age, attempts, deadline and delay begin anew, so `delay` and `expires_in` are left out.
--- May not: remove the letter before the request stands in its stream, or submit one whose letter it may not remove; run
--- when Redis is out of memory (no allow-oom: this adds work).
+-- It keeps its `id`. Age and attempts restart; `delay` and `expires_in` are left out.
+-- May not: remove the dead letter before the request is in its stream; submit one whose letter it may not remove; run when
+-- Redis is out of memory (no allow-oom: this adds work).
 
 local call = redis.call
 local dead, letter_id = KEYS[1], ARGV[1]

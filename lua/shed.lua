@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Takes the newest unread requests of a class above its cap, so that they can be answered `queue_full`; and unread cancels,
--- so that they are dealt with and count as nobody's request.
+-- Claims the newest unread requests of a class above its cap, to be answered `queue_full`; and unread cancels, which are not
+-- requests and must not count as such.
 --
 -- KEYS  1 stream, 2 trouble
--- ARGV  1 consumer, 2 cap, 3 how many at most, 4 bytes at most, 5 look for cancels behind this entry id, 6 take requests
+-- ARGV  1 consumer, 2 cap, 3 how many at most, 4 bytes at most, 5 look for cancels after this entry id, 6 claim requests
 --       before this one, 0-0: any
 -- Returns as sweep does: { entries, {}, oversized, more, last id, first id }; entries each { id, 0, 0, { field, value, ... } },
 -- the newest request first, all of them now the caller's; more: 1 when there may be more: call again with these ids
--- First it looks for cancels, from the oldest unread entry on, each entry once. Only when every one was looked at is it known
--- how many requests wait, and the newest are taken. A call looks at 256 entries or 1 MiB for each of the two, so it may have to
--- be repeated before it takes the first.
--- Retries were accepted and are passed by, 256 of them at most: entries with an `_id` that `trouble` confirms.
--- May not: take what somebody has read; refuse a request without knowing that those before it are as many as the cap.
--- It runs in a full Redis, because what it takes is answered and gone.
+-- First it looks for cancels, from the oldest unread entry on, each entry once. Only then is the number of waiting requests
+-- known, and the newest are claimed. A call reads 256 entries or 1 MiB for each of the two, so the first calls may claim
+-- nothing.
+-- Retries (entries with an `_id` that `trouble` confirms) were accepted and are skipped, 256 of them at most.
+-- May not: claim what a worker has read; refuse a request before it knows that as many as the cap wait before it.
+-- It runs when Redis is full, because it makes room.
 
 local call = redis.call
 local stream, trouble = KEYS[1], KEYS[2]

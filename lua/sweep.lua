@@ -1,17 +1,16 @@
 #!lua flags=allow-oom
--- Finds what belongs to nobody: entries that were read and are in no consumer's hands (XGROUP DELCONSUMER by hand), parked
--- requests that no longer wait (ZREM by hand).
+-- Finds requests without an owner: entries that were delivered and are pending with no consumer (XGROUP DELCONSUMER by hand),
+-- and parked requests that are missing in `later` (ZREM by hand).
 --
 -- KEYS  1 stream, 2 trouble, 3 later, 4 later:data
--- ARGV  1 consumer, 2 look behind this entry id, 3 how many to take, 4 bytes at most, 5 name prefix of the class ('',
+-- ARGV  1 consumer, 2 start after this entry id, 3 how many to claim, 4 bytes at most, 5 name prefix of the class ('',
 --       'high:', 'low:')
--- Returns as reclaim does, and how far it looked: { entries, {}, oversized, more, last id }
+-- Returns as reclaim does, and how far it read: { entries, {}, oversized, more, last id }
 --       entries    each { id, 0, open runs as there, { field, value, ... } }, now the caller's
 --       oversized  ids of single entries above the byte limit, now the caller's too: to be answered unread
---       more       1 when there is more to look at: call again with the last id
--- The class without a prefix looks after `later`, too.
--- May not: touch an entry that is pending or unread; look at more than 64 entries a call, or further once it has
--- seen 1 MiB.
+--       more       1 when there is more to read: call again with the last id
+-- The class without a prefix also checks `later`.
+-- May not: touch an entry that is pending or unread; read more than 64 entries a call, or on after 1 MiB.
 
 local call, pcall = redis.call, redis.pcall
 local stream, trouble, later, data = unpack(KEYS)

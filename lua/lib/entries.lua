@@ -1,10 +1,10 @@
--- Entries of a stream, for the scripts that take some of them.
+-- Reading entries of a stream within bounds.
 
--- A script looks at no more entries in one call, and no further once it has seen so many bytes of them: then it goes on in
--- the next call. Entry by entry, because nobody knows how large the next one is.
+-- A call reads at most so many entries, and stops after so many bytes; the next call continues. One entry at a time, because
+-- the size of the next one is unknown.
 local LOOKS, LOOK_BYTES = 64, 1048576
 
--- The last id that XREADGROUP has given out; nil when there is no group.
+-- The last id that XREADGROUP has delivered; nil when there is no group.
 local function read_until(stream)
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local facts = {}
