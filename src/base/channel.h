@@ -1,7 +1,7 @@
 /* A bounded queue of pointers between threads: the only way anything crosses from one thread to another.
  *
- * A receiver that lives in an event loop gives an eventfd at creation and drains with channel_try_receive when it
- * becomes readable; a receiver that is a thread of its own blocks in channel_receive. */
+ * A receiver in an event loop passes an eventfd at creation and drains with channel_try_receive when it becomes
+ * readable; a receiver with its own thread blocks in channel_receive. */
 #ifndef BASE_CHANNEL_H
 #define BASE_CHANNEL_H
 

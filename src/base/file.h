@@ -1,5 +1,5 @@
-/* Whole files into memory, with a cap: what comes from a disk is read and checked, never mapped. Whole files out of
- * memory, in one step. And files to be written in places, into folders that others may write to as well. */
+/* Reads whole files into memory, up to a limit: files are read and checked, never mapped. Writes whole files in one
+ * step. Opens files to write at any position, also in folders that others may write to. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 

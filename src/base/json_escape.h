@@ -1,4 +1,4 @@
-/* Escapes in JSON strings, for all who read such strings without a parser. Source: RFC 8259, section 7. */
+/* Escapes in JSON strings, for code that reads such strings without a parser. Source: RFC 8259, section 7. */
 #ifndef BASE_JSON_ESCAPE_H
 #define BASE_JSON_ESCAPE_H
 

@@ -1,4 +1,4 @@
-/* Seeded numbers that look random: the same seed gives the same ones. */
+/* Pseudo-random numbers: the same seed gives the same sequence. */
 #ifndef BASE_RANDOM_H
 #define BASE_RANDOM_H
 

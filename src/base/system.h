@@ -1,4 +1,4 @@
-/* Memory for much data, such as weights and activations, that is gone through from end to end or written all over. */
+/* Memory for large data such as weights and activations, which is read or written from end to end. */
 #ifndef BASE_SYSTEM_H
 #define BASE_SYSTEM_H
 

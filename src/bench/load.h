@@ -1,5 +1,5 @@
-/* Sends requests to a queue and receives the replies, as a producer sees them. Latency counts from when a request was
- * to be sent.
+/* Sends requests to a queue and receives the replies, as a producer sees them. Latency is measured from the time
+ * when a request was due to be sent.
  *
  * A separate thread reads the results stream that every request names, so a reply is seen when it comes, whatever the
  * sender does. Every request has a number in its id, so a missing, doubled or failed reply is noticed. */

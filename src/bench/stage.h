@@ -1,4 +1,4 @@
-/* What a benchmark through Redis needs: the Redis of --redis, or one of its own on a unix socket; a queue of its own;
+/* What a benchmark through Redis needs: the Redis of --redis or a private one on a unix socket; a private queue;
  * daemons as children, with our settings.
  *
  * It leaves nothing behind: no keys, no folder, no process. */

@@ -1,4 +1,4 @@
-/* Texts to measure with: made up, all different, with a known number of tokens; or the lines of a file. */
+/* Texts to measure with: generated, all different, of a known number of tokens; or the lines of a file. */
 #ifndef BENCH_TEXTS_H
 #define BENCH_TEXTS_H
 

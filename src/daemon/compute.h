@@ -7,7 +7,7 @@
  * computing overlap. A batch goes to the thread that holds least, so none waits behind another while a device is idle.
  *
  * A CPU may also have background threads with a queue of their own: the kernel gives them a core only while nobody else
- * wants it, at any point of a batch. So bulk work is never in anybody's way.
+ * wants it, at any point of a batch. So bulk work delays no other.
  *
  * A lost device takes nothing more, and the others get what it had in flight: only the log and compute_state show it.
  * When the last one is lost, all that is out comes back with STATUS_DEVICE_LOST. */

@@ -1,4 +1,4 @@
-/* How the sources of settings override each other, and the file. The settings are in settings.inc. */
+/* Reads settings from the file, variables and flags, and resolves which one wins. The settings are in settings.inc. */
 #include "daemon/config.h"
 
 #include <math.h>

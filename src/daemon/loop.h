@@ -1,5 +1,5 @@
-/* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period. Anybody who
- * may look into the process can see from outside that it turns.
+/* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period. Other
+ * processes can see that it runs (`sluice live`).
  *
  * libevent stays behind this file (and redis/): its `struct event` and the worker's have the same name. */
 #ifndef DAEMON_LOOP_H

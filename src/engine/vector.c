@@ -1,5 +1,5 @@
-/* Normalising is one function and not each backend's own: who wants vectors as they were pooled (a request may ask for
- * fewer floats, or for no normalising) gets the same bits by doing it later. */
+/* All backends share one function for normalising, so that it can run later with the same bits: a request may ask for
+ * fewer floats, or for vectors that are not normalised. */
 #include "engine/vector.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* One pass over the text before cJSON sees it, one over the tree behind it; the typed getters share their messages. */
+/* One pass checks the text before cJSON parses it, one checks the tree after it. The typed getters share their
+ * messages. */
 #include "model/json.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* A connection with an event loop of its own, and a queue of answers. */
+/* A connection with a private event loop and a queue of answers. */
 #include "redis/client.h"
 
 #include <event2/event.h>

@@ -1,6 +1,6 @@
 /* Connects a socket without blocking: to a unix path, or to each address of a host in turn until one answers.
  *
- * A thread of its own looks up host names: getaddrinfo may block for long, and the event loop has leases to renew and
+ * A separate thread looks up host names: getaddrinfo may block for long, and the event loop has leases to renew and
  * signals to handle meanwhile. (libevent's DNS client does not block, but it ignores nsswitch: no mDNS, no SSSD, no
  * systemd-resolved.) The thread starts with the first name and looks up one at a time. It skips lookups that were
  * closed; if it hangs, resolver_close leaves it behind. */

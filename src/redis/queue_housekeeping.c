@@ -1,8 +1,8 @@
-/* Once a second: our heartbeat goes to Redis, the state of the queue and of Redis' memory come back. And the lease,
- * parked requests that are due, ids ahead of the clock.
+/* The pulse, once a second: sends our heartbeat, receives the state of the queue and of Redis' memory. Also renews the
+ * lease, returns parked requests that are due (PROMOTE) and repairs ids ahead of the clock (MEND).
  *
- * The script and INFO go out together and become one event. The worker acts on Redis' memory; here it is only logged.
- */
+ * The pulse's script and INFO are sent together and become one event. The worker acts on Redis' memory; this file only
+ * logs it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

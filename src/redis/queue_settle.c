@@ -1,4 +1,5 @@
-/* Requests go to Redis, and verdicts come back: settle, defer, track, charge (records a run before it starts), release.
+/* Sends requests to Redis and receives their verdicts: settle, defer, track, charge (records a run before it starts),
+ * release.
  *
  * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis. The answer to
  * the last call ends the action. */
@@ -246,10 +247,10 @@ static void write_track(const struct queue *queue, const struct request_list *re
  *
  * A script's arguments become Lua strings, and Lua hashes every byte: 4,651 bytes of JSON cost more than the rest of
  * settle for that request. So plain commands write a large reply to a hash of its own, its stage key, and the settle
- * behind it mostly renames that; what does not depend on Redis' clock is in the hash already. The key is private and lives for a minute, set in the same transaction, so nothing
- * stays behind if the settle never comes; settle sets the reply's ttl. A request that is staged again after a reconnect
- * keeps its key. If Redis refuses it (it is full, say), the script notices, and for a while replies travel in their
- * settle. */
+ * behind it mostly renames that; what does not depend on Redis' clock is in the hash already. The key is private and
+ * lives for a minute, set in the same transaction, so nothing stays behind if the settle never comes; settle sets the
+ * reply's ttl. A request that is staged again after a reconnect keeps its key. If Redis refuses it (it is full, say),
+ * the script notices, and for a while replies travel in their settle. */
 void queue_not_staged(struct queue *queue)
 {
     queue->settling.stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;

@@ -1,4 +1,5 @@
-/* The floats of computed rows as the bytes of a reply: cut, normalised and encoded as the request asks. */
+/* Writes the vectors of computed rows as the bytes of a reply (shortened, normalised and encoded as the request asks),
+ * and reads such bytes back. */
 #ifndef SCHEDULE_REPLY_H
 #define SCHEDULE_REPLY_H
 

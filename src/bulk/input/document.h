@@ -1,4 +1,4 @@
-/* Documents, and the recipe that makes them of records. */
+/* Documents, and the recipe that makes them from records. */
 #ifndef BULK_INPUT_DOCUMENT_H
 #define BULK_INPUT_DOCUMENT_H
 

@@ -1,5 +1,5 @@
-/* tokenizer.json: every part that changes ids must be one that is known here, field by field; `padding` and
- * `truncation` are the caller's business, `decoder` is of no use. */
+/* Reads tokenizer.json. Every part that changes ids must be known here, field by field, or the file is refused.
+ * `padding` and `truncation` are left to the caller; `decoder` is not needed. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
-/* What stands between the files of a tokenizer and its ids. Only the tokenizer's own files include this.
- *
- * A reader (files.c) fills a tokenizer_spec; tokenizer.c checks it, makes a
- * tokenizer; tokenizer.c encodes with it. */
+/* What a tokenizer's files say. Private to this folder: files.c fills a tokenizer_spec, tokenizer.c checks it and makes
+ * a tokenizer of it. */
 #ifndef MODEL_TOKENIZER_SPEC_H
 #define MODEL_TOKENIZER_SPEC_H
 

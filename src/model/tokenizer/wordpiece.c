@@ -1,4 +1,5 @@
-/* Source: the behaviour of the WordPiece model in tokenizers 0.23: no entry at some place makes the whole word unknown.
+/* Source: the behaviour of the WordPiece model in tokenizers 0.23: if no entry matches at some place, the whole word is
+ * unknown.
  */
 #include "model/tokenizer/wordpiece.h"
 
