@@ -1,8 +1,12 @@
 /* The table of products, which instruction set this machine gets, and how weights are packed. */
 #include "engine/cpu/gemm.h"
 
+#ifdef SLUICE_X86
+#include <cpuid.h>
+#endif
 #include <dnnl.h>
 #include <math.h>
+#include <unistd.h>
 
 /* --- the table --- */
 
@@ -20,6 +24,12 @@ static bool onednn_has(unsigned isa)
 static bool runs_avx2(void)
 {
     return onednn_has(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool runs_avx2_vnni(void)
+{
+    unsigned a, b, c, d; /* __builtin_cpu_supports of GCC 12 does not know it */
+    return onednn_has(dnnl_cpu_isa_avx2_vnni) && runs_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
 }
 
 static bool runs_avx512(void)
@@ -42,8 +52,9 @@ static bool runs_amx(void)
 const struct instruction_set instruction_sets[] = {
 #ifdef SLUICE_X86
     {"amx", runs_amx, &kernels_amx, strip_amx, &split_f32_amx, &bf16_amx, &int8_amx},
-    {"avx512", runs_vnni, &kernels_avx512, strip_avx512, NULL, NULL, &int8_vnni},
-    {"avx512", runs_avx512, &kernels_avx512, strip_avx512, NULL, NULL, &int8_avx2},
+    {"avx512", runs_vnni, &kernels_avx512, strip_avx512, NULL, NULL, &int8_avx512_vnni},
+    {"avx512", runs_avx512, &kernels_avx512, strip_avx512, NULL, NULL, &int8_avx512},
+    {"avx2", runs_avx2_vnni, &kernels_avx2, NULL, NULL, NULL, &int8_avx2_vnni},
     {"avx2", runs_avx2, &kernels_avx2, NULL, NULL, NULL, &int8_avx2},
 #endif
     {"generic", runs_always, &kernels_generic, NULL, NULL, NULL, &int8_generic},
@@ -148,13 +159,16 @@ static size_t int8_value_bytes(const struct gemm_weight *weight)
     return (size_t)weight->panels * INT8_PANEL * weight->steps * INT8_STEP;
 }
 
-static void int8_pack(struct gemm_weight *weight, const float *from, bool one_sided)
+static void int8_pack(struct gemm_weight *weight, const float *from, bool one_sided, uint8_t flip)
 {
     weight->scaled.scale = (float *)(weight->scaled.value + int8_value_bytes(weight));
     weight->total = weight->scaled.scale + (size_t)weight->panels * INT8_PANEL;
     memset(weight->scaled.value, 0, gemm_weight_bytes(GEMM_INT8, weight->outputs, weight->inputs));
     for (uint32_t o = 0; o < weight->outputs; o++) {
         pack_output(weight, o, from + (size_t)o * weight->inputs, one_sided);
+    }
+    for (size_t i = 0; flip && i < int8_value_bytes(weight); i++) {
+        weight->scaled.value[i] = (int8_t)(weight->scaled.value[i] ^ flip);
     }
 }
 
@@ -193,9 +207,16 @@ void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t 
     }
     out->scaled.value = memory;
     if (kind == GEMM_INT8) {
-        int8_pack(out, weight, one_sided);
+        int8_pack(out, weight, one_sided, set->int8->flip);
         return;
     }
     out->scaled.scale = (float *)((char *)memory + split_f32_bytes(outputs, inputs));
     set->split_f32->pack(outputs, inputs, weight, out->scaled);
+}
+
+uint32_t gemm_panels(size_t panel_bytes)
+{
+    long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    size_t panels = (cache > 0 ? (size_t)cache : 512 << 10) / 2 / panel_bytes;
+    return panels > 1 ? (uint32_t)panels : 1;
 }

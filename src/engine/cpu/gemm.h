@@ -149,6 +149,7 @@ struct gemm_int8 {
     void (*quantise)(uint32_t rows, uint32_t width, struct activations from, struct scaled_rows to, size_t stride);
     void (*run)(const struct gemm_job *job);
     void (*add_norm)(const struct int8_norm_job *job);
+    uint8_t flip; /* what the bytes of a packed weight are xored with */
 };
 
 /* A row of the table. */
@@ -178,6 +179,17 @@ size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
 void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
                const float *weight, bool one_sided, void *memory, struct gemm_weight *out);
 
+/* How many panels of a weight pass all rows at once: those that take half of the second-level cache, at least one. */
+uint32_t gemm_panels(size_t panel_bytes);
+
+/* How many of the rows that are left are computed together: at most `most`, as even as multiples of `unit` can be. */
+static inline uint32_t gemm_rows(uint32_t left, uint32_t most, uint32_t unit)
+{
+    uint32_t groups = (left + most - 1) / most, rows = (left + groups - 1) / groups;
+    rows = (rows + unit - 1) / unit * unit;
+    return rows < left ? rows : left;
+}
+
 /* The bytes of so many rows as digits, without their scales. */
 static inline size_t split_f32_bytes(size_t rows, size_t inputs)
 {
@@ -187,7 +199,7 @@ static inline size_t split_f32_bytes(size_t rows, size_t inputs)
 
 /* Defined in isa_*.c. */
 extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_amx;
-extern const struct gemm_int8 int8_generic, int8_avx2, int8_vnni, int8_amx;
+extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx512, int8_avx512_vnni, int8_amx;
 extern const struct gemm_split_f32 split_f32_amx;
 extern const struct gemm_bf16 bf16_amx;
 void strip_avx512(const struct strip_job *job);

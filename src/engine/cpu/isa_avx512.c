@@ -5,4 +5,7 @@
 #define KERNELS_NAME kernels_avx512
 #define STRIP_NAME strip_avx512
 #include "engine/cpu/kernels.inc"
+
+#define INT8_NAME int8_avx512
+#include "engine/cpu/gemm_int8.inc"
 #endif

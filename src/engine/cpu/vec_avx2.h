@@ -174,4 +174,75 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
     _mm_storel_epi64((void *)to, _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
 }
 
+/* --- int8 products, as in vec_avx512.h --- */
+
+typedef __m256i vec_s32;
+
+static inline vec_s32 dot_set(int32_t a)
+{
+    return _mm256_set1_epi32(a);
+}
+
+static inline void dot_store(int32_t *to, vec_s32 a)
+{
+    _mm256_storeu_si256((void *)to, a);
+}
+
+#ifdef __AVXVNNI__
+enum { DOT_VECS = 2, DOT_UNIT = 2, DOT_ROWS = 6, DOT_FLIP = 0x80 };
+
+typedef __m256i dot_weight;
+
+static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
+{
+    __m256i sum = _mm256_setzero_si256();
+    int32_t lane[8], all = 0;
+    for (uint32_t i = 0; i < bytes; i += 32) {
+        sum = _mm256_dpbusd_avx_epi32(sum, _mm256_set1_epi8(1), _mm256_loadu_si256((const void *)(from + i)));
+    }
+    dot_store(lane, sum);
+    for (int i = 0; i < 8; i++) {
+        all += lane[i];
+    }
+    return -128 * all;
+}
+
+static inline dot_weight dot_load(const int8_t *packed)
+{
+    return _mm256_loadu_si256((const void *)packed);
+}
+
+static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
+{
+    return _mm256_dpbusd_avx_epi32(sum, weight, values);
+}
+#else
+/* The product of bytes wants one operand without sign: the weight's sign is given to the row's value. No pair's sum
+ * leaves 16 bits, as neither operand is below -127. */
+enum { DOT_VECS = 2, DOT_UNIT = 2, DOT_ROWS = 4, DOT_FLIP = 0 };
+
+typedef struct {
+    __m256i weight, size;
+} dot_weight;
+
+static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
+{
+    (void)from;
+    (void)bytes;
+    return 0;
+}
+
+static inline dot_weight dot_load(const int8_t *packed)
+{
+    __m256i weight = _mm256_loadu_si256((const void *)packed);
+    return (dot_weight){weight, _mm256_abs_epi8(weight)};
+}
+
+static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
+{
+    __m256i pairs = _mm256_maddubs_epi16(weight.size, _mm256_sign_epi8(values, weight.weight));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+#endif
+
 #endif

@@ -223,4 +223,76 @@ static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inver
     _mm256_storeu_si256((void *)to, _mm512_cvtepi16_epi8(lowest));
 }
 
+/* --- int8 products: a lane sums the products of four inputs of one output. DOT_ROWS rows by DOT_VECS vectors of outputs
+ * fill the registers. --- */
+
+typedef __m512i vec_s32;
+
+enum { DOT_VECS = 2, DOT_UNIT = 4, DOT_ROWS = 12 };
+
+static inline vec_s32 dot_set(int32_t a)
+{
+    return _mm512_set1_epi32(a);
+}
+
+static inline void dot_store(int32_t *to, vec_s32 a)
+{
+    _mm512_storeu_si512(to, a);
+}
+
+#ifdef __AVX512VNNI__
+/* VNNI wants one operand without sign, so 128 is added to every weight when it is packed. What that adds to a row's sums
+ * is 128 times the sum of its values, which they begin with. */
+enum { DOT_FLIP = 0x80 };
+
+typedef __m512i dot_weight;
+
+static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
+{
+    __m512i sum = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < bytes; i += 64) {
+        sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), _mm512_loadu_si512(from + i));
+    }
+    return -128 * _mm512_reduce_add_epi32(sum);
+}
+
+static inline dot_weight dot_load(const int8_t *packed)
+{
+    return _mm512_loadu_si512(packed);
+}
+
+static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
+{
+    return _mm512_dpbusd_epi32(sum, weight, values);
+}
+#else
+/* As in vec_avx2.h. */
+enum { DOT_FLIP = 0 };
+
+typedef struct {
+    __m512i size;
+    __mmask64 negative;
+} dot_weight;
+
+static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
+{
+    (void)from;
+    (void)bytes;
+    return 0;
+}
+
+static inline dot_weight dot_load(const int8_t *packed)
+{
+    __m512i weight = _mm512_loadu_si512(packed);
+    return (dot_weight){_mm512_abs_epi8(weight), _mm512_movepi8_mask(weight)};
+}
+
+static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
+{
+    __m512i value = _mm512_mask_sub_epi8(values, weight.negative, _mm512_setzero_si512(), values);
+    __m512i pairs = _mm512_maddubs_epi16(weight.size, value);
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+#endif
+
 #endif

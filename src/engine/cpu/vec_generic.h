@@ -188,4 +188,53 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
     }
 }
 
+/* --- int8 products, as in vec_avx512.h --- */
+
+typedef int16_t int8_pairs __attribute__((vector_size(16))); /* two bytes in a lane, or a number of their size */
+typedef uint16_t int8_bits __attribute__((vector_size(16)));
+typedef uint32_t int8_four_bits __attribute__((vector_size(16)));
+typedef vec_int vec_s32;
+
+enum { DOT_VECS = 4, DOT_UNIT = 1, DOT_ROWS = 2, DOT_FLIP = 0 };
+
+typedef int8_pairs dot_weight;
+
+static inline vec_s32 dot_set(int32_t a)
+{
+    return (vec_s32){a, a, a, a};
+}
+
+static inline void dot_store(int32_t *to, vec_s32 a)
+{
+    memcpy(to, &a, sizeof a);
+}
+
+static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
+{
+    (void)from;
+    (void)bytes;
+    return 0;
+}
+
+static inline dot_weight dot_load(const int8_t *packed)
+{
+    dot_weight weight;
+    memcpy(&weight, packed, sizeof weight);
+    return weight;
+}
+
+static inline int8_pairs first_of(int8_pairs two)
+{
+    return (int8_pairs)((int8_bits)two << 8) >> 8;
+}
+
+/* No sum of two products leaves 16 bits, as no byte is below -127. Weight and values are taken apart alike, so that the
+ * order of bytes does not matter. */
+static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
+{
+    int8_pairs value = (int8_pairs)values;
+    vec_s32 both = (vec_s32)(first_of(weight) * first_of(value) + (weight >> 8) * (value >> 8));
+    return sum + (both >> 16) + ((vec_s32)((int8_four_bits)both << 16) >> 16);
+}
+
 #endif

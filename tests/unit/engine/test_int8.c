@@ -59,23 +59,33 @@ static void rows_close(struct scaled_rows *rows)
     free(rows->offset);
 }
 
-static struct gemm_weight pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided)
+static struct gemm_weight pack_for(const struct instruction_set *set, uint32_t outputs, uint32_t inputs,
+                                   const float *weight, bool one_sided)
 {
     struct gemm_weight packed;
-    gemm_pack(instruction_set_pick(), GEMM_INT8, outputs, inputs, weight, one_sided,
+    gemm_pack(set, GEMM_INT8, outputs, inputs, weight, one_sided,
               zeros(gemm_weight_bytes(GEMM_INT8, outputs, inputs)), &packed);
     return packed;
 }
 
-static const char *set_name; /* of the kernels that are tried */
+/* For plain C: the bytes are the weights. */
+static struct gemm_weight pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided)
+{
+    const struct instruction_set *set = instruction_sets;
+    while (set->int8 != &int8_generic)
+        set++;
+    return pack_for(set, outputs, inputs, weight, one_sided);
+}
+
+static const struct instruction_set *set_now; /* whose kernels are tried */
 
 /* The int8 kernels of the next instruction set that runs here; NULL behind the last. */
 static const struct gemm_int8 *next_kernels(unsigned *at)
 {
     while (instruction_sets[*at].name != NULL && !instruction_sets[*at].runs_here())
         ++*at;
-    set_name = instruction_sets[*at].name;
-    return set_name == NULL ? NULL : instruction_sets[(*at)++].int8;
+    set_now = &instruction_sets[*at];
+    return set_now->name == NULL ? NULL : instruction_sets[(*at)++].int8;
 }
 
 static void ties_go_to_the_even_number(void **state)
@@ -292,7 +302,7 @@ struct scene {
     uint32_t rows, outputs, inputs, columns;
     struct gemm_weight weight;
     struct scaled_rows from;
-    float *bias;
+    float *plain_weight, *bias;
     int32_t *expected; /* [rows, columns] */
 };
 
@@ -317,15 +327,23 @@ static struct scene scene_open(const uint32_t size[3], bool extreme, bool offset
             for (uint32_t r = 0; r < scene.rows; r++)
                 scene.expected[r * scene.columns + o] +=
                     scene.from.value[r * stride + i] * packed_value(&scene.weight, o, i);
-    free(weight);
+    scene.plain_weight = weight;
     free(from);
     return scene;
+}
+
+/* Packs the weight for the kernels that are tried next. */
+static void scene_pack(struct scene *scene)
+{
+    free(scene->weight.scaled.value);
+    scene->weight = pack_for(set_now, scene->outputs, scene->inputs, scene->plain_weight, true);
 }
 
 static void scene_close(struct scene *scene)
 {
     free(scene->weight.scaled.value);
     rows_close(&scene->from);
+    free(scene->plain_weight);
     free(scene->bias);
     free(scene->expected);
 }
@@ -348,7 +366,7 @@ static void expect_sums(const struct gemm_int8 *kernels, const struct scene *sce
     for (uint32_t r = 0; r < scene->rows; r++)
         if (memcmp(job.sums + r * scene->columns, scene->expected + r * scene->columns,
                    scene->outputs * sizeof *job.sums) != 0)
-            fail_msg("%s: row %u of %u by %u by %u", set_name, r, scene->rows, scene->outputs, scene->inputs);
+            fail_msg("%s: row %u of %u by %u by %u", set_now->name, r, scene->rows, scene->outputs, scene->inputs);
     free(job.sums);
 }
 
@@ -361,6 +379,8 @@ static void sums_are_those_of_plain_loops(void **state)
         unsigned at = 0;
         assert_int_equal(abs(extreme.expected[0]), 127 * 127 * (int)sizes[s][2]);
         for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            scene_pack(&scene);
+            scene_pack(&extreme);
             expect_sums(kernels, &scene);
             expect_sums(kernels, &extreme);
         }
@@ -414,7 +434,7 @@ static void expect_end(const struct gemm_int8 *kernels, const struct scene *scen
             value = plain[i];
         double most = end == GEMM_PLAIN ? 2e-5 + 1e-6 * fabs(expected) : 1.5e-3 + fabs(expected) / 250;
         if (!(fabs(value - expected) <= most))
-            fail_msg("%s: end %d: %g, not %g", set_name, (int)end, (double)value, expected);
+            fail_msg("%s: end %d: %g, not %g", set_now->name, (int)end, (double)value, expected);
     }
     for (size_t i = count; i < count + 64; i++)
         assert_true(half[i] == 0x7777);
@@ -430,6 +450,7 @@ static void what_follows_a_product_is_right(void **state)
         struct scene scene = scene_open(sizes[s], false, false);
         unsigned at = 0;
         for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            scene_pack(&scene);
             expect_end(kernels, &scene, GEMM_PLAIN, ACTIVATION_RELU);
             expect_end(kernels, &scene, GEMM_BIAS, ACTIVATION_RELU);
             expect_end(kernels, &scene, GEMM_ACTIVATION, ACTIVATION_RELU);
