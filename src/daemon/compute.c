@@ -35,20 +35,31 @@ struct compute_job {
     struct compute_job *next;      /* in the owner's list of idle jobs, or in a thread's list of jobs in flight */
 };
 
-/* A thread. The owner sets the first six members; the others are zero before thread_open. */
+/* A thread. */
 struct compute_thread {
+    const struct compute *compute;
     struct compute_device *device;
-    bool background;                     /* runs in the background */
-    const atomic_uint *ordinary, *begun; /* ordinary batches: that are out now, and that ever were begun */
-    enum status (*begin)(void *owner, struct batch *batch);
-    void (*end)(void *owner, struct batch *batch); /* both as in struct compute_options */
-    struct encoder **encoders;                     /* [engine_count] */
-    unsigned engine_count;
+    bool background;                  /* runs in the background */
+    struct encoder **encoders;        /* [engine_count] */
     struct compute_job *first, *last; /* in flight, the oldest first */
     unsigned in_flight;
     uint64_t free_ns;    /* when the last batch came back */
     uint64_t went_on_ns; /* when the last batch began; in the background, the last layer */
-    unsigned begun_then; /* in the background: `*begun` at the last look */
+    unsigned begun_then; /* in the background: compute->begun at the last look */
+};
+
+struct compute {
+    struct thread_pool *pool, *background_pool; /* background_pool: NULL where there is none */
+    struct compute_options options;             /* its devices only while it opens */
+    struct compute_device *devices;             /* [device_count] */
+    unsigned device_count;
+    struct compute_thread *threads;          /* [thread_count]: device by device, then the background threads */
+    unsigned thread_count, background_count; /* background_count: among thread_count */
+    struct parallel_for *parallel;           /* for threads that compute themselves; NULL if there are fewer than two */
+    struct compute_job *jobs, *idle;
+    atomic_uint out, background_out; /* background_out: beside `out` */
+    atomic_uint begun;               /* counts up with each ordinary batch; background threads watch it and `out` */
+    struct compute_state state;
 };
 
 /* A thread begins batches until its device's slots are full or nothing waits; then it ends the oldest one. So the
@@ -64,27 +75,27 @@ static void make_way(void *context)
 {
     struct compute_thread *thread = context;
     const struct timespec look = {.tv_nsec = LOOK_NS};
-    unsigned begun = atomic_load_explicit(thread->begun, memory_order_relaxed);
+    unsigned begun = atomic_load_explicit(&thread->compute->begun, memory_order_relaxed);
     uint64_t now = clock_now_ns(), end = now + COMPUTE_WAY_NS, rested = now;
     if (begun != thread->begun_then) {
         rested += now - thread->went_on_ns;
     }
     thread->begun_then = begun;
-    while ((atomic_load_explicit(thread->ordinary, memory_order_relaxed) > 0 || now < rested) && now < end) {
+    while ((atomic_load_explicit(&thread->compute->out, memory_order_relaxed) > 0 || now < rested) && now < end) {
         nanosleep(&look, NULL);
         now = clock_now_ns();
     }
     thread->went_on_ns = now;
 }
 
-static enum status thread_open(struct compute_thread *thread, struct engine *const *engines, unsigned engine_count,
-                               struct parallel_for *parallel, struct err *err)
+static enum status thread_open(struct compute_thread *thread, struct engine *const *engines, struct err *err)
 {
+    unsigned engine_count = thread->compute->options.engine_count;
+    struct parallel_for *parallel = thread->compute->parallel;
     thread->encoders = calloc(engine_count, sizeof(struct encoder *));
     if (!thread->encoders) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the encoders of a compute thread");
     }
-    thread->engine_count = engine_count;
     for (unsigned i = 0; i < engine_count; i++) {
         TRY(encoder_open(engines[i], &thread->encoders[i], err));
     }
@@ -99,7 +110,7 @@ static enum status thread_open(struct compute_thread *thread, struct engine *con
 
 static void thread_close(struct compute_thread *thread)
 {
-    for (unsigned i = 0; i < thread->engine_count; i++) {
+    for (unsigned i = 0; thread->encoders && i < thread->compute->options.engine_count; i++) {
         encoder_close(thread->encoders[i]);
     }
     free(thread->encoders);
@@ -118,8 +129,8 @@ static void finish(struct compute_thread *thread, struct thread_slot *slot, stru
         atomic_store(&thread->device->lost, true);
         thread_pool_leave(slot);
     }
-    if (thread->end) {
-        thread->end(job->owner, batch);
+    if (thread->compute->options.end) {
+        thread->compute->options.end(job->owner, batch);
     }
     job->device = thread->device;
     thread_pool_finish(slot, job);
@@ -129,7 +140,8 @@ static void begin(struct compute_thread *thread, struct thread_slot *slot, struc
 {
     struct batch *batch = job->batch;
     batch->started_ns = thread->went_on_ns = clock_now_ns();
-    enum status status = thread->begin ? thread->begin(job->owner, batch) : STATUS_OK;
+    const struct compute_options *options = &thread->compute->options;
+    enum status status = options->begin ? options->begin(job->owner, batch) : STATUS_OK;
     if (status == STATUS_OK) {
         status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
     }
@@ -176,21 +188,6 @@ static void thread_serve(void *context, struct thread_slot *slot)
     }
 }
 
-struct compute {
-    struct thread_pool *pool, *background_pool; /* background_pool: NULL where there is none */
-    unsigned engine_count, queued;
-    struct compute_device *devices; /* [device_count] */
-    unsigned device_count;
-    struct compute_thread *threads;          /* [thread_count]: device by device, then the background threads */
-    unsigned thread_count, background_count; /* background_count: among thread_count */
-    void **contexts;                         /* [thread_count]: pointers to the threads, for the pool */
-    struct parallel_for *parallel;           /* for threads that compute themselves; NULL if there are fewer than two */
-    struct compute_job *jobs, *idle;
-    atomic_uint out, background_out; /* background_out: beside `out` */
-    atomic_uint begun;               /* counts up with each ordinary batch; background threads watch it and `out` */
-    struct compute_state state;
-};
-
 /* ---- opening ---- */
 
 static unsigned least_slots(const struct device *device, unsigned engine_count)
@@ -213,7 +210,7 @@ static struct compute_state look(const struct compute *compute)
         state.devices += !device->given_up;
         state.devices_lost += device->given_up;
         state.threads += device->given_up ? 0 : device->threads;
-        state.batches += device->given_up ? 0 : device->threads * (device->slots + compute->queued);
+        state.batches += device->given_up ? 0 : device->threads * (device->slots + compute->options.queued);
     }
     state.background = state.devices > 0 ? compute->background_count : 0;
     return state;
@@ -251,9 +248,8 @@ static enum status allocate(struct compute *compute, const struct compute_option
     unsigned threads = compute->state.threads + compute->background_count;
     unsigned jobs = compute->state.batches + compute->background_count;
     compute->threads = calloc(threads, sizeof(struct compute_thread));
-    compute->contexts = calloc(threads, sizeof(void *));
     compute->jobs = calloc(jobs, sizeof(struct compute_job));
-    if (!compute->threads || !compute->contexts || !compute->jobs) {
+    if (!compute->threads || !compute->jobs) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u compute threads", threads);
     }
     for (unsigned i = 0; i < jobs; i++) {
@@ -263,35 +259,25 @@ static enum status allocate(struct compute *compute, const struct compute_option
     return STATUS_OK;
 }
 
-static enum status open_thread(struct compute *compute, const struct compute_options *options,
-                               const struct device *device, struct compute_device *own, struct err *err)
-{
-    unsigned at = compute->thread_count++;
-    struct compute_thread *thread = &compute->threads[at];
-    *thread = (struct compute_thread){.device = own,
-                                      .background = at >= own->threads && compute->background_count > 0,
-                                      .ordinary = &compute->out,
-                                      .begun = &compute->begun,
-                                      .begin = options->begin,
-                                      .end = options->end};
-    compute->contexts[at] = thread;
-    return thread_open(thread, device->engines, compute->engine_count, compute->parallel, err);
-}
-
 /* A device that is lost here is left out, and what was opened on it is closed; the others go on. */
-static enum status open_device(struct compute *compute, const struct compute_options *options,
-                               const struct device *device, struct compute_device *own, struct err *err)
+static enum status open_device(struct compute *compute, const struct device *device, struct compute_device *own,
+                               struct err *err)
 {
     unsigned first = compute->thread_count;
     enum status status = STATUS_OK;
     for (unsigned t = 0; t < own->threads + compute->background_count && status == STATUS_OK; t++) {
-        status = open_thread(compute, options, device, own, err);
+        struct compute_thread *thread = &compute->threads[compute->thread_count++];
+        thread->compute = compute;
+        thread->device = own;
+        thread->background = t >= own->threads;
+        status = thread_open(thread, device->engines, err);
     }
     if (status != STATUS_DEVICE_LOST) {
         return status;
     }
     while (compute->thread_count > first) {
         thread_close(&compute->threads[--compute->thread_count]);
+        compute->threads[compute->thread_count] = (struct compute_thread){0};
     }
     give_up(compute, own, err->message);
     return STATUS_OK;
@@ -312,7 +298,7 @@ static enum status open_threads(struct compute *compute, const struct compute_op
 {
     TRY(open_parallel(compute, options, err));
     for (unsigned i = 0; i < compute->device_count; i++) {
-        TRY(open_device(compute, options, &options->devices[i], &compute->devices[i], err));
+        TRY(open_device(compute, &options->devices[i], &compute->devices[i], err));
     }
     if (compute->state.devices == 0) {
         return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", compute->device_count);
@@ -324,14 +310,15 @@ static enum status open_threads(struct compute *compute, const struct compute_op
                                        .wake_fd = options->wake_fd,
                                        .wake_below = options->wake_below,
                                        .serve = thread_serve,
-                                       .contexts = compute->contexts};
+                                       .contexts = compute->threads,
+                                       .context_bytes = sizeof(struct compute_thread)};
     TRY(thread_pool_open(&pool, &compute->pool, err));
     if (compute->background_count == 0) {
         return STATUS_OK;
     }
     pool.name = "background";
     pool.threads = pool.capacity = compute->background_count;
-    pool.contexts = compute->contexts + threads;
+    pool.contexts = compute->threads + threads;
     return thread_pool_open(&pool, &compute->background_pool, err);
 }
 
@@ -355,7 +342,6 @@ static void release(struct compute *compute)
     parallel_for_close(compute->parallel);
     free(compute->devices);
     free(compute->threads);
-    free(compute->contexts);
     free(compute->jobs);
     free(compute);
 }
@@ -366,8 +352,7 @@ enum status compute_open(const struct compute_options *options, struct compute *
     if (!compute) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the compute threads");
     }
-    compute->engine_count = options->engine_count;
-    compute->queued = options->queued;
+    compute->options = *options;
     enum status status = allocate(compute, options, err);
     if (status == STATUS_OK) {
         status = open_threads(compute, options, err);
@@ -401,7 +386,7 @@ bool compute_has_background_room(const struct compute *compute)
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch)
 {
     struct compute_job *job = compute->idle;
-    assert(job && engine < compute->engine_count);
+    assert(job && engine < compute->options.engine_count);
     compute->idle = job->next;
     ++*(batch->background ? &compute->background_out : &compute->out);
     compute->begun += !batch->background;
@@ -436,34 +421,22 @@ static struct compute_job *take_back(struct compute *compute)
     return !job && compute->background_pool ? thread_pool_take_back(compute->background_pool) : job;
 }
 
-static struct compute_job *next_finished(struct compute *compute, bool wait)
+static struct compute_job *next_finished(struct compute *compute)
 {
     struct compute_job *job = thread_pool_take(compute->pool);
-    if (!job && compute->background_pool) {
-        job = thread_pool_take(compute->background_pool);
-    }
-    if (!job && wait) {
-        job = thread_pool_wait(compute->pool);
-    }
-    return !job && wait && compute->background_pool ? thread_pool_wait(compute->background_pool) : job;
+    return !job && compute->background_pool ? thread_pool_take(compute->background_pool) : job;
 }
 
-static struct compute_job *next(struct compute *compute, bool wait)
+struct batch *compute_take(struct compute *compute, void **owner)
 {
-    struct compute_job *job = NULL;
-    if (compute->state.devices == 0 && (job = take_back(compute))) {
+    struct compute_job *job = compute->state.devices == 0 ? take_back(compute) : NULL;
+    if (job) {
         job->batch->status = err_set(&job->batch->err, STATUS_DEVICE_LOST, "the last device was lost before its turn");
-        return job;
+    } else {
+        do {
+            job = next_finished(compute);
+        } while (job && moves(compute, job));
     }
-    do {
-        job = next_finished(compute, wait);
-    } while (job && moves(compute, job));
-    return job;
-}
-
-static struct batch *take(struct compute *compute, void **owner, bool wait)
-{
-    struct compute_job *job = next(compute, wait);
     if (!job) {
         return NULL;
     }
@@ -474,16 +447,6 @@ static struct batch *take(struct compute *compute, void **owner, bool wait)
     compute->idle = job;
     --*(job->batch->background ? &compute->background_out : &compute->out);
     return job->batch;
-}
-
-struct batch *compute_take(struct compute *compute, void **owner)
-{
-    return take(compute, owner, false);
-}
-
-struct batch *compute_wait(struct compute *compute, void **owner)
-{
-    return take(compute, owner, true);
 }
 
 void compute_close(struct compute *compute)

@@ -46,7 +46,7 @@ static void execute(struct queue_worker *self, struct action *action)
     case ACTION_SUBMIT:
         action->batch->watched_ns = 0; /* waiting for other queues is not hanging */
         action->batch->waits = true;
-        shares_put(action->batch->background ? self->shared->background_shares : self->shared->shares, self->number,
+        shares_put(action->batch->background ? &self->shared->background_shares : &self->shared->shares, self->number,
                    action->batch);
         break;
     case ACTION_EXIT:
@@ -57,10 +57,10 @@ static void execute(struct queue_worker *self, struct action *action)
         }
         break;
     case ACTION_ALONE:
-        alone_ask(self->shared->alone, self->number);
+        alone_ask(&self->shared->alone, self->number);
         break;
     case ACTION_TOGETHER:
-        alone_end(self->shared->alone, self->number, clock_now_ns());
+        alone_end(&self->shared->alone, self->number, clock_now_ns());
         break;
     default:
         queue_execute(self->queue, action);
@@ -178,7 +178,7 @@ static enum status open_queue(struct queue_worker *self, struct err *err)
     enum precision precision = engine_precision(self->engine);
     struct queue_options options = {
         .base = self->shared->base,
-        .address = self->shared->address,
+        .address = &self->shared->address,
         .name = config->queue,
         .model_name = self->model->name,
         .model_id = self->model->id,
@@ -195,11 +195,11 @@ static enum status open_queue(struct queue_worker *self, struct err *err)
     return queue_open(&options, &self->queue, err);
 }
 
-enum status queue_worker_open(struct queue_worker *self, const struct shared *shared, struct err *err)
+enum status queue_worker_open(struct queue_worker *self, struct shared *shared, struct err *err)
 {
     self->shared = shared;
     self->deadline_ns = UINT64_MAX;
-    struct shares *const all[] = {shared->shares, shared->background_shares};
+    struct shares *const all[] = {&shared->shares, &shared->background_shares};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct share *share = &all[i]->items[self->number];
         share->weight = (uint32_t)self->config->weight;

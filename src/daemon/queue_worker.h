@@ -23,19 +23,19 @@ struct event_base;
 
 /* What all queues share; the server owns it. */
 struct shared {
-    const struct address *address;
+    struct address address;
     struct event_base *base;
     struct prep *prep;
-    struct shares *shares, *background_shares; /* background_shares: of the background threads */
-    struct alone *alone;                       /* who has the process to itself; the queue's number is its index */
-    struct compute_state capacity;             /* at startup */
+    struct shares shares, background_shares; /* background_shares: of the background threads */
+    struct alone alone;                      /* who has the process to itself; the queue's number is its index */
+    struct compute_state capacity;           /* at startup */
     void *context;
     void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
 };
 
 /* A queue that is served. Only queue_worker.c and server.c look inside. */
 struct queue_worker {
-    const struct shared *shared;
+    struct shared *shared;
     const struct config *config; /* this queue's own */
     const struct model *model;
     const struct cost *cost;     /* of a batch, as calibrated */
@@ -57,7 +57,7 @@ struct queue_worker {
 
 /* Opens worker and queue; config, model, cost, engine and the numbers are set before. Nothing is connected yet.
  * Owns: the caller ends it with queue_worker_close, also after an error. Errors: STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
-MUST_CHECK enum status queue_worker_open(struct queue_worker *self, const struct shared *shared, struct err *err);
+MUST_CHECK enum status queue_worker_open(struct queue_worker *self, struct shared *shared, struct err *err);
 
 /* Begins to connect. */
 void queue_worker_start(struct queue_worker *self);

@@ -23,8 +23,9 @@ static void feed_compute(struct server *server)
 {
     size_t who;
     struct batch *batch;
-    while ((compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who))) ||
-           (compute_has_background_room(server->compute) && (batch = shares_take(&server->background_shares, &who)))) {
+    while ((compute_has_room(server->compute) && (batch = shares_take(&server->shared.shares, &who))) ||
+           (compute_has_background_room(server->compute) &&
+            (batch = shares_take(&server->shared.background_shares, &who)))) {
         queue_worker_starts(&server->queue_workers[who], batch);
         compute_put(server->compute, server->queue_workers[who].engine_number, &server->queue_workers[who], batch);
     }
@@ -46,7 +47,7 @@ static void look_at_ends(struct server *server)
         const struct queue_worker *queue_worker = &server->queue_workers[i];
         stopped += queue_worker->stopped;
         if (queue_worker->stopped) {
-            alone_end(&server->alone, i, clock_now_ns());
+            alone_end(&server->shared.alone, i, clock_now_ns());
         }
         server->clean &= !queue_worker->stopped || queue_worker->clean;
         if (queue_worker->stopped && queue_worker->ended_with != STATUS_OK && !server->ending) {
@@ -73,7 +74,7 @@ static void tell_turns(struct server *server)
 {
     size_t who;
     struct event event = {.kind = EVENT_TURN};
-    while (alone_next(&server->alone, clock_now_ns(), all_rest(server), &who, &event.turn)) {
+    while (alone_next(&server->shared.alone, clock_now_ns(), all_rest(server), &who, &event.turn)) {
         queue_worker_step(&server->queue_workers[who], &event);
     }
 }
@@ -84,7 +85,7 @@ static void on_step(void *context)
     feed_compute(server);
     tell_turns(server);
     look_at_ends(server);
-    uint64_t deadline_ns = alone_deadline(&server->alone);
+    uint64_t deadline_ns = alone_deadline(&server->shared.alone);
     for (size_t i = 0; i < server->queue_count; i++) {
         if (server->queue_workers[i].deadline_ns < deadline_ns) {
             deadline_ns = server->queue_workers[i].deadline_ns;
@@ -212,7 +213,7 @@ static void on_wake(void *context)
     }
     look_at_devices(server);
     log_rows_again(server, false);
-    prep_take(server->prep);
+    prep_take(server->shared.prep);
     for (size_t i = 0; i < server->queue_count; i++) {
         queue_worker_take_prepared(&server->queue_workers[i]);
     }
@@ -281,7 +282,7 @@ static void on_period(void *context)
 
 static enum status open_configs(struct server *server, struct err *err)
 {
-    TRY(config_address(server->config, &server->address, err));
+    TRY(config_address(server->config, &server->shared.address, err));
     TRY(config_split(server->config, &server->configs, &server->queue_count, err));
     server->queue_workers = calloc(server->queue_count, sizeof(struct queue_worker));
     if (!server->queue_workers) {
@@ -319,7 +320,7 @@ static enum status open_threads(struct server *server, struct err *err)
                                 .period_s = (uint32_t)config->stats_s};
     TRY(loop_open(&loop, &server->loop, err));
     int wake_fd = loop_wake_fd(server->loop);
-    TRY(prep_open((unsigned)config->prep_threads, wake_fd, &server->prep, err));
+    TRY(prep_open((unsigned)config->prep_threads, wake_fd, &server->shared.prep, err));
     struct compute_options compute = {.devices = server->models.devices.items,
                                       .device_count = server->models.devices.count,
                                       .engine_count = server->models.count,
@@ -334,25 +335,20 @@ static enum status open_threads(struct server *server, struct err *err)
 
 static enum status open_queue_workers(struct server *server, struct err *err)
 {
-    struct compute_state capacity = compute_state(server->compute);
-    TRY(shares_open(&server->shares, server->queue_count, capacity.batches, err));
-    TRY(shares_open(&server->background_shares, server->queue_count, capacity.batches, err));
-    server->alone = (struct alone){.workers = calloc(server->queue_count, sizeof(struct alone_worker)),
+    struct shared *shared = &server->shared;
+    shared->base = loop_base(server->loop);
+    shared->capacity = compute_state(server->compute);
+    shared->context = server;
+    shared->on_step = on_step;
+    TRY(shares_open(&shared->shares, server->queue_count, shared->capacity.batches, err));
+    TRY(shares_open(&shared->background_shares, server->queue_count, shared->capacity.batches, err));
+    shared->alone = (struct alone){.workers = calloc(server->queue_count, sizeof(struct alone_worker)),
                                    .count = server->queue_count};
-    if (!server->alone.workers) {
+    if (!shared->alone.workers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     }
-    server->shared = (struct shared){.address = &server->address,
-                                     .base = loop_base(server->loop),
-                                     .prep = server->prep,
-                                     .shares = &server->shares,
-                                     .background_shares = &server->background_shares,
-                                     .alone = &server->alone,
-                                     .capacity = capacity,
-                                     .context = server,
-                                     .on_step = on_step};
     for (size_t i = 0; i < server->queue_count; i++) {
-        TRY(queue_worker_open(&server->queue_workers[i], &server->shared, err));
+        TRY(queue_worker_open(&server->queue_workers[i], shared, err));
     }
     return STATUS_OK;
 }
@@ -365,7 +361,7 @@ static void log_start(const struct server *server)
         log_info("better_backend_passed_over", log_str("uses", engine_backend(engine)),
                  log_str("message", engine_passed_over(engine)));
     }
-    address_print(&server->address, address);
+    address_print(&server->shared.address, address);
     for (size_t i = 0; i < server->queue_count; i++) {
         const struct queue_worker *queue_worker = &server->queue_workers[i];
         const struct model *model = queue_worker->model;
@@ -409,20 +405,20 @@ enum status server_run(struct server *server)
 /* Threads end first. Then only the workers refer to requests and batches, and free them. */
 void server_close(struct server *server)
 {
-    prep_close(server->prep);
+    prep_close(server->shared.prep);
     compute_close(server->compute);
     for (size_t i = 0; server->queue_workers != NULL && i < server->queue_count; i++) {
         queue_worker_close(&server->queue_workers[i]);
     }
     free(server->queue_workers);
-    free(server->alone.workers);
-    shares_close(&server->shares);
-    shares_close(&server->background_shares);
+    free(server->shared.alone.workers);
+    shares_close(&server->shared.shares);
+    shares_close(&server->shared.background_shares);
     loop_close(server->loop);
     models_close(&server->models);
     for (size_t i = 0; i < server->queue_count; i++) {
         config_free(&server->configs[i]);
     }
     free(server->configs);
-    address_free(&server->address);
+    address_free(&server->shared.address);
 }

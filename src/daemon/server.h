@@ -14,23 +14,16 @@
 #include "daemon/config.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
-#include "daemon/prep.h"
 #include "daemon/queue_worker.h"
-#include "daemon/shares.h"
-#include "redis/address.h"
 
 /* Lives in the frame of the serve command; only server.c looks inside. */
 struct server {
     const struct config *config;
     const char *config_path; /* of the file, for a reload; NULL for none */
-    struct address address;
     struct config *configs; /* [queue_count]: each queue's own */
     struct models models;
     struct loop *loop;
-    struct prep *prep;
     struct compute *compute;
-    struct shares shares, background_shares;
-    struct alone alone;
     struct shared shared;
     struct queue_worker *queue_workers; /* [queue_count] */
     size_t queue_count;

@@ -153,49 +153,37 @@ enum status setting_parse(const struct setting *setting, const char *text, const
     return err_set(err, STATUS_INTERNAL, "setting %s has an unknown type", setting->key);
 }
 
+/* Of fields that hold their value: not those of texts and lists. */
+static size_t field_size(const struct setting *setting)
+{
+    return setting->type == SETTING_INTEGER  ? sizeof(int64_t)
+           : setting->type == SETTING_SWITCH ? sizeof(bool)
+           : setting->type == SETTING_CHOICE ? sizeof(int)
+                                             : 0;
+}
+
 enum status setting_copy(const struct setting *setting, const void *from, void *to, struct err *err)
 {
-    const char *const *text;
-    switch (setting->type) {
-    case SETTING_TEXT:
-        text = field(setting, from);
-        if (*text) {
-            return setting_parse(setting, *text, setting->key, to, err);
-        }
-        free(*text_field(setting, to));
-        *text_field(setting, to) = NULL;
-        break;
-    case SETTING_INTEGER:
-        *(int64_t *)mutable_field(setting, to) = *(const int64_t *)field(setting, from);
-        break;
-    case SETTING_SWITCH:
-        *(bool *)mutable_field(setting, to) = *(const bool *)field(setting, from);
-        break;
-    case SETTING_CHOICE:
-        *(int *)mutable_field(setting, to) = *(const int *)field(setting, from);
-        break;
-    case SETTING_LIST:
-        break;
+    if (setting->type != SETTING_TEXT) {
+        memcpy(mutable_field(setting, to), field(setting, from), field_size(setting));
+        return STATUS_OK;
     }
+    const char *const *text = field(setting, from);
+    if (*text) {
+        return setting_parse(setting, *text, setting->key, to, err);
+    }
+    free(*text_field(setting, to));
+    *text_field(setting, to) = NULL;
     return STATUS_OK;
 }
 
 bool setting_equal(const struct setting *setting, const void *a, const void *b)
 {
-    const char *const *text_a = field(setting, a), *const *text_b = field(setting, b);
-    switch (setting->type) {
-    case SETTING_TEXT:
-        return !*text_a || !*text_b ? *text_a == *text_b : strcmp(*text_a, *text_b) == 0;
-    case SETTING_INTEGER:
-        return *(const int64_t *)field(setting, a) == *(const int64_t *)field(setting, b);
-    case SETTING_SWITCH:
-        return *(const bool *)field(setting, a) == *(const bool *)field(setting, b);
-    case SETTING_CHOICE:
-        return *(const int *)field(setting, a) == *(const int *)field(setting, b);
-    case SETTING_LIST:
-        break;
+    if (setting->type != SETTING_TEXT) {
+        return memcmp(field(setting, a), field(setting, b), field_size(setting)) == 0;
     }
-    return true;
+    const char *const *text_a = field(setting, a), *const *text_b = field(setting, b);
+    return !*text_a || !*text_b ? *text_a == *text_b : strcmp(*text_a, *text_b) == 0;
 }
 
 static void format_text(const struct setting *setting, const char *value, char *text, size_t size)

@@ -146,7 +146,7 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
     for (unsigned i = 0; i < options->threads && failed == 0; i++) {
         struct thread_slot *slot = &pool->slots[i];
         slot->pool = pool;
-        slot->context = options->contexts ? options->contexts[i] : NULL;
+        slot->context = options->contexts ? (char *)options->contexts + i * options->context_bytes : NULL;
         failed = pthread_create(&slot->id, NULL, thread_main, slot);
         if (failed != 0) {
             break;

@@ -29,7 +29,8 @@ struct thread_pool_options {
     /* What a thread does; set one of the two. Thread: the pool's. */
     void (*work)(void *context, void *item);                /* called with each item */
     void (*serve)(void *context, struct thread_slot *slot); /* called once; it may return before the pool stops */
-    void *const *contexts;                                  /* [threads], one for each; NULL for none */
+    void *contexts; /* [threads] of context_bytes, one for each; NULL for none */
+    size_t context_bytes;
 };
 
 /* Starts the threads. Owns: the caller ends the pool with thread_pool_stop and thread_pool_free. The contexts stay the

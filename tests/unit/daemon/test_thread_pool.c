@@ -29,14 +29,15 @@ static void square(void *context, void *item)
         client->done++;
 }
 
-static struct thread_pool *start(unsigned threads, size_t capacity, int wake_fd, void *const *contexts)
+static struct thread_pool *start(unsigned threads, size_t capacity, int wake_fd, struct client *clients)
 {
     struct thread_pool_options options = {.name = "test",
                                           .threads = threads,
                                           .capacity = capacity,
                                           .wake_fd = wake_fd,
                                           .work = square,
-                                          .contexts = contexts};
+                                          .contexts = clients,
+                                          .context_bytes = sizeof *clients};
     struct thread_pool *pool = NULL;
     struct err err;
     assert_int_equal(thread_pool_open(&options, &pool, &err), STATUS_OK);
@@ -48,9 +49,8 @@ static void everything_comes_back_once(void **state)
     (void)state;
     enum { ITEMS = 20000, THREADS = 4, CAPACITY = 64 };
     struct client clients[THREADS] = {{0}};
-    void *contexts[THREADS] = {&clients[0], &clients[1], &clients[2], &clients[3]};
     struct item *items = calloc(ITEMS, sizeof *items);
-    struct thread_pool *pool = start(THREADS, CAPACITY, -1, contexts);
+    struct thread_pool *pool = start(THREADS, CAPACITY, -1, clients);
     unsigned put = 0, taken = 0;
     while (taken < ITEMS) {
         while (put < ITEMS && thread_pool_out(pool) < CAPACITY) {
@@ -130,14 +130,14 @@ static void an_owner_with_much_to_do_is_not_woken(void **state)
     (void)state;
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    void *contexts[] = {&gate};
     struct thread_pool_options options = {.name = "test",
                                           .threads = 1,
                                           .capacity = 4,
                                           .wake_fd = fd,
                                           .wake_below = 2,
                                           .work = hold_up,
-                                          .contexts = contexts};
+                                          .contexts = &gate,
+                                          .context_bytes = sizeof gate};
     struct thread_pool *pool;
     struct err err;
     struct item items[4];
@@ -231,9 +231,13 @@ static void items_go_to_who_has_least(void **state)
     for (unsigned round = 0; round < 300; round++) {
         struct hoard hoard = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
         struct hoarder hoarders[2] = {{&hoard, 0}, {&hoard, 1}};
-        void *contexts[2] = {&hoarders[0], &hoarders[1]};
-        struct thread_pool_options options = {
-            .name = "test", .threads = 2, .capacity = 8, .wake_fd = -1, .serve = hoard_items, .contexts = contexts};
+        struct thread_pool_options options = {.name = "test",
+                                              .threads = 2,
+                                              .capacity = 8,
+                                              .wake_fd = -1,
+                                              .serve = hoard_items,
+                                              .contexts = hoarders,
+                                              .context_bytes = sizeof hoarders[0]};
         struct thread_pool *pool;
         struct err err;
         struct item items[6];
