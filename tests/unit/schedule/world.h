@@ -81,13 +81,13 @@ struct item {
 struct call {
     enum action_kind kind;
     struct action action;
-    char enough[64][TENANT_MAX + 1];
+    uint32_t enough; /* a bit for each tenant that has */
     uint64_t runs_at, answers_at;
     bool ran, failed;
-    int got[READ_CAP]; /* items, when it ran */
-    enum entry_origin origins[READ_CAP];
-    uint32_t quarantine_runs[READ_CAP];
-    bool group_run[READ_CAP], urgent[READ_CAP], unread[READ_CAP];
+    int got[ITEMS]; /* items, when it ran */
+    enum entry_origin origins[ITEMS];
+    uint32_t quarantine_runs[ITEMS];
+    bool group_run[ITEMS], urgent[ITEMS], unread[ITEMS];
     int got_count;
     bool more, held, changed;
     struct entry_id last, first;
@@ -160,6 +160,7 @@ struct world {
     uint64_t epoch_ms; /* Redis' clock less ours */
     struct item items[ITEMS];
     int added;
+    int gone; /* all before this one are */
     uint64_t next_seq, last_ms;
     int by_seq[ENTRIES]; /* the item that this entry was or is of */
     struct reply replies[ITEMS + GROUPS];

@@ -306,7 +306,7 @@ static inline void run_release(struct world *world, struct peer *peer, struct ca
 
 static inline void take(struct world *world, struct call *call, int name, int index, enum entry_origin origin)
 {
-    assert_true(call->got_count < READ_CAP);
+    assert_true(call->got_count < ITEMS);
     if (!world->items[index].deleted)
         world->items[index].owner = name;
     if (call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP) { /* XREADGROUP says nothing of it */
@@ -448,13 +448,7 @@ static inline void run_fair(struct world *world, struct peer *peer, struct call 
     call->last = action->read.after;
     while ((i = next_of(world, action->read.class, call->last.seq)) != NOBODY) {
         struct item *item = &world->items[i];
-        char tenant[16] = "";
-        bool enough = false;
-        if (item->tenant != 0)
-            snprintf(tenant, sizeof(tenant), "t%u", item->tenant);
-        for (uint32_t e = 0; e < action->read.enough_count; e++)
-            enough |= strcmp(call->enough[e], tenant) == 0;
-        bool takes = !item->read && !item->deleted && item->owner == NOBODY && !enough;
+        bool takes = !item->read && !item->deleted && item->owner == NOBODY && (call->enough >> item->tenant & 1) == 0;
         bool full = action->read.count == 0 ? aside == 4 : call->got_count == (int)action->read.count;
         if (looks-- == 0 || (takes && full)) {
             call->more = true;

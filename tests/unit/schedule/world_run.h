@@ -283,8 +283,8 @@ static inline void answer_entries(struct world *world, struct peer *peer, struct
         kill_peer(world, peer);
         return;
     }
-    static struct entry entries[READ_CAP];
-    static struct written written[READ_CAP];
+    static struct entry entries[ITEMS];
+    static struct written written[ITEMS];
     static const enum read_source sources[] = {
         [ACTION_READ] = READ_NEW,  [ACTION_READ_OWN] = READ_OWN, [ACTION_RECLAIM] = READ_RECLAIM,
         [ACTION_SHED] = READ_SHED, [ACTION_FAIR] = READ_FAIR,    [ACTION_SWEEP] = READ_SWEEP,
@@ -564,7 +564,6 @@ static inline void check_housekeeper(struct world *world, const struct peer *pee
 
 static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
 {
-    struct worker_stats stats = worker_stats(peer->worker);
     bool redis = !local(action->kind) && action->kind != ACTION_ALONE && action->kind != ACTION_TOGETHER;
     if (redis && action->kind != ACTION_EXIT)
         assert_true(peer->connected);
@@ -639,10 +638,10 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         break;
     case ACTION_RELEASE:
         check_lists(action, 64);
-        assert_true(!action->last || (stats.held == 0 && peer->call_count == 0));
+        assert_true(!action->last || (worker_stats(peer->worker).held == 0 && peer->call_count == 0));
         break;
     case ACTION_REJOIN:
-        assert_int_equal(stats.held, 0);
+        assert_int_equal(worker_stats(peer->worker).held, 0);
         assert_int_equal(peer->call_count, 0);
         break;
     case ACTION_PULSE:
@@ -673,8 +672,10 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
     }
     if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, HANGING) != NULL)
         call->runs_at = call->answers_at = UINT64_MAX;
-    for (uint32_t i = 0; action->kind == ACTION_FAIR && i < action->read.enough_count; i++)
-        memcpy(call->enough[i], action->read.enough[i], sizeof(call->enough[i]));
+    for (uint32_t i = 0; action->kind == ACTION_FAIR && i < action->read.enough_count; i++) {
+        const char *tenant = action->read.enough[i];
+        call->enough |= 1u << (tenant[0] == '\0' ? 0 : atoi(&tenant[1]));
+    }
     peer->calls[peer->call_count++] = call;
 }
 
@@ -770,7 +771,7 @@ static inline void tell_turns(struct world *world, int process)
 
 static inline bool readable(const struct world *world, const struct action *read)
 {
-    for (int i = 0; i < world->added; i++)
+    for (int i = world->gone; i < world->added; i++)
         if (world->items[i].place == IN_STREAM && !world->items[i].read && !world->items[i].deleted &&
             read->read.counts[world->items[i].class] > 0)
             return true;
