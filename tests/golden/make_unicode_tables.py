@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 CONTROL, SPACE, PUNCTUATION, MARK, CJK, WORD = (1 << i for i in range(6))
 HANGUL = range(0xAC00, 0xD7A4)
+CHUNK = 128
 
 
 def bert(**on):
@@ -25,12 +26,28 @@ def bert(**on):
                                          "lowercase": False, **on})
 
 
+def ask(code_points, same, found):
+    """Calls found(code point) for each, but not for those of a chunk of which same(characters) says that they are all as
+    most are: a million code points are nothing in particular, and the package is slow to call."""
+    for at in range(0, len(code_points), CHUNK):
+        chunk = code_points[at:at + CHUNK]
+        if not same([chr(c) for c in chunk]):
+            for c in chunk:
+                found(c)
+
+
 def probe_flags():
     """Returns flags[code point]: what the normaliser and the pre-tokenizer take each character for."""
     clean, chinese, strip, split = bert(clean_text=True), bert(handle_chinese_chars=True), bert(strip_accents=True), \
         pre_tokenizers.BertPreTokenizer()
-    flags = {}
-    for c in CODE_POINTS:
+    flags = dict.fromkeys(CODE_POINTS, 0)
+
+    def nothing(characters):
+        text = "".join(f"a{c}b" for c in characters)
+        return (all(each.normalize_str(text) == text for each in (clean, chinese, strip)) and
+                len(split.pre_tokenize_str(text)) == 1)
+
+    def found(c):
         text, f = f"a{chr(c)}b", 0
         cleaned, pieces = clean.normalize_str(text), [p for p, _ in split.pre_tokenize_str(text)]
         f |= CONTROL if cleaned == "ab" else 0
@@ -41,6 +58,8 @@ def probe_flags():
         # Cleaning makes a blank of exactly the spaces that it does not remove; the C code relies on it.
         assert (cleaned == "a b") == bool(f & SPACE and not f & CONTROL) and (f or cleaned == text), hex(c)
         flags[c] = f
+
+    ask(CODE_POINTS, nothing, found)
     return flags
 
 
@@ -49,13 +68,29 @@ def probe_words(flags):
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.add_tokens([AddedToken("<w>", single_word=True, normalized=False),
                           AddedToken("<r>", rstrip=True, normalized=False)])
-    before = tokenizer.encode_batch([f"{chr(c)}<w>" for c in CODE_POINTS])
-    behind = tokenizer.encode_batch([f"<w>{chr(c)}" for c in CODE_POINTS])
-    spaces = tokenizer.encode_batch([f"<r>{chr(c)}a" for c in CODE_POINTS])
-    for c, b, a, s in zip(CODE_POINTS, before, behind, spaces):
-        assert (1 in b.ids) == (1 in a.ids), hex(c)
-        flags[c] |= WORD if 1 not in b.ids else 0
-        assert (s.offsets[0][1] == 4) == bool(flags[c] & SPACE), hex(c)
+
+    def count(texts):
+        return tokenizer.encode(" ".join(texts)).ids.count(1)
+
+    def alike(characters):
+        """Whether no token matches beside any of them, which are words then, or each does on both sides."""
+        if any(flags[ord(c)] & SPACE for c in characters):
+            return False
+        before, behind = count(f"{c}<w>" for c in characters), count(f"<w>{c}" for c in characters)
+        spaces = tokenizer.encode("".join(f"<r>{c}a" for c in characters))
+        if before != behind or before not in (0, len(characters)) or any(b - a == 4 for a, b in spaces.offsets):
+            return False
+        for c in characters:
+            flags[ord(c)] |= WORD if before == 0 else 0
+        return True
+
+    def found(c):
+        before, behind = (1 in tokenizer.encode(text).ids for text in (f"{chr(c)}<w>", f"<w>{chr(c)}"))
+        assert before == behind, hex(c)
+        flags[c] |= WORD if not before else 0
+        assert (tokenizer.encode(f"<r>{chr(c)}a").offsets[0][1] == 4) == bool(flags[c] & SPACE), hex(c)
+
+    ask(CODE_POINTS, alike, found)
 
 
 def probe_classes(decomposition):
@@ -66,8 +101,17 @@ def probe_classes(decomposition):
         return first != second and nfd(f"a{chr(first)}{chr(second)}") == f"a{chr(second)}{chr(first)}"
 
     low, high = 0x0334, 0x0345  # overlay (1, the lowest class) and iota subscript (240, the highest)
-    marks = [c for c in CODE_POINTS if c not in decomposition and c not in HANGUL and
-             (c in (low, high) or swaps(c, low) or swaps(high, c))]
+    marks = [low, high]
+
+    def stay(characters):
+        pairs = "".join(f"a{c}{chr(low)}a{chr(high)}{c}" for c in characters if ord(c) not in (low, high))
+        return nfd(pairs) == pairs
+
+    def found_mark(c):
+        if c not in (low, high) and (swaps(c, low) or swaps(high, c)):
+            marks.append(c)
+
+    ask([c for c in CODE_POINTS if c not in decomposition and c not in HANGUL], stay, found_mark)
     samples = {}
     for c in marks:
         samples.setdefault(unicodedata.combining(chr(c)), c)
@@ -83,28 +127,34 @@ def probe_classes(decomposition):
 def probe_decomposition():
     """Returns {code point: full canonical decomposition}, Hangul (which follows the standard's formula) left out."""
     nfd = normalizers.NFD().normalize_str
-    found = {}
-    for c in CODE_POINTS:
+    table = {}
+
+    def found(c):
         to = [ord(x) for x in nfd(chr(c))]
         if c in HANGUL:
             s = c - 0xAC00
             expected = [0x1100 + s // 588, 0x1161 + s % 588 // 28] + ([0x11A7 + s % 28] if s % 28 else [])
             assert to == expected, hex(c)
         elif to != [c]:
-            found[c] = to
-    return found
+            table[c] = to
+
+    ask(CODE_POINTS, lambda characters: nfd("a".join(characters)) == "a".join(characters), found)
+    return table
 
 
 def probe_lowercase():
     lower = bert(lowercase=True)
-    found = {}
-    for c in CODE_POINTS:
+    table = {}
+
+    def found(c):
         to = [ord(x) for x in lower.normalize_str(chr(c))]
         if to != [c]:
-            found[c] = to
+            table[c] = to
+
+    ask(CODE_POINTS, lambda characters: lower.normalize_str("".join(characters)) == "".join(characters), found)
     # No context: a capital sigma at the end of a word becomes the same small sigma as elsewhere.
     assert lower.normalize_str("ΑΣ") == "ας"[:1] + "σ"
-    return found
+    return table
 
 
 def check_promises(flags, classes, decomposition, lowercase):

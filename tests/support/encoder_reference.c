@@ -26,13 +26,19 @@ static double *affine(const struct linear *linear, const double *x, uint32_t row
 {
     uint64_t outputs = linear->weight.shape[0], inputs = linear->weight.shape[1];
     double *y = zeros(rows * outputs);
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint64_t o = 0; o < outputs; o++) {
+    float *weight = calloc(inputs, sizeof *weight);
+    if (weight == NULL)
+        abort();
+    for (uint64_t o = 0; o < outputs; o++) {
+        tensor_read_f32(&linear->weight, o * inputs, inputs, weight);
+        for (uint32_t r = 0; r < rows; r++) {
             double sum = at(&linear->bias, o);
             for (uint64_t i = 0; i < inputs; i++)
-                sum += x[r * inputs + i] * at(&linear->weight, o * inputs + i);
+                sum += x[r * inputs + i] * weight[i];
             y[r * outputs + o] = sum;
         }
+    }
+    free(weight);
     return y;
 }
 
