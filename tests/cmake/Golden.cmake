@@ -21,12 +21,12 @@ target_link_libraries(tokenize_lines PRIVATE model)
 add_test(NAME golden.tokenizer COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/tokenizer_golden.py
   $<TARGET_FILE:tokenize_lines> ${SLUICE_CORPUS} ${CMAKE_CURRENT_BINARY_DIR}/golden ${every})
 set_tests_properties(golden.tokenizer PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED "python;corpus" TIMEOUT 900
-  COST 60 ENVIRONMENT RAYON_NUM_THREADS=1) # on one processor it starts with the first, and not when two happen to be free
+  COST 35 ENVIRONMENT RAYON_NUM_THREADS=1) # on one processor it starts with the first, and not when two happen to be free
 if(NOT SLUICE_SANITIZE) # it runs nothing of ours
   add_test(NAME golden.unicode_tables
     COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_unicode_tables.py --check)
   set_tests_properties(golden.unicode_tables PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 600
-    COST 40)
+    COST 10)
 endif()
 
 add_executable(encode_ids golden/encode_ids.c)
@@ -35,7 +35,7 @@ target_link_libraries(encode_ids PRIVATE engine)
 add_test(NAME golden.encoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/encoder_golden.py
   $<TARGET_FILE:encode_ids> ${CMAKE_CURRENT_BINARY_DIR}/golden ${every})
 # numpy's threads would wait for each other by spinning, beside all that runs at the same time.
-set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 900 COST 50
+set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 900 COST 20
   ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 
 add_executable(read_inputs golden/read_inputs.c)
