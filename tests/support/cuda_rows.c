@@ -66,7 +66,7 @@ struct cuda_distance cuda_rows_compare(const struct cuda_rows *rows, const struc
 struct cuda_opened cuda_opened(struct model *model, const struct engine_options *options)
 {
     struct cuda_opened opened = {.model = model};
-    struct engine_options cuda = options == NULL ? (struct engine_options){0} : *options;
+    struct engine_options cuda = options == NULL ? (struct engine_options){.batch_tokens = CUDA_ROWS_TOKENS} : *options;
     struct err err = {0};
     cuda.backend = "cuda";
     cuda.cache_path = "";

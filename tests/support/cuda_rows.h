@@ -35,7 +35,8 @@ struct cuda_opened {
     struct encoder *encoder;
 };
 
-/* Opens "cuda" for a model in memory, which it takes over; what fails ends the process. */
+/* Opens "cuda" for a model in memory, which it takes over; what fails ends the process. NULL options: room for
+ * CUDA_ROWS_TOKENS. */
 struct cuda_opened cuda_opened(struct model *model, const struct engine_options *options);
 void cuda_opened_close(struct cuda_opened *opened);
 

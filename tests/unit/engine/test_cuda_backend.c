@@ -186,7 +186,7 @@ static void a_batch_is_as_large_as_the_backend_likes(void **state)
     assert_string_equal(name, "cuda");
     assert_int_equal(size.tokens, 16384);
     assert_int_equal(size.rows, 1024);
-    struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
+    struct cuda_opened opened = cuda_opened(memory_model(small, 1), &(struct engine_options){0});
     assert_int_equal(engine_batch_size(opened.engine).tokens, size.tokens);
     assert_int_equal(engine_batch_size(opened.engine).rows, size.rows);
     assert_int_equal(opened.encoder->workspace->memory.plan.tokens, size.tokens);

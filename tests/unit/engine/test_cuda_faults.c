@@ -1,13 +1,16 @@
 /* The CUDA engine when things go wrong, on the host: a device that is lost, or a call that fails, at every single call;
  * numbers that f16 cannot hold. cuda_host_close looks for what was not given back.
  *
- * ctest-cost: 30 */
+ * ctest-cost: 10 */
 #include "cuda_case.h"
 #include "cuda_host_engine.h"
 #include "harness.h"
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 static const struct memory_shape deeper = {60, 40, 64, 2, 2, 64};
+
+/* No more memory than the batches need: all of it is filled when it is given out. */
+static const struct engine_options options = {.backend = "cuda", .cache_path = "", .batch_tokens = 64};
 
 static struct cuda_rows in_flight[3];
 
@@ -19,8 +22,7 @@ static enum status live(struct model *model)
     struct engine *engine = NULL;
     struct encoder *encoder = NULL;
     struct err err = {0};
-    enum status status =
-        engine_open(model, &(struct engine_options){.backend = "cuda", .cache_path = ""}, &engine, &err);
+    enum status status = engine_open(model, &options, &engine, &err);
     if (status == STATUS_OK)
         status = encoder_open(engine, &encoder, &err);
     for (int round = 0; round < 2 && encoder != NULL; round++) {
@@ -72,7 +74,7 @@ static void fail_each_call(cudaError_t answer)
         for (uint32_t at = 1; struck; at++) {
             struct err err = {0};
             cuda_host_engine_open(NULL);
-            struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
+            struct cuda_opened opened = cuda_opened(memory_model(small, 1), &options);
             cuda_rows_make(&rows, opened.model, lengths, 0, 1);
             for (int before = 0; before < round; before++)
                 cuda_run(&opened, &rows, STATUS_OK);
@@ -122,7 +124,7 @@ static void give_graphs_up(const struct graph_fault *fault, enum cuda_host_order
     cuda_host_engine_open(&(struct cuda_host_options){.order = order, .seed = 3});
     struct model *model = memory_model(deeper, 1);
     model->pooling = pooling;
-    struct cuda_opened opened = cuda_opened(model, NULL);
+    struct cuda_opened opened = cuda_opened(model, &options);
     uint64_t launches = 0, captures = 0;
     for (int i = 0; i < 12 + 3; i++) {      /* three of the one size, three of the other, and so on */
         if (i == 3 + 1 + fault->replayed) { /* there is a graph of the first size, which may be running */
@@ -207,7 +209,7 @@ static void a_row_that_overflows_is_run_again(void **state)
     for (int pooling = 0; pooling < 2; pooling++) {
         cuda_host_engine_open(NULL);
         struct model *model = model_with_a_large_word(pooling == 0 ? POOLING_MEAN : POOLING_CLS);
-        struct cuda_opened opened = cuda_opened(model, NULL);
+        struct cuda_opened opened = cuda_opened(model, &options);
         for (int large = 0; large < 2; large++)
             for (int round = 0; round < 3; round++) {
                 make_large(&rows, model, large == 1);
@@ -233,7 +235,7 @@ static void then_in_f32(void **state)
     static struct cuda_rows rows;
     cuda_host_engine_open(NULL);
     struct model *model = model_with_a_large_word(POOLING_MEAN);
-    struct cuda_opened opened = cuda_opened(model, NULL);
+    struct cuda_opened opened = cuda_opened(model, &options);
     make_large(&rows, model, true);
     cuda_run(&opened, &rows, STATUS_OK); /* products of all sizes are timed */
     cuda_host_spoil(CUDA_R_16BF, 1, 1);
