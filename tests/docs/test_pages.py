@@ -8,7 +8,7 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [SOURCE / "README.md", SOURCE / "SECURITY.md", *sorted((SOURCE / "docs").rglob("*.md"))]
-OPERATIONS = (SOURCE / "docs/operations.md").read_text()
+OPERATIONS = (SOURCE / "docs/operations.md").read_text() + (SOURCE / "docs/redis.md").read_text()
 
 
 def sources(*patterns):
@@ -39,7 +39,7 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, anchors(target))
 
     def test_named_cases_are_there(self):
-        """Behind each behaviour in docs/operations.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
+        """Behind each behaviour in docs/operations.md, docs/redis.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
         named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + (SOURCE / "SECURITY.md").read_text()))
         self.assertGreater(len(named), 30)
         for file, case in sorted(named):

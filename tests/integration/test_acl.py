@@ -251,7 +251,7 @@ class Acl(SluiceCase):
             self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login: config/acl/operator.acl\)\n$")
 
     def test_what_rights_cannot_keep_a_producer_from(self):
-        """A queue is one circle of trust: config/acl/producer.acl lets this happen, docs/operations.md says so, and a producer
+        """A queue is one circle of trust: config/acl/producer.acl lets this happen, docs/redis.md says so, and a producer
         of another queue can do none of it."""
         self.make_user("producer")
         self.client.execute_command("ACL", "SETUSER", "stranger", "reset", *rules("producer", "other"), ">pw")

@@ -1,4 +1,4 @@
-"""Redis refuses in many voices, and each has one behaviour (docs/operations.md, "What Redis says and what the daemon does")."""
+"""Redis refuses in many voices, and each has one behaviour (docs/redis.md, "What Redis says and what the daemon does")."""
 # ctest: threads
 # ctest-cost: 30
 

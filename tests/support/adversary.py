@@ -1,7 +1,7 @@
 """A producer that means harm, and honest ones beside it.
 
 The adversary has a producer's rights (config/acl/producer.acl) and tries at random what they let it do, but for what no
-rights can prevent (docs/operations.md lists that): to trim a stream, to delete replies, to cancel or to overtake a request
+rights can prevent (docs/redis.md lists that): to trim a stream, to delete replies, to cancel or to overtake a request
 of somebody else. Of these it does nothing, so every honest request must be answered."""
 
 import random
