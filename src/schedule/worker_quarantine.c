@@ -8,7 +8,8 @@
  *
  * Suspects with a crash on record are quarantined: each is recorded, tokenised, computed and formatted while this
  * process, with all its workers (struct alone), does nothing else, not even read. If the process dies now, it is known
- * whose run it was. Three such deaths make a request poison. Groups wait until the quarantine is empty. */
+ * whose run it was. Three such deaths make a request poison. Groups wait until the quarantine is empty, but for urgent
+ * suspects: a run alone that kills the process would be one more takeover of theirs. */
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
@@ -162,13 +163,24 @@ static void group_recorded(struct worker *worker, const struct event *event)
     }
 }
 
-/* The next suspects: those of the highest class. Bulk work may take long beside online requests, so it gets only half
- * of the group: the others never wait for it. */
+/* Whether an urgent suspect is to be recorded; it is the first of its class. */
+static bool urgent_waits(const struct worker *worker)
+{
+    bool waits = false;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        waits |= worker->suspects[c].first && worker->suspects[c].first->urgent;
+    }
+    return waits;
+}
+
+/* The next suspects: those of the highest class; before the quarantine, urgent ones only. Bulk work may take long
+ * beside online requests, so it gets only half of the group: the others never wait for it. */
 static struct request_list *next_suspects(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
-        if (worker->suspects[c].first && !held_up) {
+        const struct request *first = worker->suspects[c].first;
+        if (first && !held_up && (first->urgent || !worker->quarantine.first)) {
             return &worker->suspects[c];
         }
     }
@@ -180,7 +192,7 @@ static void record_group(struct worker *worker)
 {
     bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
     struct request_list *next = next_suspects(worker);
-    if (!may || !next || worker->quarantine.first || worker->recording || worker->grouped > GROUP_MOST / 2) {
+    if (!may || !next || worker->recording || worker->grouped > GROUP_MOST / 2) {
         return;
     }
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
@@ -243,7 +255,7 @@ void quarantine_recorded(struct worker *worker, const struct event *event)
 
 static bool wants_to_be_alone(const struct worker *worker)
 {
-    return worker->quarantine.first && worker_may_call(worker) && worker_takes_more(worker) &&
+    return worker->quarantine.first && !urgent_waits(worker) && worker_may_call(worker) && worker_takes_more(worker) &&
            tight_begins(worker, &worker->quarantine, 1) > 0;
 }
 

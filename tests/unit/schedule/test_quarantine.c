@@ -151,6 +151,32 @@ static void an_urgent_suspect_is_charged_first(void **state)
     worker_close(bench.worker);
 }
 
+/* A run alone may kill the process, which would be one more takeover of who is not charged yet. */
+static void an_urgent_suspect_goes_before_runs_alone(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    give_loners(&bench, 1);
+    give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
+             FIELDS("text", "word"));
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    assert_int_equal(charge.requests.count, 1);
+    assert_true(charge.requests.first->urgent);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
+    format_all(&bench);
+    assert_int_equal(settle(&bench, false), 1);
+    tick_after_ms(&bench, ALONE_SLICE_MS);
+    come_to_rest(&bench);
+    charge = take(&bench, ACTION_RECORD_RUN);
+    assert_true(charge.requests.first->quarantined);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
+    worker_close(bench.worker);
+}
+
 /* What waits is forgotten, and others find it with a dead worker's name; of those that may have been charged the charge
  * must go, so they are given back. */
 static void suspects_of_a_lost_lease_are_charged_nothing(void **state)
@@ -351,6 +377,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_suspect_with_a_crash_on_record_runs_alone),
     cmocka_unit_test(who_has_a_crash_on_record_is_for_no_group),
     cmocka_unit_test(an_urgent_suspect_is_charged_first),
+    cmocka_unit_test(an_urgent_suspect_goes_before_runs_alone),
     cmocka_unit_test(suspects_of_a_lost_lease_are_charged_nothing),
     cmocka_unit_test(suspects_of_a_lost_lease_stay_suspect),
     cmocka_unit_test(three_lonely_crashes_are_poison),
