@@ -3,7 +3,7 @@
 #
 # A line `-- include lib/NAME.lua` in a script stands for what is in that file, without its comments and on one line: so a
 # line number that Redis names is the one in lua/. (tests/support/scripts.py does the same, and a test compares the two.)
-set(SLUICE_SCRIPTS settle defer promote reclaim release charge join renew cancel track pulse shed fair sweep requeue control
+set(SLUICE_SCRIPTS settle defer promote reclaim release charge join renew cancel pulse shed fair sweep requeue control
   mend group)
 set(SLUICE_SCRIPT_PIECES names trouble entries later)
 

@@ -24,7 +24,7 @@ struct submit_options {
     int encoding; /* 0: none given; else enum encoding + 1 */
     int class;    /* enum request_class */
     int64_t ttl, timeout_s, max_attempts;
-    bool wait, inputs, track;
+    bool wait, inputs;
 };
 
 enum { WORDS_MAX = 40, TEXT_MAX_BYTES = 1 << 28 };
@@ -57,7 +57,6 @@ static const struct setting own_settings[] = {
     {OWN(tenant), .type = SETTING_TEXT, .value = "NAME", .help = "whose it is: tenants of a class take turns"},
     {OWN(meta), .type = SETTING_TEXT, .value = "TEXT", .most = 4096, .help = "comes back with the reply"},
     {OWN(results), .type = SETTING_TEXT, .value = "NAME", .help = "add an entry to the queue's stream results:NAME when it is finished; not with --wait"},
-    {OWN(track), .type = SETTING_SWITCH, .fallback = "false", .help = "let the reply say `queued` until it is there"},
 };
 /* clang-format on */
 
@@ -119,9 +118,6 @@ static void option_fields(const struct submit_options *options, struct words *wo
     }
     if (options->meta) {
         field(words, "meta", options->meta);
-    }
-    if (options->track) {
-        field(words, "track", "1");
     }
     if (options->wait || options->results) {
         field(words, "notify", options->wait ? "1" : numbers->notify);
@@ -256,13 +252,6 @@ static enum status wait_token(struct submission *submission, const char *name, b
     return STATUS_OK;
 }
 
-/* Whether the reply in an answer to HGETALL is final. */
-static bool reply_is_final(const struct resp_value *reply)
-{
-    const struct resp_value *status = resp_field(reply, "status");
-    return status && (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
-}
-
 /* Waits for a request and prints its reply; without a token, only a reply that names this request. */
 static enum status wait_reply(struct submission *submission, const char *name, struct err *err)
 {
@@ -279,13 +268,13 @@ static enum status wait_reply(struct submission *submission, const char *name, s
     if (status != STATUS_OK) {
         return status;
     }
-    const struct resp_value *of = resp_field(reply, "entry");
-    if (!reply_is_final(reply) || (!told && (!of || !resp_equals(of, name)))) {
+    const struct resp_value *of = resp_field(reply, "entry"), *end = resp_field(reply, "status");
+    if (!end || (!told && (!of || !resp_equals(of, name)))) {
         return err_set(err, STATUS_TIMEOUT,
                        "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
                        (long long)submission->own->timeout_s, submission->queue, id);
     }
-    submission->failed += !resp_equals(resp_field(reply, "status"), "done");
+    submission->failed += !resp_equals(end, "done");
     return print_reply(stdout, id, reply, err);
 }
 

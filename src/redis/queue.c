@@ -140,7 +140,6 @@ static const struct executor {
     [ACTION_SHED] = {queue_shed, EVENT_ENTRIES, READ_SHED},
     [ACTION_FAIR] = {queue_fair, EVENT_ENTRIES, READ_FAIR},
     [ACTION_SWEEP] = {queue_sweep, EVENT_ENTRIES, READ_SWEEP},
-    [ACTION_TRACK] = {queue_track, EVENT_TRACKED},
     [ACTION_SETTLE] = {queue_settle, EVENT_SETTLED},
     [ACTION_RECORD_RUN] = {queue_record_run, EVENT_RUN_RECORDED},
     [ACTION_RELEASE] = {queue_release, EVENT_RELEASED},
@@ -162,8 +161,7 @@ struct event queue_task_event(struct task *task, bool failed)
         event.promoted.next_due_in_ms = UINT64_MAX;
     } else if (event.kind == EVENT_PULSE) {
         event.pulse = task->pulse;
-    } else if (event.kind == EVENT_SETTLED || event.kind == EVENT_RUN_RECORDED || event.kind == EVENT_RELEASED ||
-               event.kind == EVENT_TRACKED) {
+    } else if (event.kind == EVENT_SETTLED || event.kind == EVENT_RUN_RECORDED || event.kind == EVENT_RELEASED) {
         request_list_join(&task->action.requests, &task->answered);
         event.requests = task->action.requests;
     }

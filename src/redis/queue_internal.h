@@ -2,7 +2,7 @@
  *
  *   queue.c               connections, joining, groups, tasks and their events, what an error reply leads to
  *   queue_read.c          entries: READ, READ_OWN, RECLAIM, SHED, FAIR, SWEEP
- *   queue_settle.c        requests: SETTLE, RECORD_RUN, TRACK, RELEASE
+ *   queue_settle.c        requests: SETTLE, RECORD_RUN, RELEASE
  *   queue_cancel.c        cancels, among the SETTLEs and of the control stream
  *   queue_housekeeping.c  PULSE, RENEW, PROMOTE, MEND
  *
@@ -218,7 +218,6 @@ void queue_fair(struct task *task);
 void queue_sweep(struct task *task);
 void queue_settle(struct task *task);
 void queue_record_run(struct task *task);
-void queue_track(struct task *task);
 void queue_release(struct task *task);
 void queue_renew(struct task *task);
 void queue_promote(struct task *task);

@@ -1,5 +1,4 @@
-/* Sends requests to Redis and receives their verdicts: settle, defer, track, charge (records a run before it starts),
- * release.
+/* Sends requests to Redis and receives their verdicts: settle, defer, charge (records a run before it starts), release.
  *
  * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis. The answer to
  * the last call ends the action. */
@@ -226,21 +225,6 @@ static void write_record_run(const struct queue *queue, const struct request_lis
     }
 }
 
-static void write_track(const struct queue *queue, const struct request_list *requests, struct command *command)
-{
-    script_begin(&queue->scripts, SCRIPT_TRACK, 1 + requests->count, command);
-    queue_add_stream(queue, command, requests->first->class);
-    for (const struct request *request = requests->first; request; request = request->next) {
-        queue_add_key(queue, command, "reply:", request->id);
-    }
-    for (const struct request *request = requests->first; request; request = request->next) {
-        queue_add_entry_id(command, request->entry);
-        command_text(command, request->name);
-        /* When the reply may expire: its ttl after the request is due. */
-        command_number(command, request->due_ms + request->ttl_s * 1000ull);
-    }
-}
-
 /* --- Large replies ------------------------------------------------------------------------------------------------ */
 
 /* Large replies travel ahead of their settle.
@@ -335,9 +319,9 @@ void queue_answered(struct task *task, struct request_list *requests)
 }
 
 /* Translates a script's number for a request; the heads of the scripts list them. */
-static enum verdict verdict_of(enum script script, long long result)
+static enum verdict verdict_of(long long result)
 {
-    if (result > 0 || script == SCRIPT_TRACK) {
+    if (result > 0) {
         return VERDICT_DONE;
     }
     switch (result) {
@@ -401,7 +385,7 @@ static void log_failure(struct queue *queue, const struct request *request)
 
 static void apply_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
-    request->verdict = verdict_of(script, result);
+    request->verdict = verdict_of(result);
     if (script == SCRIPT_CHARGE && result > 0 && request->quarantined) {
         request->quarantine_runs = (uint32_t)result;
     }
@@ -461,7 +445,7 @@ static void on_called(void *context, const struct resp_value *reply)
     if (shaped && script == SCRIPT_SETTLE) {
         log_side_effects(reply, at);
     }
-    bool whole = script == SCRIPT_CHARGE || script == SCRIPT_TRACK; /* these have no verdict of each request */
+    bool whole = script == SCRIPT_CHARGE; /* it has no verdict of each request */
     task->failed = task->failed || !reply || (!shaped && whole) || (refused && queue->state != QUEUE_UP);
     struct request_list requests = call->requests;
     free(call);
@@ -472,10 +456,8 @@ static void on_called(void *context, const struct resp_value *reply)
 
 typedef void write_fn(const struct queue *queue, const struct request_list *requests, struct command *command);
 
-static write_fn *const writers[SCRIPT_COUNT] = {[SCRIPT_SETTLE] = write_settle,
-                                                [SCRIPT_DEFER] = write_defer,
-                                                [SCRIPT_TRACK] = write_track,
-                                                [SCRIPT_CHARGE] = write_record_run};
+static write_fn *const writers[SCRIPT_COUNT] = {
+    [SCRIPT_SETTLE] = write_settle, [SCRIPT_DEFER] = write_defer, [SCRIPT_CHARGE] = write_record_run};
 
 /* Sends one call; without memory for it its requests come back with the task, which fails. */
 static void send_call(struct task *task, enum script script, struct request_list *requests)
@@ -558,11 +540,6 @@ static void send_requests(struct task *task, enum script script)
 void queue_record_run(struct task *task)
 {
     send_requests(task, SCRIPT_CHARGE);
-}
-
-void queue_track(struct task *task)
-{
-    send_requests(task, SCRIPT_TRACK);
 }
 
 /* --- RELEASE ------------------------------------------------------------------------------------------------------ */

@@ -22,7 +22,6 @@ enum script {
     SCRIPT_JOIN,
     SCRIPT_RENEW,
     SCRIPT_CANCEL,
-    SCRIPT_TRACK,
     SCRIPT_PULSE,
     SCRIPT_SHED,
     SCRIPT_FAIR,

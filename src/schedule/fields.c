@@ -249,14 +249,6 @@ static void parse_notify(struct parsing *parsing)
     }
 }
 
-static void parse_track(struct parsing *parsing)
-{
-    bool on;
-    if (parse_switch(parsing, &on)) {
-        parsing->request->track = on;
-    }
-}
-
 static void parse_max_attempts(struct parsing *parsing)
 {
     uint64_t attempts;
@@ -468,7 +460,6 @@ enum field {
     FIELD_INPUTS,
     FIELD_TTL,
     FIELD_NOTIFY,
-    FIELD_TRACK,
     FIELD_MAX_ATTEMPTS,
     FIELD_DELAY,
     FIELD_EXPIRES_IN,
@@ -503,7 +494,6 @@ static const struct known_field {
     [FIELD_INPUTS] = {"inputs", parse_inputs},
     [FIELD_TTL] = {"ttl", parse_ttl},
     [FIELD_NOTIFY] = {"notify", parse_notify},
-    [FIELD_TRACK] = {"track", parse_track},
     [FIELD_MAX_ATTEMPTS] = {"max_attempts", parse_max_attempts},
     [FIELD_DELAY] = {"delay", parse_delay},
     [FIELD_EXPIRES_IN] = {"expires_in", parse_expires_in},

@@ -196,7 +196,6 @@ struct request {
     uint32_t ttl_s;                     /* of the reply, whatever the outcome; at least the minimum for errors */
     bool notify;                        /* push a wake token */
     char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
-    bool track;                         /* write `status queued` before it is prepared */
     struct buffer reply;                /* the encoded vectors, written by a prep thread */
     uint64_t stage;                     /* redis/: the number of its stage key; 0: it never had one */
     bool staged;                        /* redis/: that key holds the reply's fields already */
@@ -206,7 +205,7 @@ struct request {
     enum outcome outcome;
     enum verdict verdict;              /* of the last script call */
     uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: start not before, not after; 0: no limit */
-    uint64_t due_ms;      /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later. TRACK: until due */
+    uint64_t due_ms;      /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later */
     bool begun;           /* counted by held_begin */
     bool given_up;        /* its waiting rows were taken back: to be released when the last row out is back */
     bool unread;          /* its body was never looked at: it can only be answered */

@@ -188,11 +188,10 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_SETTLED] = settle_settled,   [EVENT_RUN_RECORDED] = quarantine_recorded,
     [EVENT_TURN] = quarantine_turn,     [EVENT_DEVICE_LOST] = compute_device_lost,
     [EVENT_LEASE] = chores_lease,       [EVENT_PROMOTED] = chores_promoted,
-    [EVENT_MENDED] = chores_mended,     [EVENT_TRACKED] = admit_tracked,
-    [EVENT_PULSE] = pulse_answered,     [EVENT_RELEASED] = settle_released,
-    [EVENT_QUIET] = on_command,         [EVENT_RESUME] = on_command,
-    [EVENT_DRAIN] = on_command,         [EVENT_STOP] = on_command,
-    [EVENT_TICK] = on_command,
+    [EVENT_MENDED] = chores_mended,     [EVENT_PULSE] = pulse_answered,
+    [EVENT_RELEASED] = settle_released, [EVENT_QUIET] = on_command,
+    [EVENT_RESUME] = on_command,        [EVENT_DRAIN] = on_command,
+    [EVENT_STOP] = on_command,          [EVENT_TICK] = on_command,
 };
 
 /* The earliest time to come. What is overdue waits for an event, not for the clock. */
@@ -229,8 +228,8 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     worker->starved = false;
     watch_slept(worker, now_ns > worker->wakes_at ? now_ns - worker->wakes_at : 0);
     handlers[event->kind](worker, event);
-    static void (*const stages[])(struct worker *) = {admit_advance,  compute_advance, settle_advance,
-                                                      chores_advance, share_advance,   read_advance};
+    static void (*const stages[])(struct worker *) = {compute_advance, settle_advance, chores_advance, share_advance,
+                                                      read_advance};
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++) {
         stages[i](worker);
     }

@@ -87,7 +87,6 @@ enum event_kind {
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
     EVENT_MENDED,       /* ACTION_MEND answered: whether there is more to do */
     EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */
-    EVENT_TRACKED,      /* ACTION_TRACK answered, its requests handed back */
     EVENT_PULSE,        /* ACTION_PULSE answered */
     EVENT_QUIET,        /* SIGTSTP: claim nothing more, stay up */
     EVENT_RESUME,       /* SIGCONT: the opposite */
@@ -125,7 +124,7 @@ struct event {
             struct entry_id first; /* SHED: continue before this one */
         } entries;
         struct request_list
-            requests;        /* PREPARED, FORMATTED, SETTLED, RUN_RECORDED, RELEASED, TRACKED: the worker's again */
+            requests;        /* PREPARED, FORMATTED, SETTLED, RUN_RECORDED, RELEASED: the worker's again */
         struct pulse pulse;  /* PULSE */
         enum turn turn;      /* TURN */
         struct batch *batch; /* BATCH */
@@ -159,7 +158,6 @@ struct worker_stats {
 #define COUNTER(name) uint64_t name;
 #include "schedule/counters.inc"
 #undef COUNTER
-    uint64_t tracked; /* written `queued` */
     uint64_t busy_ns; /* of all compute threads, with batches that succeeded */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost;
@@ -193,7 +191,6 @@ enum action_kind {
     ACTION_FAIR,     /* lua/fair, one class: take at most `count` unread entries behind `after` whose tenants are not in
                         `enough`; 0: only set some aside for other workers */
     ACTION_SWEEP,    /* lua/sweep, one class: take delivered entries behind `after` that have no owner */
-    ACTION_TRACK,    /* lua/track: write `status queued` for these requests where there is no reply */
     ACTION_PULSE,    /* lua/pulse: send our heartbeat; get the queue's state and the housekeeper */
     ACTION_PREPARE,  /* tokenise these requests on a prep thread */
     ACTION_SUBMIT,   /* run this batch on a compute thread */
@@ -232,7 +229,7 @@ struct action {
         } read;
         struct heartbeat heartbeat; /* PULSE */
         struct request_list
-            requests;        /* PREPARE, FORMAT, SETTLE, RECORD_RUN, RELEASE, TRACK: the executor's until answered */
+            requests;        /* PREPARE, FORMAT, SETTLE, RECORD_RUN, RELEASE: the executor's until answered */
         struct batch *batch; /* SUBMIT: likewise */
         struct {
             bool clean;         /* everything was finished or released */

@@ -223,7 +223,7 @@ void tight_ended(struct worker *worker, struct request *request)
 
 /* --- from an entry to its first stage --- */
 
-enum { TRACK_MOST = 64, PARSE_AGAIN_MS = 1000, RETRY_AFTER_LEAST_MS = 1000, RETRY_AFTER_MOST_MS = 3600 * 1000 };
+enum { PARSE_AGAIN_MS = 1000, RETRY_AFTER_LEAST_MS = 1000, RETRY_AFTER_MOST_MS = 3600 * 1000 };
 
 uint64_t entry_bytes(const struct entry *entry)
 {
@@ -281,7 +281,6 @@ static bool park(struct worker *worker, struct request *request)
     return true;
 }
 
-/* Starts a request, after its track if it has one. */
 static void start(struct worker *worker, struct request *request)
 {
     if (!worker_takes_more(worker)) {
@@ -334,8 +333,6 @@ static void route(struct worker *worker, struct request *request)
         settle_finish(worker, request);
     } else if (request->target[0] != '\0') {
         settle_as(worker, request, OUTCOME_CANCEL);
-    } else if (request->track && worker_takes_more(worker) && worker->tight.level != MEMORY_TRICKLE) {
-        request_list_push(&worker->to_track, request);
     } else {
         start(worker, request);
     }
@@ -384,41 +381,4 @@ void admit_disowned(struct worker *worker, struct request *request)
     } else {
         settle_finish(worker, request);
     }
-}
-
-void admit_tracked(struct worker *worker, const struct event *event)
-{
-    struct request_list list = event->requests;
-    worker->tracking = false;
-    if (event->failed) {
-        worker_call_failed(worker);
-    }
-    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
-        worker->stats.tracked += !event->failed;
-        start(worker, request);
-    }
-}
-
-void admit_unstarted(struct worker *worker)
-{
-    for (struct request *request; (request = request_list_pop(&worker->to_track)) != NULL;) {
-        settle_release(worker, request);
-    }
-}
-
-void admit_advance(struct worker *worker)
-{
-    if (worker->tracking || !worker->to_track.first || !worker_may_call(worker)) {
-        return;
-    }
-    struct action *action = worker_act(worker, ACTION_TRACK);
-    if (!action) {
-        return;
-    }
-    while (worker->to_track.first && action->requests.count < TRACK_MOST) {
-        struct request *request = request_list_pop(&worker->to_track);
-        request->due_ms = worker_ms_until(worker, request->due_at_ms);
-        request_list_push(&action->requests, request);
-    }
-    worker->tracking = true;
 }

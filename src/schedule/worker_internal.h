@@ -121,7 +121,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t redis_ms, redis_ms_at; /* Redis' clock, and when it said so; 0: unknown */
     bool quiet;                     /* an operator wants nothing claimed */
     uint64_t quiet_until;           /* no new call until then: one has just failed */
-    bool reading, reading_own, tracking, renewing, promoting, mending, releasing, pulsing, sharing;
+    bool reading, reading_own, renewing, promoting, mending, releasing, pulsing, sharing;
     uint64_t shared_at; /* when the look for tenants in flight was sent */
     bool shared_aside;  /* its finds are set aside for others */
     uint64_t renew_at, promote_at, mend_at, judge_at, pulse_at;
@@ -146,7 +146,6 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     char enough[ENOUGH_MOST][TENANT_MAX + 1];
 
     /* The stages, in the order of a request's way. */
-    struct request_list to_track;
     struct request_list to_prepare[CLASS_COUNT];
     struct window window;
     struct cost cost; /* of a batch on one compute thread */
@@ -276,9 +275,6 @@ uint64_t entry_bytes(const struct entry *entry);
 /* Makes a request of an entry, holds it and routes it. A request that is held already only notes the delivery. */
 void admit_entry(struct worker *worker, const struct entry *entry);
 
-/* EVENT_TRACKED: the requests start, even if their track could not be written. */
-void admit_tracked(struct worker *worker, const struct event *event);
-
 /* The name a request brought was not its own (VERDICT_NOT_ITS_NAME): drops it and settles the request again. */
 void admit_disowned(struct worker *worker, struct request *request);
 
@@ -287,12 +283,6 @@ void admit_refused(struct worker *worker, struct request *request);
 
 /* Whether it is too late to start a request. If so it has its code, and the caller finishes it. */
 bool admit_expired(const struct worker *worker, struct request *request);
-
-/* Releases those whose track is not written yet. */
-void admit_unstarted(struct worker *worker);
-
-/* Sends tracks, one call at a time. */
-void admit_advance(struct worker *worker);
 
 /* How long after an answered pulse the next one follows, by what waits for memory. Units: ms. */
 uint64_t tight_look_ms(const struct worker *worker);
@@ -412,9 +402,6 @@ void settle_gone(struct worker *worker, struct request *request);
 
 /* Queues a request to be given back unfinished. */
 void settle_release(struct worker *worker, struct request *request);
-
-/* Gives back all that has not started. */
-void settle_give_up(struct worker *worker);
 
 /* Sends settles and releases, and finishes a drain or rejoins when nothing is held. */
 void settle_advance(struct worker *worker);

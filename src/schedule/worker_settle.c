@@ -362,12 +362,6 @@ void settle_released(struct worker *worker, const struct event *event)
     }
 }
 
-void settle_give_up(struct worker *worker)
-{
-    admit_unstarted(worker);
-    compute_unstarted(worker);
-}
-
 void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status)
 {
     uint64_t ends = worker_after_ms(worker, timeout_ms);
@@ -381,7 +375,7 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
         return;
     }
     worker->draining = true;
-    settle_give_up(worker);
+    compute_unstarted(worker);
 }
 
 static void release(struct worker *worker, bool last)
@@ -404,8 +398,7 @@ static void release(struct worker *worker, bool last)
 static bool quiet(const struct worker *worker)
 {
     bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
-    return !reads && !worker->tracking && !worker->renewing && !worker->promoting && !worker->mending &&
-           !worker->pulsing;
+    return !reads && !worker->renewing && !worker->promoting && !worker->mending && !worker->pulsing;
 }
 
 static void advance_drain(struct worker *worker)

@@ -31,7 +31,7 @@ class Steps(SluiceCase):
             sender.push(sender.journal.add(Request(f"of-{level}", f"a {level} one", {"text": f"a {level} one", "id": f"of-{level}"})), level)
         several = ["one of three", "two of three", "three of three"]
         sender.push(sender.journal.add(Request("several", several, {"inputs": json.dumps(several), "id": "several", "notify": "stream:web"})))
-        sender.submit("a later one", id="later", delay=150, track=1, tenant="a")
+        sender.submit("a later one", id="later", delay=150, tenant="a")
         sender.submit("too late", id="expired", expected="expired", delay=60, expires_in=30)
         gone = sender.submit("not any more", id="cancelled", expected="cancelled", delay=100000)
         sender.cancel(gone, "high")

@@ -17,7 +17,7 @@ from daemon import SOURCE
 
 WORD = "~"  # the word at which the faulty engine fails; no text of the corpus has it
 
-CONFIG, NOPERM = 78, 77
+CONFIG, NOPERM, UNAVAILABLE = 78, 77, 69
 TOGETHER = 8  # daemons at a time
 ROLES = ("worker", "producer", "operator")
 LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # of whoever it is
@@ -341,13 +341,13 @@ class FullRun(Acl):
         high, low = self.add("requests:high", text="high"), self.add("requests:low", text="low")
         woken = self.add(text="woken", notify="1")
         told = self.add(text="told", notify="stream:web")
-        tracked = self.add(text="tracked", track="1", tenant="acme")
+        shared = self.add(text="of a tenant", tenant="acme")
         delayed = self.add(text="delayed", delay="300")
         bulk = self.add(inputs='["one","two"]')
         expired = self.add(text="too late", expires_in="1", delay="100")
         wrong = self.add(text="")
         doomed = self.add(text=f"the {WORD}", max_attempts="2")
-        for name in (*plain, "high:" + high, "low:" + low, told, tracked, delayed, bulk):
+        for name in (*plain, "high:" + high, "low:" + low, told, shared, delayed, bulk):
             self.wait_status(name, "done")
         self.assertEqual(self.producer_client.blpop([self.key("wake:" + woken)], 20)[1].decode(), woken)
         self.assertTrue(self.producer_client.xread({self.key("results:web"): "0"}))
@@ -372,12 +372,23 @@ class FullRun(Acl):
         self.operate("cancel", waiting)
         self.operate("resume")
         self.wait_until(lambda: self.producer_client.exists(self.key("reply:" + waiting)), "it to be cancelled, unless it was faster")
+        parked = self.add(text="parked", delay="86400000")
+        self.wait_until(lambda: '"status":"later"' in self.operate("get", parked, code=UNAVAILABLE), "it to be parked")
+        self.operate("cancel", parked)
         name = daemon.worker_name(self.client)
         self.operate("workers", "list")
         self.operate("workers", "check")
         self.operate("workers", "quiet", name)
         self.operate("workers", "resume", name)
         self.assertIn("\n0 failed, ", self.operate("doctor", "--user", "sluice-worker", "--model", self.make_model()))
+
+    def test_only_an_operator_learns_where_a_request_is(self):
+        waiting = self.add(text="nobody works")
+        self.assertIn('"status":"queued"', self.operate("get", waiting, code=UNAVAILABLE))
+        result = self.run_sluice("get", waiting, "--redis", f"redis+unix://sluice-producer@{self.server.socket}", "--queue", self.queue,
+                                 environment=LOGIN)
+        self.assertEqual((result.returncode, json.loads(result.stdout)["status"]), (UNAVAILABLE, "unknown"))
+        self.assertIn(b"only an operator's login may ask where it is", result.stderr)
 
     def test_an_operator_reads_no_requests(self):
         operator, stream = self.server.client(username="sluice-operator", password="pw"), self.key("requests")

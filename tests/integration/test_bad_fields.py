@@ -19,7 +19,6 @@ TABLE = {
     "dims": NUMBERS + ("0", "65"),
     "normalize": WORDS,
     "truncate": WORDS,
-    "track": WORDS,
     "notify": WORDS + ("stream", "stream:", "stream:UPPER", "stream:a/b", "stream:" + "r" * 65, "Stream:a"),
     "encoding": ("JSON", "F32", "f64", "float32", "base64url", "json,f32", " json"),
     "prompt": ("nope", "Query", "query ", "1"),
@@ -76,7 +75,7 @@ class BadFields(SluiceCase):
         self.finish()
 
     def test_switches_and_numbers_of_work(self):
-        self.send_table(("normalize", "truncate", "track", "dims"))
+        self.send_table(("normalize", "truncate", "dims"))
         self.finish()
 
     def test_words(self):

@@ -67,22 +67,6 @@ class EqualTexts(FeatureCase):
 
 
 class Telling(FeatureCase):
-    def test_track(self):
-        self.serve()
-        self.hold()
-        self.add("low", id="job", text="queued behind it", track="1")
-        self.wait_until(lambda: self.reply("job").get("status") == b"queued", "the reply to say so")
-        self.assertGreater(self.client.pttl(self.key("reply:job")), 0)
-        self.assertEqual(self.wait_reply("job")["status"], b"done")
-        self.wait_empty()
-
-    def test_track_until_it_is_due(self):
-        self.serve()
-        self.add(id="job", text="much later", track="1", delay="86400000", ttl="60")
-        self.wait_until(lambda: self.reply("job").get("status") == b"queued", "the reply to say so")
-        self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked")
-        self.assertGreater(self.client.pttl(self.key("reply:job")), 86400000 - 60000)
-
     def test_notify_by_a_stream(self):
         self.serve()
         names = {f"job-{number}": self.add(id=f"job-{number}", text=f"{number} hello", notify="stream:web-1")

@@ -347,14 +347,61 @@ class Operator(SluiceCase):
         self.client.set(self.sender.key("dead"), "x")
         self.assertRegex(self.sluice("dead", "list", code=70), "XRANGE: .*wrong kind of value")
 
+    # get
+
+    def place(self, name):
+        """What is said of a request without a reply."""
+        line, why = self.sluice("get", name, code=UNAVAILABLE).splitlines()
+        self.assertIn(f'no reply for "{name}" in queue test: ', why)
+        return json.loads(line), why
+
+    def test_get_says_where_a_request_is(self):
+        stream, low = self.sender.stream, self.sender.key("requests:low")
+        names = [self.client.xadd(stream, {"text": "x"}).decode() for _ in range(4)]
+        self.assertEqual(self.place(names[3])[0], {"id": names[3], "status": "queued"})  # before there is a group
+        for key in (stream, low):
+            self.client.xgroup_create(key, "sluice", "0", mkstream=True)
+        self.client.xreadgroup("sluice", 'a "b"', {stream: ">"}, count=3)
+        self.client.xclaim(stream, "sluice", "released", 0, [names[1]])
+        self.client.xack(stream, "sluice", names[2])
+        self.client.xdel(stream, names[2])
+        places = [self.place(name)[0] for name in names]
+        self.assertEqual(places, [{"id": names[0], "status": "running", "worker": 'a "b"'}, {"id": names[1], "status": "queued"},
+                                  {"id": names[2], "status": "unknown"}, {"id": names[3], "status": "queued"}])
+        self.assertEqual(self.place(f"{int(names[3][:13]) + 9}-0")[0]["status"], "unknown")  # an id to come
+        self.client.zadd(self.sender.key("later"), {"low:5-0": 1795252518106})
+        self.assertEqual(self.place("low:5-0")[0], {"id": "low:5-0", "status": "later", "due_at": 1795252518106})
+
+    def test_get_finds_a_request_that_came_back(self):
+        """It is another entry now; only `trouble` knows."""
+        self.client.hset(self.sender.key("trouble"), "low:1795252518106-0", "1 0 1795252519000-0")
+        low = self.sender.key("requests:low")
+        self.client.xgroup_create(low, "sluice", "0", mkstream=True)
+        self.assertEqual(self.place("low:1795252518106-0")[0]["status"], "unknown")
+        self.client.xadd(low, {"_id": "low:1795252518106-0", "text": "x"}, id="1795252519000-0")
+        self.assertEqual(self.place("low:1795252518106-0")[0]["status"], "queued")
+        self.client.xreadgroup("sluice", "me", {low: ">"})
+        self.assertEqual(self.place("low:1795252518106-0")[0]["status"], "running")
+
+    def test_get_says_what_it_cannot_know(self):
+        name = self.client.xadd(self.sender.stream, {"text": "x", "id": "order-42"}).decode()
+        place, why = self.place("order-42")
+        self.assertEqual(place["status"], "unknown")
+        self.assertIn("its name, which XADD returned, tells more", why)
+        self.assertEqual(self.place(name)[0]["status"], "queued")
+        self.start_daemon(self.server)
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "the reply")
+        self.assertIn("is under its own id", self.place(name)[1])
+        self.assertIn('"status":"done"', self.sluice("get", "order-42"))
+
     # submit
 
     def test_submit_options_become_fields(self):
         self.sluice("submit", "--class", "low", "--delay", "2h", "--expires-in", "3d", "--max-attempts", "2", "--tenant", "acme",
-                    "--meta", "m", "--results", "web-1", "--track", "a text")
+                    "--meta", "m", "--results", "web-1", "a text")
         fields = self.client.xrange(self.sender.key("requests:low"))[0][1]
         self.assertEqual(fields, {b"text": b"a text", b"delay": b"7200000", b"expires_in": b"259200000", b"max_attempts": b"2",
-                                  b"tenant": b"acme", b"meta": b"m", b"notify": b"stream:web-1", b"track": b"1"})
+                                  b"tenant": b"acme", b"meta": b"m", b"notify": b"stream:web-1"})
         out = self.sluice("submit", "--class", "high", "x").strip()
         self.assertEqual(out, "high:" + self.client.xrange(self.sender.key("requests:high"))[0][0].decode())
         self.sluice("submit", "--delay", "5", "x", code=USAGE)

@@ -1,4 +1,4 @@
-/* What can happen to a request beside being computed, each as one action: parked, cancelled, tracked, told to others,
+/* What can happen to a request beside being computed, each as one action: parked, cancelled, told to others,
  * refused, taken ahead, found lost. Every call may lose its answer and is repeated. */
 #include "queue_desk.h"
 
@@ -266,31 +266,6 @@ static void what_is_finished_or_unknown_stays_as_it_is(void **state)
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     expect_empty(redis, HIGH);
     assert_int_equal(queue_stats(desk.queue).nothing_to_cancel, 4);
-    desk_close(&desk);
-}
-
-/* --- Track -------------------------------------------------------------------------------------------------------- */
-
-static void tracked_requests_are_told_apart_from_unknown_ones(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
-    redis_do(redis, "HSET " Q "reply:b status done");
-    read_one(&desk)->due_ms = 1000000000;
-    read_one(&desk);
-    desk_execute(&desk, ACTION_TRACK, false);
-    desk_wait(&desk, EVENT_TRACKED);
-    assert_false(desk.last.failed);
-    assert_int_equal(desk.held.count, 2);
-    redis_expect(redis, "queued", "HGET " Q "reply:a status");
-    redis_expect(redis, "done", "HGET " Q "reply:b status");
-    long long left_ms = strtoll(redis_do(redis, "PTTL " Q "reply:a"), NULL, 10);
-    assert_in_range(left_ms, 1000000000, 1000000000 + 3600 * 1000); /* until it is due, and its ttl */
-    desk_settle(&desk, OUTCOME_DONE);
-    redis_expect(redis, "done", "HGET " Q "reply:a status");
     desk_close(&desk);
 }
 
@@ -622,8 +597,6 @@ static void each_action_is_answered_when_the_connection_breaks(void **state)
 
 static void requests_come_back_from_lost_calls(void **state)
 {
-    static const enum action_kind kinds[] = {ACTION_TRACK, ACTION_SETTLE};
-    static const enum event_kind events[] = {EVENT_TRACKED, EVENT_SETTLED};
     struct redis_fixture *redis = *state;
     struct desk desk;
     open_impatient(&desk, redis);
@@ -633,12 +606,10 @@ static void requests_come_back_from_lost_calls(void **state)
     parked->outcome = OUTCOME_DEFER;
     parked->due_at_ms = 4000000000000;
     cancel->outcome = OUTCOME_CANCEL;
-    for (size_t i = 0; i < 2; i++) {
-        struct action action = {.kind = kinds[i], .requests = desk.held};
-        desk.held = (struct request_list){0};
-        expect_failure(&desk, redis, &action, events[i]);
-        assert_int_equal(desk.held.count, 2);
-    }
+    struct action action = {.kind = ACTION_SETTLE, .requests = desk.held};
+    desk.held = (struct request_list){0};
+    expect_failure(&desk, redis, &action, EVENT_SETTLED);
+    assert_int_equal(desk.held.count, 2);
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_wait(&desk, EVENT_SETTLED);
     assert_false(desk.last.failed);
@@ -684,7 +655,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(the_reply_key_is_that_of_the_request, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_parked_request_is_cancelled, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(what_is_finished_or_unknown_stays_as_it_is, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(tracked_requests_are_told_apart_from_unknown_ones, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_says_what_redis_knows, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_survives_foreign_keys, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown),

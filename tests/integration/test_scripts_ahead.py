@@ -429,15 +429,6 @@ class Ahead(SluiceCase):
         self.assertEqual(self.desk.reply("alone")["status"], "cancelled")
         self.assertEqual(self.answered(self.add(entry_id=f"{TO_COME}-5"), now - 1, "alone"), 1)
 
-    def test_track_says_when(self):
-        """So that whoever comes later is newer than one that has not ended yet."""
-        self.add(entry_id=f"{TO_COME}-0")
-        self.desk.read("me")
-        self.assertEqual(self.desk.run(self.desk.track((f"{TO_COME}-0", f"{TO_COME}-0", "order-42"))), [1])
-        later = self.now() + 1
-        self.add("high", f"{later}-0")
-        self.assertEqual(self.answered(f"{later}-0", later, which="high"), 1)
-
     def test_a_delay_counts_from_the_first_look(self):
         """What is parked knows the moment, not the forged time."""
         self.add(entry_id=f"{TO_COME}-0")

@@ -297,8 +297,8 @@ class CutFile(SluiceCase):
     def test_cut_cancel_parked(self):
         self.cut("cancel_parked", "cancel_retried", "cancel_unknown")
 
-    def test_cut_track(self):
-        self.cut("track", "requeue")
+    def test_cut_requeue(self):
+        self.cut("requeue")
 
     def test_cut_pulse(self):
         self.cut("pulse", "join", "renew")

@@ -1,4 +1,4 @@
-"""lua/settle.lua and lua/track.lua beyond the straight line: names that are claimed, results streams, lonely runs, races."""
+"""lua/settle.lua beyond the straight line: names that are claimed, results streams, lonely runs, races."""
 # ctest: redis
 # ctest-once
 
@@ -249,32 +249,3 @@ class Settle(SluiceCase):
             self.assertEqual(self.desk.reply(i)["by"], "me" if pair[0] else "you")
         self.assertEqual(self.client.xlen(self.desk.stream()), 0)
         self.assertTrue(0 < sum(answers["me"].values()) < len(ids), "there was no race")
-
-    # --- track ---
-
-    def test_track_says_queued_only_where_there_is_no_reply(self):
-        self.desk.deliver("me", "1-1", "2-1", "3-1")
-        self.client.hset(self.desk.key("reply:b"), mapping={"status": "done", "entry": "0-1"})
-        result = self.desk.run(self.desk.track(("1-1", "1-1", "a"), ("2-1", "2-1", "b"), ("9-9", "9-9", "c"), ttl_ms=5000000))
-        self.assertEqual(result, [1, 0, 0])
-        self.assertEqual(self.desk.reply("a"), {"status": "queued", "id": "a", "entry": "1-1"})
-        self.assertGreater(self.client.pttl(self.desk.key("reply:a")), 4000000)
-        self.assertEqual(self.desk.reply("b")["status"], "done")
-        self.assertEqual(self.desk.reply("c"), {})
-
-    def test_track_believes_no_name(self):
-        self.retry("7-1", "1-1", carrier="7-1")
-        self.assertEqual(self.desk.run(self.desk.track(("7-1", "1-1", "1-1"))), [0])
-        self.assertEqual(self.desk.reply("1-1"), {})
-
-    def test_settle_replaces_queued(self):
-        self.desk.deliver("me", "1-1")
-        self.desk.run(self.desk.track(("1-1", "1-1", "a")))
-        self.assertEqual(self.settle(End("1-1", reply="a")), [1, 0, 0])
-        self.assertEqual(self.desk.reply("a")["status"], "done")
-
-    def test_track_does_not_bring_back_a_reply_that_was_read(self):
-        self.desk.deliver("me", "1-1")
-        self.settle(End("1-1", reply="a"))
-        self.client.unlink(self.desk.key("reply:a"))
-        self.assertEqual(self.desk.run(self.desk.track(("1-1", "1-1", "a"))), [0])

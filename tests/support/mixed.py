@@ -17,7 +17,7 @@ class Mixed(Load):
         super().__init__(*arguments, **options)
         self.random = random.Random(seed)
         self.kinds = {}  # name -> how many were sent
-        weights = {"plain": 36, "high": 8, "low": 8, "inputs": 8, "delayed": 6, "hasty": 4, "woken": 4, "told": 3, "tracked": 3,
+        weights = {"plain": 36, "high": 8, "low": 8, "inputs": 8, "delayed": 6, "hasty": 4, "woken": 4, "told": 6,
                    "tenant": 5, "twice": 4, "cancelled": 6, "wrong": 5}
         self.makers = [getattr(self, "_" + kind) for kind, weight in weights.items() for _ in range(weight)]
 
@@ -61,11 +61,8 @@ class Mixed(Load):
     def _told(self, id, text):
         self._push(id, text, level=self._some_level(), notify="stream:" + self.random.choice(("web-1", "web-2")))
 
-    def _tracked(self, id, text):
-        self._push(id, text, level=self._some_level(), track=1, meta="tracked")
-
     def _tenant(self, id, text):
-        self._push(id, text, level=self._some_level(), tenant=self.random.choice("abc"))
+        self._push(id, text, level=self._some_level(), tenant=self.random.choice("abc"), meta="told back")
 
     def _twice(self, id, text):
         """The same id with another text at once: the newer one's vector is the answer."""
@@ -82,6 +79,6 @@ class Mixed(Load):
 
     def _wrong(self, id, text):
         wrong = self.random.choice(({"ttl": 0}, {"priority": 1, "max_attempts": 11}, {"expires_in": "soon"}, {"notify": 2},
-                                    {"track": "yes"}, {"tenant": "no spaces"}, {"delay": -1}))
+                                    {"truncate": "yes"}, {"tenant": "no spaces"}, {"delay": -1}))
         request = self._push(id, text, "bad_request", level=self._some_level(), **wrong)
         request.text = None

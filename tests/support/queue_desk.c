@@ -32,8 +32,7 @@ static void on_event(void *context, const struct event *event)
             assert_non_null(request);
             request_list_push(&desk->held, request);
         }
-    } else if (event->kind == EVENT_SETTLED || event->kind == EVENT_RUN_RECORDED || event->kind == EVENT_RELEASED ||
-               event->kind == EVENT_TRACKED) {
+    } else if (event->kind == EVENT_SETTLED || event->kind == EVENT_RUN_RECORDED || event->kind == EVENT_RELEASED) {
         struct request_list back = event->requests;
         request_list_join(&desk->held, &back);
     }

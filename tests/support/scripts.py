@@ -239,11 +239,6 @@ class Desk:
     def control(self, most=64, after="0-0"):
         return Call("control", [self.stream("control")], [most, after])
 
-    def track(self, *entries, which="normal", ttl_ms=3600000):
-        """`entries`: (id, name, <id> of the reply) each."""
-        keys = [self.stream(which), *(self.key(f"reply:{reply}") for _, _, reply in entries)]
-        return Call("track", keys, [word for entry_id, name, _ in entries for word in (entry_id, name, ttl_ms)])
-
     def pulse(self, consumer="me", rank=2, elected_ms=3600000, found="", ended="", **heartbeat):
         keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES),
                 self.key("housekeeper"), self.key("stats")]

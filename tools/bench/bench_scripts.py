@@ -112,7 +112,6 @@ class Bench:
         yield "cancel, in its stream", 0, 1, self.asked, each(lambda part: desk.cancel(part[0], part[0]))
         yield "cancel, parked", 0, 1, self.parked_and_asked, each(lambda part: desk.cancel(part[0], part[0]))
         yield "cancel, nothing there", 0, 1, self.ask, each(lambda part: desk.cancel(part[0], part[0]))
-        yield "track", ENTRIES, 64, self.deliver, each(lambda part: desk.track(*((i, i, i) for i in part)))
         yield "charge", ENTRIES, 1, self.deliver, each(lambda part: desk.charge(*part))
         yield "shed", ENTRIES, 100, self.add, lambda ids, size: [desk.shed(0, most=size)] * (len(ids) // size)
         yield "release", ENTRIES, 64, self.deliver, each(lambda part: desk.release(*part))

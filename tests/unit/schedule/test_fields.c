@@ -9,7 +9,7 @@ static void every_field_is_taken(void **state)
     struct request *request =
         PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts", "10", "truncate", "0",
               "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model", "mini", "traceparent", "00-ab", "x-mine",
-              "1", "odd", "2", "tenant", "acme:7", "track", "1", "normalize", "0", "dims", "3", "prefix", "say: ");
+              "1", "odd", "2", "tenant", "acme:7", "normalize", "0", "dims", "3", "prefix", "say: ");
     assert_int_equal(request->code, CODE_NONE);
     assert_string_equal(request->id, "order-42");
     assert_string_equal(request->name, "1795252518106-7");
@@ -23,7 +23,6 @@ static void every_field_is_taken(void **state)
     assert_int_equal(request->traceparent_bytes, 5);
     assert_memory_equal(request->traceparent, "00-ab", 5);
     assert_string_equal(request->tenant, "acme:7");
-    assert_true(request->track);
     assert_false(request->normalize);
     assert_int_equal(request->dims, 3);
     assert_int_equal(request->dim, 4);
@@ -195,9 +194,6 @@ static void values_out_of_range_are_refused_by_name(void **state)
         {"normalize", "2"},
         {"normalize", ""},
         {"normalize", "01"},
-        {"track", "2"},
-        {"track", ""},
-        {"track", "yes"},
         {"dims", "0"},
         {"dims", "5"},
         {"dims", ""},

@@ -22,7 +22,6 @@ static void plain_text_gets_the_defaults(void **state)
     assert_false(request->notify);
     assert_false(request->quarantined);
     assert_false(request->inputs);
-    assert_false(request->track);
     assert_true(request->normalize);
     assert_int_equal(request->dims, 4);
     assert_int_equal(request->due_at_ms, 0);

@@ -159,7 +159,6 @@ static int some_item(struct world *world, int not_this)
 
 static void wish(struct world *world, struct item *item)
 {
-    item->track = chance(world, 8) == 0;
     item->group = chance(world, 8) == 0 ? (int)chance(world, GROUPS) : NOBODY;
     item->tenant = chance(world, 3) == 0 ? chance(world, TENANTS) : 0;
     item->stubborn = chance(world, 40) == 0;
@@ -522,7 +521,6 @@ static void calm(void **state)
     expect("cancelled", counts->cancelled, 200);
     expect("expired", counts->expired, 100);
     expect("parked", counts->workers.parked, 1000);
-    expect("tracked", counts->tracked, 1000);
     expect("taken ahead", counts->ahead, 10);
     expect("set aside", counts->set_aside, 10);
     expect("taken from there", counts->taken_from_aside, 5);

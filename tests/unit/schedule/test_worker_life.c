@@ -200,7 +200,7 @@ static void who_expires_before_it_is_due_is_parked_until_then(void **state)
     worker_close(bench.worker);
 }
 
-/* --- cancel, track, vanished --- */
+/* --- cancel, vanished --- */
 
 static void a_cancel_goes_straight_to_its_script(void **state)
 {
@@ -220,28 +220,6 @@ static void a_cancel_goes_straight_to_its_script(void **state)
     give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("cancel", "nobody"));
     assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_ERROR);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    worker_close(bench.worker);
-}
-
-static void a_tracked_request_is_written_before_it_is_prepared(void **state)
-{
-    (void)state;
-    struct bench bench = begin(default_options());
-    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "track", "1"));
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
-    struct action track = take(&bench, ACTION_TRACK);
-    assert_int_equal(track.requests.count, 1);
-    assert_int_equal(track.requests.first->due_ms, 0);
-    send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests});
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 1);
-    assert_int_equal(worker_stats(bench.worker).tracked, 1);
-    read_one(&bench, CLASS_NORMAL,
-             FIELDS("text", "a", "track", "1", "delay", from_its_id(&bench, redis_now(&bench) + 500)));
-    track = take(&bench, ACTION_TRACK);
-    assert_int_equal(track.requests.first->due_ms, 500); /* its reply is kept as long, and its ttl */
-    send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests, .failed = true});
-    tick_after_ms(&bench, 100);
-    assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_DEFER); /* no promise is lost with it */
     worker_close(bench.worker);
 }
 
@@ -778,7 +756,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_request_that_is_not_due_is_parked),
     cmocka_unit_test(who_expires_before_it_is_due_is_parked_until_then),
     cmocka_unit_test(a_cancel_goes_straight_to_its_script),
-    cmocka_unit_test(a_tracked_request_is_written_before_it_is_prepared),
     cmocka_unit_test(an_entry_without_its_message_is_answered),
     cmocka_unit_test(who_borrowed_a_name_is_called_by_its_own),
     cmocka_unit_test(too_many_that_wait_for_their_time),

@@ -53,7 +53,7 @@ struct item {
     int group; /* its id, or NOBODY */
     int target;
     uint32_t tenant; /* 0: none */
-    bool track, promoted, forged, stubborn;
+    bool promoted, forged, stubborn;
     uint64_t due_ms, expires_ms; /* 0: none; unix ms */
     uint64_t delay_ms;           /* counts from the name, or from when the entry is seen where that is ahead */
     uint64_t first_ms;           /* what later knows of it; 0: nothing yet */
@@ -134,7 +134,7 @@ struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost, full;
     uint64_t groups, group_crashes, unread, alone_beside;
-    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused,
+    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, refused,
         disowned, jumps, newer_kept;
     uint64_t forged_ids, moved, set_back;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
@@ -284,7 +284,6 @@ static inline bool is_out(const struct peer *peer, const struct request *wanted)
         case ACTION_SETTLE:
         case ACTION_RECORD_RUN:
         case ACTION_RELEASE:
-        case ACTION_TRACK:
             for (const struct request *request = action->requests.first; request; request = request->next)
                 if (request == wanted)
                     return true;

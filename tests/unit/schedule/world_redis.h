@@ -233,7 +233,7 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
         request->verdict = end_one(world, peer, item, request);
 }
 
-/* --- charge, track, release --- */
+/* --- charge, release --- */
 
 static inline void charge_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
@@ -265,13 +265,6 @@ static inline void run_charge(struct world *world, struct peer *peer, struct req
     } else {
         charge_one(world, peer, item, request);
     }
-}
-
-static inline void run_track(struct world *world, const struct request_list *requests)
-{
-    for (const struct request *request = requests->first; request != NULL; request = request->next)
-        assert_true(item_of(world, request)->track);
-    world->counts.tracked += requests->count;
 }
 
 static inline void give_up_house(struct world *world, int name)

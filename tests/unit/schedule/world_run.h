@@ -38,9 +38,6 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
     case ACTION_SWEEP:
         run_sweep(world, peer, call);
         break;
-    case ACTION_TRACK:
-        run_track(world, requests);
-        break;
     case ACTION_PULSE:
         run_pulse(world, peer, call);
         break;
@@ -240,8 +237,6 @@ static inline void write_fields(const struct world *world, const struct item *it
         put(to, "id", "group%d", item->group);
     if (item->tenant != 0)
         put(to, "tenant", "t%u", item->tenant);
-    if (item->track)
-        put(to, "track", "1");
     if (item->delay_ms != 0)
         put(to, "delay", "%" PRIu64, item->delay_ms);
     if (item->expires_ms != 0)
@@ -344,7 +339,7 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
         [ACTION_PREPARE] = EVENT_PREPARED,        [ACTION_FORMAT] = EVENT_FORMATTED, [ACTION_SETTLE] = EVENT_SETTLED,
         [ACTION_RECORD_RUN] = EVENT_RUN_RECORDED, [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
         [ACTION_RELEASE] = EVENT_RELEASED,        [ACTION_SUBMIT] = EVENT_BATCH,     [ACTION_PULSE] = EVENT_PULSE,
-        [ACTION_TRACK] = EVENT_TRACKED,           [ACTION_MEND] = EVENT_MENDED,
+        [ACTION_MEND] = EVENT_MENDED,
     };
     if (brings_entries(call->kind)) {
         answer_entries(world, peer, call);
@@ -616,7 +611,6 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         assert_true(peer->turn == (action->requests.first->quarantined ? TURN_ALONE : TURN_TOGETHER));
         break;
     case ACTION_FORMAT:
-    case ACTION_TRACK:
         check_lists(action, 64);
         break;
     case ACTION_SETTLE:
