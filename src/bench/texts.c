@@ -24,16 +24,9 @@ _Static_assert(sizeof common / sizeof common[0] <= TEXTS_WORDS, "room for all wo
 
 static enum status count_tokens(const struct model *model, const char *text, uint32_t *count, struct err *err)
 {
-    struct buffer scratch = {0};
     int32_t ids[ENCODE_IDS];
-    size_t length = strlen(text);
     bool truncated;
-    enum status status = model_put_prompt(model, &scratch, &text, &length, err);
-    if (status == STATUS_OK) {
-        status = tokenizer_encode(model->tokenizer, text, length, ENCODE_IDS, ids, count, &truncated, err);
-    }
-    buffer_free(&scratch);
-    return status;
+    return model_encode(model, text, strlen(text), ENCODE_IDS, ids, count, &truncated, err);
 }
 
 enum status texts_open(const struct model *model, uint32_t tokens, struct texts *out, struct err *err)

@@ -79,81 +79,62 @@ void nearest_add(struct nearest *nearest, const float *rows, uint32_t count)
     }
 }
 
-/* Reads the header of an .npy file, if it is one, and checks that the size of the file matches. */
+/* Reads the header of an .npy file, if it is one, and checks that the file holds what it says: `npy->shape[0]` rows. */
 static enum status read_head(const struct nearest *nearest, FILE *file, const char *path, bool raw, struct npy *npy,
                              struct err *err)
 {
     char head[NPY_HEADER_MOST];
-    struct stat info;
-    *npy = (struct npy){.type = "<f4"};
-    if (fstat(fileno(file), &info) != 0) {
-        return err_set_errno(err, "cannot read %s", path);
-    }
+    struct stat info = {0};
+    *npy = (struct npy){.type = "<f4", .dimensions = 2, .shape = {0, nearest->dim}};
     if (!raw) {
         TRY(npy_read(head, fread(head, 1, sizeof head, file), path, npy, err));
     }
-    bool half = strcmp(npy->type, "<f2") == 0;
-    if (!half && strcmp(npy->type, "<f4") != 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s holds %s; it must be little-endian float32 or float16 (<f4, <f2)",
-                       path, npy->type);
+    bool good_type = strcmp(npy->type, "<f4") == 0 || strcmp(npy->type, "<f2") == 0;
+    if (!good_type || npy->fortran || npy->dimensions != 2 || npy->shape[1] != nearest->dim) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s holds %s of %u dimensions with %llu columns%s; the model's vectors are <f4 or <f2 in rows, "
+                       "with %u columns",
+                       path, npy->type, npy->dimensions, (unsigned long long)npy->shape[1],
+                       npy->fortran ? " in Fortran order" : "", nearest->dim);
     }
-    if (!raw && (npy->dimensions != 2 || npy->fortran)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s has %u dimensions%s; it must have rows and columns, row by row", path,
-                       npy->dimensions, npy->fortran ? " in Fortran order" : "");
+    uint64_t row_bytes = nearest->dim * (uint64_t)(npy->type[2] - '0');
+    if (fstat(fileno(file), &info) != 0 || (uint64_t)info.st_size < npy->data) {
+        return err_set(err, STATUS_IO, "cannot read %s", path);
     }
-    if (!raw && npy->shape[1] != nearest->dim) {
-        return err_set(err, STATUS_BAD_INPUT, "%s has %llu columns, but the model's vectors have %u", path,
-                       (unsigned long long)npy->shape[1], nearest->dim);
+    uint64_t bytes = (uint64_t)info.st_size - npy->data, rows = bytes / row_bytes;
+    if (bytes % row_bytes != 0 || (!raw && rows != npy->shape[0])) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s: its %llu bytes are not those of %llu rows of %u floats: is its job unfinished?", path,
+                       (unsigned long long)bytes, (unsigned long long)(raw ? rows : npy->shape[0]), nearest->dim);
     }
-    uint64_t row_bytes = nearest->dim * (half ? sizeof(uint16_t) : sizeof(float));
-    uint64_t bytes = (uint64_t)info.st_size - npy->data;
-    if (raw) {
-        npy->shape[0] = bytes / row_bytes;
-    }
-    if (bytes % row_bytes == 0 && bytes / row_bytes == npy->shape[0]) {
-        return STATUS_OK;
-    }
-    if (raw) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %llu bytes are no whole number of vectors of %u floats", path,
-                       (unsigned long long)bytes, nearest->dim);
-    }
-    if (npy->shape[0] == 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: the job that writes it has not finished", path);
-    }
-    return err_set(err, STATUS_BAD_INPUT, "%s: its head tells of %llu rows, which its size does not fit", path,
-                   (unsigned long long)npy->shape[0]);
+    npy->shape[0] = rows;
+    return STATUS_OK;
 }
 
 static enum status read_rows(struct nearest *nearest, FILE *file, const char *path, const struct npy *npy,
                              struct err *err)
 {
-    size_t element = npy->type[2] == '2' ? sizeof(uint16_t) : sizeof(float), dim = nearest->dim;
-    uint64_t most = PIECE_BYTES / (dim * sizeof(float)) + 1, left = npy->shape[0];
-    bool half = element == sizeof(uint16_t);
-    float *piece = malloc(most * dim * (sizeof *piece + sizeof(uint16_t)));
-    enum status status = STATUS_OK;
+    bool half = npy->type[2] == '2';
+    size_t dim = nearest->dim, most = PIECE_BYTES / (dim * sizeof(float)) + 1, now;
+    float *piece = malloc(most * dim * (sizeof(float) + sizeof(uint16_t)));
     if (!piece) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a piece of %llu vectors", (unsigned long long)most);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a piece of %zu vectors", most);
     }
-    if (fseek(file, (long)npy->data, SEEK_SET) != 0) {
-        status = err_set_errno(err, "cannot read %s", path);
-    }
-    while (status == STATUS_OK && left > 0) {
-        size_t now = left < most ? left : most;
-        void *to = half ? piece + most * dim : piece;
-        if (fread(to, element * dim, now, file) < now) {
-            status = err_set(err, STATUS_IO, "%s has become shorter while it was read", path);
-            break;
-        }
-        if (half) {
-            struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = to, .elements = now * dim};
+    struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = piece + most * dim, .elements = most * dim};
+    void *to = half ? piece + most * dim : piece;
+    bool good = fseek(file, (long)npy->data, SEEK_SET) == 0;
+    for (uint64_t left = npy->shape[0]; good && left > 0; left -= now) {
+        now = left < most ? left : most;
+        good = fread(to, dim * (half ? sizeof(uint16_t) : sizeof(float)), now, file) == now;
+        if (good && half) {
             tensor_read_f32(&halves, 0, now * dim, piece);
         }
-        nearest_add(nearest, piece, (uint32_t)now);
-        left -= now;
+        if (good) {
+            nearest_add(nearest, piece, (uint32_t)now);
+        }
     }
     free(piece);
-    return status;
+    return good ? STATUS_OK : err_set(err, STATUS_IO, "%s cannot be read, or has become shorter", path);
 }
 
 static enum status read_file(struct nearest *nearest, const char *path, bool raw, struct err *err)

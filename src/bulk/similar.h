@@ -3,8 +3,6 @@
 #ifndef BULK_SIMILAR_H
 #define BULK_SIMILAR_H
 
-#include <stdint.h>
-
 #include "bulk/output/files.h"
 
 /* A row and its similarity. */
@@ -31,9 +29,8 @@ MUST_CHECK enum status nearest_open(struct nearest *nearest, const float *query,
 /* Compares the next rows. Shapes: rows [count, dim] f32. */
 void nearest_add(struct nearest *nearest, const float *rows, uint32_t count);
 
-/* Compares all rows of FILE.npy, FILE.f32 or a folder of .npy files, a mebibyte at a time. Errors: STATUS_NOT_FOUND,
- * STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY; STATUS_BAD_INPUT naming the file: not an .npy, not f32 or f16 in rows of
- * `dim`, a size that does not match its header, a job that has not finished. */
+/* Compares all rows of FILE.npy, FILE.f32 or a folder of .npy files, a mebibyte at a time. Errors: STATUS_BAD_INPUT
+ * naming a file that does not hold f32 or f16 in rows of `dim`, or a job that has not finished; others of files. */
 MUST_CHECK enum status nearest_read(struct nearest *nearest, const struct output *output, struct err *err);
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sysexits.h>
 
-#include "base/utf8.h"
 #include "bulk/input/source.h"
 #include "bulk/journal.h"
 #include "bulk/output/store.h"
@@ -42,11 +41,12 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* The document of a row, read from the input. */
-struct shown {
+/* A row that was found, with what is shown of its document. */
+struct found {
+    const struct near_row *near;
     uint64_t document;
-    struct buffer text, id; /* id: JSON; empty if it is the document's number */
-    bool has_text;
+    char *text; /* NULL: nothing */
+    size_t bytes;
 };
 
 /* The state of a search. */
@@ -54,30 +54,26 @@ struct search {
     const struct own *own;
     struct output output;
     struct recipe recipe;
-    char **operands;       /* [operand_count + 1] */
+    char **operands;       /* the texts */
     struct source *source; /* NULL without texts */
     struct model *model;
     float *query; /* [dim] */
     struct nearest nearest;
-    struct shown *shown; /* [nearest.count] */
+    struct found *found; /* [nearest.count] */
 };
 
 static enum status open_texts(struct search *search, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = search->own;
     struct recipe_options recipe = {own->field, own->template, own->id_field, NULL};
-    size_t count = 0;
+    size_t first = own->texts != NULL, count = first + invocation->operand_count;
     TRY(recipe_open(&search->recipe, &recipe, err));
-    search->operands = calloc(invocation->operand_count + 1, sizeof *search->operands);
+    search->operands = calloc(count + 1, sizeof *search->operands);
     if (!search->operands) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the inputs");
     }
-    if (own->texts) {
-        search->operands[count++] = own->texts;
-    }
-    for (size_t i = 0; i < invocation->operand_count; i++) {
-        search->operands[count++] = invocation->operands[i];
-    }
+    search->operands[0] = own->texts;
+    memcpy(search->operands + first, invocation->operands, invocation->operand_count * sizeof *search->operands);
     struct source_options options = {.operands = search->operands,
                                      .operand_count = count,
                                      .glob = own->glob,
@@ -93,82 +89,63 @@ static enum status check_manifest(const struct search *search, uint64_t *documen
 {
     struct manifest manifest;
     bool found;
+    char wanted[80];
+    int length = snprintf(wanted, sizeof wanted, "model=\"%s\"\n", search->model->id);
     TRY(manifest_read(search->output.manifest, &manifest, &found, err));
-    if (!found) {
-        return STATUS_OK;
-    }
+    const char *terms = manifest.terms.data;
+    bool same = !terms || memmem(terms, manifest.terms.length, wanted, (size_t)length);
     *documents = manifest.at.documents;
-    size_t length = 0, wanted = strlen(search->model->id);
-    const char *terms = manifest.terms.data ? manifest.terms.data : "";
-    const char *id = terms_find(terms, manifest.terms.length, "model", strlen("model"), &length);
-    enum status status = STATUS_OK;
-    if (id && (length != wanted + 2 || memcmp(id + 1, search->model->id, wanted) != 0)) {
-        status = err_set(err, STATUS_BAD_INPUT, "%s was made with another model: %.*s, and not \"%s\"",
-                         search->output.path, (int)(length < 100 ? length : 100), id, search->model->id);
-    }
     buffer_free(&manifest.terms);
-    return status;
+    return same ? STATUS_OK
+                : err_set(err, STATUS_BAD_INPUT, "%s was made with another model than \"%s\"", search->output.path,
+                          search->model->id);
 }
 
 /* Computes the query's vector as the daemon would: prompt, limit, normalisation. */
-static enum status encode(struct search *search, struct engine *engine, struct err *err)
+static enum status encode(struct search *search, struct engine *engine, int32_t *ids, struct err *err)
 {
-    struct model *model = search->model;
+    const struct model *model = search->model;
     const char *text = search->own->query;
-    size_t length = strlen(text);
-    struct buffer prompted = {0};
-    struct encoder *encoder = NULL;
-    int32_t *ids = malloc(model->max_tokens * sizeof *ids);
-    uint32_t start = 0, count = 0;
-    bool truncated = false;
-    search->query = malloc(model->dim * sizeof *search->query);
-    enum status status = !ids || !search->query ? err_set(err, STATUS_NO_MEMORY, "no memory for the query")
-                                                : model_put_prompt(model, &prompted, &text, &length, err);
-    if (status == STATUS_OK) {
-        status = tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, &count, &truncated, err);
-    }
-    if (status == STATUS_OK) {
-        status = encoder_open(engine, &encoder, err);
-    }
-    if (status == STATUS_OK) {
-        struct engine_batch batch = {1, count, ids, &start, &count, search->query};
-        status = encoder_run(encoder, &batch, err);
-        encoder_close(encoder);
-    }
+    struct encoder *encoder;
+    uint32_t start = 0, count;
+    bool truncated;
+    TRY(model_encode(model, text, strlen(text), model->max_tokens, ids, &count, &truncated, err));
     if (truncated) {
         fprintf(stderr, "sluice similar: the query is longer than %u tokens and was cut there\n", model->max_tokens);
     }
-    buffer_free(&prompted);
-    free(ids);
+    TRY(encoder_open(engine, &encoder, err));
+    struct engine_batch batch = {1, count, ids, &start, &count, search->query};
+    enum status status = encoder_run(encoder, &batch, err);
+    encoder_close(encoder);
     return status;
 }
 
 static enum status compute_query(struct search *search, const struct config *config, struct err *err)
 {
     struct devices devices = {0};
-    if (search->own->query[0] == '\0' || !utf8_valid(search->own->query, strlen(search->own->query))) {
-        return err_set(err, STATUS_BAD_INPUT, "--query is empty, or not UTF-8");
-    }
-    enum status status = devices_open(&devices, config, 1, err);
+    int32_t *ids = malloc(search->model->max_tokens * sizeof *ids);
+    search->query = malloc(search->model->dim * sizeof *search->query);
+    enum status status = ids && search->query ? devices_open(&devices, config, 1, err)
+                                              : err_set(err, STATUS_NO_MEMORY, "no memory for the query");
     if (status == STATUS_OK) {
         status = devices_load(&devices, config, search->model, false, 0, err);
     }
     if (status == STATUS_OK) {
-        status = encode(search, devices_engine(&devices, 0), err);
+        status = encode(search, devices_engine(&devices, 0), ids, err);
     }
     devices_close(&devices);
+    free(ids);
     return status;
 }
 
 /* Finds the documents of rows: the rows themselves, unless a file of the output says whose chunks they are. */
 static enum status find_documents(struct search *search, bool *chunked, struct err *err)
 {
-    const struct nearest *nearest = &search->nearest;
     const char *path = search->output.documents;
     char head[NPY_HEADER_BYTES];
     struct npy npy;
-    for (uint32_t i = 0; i < nearest->count; i++) {
-        search->shown[i].document = nearest->rows[i].row;
+    for (uint32_t i = 0; i < search->nearest.count; i++) {
+        search->found[i] = (struct found){&search->nearest.rows[i], search->nearest.rows[i].row, NULL, 0};
     }
     FILE *file = fopen(path, "rbe");
     *chunked = file;
@@ -176,34 +153,70 @@ static enum status find_documents(struct search *search, bool *chunked, struct e
         return STATUS_OK;
     }
     enum status status = npy_read(head, fread(head, 1, sizeof head, file), path, &npy, err);
-    if (status == STATUS_OK && (strcmp(npy.type, "<u8") != 0 || npy.dimensions != 1 || npy.shape[0] != nearest->seen)) {
-        status = err_set(err, STATUS_BAD_INPUT, "%s does not name a document for each of the %llu rows", path,
-                         (unsigned long long)nearest->seen);
-    }
-    for (uint32_t i = 0; status == STATUS_OK && i < nearest->count; i++) {
-        uint64_t *document = &search->shown[i].document;
-        if (fseek(file, (long)(npy.data + nearest->rows[i].row * sizeof *document), SEEK_SET) != 0 ||
-            fread(document, sizeof *document, 1, file) != 1) {
-            status = err_set(err, STATUS_IO, "cannot read %s", path);
-        }
+    bool good = status == STATUS_OK && strcmp(npy.type, "<u8") == 0 && npy.shape[0] == search->nearest.seen;
+    for (uint32_t i = 0; good && i < search->nearest.count; i++) {
+        uint64_t *document = &search->found[i].document;
+        good = fseek(file, (long)(npy.data + *document * sizeof *document), SEEK_SET) == 0 &&
+               fread(document, sizeof *document, 1, file) == 1;
     }
     fclose(file);
-    return status;
+    return good || status != STATUS_OK
+               ? status
+               : err_set(err, STATUS_BAD_INPUT, "%s does not name a document for each of the %llu rows", path,
+                         (unsigned long long)search->nearest.seen);
 }
 
 static int by_document(const void *left, const void *right)
 {
-    const struct shown *a = *(struct shown *const *)left, *b = *(struct shown *const *)right;
+    const struct found *a = left, *b = right;
     return (a->document > b->document) - (a->document < b->document);
 }
 
-static enum status keep(struct shown *shown, const struct document *document, struct err *err)
+static int by_rank(const void *left, const void *right)
 {
-    shown->has_text = document->code == ROW_OK || document->code == ROW_EMPTY_TEXT;
-    buffer_append(&shown->text, document->text, shown->has_text ? document->text_bytes : 0);
-    buffer_append(&shown->id, document->id, document->id ? document->id_bytes : 0);
-    return buffer_ok(&shown->text) && buffer_ok(&shown->id) ? STATUS_OK
-                                                            : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
+    const struct found *a = left, *b = right;
+    return (a->near > b->near) - (a->near < b->near);
+}
+
+/* Prints id and text of a document as members of an object, or for people: runs of white space as one blank, and only
+ * the beginning of the text. */
+static void print_document(FILE *to, const struct document *document, bool json)
+{
+    bool has_text = document->code == ROW_OK || document->code == ROW_EMPTY_TEXT;
+    const char *text = document->text;
+    size_t length = has_text ? document->text_bytes : 0, at = 0, shown = 0;
+    char line[SHOWN_BYTES + 4];
+    if (json && document->id) {
+        fprintf(to, ",\"id\":%.*s", (int)document->id_bytes, document->id);
+    }
+    if (json && has_text) {
+        fputs(",\"text\":", to);
+        print_json_string(to, text, length);
+    }
+    if (json) {
+        return;
+    }
+    fputs(document->id ? "  " : "", to);
+    print_bytes(to, document->id, document->id ? document->id_bytes : 0);
+    for (; at < length && (shown < SHOWN_BYTES || ((unsigned char)text[at] & 0xc0) == 0x80); at++) {
+        bool white = memchr(" \t\r\n", text[at], 4);
+        if (!white || (shown > 0 && line[shown - 1] != ' ')) {
+            line[shown++] = white ? ' ' : text[at];
+        }
+    }
+    fputs(shown > 0 ? "  " : "", to);
+    print_bytes(to, line, shown);
+    fputs(at < length ? " ..." : "", to);
+}
+
+static enum status keep(struct found *found, const struct document *document, bool json, struct err *err)
+{
+    FILE *to = open_memstream(&found->text, &found->bytes);
+    if (to) {
+        print_document(to, document, json);
+    }
+    bool kept = to && fclose(to) == 0;
+    return kept ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
 }
 
 /* Reads the whole input and keeps the documents of the rows. It must have `documents` of them; 0: unknown. */
@@ -212,42 +225,35 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
     bool chunked, more = true;
     uint64_t read = 0;
     uint32_t at = 0, count = search->nearest.count;
+    struct found *found = search->found;
+    struct document document;
     TRY(find_documents(search, &chunked, err));
     if (!search->source) {
         return STATUS_OK;
     }
     documents = chunked ? documents : search->nearest.seen;
-    struct shown **order = calloc((size_t)count + 1, sizeof *order);
-    enum status status = order ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", count);
-    for (uint32_t i = 0; status == STATUS_OK && i < count; i++) {
-        order[i] = &search->shown[i];
-    }
-    if (status == STATUS_OK) {
-        qsort(order, count, sizeof *order, by_document);
-    }
-    while (status == STATUS_OK && more) {
-        struct document document;
-        status = source_next(search->source, &document, &more, err);
-        while (status == STATUS_OK && more && at < count && order[at]->document == read) {
-            status = keep(order[at++], &document, err);
+    qsort(found, count, sizeof *found, by_document);
+    for (; more; read += more) {
+        TRY(source_next(search->source, &document, &more, err));
+        for (; more && at < count && found[at].document == read; at++) {
+            TRY(keep(&found[at], &document, search->own->json, err));
         }
-        read += more;
     }
-    free(order);
-    if (status == STATUS_OK && documents > 0 && read != documents) {
-        status = err_set(err, STATUS_BAD_INPUT,
-                         "the vectors are those of %llu texts, but the input has %llu; is it the same?",
-                         (unsigned long long)documents, (unsigned long long)read);
+    qsort(found, count, sizeof *found, by_rank);
+    if (documents == 0 || read == documents) {
+        return STATUS_OK;
     }
-    return status;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "the vectors are those of %llu texts, but the input has %llu; is it the same?",
+                   (unsigned long long)documents, (unsigned long long)read);
 }
 
 static enum status run_search(struct search *search, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = search->own;
     uint64_t documents = 0;
-    if (!own->vectors || !own->query) {
-        return err_set(err, STATUS_BAD_INPUT, "--vectors and --query must be given");
+    if (!own->vectors || !own->query || own->query[0] == '\0') {
+        return err_set(err, STATUS_BAD_INPUT, "--vectors and --query must be given, and not be empty");
     }
     TRY(output_name(own->vectors, &search->output, err));
     TRY(open_texts(search, invocation, err));
@@ -256,47 +262,22 @@ static enum status run_search(struct search *search, const struct invocation *in
     TRY(compute_query(search, &invocation->config, err));
     TRY(nearest_open(&search->nearest, search->query, search->model->dim, (uint32_t)own->top, err));
     TRY(nearest_read(&search->nearest, &search->output, err));
-    search->shown = calloc((size_t)own->top, sizeof *search->shown);
-    if (!search->shown) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
-    }
-    return read_texts(search, documents, err);
+    search->found = calloc((size_t)own->top, sizeof *search->found);
+    return search->found ? read_texts(search, documents, err)
+                         : err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
 }
 
-static void print_json(const struct near_row *row, const struct shown *shown)
+static void print_found(const struct found *found, bool json)
 {
-    printf("{\"row\":%llu,\"cosine\":%.6f,\"document\":%llu", (unsigned long long)row->row, (double)row->cosine,
-           (unsigned long long)shown->document);
-    if (shown->id.length > 0) {
-        printf(",\"id\":%.*s", (int)shown->id.length, shown->id.data);
+    unsigned long long row = found->near->row, document = found->document;
+    double cosine = (double)found->near->cosine;
+    if (json) {
+        printf("{\"row\":%llu,\"cosine\":%.6f,\"document\":%llu", row, cosine, document);
+    } else {
+        printf("%7.4f  %llu", cosine, row);
     }
-    if (shown->has_text) {
-        printf(",\"text\":");
-        print_json_string(stdout, shown->text.data, shown->text.length);
-    }
-    puts("}");
-}
-
-/* Prints a line for people: runs of white space as one blank, and only the beginning of the text. */
-static void print_line(const struct near_row *row, struct shown *shown)
-{
-    char *text = shown->text.data;
-    size_t at = 0, length = 0;
-    printf("%7.4f  %llu%s", (double)row->cosine, (unsigned long long)row->row, shown->id.length > 0 ? "  " : "");
-    if (shown->id.length > 0) {
-        print_bytes(stdout, shown->id.data, shown->id.length);
-    }
-    for (; at < shown->text.length && (length < SHOWN_BYTES || ((unsigned char)text[at] & 0xc0) == 0x80); at++) {
-        bool white = memchr(" \t\r\n", text[at], 4);
-        if (!white || (length > 0 && text[length - 1] != ' ')) {
-            text[length++] = white ? ' ' : text[at];
-        }
-    }
-    if (length > 0) {
-        printf("  ");
-        print_bytes(stdout, text, length);
-    }
-    puts(at < shown->text.length ? " ..." : "");
+    fwrite(found->text, 1, found->bytes, stdout);
+    puts(json ? "}" : "");
 }
 
 static int run(struct invocation *invocation)
@@ -305,23 +286,18 @@ static int run(struct invocation *invocation)
     struct nearest *nearest = &search.nearest;
     struct err err;
     enum status status = run_search(&search, invocation, &err);
-    for (uint32_t i = 0; status == STATUS_OK && i < nearest->count; i++) {
-        if (search.own->json) {
-            print_json(&nearest->rows[i], &search.shown[i]);
-        } else {
-            print_line(&nearest->rows[i], &search.shown[i]);
+    for (uint32_t i = 0; search.found && i < nearest->count; i++) {
+        if (status == STATUS_OK) {
+            print_found(&search.found[i], search.own->json);
         }
+        free(search.found[i].text);
     }
     if (status == STATUS_OK && nearest->skipped > 0) {
         fprintf(stderr, "sluice similar: %llu of %llu rows have no vector and were left out\n",
                 (unsigned long long)nearest->skipped, (unsigned long long)nearest->seen);
     }
     int code = status == STATUS_OK ? EX_OK : report(invocation, &err);
-    for (uint32_t i = 0; search.shown != NULL && i < nearest->count; i++) {
-        buffer_free(&search.shown[i].text);
-        buffer_free(&search.shown[i].id);
-    }
-    free(search.shown);
+    free(search.found);
     free(nearest->rows);
     free(search.query);
     model_close(search.model);

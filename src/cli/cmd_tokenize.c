@@ -24,44 +24,12 @@ static const struct setting own_settings[] = {
      .help = "one text per line; - is standard input"},
 };
 
-/* Writes a decimal number backwards from `end`, and returns its beginning. */
-static char *put_number(char *end, uint32_t value)
-{
-    do {
-        *--end = (char)('0' + value % 10);
-    } while ((value /= 10) > 0);
-    return end;
-}
-
 static void print_ids(const int32_t *ids, uint32_t count)
 {
-    putchar_unlocked('[');
     for (uint32_t i = 0; i < count; i++) {
-        char digits[12];
-        char *end = digits + sizeof digits, *begin = put_number(end, (uint32_t)ids[i]);
-        if (i > 0) {
-            putchar_unlocked(',');
-        }
-        fwrite_unlocked(begin, 1, (size_t)(end - begin), stdout);
+        printf("%c%d", i == 0 ? '[' : ',', ids[i]);
     }
-    putchar_unlocked(']');
-    putchar_unlocked('\n');
-}
-
-/* Turns a line into at most model->max_tokens ids, as the daemon does: the model's prompt comes first. `scratch` is
- * kept between calls and freed by the caller. Shapes: ids [model->max_tokens] int32, written. Errors: those of
- * tokenizer_encode, STATUS_NO_MEMORY. */
-static enum status encode_line(const struct model *model, const struct record *line, struct buffer *scratch,
-                               int32_t *ids, uint32_t *count, struct err *err)
-{
-    const char *text = line->bytes;
-    size_t length = line->length;
-    enum status status = model_put_prompt(model, scratch, &text, &length, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    bool truncated;
-    return tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, count, &truncated, err);
+    puts(count == 0 ? "[]" : "]");
 }
 
 static enum status tokenize(const struct model *model, struct reader *reader, struct err *err)
@@ -70,19 +38,18 @@ static enum status tokenize(const struct model *model, struct reader *reader, st
     if (!ids) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
     }
-    struct buffer scratch = {0};
     struct record line;
     uint32_t count;
+    bool truncated;
     enum status status;
     while ((status = reader_text(reader, &line, err)) == STATUS_OK && line.bytes && !ferror(stdout)) {
-        status = encode_line(model, &line, &scratch, ids, &count, err);
+        status = model_encode(model, line.bytes, line.length, model->max_tokens, ids, &count, &truncated, err);
         if (status != STATUS_OK) {
             status = err_prefix(err, "%s line %llu", stream_name(reader->stream), (unsigned long long)line.line);
             break;
         }
         print_ids(ids, count);
     }
-    buffer_free(&scratch);
     free(ids);
     return status;
 }

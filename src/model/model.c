@@ -413,6 +413,18 @@ enum status model_put_prompt(const struct model *model, struct buffer *scratch, 
     return prompt_put(model->prompt, model->prompt ? strlen(model->prompt) : 0, scratch, text, length, err);
 }
 
+enum status model_encode(const struct model *model, const char *text, size_t length, uint32_t most, int32_t *ids,
+                         uint32_t *count, bool *truncated, struct err *err)
+{
+    struct buffer prompted = {0};
+    enum status status = model_put_prompt(model, &prompted, &text, &length, err);
+    if (status == STATUS_OK) {
+        status = tokenizer_encode(model->tokenizer, text, length, most, ids, count, truncated, err);
+    }
+    buffer_free(&prompted);
+    return status;
+}
+
 void model_close(struct model *model)
 {
     if (!model) {

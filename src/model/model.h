@@ -136,6 +136,11 @@ MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer
  * of token type 0. Shapes: to [max_tokens, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
 MUST_CHECK enum status model_read_positions(const struct model *model, float *to, struct err *err);
 
+/* Turns a text, with the prompt before it, into at most `most` ids. Shapes: ids [most] int32, written.
+ * Errors: those of tokenizer_encode; STATUS_NO_MEMORY. Thread: any. */
+MUST_CHECK enum status model_encode(const struct model *model, const char *text, size_t length, uint32_t most,
+                                    int32_t *ids, uint32_t *count, bool *truncated, struct err *err);
+
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);
 

@@ -193,9 +193,9 @@ static void refused(void **state)
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 4), }", ">f4"},
         {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4), }", "Fortran"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (8,), }", "1 dimensions"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 5), }", "5 columns, but the model's vectors have 4"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }", "3 rows, which its size does not fit"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4), }", "has not finished"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 5), }", "with 5 columns; the model's vectors are <f4 or <f2 in rows, with 4"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }", "32 bytes are not those of 3 rows"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4), }", "unfinished"},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", "plain numbers"},
         {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (2, 4), }", "plain numbers"},
     };
