@@ -8,25 +8,14 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "engine/engine.h"
 
 enum { NAME_WIDTH = 18, COLUMN_WIDTH = 8 };
 
-/* Appends a JSON string: the name of a model, an option or a machine. */
 static void put_string(struct buffer *json, const char *text)
 {
-    buffer_append(json, "\"", 1);
-    for (const char *at = text; *at != '\0'; at++) {
-        if (*at == '"' || *at == '\\') {
-            buffer_append(json, "\\", 1);
-        }
-        if ((unsigned char)*at < 0x20) {
-            buffer_format(json, "\\u%04x", (unsigned)*at);
-        } else {
-            buffer_append(json, at, 1);
-        }
-    }
-    buffer_append(json, "\"", 1);
+    json_put_string(json, text, strlen(text));
 }
 
 static void put_number(struct buffer *json, double value, int decimals)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bulk/input/json.h"
+#include "base/json.h"
 #include "bulk/journal.h"
 #include "bulk/output/store.h"
 #include "bulk/resume.h"

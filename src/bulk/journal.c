@@ -13,7 +13,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
-#include "bulk/input/json.h"
+#include "base/json.h"
 #include "bulk/output/store.h"
 #include "model/json.h"
 

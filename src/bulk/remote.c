@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
-#include "bulk/input/json.h"
+#include "base/json.h"
 #include "redis/client.h"
 
 /* How many requests are out: as few as keep the workers busy, so that little waits and others of the same class have

@@ -13,9 +13,9 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/system.h"
 #include "bulk/executor.h"
-#include "bulk/input/json.h"
 #include "bulk/job.h"
 #include "bulk/remote.h"
 #include "cli/command.h"

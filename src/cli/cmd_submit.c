@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "bulk/input/stream.h"
 #include "cli/command.h"
@@ -145,23 +146,6 @@ static enum status submit_send(const struct submit_options *options, const char 
 static void submit_name(const struct submit_options *options, const char *entry, char name[REQUEST_NAME_MAX])
 {
     snprintf(name, REQUEST_NAME_MAX, "%s%s", class_prefixes[options->class], entry);
-}
-
-/* Appends a text to a JSON array; the caller closes it with a bracket. */
-static void submit_add_input(struct buffer *inputs, const char *text, size_t length)
-{
-    buffer_format(inputs, "%s\"", inputs->length == 0 ? "[" : ",");
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\') {
-            buffer_format(inputs, "\\%c", c);
-        } else if (c < 0x20) {
-            buffer_format(inputs, "\\u%04x", c);
-        } else {
-            buffer_append(inputs, &text[i], 1);
-        }
-    }
-    buffer_append(inputs, "\"", 1);
 }
 
 enum { TIMEOUT_MS = 5000, PATIENCE_MS = 2000, PIPELINE = 256, KEY_MAX = 256 };
@@ -312,7 +296,8 @@ static enum status submit_inputs(struct submission *submission, struct err *err)
 static enum status submit_text(struct submission *submission, const char *text, size_t length, struct err *err)
 {
     if (submission->own->inputs) {
-        submit_add_input(&submission->inputs, text, length);
+        buffer_string(&submission->inputs, submission->inputs.length == 0 ? "[" : ",");
+        json_put_string(&submission->inputs, text, length);
         return STATUS_OK;
     }
     enum status status = submit_send(submission->own, submission->queue, submission->client, "text", text, length, err);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
-#include "bulk/input/json.h"
 
 /* The number of a field, which is added when it is named for the first time. */
 static enum status add_field(struct recipe *recipe, const char *option, const char *name, size_t length, uint32_t *out,

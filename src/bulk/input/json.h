@@ -1,4 +1,4 @@
-/* Fields of one JSON object, picked by a scanner that builds no tree; and strings of JSON, both ways.
+/* Fields of one JSON object, picked by a scanner that builds no tree.
  *
  * The whole object is checked strictly against RFC 8259, except for escapes: recipe_make decodes those of the strings
  * it uses. Of equal keys the last one counts, as in Python and JavaScript. */
@@ -30,12 +30,5 @@ enum json_pick_problem json_pick(const char *json, size_t length, char *const *p
 /* Appends the fields of an object that json_pick found good, for a message: "title", "meta.year". The first ones, about
  * 160 bytes. Fields that are arrays are left out. */
 void json_list_fields(struct buffer *to, const char *json, size_t length);
-
-/* Appends bytes as a JSON string with quotes; what is not UTF-8 becomes U+FFFD. */
-void json_put_string(struct buffer *to, const char *bytes, size_t length);
-
-/* Decodes a JSON string and appends it; `bytes` are those between the quotes, valid UTF-8. False when an escape is
- * unknown or a surrogate has no pair; the content is then incomplete. */
-bool json_decode_string(struct buffer *to, const char *bytes, size_t length);
 
 #endif

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "bulk/input/csv.h"
 #include "bulk/input/json.h"

@@ -3,15 +3,15 @@
 
 #include <stdio.h>
 
-#include "base/json_escape.h"
+#include "base/json.h"
 #include "base/utf8.h"
 
 /* The escape, and its bytes; `*taken` is how much of the text it was. */
 static enum json_escape read_one(const char *text, char utf8[4], size_t *length, size_t *taken)
 {
-    const char *at = text;
-    enum json_escape read = json_escape_read(&at, text + strlen(text), utf8, length);
-    *taken = (size_t)(at - text);
+    struct json_reader reader = {text, text + strlen(text)};
+    enum json_escape read = json_read_escape(&reader, utf8, length);
+    *taken = (size_t)(reader.at - text);
     return read;
 }
 

@@ -122,7 +122,7 @@ static void a_sheet_is_the_same_in_both_forms(void **state)
     close(fd);
     unlink(path);
     fclose(file);
-    assert_non_null(strstr(written, "\"model\": \"a \\\"b\\\"\\u000a\",\n  \"runs\": [\n"));
+    assert_non_null(strstr(written, "\"model\": \"a \\\"b\\\"\\n\",\n  \"runs\": [\n"));
     assert_non_null(strstr(written, "    {\"way\": \"packed\", \"texts_per_s\": 12.3, \"n\": 5},\n"
                                     "    {\"way\": \"off\", \"texts_per_s\": null, \"n\": 6}\n  ],\n"
                                     "  \"none\": [],\n  \"worst\": 0.50\n}\n"));

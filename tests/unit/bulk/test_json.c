@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "bulk/input/json.h"
 
 static char text_path[] = "text", deep_path[] = "meta.title", deeper_path[] = "meta.a.b";
