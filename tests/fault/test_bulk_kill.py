@@ -1,7 +1,6 @@
 """kill -9 of bulk jobs at random bytes of their progress: the same command again goes on, and in the end every file has
 the bytes of an uninterrupted run; no row that was on record is computed again."""
-# ctest-processors: 2
-# ctest-cost: 60
+# ctest-cost: 15
 
 import os
 import random
@@ -16,12 +15,12 @@ from daemon import BINARY
 class BulkKill(BulkCase):
     def setUp(self):
         super().setUp()
-        self.source = self.write_rows(4000, seed=11, broken=(101, 7))
+        self.source = self.write_rows(2000, seed=11, broken=(101, 7))
         self.model = self.make_heavy()
         self.generator = random.Random(20261121)
 
     def command(self, output, *flags):
-        return [BINARY, "embed", "--model", self.model, "--precision", "f32", self.source, "--output", output, "--look-ahead", "600",
+        return [BINARY, "embed", "--model", self.model, "--precision", "f32", self.source, "--output", output, "--look-ahead", "300",
                 "--progress", "none", *flags]
 
     def progress(self, output):
@@ -67,11 +66,11 @@ class BulkKill(BulkCase):
             jobs += 1
         print(f"{kills} kills of {jobs} jobs")
 
-    def test_npy_40_times(self):
-        self.run_kills(".npy", scaled(40))
+    def test_npy(self):
+        self.run_kills(".npy", scaled(24))
 
-    def test_json_lines_30_times(self):
-        self.run_kills(".jsonl", scaled(30), "--keep", "n")
+    def test_json_lines(self):
+        self.run_kills(".jsonl", scaled(18), "--keep", "n")
 
-    def test_shards_of_chunks_30_times(self):
-        self.run_kills("/", scaled(30), "--shard-rows", "900", "--chunk", "tokens:12,overlap:3")
+    def test_shards_of_chunks(self):
+        self.run_kills("/", scaled(18), "--shard-rows", "450", "--chunk", "tokens:12,overlap:3")

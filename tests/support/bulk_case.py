@@ -44,12 +44,13 @@ class BulkCase(SluiceCase):
             return file.read()
 
     def files(self, output, without=None):
-        """All files of a job by the ends of their names, with its name taken out of them; without lines that hold some bytes."""
+        """All files of a job by the ends of their names, with its name and this case's folder taken out of them; without lines
+        that hold some bytes."""
         found = {}
         for top, _, names in os.walk(self.directory):
             for path in (os.path.join(top, name) for name in names):
                 if path.startswith(output):
-                    content = self.content(path).replace(os.path.basename(output).encode(), b"OUTPUT")
+                    content = self.content(path).replace(os.path.basename(output).encode(), b"OUTPUT").replace(self.directory.encode(), b"")
                     lines = content.splitlines(True) if without else [content]
                     found[path[len(output):]] = b"".join(line for line in lines if not without or without not in line)
         return found
