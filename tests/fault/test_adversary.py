@@ -1,6 +1,6 @@
 """A producer that means harm beside honest ones: whatever its rights let it do, honest requests are answered, no class
 refuses XADD for long, and the workers stay up."""
-# ctest-cost: 15
+# ctest-cost: 10
 
 import time
 
@@ -9,7 +9,7 @@ from adversary import Adversary, Honest
 from case import SCALE, SluiceCase
 from corpus import texts
 
-RUN_S = 20
+RUN_S = 10
 REFUSED_MOST_S = 30
 
 

@@ -119,24 +119,6 @@ class EngineFaults(SluiceCase):
         self.finish("lost")
         self.assertEqual(self.attempts_of_others([]), {1})
 
-    def test_crash_is_poison(self):
-        """An entry that crashes each worker that runs it: one in a group, three alone, then an error reply; the others are answered."""
-        served = self.serve("crash:{kernel}")
-        guilty = self.submit_among_others(1, "poison")[0]
-        crashes = 0
-        while not self.sender.finished([guilty]):
-            self.wait_until(lambda: not served.running() or self.sender.finished([guilty]), "a crash or an answer")
-            if not served.running():
-                served.wait_exit()
-                crashes += 1
-                self.assertLess(crashes, 12, "the poisoned entry crashes workers for ever")
-                served = self.serve("crash:{kernel}", wait=False)
-        self.finish("crash")
-        self.assertIn(self.fired("crash"), (4, 5), "first in company perhaps, then in its group, then three times alone")
-        self.assertEqual(self.sender.reply(guilty)[b"code"], b"poison")
-        self.assertIn(b"poison", self.letter(guilty).values())
-        self.assertTrue(served.running())
-
     def until_answered(self, start, answered, most):
         """A new daemon for each that dies, until all is answered; returns the last one."""
         served, deaths = start(), 0

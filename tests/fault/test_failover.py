@@ -1,5 +1,5 @@
 """The master changes under load: by Sentinel's decision, by kill -9, by hand. What a replica has confirmed is answered."""
-# ctest-cost: 40
+# ctest-cost: 25
 
 import signal
 
@@ -48,11 +48,11 @@ class Failover(SluiceCase):
     # Sentinel.
 
     def test_sentinel_failover(self):
-        """SENTINEL FAILOVER, again and again: both servers live, and the old master becomes a replica."""
+        """SENTINEL FAILOVER, there and back: both servers live, and the old master becomes a replica."""
         group = Group(self.directory, self.children, replicas=1)
         daemons = self.serve(group.url(), group.servers[0])
         load = self.start_confirmed(group.master)
-        for _ in range(scaled(4)):
+        for _ in range(scaled(2)):
             master = group.wait_master()
             group.wait_replicas()
             self.wait_connected(daemons, master)
@@ -68,7 +68,7 @@ class Failover(SluiceCase):
         group = Group(self.directory, self.children, replicas=1)
         daemons = self.serve(group.url(), group.servers[0])
         load = self.start_confirmed(group.master)
-        for _ in range(scaled(4)):
+        for _ in range(scaled(2)):
             master = group.wait_master()
             group.wait_replicas()
             self.wait_connected(daemons, master)

@@ -31,9 +31,9 @@ class Pause(SluiceCase):
         self.assertNotEqual(daemon.worker_name(self.client), name, "a lease that has ended does not come back")
 
     def test_stopped_past_the_lease(self):
-        daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
+        daemons = [self.start_slow(self.server), self.start_slow(self.server)]
         load = self.start_mixed(self.server)
-        for round in range(scaled(14)):
+        for round in range(scaled(8)):
             sleeper = daemons[round % 2]
             name = self.stop_past_lease(sleeper)
             # While it stands still, the other one takes over what it held.
@@ -47,7 +47,7 @@ class Pause(SluiceCase):
         """With nobody else there, the sleeper finishes its own work when it wakes."""
         daemon = self.start_daemon(self.server)
         load = self.start_load(self.server)
-        for _ in range(scaled(6)):
+        for _ in range(scaled(4)):
             self.wake(daemon, self.stop_past_lease(daemon))
         self.finish(load, faults=["stopped with entries"])
 

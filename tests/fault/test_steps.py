@@ -1,6 +1,6 @@
 """kill -9 at each command that a worker sends: before Redis sees it, and after Redis has done it. And the same points once
 more with only the connections cut."""
-# ctest-cost: 40
+# ctest-cost: 15
 
 import json
 import signal

@@ -16,11 +16,6 @@ class WorkerKill(SluiceCase):
         self.client = self.server.client()
         self.model = self.make_model("wide", hidden=192, heads=4)  # wide enough that replies in JSON are staged
 
-    def start_slow(self):
-        """A worker that takes 10 ms for each batch of four, so that kills find entries in every stage, however few there are."""
-        return self.make_faulty(self.server, "--max-batch-rows", "4", faults=["slow:2:10"], model=self.model,  # 2: [CLS]
-                                environment={"FAULTY_ENGINE_LOG": ""}).start().wait_ready(self.client)
-
     def finish(self, sender, **options):
         super().finish(self.server, sender, model=self.model, **options)
 
@@ -34,7 +29,7 @@ class WorkerKill(SluiceCase):
     def run_kills(self, load, count, seed):
         """At random moments under load. Only kills that hit a worker with entries in its hands are counted."""
         generator = random.Random(seed)
-        daemons = [self.start_slow() for _ in range(2)]
+        daemons = [self.start_slow(self.server, model=self.model) for _ in range(2)]
         kills = 0
         while self.journal.faults.get("kill mid-batch", 0) < count:
             victim, sent = daemons[kills % 2], load.count
@@ -79,7 +74,7 @@ class WorkerKill(SluiceCase):
 
     def test_all_workers_killed(self):
         """Every worker dies at once; all come back under new names."""
-        daemons = [self.start_slow() for _ in range(3)]
+        daemons = [self.start_slow(self.server, model=self.model) for _ in range(3)]
         load = self.start_load(self.server, seed=2, longest=60, depth=128)
         for _ in range(scaled(3)):
             self.wait_until(lambda: self.pending(self.client) > 0, "entries in somebody's hands")

@@ -130,6 +130,11 @@ class SluiceCase(unittest.TestCase):
         """A daemon that has joined its queue."""
         return self.make_daemon(server, *flags, **options).start().wait_ready(server.client())
 
+    def start_slow(self, server, **options):
+        """A worker that sleeps 10 ms for each batch of four: it holds entries at any moment and computes next to nothing."""
+        return self.make_faulty(server, "--max-batch-rows", "4", faults=["slow:2:10"],  # 2: [CLS]
+                                environment={"FAULTY_ENGINE_LOG": ""}, **options).start().wait_ready(server.client())
+
     def restart(self, daemon, server):
         """The same command line again, as a new process that has joined its queue."""
         daemon.start().wait_ready(server.client())
