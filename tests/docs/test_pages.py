@@ -38,6 +38,17 @@ class Pages(unittest.TestCase):
                     if anchor:
                         self.assertIn(anchor, anchors(target))
 
+    def test_the_map_names_what_is_there(self):
+        """Files and folders in docs/architecture.md, with their folder; an x in a name stands for a new one."""
+        page = (SOURCE / "docs/architecture.md").read_text()
+        named = set(re.findall(r"`([a-z_]+(?:/[\w.*]+)+)/?`", page) + re.findall(r"(?m)^ ([a-z_]+/[a-z_]+) ", page))
+        named = {name for name in named if not re.search(r"_x\b", name)}
+        self.assertGreater(len(named), 60)
+        for name in sorted(named):
+            with self.subTest(name=name):
+                self.assertTrue([path for folder in ("", "src/", "src/bulk/", "tests/") for end in ("", ".c", ".h", ".lua")
+                                 for path in SOURCE.glob(folder + name + end)])
+
     def test_named_cases_are_there(self):
         """Behind each behaviour in docs/operations.md, docs/redis.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
         named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + (SOURCE / "SECURITY.md").read_text()))
