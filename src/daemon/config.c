@@ -526,27 +526,14 @@ enum status config_reload(const struct config *old, const char *path, struct con
 
 enum { PASSWORD_FILE_MAX_BYTES = 4096 };
 
-typedef enum status set_password_fn(struct address *address, const char *password, struct err *err);
-
-static enum status set_redis_password(struct address *address, const char *password, struct err *err)
-{
-    return address_set_login(address, NULL, password, err);
-}
-
-static enum status set_sentinel_password(struct address *address, const char *password, struct err *err)
-{
-    return address_set_sentinel_password(address, password, err);
-}
-
-static enum status apply_file(const char *path, const char *key, set_password_fn *set, struct address *address,
-                              struct err *err)
+static enum status password_from_file(const char *path, const char *key, char **password, struct err *err)
 {
     struct buffer text = {0};
     enum status status = file_read(path, PASSWORD_FILE_MAX_BYTES, &text, err);
     if (status == STATUS_OK) {
         text.data[strcspn(text.data, "\r\n")] = '\0';
         status = text.data[0] == '\0' ? err_set(err, STATUS_BAD_INPUT, "%s: its first line is empty", path)
-                                      : set(address, text.data, err);
+                                      : address_set_password(password, text.data, err);
         explicit_bzero(text.data, text.length);
     }
     buffer_free(&text);
@@ -556,22 +543,21 @@ static enum status apply_file(const char *path, const char *key, set_password_fn
 static enum status apply_passwords(const struct config *config, struct address *address, struct err *err)
 {
     if (config->redis_password_file) {
-        TRY(apply_file(config->redis_password_file, "redis_password_file", set_redis_password, address, err));
+        TRY(password_from_file(config->redis_password_file, "redis_password_file", &address->password, err));
     } else if (config->redis_password) {
-        TRY(set_redis_password(address, config->redis_password, err));
+        TRY(address_set_password(&address->password, config->redis_password, err));
     }
-    if (!config->sentinel_password && !config->sentinel_password_file) {
-        return STATUS_OK;
-    }
-    if (!address->master) {
+    if ((config->sentinel_password || config->sentinel_password_file) && !address->master) {
         return err_set(err, STATUS_BAD_INPUT,
                        "a Sentinel password is set, but redis is not a redis+sentinel:// address");
     }
+    char **sentinel = &address->sentinel_password;
     if (config->sentinel_password_file) {
-        return apply_file(config->sentinel_password_file, "sentinel_password_file", set_sentinel_password, address,
-                          err);
+        TRY(password_from_file(config->sentinel_password_file, "sentinel_password_file", sentinel, err));
+    } else if (config->sentinel_password) {
+        TRY(address_set_password(sentinel, config->sentinel_password, err));
     }
-    return set_sentinel_password(address, config->sentinel_password, err);
+    return STATUS_OK;
 }
 
 static enum status apply_tls(const struct config *config, struct address *address, struct err *err)

@@ -15,33 +15,14 @@ static void wipe(char *secret)
     }
 }
 
-enum status address_set_login(struct address *address, const char *user, const char *password, struct err *err)
+enum status address_set_password(char **password, const char *text, struct err *err)
 {
-    char *new_user = user ? strdup(user) : NULL, *new_password = password ? strdup(password) : NULL;
-    if ((user && !new_user) || (password && !new_password)) {
-        free(new_user);
-        wipe(new_password);
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the Redis login");
-    }
-    if (user) {
-        free(address->user);
-        address->user = new_user;
-    }
-    if (password) {
-        wipe(address->password);
-        address->password = new_password;
-    }
-    return STATUS_OK;
-}
-
-enum status address_set_sentinel_password(struct address *address, const char *password, struct err *err)
-{
-    char *copy = strdup(password);
+    char *copy = strdup(text);
     if (!copy) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the Sentinel password");
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis password");
     }
-    wipe(address->sentinel_password);
-    address->sentinel_password = copy;
+    wipe(*password);
+    *password = copy;
     return STATUS_OK;
 }
 

@@ -46,13 +46,8 @@ struct address {
  * no message repeats the text (it may hold a password). */
 MUST_CHECK enum status address_parse(const char *text, struct address *out, struct err *err);
 
-/* Sets or replaces user and password (from a file or the environment); NULL leaves what is there.
- * Errors: STATUS_NO_MEMORY; the address is unchanged. */
-MUST_CHECK enum status address_set_login(struct address *address, const char *user, const char *password,
-                                         struct err *err);
-
-/* Sets the password for the sentinels. Errors: STATUS_NO_MEMORY; the address is unchanged. */
-MUST_CHECK enum status address_set_sentinel_password(struct address *address, const char *password, struct err *err);
+/* Replaces a password of an address, its own or that of the sentinels. Errors: STATUS_NO_MEMORY; it is unchanged. */
+MUST_CHECK enum status address_set_password(char **password, const char *text, struct err *err);
 
 /* Whether the master has to be found: the address names several servers, or sentinels. */
 bool address_is_plural(const struct address *address);

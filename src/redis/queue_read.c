@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-enum { READ_GRACE_MS = 2000, CLAIM_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
+enum { READ_GRACE_MS = 2000, ASIDE_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 
 /* --- Entries out of RESP ------------------------------------------------------------------------------------------ */
 
@@ -365,12 +365,6 @@ void queue_read_own(struct task *task)
 /* A script makes these entries ours: those of dead workers, and those shed, taken ahead or found by a sweep. All
  * answers have one shape. */
 
-static uint32_t limit_of(const struct task *task)
-{
-    uint32_t count = task->action.read.count;
-    return count > CLAIM_MAX ? CLAIM_MAX : count;
-}
-
 /* Notes consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. */
 static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
 {
@@ -487,7 +481,7 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
         queue_add_key(queue, &command, "alive:", names[i]);
     }
     command_text(&command, queue->worker);
-    command_number(&command, limit_of(task));
+    command_number(&command, task->action.read.count);
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     command_text(&command, class_prefixes[class]);
     command_list(&command, count, names, NULL);
@@ -531,7 +525,7 @@ void queue_shed(struct task *task)
     queue_add_key(queue, &command, "trouble", "");
     command_text(&command, queue->worker);
     command_number(&command, action->read.cap);
-    command_number(&command, limit_of(task));
+    command_number(&command, action->read.count);
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     queue_add_entry_id(&command, action->read.after);
     queue_add_entry_id(&command, action->read.before);
@@ -547,7 +541,7 @@ void queue_fair(struct task *task)
     queue_add_stream(queue, &command, action->read.class);
     command_text(&command, action->read.count > 0 ? queue->worker : QUEUE_AHEAD);
     queue_add_entry_id(&command, action->read.after);
-    command_number(&command, action->read.count > 0 ? limit_of(task) : CLAIM_MAX);
+    command_number(&command, action->read.count > 0 ? action->read.count : ASIDE_MAX);
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     for (uint32_t i = 0; i < action->read.enough_count; i++) {
         command_text(&command, action->read.enough[i]);
@@ -565,7 +559,7 @@ void queue_sweep(struct task *task)
     queue_add_keys(queue, &command, "trouble", "later", "later:data", NULL);
     command_text(&command, queue->worker);
     queue_add_entry_id(&command, action->read.after);
-    command_number(&command, limit_of(task));
+    command_number(&command, action->read.count);
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     command_text(&command, class_prefixes[action->read.class]);
     queue_call(queue, &command, on_claimed, task);

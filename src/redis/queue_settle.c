@@ -1,7 +1,6 @@
 /* Sends requests to Redis and receives their verdicts: settle, defer, charge (records a run before it starts), release.
  *
- * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis. The answer to
- * the last call ends the action. */
+ * One ACTION_SETTLE becomes a script call for each stream and each script. The answer to the last call ends it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 #include "redis/queue_internal.h"
 #include "schedule/reply.h"
 
-enum { CALL_ENTRIES = 64, CALL_BYTES = 128 << 10 };
 enum { STAGE_BYTES = 2048, STAGE_TTL_MS = 60000, STAGE_PAUSE_MS = 10000 };
 
 /* --- The words of the scripts ------------------------------------------------------------------------------------- */
@@ -479,61 +477,44 @@ static void send_call(struct task *task, enum script script, struct request_list
     queue_call(task->queue, &command, on_called, call);
 }
 
-/* Collects requests for one call: of one script and one stream, within the limits. */
-struct part {
-    enum script script;
-    struct request_list requests;
-    size_t bytes;
-};
-
-static void add_to_part(struct task *task, struct part *part, struct request *request)
-{
-    size_t bytes = part->script == SCRIPT_SETTLE ? request->reply.length : 0;
-    const struct request *first = part->requests.first;
-    if (first && (part->requests.count == CALL_ENTRIES || first->class != request->class ||
-                  (bytes && part->bytes + bytes > CALL_BYTES))) {
-        send_call(task, part->script, &part->requests);
-        part->bytes = 0;
-    }
-    part->bytes += bytes;
-    request_list_push(&part->requests, request);
-}
-
-static void send_part(struct task *task, struct part *part)
-{
-    if (part->requests.first) {
-        send_call(task, part->script, &part->requests);
-    }
-}
-
 /* --- Actions ------------------------------------------------------------------------------------------------------ */
+
+/* Requests by stream: one call each, whose size the worker limits. */
+static void send_calls(struct task *task, enum script script, struct request_list requests[CLASS_COUNT])
+{
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        if (requests[c].first) {
+            send_call(task, script, &requests[c]);
+        }
+    }
+}
 
 void queue_settle(struct task *task)
 {
-    struct part settle = {.script = SCRIPT_SETTLE}, defer = {.script = SCRIPT_DEFER};
+    struct request_list settle[CLASS_COUNT] = {0}, defer[CLASS_COUNT] = {0};
     struct request *request;
     task->calls = 1; /* our own, until all are sent */
     while ((request = request_list_pop(&task->action.requests))) {
         if (request->outcome == OUTCOME_CANCEL) {
             queue_cancel(task, request);
         } else {
-            add_to_part(task, request->outcome == OUTCOME_DEFER ? &defer : &settle, request);
+            request_list_push(&(request->outcome == OUTCOME_DEFER ? defer : settle)[request->class], request);
         }
     }
-    send_part(task, &settle);
-    send_part(task, &defer);
+    send_calls(task, SCRIPT_SETTLE, settle);
+    send_calls(task, SCRIPT_DEFER, defer);
     queue_answered(task, &(struct request_list){0});
 }
 
 static void send_requests(struct task *task, enum script script)
 {
-    struct part part = {.script = script};
+    struct request_list requests[CLASS_COUNT] = {0};
     struct request *request;
     task->calls = 1;
     while ((request = request_list_pop(&task->action.requests))) {
-        add_to_part(task, &part, request);
+        request_list_push(&requests[request->class], request);
     }
-    send_part(task, &part);
+    send_calls(task, script, requests);
     queue_answered(task, &(struct request_list){0});
 }
 

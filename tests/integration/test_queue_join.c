@@ -67,9 +67,9 @@ static void a_password_is_needed_and_taken(void **state)
     struct err err;
     redis_do(redis, "CONFIG SET requirepass secret-word");
     expect_fatal(redis, NULL, STATUS_DENIED, "NOAUTH");
-    assert_int_equal(address_set_login(&redis->address, NULL, "wrong", &err), STATUS_OK);
+    assert_int_equal(address_set_password(&redis->address.password, "wrong", &err), STATUS_OK);
     expect_fatal(redis, NULL, STATUS_DENIED, "WRONGPASS");
-    assert_int_equal(address_set_login(&redis->address, NULL, "secret-word", &err), STATUS_OK);
+    assert_int_equal(address_set_password(&redis->address.password, "secret-word", &err), STATUS_OK);
     desk_connect(&desk, &redis->address);
     desk_close(&desk);
 }
@@ -81,7 +81,7 @@ static void a_crowded_server_is_waited_out(void **state)
     struct desk desk;
     struct err err;
     redis_do(redis, "CONFIG SET requirepass secret-word");
-    assert_int_equal(address_set_login(&redis->address, NULL, "secret-word", &err), STATUS_OK);
+    assert_int_equal(address_set_password(&redis->address.password, "secret-word", &err), STATUS_OK);
     redis_do(redis, "CONFIG SET maxclients 1");
     desk_open(&desk, &redis->address, NULL);
     for (int i = 0; i < 2000 && strstr(redis_do(redis, "INFO stats"), "rejected_connections:0"); i++) {

@@ -342,7 +342,7 @@ static void a_password_is_sent_first(void **state)
 {
     struct stage *stage = *state;
     struct err err;
-    assert_int_equal(address_set_login(&stage->address, NULL, "pa ss\r\n", &err), STATUS_OK);
+    assert_int_equal(address_set_password(&stage->address.password, "pa ss\r\n", &err), STATUS_OK);
     stage->address.db = 2;
     expect_login(stage, "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$7\r\npa ss\r\n\r\n"
                         "*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n");
@@ -354,8 +354,9 @@ static void a_sentinel_gets_its_own_password_and_no_database(void **state)
 {
     struct stage *stage = *state;
     struct err err;
-    assert_int_equal(address_set_login(&stage->address, "u", "of the server", &err), STATUS_OK);
-    assert_int_equal(address_set_sentinel_password(&stage->address, "its own", &err), STATUS_OK);
+    stage->address.user = strdup("u");
+    assert_int_equal(address_set_password(&stage->address.password, "of the server", &err), STATUS_OK);
+    assert_int_equal(address_set_password(&stage->address.sentinel_password, "its own", &err), STATUS_OK);
     stage->address.db = 2;
     stage->sentinel = true;
     expect_login(stage, "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$7\r\nits own\r\n");
@@ -410,7 +411,8 @@ static void a_refused_password_is_denied(void **state)
 {
     struct stage *stage = *state;
     struct err err;
-    assert_int_equal(address_set_login(&stage->address, "u", "p", &err), STATUS_OK);
+    stage->address.user = strdup("u");
+    assert_int_equal(address_set_password(&stage->address.password, "p", &err), STATUS_OK);
     open_connection(stage, 10000);
     accept_peer(stage);
     say(stage, "-WRONGPASS invalid username-password pair\r\n");
