@@ -85,7 +85,7 @@ static enum status refuse_unknown(const struct subcommand *command, const char *
 static void wipe_password(char *value, const char *flag)
 {
     size_t begin, end;
-    find_url_password(value, &begin, &end);
+    url_password(value, &begin, &end);
     if (begin == end) {
         return;
     }

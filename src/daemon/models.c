@@ -110,7 +110,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
     return STATUS_OK;
 }
 
-double model_token_cost(const struct model *model)
+double models_token_cost(const struct model *model)
 {
     double hidden = model->hidden, inner = model->intermediate_size;
     return model->layer_count * (4 * hidden * hidden + 2 * hidden * inner);

@@ -30,6 +30,6 @@ MUST_CHECK enum status models_find(struct models *models, const struct config *c
                                    struct err *err);
 
 /* What a token costs with this model, compared with other models: the number of weights that it passes through. */
-double model_token_cost(const struct model *model);
+double models_token_cost(const struct model *model);
 
 #endif

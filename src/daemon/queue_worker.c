@@ -203,7 +203,7 @@ enum status queue_worker_open(struct queue_worker *self, struct shared *shared, 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct share *share = &all[i]->items[self->number];
         share->weight = (uint32_t)self->config->weight;
-        share->token_cost = model_token_cost(self->model);
+        share->token_cost = models_token_cost(self->model);
     }
     prep_add(shared->prep, &self->client, self->model);
     struct worker_options options = worker_options_of(self, self->config);

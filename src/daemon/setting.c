@@ -193,7 +193,7 @@ static void format_text(const struct setting *setting, const char *value, char *
     } else if (setting->secret) {
         snprintf(text, size, "***");
     } else if (setting->has_secret) {
-        redact_url(value, text, size);
+        url_redact(value, text, size);
     } else {
         snprintf(text, size, "%s", value);
     }
@@ -291,7 +291,7 @@ unsigned edit_distance(const char *a, const char *b)
     return row[width];
 }
 
-void find_url_password(const char *url, size_t *begin, size_t *end)
+void url_password(const char *url, size_t *begin, size_t *end)
 {
     *begin = *end = 0;
     const char *authority = strstr(url, "://");
@@ -309,10 +309,10 @@ void find_url_password(const char *url, size_t *begin, size_t *end)
     *end = (size_t)(at - url);
 }
 
-void redact_url(const char *url, char *text, size_t size)
+void url_redact(const char *url, char *text, size_t size)
 {
     size_t begin, end;
-    find_url_password(url, &begin, &end);
+    url_password(url, &begin, &end);
     if (begin == end) {
         snprintf(text, size, "%s", url);
     } else {

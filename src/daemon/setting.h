@@ -85,9 +85,9 @@ const struct setting *setting_nearest(const struct setting *table, size_t count,
 unsigned edit_distance(const char *a, const char *b);
 
 /* Writes a Redis address with the password of a redis:// URL replaced by ***. */
-void redact_url(const char *url, char *text, size_t size);
+void url_redact(const char *url, char *text, size_t size);
 
 /* Finds the password inside a URL: [*begin, *end) is empty when there is none. */
-void find_url_password(const char *url, size_t *begin, size_t *end);
+void url_password(const char *url, size_t *begin, size_t *end);
 
 #endif

@@ -1,6 +1,6 @@
 /* What the sources of the queue share: their state, and what they do for each other.
  *
- *   queue.c               connections, joining, groups, tasks and their events, what an error reply leads to
+ *   queue_connect.c       connections, joining, groups, tasks and their events, what an error reply leads to
  *   queue_read.c          entries: READ, READ_OWN, RECLAIM, SHED, FAIR, SWEEP
  *   queue_settle.c        requests: SETTLE, RECORD_RUN, RELEASE
  *   queue_cancel.c        cancels, among the SETTLEs and of the control stream
@@ -50,7 +50,7 @@ struct task {
     bool failed;
 };
 
-/* queue.c: events for the worker, delivered from the event loop. */
+/* queue_connect.c: events for the worker, delivered from the event loop. */
 struct outbox {
     struct event *wake;
     struct event events[OUTBOX_EVENTS]; /* a ring, the oldest at `first` */
@@ -157,7 +157,7 @@ struct queue {
     struct queue_stats stats;
 };
 
-/* --- queue.c ------------------------------------------------------------------------------------------------------ */
+/* --- queue_connect.c ---------------------------------------------------------------------------------------------- */
 
 /* The event that ends a task, without what only the answer knows; with all of its requests. */
 struct event queue_task_event(struct task *task, bool failed);

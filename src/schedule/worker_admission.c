@@ -297,7 +297,7 @@ static void start(struct worker *worker, struct request *request)
     if (request->suspect) {
         quarantine_add(worker, request);
     } else {
-        compute_accept(worker, request);
+        run_accept(worker, request);
     }
 }
 

@@ -498,7 +498,7 @@ static bool rows_unwanted(struct worker *worker, struct batch *batch)
 /* From here on a batch on the CPU is efficient, so idle compute threads share what waits. */
 enum { SHARE_TOKENS = 256 };
 
-bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
+bool run_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
 {
     struct action *action = worker_act(worker, kind);
     if (!action) {
@@ -514,7 +514,7 @@ bool compute_send(struct worker *worker, enum action_kind kind, struct request_l
     return true;
 }
 
-void compute_submit(struct worker *worker, struct action *action, struct batch *batch)
+void run_submit(struct worker *worker, struct action *action, struct batch *batch)
 {
     batch->submitted_ns = worker->now;
     batch->low = false;
@@ -554,7 +554,7 @@ static void to_window(struct worker *worker, struct request *request)
     }
 }
 
-void compute_prepared(struct worker *worker, const struct event *event)
+void run_prepared(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
@@ -575,7 +575,7 @@ void compute_prepared(struct worker *worker, const struct event *event)
     }
 }
 
-void compute_formatted(struct worker *worker, const struct event *event)
+void run_formatted(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
@@ -585,7 +585,7 @@ void compute_formatted(struct worker *worker, const struct event *event)
     }
 }
 
-void compute_batch(struct worker *worker, const struct event *event)
+void run_batch(struct worker *worker, const struct event *event)
 {
     batch_list_remove(&worker->running, event->batch);
     pace_computed(worker, event->batch);
@@ -594,7 +594,7 @@ void compute_batch(struct worker *worker, const struct event *event)
 }
 
 /* With no device left the worker only has to end, but still divides by these. */
-void compute_device_lost(struct worker *worker, const struct event *event)
+void run_device_lost(struct worker *worker, const struct event *event)
 {
     struct worker_options *options = &worker->options;
     options->engine_slots = event->left.engine_slots > 0 ? event->left.engine_slots : 1;
@@ -721,7 +721,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
     batch->background = limits.only == WINDOW_LOW;
     batch->first = limits.brief && goes_first(worker, batch);
     rows_go(worker, batch);
-    compute_submit(worker, action, batch);
+    run_submit(worker, action, batch);
     return true;
 }
 
@@ -737,11 +737,11 @@ static void advance_retries(struct worker *worker)
             batch_list_push_first(&worker->retries, batch);
             return;
         }
-        compute_submit(worker, action, batch);
+        run_submit(worker, action, batch);
     }
 }
 
-struct window_limits compute_limits(const struct worker *worker)
+struct window_limits run_limits(const struct worker *worker)
 {
     struct window_limits limits = {.layout = worker->options.layout,
                                    .tokens = worker->budget.tokens,
@@ -764,7 +764,7 @@ static void cut_background(struct worker *worker, struct window_limits limits)
 
 static void advance_window(struct worker *worker)
 {
-    struct window_limits limits = compute_limits(worker);
+    struct window_limits limits = run_limits(worker);
     do {
         limits.only = limits.low_ns > 0 && !low_may_go(worker) ? WINDOW_ONLINE : WINDOW_ALL;
     } while (cut_now(worker, &limits) && cut_batch(worker, limits));
@@ -805,21 +805,21 @@ static void advance_prepare(struct worker *worker)
                 break;
             }
             begin(worker, list, count);
-            if (!compute_send(worker, ACTION_PREPARE, list, count)) {
+            if (!run_send(worker, ACTION_PREPARE, list, count)) {
                 return;
             }
         }
     }
 }
 
-void compute_accept(struct worker *worker, struct request *request)
+void run_accept(struct worker *worker, struct request *request)
 {
     pace_arrived(worker, request);
     request_list_push(&worker->to_prepare[request->class], request);
 }
 
 /* Takes back all that has not started. Requests with rows out follow when the last row is back. */
-void compute_unstarted(struct worker *worker)
+void run_unstarted(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         request_list_join(&worker->to_release, &worker->to_prepare[c]);
@@ -840,12 +840,12 @@ void compute_unstarted(struct worker *worker)
     }
 }
 
-void compute_advance(struct worker *worker)
+void run_advance(struct worker *worker)
 {
     if (watch_ends(worker)) {
         return;
     }
-    while (worker->to_format.first && compute_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
+    while (worker->to_format.first && run_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
         ;
     advance_retries(worker);
     watch_advance(worker);

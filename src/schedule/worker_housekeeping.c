@@ -49,7 +49,7 @@ void chores_lease(struct worker *worker, const struct event *event)
     } else if (!event->lease_held && !worker->lease_lost) {
         worker->lease_lost = true;
         quarantine_forget(worker);
-        compute_unstarted(worker);
+        run_unstarted(worker);
     }
 }
 

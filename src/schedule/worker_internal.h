@@ -1,6 +1,6 @@
 /* What the worker's files share: its state, and what they do for each other. Private to schedule/worker*.c.
  *
- * worker.c               open, close, tune, dispatch of events, the next deadline
+ * worker_step.c          open, close, tune, dispatch of events, the next deadline
  * worker_read.c          reads of the streams and of our own pending lists, and the credit behind them
  * worker_admission.c     from an entry to its first stage, and what a Redis that is nearly full allows
  * worker_compute.c       prepare, window, batches and how long they may be, what becomes of rows, format
@@ -189,13 +189,13 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     enum status exit_status;
 };
 
-/* Handlers of events, as the table in worker.c has them. */
+/* Handlers of events, as the table in worker_step.c has them. */
 void read_connected(struct worker *worker, const struct event *event);
 void read_entries(struct worker *worker, const struct event *event);
-void compute_prepared(struct worker *worker, const struct event *event);
-void compute_batch(struct worker *worker, const struct event *event);
-void compute_formatted(struct worker *worker, const struct event *event);
-void compute_device_lost(struct worker *worker, const struct event *event);
+void run_prepared(struct worker *worker, const struct event *event);
+void run_batch(struct worker *worker, const struct event *event);
+void run_formatted(struct worker *worker, const struct event *event);
+void run_device_lost(struct worker *worker, const struct event *event);
 void quarantine_recorded(struct worker *worker, const struct event *event);
 void quarantine_turn(struct worker *worker, const struct event *event);
 void settle_settled(struct worker *worker, const struct event *event);
@@ -205,7 +205,7 @@ void chores_promoted(struct worker *worker, const struct event *event);
 void chores_mended(struct worker *worker, const struct event *event);
 void pulse_answered(struct worker *worker, const struct event *event);
 
-/* --- worker.c --- */
+/* --- worker_step.c --- */
 
 /* EVENT_QUIET, RESUME, DRAIN, STOP: does what an operator wants; nothing for other kinds. */
 void worker_obey(struct worker *worker, enum event_kind kind);
@@ -324,23 +324,23 @@ void pace_second(struct worker *worker);
 double pace_rows_per_s(const struct worker *worker);
 
 /* Queues a request for preparing. */
-void compute_accept(struct worker *worker, struct request *request);
+void run_accept(struct worker *worker, struct request *request);
 
 /* Sends formats, retried batches, suspects or new batches, and prepares, in that order. */
-void compute_advance(struct worker *worker);
+void run_advance(struct worker *worker);
 
 /* Sends at most `most` requests of a list to the prep threads (ACTION_PREPARE or ACTION_FORMAT). False, with nothing
  * taken, when memory ran out. */
-bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most);
+bool run_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most);
 
 /* Fills an ACTION_SUBMIT with a batch, which counts as running from now on. */
-void compute_submit(struct worker *worker, struct action *action, struct batch *batch);
+void run_submit(struct worker *worker, struct action *action, struct batch *batch);
 
 /* The limits of the next batch, in size and in time. */
-struct window_limits compute_limits(const struct worker *worker);
+struct window_limits run_limits(const struct worker *worker);
 
 /* Releases all that has not started. Requests with rows out follow when the last row is back. */
-void compute_unstarted(struct worker *worker);
+void run_unstarted(struct worker *worker);
 
 /* Counts the rows of a new batch, and their duplicates, as out. */
 void rows_go(struct worker *worker, const struct batch *batch);

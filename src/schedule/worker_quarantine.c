@@ -124,7 +124,7 @@ static void member_recorded(struct worker *worker, struct request *request)
     } else if (admit_expired(worker, request)) {
         settle_finish(worker, request);
     } else {
-        compute_accept(worker, request);
+        run_accept(worker, request);
     }
 }
 
@@ -321,7 +321,7 @@ static void send(struct worker *worker, enum action_kind kind)
 {
     struct request_list list = {0};
     request_list_push(&list, worker->alone);
-    if (compute_send(worker, kind, &list, 1)) {
+    if (run_send(worker, kind, &list, 1)) {
         worker->alone_stage = QUARANTINE_AWAY;
     }
 }
@@ -329,7 +329,7 @@ static void send(struct worker *worker, enum action_kind kind)
 /* As many of its rows as make one batch, at least one; without duplicates, so that its own vector is computed. */
 static uint32_t next_rows(const struct worker *worker, struct row **rows)
 {
-    struct window_limits limits = compute_limits(worker);
+    struct window_limits limits = run_limits(worker);
     uint64_t tokens = 0, longest = 0;
     uint32_t count = 0;
     for (struct row *row = worker->alone_rows; row != NULL && count < limits.rows; row = row->next) {
@@ -361,7 +361,7 @@ static void submit(struct worker *worker)
     worker->alone_rows = rest;
     worker->alone_stage = QUARANTINE_AWAY;
     rows_go(worker, batch);
-    compute_submit(worker, action, batch);
+    run_submit(worker, action, batch);
 }
 
 static void run_alone(struct worker *worker)

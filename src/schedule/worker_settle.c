@@ -375,7 +375,7 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
         return;
     }
     worker->draining = true;
-    compute_unstarted(worker);
+    run_unstarted(worker);
 }
 
 static void release(struct worker *worker, bool last)

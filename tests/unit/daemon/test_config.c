@@ -249,11 +249,11 @@ static void secrets_are_redacted(void **state)
     assert_int_equal(config_set(&config, row("redis"), "redis://u:p@ss:w@h:1/2", SOURCE_FILE, "f", &err), STATUS_OK);
     setting_format(row("redis"), &config, text, sizeof text);
     assert_string_equal(text, "redis://u:***@h:1/2");
-    redact_url("/run/redis:x@y.sock", text, sizeof text);
+    url_redact("/run/redis:x@y.sock", text, sizeof text);
     assert_string_equal(text, "/run/redis:x@y.sock");
-    redact_url("redis://host:6379/0", text, sizeof text);
+    url_redact("redis://host:6379/0", text, sizeof text);
     assert_string_equal(text, "redis://host:6379/0");
-    redact_url("redis://user@host:6379", text, sizeof text);
+    url_redact("redis://user@host:6379", text, sizeof text);
     assert_string_equal(text, "redis://user@host:6379");
     config_free(&config);
 }

@@ -42,7 +42,7 @@ static void queues_of_one_model_share_it(void **state)
     assert_int_equal(numbers[2], 0);
     assert_int_equal(numbers[3], 2);
     assert_int_equal(models.items[2].model->max_tokens, 16);
-    assert_true(model_token_cost(models.items[0].model) > 0);
+    assert_true(models_token_cost(models.items[0].model) > 0);
     models_close(&models);
     for (int i = 0; i < 4; i++)
         config_free(&configs[i]);

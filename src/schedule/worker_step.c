@@ -183,10 +183,10 @@ static void on_command(struct worker *worker, const struct event *event)
 
 static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_CONNECTED] = read_connected, [EVENT_DISCONNECTED] = on_disconnected,
-    [EVENT_ENTRIES] = read_entries,     [EVENT_PREPARED] = compute_prepared,
-    [EVENT_BATCH] = compute_batch,      [EVENT_FORMATTED] = compute_formatted,
+    [EVENT_ENTRIES] = read_entries,     [EVENT_PREPARED] = run_prepared,
+    [EVENT_BATCH] = run_batch,      [EVENT_FORMATTED] = run_formatted,
     [EVENT_SETTLED] = settle_settled,   [EVENT_RUN_RECORDED] = quarantine_recorded,
-    [EVENT_TURN] = quarantine_turn,     [EVENT_DEVICE_LOST] = compute_device_lost,
+    [EVENT_TURN] = quarantine_turn,     [EVENT_DEVICE_LOST] = run_device_lost,
     [EVENT_LEASE] = chores_lease,       [EVENT_PROMOTED] = chores_promoted,
     [EVENT_MENDED] = chores_mended,     [EVENT_PULSE] = pulse_answered,
     [EVENT_RELEASED] = settle_released, [EVENT_QUIET] = on_command,
@@ -228,7 +228,7 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     worker->starved = false;
     watch_slept(worker, now_ns > worker->wakes_at ? now_ns - worker->wakes_at : 0);
     handlers[event->kind](worker, event);
-    static void (*const stages[])(struct worker *) = {compute_advance, settle_advance, chores_advance, share_advance,
+    static void (*const stages[])(struct worker *) = {run_advance, settle_advance, chores_advance, share_advance,
                                                       read_advance};
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++) {
         stages[i](worker);
