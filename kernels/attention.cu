@@ -6,9 +6,8 @@
  *
  * Rows above KERNEL_SHORT_ROW tokens: the block's four warps have strips of one row and share its keys and values. Each
  * warp copies a quarter of the next 64 tokens into one half of shared memory while all four work on the other.
- * Shorter rows: a warp has its own row, copies its up to 32 tokens into the quarters that are its own, and meets no
- * other warp. What a row goes through depends on its own length alone, so its output is the same to the bit alone and
- * in any batch.
+ * Shorter rows: a warp has its own row, copies its up to 32 tokens into its own quarters, and shares nothing with other
+ * warps. The work on a row depends on its length alone, so its output has the same bits alone and in any batch.
  *
  * Tokens beyond a row are never read: their places in shared memory are filled with zeros (garbage there could be NaN,
  * and 0 * NaN is NaN), and their scores become minus infinity. A NaN or infinity in a row's own input comes out as NaN.
@@ -298,13 +297,13 @@ template <int HEAD_DIM> struct attention_stage {
 
 static_assert(SHORT_PIECES == STAGES, "a short row's pieces are its warp's piece of each stage");
 
-/* Waits for a stage, then starts copying the next one if the row goes on there. */
+/* Waits for a stage, then starts copying the next one if the row continues there. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next, attention_stage<HEAD_DIM> *other)
 {
     const int warp = static_cast<int>(threadIdx.x / WARP);
     copy_wait();
-    __syncthreads(); /* the stage is complete, and nobody reads the other one any more */
+    __syncthreads(); /* the stage is complete, and no warp reads the other one any more */
     if (next < row.length) {
         piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]);
     }

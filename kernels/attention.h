@@ -1,5 +1,5 @@
 /* What attention.cu and attention_plain.cu share: how keys and values lie in shared memory, and the instructions that
- * CUDA C++ has no words for: products of small matrices on tensor cores, transposed reads of shared memory,
+ * CUDA C++ does not expose: products of small matrices on tensor cores, transposed reads of shared memory,
  * asynchronous copies, and 2^x. */
 #ifndef KERNELS_ATTENTION_H
 #define KERNELS_ATTENTION_H

@@ -21,7 +21,7 @@ enum status {
     STATUS_INTERNAL,    /* our own mistake */
 };
 
-/* What went wrong, for a person; filled by whoever detects it. */
+/* What went wrong, for a person; filled by the code that detects it. */
 struct err {
     enum status status;
     char message[512];

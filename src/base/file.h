@@ -16,7 +16,7 @@ MUST_CHECK enum status file_read(const char *path, size_t limit, struct buffer *
 /* Writes all bytes to an open file; `path` is for the message. Errors: what errno says. */
 MUST_CHECK enum status file_put(int fd, const void *bytes, size_t length, const char *path, struct err *err);
 
-/* Puts a file of these bytes, for this user alone, in the place of `path`: whoever opens it sees the old one or the new
+/* Puts a file of these bytes, for this user alone, in the place of `path`: a reader sees the old one or the new
  * one, whole. It is not forced to the disk. Errors: what errno says, STATUS_BAD_INPUT (the path is too long); nothing
  * is left beside it. */
 MUST_CHECK enum status file_replace(const char *path, const void *bytes, size_t length, struct err *err);

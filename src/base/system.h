@@ -23,7 +23,7 @@ void *memory_part(char *block, size_t *used, size_t bytes);
  * and for good: the way back would need them. */
 
 /* The calling thread takes what is left of its core: a sixtieth where others want it, and it leaves it at once to
- * whoever wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
+ * a thread that wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
 void priority_idle(void);
 
 /* The calling thread, and those that it starts from now on, take a tenth of a core where others want all of it. */

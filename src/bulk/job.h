@@ -18,7 +18,7 @@ enum job_phase { JOB_CHECKING, JOB_COMPUTING, JOB_FINISHING };
 /* How far a job is. */
 struct job_progress {
     enum job_phase phase;
-    uint64_t rows; /* with a vector, or without one for good */
+    uint64_t rows; /* with a vector, or failed */
     uint64_t here; /* of these, in this process */
     uint64_t computed_here;
     uint64_t failed, copied, computed, tokens;
@@ -46,7 +46,7 @@ struct job_options {
     bool arrays;    /* JSON lines are bare arrays of numbers */
     bool plain;     /* no journal, cannot be resumed; always so for standard output */
     bool overwrite; /* delete first what an earlier job left */
-    bool ids;       /* write ids to a file of their own */
+    bool ids;       /* write ids to their own file */
     bool strict;    /* the first failed row ends the job */
 
     const char *terms; /* "key=value" lines: what every run of the same job must agree on */

@@ -1,6 +1,6 @@
 /* The executor behind a queue: each batch is a request of low priority, and the workers of the queue compute it.
  *
- * One thread of its own talks to Redis. It keeps a bounded number of requests out, hears of their ends on the results
+ * A separate thread talks to Redis. It keeps a bounded number of requests out, learns of their ends from the results
  * stream `bulk`, and also looks at all replies once a second, so that a lost notice costs a second and no row. A
  * request's id names job and content: sent again, after a reconnect or by a job that resumes, it can only give the same
  * vectors, and a reply that is there already is taken. */
@@ -38,7 +38,7 @@ enum { REMOTE_BATCH_ROWS = 64, REMOTE_BATCH_BYTES = 256 << 10 };
  * or `stop` was set, STATUS_BAD_INPUT when the reply is an error. */
 MUST_CHECK enum status remote_probe(const struct remote_options *options, struct remote_facts *out, struct err *err);
 
-/* Starts the thread; it connects by itself, and again after a loss. Owns: the caller ends it with ops->close.
+/* Starts the thread, which connects, and reconnects after a loss. Owns: the caller ends it with ops->close.
  * Errors: STATUS_NO_MEMORY, STATUS_IO (no thread). */
 MUST_CHECK enum status remote_open(const struct remote_options *options, struct executor **out, struct err *err);
 

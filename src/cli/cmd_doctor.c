@@ -305,7 +305,7 @@ static enum status guess_role(struct doctor *doctor, const char *user, struct er
     return STATUS_OK;
 }
 
-/* If somebody without a login gets in, nobody's rights matter. */
+/* If Redis needs no login, rights do not matter. */
 static void check_strangers(struct doctor *doctor)
 {
     struct address bare = doctor->session.address; /* borrowed */

@@ -19,7 +19,7 @@ static enum status ask_time(struct session *session, struct err *err)
     return STATUS_OK;
 }
 
-/* Whoever types such a command with another role's login learns here which one it needs. */
+/* Names the login that a command needs, when it was typed with another role's. */
 static enum status advise_login(struct err *err)
 {
     static const char advice[] = " (the command needs the operator's login: config/acl/operator.acl)";

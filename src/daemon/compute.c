@@ -259,7 +259,7 @@ static enum status allocate(struct compute *compute, const struct compute_option
     return STATUS_OK;
 }
 
-/* A device that is lost here is left out, and what was opened on it is closed; the others go on. */
+/* A device that is lost here is left out and closed; the others continue. */
 static enum status open_device(struct compute *compute, const struct device *device, struct compute_device *own,
                                struct err *err)
 {

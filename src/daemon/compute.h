@@ -3,10 +3,10 @@
  *   owner ── compute_put ──► queue ──► a thread of a device: encoder_put … encoder_take ──► compute_take ── owner
  *
  * If the calling thread computes (a CPU), a device has several threads, each with one batch at a time. If the device
- * works by itself (a GPU), one thread feeds it and keeps up to encoder_slots batches in flight, so that copies and
+ * computes alone (a GPU), one thread feeds it and keeps up to encoder_slots batches in flight, so that copies and
  * computing overlap. A batch goes to the thread that holds least, so none waits behind another while a device is idle.
  *
- * A CPU may also have background threads with a queue of their own: the kernel gives them a core only while nobody else
+ * A CPU may also have background threads with a separate queue: the kernel gives them a core only while no other thread
  * wants it, at any point of a batch. So bulk work delays no other.
  *
  * A lost device takes nothing more, and the others get what it had in flight: only the log and compute_state show it.
@@ -51,7 +51,7 @@ MUST_CHECK enum status compute_open(const struct compute_options *options, struc
 /* What there is to compute with. It shrinks when a device is lost. */
 struct compute_state {
     unsigned devices, devices_lost;
-    unsigned threads;    /* of the live devices: so many batches are computed at a time */
+    unsigned threads;    /* of the live devices: the number of batches computed at a time */
     unsigned batches;    /* that may be out at a time */
     unsigned background; /* background batches that may be out beside them */
 };

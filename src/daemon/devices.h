@@ -1,6 +1,6 @@
 /* The devices that a process computes on, and the engines on them: one for each model on each device.
  *
- * A device that is lost when it is opened is left out, like one that is lost later: a machine with a broken GPU goes on
+ * A device that is lost when it is opened is left out, like one that is lost later: a machine with a broken GPU works
  * with the others. */
 #ifndef DAEMON_DEVICES_H
 #define DAEMON_DEVICES_H

@@ -31,7 +31,7 @@ static void feed_compute(struct server *server)
     }
 }
 
-/* When one queue ends, the daemon ends, so that whoever started it sees why. The other queues give back what they hold,
+/* When one queue ends, the daemon ends, so that its supervisor sees why. The other queues give back what they hold,
  * or nothing when the device is lost. */
 static void end_with(struct server *server, const struct queue_worker *queue_worker)
 {

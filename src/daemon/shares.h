@@ -2,8 +2,8 @@
  *
  * Each queue has a counter: what its batches cost (tokens times the weights that a token passes through) over the
  * queue's weight. The queue with the lowest counter is next. A queue that was idle starts where the others are, because
- * idle time is not saved up. Nobody waits while a thread is free: a single busy queue gets everything. Pure: costs are
- * counted, never measured, so the same batches give the same order. */
+ * idle time is not saved up. No queue waits while a thread is free: a single busy queue gets everything. Pure: costs
+ * are counted, never measured, so the same batches give the same order. */
 #ifndef DAEMON_SHARES_H
 #define DAEMON_SHARES_H
 

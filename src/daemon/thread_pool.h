@@ -3,7 +3,7 @@
  *   owner ── thread_pool_put ──► queue ──► threads, each with its slot ──► channel ──► thread_pool_take ── owner
  *
  * The owner is one thread, which may be an event loop: it never has more items out than the pool's capacity, so neither
- * queue nor channel fills up, and nobody waits for room.
+ * queue nor channel fills up, and no thread waits for room.
  *
  * A thread may hold several items at once. The next item always goes to the slot that holds least: no thread hoards
  * work while another is idle. */

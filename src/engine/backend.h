@@ -2,8 +2,8 @@
  *
  * The ops are those of the forward pass (encoder.c). A backend may fuse what follows into a product, and it may only
  * enqueue work until wait. A workspace is one thread's memory on the device; the ops of a pass are called on it in the
- * order of the forward pass, embed to submit. An op that fails ends its pass: nobody submits or waits for it, and the
- * workspace is ready for the next one. */
+ * order of the forward pass, embed to submit. An op that fails ends its pass: it is not submitted or waited for, and
+ * the workspace is ready for the next one. */
 #ifndef ENGINE_BACKEND_H
 #define ENGINE_BACKEND_H
 
@@ -84,7 +84,7 @@ struct backend_ops {
 
     /* Thread: workspaces of one backend may be opened, run and closed side by side. */
     enum status (*workspace_open)(struct backend *backend, struct backend_workspace **out, struct err *err);
-    /* As encoder_join; NULL where nobody can help. */
+    /* As encoder_join; NULL where nothing can help. */
     enum status (*workspace_join)(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err);
     /* Whether helpers could take part in the last pass begun; NULL where there are none. */
     bool (*helped)(const struct backend_workspace *workspace);

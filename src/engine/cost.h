@@ -36,7 +36,7 @@ struct cost_source {
 /* The shape of a batch that an engine takes, on one thread. */
 struct cost_shape cost_shape_of(const struct engine_batch *batch);
 
-/* A cost with these terms, where nobody helps. Units: ns; none may be negative. */
+/* A cost with these terms, without helpers. Units: ns; none may be negative. */
 struct cost cost_from(double batch_ns, double token_ns, double square_ns);
 
 /* Whether there is anything to predict with. */
@@ -49,11 +49,11 @@ double cost_predict_ns(const struct cost *cost, struct cost_shape shape);
  * helped only says what help is worth. */
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
 
-/* Fits the terms, none below 0, to batches that nobody helped with, by least squares of the relative error; `error` is
+/* Fits the terms, none below 0, to batches computed without helpers, by least squares of the relative error; `error` is
  * what it misses them by, on average. Up to three batches say nothing of squares. Shapes: shapes, took_ns [count]. */
 struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
-/* Runs batches of a few shapes on an encoder of its own until about `budget_ns` are used up (the first always runs)
+/* Runs batches of a few shapes on a private encoder until about `budget_ns` are used up (the first always runs)
  * and fits the least time of each; where several threads compute by themselves, also short batches that are helped.
  * Errors: those of parallel_for_open, encoder_open and encoder_run; STATUS_NO_MEMORY; `out` is not known then. Thread:
  * any. */

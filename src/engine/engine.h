@@ -29,7 +29,7 @@ struct engine_options {
     uint32_t batch_tokens;  /* the largest batch to reserve memory for; 0: as the backend likes */
     uint32_t batch_rows;    /* the same in rows */
     float memory_share;     /* of the device's free memory that may be reserved; 0: 0.8 */
-    bool no_graphs;         /* CUDA: every kernel is launched by itself */
+    bool no_graphs;         /* CUDA: every kernel is launched directly */
     uint32_t candidates;    /* CUDA: algorithms that are timed for a product; 0: 16, 1: the first is taken untimed */
     bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
     const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's; "": none */
@@ -124,7 +124,7 @@ void encoder_close(struct encoder *encoder);
 
 /* Lets helpers (engine/cpu/parallel_for.h) take part in this encoder's small batches where the calling thread computes:
  * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, while no batch is out.
- * Owns: the helpers must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
+ * Owns: the helpers must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder then works alone. */
 MUST_CHECK enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err);
 
 /* Called before every layer of a pass, so that the thread can let others go first. `wait` NULL: not called. */

@@ -35,7 +35,7 @@ void precision_fallback_count(struct precision_fallback *fallback, struct engine
     to->rows_lost = atomic_load(&fallback->lost);
 }
 
-/* The weights are still in the model's memory only if nobody was allowed to give them back. */
+/* The weights are still in the model's memory only if they were not to be released. */
 static enum status step_open(const struct precision_fallback *fallback, const struct backend *narrow,
                              enum precision precision, struct fallback_step *step, struct err *err)
 {

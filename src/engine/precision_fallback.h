@@ -41,7 +41,7 @@ void precision_fallback_count(struct precision_fallback *fallback, struct engine
 /* Runs one row again, in each wider precision until its vector is finite. `narrow` is the engine's own backend; unless
  * it computes in f16 there is nothing to try.
  * Shapes: pass has one row. Errors: STATUS_NON_FINITE (in no precision; the message says so, or why a wider one could
- * not be opened), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. Thread: any, each with workspaces of its own. */
+ * not be opened), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. Thread: any, each with its own workspaces. */
 MUST_CHECK enum status precision_fallback_row(struct precision_fallback *fallback, const struct backend *narrow,
                                               struct fallback_workspaces *workspaces, const struct pass *pass,
                                               struct err *err);

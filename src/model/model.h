@@ -1,4 +1,4 @@
-/* A model directory, opened: what the maths needs to know, the weights as they stand in the file, and the tokenizer.
+/* A model directory, opened: what the maths needs to know, the weights as the file stores them, and the tokenizer.
  * Read-only after model_open, so that every thread may use it. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -124,7 +124,7 @@ MUST_CHECK enum status model_read_again(const struct model *model, struct model 
 
 /* Puts a prompt before a text, as it is to be tokenised: `*text` and `*length` then tell of both. With an empty prompt
  * they stay as they are; otherwise they point into `scratch`, whose content is replaced. Owns: the caller frees
- * `scratch`. Errors: STATUS_NO_MEMORY. Thread: any, each with a scratch of its own. */
+ * `scratch`. Errors: STATUS_NO_MEMORY. Thread: any, each with its own scratch. */
 MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,
                                   size_t *length, struct err *err);
 
@@ -144,7 +144,7 @@ MUST_CHECK enum status model_encode(const struct model *model, const char *text,
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);
 
-/* Gives back the whole pages under a weight that nobody will read again: they read as zeros from then on. */
+/* Returns to the kernel the whole pages of a weight that is not read again: from then on they read as zeros. */
 void tensor_release(const struct tensor *tensor);
 
 #endif

@@ -1,4 +1,4 @@
-/* A blocking Redis client for commands that a person types (`submit`, `get`): it has an event loop of its own. */
+/* A blocking Redis client for commands that a person types (`submit`, `get`), with its own event loop. */
 #ifndef REDIS_CLIENT_H
 #define REDIS_CLIENT_H
 

@@ -56,7 +56,7 @@ static void found(struct find_master *finder, const struct endpoint *endpoint)
     finder->options.on_found(finder->options.context, endpoint);
 }
 
-/* Notes why this endpoint failed, and goes on to the next. */
+/* Notes why this endpoint failed, and tries the next. */
 static void failed(struct find_master *finder, const struct err *err)
 {
     size_t used = strlen(finder->failed.message);

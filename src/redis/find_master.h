@@ -1,8 +1,8 @@
 /* Finds the server behind an address: the only one, or where it names several or sentinels, the master.
  *
  * It asks several servers in turn for their ROLE. It asks sentinels in turn for the master's address, and that server
- * for its ROLE: after a failover a sentinel may name the old master for a while. The next search begins with whoever
- * knew the answer. */
+ * for its ROLE: after a failover a sentinel may name the old master for a while. The next search begins with the
+ * endpoint that knew the answer. */
 #ifndef REDIS_FIND_MASTER_H
 #define REDIS_FIND_MASTER_H
 

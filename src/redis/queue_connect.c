@@ -864,7 +864,7 @@ void queue_close(struct queue *queue)
         return;
     }
     queue->state = QUEUE_STOPPED;
-    close_connections(queue); /* every task becomes a failed event that nobody gets; worker_close frees the requests */
+    close_connections(queue); /* the failed events of tasks go nowhere; worker_close frees the requests */
     find_master_close(queue->finder);
     entries_free(&queue->entries);
     struct event *const events[] = {queue->retry, queue->outbox.wake, queue->group_retry, queue->control.timer};

@@ -330,7 +330,7 @@ void queue_renew(struct task *task)
     queue_call(queue, &command, on_renewed, task);
 }
 
-/* An answer of at least so many numbers. */
+/* Whether the answer has at least this many numbers. */
 static bool has_numbers(const struct resp_value *reply, size_t least)
 {
     bool ok = reply->type == RESP_ARRAY && reply->count >= least;

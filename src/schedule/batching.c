@@ -1,6 +1,6 @@
-/* The window is three classes, each with its tenants, each with a list by age. Classes and tenants count exactly what
- * they have had, whatever is looked at and put back; one that starts to wait starts at the level of those that do. A
- * step costs the logarithm of the number of tenants. */
+/* The window is three classes, each with its tenants, each with a list by age. Classes and tenants count exactly the
+ * tokens that they have received, also when rows are examined and put back; one that begins to wait starts at the level
+ * of those that wait. A step costs the logarithm of the number of tenants. */
 #include "schedule/batching.h"
 
 #include <math.h>
@@ -781,7 +781,7 @@ enum { PERIOD_MS = 1000, PER_DOUBLING = 8 };
 static const double share_first = 0.25, share_least = 0.01, share_most = 1;
 static const double shrink = 0.7, grow = 1.2; /* of the share, per period */
 static const double well_below = 0.7;         /* of the target: below this the share grows */
-static const double worth = 10;               /* a batch may take at least so many times the cost of an empty one */
+static const double worth = 10;               /* a batch may take at least this many times the cost of an empty one */
 
 void tune_begin(struct tune *tune, uint32_t target_ms)
 {

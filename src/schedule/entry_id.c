@@ -1,5 +1,5 @@
-/* Names of classes, entry ids, and the names of requests made of them. Without printf: each request reads and writes
- * one or two. */
+/* Names of classes, entry ids, and the names of requests made of them. Without printf, because each request reads
+ * and writes one or two. */
 #include <string.h>
 
 #include "schedule/fields.h"

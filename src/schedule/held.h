@@ -1,5 +1,5 @@
-/* The table of held requests: every request from its first read to its confirmed end, by class and entry id. What is
- * read twice (our own pending list after a reconnect) is held once. Private to schedule/. */
+/* The table of held requests: every request from its first read to its confirmed end, by class and entry id. An entry
+ * that is read twice (our own pending list after a reconnect) is held once. Private to schedule/. */
 #ifndef SCHEDULE_HELD_H
 #define SCHEDULE_HELD_H
 
@@ -12,7 +12,7 @@ struct held_sum {
     uint64_t work_bytes; /* of those that have begun */
 };
 
-/* The table. It owns its requests: whoever works on one has it on loan. */
+/* The table. It owns its requests; other code borrows them. */
 struct held {
     struct request **buckets; /* [mask + 1] */
     uint32_t mask, count;

@@ -1,4 +1,4 @@
-/* One scanner for both passes: the first has nowhere to write, so what is counted is what is written. Everything
+/* One scanner for both passes: the first only counts, so the count is what the second writes. Everything
  * between two escapes is copied as one run. */
 #include "schedule/inputs.h"
 

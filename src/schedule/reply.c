@@ -1,4 +1,6 @@
-/* Floats to text. JSON is the default encoding and the most expensive step of a reply, hence a formatter of our own.
+/* Three parts: floats as text, the table of encodings, and from a request's rows to its reply.
+ *
+ * Floats as text: JSON is the default encoding and the most expensive step of a reply, hence our own formatter.
  *
  * A float gets the fewest digits that still read back to it. Any decimal nearer to it than half the distance to its
  * neighbours does: its reach. A power of ten brings the reach into (0.5, 5]. There the nearest integer always reads

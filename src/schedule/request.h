@@ -24,7 +24,7 @@ enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48, RESULTS_
 /* How far an entry's id may be ahead of Redis' clock and still be believed, in ms; as in lua/lib/names.lua. */
 enum { AHEAD_MS = 2000 };
 
-/* Priority classes, each a stream of its own. */
+/* Priority classes; each has its own stream. */
 enum request_class { CLASS_HIGH, CLASS_NORMAL, CLASS_LOW, CLASS_COUNT };
 
 /* By class: its name for people (NULL ends the list), the end of its stream's key, and the prefix of its requests'
@@ -37,7 +37,7 @@ extern const char *const class_prefixes[CLASS_COUNT];
 enum entry_origin {
     ORIGIN_NEW,       /* never delivered before */
     ORIGIN_OWN,       /* from our own pending list, after a reconnect */
-    ORIGIN_RELEASED,  /* given back by a worker that shut down, or owned by nobody: suspect only with open runs */
+    ORIGIN_RELEASED,  /* given back by a worker that shut down, or without an owner: suspect only with open runs */
     ORIGIN_RECLAIMED, /* held by a worker that died: suspect */
     ORIGIN_FAIR,      /* claimed ahead of its turn, for its tenant's sake */
     ORIGIN_SHED,      /* above the cap of its class: answered queue_full, unless it cancels another */
@@ -122,7 +122,7 @@ enum outcome {
 enum verdict {
     VERDICT_DONE,         /* settled, parked, recorded; the cancel found its request */
     VERDICT_NOTHING,      /* lua/cancel: there is nothing to cancel; the cancel has ended */
-    VERDICT_LATE,         /* somebody else finished it or owns it: forget it */
+    VERDICT_LATE,         /* another worker finished it or owns it: forget it */
     VERDICT_GONE,         /* lua/defer: its message is no longer in the stream: to be settled as OUTCOME_GONE */
     VERDICT_NOT_ITS_NAME, /* `_id` was forged; nothing was changed: request_disown, then try again */
     VERDICT_LATER_FULL,   /* lua/defer: too many wait for their time; nothing was changed: queue_full */
@@ -205,8 +205,8 @@ struct request {
     enum outcome outcome;
     enum verdict verdict;              /* of the last script call */
     uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: start not before, not after; 0: no limit */
-    uint64_t due_ms;      /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later */
-    bool begun;           /* counted by held_begin */
+    uint64_t due_ms;                   /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later */
+    bool begun;                        /* counted by held_begin */
     bool given_up;        /* its waiting rows were taken back: to be released when the last row out is back */
     bool unread;          /* its body was never looked at: it can only be answered */
     bool delivered_again; /* while held: in a new group, or taken again after it was given back */

@@ -13,7 +13,7 @@
  * What the executor promises:
  * - Each action that has an answer is answered by exactly one event. When a connection breaks, every Redis action that
  * is out (reads too) is first answered with `failed`, its requests handed back; then comes one EVENT_DISCONNECTED. No
- *   answer of an old connection arrives after it. Either connection gone means both are: reconnect both.
+ *   answer of an old connection arrives after it. If either connection is lost, both count as lost: reconnect both.
  * - EVENT_CONNECTED only with scripts loaded, the group there, and the alive key of our name set NX (or still ours).
  * When another process holds the key, the executor takes a new name first.
  * - PREPARE, SUBMIT and FORMAT do not depend on connections and are always answered. */
@@ -62,7 +62,7 @@ enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_
 /* Who may work in this process; see struct alone. */
 enum turn {
     TURN_TOGETHER, /* everybody */
-    TURN_REST,     /* nobody: what runs ends, and nothing is read, prepared or cut */
+    TURN_REST,     /* no worker: what runs ends, and nothing is read, prepared or cut */
     TURN_ALONE,    /* this worker's suspects, one at a time */
 };
 
@@ -82,7 +82,7 @@ enum event_kind {
     EVENT_RUN_RECORDED, /* ACTION_RECORD_RUN answered: the new quarantine_runs, or a verdict that says why not
                          */
     EVENT_TURN,         /* another turn in this process */
-    EVENT_DEVICE_LOST,  /* one device is gone; its work goes on elsewhere or comes back as EVENT_BATCH */
+    EVENT_DEVICE_LOST,  /* one device is gone; its work moves elsewhere or comes back as EVENT_BATCH */
     EVENT_LEASE,        /* ACTION_RENEW answered */
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
     EVENT_MENDED,       /* ACTION_MEND answered: whether there is more to do */
@@ -98,13 +98,13 @@ enum event_kind {
 /* What Redis knows of the queue. Comes each second, more often while we wait for its memory. */
 struct pulse {
     uint64_t redis_ms;               /* Redis unix ms, now */
-    bool paused;                     /* the queue is: nobody reads */
+    bool paused;                     /* the queue is: no worker reads */
     uint64_t used_bytes, most_bytes; /* memory used by Redis, and its maxmemory; most_bytes 0: no limit */
     uint32_t workers;                /* of the queue, at most */
     enum event_kind command;         /* for this worker, once: QUIET, RESUME, DRAIN or STOP; others: none */
     bool waiting;                    /* others' entries wait to be taken that the housekeeper has no room for */
     bool housekeeper;                /* this worker is it until the next pulse. Others get zeros for the next two: */
-    uint64_t depth[CLASS_COUNT];     /* entries that nobody has read */
+    uint64_t depth[CLASS_COUNT];     /* unread entries */
     uint64_t cap[CLASS_COUNT];       /* above which entries are shed; 0: no cap */
 };
 
@@ -123,11 +123,10 @@ struct event {
                 last; /* READ_OWN, SHED, FAIR, SWEEP: continue behind this one (perhaps deleted, or skipped) */
             struct entry_id first; /* SHED: continue before this one */
         } entries;
-        struct request_list
-            requests;        /* PREPARED, FORMATTED, SETTLED, RUN_RECORDED, RELEASED: the worker's again */
-        struct pulse pulse;  /* PULSE */
-        enum turn turn;      /* TURN */
-        struct batch *batch; /* BATCH */
+        struct request_list requests; /* PREPARED, FORMATTED, SETTLED, RUN_RECORDED, RELEASED: the worker's again */
+        struct pulse pulse;           /* PULSE */
+        enum turn turn;               /* TURN */
+        struct batch *batch;          /* BATCH */
         struct {
             uint32_t engine_slots, batches_out; /* DEVICE_LOST: with the devices left */
         } left;
@@ -227,13 +226,12 @@ struct action {
             const char (*enough)[TENANT_MAX + 1]; /* FAIR: [enough_count], the worker's, until the step returns */
             uint32_t enough_count;
         } read;
-        struct heartbeat heartbeat; /* PULSE */
-        struct request_list
-            requests;        /* PREPARE, FORMAT, SETTLE, RECORD_RUN, RELEASE: the executor's until answered */
-        struct batch *batch; /* SUBMIT: likewise */
+        struct heartbeat heartbeat;   /* PULSE */
+        struct request_list requests; /* PREPARE, FORMAT, SETTLE, RECORD_RUN, RELEASE: the executor's until answered */
+        struct batch *batch;          /* SUBMIT: likewise */
         struct {
             bool clean;         /* everything was finished or released */
-            enum status status; /* STATUS_OK, or why the worker cannot go on (STATUS_DEVICE_LOST) */
+            enum status status; /* STATUS_OK, or why the worker cannot continue (STATUS_DEVICE_LOST) */
         } exit;
     };
 };
@@ -298,7 +296,7 @@ struct alone {
     size_t count;
     bool held, granted; /* a worker was chosen; all rest and it was told */
     size_t holder;      /* the chosen one, or the last */
-    uint64_t opens_ns;  /* nobody is chosen earlier */
+    uint64_t opens_ns;  /* no worker is chosen earlier */
 };
 
 /* ACTION_ALONE. */

@@ -1,6 +1,6 @@
-/* From a stream entry to the first stage of its request. What is already decided (malformed, a cancel, expired,
- * refused, poison) is settled at once, what is not due is parked, suspects wait until their run is recorded, and only
- * the rest is prepared. */
+/* From a stream entry to the first stage of its request. A request whose outcome is known (malformed, a cancel,
+ * expired, refused, poison) is settled at once, one that is not due is parked, a suspect waits until its run is
+ * recorded, and all others are prepared. */
 #include "base/clock.h"
 #include "schedule/reply.h"
 #include "schedule/worker_internal.h"

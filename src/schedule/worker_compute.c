@@ -1,5 +1,5 @@
-/* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back; how
- * long batches may be, and what becomes of the rows of one that is back. */
+/* From text to vector: requests to the prep threads, their rows into the window, batches to the compute threads and
+ * back. Decides when a batch begins, how long it may be, and what becomes of its rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

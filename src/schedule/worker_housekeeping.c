@@ -1,4 +1,4 @@
-/* Housekeeping: what is due at its time, whatever the requests do. The lease, the pulse, promotion, ids ahead of
+/* Housekeeping: everything that runs by the clock. The lease, the pulse, promotion, ids ahead of
  * the clock, dead workers' entries, orphans; shedding and fair shares; fixed windows, rows that expire, batches
  * that hang. */
 #include <string.h>

@@ -68,7 +68,7 @@ struct class_state {
 
     bool tenants;                   /* an entry named a tenant since the backlog began */
     uint64_t fair_at, fair_pass_at; /* when to look next; when to look at the middle, not the tail */
-    struct entry_id fair_after;     /* where the pass goes on */
+    struct entry_id fair_after;     /* where the pass continues */
     struct entry_id fair_first;     /* where this pass, or an earlier one, found its first entry */
     struct entry_id fair_tail;      /* everything up to here was looked at once */
     bool fair_found, fair_tail_known, fair_at_tail;
@@ -161,7 +161,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     size_t ready_bytes;
     struct request_list again; /* refused by Redis for now; each goes to ready_single at its time */
     uint64_t again_at;
-    struct request_list ready_single; /* each settled in its own call, one at a time: they delay nobody else */
+    struct request_list ready_single; /* each settled in its own call, one at a time: they delay no other request */
     bool single_out;
     uint32_t settles_out, settle_most;
     struct request_list to_release;
@@ -234,7 +234,7 @@ void worker_weigh(double *mean, double value);
 /* Live devices; at least 1, because callers divide by it. */
 uint32_t worker_devices(const struct worker *worker);
 
-/* The time so many ms from now. Units: monotonic ns. */
+/* The time in `ms` from now. Units: monotonic ns. */
 uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);
 
 /* Notes Redis' clock. Units: unix ms. */
@@ -314,7 +314,7 @@ void pace_open(struct worker *worker);
 /* A request's outcome is in Redis: one more latency for the target, if it was an ordinary run. */
 void pace_answered(struct worker *worker, const struct request *request);
 
-/* Whether somebody waits for answers: two requests of class high or normal came recently. */
+/* Whether producers wait for answers: two requests of class high or normal came recently. */
 bool pace_is_online(const struct worker *worker);
 
 /* Recomputes a second's work (worker->second_tokens): speed, devices or options have changed. */

@@ -285,7 +285,7 @@ static void record_run(struct worker *worker)
     request_list_push(&action->requests, worker->alone);
 }
 
-/* Its run may be on record, so nobody else may run until that is known. */
+/* Its run may be on record, so no other request may run until that is known. */
 static void record_again(struct worker *worker)
 {
     if (worker_may_call(worker)) {

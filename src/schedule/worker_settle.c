@@ -1,6 +1,6 @@
-/* Outcomes on their way to Redis, and the worker's way out: drain, release, rejoin, exit.
+/* Sends outcomes to Redis, and ends the worker: drain, release, rejoin, exit.
  *
- * A request stays held until a script has said that it is done, or that somebody else finished it (late). After a
+ * A request stays held until a script has said that it is done, or that another worker finished it (late). After a
  * broken connection the script is repeated; its gate makes that harmless. */
 #include "base/clock.h"
 #include "base/random.h"
@@ -8,8 +8,8 @@
 
 enum {
     AGAIN_CAP_MS = 10 * 1000, /* between two tries of a request that Redis refuses */
-    STUCK_REFUSALS = 10,      /* after so many the request is counted as stuck: somebody should look */
-    LEFT_REFUSALS = 3,        /* after so many a leaving worker gives the request back */
+    STUCK_REFUSALS = 10,      /* after this many the request is counted as stuck */
+    LEFT_REFUSALS = 3,        /* after this many a leaving worker gives the request back */
 };
 
 /* --- the rules of failure: docs/protocol.md --- */

@@ -256,7 +256,7 @@ static enum status read_json(struct source *source, struct document *out, bool *
     return STATUS_OK;
 }
 
-/* A broken quote breaks the file, not a record: nobody can tell where the next record begins. */
+/* A broken quote breaks the file, not a record: the beginning of the next record is unknown. */
 static enum status fail_quote(const struct source *source, uint64_t line, struct csv_position quote, const char *what,
                               struct err *err)
 {

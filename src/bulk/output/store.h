@@ -85,13 +85,13 @@ MUST_CHECK enum status store_sync(struct store *store, struct err *err);
 /* Writes the headers for `rows` rows in all, and syncs. Errors: STATUS_IO. */
 MUST_CHECK enum status store_finish(struct store *store, uint64_t rows, struct err *err);
 
-/* How many files hold so many rows. */
+/* The number of files that hold this many rows. */
 uint64_t store_files(const struct store *store, uint64_t rows);
 
 /* The path of a file. Shapes: to [size], cut there. */
 void store_file_path(const struct store *store, uint64_t file, char *to, size_t size);
 
-/* How many of so many rows a file holds. */
+/* How many of these rows a file holds. */
 uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file);
 
 #endif

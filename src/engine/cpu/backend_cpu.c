@@ -11,10 +11,10 @@
 
 #include "engine/cpu/workspace.h"
 
-/* Word embeddings are prefetched so many tokens ahead. */
+/* Word embeddings are prefetched this many tokens ahead. */
 enum { WORDS_AHEAD = 4 };
 
-/* A chunk of attention has at least so many tokens times heads. */
+/* The least tokens times heads of a chunk of attention. */
 enum { LEAST_HEAD_TOKENS = 48, LEAST_HEAD_TOKENS_TILES = 192 };
 
 static enum status cpu_devices(unsigned *count, struct err *err)

@@ -15,7 +15,7 @@ enum {
     PANEL_INPUTS = 768,  /* the most inputs summed by one primitive; block by panel is 0.6 MB of f32 */
 };
 
-/* Up to so many rows, with weights from memory, our own product is faster than oneDNN's. */
+/* Up to this many rows, with weights from memory, our own product is faster than oneDNN's. */
 enum { FEW_ROWS = 32 };
 
 /* The strides of strips in a packed part, in floats. */
@@ -287,7 +287,7 @@ static enum status reorder(const struct onednn_gemm *gemm, const dnnl_memory_des
     return status;
 }
 
-/* Each part begins at a cache line of its own. */
+/* Each part begins at a new cache line. */
 static size_t onednn_part_bytes(const struct onednn_gemm *gemm)
 {
     return (dnnl_memory_desc_get_size(&gemm->packed) + 63) / 64 * 64;

@@ -86,7 +86,7 @@ struct onednn_cut {
     uint32_t blocks, outputs; /* outputs: of each */
 };
 
-/* The cut for so many rows. */
+/* The cut for this number of rows. */
 struct onednn_cut onednn_cut(const struct onednn_gemm *gemm, uint32_t rows);
 
 /* Which weights the calling thread will probably want next, so that it can prefetch them: the block before or behind

@@ -44,7 +44,7 @@ struct parallel_for {
     _Alignas(LINE) pthread_mutex_t lock; /* for what follows; `asleep` is also read without it */
     pthread_cond_t called, settled;
     uint64_t calls;
-    atomic_uint asleep; /* helpers that nobody has called */
+    atomic_uint asleep; /* helpers that wait for a call */
     bool closing;
 
     unsigned running;

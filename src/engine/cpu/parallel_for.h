@@ -1,7 +1,7 @@
 /* A parallel loop for short passes, so that a single small text gets more than one core. The thread that computes owns
- * the helpers for as long as its pass takes, and publishes the pass step by step. A step is some chunks; whoever is
- * there claims the next one, every other thread from the end. A helper that comes late or not at all costs nothing: the
- * others do its chunks, and the owner waits only for chunks that somebody has begun.
+ * the helpers for as long as its pass takes, and publishes the pass step by step. A step is a number of chunks; each
+ * thread claims the next one, every other thread from the end. A late or missing helper costs nothing: the others do
+ * its chunks, and the owner waits only for chunks that a helper has begun.
  *
  * Helpers use only cores that nothing else of this process computes on: every computation says when it begins and ends,
  * and each one that is under way leaves one helper less. Between the steps of a computation helpers spin for a moment;

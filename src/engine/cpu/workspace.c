@@ -150,7 +150,7 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
     return STATUS_OK;
 }
 
-/* If it fails, the workspace goes on without helpers. */
+/* If it fails, the workspace has no helpers. */
 enum status cpu_workspace_join(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err)
 {
     const struct cpu_weights *weights = workspace->weights;

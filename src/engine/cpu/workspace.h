@@ -1,4 +1,4 @@
-/* The memory of one compute thread: the buffers that its passes go through, and what each helper needs of its own. */
+/* The memory of one compute thread: the buffers of its passes, and the private memory of each helper. */
 #ifndef ENGINE_CPU_WORKSPACE_H
 #define ENGINE_CPU_WORKSPACE_H
 
@@ -13,10 +13,10 @@
  * activations of one product still fit into a second-level cache. */
 enum { PASS_TOKENS = 512 };
 
-/* Helpers take part in passes of up to so many tokens: one long text. */
+/* Helpers take part in passes of up to this many tokens: one long text. */
 enum { HELPED_TOKENS = 256 };
 
-/* What each thread has of its own. */
+/* The private memory of each thread. */
 struct cpu_thread {
     struct onednn_runner *runner; /* NULL where nothing is oneDNN's */
     float *scratch;               /* attention's */
@@ -41,7 +41,7 @@ struct backend_workspace {
     struct scaled_rows inner_split;  /* [rows, hidden] of the context, then [rows, intermediate] */
     struct int8_space int8;          /* in int8 */
 
-    struct parallel_for *parallel; /* NULL: nobody ever helps */
+    struct parallel_for *parallel; /* NULL: no helpers */
     bool helped;                   /* in the current or last pass */
     unsigned threads;
     void *helpers_memory; /* behind what helpers have */

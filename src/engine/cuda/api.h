@@ -90,7 +90,7 @@ struct cuda_device {
     int number;
     char name[256];
     uint32_t capability;      /* 10 * major + minor, e.g. 90 */
-    uint32_t multiprocessors; /* at least so many blocks run at once */
+    uint32_t multiprocessors; /* at least this many blocks run at once */
     size_t memory_bytes;      /* in total */
     int driver;               /* the CUDA version of the driver, 1000 * major + 10 * minor */
     size_t cublaslt;          /* version of the library found */

@@ -409,7 +409,7 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
     return check(workspace, kernel_norm(&workspace->queue, &args), "normalising", err);
 }
 
-/* The vectors go into the slot, outside the graph, so that one graph serves every slot. Nobody reads `finite`: the
+/* The vectors go into the slot, outside the graph, so that one graph serves every slot. `finite` is not read: the
  * encoder checks the vectors itself. */
 static enum status enqueue_pool(struct backend_workspace *workspace, struct err *err)
 {

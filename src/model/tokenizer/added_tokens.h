@@ -1,5 +1,5 @@
-/* Tokens that are found in the text as they stand, before or after normalisation, and never split: [CLS], [MASK], and
- * what users added. Of all tokens that start first, the longest counts. */
+/* Tokens that are matched literally in the text, before or after normalisation, and never split: [CLS], [MASK], and
+ * tokens that users added. The leftmost match counts, of several there the longest. */
 #ifndef MODEL_TOKENIZER_ADDED_TOKENS_H
 #define MODEL_TOKENIZER_ADDED_TOKENS_H
 
@@ -43,7 +43,7 @@ MUST_CHECK enum status added_set_build(struct added_set *set, const struct added
 void added_set_close(struct added_set *set);
 
 /* Finds the first match that starts at `*from` or behind it and before `until`, which are borders of characters.
- * `*from` moves to where the search has to go on: behind the match, or to `until` or behind it where there is none. */
+ * `*from` moves to where the search continues: after the match, or to `until` or after it if there is none. */
 bool added_set_find(const struct added_set *set, const char *text, size_t length, size_t *from, size_t until,
                     struct added_match *match);
 

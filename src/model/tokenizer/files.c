@@ -286,7 +286,7 @@ enum status tokenizer_legacy_check(const char *directory, const struct tokenizer
 {
     cJSON *added = NULL, *map = NULL;
     if (json_field(config->json, "added_tokens_decoder")) {
-        return STATUS_OK; /* then nobody reads them */
+        return STATUS_OK; /* then they are not read */
     }
     enum status status = json_read_optional(directory, "added_tokens.json", &added, err);
     if (status == STATUS_OK && !json_is_empty(added)) {

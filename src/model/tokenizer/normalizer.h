@@ -1,4 +1,4 @@
-/* BERT's text normalisation, one character at a time, so that a long text is read only as far as its ids are wanted.
+/* BERT's text normalisation, one character at a time, so that a long text is read only as far as needed.
  *
  * In the package's order: cleaning, blanks around CJK, decomposition, accent stripping, lower case; the character
  * classes that the word splitter asks for are those of the result. */

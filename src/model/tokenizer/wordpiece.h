@@ -33,7 +33,7 @@ static inline void id_sink_put(struct id_sink *sink, int32_t id)
     sink->count++;
 }
 
-/* Whether there was more than room for: to go on would be in vain. */
+/* Whether there was no more room: the caller can stop. */
 static inline int id_sink_full(const struct id_sink *sink)
 {
     return sink->count > sink->room;
