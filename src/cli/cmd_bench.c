@@ -103,11 +103,11 @@ const struct subcommand command_bench_e2e = {
     .bit = FOR_SERVE,
     .summary = "Measure from XADD to the reply, through Redis and a daemon",
     .explanation =
-        "Each run has a daemon of its own, with the settings below, and a queue of its own that is deleted "
-        "afterwards.\n"
-        "Redis is the one of --redis, or one that is started for it. `full` runs keep so many requests waiting that\n"
-        "the daemon is never idle; `random` ones send at --rate whatever comes back, and latency counts from when a\n"
-        "request was to be sent. Batching off is --max-batch-rows 1. CPU us: the daemon's processor time for a text.",
+        "Each run has a daemon of its own, with the settings below, and a queue of its own that is deleted\n"
+        "afterwards. Redis is the one of --redis, or one that is started for it. `full` runs keep so many\n"
+        "requests waiting that the daemon is never idle; `random` ones send at --rate whatever comes back, and\n"
+        "latency counts from when a request was to be sent. Batching off is --max-batch-rows 1. CPU us: the\n"
+        "daemon's processor time for a text.",
     .own = e2e_settings,
     .own_count = sizeof e2e_settings / sizeof e2e_settings[0],
     .own_size = sizeof(struct bench_e2e_options),
@@ -145,10 +145,10 @@ const struct subcommand command_bench_ab = {
     .bit = FOR_SERVE,
     .summary = "Compare ways to batch: texts/s, latency, padding and cost at the same arrivals",
     .explanation =
-        "off: one text at a time. fifo: fixed batches of the texts as they come, padded to the longest. sorted: the\n"
-        "same of texts of similar length. packed: what the daemon does. Loads are percent of what packed batches\n"
-        "without a window can do, which is measured first: all ways get the same requests at the same times, at\n"
-        "random (a Poisson process) and in bursts. Latency counts from when a request was to be sent.",
+        "off: one text at a time. fifo: fixed batches of the texts as they come, padded to the longest. sorted:\n"
+        "the same of texts of similar length. packed: what the daemon does. Loads are percent of what packed\n"
+        "batches without a window can do, which is measured first: all ways get the same requests at the same\n"
+        "times, at random (a Poisson process) and in bursts. Latency counts from when a request was to be sent.",
     .own = ab_settings,
     .own_count = sizeof ab_settings / sizeof ab_settings[0],
     .own_size = sizeof(struct bench_ab_options),

@@ -47,8 +47,8 @@ const struct subcommand command_cancel = {
     .summary = "Cancel requests that are not finished",
     .explanation =
         "NAME is what XADD (or sluice submit without --id) answered, with high: or low: before it for requests of\n"
-        "those classes; it stays the same through delays and retries. A worker does it within a moment, also while\n"
-        "the queue is paused, and the reply then says `cancelled`. A request that is finished, or unknown, stays as it "
-        "is.",
+        "those classes; it stays the same through delays and retries. A worker does it within a moment, also\n"
+        "while the queue is paused, and the reply then says `cancelled`. A request that is finished, or unknown,\n"
+        "stays as it is.",
     .run = run,
 };

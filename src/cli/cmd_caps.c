@@ -67,12 +67,11 @@ const struct subcommand command_caps = {
     .bit = FOR_OPERATOR,
     .summary = "Show or set how many requests may wait in a queue",
     .explanation =
-        "Above its cap, the newest unread requests of a class are answered queue_full, with the time after which to\n"
-        "try again; above that of later, requests that ask for a delay. The workers enforce caps, once a second: "
-        "while\n"
-        "none lives, a class grows on (`sluice stats` shows what is above). Without options: the caps in effect. "
-        "Where\n"
-        "the configuration lists several queues and --queue names none of them, each gets the same caps.",
+        "Above its cap, the newest unread requests of a class are answered queue_full, with the time after which\n"
+        "to try again; above that of later, requests that ask for a delay. The workers enforce caps, once a\n"
+        "second: while none lives, a class grows on (`sluice stats` shows what is above). Without options: the\n"
+        "caps in effect. Where the configuration lists several queues and --queue names none of them, each gets\n"
+        "the same caps.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

@@ -1,6 +1,5 @@
 /* sluice doctor: checks everything that a queue depends on, and prints a line for each finding. */
 #include <cjson/cJSON.h>
-#include <ctype.h>
 #include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +9,6 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "cli/session.h"
 #include "daemon/config.h"
 #include "engine/engine.h"
@@ -644,75 +642,7 @@ static void check_precision(struct doctor *doctor)
     }
 }
 
-/* This host: what a worker here would compute on, and whether known holes of the libraries are closed. Debian closes
- * holes without changing the version that a library reports, so we read the package database if there is one. */
-
-#define PACKAGES "/var/lib/dpkg/status"
-
-enum { PACKAGES_MAX_BYTES = 64 << 20 };
-
-static const struct {
-    const char *package, *floor;
-} package_floors[] = {
-    {"libevent-core-2.1-7", "2.1.12-stable-8+deb12u1"},
-    {"libcjson1", "1.7.15-1+deb12u4"},
-    {"redis-server", "5:7.0.15-1~deb12u10"},
-};
-
-/* Order of a character among non-digits: ~ before the end, letters before the rest. */
-static int order_of(char c)
-{
-    if (c == '~') {
-        return -1;
-    }
-    if (c == '\0' || isdigit((unsigned char)c)) {
-        return 0;
-    }
-    return isalpha((unsigned char)c) ? c : c + 256;
-}
-
-/* Whether Debian's version `a` is before `b`. */
-static bool version_before(const char *a, const char *b)
-{
-    while (*a != '\0' || *b != '\0') {
-        while ((*a != '\0' && !isdigit((unsigned char)*a)) || (*b != '\0' && !isdigit((unsigned char)*b))) {
-            if (order_of(*a) != order_of(*b)) {
-                return order_of(*a) < order_of(*b);
-            }
-            a += *a != '\0';
-            b += *b != '\0';
-        }
-        a += strspn(a, "0");
-        b += strspn(b, "0");
-        size_t digits_a = strspn(a, "0123456789"), digits_b = strspn(b, "0123456789");
-        if (digits_a != digits_b) {
-            return digits_a < digits_b;
-        }
-        int by_value = strncmp(a, b, digits_a);
-        if (by_value != 0) {
-            return by_value < 0;
-        }
-        a += digits_a;
-        b += digits_b;
-    }
-    return false;
-}
-
-/* The installed version of a package; false when there is none. */
-static bool find_version(const char *database, const char *package, char version[128])
-{
-    char head[128];
-    snprintf(head, sizeof head, "Package: %s\n", package);
-    const char *at = strstr(database, head);
-    const char *end = at ? strstr(at, "\n\n") : NULL;
-    const char *line = at ? strstr(at, "\nVersion: ") : NULL;
-    if (!line || (end && line > end)) {
-        return false;
-    }
-    line += strlen("\nVersion: ");
-    snprintf(version, 128, "%.*s", (int)strcspn(line, "\n"), line);
-    return true;
-}
+/* This host: what a worker here would compute on. */
 
 /* Which backend the settings mean here; if "auto" does not mean the GPU, why. */
 static void check_backend(struct doctor *doctor)
@@ -734,23 +664,7 @@ static void check_backend(struct doctor *doctor)
 static void check_host(struct doctor *doctor)
 {
     check_backend(doctor);
-    struct buffer database = {0};
-    struct err err;
     say(doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
-    bool known = file_read(PACKAGES, PACKAGES_MAX_BYTES, &database, &err) == STATUS_OK;
-    for (size_t i = 0; known && i < sizeof package_floors / sizeof package_floors[0]; i++) {
-        char version[128];
-        if (!find_version(database.data, package_floors[i].package, version)) {
-            continue;
-        }
-        if (version_before(version, package_floors[i].floor)) {
-            say(doctor, FINDING_WARN, "packages", "%s %s has known security holes; use %s or later",
-                package_floors[i].package, version, package_floors[i].floor);
-        } else {
-            say(doctor, FINDING_OK, "packages", "%s %s", package_floors[i].package, version);
-        }
-    }
-    buffer_free(&database);
 }
 
 struct own {
@@ -840,9 +754,8 @@ const struct subcommand command_doctor = {
     .summary = "Check Redis, its settings, the rights of a user, the queue, its model and this host",
     .explanation =
         "A line for each finding: ok, warn, or fail. Exit 78 when something failed, 69 or 77 when Redis cannot be\n"
-        "reached or refuses the login. Nothing is changed. Where the configuration lists several queues, each is "
-        "looked at\n"
-        "under its own heading and with its own model, or the one that --queue names.",
+        "reached or refuses the login. Nothing is changed. Where the configuration lists several queues, each is\n"
+        "looked at under its own heading and with its own model, or the one that --queue names.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

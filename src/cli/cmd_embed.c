@@ -661,16 +661,15 @@ const struct subcommand command_embed = {
     .operands = "[INPUT...]",
     .summary = "Turn files of texts into vectors, here or through a queue",
     .explanation =
-        "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
-        "for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on a finished "
-        "one\n"
-        "it retries failed rows and adds what was appended to the input.\n"
-        "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of it.\n\n"
-        "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs "
-        "--model, too:\n"
-        "its tokenizer cuts.\n\n"
-        "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one too,\n"
-        "the first bad one ends it, and JSON lines are bare arrays.\n\n"
+        "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files,\n"
+        "or - for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on a\n"
+        "finished one it retries failed rows and adds what was appended to the input.\n"
+        "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of\n"
+        "it.\n\n"
+        "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs\n"
+        "--model, too: its tokenizer cuts.\n\n"
+        "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one\n"
+        "too, the first bad one ends it, and JSON lines are bare arrays.\n\n"
         "The vectors are those that the daemon gives for the same texts and precision.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],

@@ -79,9 +79,8 @@ const struct subcommand command_live = {
     .operands = "[PROCESS...]",
     .summary = "Liveness: check that a daemon of this machine turns, without asking Redis",
     .explanation =
-        "Exit 0 when the event loop of a daemon that we may look at (this user's; in a container: the one there) has\n"
-        "turned within 10 s; of each PROCESS, where ids of processes are given. Reads no configuration. Whether work "
-        "is\n"
-        "done, which needs Redis, is sluice workers check: readiness.",
+        "Exit 0 when the event loop of a daemon that we may look at (this user's; in a container: the one there)\n"
+        "has turned within 10 s; of each PROCESS, where ids of processes are given. Reads no configuration.\n"
+        "Whether work is done, which needs Redis, is sluice workers check: readiness.",
     .run = run,
 };

@@ -85,11 +85,10 @@ const struct subcommand command_pin = {
     .name = "pin",
     .bit = FOR_OPERATOR,
     .summary = "Show or set what all workers of a queue must compute in",
-    .explanation = "Vectors of different precisions differ in their last digits. A worker of another precision than "
-                   "the pinned one\n"
-                   "ends when it joins, and says so; those that run go on. Without options: what is pinned. The model "
-                   "is pinned by\n"
-                   "the queue's first worker, for good.",
+    .explanation =
+        "Vectors of different precisions differ in their last digits. A worker of another precision than the\n"
+        "pinned one ends when it joins, and says so; those that run go on. Without options: what is pinned. The\n"
+        "model is pinned by the queue's first worker, for good.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

@@ -314,9 +314,9 @@ const struct subcommand command_similar = {
     .operands = "[INPUT...]",
     .summary = "Show the rows of a bulk job that are nearest to a query",
     .explanation =
-        "Compares the query's vector with every row (cosine), and shows the nearest first: cosine, row, id and text.\n"
-        "The model must be the one that made the vectors, which their manifest tells; rows that failed are left out.\n"
-        "Name the input, and how to read it, as for `sluice embed`. Without one only rows are shown.\n\n"
+        "Compares the query's vector with every row (cosine), and shows the nearest first: cosine, row, id and\n"
+        "text. The model must be the one that made the vectors, which their manifest tells; rows that failed are\n"
+        "left out. Name the input, and how to read it, as for `sluice embed`. Without one only rows are shown.\n\n"
         "A model that wants another prompt for queries gets it with --prompt.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],

@@ -349,11 +349,11 @@ const struct subcommand command_stats = {
     .summary = "Show what waits in a queue, for how long, and who works on it",
     .explanation =
         "unread: nobody has it yet. pending: with a worker. wait: until a request that came now would be read, as\n"
-        "the workers estimate it; unknown without workers, and before they know their speed. later: delayed or to be\n"
-        "retried. dead: dead letters. above cap: what workers will refuse next (sluice caps). computing in: how many\n"
-        "workers in which precision (sluice pin). ended: by code and class; of a worker that dies the last second is "
-        "not counted.\n"
-        "Where the configuration lists several queues, all of them, or the one that --queue names.",
+        "the workers estimate it; unknown without workers, and before they know their speed. later: delayed or to\n"
+        "be retried. dead: dead letters. above cap: what workers will refuse next (sluice caps). computing in:\n"
+        "how many workers in which precision (sluice pin). ended: by code and class; of a worker that dies the\n"
+        "last second is not counted. Where the configuration lists several queues, all of them, or the one that\n"
+        "--queue names.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

@@ -402,9 +402,9 @@ const struct subcommand command_submit = {
     .bit = FOR_SUBMIT,
     .operands = "[TEXT...]",
     .summary = "Enqueue texts and print their ids, or with --wait their replies",
-    .explanation = "Each TEXT is a request (with --inputs, all of them are one); without one, each line of --input or "
-                   "of standard input is.\n"
-                   "With --wait each reply is a line of JSON; exit 65 when one of them is an error.",
+    .explanation =
+        "Each TEXT is a request (with --inputs, all of them are one); without one, each line of --input or of\n"
+        "standard input is. With --wait each reply is a line of JSON; exit 65 when one of them is an error.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct submit_options),

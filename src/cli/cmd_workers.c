@@ -235,13 +235,13 @@ const struct subcommand command_workers = {
     .bit = FOR_OPERATOR,
     .operands = "list|check|quiet|resume|drain|stop [NAME...]",
     .summary = "List the workers of a queue, check them, give one an order",
-    .explanation = "list     a line for each worker; one that dies is gone two leases later\n"
-                   "check    readiness: exit 0 when this host has a living worker and each of them has spoken to Redis "
-                   "within 10 s;\n"
-                   "         liveness, which does not fail because Redis is down, is sluice live\n"
-                   "quiet    take nothing more, stay up (as SIGTSTP)      resume   go on (SIGCONT)\n"
-                   "drain    finish, give the rest back, exit (SIGTERM)   stop     exit at once (a second SIGTERM)\n"
-                   "An order waits in Redis until the worker takes it, within a second.",
+    .explanation =
+        "list     a line for each worker; one that dies is gone two leases later\n"
+        "check    readiness: exit 0 when this host has a living worker and each of them has spoken to Redis\n"
+        "         within 10 s; liveness, which does not fail because Redis is down, is sluice live\n"
+        "quiet    take nothing more, stay up (as SIGTSTP)      resume   go on (SIGCONT)\n"
+        "drain    finish, give the rest back, exit (SIGTERM)   stop     exit at once (a second SIGTERM)\n"
+        "An order waits in Redis until the worker takes it, within a second.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

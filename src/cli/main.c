@@ -149,43 +149,28 @@ static enum status load_config(struct invocation *invocation, const char *path, 
     if (!path && access(SYSTEM_CONFIG, F_OK) == 0) {
         path = SYSTEM_CONFIG;
     }
-    enum status status = STATUS_OK;
     if (path) {
-        status = config_read(&invocation->config, path, err);
+        TRY(config_read(&invocation->config, path, err));
         invocation->config_path = strdup(path);
-        if (status == STATUS_OK && !invocation->config_path) {
-            status = err_set(err, STATUS_NO_MEMORY, "no memory for the name of the configuration file");
+        if (!invocation->config_path) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory for the name of the configuration file");
         }
     }
-    if (status == STATUS_OK) {
-        status = config_environment(&invocation->config, err);
+    TRY(config_environment(&invocation->config, err));
+    if (!invocation->config.model) {
+        TRY(default_model(&invocation->config.model, err));
     }
-    if (status == STATUS_OK && !invocation->config.model) {
-        status = default_model(&invocation->config.model, err);
-    }
-    if (status == STATUS_OK) {
-        status = config_pick_queue(&invocation->config, err);
-    }
-    if (status == STATUS_OK) {
-        status = config_check(&invocation->config, err);
-    }
-    return status;
+    TRY(config_pick_queue(&invocation->config, err));
+    return config_check(&invocation->config, err);
 }
 
 static enum status prepare(struct invocation *invocation, struct err *err)
 {
-    enum status status = config_init(&invocation->config, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    if (invocation->command->own_size == 0) {
-        return STATUS_OK;
-    }
-    invocation->own = calloc(1, invocation->command->own_size);
-    if (!invocation->own) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the options");
-    }
-    return settings_reset(invocation->command->own, invocation->command->own_count, invocation->own, err);
+    const struct subcommand *command = invocation->command;
+    TRY(config_init(&invocation->config, err));
+    invocation->own = calloc(1, command->own_size + 1);
+    return invocation->own ? settings_reset(command->own, command->own_count, invocation->own, err)
+                           : err_set(err, STATUS_NO_MEMORY, "no memory for the options");
 }
 
 static int run(struct invocation *invocation, int argc, char **argv)
