@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "model/model.h"
 #include "redis/client.h"
 
 /* How many requests are out: as few as keep the workers busy, so that little waits and others of the same class have
@@ -101,9 +102,9 @@ static enum status send_request(const struct remote_options *options, struct cli
         words[count++] = "notify";
         words[count++] = "stream:bulk";
     }
-    if (options->prompt || options->prefix) {
-        words[count++] = options->prompt ? "prompt" : "prefix";
-        words[count++] = options->prompt ? options->prompt : options->prefix;
+    if (options->prompt || options->prefix) { /* a prefix is in the texts, and stands for the model's own prompt */
+        words[count++] = "prompt";
+        words[count++] = options->prompt ? options->prompt : "";
     }
     if (!buffer_ok(inputs)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request");
@@ -114,16 +115,31 @@ static enum status send_request(const struct remote_options *options, struct cli
     return client_send(client, count, words, lengths, 0, err);
 }
 
+/* Appends a text, behind the prefix, to the JSON array of a request. */
+static enum status put_text(const struct remote_options *options, const char *text, size_t length,
+                            struct buffer *inputs, struct err *err)
+{
+    struct buffer prefixed = {0};
+    size_t prefix_length = options->prefix ? strlen(options->prefix) : 0;
+    enum status status = prompt_put(options->prefix, prefix_length, &prefixed, &text, &length, err);
+    buffer_string(inputs, inputs->length == 0 ? "[" : ",");
+    json_put_string(inputs, text, length);
+    buffer_free(&prefixed);
+    return status;
+}
+
 static enum status send_slot(const struct remote *remote, const struct slot *slot, struct err *err)
 {
     struct buffer inputs = {0};
-    for (uint32_t i = 0; i < slot->count; i++) {
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < slot->count && status == STATUS_OK; i++) {
         const struct row *row = &slot->batch->pieces[slot->rows[i]].piece->row;
-        buffer_string(&inputs, i == 0 ? "[" : ",");
-        json_put_string(&inputs, row->text, row->text_bytes);
+        status = put_text(&remote->options, row->text, row->text_bytes, &inputs, err);
     }
     buffer_string(&inputs, "]");
-    enum status status = send_request(&remote->options, remote->client, CLASS_LOW, slot->id, &inputs, err);
+    if (status == STATUS_OK) {
+        status = send_request(&remote->options, remote->client, CLASS_LOW, slot->id, &inputs, err);
+    }
     buffer_free(&inputs);
     return status;
 }
@@ -671,10 +687,10 @@ static enum status probe(const struct remote_options *options, struct client *cl
                          struct err *err)
 {
     enum { ANSWER_MS = 60000 };
-    char key[KEY_MAX], id[ID_MAX], text[] = "[\"sluice\"]";
+    char key[KEY_MAX], id[ID_MAX];
     uint64_t random;
     const struct resp_value *reply;
-    struct buffer inputs = {.data = text, .length = sizeof text - 1};
+    struct buffer inputs = {0};
     snprintf(key, sizeof key, "sluice:{%s}:meta", options->queue);
     TRY(client_command(client, 3, (const char *const[]){"HMGET", key, "model_id"}, NULL, &reply, err));
     if (reply->type != RESP_ARRAY || reply->count != 1 || !reply->items[0].bytes) {
@@ -686,7 +702,13 @@ static enum status probe(const struct remote_options *options, struct client *cl
         return err_set_errno(err, "no random number to be had");
     }
     snprintf(id, sizeof id, "bulk:probe:%016llx", (unsigned long long)random);
-    TRY(send_request(options, client, CLASS_NORMAL, id, &inputs, err));
+    enum status status = put_text(options, "sluice", 6, &inputs, err);
+    buffer_string(&inputs, "]");
+    if (status == STATUS_OK) {
+        status = send_request(options, client, CLASS_NORMAL, id, &inputs, err);
+    }
+    buffer_free(&inputs);
+    TRY(status);
     TRY(client_receive(client, &reply, err));
     uint64_t begin_ms = clock_now_ms();
     while (clock_now_ms() - begin_ms < ANSWER_MS && (!options->stop || *options->stop == 0)) {

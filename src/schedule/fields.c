@@ -72,21 +72,6 @@ static char *copy_value(struct parsing *parsing)
     return to;
 }
 
-/* Copies 1 to `most` bytes of UTF-8 behind the request. False when they are not: the request has failed. */
-static bool parse_utf8(struct parsing *parsing, size_t most, const char **slice)
-{
-    const struct entry_field *field = parsing->field;
-    if (field->value_length == 0 || field->value_length > most) {
-        request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must have 1 to %zu bytes", parsing->name, most);
-    } else if (!utf8_valid(field->value, field->value_length)) {
-        request_fail(parsing->request, CODE_BAD_UTF8, "%s: not valid UTF-8", parsing->name);
-    } else {
-        *slice = copy_value(parsing);
-        return true;
-    }
-    return false;
-}
-
 /* Copies 1 to `most` allowed characters and a NUL. Shapes: to [most + 1]. False when they are not: the caller fails the
  * request. */
 static bool parse_word(struct parsing *parsing, const char *allowed, char *to, size_t most)
@@ -188,8 +173,14 @@ static void parse_cancel(struct parsing *parsing)
 
 static void parse_meta(struct parsing *parsing)
 {
-    if (parse_utf8(parsing, META_MAX_BYTES, &parsing->request->meta)) {
-        parsing->request->meta_bytes = (uint32_t)parsing->field->value_length;
+    const struct entry_field *field = parsing->field;
+    if (field->value_length == 0 || field->value_length > META_MAX_BYTES) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "meta: must have 1 to %d bytes", META_MAX_BYTES);
+    } else if (!utf8_valid(field->value, field->value_length)) {
+        request_fail(parsing->request, CODE_BAD_UTF8, "meta: not valid UTF-8");
+    } else {
+        parsing->request->meta = copy_value(parsing);
+        parsing->request->meta_bytes = (uint32_t)field->value_length;
     }
 }
 
@@ -391,19 +382,17 @@ static void parse_dims(struct parsing *parsing)
     }
 }
 
-static bool prompt_allowed(struct parsing *parsing)
-{
-    if (parsing->rules->no_prompt) {
-        request_fail(parsing->request, CODE_BAD_REQUEST,
-                     "%s: this model pools without its prompt, which is not supported", parsing->name);
-    }
-    return !parsing->rules->no_prompt;
-}
-
+/* An empty name stands for no prompt. */
 static void parse_prompt(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
-    if (!prompt_allowed(parsing)) {
+    if (rules->no_prompt) {
+        request_fail(parsing->request, CODE_BAD_REQUEST,
+                     "prompt: this model pools without its prompt, which is not supported");
+        return;
+    }
+    if (parsing->field->value_length == 0) {
+        parsing->request->prompt = "";
         return;
     }
     for (uint32_t i = 0; i < rules->prompt_count; i++) {
@@ -414,13 +403,6 @@ static void parse_prompt(struct parsing *parsing)
         }
     }
     request_fail(parsing->request, CODE_BAD_REQUEST, "prompt: the model has no prompt of this name");
-}
-
-static void parse_prefix(struct parsing *parsing)
-{
-    if (prompt_allowed(parsing) && parse_utf8(parsing, PREFIX_MAX_BYTES, &parsing->request->prompt)) {
-        parsing->request->prompt_bytes = (uint32_t)parsing->field->value_length;
-    }
 }
 
 static void parse_task(struct parsing *parsing)
@@ -468,7 +450,6 @@ enum field {
     FIELD_NORMALIZE,
     FIELD_DIMS,
     FIELD_PROMPT,
-    FIELD_PREFIX,
     FIELD_TASK,
     FIELD_MODEL,
     FIELD_QUERY,
@@ -502,17 +483,10 @@ static const struct known_field {
     [FIELD_NORMALIZE] = {"normalize", parse_normalize},
     [FIELD_DIMS] = {"dims", parse_dims},
     [FIELD_PROMPT] = {"prompt", parse_prompt},
-    [FIELD_PREFIX] = {"prefix", parse_prefix},
     [FIELD_TASK] = {"task", parse_task},
     [FIELD_MODEL] = {"model", parse_model},
     [FIELD_QUERY] = {"query", refuse},
     [FIELD_PAIRS] = {"pairs", refuse},
-};
-
-/* Two ways to say one thing: only one may be given. */
-static const enum field either[][2] = {
-    {FIELD_TEXT, FIELD_INPUTS},
-    {FIELD_PROMPT, FIELD_PREFIX},
 };
 
 /* --- Collecting --- */
@@ -582,10 +556,8 @@ size_t fields_copied_bytes(const struct fields *fields, const struct request_rul
     const struct {
         enum field field;
         size_t most;
-    } copied[] = {{FIELD_TEXT, rules->max_text_bytes},
-                  {FIELD_META, META_MAX_BYTES},
-                  {FIELD_PREFIX, PREFIX_MAX_BYTES},
-                  {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
+    } copied[] = {
+        {FIELD_TEXT, rules->max_text_bytes}, {FIELD_META, META_MAX_BYTES}, {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
     size_t bytes = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
         const struct entry_field *field = fields->known[copied[i].field];
@@ -597,16 +569,6 @@ size_t fields_copied_bytes(const struct fields *fields, const struct request_rul
 }
 
 /* --- Applying --- */
-
-static void check_either(const struct fields *fields, struct request *request)
-{
-    for (size_t i = 0; i < sizeof(either) / sizeof(either[0]); i++) {
-        if (fields->known[either[i][0]] && fields->known[either[i][1]]) {
-            request_fail(request, CODE_BAD_REQUEST, "%s: not together with %s", known_fields[either[i][1]].name,
-                         known_fields[either[i][0]].name);
-        }
-    }
-}
 
 /* A cancel takes no options. It may have been parked on its way (lua/mend). */
 static void check_cancel_alone(const struct fields *fields, struct request *request)
@@ -627,7 +589,9 @@ void fields_apply(const struct fields *fields, const struct request_rules *rules
     if (fields->doubled) {
         request_fail(request, CODE_BAD_REQUEST, "%s: given more than once", fields->doubled);
     }
-    check_either(fields, request);
+    if (fields->known[FIELD_TEXT] && fields->known[FIELD_INPUTS]) {
+        request_fail(request, CODE_BAD_REQUEST, "inputs: not together with text");
+    }
     if (fields->known[FIELD_CANCEL]) {
         check_cancel_alone(fields, request);
     } else if (!fields->known[FIELD_TEXT] && !fields->known[FIELD_INPUTS] && !fields->known[FIELD_QUERY] &&

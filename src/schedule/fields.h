@@ -9,7 +9,6 @@
 enum {
     REQUEST_FIELDS_MAX = 64,
     META_MAX_BYTES = 4096,
-    PREFIX_MAX_BYTES = 4096,
     TRACEPARENT_MAX_BYTES = 256,
     KNOWN_FIELDS_MAX = 40,
     RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */

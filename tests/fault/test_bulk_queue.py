@@ -219,6 +219,15 @@ class BulkQueue(BulkCase):
             self.run_job(server, output, "--chunk", how, "--model", self.model, source=source, code=0)
             self.assertEqual(self.contents(output), wanted)
 
+    def test_a_prefix_stands_for_the_queues_own(self):
+        source = self.write("few.txt", "\n".join(texts(100, seed=4)))
+        wanted = self.local(".npy", "--prefix", "find: ", source=source, code=0)
+        server = self.start_redis()
+        self.serve(server, "--prefix", "another one ")
+        output = self.path("remote.npy")
+        self.run_job(server, output, "--prefix", "find: ", source=source, code=0)
+        self.assertEqual(self.contents(output)[""], wanted[""])  # the vectors; the models have other ids
+
     def test_the_rights_of_a_producer_are_enough(self):
         with open(os.path.join(SOURCE, "config", "acl", "producer.acl"), encoding="utf-8") as file:
             rules = file.read().replace("{default}", "{%s}" % self.queue).replace(" resetpass ", " resetpass >secret ")

@@ -10,7 +10,7 @@ WITH_NUL = (b"1\0", b"\0")
 NUMBERS = ("", " ", "-1", "+1", "1.5", "1e3", "0x1", "one", " 1", "1 ", "1\n", "١", "18446744073709551616", "9" * 50)
 WORDS = ("yes", "true", "no", "on", "2", "-0", "00", "01", "1 ", "{}", "null")
 
-# field: values that are wrong, all of them bad_request. Added to each: empty, not UTF-8, with NUL, 10 MB long, twice.
+# field: values that are wrong, all of them bad_request. Added to each: empty (prompt may be), not UTF-8, with NUL, 10 MB long, twice.
 TABLE = {
     "ttl": NUMBERS + ("0", "604801"),
     "max_attempts": NUMBERS + ("0", "11"),
@@ -61,7 +61,7 @@ class BadFields(SluiceCase):
 
     def send_table(self, fields):
         for field in fields:
-            for value in TABLE[field] + NOT_UTF8 + WITH_NUL + ("",):
+            for value in TABLE[field] + NOT_UTF8 + WITH_NUL + (() if field == "prompt" else ("",)):
                 self.send({"text": "x", field: value}, "bad_request", field)
             self.send([("text", "x"), (field, "1"), (field, "1")], "bad_request", field)
             self.send({"text": "x", field: LARGE}, "bad_request", field)
@@ -86,14 +86,13 @@ class BadFields(SluiceCase):
         self.send_table(("traceparent", "query", "pairs"))
         self.finish()
 
-    def test_meta_and_prefix(self):
-        for field in ("meta", "prefix"):
-            for value in NOT_UTF8:
-                self.send({"text": "x", field: value}, "bad_utf8", field)
-            for value in ("", "m" * 4097, LARGE):
-                self.send({"text": "x", field: value}, "bad_request", field)
-            self.send([("text", "x"), (field, "1"), (field, "1")], "bad_request", field)
-        nul = self.sender.submit_fields({"text": "x", "meta": b"a\0b", "prefix": b"c\0d "})
+    def test_meta(self):
+        for value in NOT_UTF8:
+            self.send({"text": "x", "meta": value}, "bad_utf8", "meta")
+        for value in ("", "m" * 4097, LARGE):
+            self.send({"text": "x", "meta": value}, "bad_request", "meta")
+        self.send([("text", "x"), ("meta", "1"), ("meta", "1")], "bad_request", "meta")
+        nul = self.sender.submit_fields({"text": "x", "meta": b"a\0b"})
         self.finish()
         self.assertEqual(self.sender.reply(nul)[b"meta"], b"a\0b")
 
@@ -135,11 +134,9 @@ class BadFields(SluiceCase):
         return "[" + ",".join('"' + text + '"' for text in texts) + "]"
 
     def test_only_one_of_two(self):
-        for one, other in (("text", "inputs"), ("prompt", "prefix")):
-            values = {"inputs": '["a"]', "prompt": "query"}
-            fields = {"text": "x", one: values.get(one, "1"), other: values.get(other, "1")}
-            self.send(fields, "bad_request", one)
-            self.send(dict(reversed(fields.items())), "bad_request", other)
+        fields = {"text": "x", "inputs": '["a"]'}
+        self.send(fields, "bad_request", "text")
+        self.send(dict(reversed(fields.items())), "bad_request", "inputs")
         self.finish()
 
     def test_cancel(self):

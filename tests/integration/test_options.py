@@ -178,9 +178,9 @@ class Options(SluiceCase):
         rows = rows_of("json", self.reply(inputs='["hello world", "other"]', dims="3", normalize="0"))
         self.assertEqual(rows, [f32(raw[:3]), f32(self.raw("other")[:3])])
 
-    def test_prompt_and_prefix(self):
+    def test_prompt(self):
         self.serve()
-        for fields, text in (({"prompt": "query"}, "find: hello"), ({"prefix": "say "}, "say hello"), ({"prompt": "plain"}, "hello")):
+        for fields, text in (({"prompt": "query"}, "find: hello"), ({"prompt": ""}, "hello"), ({"prompt": "plain"}, "hello")):
             self.assertEqual(self.reply(text="hello", encoding="f32", **fields)[b"embedding"], self.vector(text), fields)
         rows = rows_of("f32", self.reply(inputs='["one", "two"]', encoding="f32", prompt="query"))
         self.assertEqual(rows, [self.vector("find: one"), self.vector("find: two")])
@@ -189,7 +189,7 @@ class Options(SluiceCase):
         self.serve("--prompt", "query")
         self.assertEqual(self.reply(text="hello", encoding="f32")[b"embedding"], self.vector("find: hello"))
         self.assertEqual(self.reply(text="hello", encoding="f32", prompt="plain")[b"embedding"], self.vector("hello"))
-        self.assertEqual(self.reply(text="hello", encoding="f32", prefix="say ")[b"embedding"], self.vector("say hello"))
+        self.assertEqual(self.reply(text="say hello", encoding="f32", prompt="")[b"embedding"], self.vector("say hello"))
 
     def test_echoes(self):
         self.serve("--log-level", "debug")

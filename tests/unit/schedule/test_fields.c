@@ -9,7 +9,7 @@ static void every_field_is_taken(void **state)
     struct request *request =
         PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts", "10", "truncate", "0",
               "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model", "mini", "traceparent", "00-ab", "x-mine",
-              "1", "odd", "2", "tenant", "acme:7", "normalize", "0", "dims", "3", "prefix", "say: ");
+              "1", "odd", "2", "tenant", "acme:7", "normalize", "0", "dims", "3", "prompt", "query");
     assert_int_equal(request->code, CODE_NONE);
     assert_string_equal(request->id, "order-42");
     assert_string_equal(request->name, "1795252518106-7");
@@ -26,8 +26,7 @@ static void every_field_is_taken(void **state)
     assert_false(request->normalize);
     assert_int_equal(request->dims, 3);
     assert_int_equal(request->dim, 4);
-    assert_int_equal(request->prompt_bytes, 5);
-    assert_memory_equal(request->prompt, "say: ", 5);
+    assert_memory_equal(request->prompt, "query: ", 7);
     assert_int_equal(request->unknown_fields, 1);
     request_free(request);
     expect(PARSE("text", "t", "model", "0123abcd"), CODE_NONE, NULL);
@@ -101,7 +100,7 @@ static void text_must_be_there_whole_and_valid(void **state)
 static void inputs_become_rows(void **state)
 {
     (void)state;
-    struct request *request = PARSE("meta", "m", "inputs", "[\"one\", \"t\\u0077o\", \"\\u0000\"]", "prefix", "p");
+    struct request *request = PARSE("meta", "m", "inputs", "[\"one\", \"t\\u0077o\", \"\\u0000\"]", "traceparent", "p");
     assert_int_equal(request->code, CODE_NONE);
     assert_true(request->inputs);
     assert_int_equal(request->row_count, 3);
@@ -114,7 +113,7 @@ static void inputs_become_rows(void **state)
         assert_memory_equal(request->rows[i].text, texts[i], lengths[i]);
     }
     assert_memory_equal(request->meta, "m", 1);
-    assert_memory_equal(request->prompt, "p", 1);
+    assert_memory_equal(request->traceparent, "p", 1);
     request_free(request);
     request = PARSE("inputs", "[\"one\"]");
     assert_true(request->inputs);
@@ -216,10 +215,8 @@ static void values_out_of_range_are_refused_by_name(void **state)
         {"traceparent", "a b"},
         {"traceparent", "a\x7f"},
         {"traceparent", "\xc3\xa9"},
-        {"prompt", ""},
         {"prompt", "Query"},
         {"prompt", "query "},
-        {"prefix", ""},
         {"delay", ""},
         {"delay", "-1"},
         {"delay", "2592000001"},
@@ -249,7 +246,6 @@ static void values_out_of_range_are_refused_by_name(void **state)
     expect(PARSE("text", "t", "model", "other"), CODE_WRONG_MODEL, "mini");
     expect(PARSE("text", "t", "model", ""), CODE_WRONG_MODEL, "model");
     expect(PARSE("text", "t", "meta", "\xff"), CODE_BAD_UTF8, "meta");
-    expect(PARSE("text", "t", "prefix", "\xff"), CODE_BAD_UTF8, "prefix");
 }
 
 /* One more than the longest is refused, the longest is taken. */
@@ -259,7 +255,7 @@ static void lengths_are_bounded(void **state)
     static const struct {
         const char *field;
         size_t most;
-    } bounded[] = {{"meta", 4096}, {"prefix", 4096}, {"traceparent", 256}, {"tenant", 64}};
+    } bounded[] = {{"meta", 4096}, {"traceparent", 256}, {"tenant", 64}};
     char value[4098];
     for (size_t i = 0; i < sizeof(bounded) / sizeof(bounded[0]); i++) {
         memset(value, 'm', sizeof(value));
@@ -319,7 +315,6 @@ static void a_time_ahead_of_the_clock_is_now(void **state)
 static void two_ways_to_say_it_are_refused_together(void **state)
 {
     (void)state;
-    expect(PARSE("text", "t", "prompt", "query", "prefix", "p"), CODE_BAD_REQUEST, "prefix");
 }
 
 static void prompts_are_the_models(void **state)
@@ -329,18 +324,18 @@ static void prompts_are_the_models(void **state)
     assert_int_equal(request->prompt_bytes, 7);
     assert_memory_equal(request->prompt, "query: ", 7);
     expect(request, CODE_NONE, NULL);
-    request = PARSE("text", "t", "prompt", "empty");
-    assert_non_null(request->prompt); /* none, although the model may have one */
-    assert_int_equal(request->prompt_bytes, 0);
-    expect(request, CODE_NONE, NULL);
+    static const char *const none_at_all[] = {"empty", ""};
+    for (int i = 0; i < 2; i++) {
+        request = PARSE("text", "t", "prompt", none_at_all[i]);
+        assert_non_null(request->prompt); /* although the model may have one */
+        assert_int_equal(request->prompt_bytes, 0);
+        expect(request, CODE_NONE, NULL);
+    }
     struct request_rules none = rules;
     none.no_prompt = true;
-    const char *const names[] = {"prompt", "prefix"};
-    for (int i = 0; i < 2; i++) {
-        struct entry_field fields[] = {{"text", 4, "t", 1}, {names[i], 6, "query", 5}};
-        struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = fields, .field_count = 2};
-        expect(request_parse(&none, &entry, 0), CODE_BAD_REQUEST, names[i]);
-    }
+    struct entry_field fields[] = {{"text", 4, "t", 1}, {"prompt", 6, "query", 5}};
+    struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = fields, .field_count = 2};
+    expect(request_parse(&none, &entry, 0), CODE_BAD_REQUEST, "prompt");
 }
 
 static void a_cancel_names_a_request_and_stands_alone(void **state)

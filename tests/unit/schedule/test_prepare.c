@@ -52,7 +52,9 @@ static struct request *prepared(const struct model *model, bool truncate, const 
                                   .default_ttl_s = 1,
                                   .max_ttl_s = 1,
                                   .default_max_attempts = 4,
-                                  .truncate = truncate};
+                                  .truncate = truncate,
+                                  .prompts = model->prompts,
+                                  .prompt_count = model->prompt_count};
     struct entry_field fields[4];
     size_t count = 0;
     for (; pairs[count][0] != NULL; count++)
@@ -134,14 +136,16 @@ static void a_prompt_stands_before_each_text(void **state)
 static void a_request_may_choose_its_prompt(void **state)
 {
     const struct setup *setup = *state;
-    char word[16], prompt[24], text[64] = "";
+    char word[16], name[] = "own", prompt[24], text[64] = "";
     model_word(MODEL_SPEC_MIN_VOCABULARY + 9, word);
     snprintf(prompt, sizeof(prompt), "%s ", word);
     put_words(text, 2);
     struct model prompted = *setup->model;
     prompted.prompt = text; /* gives way */
+    prompted.prompts = &(struct model_prompt){name, prompt};
+    prompted.prompt_count = 1;
     struct request *request =
-        prepared(&prompted, true, (const char *const[][2]){{"text", text}, {"prefix", prompt}, {NULL, NULL}});
+        prepared(&prompted, true, (const char *const[][2]){{"text", text}, {"prompt", "own"}, {NULL, NULL}});
     assert_int_equal(request->rows[0].tokens, 5);
     assert_int_equal(request->rows[0].ids[1], MODEL_SPEC_MIN_VOCABULARY + 9);
     assert_int_equal(request->rows[0].ids[2], MODEL_SPEC_MIN_VOCABULARY);
