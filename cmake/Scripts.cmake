@@ -1,16 +1,14 @@
-# Embeds lua/*.lua into the io layer: one C file with a byte array for each script, in the order of enum script
-# (src/redis/scripts.h). Included from the top, it adds the rule; run as a script (cmake -P), it writes the file.
+# Embeds lua/*.lua into the redis layer: one C file with a byte array for each script, NAME.lua as SCRIPT_NAME of enum
+# script (src/redis/scripts.h). Included from the top, it adds the rule; run as a script (cmake -P), it writes the file.
 #
 # A line `-- include lib/NAME.lua` in a script stands for what is in that file, without its comments and on one line: so a
 # line number that Redis names is the one in lua/. (tests/support/scripts.py does the same, and a test compares the two.)
-set(SLUICE_SCRIPTS settle defer promote reclaim release charge join renew cancel pulse shed fair sweep requeue control
-  mend group)
-set(SLUICE_SCRIPT_PIECES names trouble entries later)
-
 if(CMAKE_SCRIPT_MODE_FILE)
   set(arrays "")
   set(table "")
-  foreach(piece ${SLUICE_SCRIPT_PIECES})
+  string(REPLACE "," ";" scripts ${SCRIPTS})
+  string(REPLACE "," ";" pieces ${PIECES})
+  foreach(piece ${pieces})
     file(READ ${LUA_DIR}/lib/${piece}.lua text)
     string(REGEX REPLACE "(^|\n) *--[^\n]*" "" text "${text}")
     string(REGEX REPLACE "\n+ *" " " text "${text}")
@@ -19,9 +17,9 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(HEX "-- include lib/${piece}.lua" ${piece}_line)
   endforeach()
   string(HEX "-- include" include)
-  foreach(name ${SLUICE_SCRIPTS})
+  foreach(name ${scripts})
     file(READ ${LUA_DIR}/${name}.lua bytes HEX)
-    foreach(piece ${SLUICE_SCRIPT_PIECES})
+    foreach(piece ${pieces})
       string(REPLACE ${${piece}_line} "${${piece}_bytes}" bytes "${bytes}")
     endforeach()
     if(bytes MATCHES ${include})
@@ -30,21 +28,28 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
     string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
     string(APPEND arrays "static const unsigned char ${name}[] = {\n${bytes}\n0};\n")
-    string(APPEND table "    {\"${name}\", (const char *)${name}, sizeof ${name} - 1},\n")
+    string(TOUPPER ${name} member)
+    string(APPEND table "    [SCRIPT_${member}] = {\"${name}\", (const char *)${name}, sizeof ${name} - 1},\n")
   endforeach()
+  list(LENGTH scripts count)
   file(WRITE ${OUTPUT} "/* Generated from lua/ by cmake/Scripts.cmake. */\n#include \"redis/scripts.h\"\n\n${arrays}\n"
-    "const struct script_source script_sources[SCRIPT_COUNT] = {\n${table}};\n")
+    "const struct script_source script_sources[SCRIPT_COUNT] = {\n${table}};\n"
+    "_Static_assert(SCRIPT_COUNT == ${count}, \"lua/ has a script for each member of enum script\");\n")
   return()
 endif()
 
+# The names are arguments, so that the rule runs again when a file comes or goes.
 set(SLUICE_SCRIPTS_C ${CMAKE_BINARY_DIR}/generated/scripts_embedded.c)
-set(SLUICE_SCRIPT_FILES ${SLUICE_SCRIPTS})
-list(TRANSFORM SLUICE_SCRIPT_PIECES PREPEND "lib/" OUTPUT_VARIABLE SLUICE_PIECE_FILES)
-list(APPEND SLUICE_SCRIPT_FILES ${SLUICE_PIECE_FILES})
-list(TRANSFORM SLUICE_SCRIPT_FILES REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/lua/\\1.lua")
+file(GLOB SLUICE_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lua/*.lua)
+file(GLOB SLUICE_SCRIPT_PIECES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lua/lib/*.lua)
+set(SLUICE_SCRIPT_FILES ${SLUICE_SCRIPTS} ${SLUICE_SCRIPT_PIECES})
+list(TRANSFORM SLUICE_SCRIPTS REPLACE ".*/(.+)[.]lua" "\\1")
+list(TRANSFORM SLUICE_SCRIPT_PIECES REPLACE ".*/(.+)[.]lua" "\\1")
+list(JOIN SLUICE_SCRIPTS "," SLUICE_SCRIPTS)
+list(JOIN SLUICE_SCRIPT_PIECES "," SLUICE_SCRIPT_PIECES)
 add_custom_command(OUTPUT ${SLUICE_SCRIPTS_C}
-  COMMAND ${CMAKE_COMMAND} -D LUA_DIR=${CMAKE_SOURCE_DIR}/lua -D OUTPUT=${SLUICE_SCRIPTS_C}
-          -P ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake
+  COMMAND ${CMAKE_COMMAND} -D LUA_DIR=${CMAKE_SOURCE_DIR}/lua -D SCRIPTS=${SLUICE_SCRIPTS}
+          -D PIECES=${SLUICE_SCRIPT_PIECES} -D OUTPUT=${SLUICE_SCRIPTS_C} -P ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake
   DEPENDS ${SLUICE_SCRIPT_FILES} ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake
   COMMENT "Embedding lua/")
 target_sources(redis PRIVATE ${SLUICE_SCRIPTS_C})

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "redis/connection.h"
 
-/* In the order of cmake/Scripts.cmake. */
+/* One for each lua/NAME.lua. */
 enum script {
     SCRIPT_SETTLE,
     SCRIPT_DEFER,
