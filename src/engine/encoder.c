@@ -70,10 +70,7 @@ static enum status check_row(const struct model *model, const struct engine_batc
 static enum status check_batch(const struct model *model, const struct engine_batch *batch, struct err *err)
 {
     for (uint32_t row = 0; row < batch->rows; row++) {
-        enum status status = check_row(model, batch, row, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(check_row(model, batch, row, err));
     }
     return STATUS_OK;
 }

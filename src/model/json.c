@@ -87,18 +87,15 @@ static enum status check_keys_of(const cJSON *object, const char *name, struct e
 /* Recursion is bounded by JSON_MAX_DEPTH. */
 static enum status check_keys(const cJSON *value, const char *name, struct err *err)
 {
-    enum status status = cJSON_IsObject(value) ? check_keys_of(value, name, err) : STATUS_OK;
+    TRY(cJSON_IsObject(value) ? check_keys_of(value, name, err) : STATUS_OK);
     const cJSON *child;
     cJSON_ArrayForEach(child, value)
     {
-        if (status != STATUS_OK) {
-            return status;
-        }
         if (child->child) {
-            status = check_keys(child, name, err);
+            TRY(check_keys(child, name, err));
         }
     }
-    return status;
+    return STATUS_OK;
 }
 
 enum status json_parse(const char *bytes, size_t length, const char *name, cJSON **out, struct err *err)

@@ -87,53 +87,36 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     return status;
 }
 
-static void fill_revision(XXH3_state_t *state, struct model *model)
-{
-    char hex[33];
-    XXH3_128bits_reset(state);
-    weights_visit(model, hash_tensor, state);
-    to_hex(XXH3_128bits_digest(state), hex);
-    memcpy(model->revision, hex, 16);
-    model->revision[16] = '\0';
-}
-
-static enum status fill_identity(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
+static enum status fill_id(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
 {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "vocab.txt",
                                         "special_tokens_map.json", "added_tokens.json"};
-    fill_revision(state, model);
-    enum status status = hash_description(state, model, err);
-    for (size_t i = 0; i < sizeof files / sizeof files[0] && status == STATUS_OK; i++) {
-        status = hash_file(state, model->directory, folder, files[i], err);
+    TRY(hash_description(state, model, err));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        TRY(hash_file(state, model->directory, folder, files[i], err));
     }
     to_hex(XXH3_128bits_digest(state), model->id);
-    return status;
+    return STATUS_OK;
 }
 
-/* Fills revision and id of a model whose every other field is set: equal ids mean equal vectors for equal texts. The
- * weights are hashed tensor by tensor in the architecture's own order, so that shards, prefixes and heads do not
- * matter; `folder` is where the tokenizer's files are. Errors: as file_read; STATUS_NO_MEMORY. */
+/* Fills the revision, from the weights, and the id of a model whose every other field is set: equal ids mean equal
+ * vectors for equal texts. The weights are hashed tensor by tensor in the architecture's own order, so that shards,
+ * prefixes and heads do not matter; `folder` is where the tokenizer's files are, or NULL for the revision alone.
+ * Errors: as file_read; STATUS_NO_MEMORY. */
 static enum status identity_fill(struct model *model, const char *folder, struct err *err)
 {
     XXH3_state_t *state = XXH3_createState();
     if (!state) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
     }
-    enum status status = fill_identity(state, model, folder, err);
+    XXH3_128bits_reset(state);
+    weights_visit(model, hash_tensor, state);
+    char hex[33];
+    to_hex(XXH3_128bits_digest(state), hex);
+    snprintf(model->revision, sizeof model->revision, "%.16s", hex);
+    enum status status = folder ? fill_id(state, model, folder, err) : STATUS_OK;
     XXH3_freeState(state);
     return status;
-}
-
-/* The revision alone, from the weights. Errors: STATUS_NO_MEMORY. */
-static enum status identity_fill_revision(struct model *model, struct err *err)
-{
-    XXH3_state_t *state = XXH3_createState();
-    if (!state) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
-    }
-    fill_revision(state, model);
-    XXH3_freeState(state);
-    return STATUS_OK;
 }
 
 /* Sets directory (absolute, without links) and name (its last component). */
@@ -155,54 +138,44 @@ static enum status resolve(struct model *model, const char *directory, struct er
     return model->name ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
 }
 
+/* Whether DIRECTORY/FOLDERNAME exists. Errors: STATUS_NO_MEMORY. */
+static enum status is_there(const char *directory, const char *folder, const char *name, bool *there, struct err *err)
+{
+    struct buffer path = {0};
+    buffer_format(&path, "%s/%s%s", directory, folder, name);
+    *there = buffer_ok(&path) && access(path.data, F_OK) == 0;
+    enum status status = buffer_ok(&path) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a path");
+    buffer_free(&path);
+    return status;
+}
+
 /* A folder with neither file is something else; saying so helps more than what would be missed first. */
 static enum status refuse_no_model(const char *directory, struct err *err)
 {
-    static const char *const either[] = {"modules.json", "config.json"};
-    for (size_t i = 0; i < sizeof either / sizeof either[0]; i++) {
-        struct buffer path = {0};
-        buffer_format(&path, "%s/%s", directory, either[i]);
-        bool there = buffer_ok(&path) && access(path.data, F_OK) == 0;
-        bool no_memory = !buffer_ok(&path);
-        buffer_free(&path);
-        if (no_memory) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
-        }
-        if (there) {
-            return STATUS_OK;
-        }
-    }
-    return err_set(err, STATUS_NOT_FOUND, "%s has neither modules.json nor config.json, so it is no model", directory);
+    bool modules, config;
+    TRY(is_there(directory, "", "modules.json", &modules, err));
+    TRY(is_there(directory, "", "config.json", &config, err));
+    return modules || config ? STATUS_OK
+                             : err_set(err, STATUS_NOT_FOUND,
+                                       "%s has neither modules.json nor config.json, so it is no model", directory);
 }
 
 /* An adapter beside the weights (PEFT) would change them; sentence-transformers applies it on its own. */
 static enum status refuse_adapter(const char *directory, const char *folder, struct err *err)
 {
-    struct buffer path = {0};
-    buffer_format(&path, "%s/%sadapter_config.json", directory, folder);
-    if (!buffer_ok(&path)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
-    }
-    bool there = access(path.data, F_OK) == 0;
-    buffer_free(&path);
-    if (there) {
-        return err_set(err, STATUS_UNSUPPORTED,
-                       "%sadapter_config.json: adapters are not supported; merge it into the weights", folder);
-    }
-    return STATUS_OK;
+    bool there;
+    TRY(is_there(directory, folder, "adapter_config.json", &there, err));
+    return there ? err_set(err, STATUS_UNSUPPORTED,
+                           "%sadapter_config.json: adapters are not supported; merge it into the weights", folder)
+                 : STATUS_OK;
 }
 
 static enum status read_config(struct model *model, const struct sentence_config *sentence, struct err *err)
 {
     char name[192];
     snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
-    enum status status = refuse_adapter(model->directory, sentence->folder, err);
-    if (status == STATUS_OK) {
-        status = arch_read_config(model->directory, name, model, err);
-    }
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(refuse_adapter(model->directory, sentence->folder, err));
+    TRY(arch_read_config(model->directory, name, model, err));
     if (sentence->width != 0 && sentence->width != model->hidden) {
         return err_set(err, STATUS_BAD_INPUT, "%sconfig.json: the embedding dimension %u is not hidden_size %u of %s",
                        sentence->pooling_folder, sentence->width, model->hidden, name);
@@ -266,23 +239,18 @@ static enum status open_weights(struct model *model, const char *folder, struct 
         return err_set(err, STATUS_NO_MEMORY, "no memory for the list of weight files");
     }
     model->storage = weights;
-    enum status status = weights_open(model->directory, folder, weights, err);
-    if (status == STATUS_OK) {
-        status = weights_bind(weights, model, err);
-    }
+    TRY(weights_open(model->directory, folder, weights, err));
+    TRY(weights_bind(weights, model, err));
     for (size_t i = 0; i < weights->count; i++) {
         model->weight_bytes += weights->files[i].data_bytes;
     }
-    return status;
+    return STATUS_OK;
 }
 
 static enum status fill(struct model *model, const struct model_options *options, struct sentence_config *sentence,
                         struct err *err)
 {
-    enum status status = sentence_config_read(model->directory, options, sentence, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(sentence_config_read(model->directory, options, sentence, err));
     model->pooling = sentence->pooling;
     model->normalize = sentence->normalize;
     model->pool_prompt = sentence->include_prompt;
@@ -292,18 +260,11 @@ static enum status fill(struct model *model, const struct model_options *options
     model->prompt_count = sentence->prompt_count;
     sentence->prompts = NULL;
     sentence->prompt_count = 0;
-    status = read_config(model, sentence, err);
+    TRY(read_config(model, sentence, err));
     model->dim = model->hidden;
-    if (status == STATUS_OK) {
-        status = open_tokenizer(model, options, sentence, err);
-    }
-    if (status == STATUS_OK) {
-        status = open_weights(model, sentence->folder, err);
-    }
-    if (status == STATUS_OK) {
-        status = identity_fill(model, sentence->folder, err);
-    }
-    return status;
+    TRY(open_tokenizer(model, options, sentence, err));
+    TRY(open_weights(model, sentence->folder, err));
+    return identity_fill(model, sentence->folder, err);
 }
 
 enum status model_open(const char *directory, const struct model_options *options, struct model **out, struct err *err)
@@ -367,7 +328,7 @@ static enum status fill_again(const struct model *model, struct model *copy, str
     }
     TRY(weights_read_again(model->storage, model->directory, copy->storage, err));
     TRY(weights_bind(copy->storage, copy, err));
-    TRY(identity_fill_revision(copy, err));
+    TRY(identity_fill(copy, NULL, err));
     if (strcmp(copy->revision, model->revision) != 0) {
         return err_set(err, STATUS_BAD_INPUT, "the weights in %s are others than at the start", model->directory);
     }

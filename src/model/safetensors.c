@@ -105,14 +105,9 @@ static enum status read_entry(const cJSON *value, const char *name, uint64_t dat
     if (!cJSON_IsObject(value)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s is not an object", name, entry->name);
     }
-    enum status status = read_dtype(value, name, entry, &element_bytes, err);
-    if (status == STATUS_OK) {
-        status = read_shape(value, name, entry, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_offsets(value, name, data_bytes, element_bytes, entry, err);
-    }
-    return status;
+    TRY(read_dtype(value, name, entry, &element_bytes, err));
+    TRY(read_shape(value, name, entry, err));
+    return read_offsets(value, name, data_bytes, element_bytes, entry, err);
 }
 
 static int compare_begin(const void *a, const void *b)
@@ -165,10 +160,7 @@ static enum status read_entries(const cJSON *root, uint64_t data_bytes, const ch
         if (strcmp(value->string, "__metadata__") == 0) {
             continue;
         }
-        enum status status = read_entry(value, name, data_bytes, &out->entries[out->count++], err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(read_entry(value, name, data_bytes, &out->entries[out->count++], err));
     }
     return check_coverage(out, name, data_bytes, err);
 }
@@ -262,8 +254,8 @@ static enum status read_file(int fd, const char *name, struct safetensors *out, 
     if (info.st_size < 8) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %lld bytes are too few for a header", name, (long long)info.st_size);
     }
-    enum status status = read_header(fd, (uint64_t)info.st_size, name, out, err);
-    return status == STATUS_OK ? read_data(fd, name, out, err) : status;
+    TRY(read_header(fd, (uint64_t)info.st_size, name, out, err));
+    return read_data(fd, name, out, err);
 }
 
 enum status safetensors_open(const char *path, const char *name, struct safetensors *out, struct err *err)

@@ -75,11 +75,8 @@ static enum status check_modality(const cJSON *root, const char *name, struct er
     if (!cJSON_IsObject(text)) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: modality_config has no text", name);
     }
-    enum status status = must_be(text, name, "method", "forward", err);
-    if (status == STATUS_OK) {
-        status = must_be(text, name, "method_output_name", "last_hidden_state", err);
-    }
-    return status;
+    TRY(must_be(text, name, "method", "forward", err));
+    return must_be(text, name, "method_output_name", "last_hidden_state", err);
 }
 
 static enum status read_transformer_fields(const cJSON *root, const char *name, struct sentence_config *out,
@@ -105,26 +102,13 @@ static enum status read_transformer_fields(const cJSON *root, const char *name, 
     static const char *const unsupported[] = {
         "query_length",   "document_length",  "query_expansion", "processing_kwargs", "model_args", "model_kwargs",
         "tokenizer_args", "processor_kwargs", "config_args",     "config_kwargs",     NULL};
-    enum status status = check_fields(root, name, known, err);
-    if (status == STATUS_OK) {
-        status = must_be_empty(root, name, unsupported, err);
-    }
-    if (status == STATUS_OK) {
-        status = must_be(root, name, "transformer_task", "feature-extraction", err);
-    }
-    if (status == STATUS_OK) {
-        status = must_be(root, name, "module_output_name", "token_embeddings", err);
-    }
-    if (status == STATUS_OK) {
-        status = check_modality(root, name, err);
-    }
-    if (status == STATUS_OK) {
-        status = json_bool(root, name, "do_lower_case", &out->lower_case, err);
-    }
-    if (status == STATUS_OK) {
-        status = json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &out->max_tokens, err);
-    }
-    return status;
+    TRY(check_fields(root, name, known, err));
+    TRY(must_be_empty(root, name, unsupported, err));
+    TRY(must_be(root, name, "transformer_task", "feature-extraction", err));
+    TRY(must_be(root, name, "module_output_name", "token_embeddings", err));
+    TRY(check_modality(root, name, err));
+    TRY(json_bool(root, name, "do_lower_case", &out->lower_case, err));
+    return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &out->max_tokens, err);
 }
 
 /* Reads the encoder's own file, sentence_bert_config.json: token limit and lower case. `folder` is "" or ends with a
@@ -185,10 +169,7 @@ static enum status read_mode_flags(const cJSON *root, const char *name, struct s
     bool any = false;
     for (size_t i = 0; mode_flags[i] != NULL; i++) {
         bool on = false;
-        enum status status = json_bool(root, name, mode_flags[i], &on, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(json_bool(root, name, mode_flags[i], &on, err));
         any = any || json_field(root, mode_flags[i]);
         if (on && chosen) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: %s and %s together are not supported", name, chosen,
@@ -217,22 +198,12 @@ static enum status read_pooling_fields(const cJSON *root, const char *name, stru
     for (size_t i = 0; mode_flags[i] != NULL; i++) {
         known[count++] = mode_flags[i];
     }
-    enum status status = check_fields(root, name, known, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(check_fields(root, name, known, err));
     const cJSON *mode = json_field(root, "pooling_mode");
-    status = mode ? read_mode(mode, name, out, err) : read_mode_flags(root, name, out, err);
-    if (status == STATUS_OK) {
-        status = json_bool(root, name, "include_prompt", &out->include_prompt, err);
-    }
-    if (status == STATUS_OK) {
-        status = json_u32(root, name, "word_embedding_dimension", 1, UINT32_MAX, &out->width, err);
-    }
-    if (status == STATUS_OK) {
-        status = json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &out->width, err);
-    }
-    return status;
+    TRY(mode ? read_mode(mode, name, out, err) : read_mode_flags(root, name, out, err));
+    TRY(json_bool(root, name, "include_prompt", &out->include_prompt, err));
+    TRY(json_u32(root, name, "word_embedding_dimension", 1, UINT32_MAX, &out->width, err));
+    return json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &out->width, err);
 }
 
 /* Reads the pooling module's config.json: which pooling, over how many floats, and whether prompts count.
@@ -390,10 +361,7 @@ static enum status kind_of(const char *type, enum module_kind *kind, struct err 
 static enum status folder_of(const cJSON *module, char **out, struct err *err)
 {
     const char *path = NULL;
-    enum status status = json_string(module, MODULES_FILE, "path", &path, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(json_string(module, MODULES_FILE, "path", &path, err));
     if (!path) {
         path = "";
     }
@@ -458,26 +426,16 @@ static enum status read_modules(const char *directory, const cJSON *modules, str
     {
         const char *type = "";
         enum module_kind kind = MODULE_TRANSFORMER;
-        enum status status = check_module_fields(module, err);
-        if (status == STATUS_OK) {
-            status = json_string(module, MODULES_FILE, "type", &type, err);
-        }
-        if (status == STATUS_OK) {
-            status = kind_of(type, &kind, err);
-        }
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(check_module_fields(module, err));
+        TRY(json_string(module, MODULES_FILE, "type", &type, err));
+        TRY(kind_of(type, &kind, err));
         if ((int)kind < next || (next == MODULE_TRANSFORMER && kind != MODULE_TRANSFORMER)) {
             return err_set(err, STATUS_UNSUPPORTED,
                            MODULES_FILE ": the module %s is out of order; supported: Transformer, Pooling, Normalize",
                            module_names[kind]);
         }
         next = (int)kind + 1;
-        status = read_module(directory, module, kind, out, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(read_module(directory, module, kind, out, err));
     }
     return STATUS_OK;
 }

@@ -108,21 +108,15 @@ static enum status open_shards(const char *directory, const char *folder, const 
     }
     const char *shards[WEIGHTS_MAX_SHARDS];
     size_t count = 0;
-    enum status status = list_shards(map, name, shards, &count, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(list_shards(map, name, shards, &count, err));
     if (count == 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name);
     }
-    status = reserve(out, count, err);
-    for (size_t i = 0; i < count && status == STATUS_OK; i++) {
-        status = open_file(directory, folder, shards[i], out, err);
+    TRY(reserve(out, count, err));
+    for (size_t i = 0; i < count; i++) {
+        TRY(open_file(directory, folder, shards[i], out, err));
     }
-    if (status == STATUS_OK) {
-        status = check_map(map, name, out, shards, err);
-    }
-    return status;
+    return check_map(map, name, out, shards, err);
 }
 
 /* After model.safetensors was not found: reads the index, or says what to do when there is none either. */
@@ -392,10 +386,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
                            "%s: tensor %.120s is not part of the %s model that config.json describes", file_name,
                            entry->name, arch->model_type);
         }
-        enum status status = set_tensor(entry, file->data, file_name, slot, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(set_tensor(entry, file->data, file_name, slot, err));
     }
     return STATUS_OK;
 }

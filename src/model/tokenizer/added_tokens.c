@@ -12,10 +12,7 @@ enum status added_set_build(struct added_set *set, const struct added_token *tok
     if (count == 0) {
         return STATUS_OK;
     }
-    enum status status = trie_build(keys, count, &set->trie, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(trie_build(keys, count, &set->trie, err));
     for (size_t i = 0; i < count; i++) {
         set->starts[(unsigned char)keys[i].bytes[0]] = true;
     }

@@ -50,16 +50,16 @@ static enum status fields_need(const cJSON *object, const char *path, const char
 static enum status fields_bool(const cJSON *object, const char *path, const char *field, bool *value, struct err *err)
 {
     const cJSON *found;
-    enum status status = fields_need(object, path, field, &found, err);
-    return status == STATUS_OK ? json_bool(object, path, field, value, err) : status;
+    TRY(fields_need(object, path, field, &found, err));
+    return json_bool(object, path, field, value, err);
 }
 
 static enum status fields_string(const cJSON *object, const char *path, const char *field, const char **value,
                                  struct err *err)
 {
     const cJSON *found;
-    enum status status = fields_need(object, path, field, &found, err);
-    return status == STATUS_OK ? json_string(object, path, field, value, err) : status;
+    TRY(fields_need(object, path, field, &found, err));
+    return json_string(object, path, field, value, err);
 }
 
 /* Reads a token's id: a whole number below INT32_MAX. Errors: STATUS_BAD_INPUT. */
@@ -78,11 +78,11 @@ static enum status fields_id(const cJSON *value, const char *path, int32_t *id, 
 static enum status fields_type(const cJSON *object, const char *path, const char *expected, struct err *err)
 {
     const char *type = "null";
-    enum status status = object ? fields_string(object, path, "type", &type, err) : STATUS_OK;
-    if (status == STATUS_OK && strcmp(type, expected) != 0) {
-        status = err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported (%s is)", path, type, expected);
+    TRY(object ? fields_string(object, path, "type", &type, err) : STATUS_OK);
+    if (strcmp(type, expected) != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported (%s is)", path, type, expected);
     }
-    return status;
+    return STATUS_OK;
 }
 
 /* tokenizer_config.json: all that a vocab.txt does not say, and beside a tokenizer.json a second opinion that must be
@@ -92,11 +92,11 @@ static enum status read_switch(const cJSON *json, const char *field, int *value,
 {
     bool on = false;
     *value = -1;
-    enum status status = json_bool(json, CONFIG_FILE, field, &on, err);
-    if (status == STATUS_OK && json_field(json, field)) {
+    TRY(json_bool(json, CONFIG_FILE, field, &on, err));
+    if (json_field(json, field)) {
         *value = on;
     }
-    return status;
+    return STATUS_OK;
 }
 
 /* Files without a limit say 1e30. */
@@ -115,23 +115,19 @@ static enum status check_unsupported(const cJSON *json, struct err *err)
 {
     const char *side = "right";
     int split = -1, basic = -1;
-    enum status status = json_string(json, CONFIG_FILE, "truncation_side", &side, err);
-    if (status == STATUS_OK && strcmp(side, "right") != 0) {
-        status = err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": truncation_side %.100s is not supported", side);
+    TRY(json_string(json, CONFIG_FILE, "truncation_side", &side, err));
+    if (strcmp(side, "right") != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": truncation_side %.100s is not supported", side);
     }
-    if (status == STATUS_OK) {
-        status = read_switch(json, "split_special_tokens", &split, err);
+    TRY(read_switch(json, "split_special_tokens", &split, err));
+    if (split == 1) {
+        return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": split_special_tokens is not supported");
     }
-    if (status == STATUS_OK && split == 1) {
-        status = err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": split_special_tokens is not supported");
+    TRY(read_switch(json, "do_basic_tokenize", &basic, err));
+    if (basic == 0) {
+        return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": do_basic_tokenize false is not supported");
     }
-    if (status == STATUS_OK) {
-        status = read_switch(json, "do_basic_tokenize", &basic, err);
-    }
-    if (status == STATUS_OK && basic == 0) {
-        status = err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": do_basic_tokenize false is not supported");
-    }
-    return status;
+    return STATUS_OK;
 }
 
 enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *config, struct err *err)
@@ -144,17 +140,11 @@ enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *c
     if (!cJSON_IsObject(json)) {
         return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE " must be an object");
     }
-    enum status status = read_switch(json, "do_lower_case", &config->do_lower_case, err);
-    if (status == STATUS_OK) {
-        status = read_switch(json, "strip_accents", &config->strip_accents, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_switch(json, "tokenize_chinese_chars", &config->tokenize_chinese_chars, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_limit(json, &config->max_tokens, err);
-    }
-    return status == STATUS_OK ? check_unsupported(json, err) : status;
+    TRY(read_switch(json, "do_lower_case", &config->do_lower_case, err));
+    TRY(read_switch(json, "strip_accents", &config->strip_accents, err));
+    TRY(read_switch(json, "tokenize_chinese_chars", &config->tokenize_chinese_chars, err));
+    TRY(read_limit(json, &config->max_tokens, err));
+    return check_unsupported(json, err);
 }
 
 static enum status same(const char *field, int said, bool is, struct err *err)
@@ -170,31 +160,19 @@ enum status tokenizer_config_token(const cJSON *value, const char *where, struct
 {
     const char *content = cJSON_IsString(value) ? value->valuestring : NULL;
     *token = (struct added_token){.id = -1};
-    enum status status = STATUS_OK;
     if (cJSON_IsObject(value)) {
-        status = json_string(value, where, "content", &content, err);
-        if (status == STATUS_OK) {
-            status = json_bool(value, where, "single_word", &token->single_word, err);
-        }
-        if (status == STATUS_OK) {
-            status = json_bool(value, where, "lstrip", &token->lstrip, err);
-        }
-        if (status == STATUS_OK) {
-            status = json_bool(value, where, "rstrip", &token->rstrip, err);
-        }
-        if (status == STATUS_OK) {
-            status = json_bool(value, where, "normalized", &token->normalized, err);
-        }
-    }
-    if (status != STATUS_OK) {
-        return status;
+        TRY(json_string(value, where, "content", &content, err));
+        TRY(json_bool(value, where, "single_word", &token->single_word, err));
+        TRY(json_bool(value, where, "lstrip", &token->lstrip, err));
+        TRY(json_bool(value, where, "rstrip", &token->rstrip, err));
+        TRY(json_bool(value, where, "normalized", &token->normalized, err));
     }
     if (!content || content[0] == '\0') {
         err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
         return STATUS_BAD_INPUT;
     }
     token->length = strlen(content);
-    token->content = tokenizer_copy(content, token->length);
+    token->content = strdup(content);
     if (token->content) {
         return STATUS_OK;
     }
@@ -251,15 +229,10 @@ static enum status same_added_tokens(const struct tokenizer_config *config, cons
 enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
                                     struct err *err)
 {
-    enum status status = same("do_lower_case", config->do_lower_case, spec->normalizer.lowercase, err);
-    if (status == STATUS_OK) {
-        status = same("strip_accents", config->strip_accents, spec->normalizer.strip_accents, err);
-    }
-    if (status == STATUS_OK) {
-        status =
-            same("tokenize_chinese_chars", config->tokenize_chinese_chars, spec->normalizer.handle_chinese_chars, err);
-    }
-    return status == STATUS_OK ? same_added_tokens(config, spec, err) : status;
+    TRY(same("do_lower_case", config->do_lower_case, spec->normalizer.lowercase, err));
+    TRY(same("strip_accents", config->strip_accents, spec->normalizer.strip_accents, err));
+    TRY(same("tokenize_chinese_chars", config->tokenize_chinese_chars, spec->normalizer.handle_chinese_chars, err));
+    return same_added_tokens(config, spec, err);
 }
 
 /* Whether a token of special_tokens_map.json is what the config, or else BertTokenizer, says. */
@@ -329,10 +302,7 @@ static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, b
                                       struct err *err)
 {
     const char *path = JSON_FILE ": post_processor.single", *name = NULL;
-    enum status status = fields_string(piece, path, "id", &name, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(fields_string(piece, path, "id", &name, err));
     const cJSON *ids = json_field(json_field(tokens, name), "ids"), *child;
     if (!cJSON_IsArray(ids)) {
         return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": post_processor.special_tokens has no ids for %.100s", name);
@@ -340,13 +310,8 @@ static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, b
     cJSON_ArrayForEach(child, ids)
     {
         int32_t id = 0;
-        status = fields_id(child, JSON_FILE ": post_processor.special_tokens: ids", &id, err);
-        if (status == STATUS_OK) {
-            status = put_special(&spec->specials, behind, id, err);
-        }
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(fields_id(child, JSON_FILE ": post_processor.special_tokens: ids", &id, err));
+        TRY(put_special(&spec->specials, behind, id, err));
     }
     return STATUS_OK;
 }
@@ -355,12 +320,11 @@ static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, b
 static enum status check_type_id(const cJSON *piece, struct err *err)
 {
     uint32_t type = 0;
-    enum status status = json_u32(piece, JSON_FILE ": post_processor.single", "type_id", 0, UINT32_MAX, &type, err);
-    if (status == STATUS_OK && type != 0) {
-        status =
-            err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": post_processor.single: type_id %u is not supported", type);
+    TRY(json_u32(piece, JSON_FILE ": post_processor.single", "type_id", 0, UINT32_MAX, &type, err));
+    if (type != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": post_processor.single: type_id %u is not supported", type);
     }
-    return status;
+    return STATUS_OK;
 }
 
 static enum status read_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
@@ -400,8 +364,8 @@ static enum status read_pair(const cJSON *part, const char *field, bool behind, 
     if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2) {
         return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": post_processor: %s must be [token, id]", field);
     }
-    enum status status = fields_id(cJSON_GetArrayItem(pair, 1), JSON_FILE ": post_processor: an id", &id, err);
-    return status == STATUS_OK ? put_special(&spec->specials, behind, id, err) : status;
+    TRY(fields_id(cJSON_GetArrayItem(pair, 1), JSON_FILE ": post_processor: an id", &id, err));
+    return put_special(&spec->specials, behind, id, err);
 }
 
 enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
@@ -410,18 +374,15 @@ enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *sp
     if (!part) {
         return STATUS_OK;
     }
-    enum status status = fields_string(part, path, "type", &type, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(fields_string(part, path, "type", &type, err));
     if (strcmp(type, "TemplateProcessing") == 0) {
         return read_template(part, spec, err);
     }
     if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported", path, type);
     }
-    status = read_pair(part, "cls", false, spec, err);
-    return status == STATUS_OK ? read_pair(part, "sep", true, spec, err) : status;
+    TRY(read_pair(part, "cls", false, spec, err));
+    return read_pair(part, "sep", true, spec, err);
 }
 
 static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
@@ -433,29 +394,21 @@ static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spe
     if (!part) {
         return STATUS_OK;
     }
-    enum status status = fields_type(part, path, "BertNormalizer", err);
-    if (status == STATUS_OK) {
-        status = fields_only(part, path, known, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "clean_text", &options->clean_text, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "handle_chinese_chars", &options->handle_chinese_chars, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "lowercase", &options->lowercase, err);
-    }
+    TRY(fields_type(part, path, "BertNormalizer", err));
+    TRY(fields_only(part, path, known, err));
+    TRY(fields_bool(part, path, "clean_text", &options->clean_text, err));
+    TRY(fields_bool(part, path, "handle_chinese_chars", &options->handle_chinese_chars, err));
+    TRY(fields_bool(part, path, "lowercase", &options->lowercase, err));
     options->strip_accents = options->lowercase; /* what null means */
-    return status == STATUS_OK ? json_bool(part, path, "strip_accents", &options->strip_accents, err) : status;
+    return json_bool(part, path, "strip_accents", &options->strip_accents, err);
 }
 
 static enum status read_pre_tokenizer(const cJSON *part, struct err *err)
 {
     static const char *const known[] = {"type", NULL};
     const char *path = JSON_FILE ": pre_tokenizer";
-    enum status status = fields_type(part, path, "BertPreTokenizer", err);
-    return status == STATUS_OK ? fields_only(part, path, known, err) : status;
+    TRY(fields_type(part, path, "BertPreTokenizer", err));
+    return fields_only(part, path, known, err);
 }
 
 static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spec *spec, struct err *err)
@@ -482,7 +435,7 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
         if (status != STATUS_OK) {
             return err_prefix(err, "the token %.100s", child->string);
         }
-        entry.token = tokenizer_copy(child->string, strlen(child->string));
+        entry.token = strdup(child->string);
         if (!entry.token) {
             return err_set(err, STATUS_NO_MEMORY, "%s: no memory for tokens", path);
         }
@@ -497,33 +450,16 @@ static enum status read_model(const cJSON *part, struct tokenizer_spec *spec, st
                                         "vocab", NULL};
     const char *path = JSON_FILE ": model", *unknown = NULL, *continuing = NULL;
     const cJSON *value = NULL;
-    enum status status = fields_type(part, path, "WordPiece", err);
-    if (status == STATUS_OK) {
-        status = fields_only(part, path, known, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_string(part, path, "unk_token", &unknown, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_string(part, path, "continuing_subword_prefix", &continuing, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_need(part, path, "max_input_chars_per_word", &value, err);
-    }
-    if (status == STATUS_OK) {
-        status = json_u32(part, path, "max_input_chars_per_word", 0, UINT32_MAX, &spec->max_characters, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_need(part, path, "vocab", &value, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_vocabulary(value, spec, err);
-    }
-    if (status != STATUS_OK) {
-        return status;
-    }
-    spec->unknown = tokenizer_copy(unknown, strlen(unknown));
-    spec->continuing = tokenizer_copy(continuing, strlen(continuing));
+    TRY(fields_type(part, path, "WordPiece", err));
+    TRY(fields_only(part, path, known, err));
+    TRY(fields_string(part, path, "unk_token", &unknown, err));
+    TRY(fields_string(part, path, "continuing_subword_prefix", &continuing, err));
+    TRY(fields_need(part, path, "max_input_chars_per_word", &value, err));
+    TRY(json_u32(part, path, "max_input_chars_per_word", 0, UINT32_MAX, &spec->max_characters, err));
+    TRY(fields_need(part, path, "vocab", &value, err));
+    TRY(read_vocabulary(value, spec, err));
+    spec->unknown = strdup(unknown);
+    spec->continuing = strdup(continuing);
     return spec->unknown && spec->continuing ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
 
@@ -533,33 +469,16 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
                                         "rstrip", "normalized", "special",     NULL};
     const char *path = JSON_FILE ": added_tokens", *content = NULL;
     bool special;
-    enum status status = fields_only(part, path, known, err);
-    if (status == STATUS_OK) {
-        status = fields_string(part, path, "content", &content, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_id(json_field(part, "id"), JSON_FILE ": added_tokens: id", &token->id, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "single_word", &token->single_word, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "lstrip", &token->lstrip, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "rstrip", &token->rstrip, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "normalized", &token->normalized, err);
-    }
-    if (status == STATUS_OK) {
-        status = fields_bool(part, path, "special", &special, err);
-    }
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(fields_only(part, path, known, err));
+    TRY(fields_string(part, path, "content", &content, err));
+    TRY(fields_id(json_field(part, "id"), JSON_FILE ": added_tokens: id", &token->id, err));
+    TRY(fields_bool(part, path, "single_word", &token->single_word, err));
+    TRY(fields_bool(part, path, "lstrip", &token->lstrip, err));
+    TRY(fields_bool(part, path, "rstrip", &token->rstrip, err));
+    TRY(fields_bool(part, path, "normalized", &token->normalized, err));
+    TRY(fields_bool(part, path, "special", &special, err));
     token->length = strlen(content);
-    token->content = tokenizer_copy(content, token->length);
+    token->content = strdup(content);
     return token->content ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
 
@@ -579,10 +498,7 @@ static enum status read_added(const cJSON *part, struct tokenizer_spec *spec, st
     const cJSON *child;
     cJSON_ArrayForEach(child, part)
     {
-        enum status status = read_added_token(child, &spec->added[spec->added_count], err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(read_added_token(child, &spec->added[spec->added_count], err));
         spec->added_count++;
     }
     return STATUS_OK;
@@ -592,12 +508,11 @@ static enum status read_added(const cJSON *part, struct tokenizer_spec *spec, st
 static enum status check_truncation(const cJSON *part, struct err *err)
 {
     const char *direction = "Right";
-    enum status status = json_string(part, JSON_FILE ": truncation", "direction", &direction, err);
-    if (status == STATUS_OK && strcmp(direction, "Right") != 0) {
-        status =
-            err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": truncation: direction %.100s is not supported", direction);
+    TRY(json_string(part, JSON_FILE ": truncation", "direction", &direction, err));
+    if (strcmp(direction, "Right") != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": truncation: direction %.100s is not supported", direction);
     }
-    return status;
+    return STATUS_OK;
 }
 
 static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, struct err *err)
@@ -605,29 +520,17 @@ static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, st
     static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
                                         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     const char *version = "1.0";
-    enum status status = fields_only(root, JSON_FILE, known, err);
-    if (status == STATUS_OK) {
-        status = json_string(root, JSON_FILE, "version", &version, err);
+    TRY(fields_only(root, JSON_FILE, known, err));
+    TRY(json_string(root, JSON_FILE, "version", &version, err));
+    if (strcmp(version, "1.0") != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": version %.100s is not supported", version);
     }
-    if (status == STATUS_OK && strcmp(version, "1.0") != 0) {
-        status = err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": version %.100s is not supported", version);
-    }
-    if (status == STATUS_OK) {
-        status = check_truncation(json_field(root, "truncation"), err);
-    }
-    if (status == STATUS_OK) {
-        status = read_normalizer(json_field(root, "normalizer"), spec, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_pre_tokenizer(json_field(root, "pre_tokenizer"), err);
-    }
-    if (status == STATUS_OK) {
-        status = read_model(json_field(root, "model"), spec, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_added(json_field(root, "added_tokens"), spec, err);
-    }
-    return status == STATUS_OK ? tokenizer_json_template(json_field(root, "post_processor"), spec, err) : status;
+    TRY(check_truncation(json_field(root, "truncation"), err));
+    TRY(read_normalizer(json_field(root, "normalizer"), spec, err));
+    TRY(read_pre_tokenizer(json_field(root, "pre_tokenizer"), err));
+    TRY(read_model(json_field(root, "model"), spec, err));
+    TRY(read_added(json_field(root, "added_tokens"), spec, err));
+    return tokenizer_json_template(json_field(root, "post_processor"), spec, err);
 }
 
 enum status tokenizer_json_parse(const char *text, size_t length, struct tokenizer_spec *spec, struct err *err)
@@ -665,7 +568,7 @@ static enum status read_line(const char *line, size_t length, size_t number, str
         spec->empty_tokens = 1; /* all empty lines are one entry */
         return STATUS_OK;
     }
-    struct vocabulary_entry entry = {.token = tokenizer_copy(line, length), .id = (int32_t)number};
+    struct vocabulary_entry entry = {.token = strndup(line, length), .id = (int32_t)number};
     if (!entry.token) {
         return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens");
     }
@@ -712,10 +615,7 @@ static enum status read_lines(const char *text, size_t length, struct tokenizer_
     for (size_t at = 0; at < length; number++) {
         const char *end = memchr(text + at, '\n', length - at);
         size_t until = end ? (size_t)(end - text) : length;
-        enum status status = read_line(text + at, until - at, number, spec, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(read_line(text + at, until - at, number, spec, err));
         at = until + 1;
     }
     drop_repeated(spec);
@@ -743,10 +643,7 @@ static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec
     cJSON_ArrayForEach(child, decoder)
     {
         struct added_token token;
-        enum status status = tokenizer_config_token(child, CONFIG_FILE ": added_tokens_decoder", &token, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(tokenizer_config_token(child, CONFIG_FILE ": added_tokens_decoder", &token, err));
         token.id = tokenizer_config_id(child);
         put_added(spec, token);
     }
@@ -763,14 +660,14 @@ static enum status read_special(const cJSON *json, const char *field, const char
     if (value) {
         status = tokenizer_config_token(value, field, &token, err);
     } else {
-        token.content = tokenizer_copy(standard, token.length);
+        token.content = strdup(standard);
     }
     if (status != STATUS_OK) {
         err_prefix(err, CONFIG_FILE);
         return status;
     }
     if (content && token.content) {
-        *content = tokenizer_copy(token.content, token.length);
+        *content = strdup(token.content);
     }
     if (!token.content || (content && !*content)) {
         free(token.content);
@@ -797,10 +694,7 @@ static enum status read_additional(const cJSON *list, struct tokenizer_spec *spe
     cJSON_ArrayForEach(child, list)
     {
         struct added_token token;
-        enum status status = tokenizer_config_token(child, CONFIG_FILE ": additional_special_tokens", &token, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(tokenizer_config_token(child, CONFIG_FILE ": additional_special_tokens", &token, err));
         put_added(spec, token);
     }
     return STATUS_OK;
@@ -853,17 +747,14 @@ static enum status check_class(const cJSON *json, struct err *err)
     static const char *const known[] = {"BertTokenizer",           "BertTokenizerFast", "DistilBertTokenizer",
                                         "DistilBertTokenizerFast", "ElectraTokenizer",  "ElectraTokenizerFast"};
     const char *class = known[0];
-    enum status status = json_string(json, CONFIG_FILE, "tokenizer_class", &class, err);
-    for (size_t i = 0; status == STATUS_OK && i < sizeof known / sizeof known[0]; i++) {
+    TRY(json_string(json, CONFIG_FILE, "tokenizer_class", &class, err));
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(class, known[i]) == 0) {
             return STATUS_OK;
         }
     }
-    if (status == STATUS_OK) {
-        status = err_set(err, STATUS_UNSUPPORTED,
-                         CONFIG_FILE ": tokenizer_class %.100s is not supported with " VOCAB_FILE, class);
-    }
-    return status;
+    return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": tokenizer_class %.100s is not supported with " VOCAB_FILE,
+                   class);
 }
 
 enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_config *config,
@@ -875,15 +766,11 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
     spec->normalizer.handle_chinese_chars = config->tokenize_chinese_chars != 0;
     spec->normalizer.strip_accents = config->strip_accents < 0 ? spec->normalizer.lowercase : config->strip_accents;
     spec->max_characters = 100;
-    enum status status = check_class(config->json, err);
-    if (status == STATUS_OK) {
-        status = read_lines(text, length, spec, err);
+    TRY(check_class(config->json, err));
+    TRY(read_lines(text, length, spec, err));
+    TRY(read_specials(config->json, spec, err));
+    if (!(spec->continuing = strdup("##"))) {
+        return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory");
     }
-    if (status == STATUS_OK) {
-        status = read_specials(config->json, spec, err);
-    }
-    if (status == STATUS_OK && !(spec->continuing = tokenizer_copy("##", 2))) {
-        status = err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory");
-    }
-    return status;
+    return STATUS_OK;
 }

@@ -57,9 +57,6 @@ struct tokenizer {
 /* Frees what a spec still holds and leaves an empty one. */
 void tokenizer_spec_free(struct tokenizer_spec *spec);
 
-/* A copy of some bytes with a NUL behind it, or NULL when memory ran out. Owns: the caller frees it. */
-char *tokenizer_copy(const char *bytes, size_t length);
-
 /* Checks a spec and makes a tokenizer of it, taking what it needs out of it.
  * Owns: the caller ends both. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED, STATUS_NO_MEMORY; the message names the
  * file. */

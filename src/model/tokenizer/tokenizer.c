@@ -166,15 +166,14 @@ static enum status encode_stretches(struct splitter *splitter, const char *text,
     if (valid != length) {
         return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid);
     }
-    enum status status = STATUS_OK;
-    for (size_t at = 0, searched = 0; at < length && status == STATUS_OK && !id_sink_full(splitter->sink);) {
+    for (size_t at = 0, searched = 0; at < length && !id_sink_full(splitter->sink);) {
         struct added_match match = {.start = length, .end = length};
         bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, length, &match);
         if (found && match.token->lstrip) {
             match.start = added_space_before(text, at < match.start ? at : match.start, match.start);
         }
         if (at < match.start) {
-            status = encode_stretch(splitter, text + at, match.start - at, err);
+            TRY(encode_stretch(splitter, text + at, match.start - at, err));
         }
         if (found) {
             id_sink_put(splitter->sink, match.token->id);
@@ -184,7 +183,7 @@ static enum status encode_stretches(struct splitter *splitter, const char *text,
             at = added_space_behind(text, length, at);
         }
     }
-    return status;
+    return STATUS_OK;
 }
 
 static void put_specials(int32_t *ids, uint32_t *count, const int32_t *specials, uint32_t special_count)
@@ -266,16 +265,6 @@ void tokenizer_close(struct tokenizer *tokenizer)
 }
 
 /* From a spec to a tokenizer: ids are checked here, once, so that encoding needs no checks. */
-
-char *tokenizer_copy(const char *bytes, size_t length)
-{
-    char *copy = malloc(length + 1);
-    if (copy) {
-        memcpy(copy, bytes, length);
-        copy[length] = '\0';
-    }
-    return copy;
-}
 
 void tokenizer_spec_free(struct tokenizer_spec *spec)
 {
@@ -459,13 +448,8 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
     if (!tokenizer->normalizer) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
     }
-    enum status status = build_model(tokenizer, spec, err);
-    if (status == STATUS_OK) {
-        status = build_added(tokenizer, spec, err);
-    }
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(build_model(tokenizer, spec, err));
+    TRY(build_added(tokenizer, spec, err));
     if (tokenizer->normalized.trie) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
         if (!tokenizer->plain) {
