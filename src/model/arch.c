@@ -48,14 +48,6 @@ static const char *const harmless[] = {
     "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate",
     "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", NULL};
 
-static bool is_in(const char *const *list, const char *name)
-{
-    while (*list && strcmp(*list, name) != 0) {
-        list++;
-    }
-    return *list;
-}
-
 static bool is_read(const struct arch *arch, const char *field)
 {
     for (int i = 0; i < CONFIG_FIELDS; i++) {
@@ -69,10 +61,11 @@ static bool is_read(const struct arch *arch, const char *field)
 static enum status check_field(const struct arch *arch, const cJSON *value, const char *name, struct err *err)
 {
     const char *field = value->string;
-    if (cJSON_IsNull(value) || is_read(arch, field) || is_in(arch->harmless, field) || is_in(harmless, field)) {
+    if (cJSON_IsNull(value) || is_read(arch, field) || json_is_in(arch->harmless, field) ||
+        json_is_in(harmless, field)) {
         return STATUS_OK;
     }
-    if (is_in(must_be_empty, field)) {
+    if (json_is_in(must_be_empty, field)) {
         return json_is_empty(value)
                    ? STATUS_OK
                    : err_set(err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", name, field);

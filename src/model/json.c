@@ -167,6 +167,38 @@ bool json_is_empty(const cJSON *value)
     return (cJSON_IsObject(value) || cJSON_IsArray(value)) && !value->child;
 }
 
+bool json_is_in(const char *const *list, const char *name)
+{
+    while (*list && strcmp(*list, name) != 0) {
+        list++;
+    }
+    return *list;
+}
+
+enum status json_only(const cJSON *object, const char *name, const char *const *known, const char *const *empty,
+                      struct err *err)
+{
+    if (!cJSON_IsObject(object)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name);
+    }
+    const cJSON *value;
+    cJSON_ArrayForEach(value, object)
+    {
+        if (cJSON_IsNull(value) || json_is_in(known, value->string)) {
+            continue;
+        }
+        if (!empty || !json_is_in(empty, value->string)) {
+            return err_set(err, STATUS_UNSUPPORTED,
+                           "%s: the field %.100s is not known here and may change the result; remove it if it does not",
+                           name, value->string);
+        }
+        if (!json_is_empty(value)) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", name, value->string);
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);

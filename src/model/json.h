@@ -33,6 +33,15 @@ MUST_CHECK enum status json_read_optional(const char *directory, const char *nam
 /* The field of an object, or NULL when it is absent or null. */
 const cJSON *json_field(const cJSON *object, const char *field);
 
+/* Refuses a value that is no object, or has a field outside `known` and `empty`, lists that end with NULL; null counts
+ * as absent, and what is in `empty`, which may be NULL, must be empty. `name` is the object's, for messages.
+ * Errors: STATUS_BAD_INPUT (no object), STATUS_UNSUPPORTED. */
+MUST_CHECK enum status json_only(const cJSON *object, const char *name, const char *const *known,
+                                 const char *const *empty, struct err *err);
+
+/* Whether a name is in a list that ends with NULL. */
+bool json_is_in(const char *const *list, const char *name);
+
 /* Whether the value is empty: NULL, null, false, "", {} or []. */
 bool json_is_empty(const cJSON *value);
 

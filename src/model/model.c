@@ -250,16 +250,7 @@ static enum status open_weights(struct model *model, const char *folder, struct 
 static enum status fill(struct model *model, const struct model_options *options, struct sentence_config *sentence,
                         struct err *err)
 {
-    TRY(sentence_config_read(model->directory, options, sentence, err));
-    model->pooling = sentence->pooling;
-    model->normalize = sentence->normalize;
-    model->pool_prompt = sentence->include_prompt;
-    model->prompt = sentence->prompt;
-    sentence->prompt = NULL;
-    model->prompts = sentence->prompts;
-    model->prompt_count = sentence->prompt_count;
-    sentence->prompts = NULL;
-    sentence->prompt_count = 0;
+    TRY(sentence_config_read(model, options, sentence, err));
     TRY(read_config(model, sentence, err));
     model->dim = model->hidden;
     TRY(open_tokenizer(model, options, sentence, err));
@@ -398,7 +389,11 @@ void model_close(struct model *model)
     tokenizer_close(model->tokenizer);
     free(model->layers);
     free(model->prompt);
-    prompts_free(model->prompts, model->prompt_count);
+    for (uint32_t i = 0; i < model->prompt_count; i++) {
+        free(model->prompts[i].name);
+        free(model->prompts[i].text);
+    }
+    free(model->prompts);
     free(model->name);
     free(model->directory);
     free(model);

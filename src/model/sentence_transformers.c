@@ -20,27 +20,32 @@
  * encoder. Since: pooling_mode as a string or a list, embedding_dimension, and a description of the encoder's inputs
  * and outputs that must be the plain text one. Fields outside both sets are refused by name. */
 
-/* Refuses an object that has a field outside `known`, a list that ends with NULL; null counts as absent.
- * Errors: STATUS_UNSUPPORTED; STATUS_BAD_INPUT when it is no object at all. */
-static enum status check_fields(const cJSON *object, const char *name, const char *const *known, struct err *err)
+/* What is being read, and what a reader of one file does with it; `name` is the file's, for messages. */
+struct reading {
+    struct model *model;
+    const struct model_options *options;
+    struct sentence_config *out;
+};
+
+typedef enum status reader(const cJSON *root, const char *name, struct reading *reading, struct err *err);
+
+/* Reads FOLDERFILE below the model's directory; `folder` is "" or ends with a slash. A file that does not exist says
+ * nothing; `*there`, where asked for, tells. */
+static enum status read_file(const char *folder, const char *file, reader *read, struct reading *reading, bool *there,
+                             struct err *err)
 {
-    if (!cJSON_IsObject(object)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: not a JSON object", name);
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s", folder, file);
+    cJSON *root = NULL;
+    enum status status = json_read_optional(reading->model->directory, name, &root, err);
+    if (there) {
+        *there = root;
     }
-    const cJSON *value;
-    cJSON_ArrayForEach(value, object)
-    {
-        size_t i = 0;
-        while (known[i] && strcmp(known[i], value->string) != 0) {
-            i++;
-        }
-        if (!known[i] && !cJSON_IsNull(value)) {
-            return err_set(err, STATUS_UNSUPPORTED,
-                           "%s: the field %.100s is not known here and may change the result; remove it if it does not",
-                           name, value->string);
-        }
+    if (status == STATUS_OK && root) {
+        status = read(root, name, reading, err);
     }
-    return STATUS_OK;
+    cJSON_Delete(root);
+    return status;
 }
 
 static enum status must_be(const cJSON *object, const char *name, const char *field, const char *expected,
@@ -51,16 +56,6 @@ static enum status must_be(const cJSON *object, const char *name, const char *fi
         return STATUS_OK;
     }
     return err_set(err, STATUS_UNSUPPORTED, "%s: %s must be \"%s\", nothing else is supported", name, field, expected);
-}
-
-static enum status must_be_empty(const cJSON *object, const char *name, const char *const *fields, struct err *err)
-{
-    for (; *fields != NULL; fields++) {
-        if (!json_is_empty(json_field(object, *fields))) {
-            return err_set(err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", name, *fields);
-        }
-    }
-    return STATUS_OK;
 }
 
 /* {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}; other inputs beside text do not matter.
@@ -79,8 +74,8 @@ static enum status check_modality(const cJSON *root, const char *name, struct er
     return must_be(text, name, "method_output_name", "last_hidden_state", err);
 }
 
-static enum status read_transformer_fields(const cJSON *root, const char *name, struct sentence_config *out,
-                                           struct err *err)
+/* sentence_bert_config.json, the encoder's own file: token limit and lower case. */
+static enum status read_transformer(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"max_seq_length",
                                         "do_lower_case",
@@ -88,52 +83,25 @@ static enum status read_transformer_fields(const cJSON *root, const char *name, 
                                         "modality_config",
                                         "module_output_name",
                                         "unpad_inputs",
-                                        "query_length",
-                                        "document_length",
-                                        "query_expansion",
-                                        "processing_kwargs",
-                                        "model_args",
-                                        "model_kwargs",
-                                        "tokenizer_args",
-                                        "processor_kwargs",
-                                        "config_args",
-                                        "config_kwargs",
                                         NULL};
-    static const char *const unsupported[] = {
+    static const char *const empty[] = {
         "query_length",   "document_length",  "query_expansion", "processing_kwargs", "model_args", "model_kwargs",
         "tokenizer_args", "processor_kwargs", "config_args",     "config_kwargs",     NULL};
-    TRY(check_fields(root, name, known, err));
-    TRY(must_be_empty(root, name, unsupported, err));
+    TRY(json_only(root, name, known, empty, err));
     TRY(must_be(root, name, "transformer_task", "feature-extraction", err));
     TRY(must_be(root, name, "module_output_name", "token_embeddings", err));
     TRY(check_modality(root, name, err));
-    TRY(json_bool(root, name, "do_lower_case", &out->lower_case, err));
-    return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &out->max_tokens, err);
+    TRY(json_bool(root, name, "do_lower_case", &reading->out->lower_case, err));
+    return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &reading->out->max_tokens, err);
 }
 
-/* Reads the encoder's own file, sentence_bert_config.json: token limit and lower case. `folder` is "" or ends with a
- * slash, here and below. A file that does not exist says nothing. Errors: as sentence_config_read. */
-static enum status read_transformer(const char *directory, const char *folder, struct sentence_config *out,
-                                    struct err *err)
-{
-    char name[NAME_BYTES];
-    snprintf(name, sizeof name, "%ssentence_bert_config.json", folder);
-    cJSON *root = NULL;
-    enum status status = json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root) {
-        status = read_transformer_fields(root, name, out, err);
-    }
-    cJSON_Delete(root);
-    return status;
-}
-
-static enum status set_mode(const cJSON *mode, const char *name, struct sentence_config *out, struct err *err)
+static enum status set_mode(const cJSON *mode, const char *name, struct model *model, struct err *err)
 {
     const char *text = cJSON_IsString(mode) ? mode->valuestring : "?";
     if (strcmp(text, "mean") == 0) {
-        out->pooling = POOLING_MEAN;
+        model->pooling = POOLING_MEAN;
     } else if (strcmp(text, "cls") == 0) {
-        out->pooling = POOLING_CLS;
+        model->pooling = POOLING_CLS;
     } else {
         return err_set(err, STATUS_UNSUPPORTED, "%s: pooling_mode \"%.40s\" is not supported; supported: mean, cls",
                        name, text);
@@ -141,118 +109,89 @@ static enum status set_mode(const cJSON *mode, const char *name, struct sentence
     return STATUS_OK;
 }
 
-static enum status read_mode(const cJSON *mode, const char *name, struct sentence_config *out, struct err *err)
+static enum status read_mode(const cJSON *mode, const char *name, struct model *model, struct err *err)
 {
     if (!cJSON_IsArray(mode)) {
-        return set_mode(mode, name, out, err);
+        return set_mode(mode, name, model, err);
     }
     if (cJSON_GetArraySize(mode) != 1) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: pooling_mode: only one mode is supported, not %d", name,
                        cJSON_GetArraySize(mode));
     }
-    return set_mode(mode->child, name, out, err);
+    return set_mode(mode->child, name, model, err);
 }
 
-static const char *const mode_flags[] = {"pooling_mode_cls_token",
-                                         "pooling_mode_mean_tokens",
-                                         "pooling_mode_max_tokens",
-                                         "pooling_mode_mean_sqrt_len_tokens",
-                                         "pooling_mode_weightedmean_tokens",
-                                         "pooling_mode_lasttoken",
-                                         NULL};
+/* Of the pooling module; the first ones are the old spelling of its mode. */
+enum { MODE_CLS, MODE_MEAN, MODE_FLAGS = 6 };
+static const char *const pooling_fields[] = {"pooling_mode_cls_token",
+                                             "pooling_mode_mean_tokens",
+                                             "pooling_mode_max_tokens",
+                                             "pooling_mode_mean_sqrt_len_tokens",
+                                             "pooling_mode_weightedmean_tokens",
+                                             "pooling_mode_lasttoken",
+                                             "pooling_mode",
+                                             "word_embedding_dimension",
+                                             "embedding_dimension",
+                                             "include_prompt",
+                                             NULL};
 
-/* The old spelling. As in sentence-transformers, flags that are all false mean "mean"; no flags at all mean nothing
- * here. */
-static enum status read_mode_flags(const cJSON *root, const char *name, struct sentence_config *out, struct err *err)
+/* As in sentence-transformers, flags that are all false mean "mean"; no flags at all mean nothing here. */
+static enum status read_mode_flags(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    const char *chosen = NULL;
+    int chosen = -1;
     bool any = false;
-    for (size_t i = 0; mode_flags[i] != NULL; i++) {
+    for (int i = 0; i < MODE_FLAGS; i++) {
         bool on = false;
-        TRY(json_bool(root, name, mode_flags[i], &on, err));
-        any = any || json_field(root, mode_flags[i]);
-        if (on && chosen) {
-            return err_set(err, STATUS_UNSUPPORTED, "%s: %s and %s together are not supported", name, chosen,
-                           mode_flags[i]);
+        TRY(json_bool(root, name, pooling_fields[i], &on, err));
+        any = any || json_field(root, pooling_fields[i]);
+        if (on && chosen >= 0) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: %s and %s together are not supported", name,
+                           pooling_fields[chosen], pooling_fields[i]);
         }
-        if (on && i > 1) {
+        if (on && i > MODE_MEAN) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported; supported: mean, cls", name,
-                           mode_flags[i]);
+                           pooling_fields[i]);
         }
-        if (on) {
-            chosen = mode_flags[i];
-        }
+        chosen = on ? i : chosen;
     }
     if (!any) {
         return err_set(err, STATUS_BAD_INPUT, "%s: pooling_mode is missing", name);
     }
-    out->pooling = chosen == mode_flags[0] ? POOLING_CLS : POOLING_MEAN;
+    model->pooling = chosen == MODE_CLS ? POOLING_CLS : POOLING_MEAN;
     return STATUS_OK;
 }
 
-static enum status read_pooling_fields(const cJSON *root, const char *name, struct sentence_config *out,
-                                       struct err *err)
+/* The pooling module's config.json: which pooling, over how many floats, and whether prompts count. */
+static enum status read_pooling(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
-    const char *known[16] = {"word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"};
-    size_t count = 4;
-    for (size_t i = 0; mode_flags[i] != NULL; i++) {
-        known[count++] = mode_flags[i];
-    }
-    TRY(check_fields(root, name, known, err));
+    struct model *model = reading->model;
+    TRY(json_only(root, name, pooling_fields, NULL, err));
     const cJSON *mode = json_field(root, "pooling_mode");
-    TRY(mode ? read_mode(mode, name, out, err) : read_mode_flags(root, name, out, err));
-    TRY(json_bool(root, name, "include_prompt", &out->include_prompt, err));
-    TRY(json_u32(root, name, "word_embedding_dimension", 1, UINT32_MAX, &out->width, err));
-    return json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &out->width, err);
+    TRY(mode ? read_mode(mode, name, model, err) : read_mode_flags(root, name, model, err));
+    TRY(json_bool(root, name, "include_prompt", &model->pool_prompt, err));
+    TRY(json_u32(root, name, "word_embedding_dimension", 1, UINT32_MAX, &reading->out->width, err));
+    return json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &reading->out->width, err);
 }
 
-/* Reads the pooling module's config.json: which pooling, over how many floats, and whether prompts count.
- * Errors: as sentence_config_read; STATUS_BAD_INPUT also for a module without a folder. */
-static enum status read_pooling(const char *directory, const char *folder, struct sentence_config *out, struct err *err)
-{
-    char name[NAME_BYTES];
-    snprintf(name, sizeof name, "%sconfig.json", folder);
-    if (folder[0] == '\0') {
-        return err_set(err, STATUS_BAD_INPUT, "modules.json: the Pooling module has no path");
-    }
-    cJSON *root = NULL;
-    enum status status = json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root) {
-        status = read_pooling_fields(root, name, out, err);
-    }
-    cJSON_Delete(root);
-    return status;
-}
-
-/* The file exists since 5.4 only. */
-/* Checks that the normalising module, whose presence says all, has no options that are not known here.
- * Errors: as sentence_config_read. */
-static enum status read_normalize(const char *directory, const char *folder, struct err *err)
+/* The normalising module's config.json, which exists since 5.4 only; that the module is there says all. */
+static enum status read_normalize(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"module_input_name", "module_output_name", NULL};
-    char name[NAME_BYTES];
-    snprintf(name, sizeof name, "%sconfig.json", folder);
-    cJSON *root = NULL;
-    enum status status = folder[0] == '\0' ? STATUS_OK : json_read_optional(directory, name, &root, err);
-    if (status == STATUS_OK && root) {
-        status = check_fields(root, name, known, err);
-    }
-    for (size_t i = 0; status == STATUS_OK && root && known[i]; i++) {
-        status = must_be(root, name, known[i], "sentence_embedding", err);
-    }
-    cJSON_Delete(root);
-    return status;
+    (void)reading;
+    TRY(json_only(root, name, known, NULL, err));
+    TRY(must_be(root, name, known[0], "sentence_embedding", err));
+    return must_be(root, name, known[1], "sentence_embedding", err);
 }
 
 /* All prompts, because a request may choose any of them. */
-static enum status keep_prompts(const cJSON *prompts, struct sentence_config *out, struct err *err)
+static enum status keep_prompts(const cJSON *prompts, struct model *model, struct err *err)
 {
     int most = cJSON_GetArraySize(prompts);
     if (most == 0) {
         return STATUS_OK;
     }
-    out->prompts = calloc((size_t)most, sizeof *out->prompts);
-    if (!out->prompts) {
+    model->prompts = calloc((size_t)most, sizeof *model->prompts);
+    if (!model->prompts) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
     }
     const cJSON *entry;
@@ -264,7 +203,7 @@ static enum status keep_prompts(const cJSON *prompts, struct sentence_config *ou
         if (!cJSON_IsString(entry)) {
             return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts: %.60s must be a string", entry->string);
         }
-        struct model_prompt *prompt = &out->prompts[out->prompt_count++];
+        struct model_prompt *prompt = &model->prompts[model->prompt_count++];
         prompt->name = strdup(entry->string);
         prompt->text = strdup(entry->valuestring);
         if (!prompt->name || !prompt->text) {
@@ -274,57 +213,40 @@ static enum status keep_prompts(const cJSON *prompts, struct sentence_config *ou
     return STATUS_OK;
 }
 
-static enum status pick_prompt(const cJSON *root, const char *wanted, struct sentence_config *out, struct err *err)
+/* Takes a copy of the text as the prompt before every text. */
+static enum status set_prompt(struct model *model, const char *text, struct err *err)
 {
-    const char *usual = NULL, *text = NULL;
+    free(model->prompt);
+    model->prompt = strdup(text);
+    return model->prompt ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prompt");
+}
+
+/* Keeps all prompts and picks the one that was asked for, for every text, or else the default one; "" picks none. */
+static enum status read_prompts(const cJSON *root, const char *name, struct reading *reading, struct err *err)
+{
+    static const char *const known[] = {"__version__",        "prompts",    "default_prompt_name",
+                                        "similarity_fn_name", "model_type", NULL};
+    struct model *model = reading->model;
+    const char *wanted = reading->options->prompt;
+    TRY(json_only(root, name, known, NULL, err));
+    TRY(must_be(root, name, "model_type", "SentenceTransformer", err));
     const cJSON *prompts = json_field(root, "prompts");
     if (prompts && !cJSON_IsObject(prompts)) {
         return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts must be an object");
     }
-    TRY(keep_prompts(prompts, out, err));
-    TRY(json_string(root, PROMPTS_FILE, "default_prompt_name", &usual, err));
+    TRY(keep_prompts(prompts, model, err));
     if (!wanted) {
-        wanted = usual;
+        TRY(json_string(root, name, "default_prompt_name", &wanted, err));
     }
     if (!wanted || wanted[0] == '\0') {
         return STATUS_OK;
     }
-    for (uint32_t i = 0; i < out->prompt_count; i++) {
-        if (strcmp(out->prompts[i].name, wanted) == 0) {
-            text = out->prompts[i].text;
+    for (uint32_t i = 0; i < model->prompt_count; i++) {
+        if (strcmp(model->prompts[i].name, wanted) == 0) {
+            return set_prompt(model, model->prompts[i].text, err);
         }
     }
-    if (!text) {
-        return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": prompts has no prompt named \"%.60s\"", wanted);
-    }
-    free(out->prompt);
-    out->prompt = strdup(text);
-    return out->prompt ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prompt");
-}
-
-/* Keeps all prompts and picks `wanted` for every text, or the default one where `wanted` is NULL; "" picks none.
- * Errors: as sentence_config_read. */
-static enum status read_prompts(const char *directory, const char *wanted, struct sentence_config *out, struct err *err)
-{
-    static const char *const known[] = {"__version__",        "prompts",    "default_prompt_name",
-                                        "similarity_fn_name", "model_type", NULL};
-    cJSON *root = NULL;
-    enum status status = json_read_optional(directory, PROMPTS_FILE, &root, err);
-    if (status == STATUS_OK && !root && wanted && wanted[0] != '\0') {
-        status = err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": does not exist, so there is no prompt named \"%.60s\"",
-                         wanted);
-    }
-    if (status == STATUS_OK && root) {
-        status = check_fields(root, PROMPTS_FILE, known, err);
-    }
-    if (status == STATUS_OK && root) {
-        status = must_be(root, PROMPTS_FILE, "model_type", "SentenceTransformer", err);
-    }
-    if (status == STATUS_OK && root) {
-        status = pick_prompt(root, wanted, out, err);
-    }
-    cJSON_Delete(root);
-    return status;
+    return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": prompts has no prompt named \"%.60s\"", wanted);
 }
 
 enum module_kind { MODULE_TRANSFORMER, MODULE_POOLING, MODULE_NORMALIZE, MODULE_KINDS };
@@ -378,45 +300,32 @@ static enum status folder_of(const cJSON *module, char **out, struct err *err)
     return STATUS_OK;
 }
 
-static enum status check_module_fields(const cJSON *module, struct err *err)
-{
-    static const char *const known[] = {"idx", "name", "path", "type", NULL};
-    if (!cJSON_IsObject(module)) {
-        return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": must be a list of objects");
-    }
-    return check_fields(module, MODULES_FILE, known, err);
-}
-
-static enum status read_module(const char *directory, const cJSON *module, enum module_kind kind,
-                               struct sentence_config *out, struct err *err)
+static enum status read_module(const cJSON *module, enum module_kind kind, struct reading *reading, struct err *err)
 {
     char *folder = NULL;
-    enum status status = folder_of(module, &folder, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    switch (kind) {
-    case MODULE_TRANSFORMER:
+    TRY(folder_of(module, &folder, err));
+    struct sentence_config *out = reading->out;
+    enum status status;
+    if (kind == MODULE_TRANSFORMER) {
         free(out->folder);
         out->folder = folder;
-        return read_transformer(directory, folder, out, err);
-    case MODULE_POOLING:
-        out->pooling_folder = folder;
-        return read_pooling(directory, folder, out, err);
-    case MODULE_NORMALIZE:
-    default:
-        out->normalize = true;
-        status = read_normalize(directory, folder, err);
-        break;
+        return read_file(folder, "sentence_bert_config.json", read_transformer, reading, NULL, err);
     }
+    if (kind == MODULE_POOLING) {
+        out->pooling_folder = folder;
+        return folder[0] != '\0' ? read_file(folder, "config.json", read_pooling, reading, NULL, err)
+                                 : err_set(err, STATUS_BAD_INPUT, "modules.json: the Pooling module has no path");
+    }
+    reading->model->normalize = true;
+    status = folder[0] != '\0' ? read_file(folder, "config.json", read_normalize, reading, NULL, err) : STATUS_OK;
     free(folder);
     return status;
 }
 
 /* The chain must be Transformer, Pooling, Normalize, in this order; the last two may be absent. */
-static enum status read_modules(const char *directory, const cJSON *modules, struct sentence_config *out,
-                                struct err *err)
+static enum status read_modules(const cJSON *modules, const char *name, struct reading *reading, struct err *err)
 {
+    static const char *const known[] = {"idx", "name", "path", "type", NULL};
     if (!cJSON_IsArray(modules) || !modules->child) {
         return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": must be a list of modules");
     }
@@ -426,8 +335,8 @@ static enum status read_modules(const char *directory, const cJSON *modules, str
     {
         const char *type = "";
         enum module_kind kind = MODULE_TRANSFORMER;
-        TRY(check_module_fields(module, err));
-        TRY(json_string(module, MODULES_FILE, "type", &type, err));
+        TRY(json_only(module, MODULES_FILE ": a module", known, NULL, err));
+        TRY(json_string(module, name, "type", &type, err));
         TRY(kind_of(type, &kind, err));
         if ((int)kind < next || (next == MODULE_TRANSFORMER && kind != MODULE_TRANSFORMER)) {
             return err_set(err, STATUS_UNSUPPORTED,
@@ -435,16 +344,7 @@ static enum status read_modules(const char *directory, const cJSON *modules, str
                            module_names[kind]);
         }
         next = (int)kind + 1;
-        TRY(read_module(directory, module, kind, out, err));
-    }
-    return STATUS_OK;
-}
-
-static enum status start(struct sentence_config *out, struct err *err)
-{
-    *out = (struct sentence_config){.include_prompt = true, .folder = strdup(""), .prompt = strdup("")};
-    if (!out->folder || !out->prompt) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration");
+        TRY(read_module(module, kind, reading, err));
     }
     return STATUS_OK;
 }
@@ -455,76 +355,54 @@ static enum status refuse_unknown_pooling(const struct sentence_config *config, 
     if (config->pooling_folder) {
         return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
     }
-    if (listed) {
-        return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " names no Pooling module, %s", advice);
-    }
-    return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " does not exist, %s", advice);
+    return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " %s, %s", listed ? "names no Pooling module" : "does not exist",
+                   advice);
 }
 
-static enum status take_prefix(const char *prefix, struct sentence_config *out, struct err *err)
+enum status sentence_config_read(struct model *model, const struct model_options *options, struct sentence_config *out,
+                                 struct err *err)
 {
-    if (!utf8_valid(prefix, strlen(prefix))) {
-        return err_set(err, STATUS_BAD_INPUT, "prefix is not valid UTF-8");
+    struct reading reading = {.model = model, .options = options, .out = out};
+    bool listed, prompts;
+    *out = (struct sentence_config){.folder = strdup("")};
+    model->pool_prompt = true;
+    TRY(set_prompt(model, "", err));
+    if (!out->folder) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration");
     }
-    free(out->prompt);
-    out->prompt = strdup(prefix);
-    return out->prompt ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prefix");
-}
-
-enum status sentence_config_read(const char *directory, const struct model_options *options,
-                                 struct sentence_config *out, struct err *err)
-{
-    enum status status = start(out, err);
-    if (status != STATUS_OK) {
-        return status;
+    TRY(read_file("", MODULES_FILE, read_modules, &reading, &listed, err));
+    if (!listed) {
+        TRY(read_file("", "sentence_bert_config.json", read_transformer, &reading, NULL, err));
     }
-    cJSON *modules = NULL;
-    status = json_read_optional(directory, MODULES_FILE, &modules, err);
-    if (status != STATUS_OK) {
-        return status;
+    if (options->pooling != POOLING_UNSET) {
+        model->pooling = options->pooling;
     }
-    if (modules) {
-        status = read_modules(directory, modules, out, err);
-    } else {
-        status = read_transformer(directory, "", out, err);
+    if (model->pooling == POOLING_UNSET) {
+        return refuse_unknown_pooling(out, listed, err);
     }
-    bool listed = modules;
-    cJSON_Delete(modules);
-    if (status == STATUS_OK && options->pooling != POOLING_UNSET) {
-        out->pooling = options->pooling;
+    TRY(read_file("", PROMPTS_FILE, read_prompts, &reading, &prompts, err));
+    if (!prompts && options->prompt && options->prompt[0] != '\0') {
+        return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": does not exist, so there is no prompt named \"%.60s\"",
+                       options->prompt);
     }
-    if (status == STATUS_OK && out->pooling == POOLING_UNSET) {
-        status = refuse_unknown_pooling(out, listed, err);
+    if (options->prefix) {
+        if (!utf8_valid(options->prefix, strlen(options->prefix))) {
+            return err_set(err, STATUS_BAD_INPUT, "prefix is not valid UTF-8");
+        }
+        TRY(set_prompt(model, options->prefix, err));
     }
-    if (status == STATUS_OK) {
-        status = read_prompts(directory, options->prompt, out, err);
+    if (!model->pool_prompt && model->prompt[0] != '\0') {
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "%sconfig.json: include_prompt is false and a prompt is used, which is not supported",
+                       out->pooling_folder);
     }
-    if (status == STATUS_OK && options->prefix) {
-        status = take_prefix(options->prefix, out, err);
-    }
-    if (status == STATUS_OK && !out->include_prompt && out->prompt[0] != '\0') {
-        status = err_set(err, STATUS_UNSUPPORTED,
-                         "%sconfig.json: include_prompt is false and a prompt is used, which is not supported",
-                         out->pooling_folder);
-    }
-    return status;
-}
-
-void prompts_free(struct model_prompt *prompts, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        free(prompts[i].name);
-        free(prompts[i].text);
-    }
-    free(prompts);
+    return STATUS_OK;
 }
 
 void sentence_config_free(struct sentence_config *config)
 {
     free(config->folder);
     free(config->pooling_folder);
-    free(config->prompt);
-    prompts_free(config->prompts, config->prompt_count);
     *config = (struct sentence_config){0};
 }
 

@@ -14,27 +14,6 @@
 
 /* `path` is an object's name for messages: the file's, a colon and the way to the object. */
 
-/* Refuses a field that is not in the list, which ends with NULL. Errors: STATUS_UNSUPPORTED; STATUS_BAD_INPUT when it
- * is no object at all. */
-static enum status fields_only(const cJSON *object, const char *path, const char *const *known, struct err *err)
-{
-    if (!cJSON_IsObject(object)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", path);
-    }
-    const cJSON *child;
-    cJSON_ArrayForEach(child, object)
-    {
-        size_t i = 0;
-        while (known[i] && strcmp(known[i], child->string) != 0) {
-            i++;
-        }
-        if (!known[i]) {
-            return err_set(err, STATUS_UNSUPPORTED, "%s: the field %.100s is not known here", path, child->string);
-        }
-    }
-    return STATUS_OK;
-}
-
 /* Reads a field that must be there, of any type, a bool or a string. Owns: value and string stay the object's.
  * Errors: STATUS_BAD_INPUT, also for one of another type. */
 static enum status fields_need(const cJSON *object, const char *path, const char *field, const cJSON **value,
@@ -395,7 +374,7 @@ static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spe
         return STATUS_OK;
     }
     TRY(fields_type(part, path, "BertNormalizer", err));
-    TRY(fields_only(part, path, known, err));
+    TRY(json_only(part, path, known, NULL, err));
     TRY(fields_bool(part, path, "clean_text", &options->clean_text, err));
     TRY(fields_bool(part, path, "handle_chinese_chars", &options->handle_chinese_chars, err));
     TRY(fields_bool(part, path, "lowercase", &options->lowercase, err));
@@ -408,7 +387,7 @@ static enum status read_pre_tokenizer(const cJSON *part, struct err *err)
     static const char *const known[] = {"type", NULL};
     const char *path = JSON_FILE ": pre_tokenizer";
     TRY(fields_type(part, path, "BertPreTokenizer", err));
-    return fields_only(part, path, known, err);
+    return json_only(part, path, known, NULL, err);
 }
 
 static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spec *spec, struct err *err)
@@ -451,7 +430,7 @@ static enum status read_model(const cJSON *part, struct tokenizer_spec *spec, st
     const char *path = JSON_FILE ": model", *unknown = NULL, *continuing = NULL;
     const cJSON *value = NULL;
     TRY(fields_type(part, path, "WordPiece", err));
-    TRY(fields_only(part, path, known, err));
+    TRY(json_only(part, path, known, NULL, err));
     TRY(fields_string(part, path, "unk_token", &unknown, err));
     TRY(fields_string(part, path, "continuing_subword_prefix", &continuing, err));
     TRY(fields_need(part, path, "max_input_chars_per_word", &value, err));
@@ -469,7 +448,7 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
                                         "rstrip", "normalized", "special",     NULL};
     const char *path = JSON_FILE ": added_tokens", *content = NULL;
     bool special;
-    TRY(fields_only(part, path, known, err));
+    TRY(json_only(part, path, known, NULL, err));
     TRY(fields_string(part, path, "content", &content, err));
     TRY(fields_id(json_field(part, "id"), JSON_FILE ": added_tokens: id", &token->id, err));
     TRY(fields_bool(part, path, "single_word", &token->single_word, err));
@@ -520,7 +499,7 @@ static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, st
     static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
                                         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     const char *version = "1.0";
-    TRY(fields_only(root, JSON_FILE, known, err));
+    TRY(json_only(root, JSON_FILE, known, NULL, err));
     TRY(json_string(root, JSON_FILE, "version", &version, err));
     if (strcmp(version, "1.0") != 0) {
         return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": version %.100s is not supported", version);
