@@ -5,7 +5,6 @@
 
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/normalizer.h"
-#include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/trie.h"
 #include "model/tokenizer/wordpiece.h"
 
