@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "model/tokenizer/spec.h"
+#include "model/tokenizer/tokenizer.h"
 
 #define FLAGS(single, left, right, normal)                                                                             \
     "\"single_word\":" single ",\"lstrip\":" left ",\"rstrip\":" right ",\"normalized\":" normal ",\"special\":true}"

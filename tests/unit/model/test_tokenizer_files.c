@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "model/tokenizer/spec.h"
+#include "model/tokenizer/tokenizer.h"
 
 #define NORMALIZER                                                                                                     \
     "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"                   \
