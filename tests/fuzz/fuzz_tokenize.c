@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "fuzz.h"
 #include "model/tokenizer/spec.h"
+#include "model/tokenizer/tokenizer.h"
 
 #define FLAGS(single, left, right, normal)                                                                             \
     "\"single_word\":" single ",\"lstrip\":" left ",\"rstrip\":" right ",\"normalized\":" normal ",\"special\":true}"

@@ -3,6 +3,7 @@
 
 #include "fuzz.h"
 #include "model/tokenizer/spec.h"
+#include "model/tokenizer/tokenizer.h"
 
 static void encode(const struct tokenizer *tokenizer)
 {

@@ -4,6 +4,7 @@
 #include "fuzz.h"
 #include "model/json.h"
 #include "model/tokenizer/spec.h"
+#include "model/tokenizer/tokenizer.h"
 
 static void encode(const struct tokenizer *tokenizer)
 {
