@@ -223,8 +223,9 @@ static void check(const struct scene *s)
             for (uint32_t h = 0; h < s->heads; h++) {
                 const double off = compare_query(s, r, h, q, got + context_at(s, r, q), powers);
                 if (!(off <= 1.0))
-                    fail_msg("row %u (%u tokens), query %u, head %u: off by %g times what is allowed", r, s->length[r],
-                             q, h, off);
+                    fail_msg("type %d, head dim %u: row %u (%u tokens), query %u, head %u: off by %g times what is "
+                             "allowed",
+                             (int)s->type, s->head_dim, r, s->length[r], q, h, off);
             }
         }
     const size_t width = s->hidden * number_bytes(s->type);
@@ -263,54 +264,23 @@ static void check_range(enum kernel_type type, uint32_t head_dim, uint32_t from,
     check_size(type, 1, head_dim, to - from + 1, length, packed, 0.5f);
 }
 
-static void every_length_f16_head_32(void **state)
+static void every_length(void **state)
 {
     (void)state;
     check_range(KERNEL_F16, 32, 1, 130);
-}
-
-static void every_length_f16_head_64(void **state)
-{
-    (void)state;
     check_range(KERNEL_F16, 64, 1, 130);
-}
-
-static void every_length_bf16_head_32(void **state)
-{
-    (void)state;
     check_range(KERNEL_BF16, 32, 1, 130);
-}
-
-static void every_length_bf16_head_64(void **state)
-{
-    (void)state;
     check_range(KERNEL_BF16, 64, 1, 130);
-}
-
-static void every_length_f32(void **state)
-{
-    (void)state;
     check_range(KERNEL_F32, 32, 1, 70);
     check_range(KERNEL_F32, 64, 120, 130);
 }
 
-static const uint32_t longest[] = {512, 513};
-
-static void long_rows_head_32(void **state)
+static void long_rows(void **state)
 {
     (void)state;
+    static const uint32_t longest[] = {512, 513};
     check_lengths(KERNEL_F16, 1, 32, 2, longest, packed);
-}
-
-static void long_rows_head_64(void **state)
-{
-    (void)state;
     check_lengths(KERNEL_BF16, 1, 64, 2, longest, packed);
-}
-
-static void long_rows_f32(void **state)
-{
-    (void)state;
     check_lengths(KERNEL_F32, 1, 32, 1, longest, packed);
 }
 
@@ -325,23 +295,13 @@ static void check_mixed(enum kernel_type type, uint32_t heads, uint32_t head_dim
     check_lengths(type, heads, head_dim, MIXED, mixed, (struct layout){.gap = 3});
 }
 
-static void mixed_rows_f16(void **state)
+static void mixed_rows(void **state)
 {
     (void)state;
     check_mixed(KERNEL_F16, 3, 32);
     check_mixed(KERNEL_F16, 2, 64);
-}
-
-static void mixed_rows_bf16(void **state)
-{
-    (void)state;
     check_mixed(KERNEL_BF16, 5, 32);
     check_mixed(KERNEL_BF16, 1, 64);
-}
-
-static void mixed_rows_f32(void **state)
-{
-    (void)state;
     check_mixed(KERNEL_F32, 2, 32);
 }
 
@@ -562,17 +522,9 @@ static void sizes_that_are_refused(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_length_f16_head_32),
-    cmocka_unit_test(every_length_f16_head_64),
-    cmocka_unit_test(every_length_bf16_head_32),
-    cmocka_unit_test(every_length_bf16_head_64),
-    cmocka_unit_test(every_length_f32),
-    cmocka_unit_test(long_rows_head_32),
-    cmocka_unit_test(long_rows_head_64),
-    cmocka_unit_test(long_rows_f32),
-    cmocka_unit_test(mixed_rows_f16),
-    cmocka_unit_test(mixed_rows_bf16),
-    cmocka_unit_test(mixed_rows_f32),
+    cmocka_unit_test(every_length),
+    cmocka_unit_test(long_rows),
+    cmocka_unit_test(mixed_rows),
     cmocka_unit_test(other_head_dims),
     cmocka_unit_test(large_scores),
     cmocka_unit_test(rising_scores),

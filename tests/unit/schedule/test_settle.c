@@ -3,8 +3,7 @@
 
 #include "schedule/worker_internal.h"
 
-static const struct worker_options options = {
-    .backoff_ms = 1000, .backoff_cap_ms = 60000, .rules.error_ttl_s = 3600};
+static const struct worker_options options = {.backoff_ms = 1000, .backoff_cap_ms = 60000, .rules.error_ttl_s = 3600};
 
 static void backoff_doubles_with_jitter_up_to_the_cap(void **state)
 {
