@@ -165,6 +165,27 @@ static void a_running_graph_may_not_be_destroyed(void **state)
     cuda_host_close();
 }
 
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.memory_bytes = 1000, .devices = 2});
+    size_t free_bytes;
+    size_t all_bytes;
+    void *out = NULL;
+    void *more = device_new(api, 700);
+    MUST(api->cudaMemGetInfo(&free_bytes, &all_bytes));
+    assert_int_equal(all_bytes, 1000);
+    assert_int_equal(free_bytes, 1000 - 768);
+    assert_int_equal(api->cudaMalloc(&out, 300), cudaErrorMemoryAllocation);
+    MUST(api->cudaSetDevice(1)); /* which has its own */
+    void *other = device_new(api, 700);
+    MUST(api->cudaFree(more));
+    MUST(api->cudaFree(other));
+    assert_int_equal(cuda_host_held_bytes(0), 0);
+    assert_int_equal(cuda_host_most_bytes(0), 768);
+    cuda_host_close();
+}
+
 struct waiter {
     const struct cuda_api *api;
     cudaStream_t stream;
@@ -530,6 +551,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_missing_wait_for_data_shows),
     cmocka_unit_test(a_missing_wait_for_a_buffer_shows),
     cmocka_unit_test(a_running_graph_may_not_be_destroyed),
+    cmocka_unit_test(memory_runs_out),
     cmocka_unit_test(threads_use_two_devices),
     cmocka_unit_test(harmful_touches_are_deadly),
     cmocka_unit_test(misuse_is_reported),
