@@ -25,7 +25,7 @@ demo: ## start everything privately and search 2,000 package summaries; KEEP=1 l
 	@cmake/deps.sh --demo
 	@test -f build/release/build.ninja || cmake --preset release >/dev/null
 	@cmake --build --preset release --target sluice
-	@SLUICE=build/release/sluice /usr/bin/python3 tests/demo/demo.py
+	@SLUICE=build/release/sluice /usr/bin/python3 tools/demo/demo.py
 
 bench: all ## measure; docs/speed.md says what is measured and how
 	tools/bench/bench.sh $(BUILD)

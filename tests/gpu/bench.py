@@ -41,7 +41,7 @@ def mixed_lengths(count):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(str(shapes.SOURCE / "config/models/sluice-mini-en/tokenizer.json"))
     tokenizer.no_truncation()
-    lines = (shapes.SOURCE / "tests/demo/packages.tsv").read_text().replace("\t", ": ").splitlines()
+    lines = (shapes.SOURCE / "tools/demo/packages.tsv").read_text().replace("\t", ": ").splitlines()
     rng = random.Random(1)
     texts = [". ".join(rng.sample(lines, min(12, 1 + int(rng.expovariate(0.6))))) for _ in range(count)]
     return [min(512, len(encoding.ids)) for encoding in tokenizer.encode_batch(texts)]

@@ -24,7 +24,7 @@ STREAM, REPLY, WAKE = "sluice:{default}:requests", "sluice:{default}:reply:", "s
 
 def mixed_texts(count):
     """Real texts of mixed length: package summaries and descriptions from the sample, joined to 1 … 12 of them."""
-    lines = [line.replace("\t", ": ") for line in (SOURCE / "tests/demo/packages.tsv").read_text().splitlines()]
+    lines = [line.replace("\t", ": ") for line in (SOURCE / "tools/demo/packages.tsv").read_text().splitlines()]
     rng = random.Random(1)
     return [". ".join(rng.sample(lines, min(12, 1 + int(rng.expovariate(0.6))))) for _ in range(count)]
 

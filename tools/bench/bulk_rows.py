@@ -22,7 +22,7 @@ def descriptions():
     said = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, check=False).stdout.decode("utf-8", "replace")
     found = re.findall(r"^Package: (.*)\n(?:.+\n)*?Description: (.*)", said, re.MULTILINE)
     if not found:
-        with open(os.path.join(SOURCE, "tests/demo/packages.tsv"), encoding="utf-8") as file:
+        with open(os.path.join(SOURCE, "tools/demo/packages.tsv"), encoding="utf-8") as file:
             found = [line.rstrip("\n").split("\t")[:2] for line in file]
     return [f"{name}: {text}" for name, text in found]
 

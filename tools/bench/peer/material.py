@@ -47,7 +47,7 @@ def write_tokenizer(folder):
 class Texts:
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
-        self.summaries = (SOURCE / "tests/demo/packages.tsv").read_text().replace("\t", ": ").splitlines()
+        self.summaries = (SOURCE / "tools/demo/packages.tsv").read_text().replace("\t", ": ").splitlines()
         self.words = [word for line in self.summaries for word in line.split()]
         counted = tokenizer.encode_batch(sorted(set(self.words)), add_special_tokens=False)
         self.tokens_of = dict(zip(sorted(set(self.words)), (len(encoding.ids) for encoding in counted)))

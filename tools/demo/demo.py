@@ -22,7 +22,7 @@ import redis
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "config/models/sluice-mini-en"
-SAMPLE = ROOT / "tests/demo/packages.tsv"
+SAMPLE = ROOT / "tools/demo/packages.tsv"
 SLUICE = pathlib.Path(os.environ.get("SLUICE", ROOT / "build/release/sluice"))
 REQUESTS, REPLY = "sluice:{default}:requests", "sluice:{default}:reply:%s"
 COUNT = 2000
