@@ -29,14 +29,15 @@ if(NOT SLUICE_SANITIZE) # it runs nothing of ours
     COST 10)
 endif()
 
-add_executable(encode_ids golden/encode_ids.c)
-target_link_libraries(encode_ids PRIVATE engine)
-
-add_test(NAME golden.encoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/encoder_golden.py
-  $<TARGET_FILE:encode_ids> ${CMAKE_CURRENT_BINARY_DIR}/golden ${every})
-# numpy's threads would wait for each other by spinning, beside all that runs at the same time.
-set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 900 COST 20
-  ENVIRONMENT OPENBLAS_NUM_THREADS=1)
+if(NOT SLUICE_SANITIZE) # unit.engine.encoder runs the same code, beside a reference of its own
+  add_executable(encode_ids golden/encode_ids.c)
+  target_link_libraries(encode_ids PRIVATE engine)
+  add_test(NAME golden.encoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/encoder_golden.py
+    $<TARGET_FILE:encode_ids> ${CMAKE_CURRENT_BINARY_DIR}/golden)
+  # numpy's threads would wait for each other by spinning, beside all that runs at the same time.
+  set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 900 COST 20
+    ENVIRONMENT OPENBLAS_NUM_THREADS=1)
+endif()
 
 add_executable(read_inputs golden/read_inputs.c)
 target_link_libraries(read_inputs PRIVATE schedule)

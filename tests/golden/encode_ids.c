@@ -1,20 +1,30 @@
 /* Reads rows of token ids, writes vectors: the side of the golden comparison that is ours.
  *
- * usage: encode_ids DIRECTORY PRECISION ROWS < ids > vectors
- * Each row is a count and that many ids, all native int32; ROWS rows at a time are packed into a batch. Vectors are
- * native f32. */
+ * usage: encode_ids DIRECTORY PRECISION < ids > vectors
+ * Each row is a count and that many ids, all native int32. The vectors, native f32, of all rows in one batch, then of
+ * each row alone. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/engine.h"
 
-struct rows {
-    struct engine_batch batch;
-    uint32_t room; /* in ids */
-    int32_t *ids;
-    uint32_t *start, *length;
-};
+enum { MOST_ROWS = 64, MOST_IDS = 64 * 512 };
+
+/* How many rows stdin has, at [at[r], at[r] + length[r]) of `ids`; more than there is room for end the process. */
+static uint32_t read_rows(int32_t *ids, uint32_t *at, uint32_t *length)
+{
+    int32_t count;
+    uint32_t rows = 0, end = 0;
+    for (; fread(&count, sizeof count, 1, stdin) == 1; rows++) {
+        if (rows == MOST_ROWS || count < 0 || (uint32_t)count > MOST_IDS - end ||
+            fread(ids + end, sizeof *ids, (size_t)count, stdin) != (size_t)count)
+            abort();
+        at[rows] = end;
+        length[rows] = (uint32_t)count;
+        end += (uint32_t)count;
+    }
+    return rows;
+}
 
 static int fail(const struct err *err)
 {
@@ -22,49 +32,25 @@ static int fail(const struct err *err)
     return 1;
 }
 
-/* Appends one row from stdin; false at its end. */
-static bool read_row(struct rows *rows, uint32_t at)
+static int run(struct encoder *encoder, uint32_t dim)
 {
-    int32_t count;
-    if (fread(&count, sizeof count, 1, stdin) != 1)
-        return false;
-    uint32_t needed = rows->batch.extent + (uint32_t)count;
-    if (needed > rows->room) {
-        rows->room = 2 * needed;
-        rows->ids = realloc(rows->ids, rows->room * sizeof *rows->ids);
-        if (rows->ids == NULL)
-            abort();
-    }
-    if (fread(rows->ids + rows->batch.extent, sizeof *rows->ids, (size_t)count, stdin) != (size_t)count)
-        abort();
-    rows->start[at] = rows->batch.extent;
-    rows->length[at] = (uint32_t)count;
-    rows->batch.extent = needed;
-    return true;
-}
-
-static int run(struct encoder *encoder, uint32_t most, uint32_t dim)
-{
-    struct rows rows = {.start = calloc(most, sizeof(uint32_t)), .length = calloc(most, sizeof(uint32_t))};
+    static int32_t ids[MOST_IDS];
+    uint32_t at[MOST_ROWS], length[MOST_ROWS], rows = read_rows(ids, at, length), zero = 0;
+    float *output = calloc((size_t)rows + 1, dim * sizeof *output);
     struct err err = {0};
-    rows.batch.output = calloc((size_t)most * dim, sizeof(float));
-    if (rows.start == NULL || rows.length == NULL || rows.batch.output == NULL)
+    if (output == NULL || rows == 0)
         abort();
-    for (bool more = true; more;) {
-        rows.batch.rows = rows.batch.extent = 0;
-        while (rows.batch.rows < most && (more = read_row(&rows, rows.batch.rows)))
-            rows.batch.rows++;
-        rows.batch.ids = rows.ids;
-        rows.batch.start = rows.start;
-        rows.batch.length = rows.length;
-        if (encoder_run(encoder, &rows.batch, &err) != STATUS_OK)
+    struct engine_batch all = {rows, at[rows - 1] + length[rows - 1], ids, at, length, output};
+    if (encoder_run(encoder, &all, &err) != STATUS_OK)
+        return fail(&err);
+    fwrite(output, sizeof(float) * dim, rows, stdout);
+    for (uint32_t r = 0; r < rows; r++) {
+        struct engine_batch one = {1, length[r], ids + at[r], &zero, &length[r], output};
+        if (encoder_run(encoder, &one, &err) != STATUS_OK)
             return fail(&err);
-        fwrite(rows.batch.output, sizeof(float) * dim, rows.batch.rows, stdout);
+        fwrite(output, sizeof(float) * dim, 1, stdout);
     }
-    free(rows.ids);
-    free(rows.start);
-    free(rows.length);
-    free(rows.batch.output);
+    free(output);
     return ferror(stdin) || fflush(stdout) != 0;
 }
 
@@ -75,8 +61,8 @@ int main(int argc, char **argv)
     struct engine *engine;
     struct encoder *encoder;
     struct engine_options options = {.backend = "cpu"};
-    if (argc != 4) {
-        fprintf(stderr, "usage: encode_ids DIRECTORY PRECISION ROWS < ids > vectors\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: encode_ids DIRECTORY PRECISION < ids > vectors\n");
         return 2;
     }
     if (precision_parse(argv[2], &options.precision, &err) != STATUS_OK ||
@@ -90,7 +76,7 @@ int main(int argc, char **argv)
     if (status != STATUS_OK || encoder_open(engine, &encoder, &err) != STATUS_OK)
         return fail(&err);
     model_release_weights(model);
-    int code = run(encoder, (uint32_t)strtoul(argv[3], NULL, 10), model->dim);
+    int code = run(encoder, model->dim);
     encoder_close(encoder);
     engine_close(engine);
     model_close(model);
