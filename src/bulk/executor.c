@@ -7,7 +7,7 @@
 #include "daemon/compute.h"
 #include "engine/vector.h"
 
-enum row_code vector_check(const void *vector, uint32_t dim, float limit)
+enum row_code piece_check(const void *vector, uint32_t dim, float limit)
 {
     if (vector_below(vector, dim, limit)) {
         return ROW_OK;
@@ -15,20 +15,20 @@ enum row_code vector_check(const void *vector, uint32_t dim, float limit)
     return vector_below(vector, dim, INFINITY) ? ROW_F16_RANGE : ROW_NON_FINITE;
 }
 
-void batch_fail(struct bulk_batch *batch, struct piece *piece, enum row_code code)
+void piece_fail(struct bulk_batch *batch, struct piece *piece, enum row_code code)
 {
     piece->code = code;
     batch->failed++;
 }
 
-void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector, bool finite)
+void piece_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector, bool finite)
 {
     bool fits = finite && isinf(batch->limit);
-    enum row_code code = fits ? ROW_OK : vector_check(vector, batch->dim, batch->limit);
+    enum row_code code = fits ? ROW_OK : piece_check(vector, batch->dim, batch->limit);
     if (code == ROW_OK) {
         memcpy(piece->vector, vector, batch->dim * sizeof(float));
     } else {
-        batch_fail(batch, piece, code);
+        piece_fail(batch, piece, code);
     }
 }
 
@@ -69,7 +69,7 @@ static void end(void *owner, struct batch *batch)
     const struct batch *laid_out = bulk->laid_out;
     bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
     for (uint32_t i = 0; computed && i < bulk->count; i++) { /* in layout order, which is by length */
-        batch_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
+        piece_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
     }
     bulk->tokens = computed ? laid_out->tokens : 0;
     batch_free(bulk->laid_out);

@@ -18,7 +18,7 @@ struct bulk_batch {
     enum status status; /* not STATUS_OK: nothing was computed, and the job stops */
     struct err err;
     uint32_t tokens;
-    uint32_t failed; /* pieces with a code: see batch_fail */
+    uint32_t failed; /* pieces with a code: see piece_fail */
     bool halve;      /* nothing was computed; each half alone may be */
     /* ---- the local executor's own: as daemon/compute sees it */
     struct batch batch, *laid_out;
@@ -27,13 +27,13 @@ struct bulk_batch {
 /* Copies a piece's vector to its place, or sets the piece's code if files cannot hold it. `finite`: it was checked to
  * be finite. Shapes: vector [dim] floats, read, of any alignment. Thread: the one that computed it, where it is in
  * cache. */
-void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector, bool finite);
+void piece_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector, bool finite);
 
 /* Marks a piece as failed. */
-void batch_fail(struct bulk_batch *batch, struct piece *piece, enum row_code code);
+void piece_fail(struct bulk_batch *batch, struct piece *piece, enum row_code code);
 
 /* Why files cannot hold a vector, or ROW_OK. Shapes: vector [dim] floats, read, of any alignment. */
-enum row_code vector_check(const void *vector, uint32_t dim, float limit);
+enum row_code piece_check(const void *vector, uint32_t dim, float limit);
 
 struct executor;
 

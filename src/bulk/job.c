@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "bulk/journal.h"
+#include "bulk/manifest.h"
 #include "bulk/output/store.h"
 #include "bulk/resume.h"
 #include "daemon/thread_pool.h"
@@ -255,7 +256,7 @@ enum { EXPECT = 16 }; /* rows whose lookup is prefetched; about ten cover the la
 static enum status fail_strictly(const struct document *document, enum row_code code, struct err *err)
 {
     return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", document->file, (unsigned long long)document->line,
-                   row_code_text(code));
+                   failure_text(code));
 }
 
 /* The files hold vectors whose elements are below this. */
@@ -415,7 +416,7 @@ static void settle(struct job *job, const struct lookahead *window, struct outpu
     if (row->code == ROW_OK && row->piece_count > 1) {
         float *vector = lookahead_vector(window, row, job->options->dim);
         take_mean(job, row, vector);
-        row->code = vector_check(vector, job->options->dim, job_limit(job));
+        row->code = piece_check(vector, job->options->dim, job_limit(job));
     }
     row->here = row->code == ROW_OK;
     row->state = row->here ? STATE_DONE : STATE_FAILED;
@@ -708,8 +709,8 @@ static void put_failure(struct buffer *to, const struct output_row *row, bool ch
     buffer_string(to, ",\"file\":");
     json_put_string(to, document->file, strlen(document->file));
     buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
-                  row_code_name(row->code));
-    const char *text = row_code_text(row->code);
+                  failure_name(row->code));
+    const char *text = failure_text(row->code);
     if (document->code != ROW_OK) {
         json_put_string(to, document->message, document->message_bytes);
     } else {
@@ -753,7 +754,7 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
         buffer_string(to, "null");
     }
     if (!job->options->arrays && !vector) {
-        buffer_format(to, ",\"error\":\"%s\"", row_code_name(row->code));
+        buffer_format(to, ",\"error\":\"%s\"", failure_name(row->code));
     }
     if (!job->options->arrays) {
         buffer_append(to, row->document->kept, row->document->kept_bytes);
@@ -939,7 +940,7 @@ static enum status end_job(struct job *job, struct err *err)
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0) {
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
     }
-    TRY(manifest_write(job->options, job->store, &job->at, err));
+    TRY(manifest_write(job->options->output, job->options->terms, job->options->facts, job->store, &job->at, err));
     return remove_job(job, err);
 }
 

@@ -1,5 +1,5 @@
-/* The journal of a job says what is durable, so that the job can resume after a kill at any moment; the manifest says
- * that the job is finished. The journal is a sequence of records, each with a checksum:
+/* The journal of a job says what is durable, so that the job can resume after a kill at any moment. It is a sequence of
+ * records, each with a checksum:
  *
  *     TERMS       the options that every run must agree on, "key=value" lines; the first record
  *     SEED        of the hashes of texts
@@ -17,7 +17,6 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "bulk/input/document.h"
-#include "bulk/job.h"
 
 enum { JOURNAL_FILES = 4, JOURNAL_TERMS_MAX = 1 << 16, JOURNAL_DONE_MAX = 4096 };
 
@@ -87,32 +86,5 @@ MUST_CHECK enum status journal_seal(struct journal *journal, struct err *err);
  * must be on disk before. Errors: STATUS_IO, STATUS_NO_MEMORY. Thread: any, while no other thread seals or writes; rows
  * may be added meanwhile. */
 MUST_CHECK enum status journal_write(struct journal *journal, const struct checkpoint *checkpoint, struct err *err);
-
-/* Hashes the output files and writes the manifest atomically (a new file, then a rename); the last step of a job.
- * `store` is that of the output, or the scratch of JSON Lines. Errors: STATUS_IO and others of files; STATUS_NO_MEMORY.
- */
-MUST_CHECK enum status manifest_write(const struct job_options *options, const struct store *store,
-                                      const struct checkpoint *at, struct err *err);
-
-/* What a later run of the same job needs of a manifest. */
-struct manifest {
-    struct buffer terms;  /* "key=value" lines */
-    struct checkpoint at; /* without lengths of files */
-};
-
-/* Reads a manifest. `*found` is false when there is none. Owns: the caller frees `out->terms`.
- * Errors: STATUS_BAD_INPUT naming file and field; those of file_read. Thread: one at a time (cJSON). */
-MUST_CHECK enum status manifest_read(const char *path, struct manifest *out, bool *found, struct err *err);
-
-/* Likewise from memory; `bytes[length]` must be a NUL, `name` stands for the file in errors. Errors: STATUS_BAD_INPUT.
- */
-MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out,
-                                      struct err *err);
-
-/* The value of a key in "key=value" lines, `*length` bytes, or NULL. */
-const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length);
-
-/* Whether two lists of terms differ; `err` then names the first key, and says what to do. */
-bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err);
 
 #endif

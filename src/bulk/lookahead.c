@@ -315,8 +315,8 @@ static enum status cut(struct doc_batch *docs, const struct document *document, 
 {
     const struct preparer *preparer = docs->preparer;
     struct buffer chunks = {0};
-    enum status status = chunk_cut(&preparer->chunking, preparer->model, document->text, document->text_bytes, &chunks,
-                                   scratch, &docs->err);
+    enum status status = chunking_cut(&preparer->chunking, preparer->model, document->text, document->text_bytes,
+                                      &chunks, scratch, &docs->err);
     const struct chunk *list = (const struct chunk *)(const void *)chunks.data;
     for (size_t i = 0; i < chunks.length / sizeof *list && status == STATUS_OK; i++) {
         status = put_piece(docs, document, list[i], scratch);
@@ -529,8 +529,8 @@ static enum status put_chunks(const struct cutter *cutter, struct buffer *chunks
     return buffer_ok(chunks) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the chunks of a text");
 }
 
-enum status chunk_cut(const struct chunking *chunking, const struct model *model, const char *text, size_t length,
-                      struct buffer *chunks, struct buffer *scratch, struct err *err)
+enum status chunking_cut(const struct chunking *chunking, const struct model *model, const char *text, size_t length,
+                         struct buffer *chunks, struct buffer *scratch, struct err *err)
 {
     struct cutter cutter = {.model = model, .text = text, .length = length, .ids = scratch};
     struct buffer prompted = {0};

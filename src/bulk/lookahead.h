@@ -31,8 +31,8 @@ MUST_CHECK enum status chunking_parse(const char *text, struct chunking *out, st
 /* Cuts a text at ends of sentences where possible, else between words, else inside a word. Every byte but white space
  * at the cuts is in a chunk; a text has at least one chunk. Appends struct chunk to `chunks`; `scratch` is the
  * thread's. Errors: STATUS_NO_MEMORY; STATUS_BAD_INPUT (not UTF-8). Thread: any. */
-MUST_CHECK enum status chunk_cut(const struct chunking *chunking, const struct model *model, const char *text,
-                                 size_t length, struct buffer *chunks, struct buffer *scratch, struct err *err);
+MUST_CHECK enum status chunking_cut(const struct chunking *chunking, const struct model *model, const char *text,
+                                    size_t length, struct buffer *chunks, struct buffer *scratch, struct err *err);
 
 enum { DOC_BATCH_MAX = 256, DOC_BATCH_BYTES = 1 << 18 };
 

@@ -253,7 +253,7 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
         return stop(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
     }
     for (uint32_t i = 0; i < slot->count; i++) {
-        batch_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]].piece, items[EMBEDDING].bytes + i * row_bytes,
+        piece_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]].piece, items[EMBEDDING].bytes + i * row_bytes,
                          false);
     }
     slot->batch->tokens += (uint32_t)number_of(&items[TOKENS]);
@@ -263,7 +263,7 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
 /* One row cannot be computed; the others can. */
 static enum effect drop_row(const struct remote *remote, struct slot *slot, uint32_t i, const struct resp_value *code)
 {
-    batch_fail(slot->batch, slot->batch->pieces[slot->rows[i]].piece,
+    piece_fail(slot->batch, slot->batch->pieces[slot->rows[i]].piece,
                resp_equals(code, "non_finite") ? ROW_NON_FINITE : ROW_REFUSED);
     slot->count--;
     memmove(slot->rows + i, slot->rows + i + 1, (slot->count - i) * sizeof slot->rows[0]);

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "bulk/journal.h"
+#include "bulk/manifest.h"
 #include "bulk/output/store.h"
 
 void job_digest_add(XXH3_state_t *digest, const struct document *document)
@@ -113,7 +114,7 @@ static bool parse_failure(const struct record *line, bool chunks, struct listed 
     static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_REFUSED};
     for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
         char code[48];
-        int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", row_code_name(computed[i]));
+        int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", failure_name(computed[i]));
         out->unread = out->unread && !memmem(line->bytes, line->length, code, (size_t)length);
     }
     return out->chunk <= out->row;
@@ -361,7 +362,7 @@ enum status job_retry_end(struct job *job, struct err *err)
         return err_set_errno(err, "cannot remove %s", output->job);
     }
     TRY(store_sync(job->store, err));
-    TRY(manifest_write(job->options, job->store, &job->at, err));
+    TRY(manifest_write(job->options->output, job->options->terms, job->options->facts, job->store, &job->at, err));
     return settle_list(output, job->at.failed, err);
 }
 

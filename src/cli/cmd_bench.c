@@ -22,7 +22,7 @@ static const char *json_of(const struct invocation *invocation)
     return NULL;
 }
 
-int bench_run(struct invocation *invocation)
+int benchmark_run(struct invocation *invocation)
 {
     const char *json = json_of(invocation);
     struct report figures;
@@ -72,7 +72,7 @@ const struct subcommand command_bench_engine = {
     .own = engine_settings,
     .own_count = sizeof engine_settings / sizeof engine_settings[0],
     .own_size = sizeof(struct bench_engine_options),
-    .run = bench_run,
+    .run = benchmark_run,
     .measure = measure_engine,
 };
 
@@ -111,7 +111,7 @@ const struct subcommand command_bench_e2e = {
     .own = e2e_settings,
     .own_count = sizeof e2e_settings / sizeof e2e_settings[0],
     .own_size = sizeof(struct bench_e2e_options),
-    .run = bench_run,
+    .run = benchmark_run,
     .measure = measure_e2e,
 };
 
@@ -152,7 +152,7 @@ const struct subcommand command_bench_ab = {
     .own = ab_settings,
     .own_count = sizeof ab_settings / sizeof ab_settings[0],
     .own_size = sizeof(struct bench_ab_options),
-    .run = bench_run,
+    .run = benchmark_run,
     .measure = measure_ab,
 };
 

@@ -13,6 +13,6 @@
     }
 
 /* The `run` of them all: calls the command's `measure` and shows the result as table or JSON. */
-int bench_run(struct invocation *invocation);
+int benchmark_run(struct invocation *invocation);
 
 #endif

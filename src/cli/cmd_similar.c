@@ -5,7 +5,7 @@
 #include <sysexits.h>
 
 #include "bulk/input/source.h"
-#include "bulk/journal.h"
+#include "bulk/manifest.h"
 #include "bulk/output/store.h"
 #include "bulk/similar.h"
 #include "cli/command.h"

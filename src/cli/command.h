@@ -30,7 +30,7 @@ struct subcommand {
     const struct setting *own; /* [own_count] options of the command line alone */
     size_t own_count, own_size;
     int (*run)(struct invocation *invocation); /* returns the exit code */
-    /* Only for `bench ...`, whose run is bench_run. */
+    /* Only for `bench ...`, whose run is benchmark_run. */
     enum status (*measure)(const struct invocation *invocation, struct report *report, struct err *err);
 };
 

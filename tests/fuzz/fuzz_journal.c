@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bulk/journal.h"
+#include "bulk/manifest.h"
 #include "fuzz.h"
 
 static void read_journal(const char *bytes, size_t size)

@@ -16,13 +16,13 @@ static void pick(const struct recipe *recipe, const char *line, size_t length)
     struct document document = {0};
     struct err err;
     size_t at;
-    enum json_pick_problem problem = json_pick(line, length, recipe->fields, recipe->field_count, values, &at);
+    enum pick_problem problem = pick_fields(line, length, recipe->fields, recipe->field_count, values, &at);
     FUZZ_CHECK(at <= length);
-    FUZZ_CHECK((problem == JSON_PICK_BAD_UTF8) == !utf8_valid(line, length));
-    for (uint32_t i = 0; problem == JSON_PICK_OK && i < recipe->field_count; i++)
+    FUZZ_CHECK((problem == PICK_BAD_UTF8) == !utf8_valid(line, length));
+    for (uint32_t i = 0; problem == PICK_OK && i < recipe->field_count; i++)
         if (values[i].kind != VALUE_ABSENT)
             FUZZ_CHECK(values[i].bytes >= line && values[i].bytes + values[i].length <= line + length);
-    if (problem == JSON_PICK_OK) {
+    if (problem == PICK_OK) {
         FUZZ_CHECK(recipe_make(recipe, values, &scratch, &document, &err) == STATUS_OK);
         FUZZ_CHECK((document.code == ROW_OK) == (document.message_bytes == 0));
         if (document.code == ROW_OK)
@@ -31,8 +31,8 @@ static void pick(const struct recipe *recipe, const char *line, size_t length)
     }
     recipe_scratch_free(&scratch);
     struct buffer list = {0};
-    if (problem == JSON_PICK_OK) {
-        json_list_fields(&list, line, length);
+    if (problem == PICK_OK) {
+        pick_names(&list, line, length);
         FUZZ_CHECK(list.length < 256 && utf8_valid(list.data ? list.data : "", list.length));
     }
     buffer_free(&list);

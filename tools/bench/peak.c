@@ -297,6 +297,6 @@ const struct subcommand command_bench_peak = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_peak_options),
-    .run = bench_run,
+    .run = benchmark_run,
     .measure = measure_peak,
 };

@@ -762,6 +762,6 @@ const struct subcommand command_bench_queue = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_queue_options),
-    .run = bench_run,
+    .run = benchmark_run,
     .measure = measure_queue,
 };

@@ -222,6 +222,6 @@ const struct subcommand command_bench_tokenizer = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_tokenizer_options),
-    .run = bench_run,
+    .run = benchmark_run,
     .measure = measure_tokenizer,
 };

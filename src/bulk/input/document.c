@@ -272,12 +272,12 @@ static const struct {
     [ROW_REFUSED] = {"refused", "the queue answered with an error"},
 };
 
-const char *row_code_name(enum row_code code)
+const char *failure_name(enum row_code code)
 {
     return codes[code].name;
 }
 
-const char *row_code_text(enum row_code code)
+const char *failure_text(enum row_code code)
 {
     return codes[code].text;
 }

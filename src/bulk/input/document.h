@@ -39,10 +39,10 @@ enum row_code {
 };
 
 /* The name in files: "bad_utf8". */
-const char *row_code_name(enum row_code code);
+const char *failure_name(enum row_code code);
 
 /* A sentence that depends on the code only, so that an interrupted job lists the same failures as another. */
-const char *row_code_text(enum row_code code);
+const char *failure_text(enum row_code code);
 
 /* What one record of the input gives: a text, or the reason why there is none. Its maker owns all bytes. */
 struct document {

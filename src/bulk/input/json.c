@@ -1,4 +1,4 @@
-/* Recursive descent, at most JSON_PICK_DEPTH_MAX deep. A mask of paths goes down with it: bit p says that the first
+/* Recursive descent, at most PICK_DEPTH_MAX deep. A mask of paths goes down with it: bit p says that the first
  * `depth` names of path p led here. */
 #include "bulk/input/json.h"
 
@@ -14,21 +14,21 @@ struct scanner {
     struct value *values;
 };
 
-static enum json_pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out);
+static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out);
 
 /* Scans from behind the opening quote; `out` is what is between the quotes. */
-static enum json_pick_problem scan_string(struct scanner *scanner, struct value *out)
+static enum pick_problem scan_string(struct scanner *scanner, struct value *out)
 {
     struct json_reader *reader = &scanner->reader;
     const char *begin = reader->at;
     for (json_skip_plain(reader); !json_take(reader, '"'); json_skip_plain(reader)) {
         if (!json_take(reader, '\\') || reader->at == reader->end || !memchr("\"\\/bfnrtu", *reader->at, 9)) {
-            return JSON_PICK_BROKEN;
+            return PICK_BROKEN;
         }
         reader->at++;
     }
     *out = (struct value){VALUE_STRING, begin, (size_t)(reader->at - 1 - begin)};
-    return JSON_PICK_OK;
+    return PICK_OK;
 }
 
 static bool skip_digits(struct scanner *scanner)
@@ -68,7 +68,7 @@ static bool scan_word(struct scanner *scanner, const char *word)
     return true;
 }
 
-static enum json_pick_problem scan_scalar(struct scanner *scanner, struct value *out)
+static enum pick_problem scan_scalar(struct scanner *scanner, struct value *out)
 {
     out->kind = VALUE_SCALAR;
     out->bytes = scanner->reader.at;
@@ -79,27 +79,27 @@ static enum json_pick_problem scan_scalar(struct scanner *scanner, struct value 
         good = scan_word(scanner, "true") || scan_word(scanner, "false") || scan_number(scanner);
     }
     out->length = (size_t)(scanner->reader.at - out->bytes);
-    return good ? JSON_PICK_OK : JSON_PICK_BROKEN;
+    return good ? PICK_OK : PICK_BROKEN;
 }
 
-static enum json_pick_problem scan_array(struct scanner *scanner, uint32_t depth)
+static enum pick_problem scan_array(struct scanner *scanner, uint32_t depth)
 {
     struct value ignored;
     json_skip_space(&scanner->reader);
     if (json_take(&scanner->reader, ']')) {
-        return JSON_PICK_OK;
+        return PICK_OK;
     }
     for (;;) {
-        enum json_pick_problem problem = scan_value(scanner, depth + 1, 0, &ignored);
-        if (problem != JSON_PICK_OK) {
+        enum pick_problem problem = scan_value(scanner, depth + 1, 0, &ignored);
+        if (problem != PICK_OK) {
             return problem;
         }
         json_skip_space(&scanner->reader);
         if (json_take(&scanner->reader, ']')) {
-            return JSON_PICK_OK;
+            return PICK_OK;
         }
         if (!json_take(&scanner->reader, ',')) {
-            return JSON_PICK_BROKEN;
+            return PICK_BROKEN;
         }
     }
 }
@@ -159,22 +159,22 @@ static uint32_t match_key(const struct scanner *scanner, uint32_t depth, uint32_
 }
 
 /* One "key": value. */
-static enum json_pick_problem scan_member(struct scanner *scanner, uint32_t depth, uint32_t mask)
+static enum pick_problem scan_member(struct scanner *scanner, uint32_t depth, uint32_t mask)
 {
     struct value key, value = {0};
     uint32_t ends;
     json_skip_space(&scanner->reader);
-    enum json_pick_problem problem = json_take(&scanner->reader, '"') ? scan_string(scanner, &key) : JSON_PICK_BROKEN;
-    if (problem != JSON_PICK_OK) {
+    enum pick_problem problem = json_take(&scanner->reader, '"') ? scan_string(scanner, &key) : PICK_BROKEN;
+    if (problem != PICK_OK) {
         return problem;
     }
     json_skip_space(&scanner->reader);
     if (!json_take(&scanner->reader, ':')) {
-        return JSON_PICK_BROKEN;
+        return PICK_BROKEN;
     }
     uint32_t on = match_key(scanner, depth, mask, &key, &ends);
     problem = scan_value(scanner, depth + 1, on, &value);
-    for (uint32_t p = 0; p < scanner->count && problem == JSON_PICK_OK; p++) {
+    for (uint32_t p = 0; p < scanner->count && problem == PICK_OK; p++) {
         if ((ends & 1u << p) != 0) {
             scanner->values[p] = value;
         }
@@ -182,31 +182,31 @@ static enum json_pick_problem scan_member(struct scanner *scanner, uint32_t dept
     return problem;
 }
 
-static enum json_pick_problem scan_object(struct scanner *scanner, uint32_t depth, uint32_t mask)
+static enum pick_problem scan_object(struct scanner *scanner, uint32_t depth, uint32_t mask)
 {
     json_skip_space(&scanner->reader);
     if (json_take(&scanner->reader, '}')) {
-        return JSON_PICK_OK;
+        return PICK_OK;
     }
     for (;;) {
-        enum json_pick_problem problem = scan_member(scanner, depth, mask);
-        if (problem != JSON_PICK_OK) {
+        enum pick_problem problem = scan_member(scanner, depth, mask);
+        if (problem != PICK_OK) {
             return problem;
         }
         json_skip_space(&scanner->reader);
         if (json_take(&scanner->reader, '}')) {
-            return JSON_PICK_OK;
+            return PICK_OK;
         }
         if (!json_take(&scanner->reader, ',')) {
-            return JSON_PICK_BROKEN;
+            return PICK_BROKEN;
         }
     }
 }
 
-static enum json_pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out)
+static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out)
 {
-    if (depth > JSON_PICK_DEPTH_MAX) {
-        return JSON_PICK_TOO_DEEP;
+    if (depth > PICK_DEPTH_MAX) {
+        return PICK_TOO_DEEP;
     }
     json_skip_space(&scanner->reader);
     const char *from = scanner->reader.at;
@@ -217,33 +217,33 @@ static enum json_pick_problem scan_value(struct scanner *scanner, uint32_t depth
     if (!object && !json_take(&scanner->reader, '[')) {
         return scan_scalar(scanner, out);
     }
-    enum json_pick_problem problem = object ? scan_object(scanner, depth, mask) : scan_array(scanner, depth);
+    enum pick_problem problem = object ? scan_object(scanner, depth, mask) : scan_array(scanner, depth);
     *out = (struct value){VALUE_TREE, from, (size_t)(scanner->reader.at - from)};
     return problem;
 }
 
-enum json_pick_problem json_pick(const char *json, size_t length, char *const *paths, uint32_t count,
-                                 struct value *values, size_t *at)
+enum pick_problem pick_fields(const char *json, size_t length, char *const *paths, uint32_t count, struct value *values,
+                              size_t *at)
 {
     struct scanner scanner = {{json, json + length}, paths, count, values};
     struct value whole = {0};
     memset(values, 0, count * sizeof *values);
     *at = utf8_valid_prefix(json, length);
     if (*at < length) {
-        return JSON_PICK_BAD_UTF8;
+        return PICK_BAD_UTF8;
     }
     json_skip_space(&scanner.reader);
     bool object = scanner.reader.at < scanner.reader.end && *scanner.reader.at == '{';
     uint32_t all = count == 32 ? UINT32_MAX : (1u << count) - 1;
-    enum json_pick_problem problem = scan_value(&scanner, 0, all, &whole);
-    if (problem == JSON_PICK_OK) {
+    enum pick_problem problem = scan_value(&scanner, 0, all, &whole);
+    if (problem == PICK_OK) {
         json_skip_space(&scanner.reader);
     }
-    if (problem == JSON_PICK_OK && scanner.reader.at < scanner.reader.end) {
-        problem = JSON_PICK_BROKEN;
+    if (problem == PICK_OK && scanner.reader.at < scanner.reader.end) {
+        problem = PICK_BROKEN;
     }
     *at = (size_t)(scanner.reader.at - json);
-    return problem == JSON_PICK_OK && !object ? JSON_PICK_NOT_OBJECT : problem;
+    return problem == PICK_OK && !object ? PICK_NOT_OBJECT : problem;
 }
 
 /* --- The names of fields --- */
@@ -256,12 +256,12 @@ static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer 
     size_t path_bytes = path->length;
     struct value key = {0}, value = {0};
     json_skip_space(&scanner->reader);
-    while (json_take(&scanner->reader, '"') && scan_string(scanner, &key) == JSON_PICK_OK) {
+    while (json_take(&scanner->reader, '"') && scan_string(scanner, &key) == PICK_OK) {
         if (to->length > LIST_BYTES) {
             return false;
         }
         json_skip_space(&scanner->reader);
-        if (!json_take(&scanner->reader, ':') || scan_value(scanner, depth + 1, 0, &value) != JSON_PICK_OK) {
+        if (!json_take(&scanner->reader, ':') || scan_value(scanner, depth + 1, 0, &value) != PICK_OK) {
             return true;
         }
         buffer_append(path, key.bytes, key.length);
@@ -284,7 +284,7 @@ static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer 
     return true;
 }
 
-void json_list_fields(struct buffer *to, const char *json, size_t length)
+void pick_names(struct buffer *to, const char *json, size_t length)
 {
     struct scanner scanner = {.reader = {json, json + length}};
     struct buffer path = {0};

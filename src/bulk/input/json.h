@@ -11,24 +11,24 @@
 #include "base/buffer.h"
 #include "bulk/input/document.h"
 
-enum { JSON_PICK_DEPTH_MAX = 64 };
+enum { PICK_DEPTH_MAX = 64 };
 
 /* What is wrong with a record. */
-enum json_pick_problem {
-    JSON_PICK_OK,
-    JSON_PICK_NOT_OBJECT, /* another value, perhaps valid */
-    JSON_PICK_BROKEN,     /* `*at` is the byte that is wrong */
-    JSON_PICK_TOO_DEEP,
-    JSON_PICK_BAD_UTF8,
+enum pick_problem {
+    PICK_OK,
+    PICK_NOT_OBJECT, /* another value, perhaps valid */
+    PICK_BROKEN,     /* `*at` is the byte that is wrong */
+    PICK_TOO_DEEP,
+    PICK_BAD_UTF8,
 };
 
 /* Finds dotted paths ("meta.title") in an object; a missing one is VALUE_ABSENT. Shapes: paths [count], at most
  * RECIPE_FIELDS_MAX of at most RECIPE_DEPTH_MAX names; values [count], written, parts of `json`. Thread: any. */
-enum json_pick_problem json_pick(const char *json, size_t length, char *const *paths, uint32_t count,
-                                 struct value *values, size_t *at);
+enum pick_problem pick_fields(const char *json, size_t length, char *const *paths, uint32_t count, struct value *values,
+                              size_t *at);
 
-/* Appends the fields of an object that json_pick found good, for a message: "title", "meta.year". The first ones, about
- * 160 bytes. Fields that are arrays are left out. */
-void json_list_fields(struct buffer *to, const char *json, size_t length);
+/* Appends the fields of an object that pick_fields found good, for a message: "title", "meta.year". The first ones,
+ * about 160 bytes. Fields that are arrays are left out. */
+void pick_names(struct buffer *to, const char *json, size_t length);
 
 #endif

@@ -197,18 +197,18 @@ static void fail(struct source *source, struct document *out, enum row_code code
 
 /* --- Records of tables: a JSON object a line, or CSV; the recipe makes documents of their fields --- */
 
-static void fail_json(struct source *source, struct document *out, enum json_pick_problem problem, size_t at)
+static void fail_json(struct source *source, struct document *out, enum pick_problem problem, size_t at)
 {
     static const struct {
         enum row_code code;
         const char *text;
     } said[] = {
-        [JSON_PICK_NOT_OBJECT] = {ROW_NOT_OBJECT, "JSON, but not an object"},
-        [JSON_PICK_BROKEN] = {ROW_BAD_JSON, "not JSON"},
-        [JSON_PICK_TOO_DEEP] = {ROW_BAD_JSON, "nested too deep"},
-        [JSON_PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
+        [PICK_NOT_OBJECT] = {ROW_NOT_OBJECT, "JSON, but not an object"},
+        [PICK_BROKEN] = {ROW_BAD_JSON, "not JSON"},
+        [PICK_TOO_DEEP] = {ROW_BAD_JSON, "nested too deep"},
+        [PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
     };
-    if (problem == JSON_PICK_NOT_OBJECT) {
+    if (problem == PICK_NOT_OBJECT) {
         fail(source, out, said[problem].code, "%s", said[problem].text);
     } else {
         fail(source, out, said[problem].code, "%s at byte %zu of the line", said[problem].text, at + 1);
@@ -243,12 +243,12 @@ static enum status read_json(struct source *source, struct document *out, bool *
         fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
         return STATUS_OK;
     }
-    enum json_pick_problem problem =
-        json_pick(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
-    if (problem == JSON_PICK_OK) {
+    enum pick_problem problem =
+        pick_fields(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
+    if (problem == PICK_OK) {
         TRY(recipe_make(recipe, values, &source->scratch, out, err));
         if (source->documents == 0 && out->code != ROW_OK) {
-            json_list_fields(&source->there, record.bytes, record.length);
+            pick_names(&source->there, record.bytes, record.length);
         }
         return STATUS_OK;
     }
@@ -562,7 +562,7 @@ static enum status read_line(struct source *source, struct document *out, bool *
     out->text_bytes = record.length;
     out->line = record.line;
     if (record.too_large) {
-        fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+        fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
     }
     return STATUS_OK;
 }
@@ -576,7 +576,7 @@ static enum status read_document(struct source *source, struct document *out, bo
     out->text_bytes = record.length;
     out->line = 1;
     if (record.too_large) {
-        fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+        fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
     }
     put_name(source, out);
     return STATUS_OK;
@@ -608,11 +608,11 @@ static void check_text(struct source *source, struct document *out)
     }
     size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
     if (out->text_bytes > source->options.max_text_bytes) {
-        fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+        fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
     } else if (valid < out->text_bytes) {
         fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
     } else if (out->text_bytes == 0 && !source->options.empty_texts) {
-        fail(source, out, ROW_EMPTY_TEXT, "%s", row_code_text(ROW_EMPTY_TEXT));
+        fail(source, out, ROW_EMPTY_TEXT, "%s", failure_text(ROW_EMPTY_TEXT));
     }
 }
 

@@ -9,9 +9,9 @@
 static char text_path[] = "text", deep_path[] = "meta.title", deeper_path[] = "meta.a.b";
 static char *const paths[] = {text_path, deep_path, deeper_path};
 
-static enum json_pick_problem pick(const char *json, struct value *values, size_t *at)
+static enum pick_problem pick(const char *json, struct value *values, size_t *at)
 {
-    return json_pick(json, strlen(json), paths, 3, values, at);
+    return pick_fields(json, strlen(json), paths, 3, values, at);
 }
 
 static void expect(const struct value *value, enum value_kind kind, const char *bytes)
@@ -29,12 +29,12 @@ static void finds_paths(void **state)
     assert_int_equal(
         pick("{\"text\":\"hi\", \"meta\" : {\"x\":[1,{\"title\":2}],\"title\":\"T\",\"a\":{\"b\":-1.5e+3}}}", values,
              &at),
-        JSON_PICK_OK);
+        PICK_OK);
     expect(&values[0], VALUE_STRING, "hi");
     expect(&values[1], VALUE_STRING, "T");
     expect(&values[2], VALUE_SCALAR, "-1.5e+3");
     assert_int_equal(pick("{\"title\":\"not this\",\"meta\":{\"text\":1},\"meta.title\":3}", values, &at),
-                     JSON_PICK_OK);
+                     PICK_OK);
     for (int i = 0; i < 3; i++)
         assert_int_equal(values[i].kind, VALUE_ABSENT);
 }
@@ -45,13 +45,13 @@ static void kinds_of_values(void **state)
     struct value values[3];
     size_t at;
     assert_int_equal(pick("{\"text\":null,\"meta\":{\"title\":[1, {}],\"a\":{\"b\":true}}}", values, &at),
-                     JSON_PICK_OK);
+                     PICK_OK);
     assert_int_equal(values[0].kind, VALUE_NULL);
     expect(&values[1], VALUE_TREE, "[1, {}]");
     expect(&values[2], VALUE_SCALAR, "true");
-    assert_int_equal(pick("{\"\\u0074ext\":\"first\",\"text\":\"last\"}", values, &at), JSON_PICK_OK);
+    assert_int_equal(pick("{\"\\u0074ext\":\"first\",\"text\":\"last\"}", values, &at), PICK_OK);
     expect(&values[0], VALUE_STRING, "last");
-    assert_int_equal(pick("{\"text\":1,\"te\\u0078t\":\"esc\"}", values, &at), JSON_PICK_OK);
+    assert_int_equal(pick("{\"text\":1,\"te\\u0078t\":\"esc\"}", values, &at), PICK_OK);
     expect(&values[0], VALUE_STRING, "esc");
 }
 
@@ -62,7 +62,7 @@ static void refuses_what_is_no_object(void **state)
     size_t at;
     const char *const others[] = {"[]", "\"text\"", "1", "null", "[{\"text\":\"x\"}]"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        assert_int_equal(pick(others[i], values, &at), JSON_PICK_NOT_OBJECT);
+        assert_int_equal(pick(others[i], values, &at), PICK_NOT_OBJECT);
 }
 
 static void broken_json_says_where(void **state)
@@ -79,10 +79,10 @@ static void broken_json_says_where(void **state)
     };
     size_t at;
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
-        assert_int_equal(pick(broken[i].json, values, &at), JSON_PICK_BROKEN);
+        assert_int_equal(pick(broken[i].json, values, &at), PICK_BROKEN);
         assert_int_equal(at, broken[i].at);
     }
-    assert_int_equal(pick("{\"a\":\"\xc3\"}", values, &at), JSON_PICK_BAD_UTF8);
+    assert_int_equal(pick("{\"a\":\"\xc3\"}", values, &at), PICK_BAD_UTF8);
     assert_int_equal(at, 6);
 }
 
@@ -93,7 +93,7 @@ static void depth_is_bounded(void **state)
     char json[512] = "{\"a\":";
     size_t at;
     memset(json + 5, '[', 200);
-    assert_int_equal(pick(json, values, &at), JSON_PICK_TOO_DEEP);
+    assert_int_equal(pick(json, values, &at), PICK_TOO_DEEP);
 }
 
 static void strings_both_ways(void **state)

@@ -150,7 +150,7 @@ static struct chunk *cut(const char *how, const char *text, size_t *count)
     struct buffer chunks = {0}, scratch = {0};
     struct err err;
     assert_int_equal(chunking_parse(how, &chunking, &err), STATUS_OK);
-    assert_int_equal(chunk_cut(&chunking, model, text, strlen(text), &chunks, &scratch, &err), STATUS_OK);
+    assert_int_equal(chunking_cut(&chunking, model, text, strlen(text), &chunks, &scratch, &err), STATUS_OK);
     buffer_free(&scratch);
     *count = chunks.length / sizeof(struct chunk);
     return (struct chunk *)(void *)chunks.data;

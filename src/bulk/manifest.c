@@ -1,0 +1,286 @@
+#include "bulk/manifest.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "model/json.h"
+
+enum { PIECE_BYTES = 1 << 20, MANIFEST_MAX_BYTES = 64 << 20, SHA256_HEX_BYTES = 2 * EVP_MAX_MD_SIZE + 1 };
+
+/* Shapes: hex [SHA256_HEX_BYTES], written. */
+static enum status sha256_file(const char *path, char *hex, uint64_t *size, struct err *err)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    FILE *file = fopen(path, "rbe");
+    if (!file) {
+        return err_set_errno(err, "cannot open %s", path);
+    }
+    char *piece = malloc(PIECE_BYTES);
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    bool good = piece && context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    *size = 0;
+    for (size_t got; good && (got = fread(piece, 1, PIECE_BYTES, file)) > 0; *size += got) {
+        good = EVP_DigestUpdate(context, piece, got) == 1;
+    }
+    enum status status = ferror(file) ? err_set_errno(err, "cannot read %s", path) : STATUS_OK;
+    if (!good || EVP_DigestFinal_ex(context, digest, &length) != 1) {
+        status = err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
+    }
+    for (unsigned i = 0; i < length; i++) {
+        snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
+    }
+    EVP_MD_CTX_free(context);
+    free(piece);
+    fclose(file);
+    return status;
+}
+
+/* One element of `files`: {"name":…,"rows":…,"bytes":…,"sha256":…}. */
+static enum status put_file(struct buffer *to, const char *path, uint64_t rows, struct err *err)
+{
+    char hex[SHA256_HEX_BYTES] = "";
+    uint64_t size = 0;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    TRY(sha256_file(path, hex, &size, err));
+    buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
+    json_put_string(to, name, strlen(name));
+    buffer_format(to, ", \"rows\": %llu, \"bytes\": %llu, \"sha256\": \"%s\"}", (unsigned long long)rows,
+                  (unsigned long long)size, hex);
+    return STATUS_OK;
+}
+
+static enum status put_files(struct buffer *to, const struct output *output, const struct store *store, uint64_t rows,
+                             struct err *err)
+{
+    buffer_string(to, "  \"files\": [");
+    if (output->kind == OUTPUT_JSONL) {
+        TRY(put_file(to, output->path, rows, err));
+    }
+    for (uint64_t i = 0; output->kind != OUTPUT_JSONL && i < store_files(store, rows); i++) {
+        char path[2 * PATH_MAX];
+        store_file_path(store, i, path, sizeof path);
+        TRY(put_file(to, path, store_file_rows(store, rows, i), err));
+    }
+    buffer_string(to, "\n  ],\n");
+    return STATUS_OK;
+}
+
+static void put_terms(struct buffer *to, const char *terms)
+{
+    buffer_string(to, "  \"terms\": {");
+    for (const char *line = terms; *line != '\0';) {
+        size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n");
+        buffer_string(to, line == terms ? "\n    " : ",\n    ");
+        json_put_string(to, line, key);
+        buffer_string(to, ": ");
+        json_put_string(to, line + key + 1, value);
+        line += key + 1 + value + 1;
+    }
+    buffer_string(to, "\n  },\n");
+}
+
+static enum status make(struct buffer *to, const struct output *output, const char *terms, const char *facts,
+                        const struct store *store, const struct checkpoint *at, struct err *err)
+{
+    buffer_format(to, "{\n  \"sluice\": \"" SLUICE_VERSION "\",\n  %s,\n", facts);
+    buffer_format(to, "  \"rows\": %llu,\n  \"documents\": %llu,\n", (unsigned long long)at->rows,
+                  (unsigned long long)at->documents);
+    buffer_format(to, "  \"computed\": %llu,\n  \"copied\": %llu,\n  \"failed\": %llu,\n",
+                  (unsigned long long)at->computed, (unsigned long long)at->copied, (unsigned long long)at->failed);
+    buffer_format(to, "  \"input\": \"%016llx%016llx\",\n", (unsigned long long)at->digest.high,
+                  (unsigned long long)at->digest.low);
+    TRY(put_files(to, output, store, at->rows, err));
+    put_terms(to, terms);
+    buffer_string(to, "  \"format\": 1\n}\n");
+    return buffer_ok(to) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the manifest");
+}
+
+static enum status write_durably(const char *path, const struct buffer *text, struct err *err)
+{
+    char beside[PATH_MAX];
+    snprintf(beside, sizeof beside, "%s.new", path);
+    int fd;
+    TRY(file_make(beside, O_WRONLY | O_TRUNC, &fd, err));
+    enum status status = file_put(fd, text->data, text->length, beside, err);
+    if (status == STATUS_OK && fsync(fd) != 0) {
+        status = err_set_errno(err, "cannot write %s", beside);
+    }
+    close(fd);
+    if (status == STATUS_OK && rename(beside, path) != 0) {
+        status = err_set_errno(err, "cannot write %s", path);
+    }
+    return status == STATUS_OK ? file_sync_folder(path, err) : status;
+}
+
+enum status manifest_write(const struct output *output, const char *terms, const char *facts, const struct store *store,
+                           const struct checkpoint *at, struct err *err)
+{
+    struct buffer text = {0};
+    enum status status = make(&text, output, terms, facts, store, at, err);
+    if (status == STATUS_OK) {
+        status = write_durably(output->manifest, &text, err);
+    }
+    buffer_free(&text);
+    return status;
+}
+
+static enum status read_numbers(const cJSON *root, const char *name, struct checkpoint *at, struct err *err)
+{
+    const struct {
+        const char *field;
+        uint64_t *to;
+    } numbers[] = {{"rows", &at->rows},
+                   {"documents", &at->documents},
+                   {"computed", &at->computed},
+                   {"copied", &at->copied},
+                   {"failed", &at->failed}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        const cJSON *value = json_field(root, numbers[i].field);
+        if (!value || !json_whole(value, numbers[i].to)) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: %s is not a whole number", name, numbers[i].field);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status read_digest(const cJSON *root, const char *name, struct hash *out, struct err *err)
+{
+    const char *text = NULL;
+    TRY(json_string(root, name, "input", &text, err));
+    if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: input is not 32 hexadecimal digits", name);
+    }
+    char high[17] = "";
+    memcpy(high, text, 16);
+    out->high = strtoull(high, NULL, 16);
+    out->low = strtoull(text + 16, NULL, 16);
+    return STATUS_OK;
+}
+
+static enum status read_terms(const cJSON *root, const char *name, struct buffer *out, struct err *err)
+{
+    const cJSON *terms = json_field(root, "terms"), *term;
+    if (!cJSON_IsObject(terms)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: terms is not an object", name);
+    }
+    cJSON_ArrayForEach(term, terms)
+    {
+        if (!cJSON_IsString(term)) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: terms.%.80s is not a string", name, term->string);
+        }
+        buffer_format(out, "%s=%s\n", term->string, term->valuestring);
+    }
+    return buffer_ok(out) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %s", name);
+}
+
+enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out, struct err *err)
+{
+    cJSON *root = NULL;
+    *out = (struct manifest){0};
+    TRY(json_parse(bytes, length, name, &root, err));
+    enum status status = read_numbers(root, name, &out->at, err);
+    if (status == STATUS_OK) {
+        status = read_digest(root, name, &out->at.digest, err);
+    }
+    if (status == STATUS_OK) {
+        status = read_terms(root, name, &out->terms, err);
+    }
+    cJSON_Delete(root);
+    if (status != STATUS_OK) {
+        buffer_free(&out->terms);
+    }
+    return status;
+}
+
+enum status manifest_read(const char *path, struct manifest *out, bool *found, struct err *err)
+{
+    struct buffer text = {0};
+    *out = (struct manifest){0};
+    enum status status = file_read(path, MANIFEST_MAX_BYTES, &text, err);
+    *found = status != STATUS_NOT_FOUND;
+    if (status == STATUS_OK) {
+        status = manifest_parse(text.data, text.length, path, out, err);
+    }
+    buffer_free(&text);
+    return *found ? status : STATUS_OK;
+}
+
+const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length)
+{
+    for (const char *line = terms, *end = terms + bytes; line < end;) {
+        const char *feed = memchr(line, '\n', (size_t)(end - line));
+        const char *stop = feed ? feed : end;
+        if ((size_t)(stop - line) > key_bytes && memcmp(line, key, key_bytes) == 0 && line[key_bytes] == '=') {
+            *length = (size_t)(stop - line) - key_bytes - 1;
+            return line + key_bytes + 1;
+        }
+        line = stop + (feed != NULL);
+    }
+    return NULL;
+}
+
+static void put_option(struct buffer *to, const char *key, size_t key_bytes, const char *value, size_t length)
+{
+    buffer_string(to, length == 0 ? "no --" : "--");
+    for (size_t i = 0; i < key_bytes; i++) {
+        buffer_append(to, key[i] == '_' ? "-" : &key[i], 1);
+    }
+    if (length > 0) {
+        buffer_format(to, " %.*s", (int)(length < 100 ? length : 100), value);
+    }
+}
+
+/* Of an option that only one of two runs was given: its value is empty in the other. --template takes the place of
+ * --field. */
+static void say_other_option(const char *const terms[2], const size_t sizes[2], const char *key, size_t key_bytes,
+                             struct err *err)
+{
+    struct buffer said[2] = {{0}, {0}};
+    for (int i = 0; i < 2; i++) {
+        const char *name = key;
+        size_t name_bytes = key_bytes, length = 0;
+        const char *value = terms_find(terms[i], sizes[i], name, name_bytes, &length);
+        if (length == 0 && key_bytes == strlen("field") && memcmp(key, "field", key_bytes) == 0) {
+            name = "template";
+            name_bytes = strlen(name);
+            value = terms_find(terms[i], sizes[i], name, name_bytes, &length);
+        }
+        put_option(&said[i], name, name_bytes, value, length);
+    }
+    bool whole = buffer_ok(&said[0]) && buffer_ok(&said[1]);
+    err_set(err, STATUS_BAD_INPUT, "this job began with %.*s, and not %.*s; --overwrite begins again",
+            whole ? (int)said[0].length : 13, whole ? said[0].data : "other options", whole ? (int)said[1].length : 5,
+            whole ? said[1].data : "these");
+    buffer_free(&said[0]);
+    buffer_free(&said[1]);
+}
+
+bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err)
+{
+    for (const char *line = now; *line != '\0';) {
+        size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n"), length = 0;
+        const char *old = terms_find(before, before_bytes, line, key, &length);
+        const char *new = line + key + 1;
+        if (old && length != value && (length == 0 || value == 0)) {
+            say_other_option((const char *[]){before, now}, (size_t[]){before_bytes, strlen(now)}, line, key, err);
+            return true;
+        }
+        if (!old || length != value || memcmp(old, new, value) != 0) {
+            err_set(err, STATUS_BAD_INPUT,
+                    "this job began with another %.*s: %.*s, and not %.*s; --overwrite begins again", (int)key, line,
+                    !old ? 2 : (int)(length < 100 ? length : 100), old ? old : "\"\"", (int)(value < 100 ? value : 100),
+                    new);
+            return true;
+        }
+        line = new + value + 1;
+    }
+    return false;
+}

@@ -1,0 +1,36 @@
+/* The manifest says that a job is finished: JSON for people and programs. Only what a later run needs is read back. */
+#ifndef BULK_MANIFEST_H
+#define BULK_MANIFEST_H
+
+#include "bulk/journal.h"
+#include "bulk/output/files.h"
+#include "bulk/output/store.h"
+
+/* Hashes the output files and writes the manifest atomically (a new file, then a rename); the last step of a job.
+ * `store` is that of the output, or the scratch of JSON Lines; `terms` and `facts` are those of struct job_options.
+ * Errors: STATUS_IO and others of files; STATUS_NO_MEMORY. */
+MUST_CHECK enum status manifest_write(const struct output *output, const char *terms, const char *facts,
+                                      const struct store *store, const struct checkpoint *at, struct err *err);
+
+/* What a later run of the same job needs of a manifest. */
+struct manifest {
+    struct buffer terms;  /* "key=value" lines */
+    struct checkpoint at; /* without lengths of files */
+};
+
+/* Reads a manifest. `*found` is false when there is none. Owns: the caller frees `out->terms`.
+ * Errors: STATUS_BAD_INPUT naming file and field; those of file_read. Thread: one at a time (cJSON). */
+MUST_CHECK enum status manifest_read(const char *path, struct manifest *out, bool *found, struct err *err);
+
+/* Likewise from memory; `bytes[length]` must be a NUL, `name` stands for the file in errors. Errors: STATUS_BAD_INPUT.
+ */
+MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out,
+                                      struct err *err);
+
+/* The value of a key in "key=value" lines, `*length` bytes, or NULL. */
+const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length);
+
+/* Whether two lists of terms differ; `err` then names the first key, and says what to do. */
+bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err);
+
+#endif
