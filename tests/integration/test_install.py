@@ -91,7 +91,7 @@ class Install(SluiceCase):
         who owns a file are left out."""
         with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
             page = file.read()
-        page = page[page.index("## Two workers in production"):page.index("## Five things")]
+        page = page[page.index("## Two workers in production"):page.index("## Start, stop")]
 
         def block(mark):
             code = only_block(page, mark).replace("/usr/local/", self.installed("")).replace("/etc/", self.path("etc/"))
