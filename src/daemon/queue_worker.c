@@ -45,7 +45,6 @@ static void execute(struct queue_worker *self, struct action *action)
         break;
     case ACTION_SUBMIT:
         action->batch->watched_ns = 0; /* waiting for other queues is not hanging */
-        action->batch->waits = true;
         shares_put(action->batch->background ? &self->shared->background_shares : &self->shared->shares, self->number,
                    action->batch);
         break;
@@ -84,7 +83,6 @@ void queue_worker_step(struct queue_worker *self, const struct event *event)
 void queue_worker_starts(struct queue_worker *self, struct batch *batch)
 {
     uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + self->compute_timeout_ns;
-    batch->waits = false;
     batch->watched_ns = now_ns;
     if (self->compute_timeout_ns > 0 && !self->stopped && ends_ns < self->deadline_ns) {
         self->deadline_ns = ends_ns;

@@ -146,9 +146,6 @@ enum status client_receive(struct client *client, const struct resp_value **out,
 {
     *out = NULL;
     while (!client->first && !client->err.status) {
-        if (connection_outstanding(client->connection) == 0) {
-            return err_set(err, STATUS_INTERNAL, "waiting for an answer to nothing");
-        }
         event_base_loop(client->base, EVLOOP_ONCE);
     }
     free(client->current);

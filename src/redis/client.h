@@ -32,7 +32,7 @@ MUST_CHECK enum status client_command(struct client *client, size_t count, const
 MUST_CHECK enum status client_send(struct client *client, size_t count, const char *const *arguments,
                                    const size_t *lengths, uint32_t block_ms, struct err *err);
 
-/* Waits for the next answer. Owns and Errors: as client_command. */
+/* Waits for the next answer, of a command that was sent. Owns and Errors: as client_command. */
 MUST_CHECK enum status client_receive(struct client *client, const struct resp_value **out, struct err *err);
 
 #endif

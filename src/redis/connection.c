@@ -50,7 +50,6 @@ struct connection {
     uint64_t progress_ns;
     int unsent; /* bytes left in the socket at the last look; -1: no look since the last progress */
     struct pending *first, *last;
-    size_t outstanding;
     unsigned login_pending; /* login commands without an answer */
     bool secured;           /* the TLS handshake is over */
     bool up, dead, closed;
@@ -90,7 +89,6 @@ static struct pending *pop_pending(struct connection *connection)
     if (pending) {
         connection->first = pending->next;
         connection->last = connection->first ? connection->last : NULL;
-        connection->outstanding--;
     }
     return pending;
 }
@@ -272,7 +270,6 @@ enum status connection_send(struct connection *connection, const char *bytes, si
         connection->first = pending;
     }
     connection->last = pending;
-    connection->outstanding++;
     arm(connection, deadline_ns);
     return STATUS_OK;
 }
@@ -605,9 +602,4 @@ void connection_close(struct connection *connection)
     die(connection, &(struct err){0}); /* tells nobody */
     flush_pending(connection);
     leave(connection);
-}
-
-size_t connection_outstanding(const struct connection *connection)
-{
-    return connection ? connection->outstanding : 0;
 }

@@ -65,7 +65,4 @@ MUST_CHECK enum status connection_send_command(struct connection *connection, st
 MUST_CHECK enum status connection_send(struct connection *connection, const char *bytes, size_t length,
                                        uint32_t timeout_ms, connection_reply_fn *reply, void *context, struct err *err);
 
-/* The number of commands that wait for an answer. */
-size_t connection_outstanding(const struct connection *connection);
-
 #endif

@@ -28,11 +28,10 @@ struct batch {
     uint64_t started_ns, finished_ns; /* set by the compute thread */
     bool helped;                      /* idle threads could help; likewise */
     uint64_t submitted_ns;            /* by the worker */
-    uint64_t watched_ns; /* since when it is being computed, as far as is known; set by the worker or its executor */
+    uint64_t watched_ns; /* since when it may hang: submitted, or begun where its executor knows; 0: not yet */
     bool low;            /* some of its rows are of class low */
     bool background;     /* all of its rows are, and it runs in the background, so it may take long */
     bool first;          /* it goes before batches that wait for a thread */
-    bool waits;          /* set by an executor that shares its threads: it is not this batch's turn yet */
 };
 
 /* Lays out rows as one batch: sorts them by length (longest first), fills ids, start and length, and allocates [rows,

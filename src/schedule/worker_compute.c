@@ -214,19 +214,19 @@ static void after_row(struct worker *worker, struct request *request)
     if (request->rows_out > 0) {
         return;
     }
-    bool alone = quarantine_is(worker, request);
+    bool alone = worker->alone == request;
     request->state = REQUEST_WAITING;
     if (request->code != CODE_NONE) {
         settle_finish(worker, request);
     } else if (request->rows_left == 0) {
         request->computed_ns = worker->now;
         if (alone) {
-            quarantine_stage(worker, QUARANTINE_COMPUTED);
+            worker->alone_stage = QUARANTINE_COMPUTED;
         } else {
             request_list_push(&worker->to_format, request);
         }
     } else if (alone) {
-        quarantine_stage(worker, QUARANTINE_PREPARED);
+        worker->alone_stage = QUARANTINE_PREPARED;
     } else if (request->given_up) {
         settle_release(worker, request);
     }
@@ -301,8 +301,9 @@ static void rows_computed(struct worker *worker, const struct batch *batch)
 static void row_back(struct worker *worker, struct row *row)
 {
     struct request *request = row->request;
-    if (request->code == CODE_NONE && quarantine_is(worker, request)) {
-        quarantine_row_back(worker, row);
+    if (request->code == CODE_NONE && worker->alone == request) {
+        row->next = worker->alone_rows;
+        worker->alone_rows = row;
     } else if (request->code == CODE_NONE && worker_takes_more(worker) && !request->given_up) {
         window_put_back(&worker->window, row);
     } else {
@@ -516,7 +517,7 @@ bool run_send(struct worker *worker, enum action_kind kind, struct request_list 
 
 void run_submit(struct worker *worker, struct action *action, struct batch *batch)
 {
-    batch->submitted_ns = worker->now;
+    batch->submitted_ns = batch->watched_ns = worker->now;
     batch->low = false;
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
@@ -528,7 +529,6 @@ void run_submit(struct worker *worker, struct action *action, struct batch *batc
         }
     }
     batch_list_push(&worker->running, batch);
-    watch_batches(worker);
     action->batch = batch;
     worker->stats.batches++;
     worker->stats.rows += batch->engine.rows;
@@ -540,7 +540,7 @@ void run_submit(struct worker *worker, struct action *action, struct batch *batc
 /* To the window, unless it is the suspect that runs alone. */
 static void to_window(struct worker *worker, struct request *request)
 {
-    if (quarantine_is(worker, request)) {
+    if (worker->alone == request) {
         quarantine_prepared(worker);
         return;
     }
@@ -589,7 +589,6 @@ void run_batch(struct worker *worker, const struct event *event)
 {
     batch_list_remove(&worker->running, event->batch);
     pace_computed(worker, event->batch);
-    watch_batches(worker);
     rows_returned(worker, event->batch);
 }
 

@@ -531,18 +531,6 @@ void chores_advance(struct worker *worker)
 
 enum { HANG_GRACE_MS = 200 };
 
-/* Compute threads take batches in turn, so the first ones are being computed, as far as this thread can know. */
-void watch_batches(struct worker *worker)
-{
-    uint32_t slots = worker->options.engine_slots;
-    for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
-        if (batch->watched_ns == 0 && !batch->waits && (slots > 0 || batch->background)) {
-            batch->watched_ns = worker->now;
-        }
-        slots -= slots > 0 && !batch->background;
-    }
-}
-
 /* When the first of the running batches will have taken too long. Background batches may be slow. */
 static uint64_t hangs_at(const struct worker *worker)
 {

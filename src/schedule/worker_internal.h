@@ -179,7 +179,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     bool asked;                     /* it wants the process for itself */
     enum turn turn;
     uint64_t turn_ends; /* TURN_ALONE: no further suspect begins then */
-    struct request *alone;
+    struct request *alone; /* the suspect that runs alone now */
     enum quarantine_stage alone_stage;
     struct row *alone_rows; /* its waiting rows, by `next` */
 
@@ -363,17 +363,8 @@ bool quarantine_advance(struct worker *worker);
 /* The suspect that runs alone was prepared: all its rows are to run. */
 void quarantine_prepared(struct worker *worker);
 
-/* A row of it is to run again. */
-void quarantine_row_back(struct worker *worker, struct row *row);
-
-/* Sets where it is now. */
-void quarantine_stage(struct worker *worker, enum quarantine_stage stage);
-
 /* A request has left the worker, perhaps before its run was recorded: if it was a suspect, the next one may follow. */
 void quarantine_ended(struct worker *worker, struct request *request);
-
-/* Whether this is the suspect that runs alone now. */
-bool quarantine_is(const struct worker *worker, const struct request *request);
 
 /* --- worker_settle.c --- */
 
@@ -438,9 +429,6 @@ void share_advance(struct worker *worker);
 
 /* When the next look for tenants is due; NEVER: nobody is in the way. Units: monotonic ns. */
 uint64_t share_deadline(const struct worker *worker);
-
-/* The running batches have changed: notes since when each is being computed, as far as this thread can know. */
-void watch_batches(struct worker *worker);
 
 /* Whether a batch hangs; the worker then exits without giving anything back. */
 bool watch_ends(struct worker *worker);

@@ -13,11 +13,6 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-bool quarantine_is(const struct worker *worker, const struct request *request)
-{
-    return worker->alone == request;
-}
-
 /* Its run is on record now, or never will be. */
 static void recorded(struct worker *worker, struct request *request)
 {
@@ -43,20 +38,10 @@ void quarantine_prepared(struct worker *worker)
 {
     struct request *request = worker->alone;
     for (uint32_t i = request->row_count; i-- > 0;) {
-        quarantine_row_back(worker, &request->rows[i]);
+        request->rows[i].next = worker->alone_rows;
+        worker->alone_rows = &request->rows[i];
     }
     worker->alone_stage = QUARANTINE_PREPARED;
-}
-
-void quarantine_row_back(struct worker *worker, struct row *row)
-{
-    row->next = worker->alone_rows;
-    worker->alone_rows = row;
-}
-
-void quarantine_stage(struct worker *worker, enum quarantine_stage stage)
-{
-    worker->alone_stage = stage;
 }
 
 void quarantine_ended(struct worker *worker, struct request *request)

@@ -145,7 +145,6 @@ static void answers_come_in_order_byte_by_byte(void **state)
     for (int i = 0; i < 3; i++) {
         send_command(stage, 20000);
     }
-    assert_int_equal(connection_outstanding(stage->connection), 3);
     const char *bytes = ":1\r\n:2\r\n:3\r\n";
     for (; *bytes; bytes++) {
         say(stage, (const char[]){*bytes, '\0'});
@@ -155,7 +154,6 @@ static void answers_come_in_order_byte_by_byte(void **state)
         turn(stage);
     }
     assert_int_equal(stage->last, 3);
-    assert_int_equal(connection_outstanding(stage->connection), 0);
     assert_int_equal(stage->downs, 0);
 }
 
