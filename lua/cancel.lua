@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Ends a request by its name, wherever it is: in its stream, read or not, or parked; and the entry that asked for it.
+-- Cancels a request by its name, wherever it is (in its stream, read or unread, or parked), and ends the entry that asked for it.
 --
 -- KEYS  1 stream of the cancel entry, a class's or `control`, 2 trouble, 3 later, 4 later:data, 5 stream of the target,
 --       6 reply:<id> of the target, 7 its wake:<id> or its results:<name>
@@ -71,7 +71,7 @@ local function find()
   if known == nil then call('HGET', trouble, name) end
 end
 
--- Where the target wants its answer; a request that is wrong there is answered under its name, and nobody is told.
+-- Where the target wants its answer; a request with an error there is answered under its name, without a notice.
 local function wishes(target)
   local id, notify, results = target.id, '0', ''
   local prefix, ms = string.match(id or '', '^(%l*:?)(%d+)%-%d+$') -- what a name looks like

@@ -203,7 +203,7 @@ local function refusal(id, kind, name, claims)
   if kind == 'gone' and call('XRANGE', stream, id, id)[1] then return -1 end
 end
 
--- Mostly none of the replies to be written is there: one look at all of them saves a look and a DEL for each.
+-- Usually none of the replies exists: one check of all of them saves a check and a DEL for each.
 local none_there, written = call('EXISTS', unpack(KEYS, 4, 3 + count)) == 0, {}
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}

@@ -27,7 +27,7 @@ MUST_CHECK enum status file_replace(const char *path, const void *bytes, size_t 
  * what errno says. */
 MUST_CHECK enum status file_make(const char *path, int flags, int *fd, struct err *err);
 
-/* Makes a folder, with the rights that the umask leaves of 0777; one that is there already is as good, a symbolic link
+/* Makes a folder, with the rights that the umask leaves of 0777; an existing one is accepted, a symbolic link
  * is not. Errors: STATUS_BAD_INPUT (something else is there), what errno says. */
 MUST_CHECK enum status file_make_folder(const char *path, struct err *err);
 

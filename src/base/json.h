@@ -21,14 +21,14 @@ bool json_take(struct json_reader *reader, char expected);
 /* Moves to the next byte that does not stand for itself in a string: a quote, a backslash or a control character. */
 void json_skip_plain(struct json_reader *reader);
 
-/* What stands behind a backslash. */
+/* What follows a backslash. */
 enum json_escape {
     JSON_ESCAPE_OK,
     JSON_ESCAPE_BAD,  /* none that JSON knows */
     JSON_ESCAPE_HALF, /* half of a surrogate pair: no character */
 };
 
-/* Reads what stands behind a backslash, and moves behind that; the second half of a surrogate pair is part of it. Where
+/* Reads what follows a backslash, and moves after that; the second half of a surrogate pair is part of it. Where
  * it is not JSON_ESCAPE_OK, `at` is where it went wrong. Shapes: utf8 [4], `*length` of them written. */
 enum json_escape json_read_escape(struct json_reader *reader, char utf8[4], size_t *length);
 

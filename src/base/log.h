@@ -44,7 +44,7 @@ struct log_field log_double(const char *key, double value);
 #define log_warn(...) log_write(LOG_WARN, &(struct log_line){__VA_ARGS__})
 #define log_error(...) log_write(LOG_ERROR, &(struct log_line){__VA_ARGS__})
 
-/* Sets the least level that is written, the format and the descriptor (2 to begin with).
+/* Sets the least level that is written, the format and the descriptor (2 by default).
  * Thread: before other threads start. */
 void log_setup(enum log_level least, enum log_format format, int fd);
 

@@ -8,7 +8,7 @@
 /* Whether this processor has what the function needs. */
 static bool utf8_avx2_here(void);
 
-/* How many leading bytes are whole, valid code points for sure: looks at blocks of 32 up to the first with a fault.
+/* How many leading bytes are certainly whole, valid code points: reads blocks of 32 up to the first with a fault.
  * What is behind is not judged. */
 static size_t utf8_avx2_prefix(const char *bytes, size_t length);
 

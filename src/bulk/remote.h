@@ -1,9 +1,9 @@
 /* The executor behind a queue: each batch is a request of low priority, and the workers of the queue compute it.
  *
  * A separate thread talks to Redis. It keeps a bounded number of requests out, learns of their ends from the results
- * stream `bulk`, and also looks at all replies once a second, so that a lost notice costs a second and no row. A
+ * stream `bulk`, and also checks all replies once a second, so that a lost notice costs a second and no row. A
  * request's id names job and content: sent again, after a reconnect or by a job that resumes, it can only give the same
- * vectors, and a reply that is there already is taken. */
+ * vectors, and an existing reply is used. */
 #ifndef BULK_REMOTE_H
 #define BULK_REMOTE_H
 

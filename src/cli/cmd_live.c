@@ -12,7 +12,7 @@
 #include "cli/session.h"
 #include "daemon/loop.h"
 
-/* A look at several processes: how many turn, and why the last one that does not is dead. */
+/* The state of several processes: how many are alive, and why the last dead one is dead. */
 struct look {
     size_t turn;
     struct err why;

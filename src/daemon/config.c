@@ -180,7 +180,7 @@ enum status config_check(const struct config *config, struct err *err)
 /* ---- the configuration file ----
  *
  * JSON with comments. Comments are blanked in place, so that positions stay true; the rest is
- * model/json's, which checks what cJSON does not (UTF-8, depth, NUL, a key that stands there twice). */
+ * model/json's, which checks what cJSON does not (UTF-8, depth, NUL, a key that occurs twice). */
 
 static unsigned line_of(const char *bytes, size_t at)
 {

@@ -27,8 +27,8 @@ struct shared {
     struct event_base *base;
     struct prep *prep;
     struct shares shares, background_shares; /* background_shares: of the background threads */
-    struct alone alone;                      /* who has the process to itself; the queue's number is its index */
-    struct compute_state capacity;           /* at startup */
+    struct alone alone;            /* which worker has the process to itself; the queue's number is its index */
+    struct compute_state capacity; /* at startup */
     void *context;
     void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
 };

@@ -120,7 +120,7 @@ MUST_CHECK enum status backend_find(const char *name, enum precision asked, cons
 MUST_CHECK enum status backend_choose(const struct backend_ops *ops, enum precision asked, enum precision *out,
                                       struct err *err);
 
-/* engine_open on a given backend, also one that stands in no table: tests inject faults this way. `options` may be
+/* engine_open on a given backend, also one that is in no table: tests inject faults this way. `options` may be
  * NULL; its backend is not looked at. Owns and Errors: as engine_open. */
 MUST_CHECK enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
                                         const struct engine_options *options, struct engine **out, struct err *err);

@@ -18,7 +18,7 @@ struct engine;
 struct encoder;
 struct parallel_for;
 
-/* All zero is a good choice. What a backend has no use for it does not look at. */
+/* All zero is a good choice. A backend ignores what it has no use for. */
 struct engine_options {
     const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here,
                           * in that precision */

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 
-/* Moves `*at`, which stands behind an opening quote, behind the closing one. False for an escaped NUL. */
+/* Moves `*at` from after an opening quote to after the closing one. False for an escaped NUL. */
 static bool skip_string(const char *bytes, size_t length, size_t *at)
 {
     while (*at < length && bytes[*at] != '"') {

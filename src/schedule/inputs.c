@@ -24,7 +24,7 @@ static void put(struct scanner *scanner, const void *bytes, size_t length)
     scanner->copied += length;
 }
 
-/* What stands behind a backslash. */
+/* What follows a backslash. */
 static enum inputs_problem scan_escape(struct scanner *scanner)
 {
     char utf8[4];

@@ -4,9 +4,9 @@
  *
  * A float gets the fewest digits that still read back to it. Any decimal nearer to it than half the distance to its
  * neighbours does: its reach. A power of ten brings the reach into (0.5, 5]. There the nearest integer always reads
- * back, the nearest one that ends in 0 may, and no rounder number needs a look. Float, reach and most powers are exact
- * in double and the products are off by less than 1e-7, so the reach is cut by as much; that also keeps the text away
- * from the middle between two floats, where readers that go through double would err. */
+ * back, the nearest one that ends in 0 may, and no rounder number needs to be tried. Float, reach and most powers are
+ * exact in double and the products are off by less than 1e-7, so the reach is cut by as much; that also keeps the text
+ * away from the middle between two floats, where readers that go through double would err. */
 #include "schedule/reply.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static const double powers[POWER_MOST - POWER_LEAST + 1] = {
     1e33,  1e34,  1e35,  1e36,  1e37,  1e38,  1e39,  1e40,  1e41,  1e42,  1e43,  1e44,  1e45,  1e46,
 };
 
-/* A number of at most nine digits, of which `places` stand behind the point. */
+/* A number of at most nine digits, `places` of them after the point. */
 struct decimal {
     uint32_t digits;
     uint32_t ends_in_zero; /* 0 or 1 */

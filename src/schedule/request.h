@@ -159,7 +159,7 @@ struct request {
 
     /* Identity. */
     enum request_class class;
-    struct entry_id entry; /* where it stands in its stream now */
+    struct entry_id entry; /* its id in its stream now */
     enum entry_origin origin;
     char name[REQUEST_NAME_MAX];   /* original name: its identity, `entry` of the reply */
     char id[REQUEST_ID_MAX + 1];   /* names the reply key; the name if the producer gave none */

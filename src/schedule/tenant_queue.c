@@ -17,7 +17,7 @@ void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)
 }
 
 /* A queue's bound stays when the row that set it leaves. A look that finds no urgent row corrects it, or, if it has not
- * seen all rows, moves it to `urgent_ms`: otherwise every row of this batch would cost a look. */
+ * seen all rows, moves it to `urgent_ms`: otherwise every row of this batch would cost a search. */
 struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
 {
     if (queue->expires_at_ms == 0 || queue->expires_at_ms >= urgent_ms) {

@@ -73,7 +73,7 @@ enum { MEMORY_TIGHT_PERCENT = 85, MEMORY_TRICKLE_PERCENT = 97, MEMORY_CEILING_PE
 /* What may happen to a worker. */
 enum event_kind {
     EVENT_CONNECTED,    /* both connections are up; also the answer to ACTION_REJOIN */
-    EVENT_DISCONNECTED, /* either connection is gone: what was out has failed, with an unknown outcome in Redis */
+    EVENT_DISCONNECTED, /* either connection is lost: open actions have failed, their outcome in Redis is unknown */
     EVENT_ENTRIES,      /* ACTION_READ, ACTION_READ_OWN or ACTION_RECLAIM answered; maybe with none */
     EVENT_PREPARED,     /* requests came back from ACTION_PREPARE */
     EVENT_BATCH,        /* a batch came back from ACTION_SUBMIT */

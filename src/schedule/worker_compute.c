@@ -98,7 +98,7 @@ void pace_answered(struct worker *worker, const struct request *request)
 
 static double tuned_ns(const struct worker *worker)
 {
-    if (worker->tune.target_ns == 0) { /* saves the look for the oldest */
+    if (worker->tune.target_ns == 0) { /* saves the search for the oldest */
         return 0;
     }
     uint64_t oldest_ns = window_oldest_ns(&worker->window);
@@ -454,7 +454,7 @@ static void other_half(struct worker *worker, struct batch *other, bool known)
     batch_free(other);
 }
 
-/* A batch has run: hands out its vectors, or looks for the guilty row in halves. Owns: ends the batch. */
+/* A batch has run: hands out its vectors, or searches for the guilty row by halves. Owns: ends the batch. */
 static void rows_returned(struct worker *worker, struct batch *batch)
 {
     struct batch *other = batch->other;

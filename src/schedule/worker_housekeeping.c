@@ -588,7 +588,7 @@ void watch_expired(struct worker *worker)
     }
 }
 
-/* Expired rows are answered even if no batch is cut, but not more often than this: it costs a look at all that wait. */
+/* Expired rows are answered even if no batch is cut, but not more often than this: it reads all waiting rows. */
 void watch_advance(struct worker *worker)
 {
     enum { EXPIRE_MS = 50 };

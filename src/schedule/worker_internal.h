@@ -35,7 +35,7 @@ enum {
     LOOK_BYTES = 1 << 20, /* bytes of entries that a script reads in one call; a single entry may be larger */
     READ_MOST = 128,      /* entries in one read; larger answers make Redis wait for the settles behind them */
     RECLAIM_MOST = 64,
-    ENOUGH_MOST = 32, /* tenants that are told apart */
+    ENOUGH_MOST = 32, /* tenants that are distinguished */
     OWN_MOST = 256,   /* READ_OWN; halved when no answer arrives */
     PAUSE_MS = 100,   /* after a script that failed, before the next try */
     STARVED_MS = 10,  /* after an allocation failed */
@@ -122,7 +122,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     bool quiet;                     /* an operator wants nothing claimed */
     uint64_t quiet_until;           /* no new call until then: one has just failed */
     bool reading, reading_own, renewing, promoting, mending, releasing, pulsing, sharing;
-    uint64_t shared_at; /* when the look for tenants in flight was sent */
+    uint64_t shared_at; /* when the search for tenants that is out was sent */
     bool shared_aside;  /* its finds are set aside for others */
     uint64_t renew_at, promote_at, mend_at, judge_at, pulse_at;
     uint64_t pulsed_at; /* when the last pulse was answered */
@@ -168,7 +168,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint32_t at_prep;     /* requests at prep threads */
     uint32_t at_prep_low; /* those of class low */
     uint64_t hang_seen;   /* since when a batch is overdue; 0: none */
-    uint64_t expire_at;   /* when to look for expired rows, at the earliest */
+    uint64_t expire_at;   /* the earliest time to check for expired rows */
 
     /* Suspects. */
     struct request_list suspects[CLASS_COUNT]; /* to run in groups */
@@ -427,7 +427,7 @@ void share_answered(struct worker *worker, const struct event *event);
 /* Refuses what is above a cap, and looks for tenants that wait behind another; one call at a time. */
 void share_advance(struct worker *worker);
 
-/* When the next look for tenants is due; NEVER: nobody is in the way. Units: monotonic ns. */
+/* When the next search for tenants is due; NEVER: no tenant is in the way. Units: monotonic ns. */
 uint64_t share_deadline(const struct worker *worker);
 
 /* Whether a batch hangs; the worker then exits without giving anything back. */

@@ -72,7 +72,7 @@ const struct instruction_set *instruction_set_pick(void)
 
 /* --- packing in int8 --- */
 
-/* Where input i of output o stands in the packed weight. */
+/* The index of input i of output o in the packed weight. */
 static size_t packed_at(const struct gemm_weight *weight, uint32_t o, uint32_t i)
 {
     size_t tile = ((size_t)(o / INT8_PANEL) * weight->steps + i / INT8_STEP) * 2 + o % INT8_PANEL / 16;

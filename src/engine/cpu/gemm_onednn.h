@@ -1,6 +1,6 @@
 /* Matrix products by oneDNN 2.x: to [rows, outputs] = from [rows, inputs] x weight [outputs, inputs]^T. The kernels add
- * the bias and what follows, because they read the product anyway. gemm_onednn.c and the look at the instruction set in
- * gemm.c are the only code that knows oneDNN.
+ * the bias and what follows, because they read the product anyway. gemm_onednn.c and the check of the instruction set
+ * in gemm.c are the only code that knows oneDNN.
  *
  * A struct onednn_gemm is a shape with its compiled primitives, shared by every layer with that shape; weights are
  * packed once in the layout that oneDNN prefers. Primitives exist for fixed row counts only (buckets): a run-time row

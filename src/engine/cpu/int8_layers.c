@@ -229,7 +229,7 @@ static enum status prepare(struct int8_trial *trial, struct err *err)
     if (!trial->memory) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to try int8 (%zu bytes)", bytes);
     }
-    memset(trial->memory, 0, bytes); /* what stands behind the last row is computed with */
+    memset(trial->memory, 0, bytes); /* memory behind the last row is read, too */
     lay_out(trial, trial->memory);
     embed(trial);
     for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++) {

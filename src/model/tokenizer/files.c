@@ -276,7 +276,7 @@ static enum status put_special(struct tokenizer_template *specials, bool behind,
     return STATUS_OK;
 }
 
-/* One {"SpecialToken": {"id", "type_id"}}: its ids stand in `special_tokens`. */
+/* One {"SpecialToken": {"id", "type_id"}}: its ids are in `special_tokens`. */
 static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, bool behind, struct tokenizer_spec *spec,
                                       struct err *err)
 {
@@ -562,7 +562,7 @@ static int compare_tokens(const void *a, const void *b)
     return order != 0 ? order : (x->id > y->id) - (x->id < y->id);
 }
 
-/* A token that stands twice has the later id. */
+/* A token that occurs twice has the later id. */
 static void drop_repeated(struct tokenizer_spec *spec)
 {
     struct vocabulary_entry *entries = spec->vocabulary;

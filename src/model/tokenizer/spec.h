@@ -81,7 +81,7 @@ struct tokenizer_config {
 MUST_CHECK enum status tokenizer_config_parse(const struct cJSON *json, struct tokenizer_config *config,
                                               struct err *err);
 
-/* Reads a token of the config: a string, which stands in the text as it is, or an object with "content" and flags. Its
+/* Reads a token of the config: a string, which is matched literally, or an object with "content" and flags. Its
  * id is -1. Owns: the caller frees its content. Errors: STATUS_BAD_INPUT, naming `where`; STATUS_NO_MEMORY. */
 MUST_CHECK enum status tokenizer_config_token(const struct cJSON *value, const char *where, struct added_token *token,
                                               struct err *err);

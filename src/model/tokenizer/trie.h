@@ -22,7 +22,7 @@ enum { TRIE_NONE = -1, TRIE_ROOT = 0 };
 
 /* Builds a trie over keys that are all different; sorts the array.
  * Owns: the caller ends it with trie_close; the keys' bytes are not kept. Errors: STATUS_NO_MEMORY; STATUS_BAD_INPUT
- * when a key is empty or stands twice. */
+ * when a key is empty or occurs twice. */
 MUST_CHECK enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, struct err *err);
 
 /* Frees it. NULL is allowed. */
