@@ -1,9 +1,43 @@
-/* The table of backends, and the null backend. A new one is a file and a row here. */
+/* The table of backends with the questions to it, the names of precisions, and the null backend. A new backend is a
+ * file and a row here. */
 #include "engine/backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char *const precision_names[] = {
+    [PRECISION_AUTO] = "auto", [PRECISION_F32] = "f32",   [PRECISION_BF16] = "bf16",
+    [PRECISION_F16] = "f16",   [PRECISION_INT8] = "int8",
+};
+
+const char *precision_name(enum precision precision)
+{
+    return precision_names[precision];
+}
+
+enum status precision_parse(const char *name, enum precision *out, struct err *err)
+{
+    for (unsigned i = 0; i < sizeof precision_names / sizeof precision_names[0]; i++) {
+        if (strcmp(name, precision_names[i]) == 0) {
+            *out = (enum precision)i;
+            return STATUS_OK;
+        }
+    }
+    return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16, int8", name);
+}
+
+void backend_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)
+{
+    const uint32_t shapes[][2] = {
+        [LINEAR_QKV] = {3 * model->hidden, model->hidden},
+        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
+        [LINEAR_INTERMEDIATE] = {model->intermediate_size, model->hidden},
+        [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
+    };
+    *outputs = shapes[site][0];
+    *inputs = shapes[site][1];
+}
 
 /* --- the null backend ---
  * It computes nothing: a row's vector is a hash of its ids, spread over [-1, 1]. It needs no weights. With it the queue
@@ -243,4 +277,30 @@ enum status backend_find(const char *name, enum precision asked, const struct ba
     char names[128];
     list_names(names, sizeof names);
     return err_set(err, STATUS_UNSUPPORTED, "no backend \"%s\"; there are: auto%s", name, names);
+}
+
+enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err)
+{
+    const struct backend_ops *ops;
+    TRY(backend_find(backend, precision, &ops, NULL, err));
+    return ops->devices(count, err);
+}
+
+enum status engine_find(const char *backend, enum precision precision, const char **name, struct err *passed_over,
+                        struct err *err)
+{
+    const struct backend_ops *ops;
+    TRY(backend_find(backend, precision, &ops, passed_over, err));
+    *name = ops->name;
+    return STATUS_OK;
+}
+
+enum status engine_default_batch(const char *backend, enum precision precision, struct batch_size *out,
+                                 const char **name, struct err *err)
+{
+    const struct backend_ops *ops;
+    TRY(backend_find(backend, precision, &ops, NULL, err));
+    *out = ops->batch;
+    *name = ops->name;
+    return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* The forward pass, the same for every backend, over packed or padded rows.
+/* Engines and encoders: the forward pass, the same for every backend, over packed or padded rows.
  *
  * A batch is cut at row boundaries into passes that suit the device; on the CPU, so few tokens that the activations
  * stay in a core's cache. Rows are passed on where they are, so padding costs what it costs. Everything that may be
@@ -11,40 +11,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "engine/auto_precision.h"
 #include "engine/vector.h"
-
-enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err)
-{
-    struct encoder *encoder = calloc(1, sizeof *encoder);
-    if (!encoder) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
-    }
-    encoder->engine = engine;
-    encoder->backend = engine->backend;
-    enum status status = engine->backend->ops->workspace_open(engine->backend, &encoder->workspace, err);
-    if (status != STATUS_OK) {
-        free(encoder);
-        return status;
-    }
-    *out = encoder;
-    return STATUS_OK;
-}
-
-void encoder_close(struct encoder *encoder)
-{
-    if (!encoder) {
-        return;
-    }
-    fallback_workspaces_close(&encoder->engine->fallback, &encoder->fallback);
-    encoder->backend->ops->workspace_close(encoder->workspace);
-    free(encoder);
-}
-
-enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err)
-{
-    const struct backend_ops *ops = encoder->backend->ops;
-    return ops->workspace_join ? ops->workspace_join(encoder->workspace, parallel, err) : STATUS_OK;
-}
 
 static enum status check_row(const struct model *model, const struct engine_batch *batch, uint32_t row, struct err *err)
 {
@@ -105,8 +73,10 @@ static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, st
     };
 }
 
-enum status encoder_enqueue(const struct backend *backend, struct backend_workspace *workspace, const struct pass *pass,
-                            const struct encoder_pause *pause, struct err *err)
+/* Begins one pass: calls all ops from embed to submit, with that pause, or NULL. Errors: that of the op that failed;
+ * the workspace is then ready for the next pass. */
+static enum status enqueue(const struct backend *backend, struct backend_workspace *workspace, const struct pass *pass,
+                           const struct encoder_pause *pause, struct err *err)
 {
     const struct backend_ops *ops = backend->ops;
     atomic_fetch_add(&backend->counters->passes, 1);
@@ -157,7 +127,7 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
         *pass = cut_pass(batch, first, backend->ops->limits(encoder->workspace), backend->model->dim);
-        enum status status = encoder_enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
+        enum status status = enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
         in_flight->err.status = status;
         if (status != STATUS_OK) {
             return;
@@ -181,9 +151,80 @@ enum status encoder_put(struct encoder *encoder, const struct engine_batch *batc
     return STATUS_OK;
 }
 
-/* Computes the row's vector alone in a wider precision. */
+/* --- Rows whose vector is not finite in f16 are run again alone in bf16, and then in f32 ---
+ *
+ * No state is kept: the next batch runs in f16 again, so a text's vector does not depend on what the process did
+ * before. The wider backends are opened from the model's files when they are first needed, and then kept: the same
+ * device, with room for one row. */
+
+static const enum precision wider[FALLBACK_STEPS] = {PRECISION_BF16, PRECISION_F32};
+
+static void step_close(struct fallback_step *step)
+{
+    if (step->backend) {
+        step->backend->ops->close(step->backend);
+    }
+    model_close(step->again);
+    *step = (struct fallback_step){0};
+}
+
+/* The weights are still in the model's memory only if they were not to be released. */
+static enum status step_open(const struct engine *engine, enum precision precision, struct fallback_step *step,
+                             struct err *err)
+{
+    const struct backend *narrow = engine->backend;
+    const struct model *model = narrow->model;
+    if (model->read_once) {
+        TRY(model_read_again(model, &step->again, err));
+        model = step->again;
+    }
+    struct engine_options options = engine->options;
+    options.precision = precision;
+    options.batch_tokens = model->max_tokens;
+    options.batch_rows = 1;
+    options.no_graphs = true;
+    TRY(narrow->ops->open(model, &options, &step->backend, err));
+    step->backend->ops = narrow->ops;
+    step->backend->counters = narrow->counters;
+    if (step->again) {
+        model_release_weights(step->again);
+    }
+    return STATUS_OK;
+}
+
+static enum status step_ready(struct engine *engine, int number, struct err *err)
+{
+    struct fallback_step *step = &engine->steps[number];
+    enum status status = STATUS_OK;
+    pthread_mutex_lock(&engine->lock);
+    if (!step->backend) {
+        status = step_open(engine, wider[number], step, err);
+        if (status != STATUS_OK) {
+            step_close(step);
+        }
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+static enum status step_run(struct encoder *encoder, int number, const struct pass *pass, struct err *err)
+{
+    TRY(step_ready(encoder->engine, number, err));
+    struct backend *backend = encoder->engine->steps[number].backend; /* does not change once it is open */
+    if (!encoder->wider[number]) {
+        TRY(backend->ops->workspace_open(backend, &encoder->wider[number], err));
+    }
+    TRY(enqueue(backend, encoder->wider[number], pass, NULL, err));
+    return backend->ops->wait(encoder->wider[number], err);
+}
+
+/* Computes the row's vector alone in each wider precision until it is finite. Errors: STATUS_NON_FINITE (in none; the
+ * message says so, or why a wider one could not be opened), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
 static enum status run_again(struct encoder *encoder, const struct engine_batch *batch, uint32_t row, struct err *err)
 {
+    struct engine *engine = encoder->engine;
+    const struct backend *narrow = encoder->backend;
+    uint32_t dim = narrow->model->dim;
     struct pass pass = {
         .rows = 1,
         .extent = batch->length[row],
@@ -191,9 +232,31 @@ static enum status run_again(struct encoder *encoder, const struct engine_batch 
         .ids = batch->ids + batch->start[row],
         .start = batch->start + row,
         .length = batch->length + row,
-        .output = batch->output + (size_t)row * encoder->backend->model->dim,
+        .output = batch->output + (size_t)row * dim,
     };
-    return precision_fallback_row(&encoder->engine->fallback, encoder->backend, &encoder->fallback, &pass, err);
+    struct err why = {0};
+    for (int i = 0; i < FALLBACK_STEPS && narrow->precision == PRECISION_F16; i++) {
+        if (narrow->ops->choose(wider[i]) != wider[i]) {
+            continue;
+        }
+        enum status status = step_run(encoder, i, &pass, &why);
+        if (status == STATUS_NO_MEMORY || status == STATUS_DEVICE_LOST) { /* not the row's fault */
+            if (err) {
+                *err = why;
+            }
+            return status;
+        }
+        if (status == STATUS_OK && vector_finite(pass.output, dim)) {
+            atomic_fetch_add(&engine->rescued[i], 1);
+            return STATUS_OK;
+        }
+    }
+    atomic_fetch_add(&engine->lost, 1);
+    if (why.status != STATUS_OK) {
+        return err_set(err, STATUS_NON_FINITE, "the vector is not finite in f16, and a wider precision failed: %s",
+                       why.message);
+    }
+    return err_set(err, STATUS_NON_FINITE, "the vector is not finite");
 }
 
 /* Runs rows that are not finite again, and normalises the others. With STATUS_NON_FINITE all other rows are finished.
@@ -268,4 +331,139 @@ unsigned encoder_out(const struct encoder *encoder)
 bool encoder_helped(const struct encoder *encoder)
 {
     return encoder->helped;
+}
+
+/* --- Opening and closing --- */
+
+enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
+                        struct err *err)
+{
+    const struct backend_ops *ops;
+    struct err passed_over;
+    struct engine_options chosen = options ? *options : (struct engine_options){0};
+    TRY(backend_find(chosen.backend, chosen.precision, &ops, &passed_over, err));
+    if (chosen.precision == PRECISION_AUTO) {
+        TRY(backend_choose(ops, PRECISION_AUTO, &chosen.precision, err));
+        TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err));
+    }
+    TRY(engine_open_with(ops, model, &chosen, out, err));
+    (*out)->passed_over = passed_over;
+    return STATUS_OK;
+}
+
+enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
+                             const struct engine_options *options, struct engine **out, struct err *err)
+{
+    struct engine_options chosen = options ? *options : (struct engine_options){0};
+    TRY(backend_choose(ops, chosen.precision, &chosen.precision, err));
+    struct engine *engine = calloc(1, sizeof *engine);
+    if (!engine) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for an engine");
+    }
+    enum status status = ops->open(model, &chosen, &engine->backend, err);
+    if (status != STATUS_OK) {
+        free(engine);
+        return status;
+    }
+    engine->backend->ops = ops;
+    engine->backend->counters = &engine->counters;
+    engine->normalize = model->normalize && !chosen.raw;
+    engine->options = chosen;
+    pthread_mutex_init(&engine->lock, NULL); /* cannot fail with default attributes on Linux */
+    *out = engine;
+    return STATUS_OK;
+}
+
+void engine_close(struct engine *engine)
+{
+    if (!engine) {
+        return;
+    }
+    for (int i = 0; i < FALLBACK_STEPS; i++) {
+        step_close(&engine->steps[i]);
+    }
+    pthread_mutex_destroy(&engine->lock);
+    engine->backend->ops->close(engine->backend);
+    free(engine);
+}
+
+const char *engine_passed_over(const struct engine *engine)
+{
+    return engine->passed_over.message;
+}
+
+struct engine_counters engine_counters(struct engine *engine)
+{
+    return (struct engine_counters){
+        .passes = atomic_load(&engine->counters.passes),
+        .graphs_captured = atomic_load(&engine->counters.graphs_captured),
+        .graph_launches = atomic_load(&engine->counters.graph_launches),
+        .graph_fallbacks = atomic_load(&engine->counters.graph_fallbacks),
+        .halvings = atomic_load(&engine->counters.halvings),
+        .rows_bf16 = atomic_load(&engine->rescued[0]),
+        .rows_f32 = atomic_load(&engine->rescued[1]),
+        .rows_lost = atomic_load(&engine->lost),
+    };
+}
+
+const char *engine_backend(const struct engine *engine)
+{
+    return engine->backend->ops->name;
+}
+
+struct batch_size engine_batch_size(const struct engine *engine)
+{
+    return engine->backend->ops->batch;
+}
+
+const char *engine_device(const struct engine *engine)
+{
+    return engine->backend->device;
+}
+
+enum precision engine_precision(const struct engine *engine)
+{
+    return engine->backend->precision;
+}
+
+size_t engine_weight_bytes(const struct engine *engine)
+{
+    return engine->backend->weight_bytes;
+}
+
+enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err)
+{
+    struct encoder *encoder = calloc(1, sizeof *encoder);
+    if (!encoder) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
+    }
+    encoder->engine = engine;
+    encoder->backend = engine->backend;
+    enum status status = engine->backend->ops->workspace_open(engine->backend, &encoder->workspace, err);
+    if (status != STATUS_OK) {
+        free(encoder);
+        return status;
+    }
+    *out = encoder;
+    return STATUS_OK;
+}
+
+void encoder_close(struct encoder *encoder)
+{
+    if (!encoder) {
+        return;
+    }
+    for (int i = 0; i < FALLBACK_STEPS; i++) {
+        if (encoder->wider[i]) {
+            encoder->engine->steps[i].backend->ops->workspace_close(encoder->wider[i]);
+        }
+    }
+    encoder->backend->ops->workspace_close(encoder->workspace);
+    free(encoder);
+}
+
+enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err)
+{
+    const struct backend_ops *ops = encoder->backend->ops;
+    return ops->workspace_join ? ops->workspace_join(encoder->workspace, parallel, err) : STATUS_OK;
 }

@@ -1,16 +1,25 @@
-/* What engine.c, encoder.c and precision_fallback.c share: an engine is an open backend and its wider ones; an encoder
- * is a workspace of it and the batches that are out. */
+/* An engine is an open backend, and wider ones once a row has needed them; an encoder is a workspace of it and the
+ * batches that are out. For encoder.c and its tests. */
 #ifndef ENGINE_ENCODER_H
 #define ENGINE_ENCODER_H
 
+#include <pthread.h>
+
 #include "engine/backend.h"
-#include "engine/precision_fallback.h"
+
+enum { FALLBACK_STEPS = 2 }; /* bf16, f32 */
 
 struct engine {
     struct backend *backend;
-    bool normalize; /* scale vectors to length 1 */
-    struct precision_fallback fallback;
+    bool normalize;                /* scale vectors to length 1 */
+    struct engine_options options; /* as it was opened */
+    pthread_mutex_t lock;          /* for steps: the first to need one opens it, the others wait */
+    struct fallback_step {
+        struct model *again; /* the model, if its weights had to be read again; they are released */
+        struct backend *backend;
+    } steps[FALLBACK_STEPS];
     struct backend_counters counters;
+    atomic_uint_fast64_t rescued[FALLBACK_STEPS], lost; /* rows */
     struct err passed_over;
 };
 
@@ -26,7 +35,7 @@ struct encoder {
     struct engine *engine;
     const struct backend *backend;
     struct backend_workspace *workspace;
-    struct fallback_workspaces fallback;
+    struct backend_workspace *wider[FALLBACK_STEPS]; /* NULL until a row needs one */
 
     struct batch_in_flight in_flight[BACKEND_SLOTS_MAX];
     unsigned first_batch, batches_out;
@@ -36,10 +45,5 @@ struct encoder {
     struct batch_in_flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
     unsigned first_pass, passes_out;
 };
-
-/* Begins one pass: calls all ops from embed to submit, with that pause, or NULL. Errors: that of the op that failed;
- * the workspace is then ready for the next pass. */
-MUST_CHECK enum status encoder_enqueue(const struct backend *backend, struct backend_workspace *workspace,
-                                       const struct pass *pass, const struct encoder_pause *pause, struct err *err);
 
 #endif
