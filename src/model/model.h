@@ -99,7 +99,7 @@ struct model {
                        the owner, and by model_release_weights */
 
     struct tokenizer *tokenizer;
-    void *storage; /* struct weights: the weight files' bytes; only model.c looks inside */
+    void *storage; /* struct weights: the weight files' bytes; only open.c looks inside */
 };
 
 /* Opens a Hugging Face / sentence-transformers directory of a family in arch.c. `options` may be NULL.
@@ -117,9 +117,9 @@ void model_release_weights(struct model *model);
 
 /* Reads the weights of an open model from its files once more, for an engine that is opened later: a model with sizes
  * and weights and nothing else, read_once. The files must still hold the same weights.
- * Owns: the caller ends it with model_close, after that engine. Errors: STATUS_BAD_INPUT (other weights by now),
- * STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY, STATUS_UNSUPPORTED (a model that is from no directory). Thread: any,
- * the weights of `model` may be released meanwhile. */
+ * Owns: the caller ends it with model_close, after that engine and before `model`. Errors: STATUS_BAD_INPUT (other
+ * weights by now), STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY, STATUS_UNSUPPORTED (a model that is from no
+ * directory). Thread: any, the weights of `model` may be released meanwhile. */
 MUST_CHECK enum status model_read_again(const struct model *model, struct model **out, struct err *err);
 
 /* Puts a prompt before a text, as it is to be tokenised: `*text` and `*length` then tell of both. With an empty prompt

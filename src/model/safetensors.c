@@ -270,30 +270,8 @@ enum status safetensors_open(const char *path, const char *name, struct safetens
     return status;
 }
 
-static enum status copy_entries(const struct safetensors *file, struct safetensors *out)
+enum status safetensors_read_again(const char *path, const char *name, struct safetensors *file, struct err *err)
 {
-    out->entries = calloc(file->count > 0 ? file->count : 1, sizeof *out->entries);
-    if (!out->entries) {
-        return STATUS_NO_MEMORY;
-    }
-    for (size_t i = 0; i < file->count; i++) {
-        out->entries[i] = file->entries[i];
-        out->entries[i].name = strdup(file->entries[i].name);
-        out->count++;
-        if (!out->entries[i].name) {
-            return STATUS_NO_MEMORY;
-        }
-    }
-    return STATUS_OK;
-}
-
-enum status safetensors_read_again(const char *path, const char *name, const struct safetensors *file,
-                                   struct safetensors *out, struct err *err)
-{
-    *out = (struct safetensors){.data_bytes = file->data_bytes, .data_from = file->data_from};
-    if (copy_entries(file, out) != STATUS_OK) {
-        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, file->count);
-    }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return err_set_errno(err, "cannot open %s", path);
@@ -305,7 +283,7 @@ enum status safetensors_read_again(const char *path, const char *name, const str
     } else if ((uint64_t)info.st_size != (uint64_t)file->data_from + file->data_bytes) {
         status = err_set(err, STATUS_BAD_INPUT, "%s has another size than at the start", path);
     } else {
-        status = read_data(fd, name, out, err);
+        status = read_data(fd, name, file, err);
     }
     close(fd);
     return status;

@@ -51,11 +51,11 @@ MUST_CHECK enum status safetensors_open(const char *path, const char *name, stru
 /* Frees entries and bytes and leaves an empty one. */
 void safetensors_close(struct safetensors *file);
 
-/* Reads the tensors' bytes of a file that was opened before once more; the entries are those of `file`.
- * Owns: the caller ends `*out` with safetensors_close, also after an error. Errors: STATUS_BAD_INPUT (the file has
- * another size now), STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. Thread: any. */
-MUST_CHECK enum status safetensors_read_again(const char *path, const char *name, const struct safetensors *file,
-                                              struct safetensors *out, struct err *err);
+/* Reads the tensors' bytes of a file that was opened before once more, into file->data, which is NULL.
+ * Owns: as safetensors_open. Errors: STATUS_BAD_INPUT (the file has another size now), STATUS_NOT_FOUND, STATUS_DENIED,
+ * STATUS_IO, STATUS_NO_MEMORY. Thread: any. */
+MUST_CHECK enum status safetensors_read_again(const char *path, const char *name, struct safetensors *file,
+                                              struct err *err);
 
 /* Checks a header alone, for a file whose data part has `data_bytes` bytes; `header[length]` must be a NUL. Fills the
  * entries; `data` stays NULL. Owns and Errors: as safetensors_open. */

@@ -159,18 +159,18 @@ enum status weights_open(const char *directory, const char *folder, struct weigh
 enum status weights_read_again(const struct weights *weights, const char *directory, struct weights *out,
                                struct err *err)
 {
+    out->borrowed = true;
     TRY(reserve(out, weights->count, err));
     for (size_t i = 0; i < weights->count; i++) {
         struct buffer path = {0};
         buffer_format(&path, "%s/%s", directory, weights->names[i]);
-        out->names[i] = strdup(weights->names[i]);
+        const struct safetensors *file = &weights->files[i];
+        out->names[i] = weights->names[i];
+        out->files[i] = (struct safetensors){file->entries, file->count, NULL, file->data_bytes, file->data_from};
         out->count++;
-        enum status status = STATUS_NO_MEMORY;
-        if (buffer_ok(&path) && out->names[i]) {
-            status = safetensors_read_again(path.data, weights->names[i], &weights->files[i], &out->files[i], err);
-        } else {
-            err_set(err, status, "no memory for the path of %s", weights->names[i]);
-        }
+        enum status status = buffer_ok(&path)
+                                 ? safetensors_read_again(path.data, out->names[i], &out->files[i], err)
+                                 : err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", out->names[i]);
         buffer_free(&path);
         TRY(status);
     }
@@ -187,7 +187,8 @@ void weights_release(struct weights *weights)
 
 void weights_close(struct weights *weights)
 {
-    for (size_t i = 0; i < weights->count; i++) {
+    weights_release(weights);
+    for (size_t i = 0; i < weights->count && !weights->borrowed; i++) {
         safetensors_close(&weights->files[i]);
         free(weights->names[i]);
     }

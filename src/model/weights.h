@@ -3,6 +3,8 @@
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "model/model.h"
 #include "model/safetensors.h"
@@ -14,6 +16,7 @@ struct weights {
     struct safetensors *files; /* [count] */
     char **names;              /* [count], relative to the model's directory */
     size_t count;
+    bool borrowed; /* entries and names belong to others, which are closed later */
 };
 
 /* Reads DIRECTORY/FOLDERmodel.safetensors, else the shards that DIRECTORY/FOLDERmodel.safetensors.index.json lists.
@@ -27,8 +30,8 @@ void weights_close(struct weights *weights);
 
 /* Reads the bytes of open weights again, from the same files below `directory`; their headers are not looked at, so
  * that the caller must see whether the weights are the same.
- * Owns: the caller ends `*out` with weights_close, also after an error. Errors: STATUS_BAD_INPUT (a file of another
- * size), STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY. Thread: any. */
+ * Owns: the caller ends `*out` with weights_close before `weights`, also after an error. Errors: STATUS_BAD_INPUT (a
+ * file of another size), STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY. Thread: any. */
 MUST_CHECK enum status weights_read_again(const struct weights *weights, const char *directory, struct weights *out,
                                           struct err *err);
 
