@@ -91,12 +91,8 @@ class Devices(SluiceCase):
     def test_two_models_on_two_devices(self):
         """Each device has an engine of each model: whatever runs where, before and after the loss, has its own model's vector."""
         models = {"test": self.make_model(), "other": self.make_model("other", hidden=32, seed=7)}
-        self.write("sluice.json", json.dumps({"device": [0, 0], "queues": [{"queue": q, "model": m} for q, m in models.items()]}))
-        served = self.make_faulty(self.server, "--backend", "cpu", "--threads", "1", faults=["lost:{kernel}:1"],
-                                  environment={"SLUICE_CONFIG": self.path("sluice.json")})
-        for flag in ("--queue", "--model"):
-            at = served.argv.index(flag)
-            del served.argv[at:at + 2]
+        served = self.make_configured(self.server, {"device": [0, 0], "queues": [{"queue": q, "model": m} for q, m in models.items()]},
+                                      "--backend", "cpu", "--threads", "1", faults=["lost:{kernel}:1"])
         served.start()
         journals = {"test": self.journal, "other": Journal()}
         senders = {queue: self.producer(self.server, queue, journals[queue]) for queue in models}
@@ -150,7 +146,7 @@ class Devices(SluiceCase):
         served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "400"))
         self.sender.submit_many([*self.healthy, f"the {WORD} hangs"], encoding="f32")
         self.assertEqual(served.wait_exit(), 70)
-        self.assertIn(" error compute_hangs queue=test ", served.read_log())
+        self.assertRegex(served.read_log(), r" error compute_hangs queue=test compute_timeout_ms=400 batches=\d+ message=")
         self.start_daemon(self.server, "--backend", "null")
         self.wait_finished(self.sender)
         self.journal.faults["slow"] = self.fired("slow")

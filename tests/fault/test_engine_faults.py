@@ -1,10 +1,6 @@
 """An engine that fails: transient faults are retried, lasting ones end in a dead letter that holds the whole request, what
 crashes the worker is poison, and those who only shared the batch get their vectors."""
 # ctest-cost: 25
-
-
-import json
-
 from case import SluiceCase, scaled
 from corpus import texts
 from history import History
@@ -149,12 +145,7 @@ class EngineFaults(SluiceCase):
     def serve_both(self, *faults):
         """One daemon for two queues."""
         entries = [{"queue": queue, "model": self.make_model()} for queue in (self.queue, "other")]
-        self.write("sluice.json", json.dumps({"queues": entries, "threads": 2}))
-        served = self.make_faulty(self.server, faults=faults, environment={"SLUICE_CONFIG": self.path("sluice.json")})
-        for flag in ("--queue", "--model"):
-            at = served.argv.index(flag)
-            del served.argv[at:at + 2]
-        return served.start()
+        return self.make_configured(self.server, {"queues": entries, "threads": 2}, faults=faults).start()
 
     def test_poison_of_one_queue_is_not_held_against_another(self):
         """Alone means alone in the process: what a second queue of the daemon runs slowly meanwhile has crashed nobody."""

@@ -2,7 +2,6 @@
 # ctest: threads
 # ctest-cost: 10
 
-import json
 import os
 
 from case import SluiceCase
@@ -26,13 +25,8 @@ class SlowNames(SluiceCase):
     def serve(self, *queues):
         """A daemon for these queues whose Redis has a name that may hang."""
         model = self.make_model()
-        self.write("sluice.json", json.dumps({"threads": 1, "queues": [{"queue": queue, "model": model} for queue in queues]}))
-        daemon = self.make_faulty(self.server, "--config", self.path("sluice.json"), environment={"SLOW_NAMES": self.gate},
-                                  address=f"redis://redis.slow:{self.port}")
-        at = daemon.argv.index("--queue")
-        del daemon.argv[at:at + 2]
-        del daemon.argv[daemon.argv.index("--model"):daemon.argv.index("--model") + 2]
-        return daemon.start()
+        return self.make_configured(self.server, {"threads": 1, "queues": [{"queue": queue, "model": model} for queue in queues]}, faults=(),
+                                    environment={"SLOW_NAMES": self.gate}, address=f"redis://redis.slow:{self.port}").start()
 
     def alive(self, queue):
         return self.client.keys(f"sluice:{{{queue}}}:alive:*")

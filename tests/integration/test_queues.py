@@ -8,6 +8,8 @@ from case import SluiceCase
 from corpus import texts
 from producer import Journal
 
+WORD = "kernel"  # the word with which a batch takes 30 ms longer
+
 
 class Queues(SluiceCase):
     def setUp(self):
@@ -17,13 +19,7 @@ class Queues(SluiceCase):
 
     def serve(self, *entries, flags=(), wait=True, **settings):
         """A daemon with `queues` in its file; the tests of single queues name theirs by a flag."""
-        self.write("sluice.json", json.dumps({"queues": list(entries), "threads": 1, **settings}))
-        daemon = self.make_daemon(self.server, *flags, environment={"SLUICE_CONFIG": self.path("sluice.json")})
-        at = daemon.argv.index("--queue")
-        del daemon.argv[at:at + 2]
-        at = daemon.argv.index("--model")
-        del daemon.argv[at:at + 2]
-        daemon.start()
+        daemon = self.make_configured(self.server, {"queues": list(entries), "threads": 1, **settings}, *flags).start()
         if wait:
             self.wait_until(lambda: len(re.findall(" ready queue=", daemon.read_log())) == len(entries),
                             lambda: f"all queues to be ready:\n{daemon.read_log()[-3000:]}")
@@ -173,3 +169,52 @@ class Queues(SluiceCase):
         self.assertNotIn("one (", one)
         self.client.hset("sluice:{b}:meta", "model_id", "another")
         self.assertRegex(self.sluice("doctor", code=78), r"(?m)^fail  model       the queue belongs to the model another; two is")
+
+
+class Weights(SluiceCase):
+    lease_ms = 3000
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+
+    def serve_two(self, weight, **settings):
+        """A daemon with the queues `test`, of this weight, and `other`, of weight 1; one thread, one text a batch, 30 ms each
+        at least. Returns it, and the producer of the other queue."""
+        model = self.make_model()
+        served = self.make_configured(self.server, {"threads": 1, "max_batch_rows": 1, **settings, "queues": [
+            {"queue": "test", "model": model, "weight": weight}, {"queue": "other", "model": model}]}, faults=["slow:{kernel}:30"])
+        return served, self.producer(self.server, "other", Journal())
+
+    def finish_two(self, served, other):
+        """When each request of either queue was done: sorted (Redis' ms, queue)."""
+        done = []
+        for sender in (self.sender, other):
+            self.wait_finished(sender)
+            self.wait_empty(sender)
+            self.assert_clean(self.server, queue=sender.queue, journal=sender.journal)
+            done += [(int(self.client.hget(sender.key("reply:" + id), "done_at")), sender.queue) for id in sender.journal.requests]
+        self.assertEqual(served.stop(), 0)
+        return sorted(done)
+
+    def test_weights_while_both_have_work(self):
+        """Three of one queue's batches for each of the other's, from when both run."""
+        served, other = self.serve_two(weight=3)
+        self.sender.submit_many([f"{number} {WORD}" for number in range(110)])
+        other.submit_many([f"{number} {WORD}" for number in range(110)])
+        served.start()
+        queues = [queue for _, queue in self.finish_two(served, other)]
+        both = max(queues.index("test"), queues.index("other"))
+        shared = queues[both + 4:both + 64]  # the first few were given out before the other queue was there
+        self.assertIn(shared.count("test"), range(35, 51), shared)
+
+    def test_a_batch_that_waits_for_other_queues_does_not_hang(self):
+        """A queue of little weight waits far longer than compute_timeout_ms for its turn, and nobody calls that a hang."""
+        served, other = self.serve_two(weight=1000, compute_timeout_ms=3000)
+        other.submit_many([f"{number} {WORD}" for number in range(3)])
+        self.sender.submit_many([f"{number} {WORD}" for number in range(200)])
+        served.start()
+        done = [ms for ms, queue in self.finish_two(served, other) if queue == "other"]
+        self.assertGreater(max(later - earlier for earlier, later in zip(done, done[1:])), 3500, "one has waited for the others")

@@ -1,5 +1,6 @@
 """The base of every case: a temporary directory of its own, servers and daemons that end with it, and their logs on failure."""
 
+import json
 import os
 import shutil
 import signal
@@ -109,6 +110,18 @@ class SluiceCase(unittest.TestCase):
         environment = {**self.faulty_engine(*faults), **(environment or {})}
         daemon = self.make_daemon(server, *flags, environment=environment, **options)
         daemon.argv[0] = FAULTY
+        return daemon
+
+    def make_configured(self, server, settings, *flags, faults=None, environment=None, **options):
+        """A daemon whose queues are in a file, and no flag names one; `faults` as of make_faulty."""
+        environment = {"SLUICE_CONFIG": self.write("sluice.json", json.dumps(settings)), **(environment or {})}
+        if faults is None:
+            daemon = self.make_daemon(server, *flags, environment=environment, **options)
+        else:
+            daemon = self.make_faulty(server, *flags, faults=faults, environment=environment, **options)
+        for flag in ("--queue", "--model"):
+            at = daemon.argv.index(flag)
+            del daemon.argv[at:at + 2]
         return daemon
 
     def faulty_engine(self, *faults):
