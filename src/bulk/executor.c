@@ -42,7 +42,7 @@ struct local {
 
 static bool local_has_room(const struct executor *executor)
 {
-    return compute_has_room(((const struct local *)executor)->compute);
+    return compute_has_room(((const struct local *)executor)->compute, false);
 }
 
 /* Thread: the compute thread. */

@@ -72,14 +72,6 @@ static enum status prep_open(struct job *job, struct err *err)
     return thread_pool_open(&pool, &job->prep, err);
 }
 
-static void pool_close(struct thread_pool *pool)
-{
-    if (pool) {
-        thread_pool_stop(pool);
-        thread_pool_free(pool);
-    }
-}
-
 static struct lookahead *reading(struct job *job)
 {
     return &job->windows[job->read % WINDOWS];
@@ -971,8 +963,8 @@ static enum status open_job(struct job *job, const struct job_options *options, 
 
 static void close_job(struct job *job)
 {
-    pool_close(job->prep);
-    pool_close(job->commits);
+    thread_pool_close(job->prep);
+    thread_pool_close(job->commits);
     free(job->commit);
     job_retry_close(job);
     source_close(job->source);

@@ -322,30 +322,6 @@ static enum status open_threads(struct compute *compute, const struct compute_op
     return thread_pool_open(&pool, &compute->background_pool, err);
 }
 
-static void stop(struct compute *compute)
-{
-    if (compute->pool) {
-        thread_pool_stop(compute->pool);
-    }
-    if (compute->background_pool) {
-        thread_pool_stop(compute->background_pool);
-    }
-}
-
-static void release(struct compute *compute)
-{
-    thread_pool_free(compute->pool);
-    thread_pool_free(compute->background_pool);
-    for (unsigned i = 0; i < compute->thread_count; i++) {
-        thread_close(&compute->threads[i]);
-    }
-    parallel_for_close(compute->parallel);
-    free(compute->devices);
-    free(compute->threads);
-    free(compute->jobs);
-    free(compute);
-}
-
 enum status compute_open(const struct compute_options *options, struct compute **out, struct err *err)
 {
     struct compute *compute = calloc(1, sizeof *compute);
@@ -358,8 +334,7 @@ enum status compute_open(const struct compute_options *options, struct compute *
         status = open_threads(compute, options, err);
     }
     if (status != STATUS_OK) {
-        stop(compute);
-        release(compute);
+        compute_close(compute);
         return status;
     }
     *out = compute;
@@ -373,14 +348,9 @@ struct compute_state compute_state(const struct compute *compute)
     return compute->state;
 }
 
-bool compute_has_room(const struct compute *compute)
+bool compute_has_room(const struct compute *compute, bool background)
 {
-    return compute->out < compute->state.batches;
-}
-
-bool compute_has_background_room(const struct compute *compute)
-{
-    return compute->background_out < compute->state.background;
+    return background ? compute->background_out < compute->state.background : compute->out < compute->state.batches;
 }
 
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch)
@@ -454,6 +424,14 @@ void compute_close(struct compute *compute)
     if (!compute) {
         return;
     }
-    stop(compute);
-    release(compute);
+    thread_pool_close(compute->pool);
+    thread_pool_close(compute->background_pool);
+    for (unsigned i = 0; i < compute->thread_count; i++) {
+        thread_close(&compute->threads[i]);
+    }
+    parallel_for_close(compute->parallel);
+    free(compute->devices);
+    free(compute->threads);
+    free(compute->jobs);
+    free(compute);
 }

@@ -60,8 +60,7 @@ struct compute_state {
 struct compute_state compute_state(const struct compute *compute);
 
 /* Whether another ordinary batch, or another background batch, may be put. */
-bool compute_has_room(const struct compute *compute);
-bool compute_has_background_room(const struct compute *compute);
+bool compute_has_room(const struct compute *compute, bool background);
 
 /* Hands a batch to the threads, for the engines of this number; batch->background says to which threads. It comes back
  * with status, err and stamps filled, and with this owner. */

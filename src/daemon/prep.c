@@ -159,7 +159,6 @@ void prep_close(struct prep *prep)
     if (!prep) {
         return;
     }
-    thread_pool_stop(prep->pool);
-    thread_pool_free(prep->pool);
+    thread_pool_close(prep->pool);
     free(prep);
 }

@@ -23,9 +23,9 @@ static void feed_compute(struct server *server)
 {
     size_t who;
     struct batch *batch;
-    while ((compute_has_room(server->compute) && (batch = shares_take(&server->shared.shares, &who))) ||
-           (compute_has_background_room(server->compute) &&
-            (batch = shares_take(&server->shared.background_shares, &who)))) {
+    while (
+        (compute_has_room(server->compute, false) && (batch = shares_take(&server->shared.shares, &who))) ||
+        (compute_has_room(server->compute, true) && (batch = shares_take(&server->shared.background_shares, &who)))) {
         queue_worker_starts(&server->queue_workers[who], batch);
         compute_put(server->compute, server->queue_workers[who].engine_number, &server->queue_workers[who], batch);
     }

@@ -115,7 +115,7 @@ static void work_one_by_one(void *context, struct thread_slot *slot)
 
 /* A thread names itself: the name of another one is written through /proc, and what the kernel then keeps of that there
  * makes whoever waits for a killed process spin until its nicest thread has run once more.
- * A thread that has left waits here until thread_pool_stop joins it. */
+ * A thread that has left waits here until thread_pool_close joins it. */
 static void *thread_main(void *argument)
 {
     struct thread_slot *slot = argument;
@@ -188,8 +188,7 @@ enum status thread_pool_open(const struct thread_pool_options *options, struct t
         status = start_threads(pool, options, err);
     }
     if (status != STATUS_OK) {
-        thread_pool_stop(pool);
-        thread_pool_free(pool);
+        thread_pool_close(pool);
         return status;
     }
     *out = pool;
@@ -251,8 +250,11 @@ size_t thread_pool_out(const struct thread_pool *pool)
     return pool->items_out;
 }
 
-void thread_pool_stop(struct thread_pool *pool)
+void thread_pool_close(struct thread_pool *pool)
 {
+    if (!pool) {
+        return;
+    }
     pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
     pthread_cond_broadcast(&pool->not_empty);
@@ -260,14 +262,6 @@ void thread_pool_stop(struct thread_pool *pool)
     pthread_mutex_unlock(&pool->lock);
     for (unsigned i = 0; i < pool->running; i++) {
         pthread_join(pool->slots[i].id, NULL);
-    }
-    pool->running = 0;
-}
-
-void thread_pool_free(struct thread_pool *pool)
-{
-    if (!pool) {
-        return;
     }
     channel_free(pool->out);
     free(pool->items);

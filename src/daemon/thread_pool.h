@@ -33,8 +33,8 @@ struct thread_pool_options {
     size_t context_bytes;
 };
 
-/* Starts the threads. Owns: the caller ends the pool with thread_pool_stop and thread_pool_free. The contexts stay the
- * caller's and must live until thread_pool_stop. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread); nothing is left
+/* Starts the threads. Owns: the caller ends the pool with thread_pool_close. The contexts stay the
+ * caller's and must live until then. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread); nothing is left
  * behind. */
 MUST_CHECK enum status thread_pool_open(const struct thread_pool_options *options, struct thread_pool **out,
                                         struct err *err);
@@ -57,11 +57,8 @@ void *thread_pool_take_back(struct thread_pool *pool);
 /* Items out: put and not yet taken. */
 size_t thread_pool_out(const struct thread_pool *pool);
 
-/* Lets the threads finish all items, and joins them. Finished items can still be taken. */
-void thread_pool_stop(struct thread_pool *pool);
-
-/* Frees a stopped pool, but no items. NULL is allowed. */
-void thread_pool_free(struct thread_pool *pool);
+/* Lets the threads finish all items, joins them and frees the pool, but no items. NULL is allowed. */
+void thread_pool_close(struct thread_pool *pool);
 
 /* For `serve`. The next item for this slot. If the slot holds nothing, this waits, and NULL means that the pool stops.
  * If it holds something, NULL means that there is nothing more for it now. */

@@ -241,7 +241,7 @@ static void put_as(struct bench *bench, bool background, bool first)
     assert_non_null(batch);
     batch->background = background;
     batch->first = first;
-    assert_true(background ? compute_has_background_room(bench->compute) : compute_has_room(bench->compute));
+    assert_true(compute_has_room(bench->compute, background));
     compute_put(bench->compute, 0, row, batch);
 }
 
@@ -390,7 +390,7 @@ static void a_device_has_its_slots_full_and_never_more(void **state)
     close_all(true); /* so that all of them wait when the first one begins */
     for (unsigned i = 0; i < SLOTS + 9; i++)
         put(bench);
-    assert_false(compute_has_room(bench->compute));
+    assert_false(compute_has_room(bench->compute, false));
     close_all(false);
     wait_begun(0, SLOTS);
     assert_int_equal(begun(0), SLOTS);
@@ -471,16 +471,16 @@ static void background_batches_have_threads_of_their_own(void **state)
         hold(0, true);
         for (unsigned i = 0; i < 4; i++)
             put(bench);
-        assert_false(compute_has_room(bench->compute));
+        assert_false(compute_has_room(bench->compute, false));
         wait_begun(0, 2);
         put_as(bench, true, false);
         put_as(bench, true, false);
-        assert_false(compute_has_background_room(bench->compute));
+        assert_false(compute_has_room(bench->compute, true));
         wait_begun(0, 4);
         assert_int_equal(begun(0), 4);
         hold(0, false);
         wait_back(bench, 6, STATUS_OK);
-        assert_true(compute_has_background_room(bench->compute) && compute_has_room(bench->compute));
+        assert_true(compute_has_room(bench->compute, true) && compute_has_room(bench->compute, false));
         assert_int_equal(fake.devices[0].idle, 2);
         put_as(bench, true, false);
         wait_back(bench, 1, STATUS_OK);
@@ -517,7 +517,7 @@ static void background_batches_come_back_from_a_lost_device(void **state)
     lose(0);
     wait_back(bench, 5, STATUS_DEVICE_LOST);
     assert_int_equal(compute_state(bench->compute).background, 0);
-    assert_false(compute_has_background_room(bench->compute));
+    assert_false(compute_has_room(bench->compute, true));
     close_bench(bench);
 }
 
@@ -619,7 +619,7 @@ static void when_the_last_device_is_lost_everything_comes_back(void **state)
         wait_back(bench, 15, STATUS_DEVICE_LOST);
         assert_int_equal(compute_state(bench->compute).devices, 0);
         assert_int_equal(compute_state(bench->compute).devices_lost, 3);
-        assert_false(compute_has_room(bench->compute));
+        assert_false(compute_has_room(bench->compute, false));
         assert_null(compute_take(bench->compute, NULL));
         close_bench(bench);
     }
@@ -682,7 +682,7 @@ static void a_device_that_is_lost_while_it_is_opened_is_left_out(void **state)
         assert_int_equal(fake.devices[1].streams, 0);
         for (unsigned i = 0; i < left.batches; i++)
             put(bench);
-        assert_false(compute_has_room(bench->compute));
+        assert_false(compute_has_room(bench->compute, false));
         wait_back(bench, left.batches, STATUS_OK);
         assert_int_equal(bench->on[0] + bench->on[2], left.batches);
         close_bench(bench);

@@ -63,8 +63,7 @@ static void everything_comes_back_once(void **state)
     }
     assert_null(thread_pool_wait(pool)); /* nothing is out, so it must not block */
     assert_null(thread_pool_take(pool));
-    thread_pool_stop(pool);
-    thread_pool_free(pool);
+    thread_pool_close(pool);
     unsigned done = 0;
     for (unsigned i = 0; i < THREADS; i++)
         done += clients[i].done;
@@ -87,8 +86,7 @@ static void one_thread_keeps_the_order(void **state)
     }
     for (unsigned i = 0; i < 32; i++)
         assert_ptr_equal(thread_pool_wait(pool), &items[i]);
-    thread_pool_stop(pool);
-    thread_pool_free(pool);
+    thread_pool_close(pool);
 }
 
 /* What an event loop does: sleep on the eventfd, then take all that is there. */
@@ -111,8 +109,7 @@ static void the_eventfd_wakes_for_every_item(void **state)
         while (thread_pool_take(pool) != NULL)
             taken++;
     }
-    thread_pool_stop(pool);
-    thread_pool_free(pool);
+    thread_pool_close(pool);
     close(fd);
 }
 
@@ -149,10 +146,9 @@ static void an_owner_with_much_to_do_is_not_woken(void **state)
     pthread_mutex_unlock(&gate);
     for (unsigned i = 0; i < 4; i++)
         assert_ptr_equal(thread_pool_wait(pool), &items[i]);
-    thread_pool_stop(pool);
+    thread_pool_close(pool);
     assert_int_equal(read(fd, &woken, sizeof woken), sizeof woken);
     assert_int_equal(woken, 2);
-    thread_pool_free(pool);
     close(fd);
 }
 
@@ -163,14 +159,9 @@ static void stopping_finishes_what_was_put(void **state)
     struct thread_pool *pool = start(2, 16, -1, NULL);
     for (unsigned i = 0; i < 16; i++)
         thread_pool_put(pool, &items[i]);
-    thread_pool_stop(pool);
-    unsigned taken = 0;
-    while (thread_pool_take(pool) != NULL)
-        taken++;
-    assert_int_equal(taken, 16);
+    thread_pool_close(pool);
     for (unsigned i = 0; i < 16; i++)
         assert_int_equal(items[i].worked, 1);
-    thread_pool_free(pool);
 }
 
 /* Each thread takes up to three items, and finishes none before the test says so. */
@@ -252,8 +243,7 @@ static void items_go_to_who_has_least(void **state)
         pthread_mutex_unlock(&hoard.lock);
         for (unsigned i = 0; i < 6; i++)
             assert_non_null(thread_pool_wait(pool));
-        thread_pool_stop(pool);
-        thread_pool_free(pool);
+        thread_pool_close(pool);
     }
 }
 
@@ -280,14 +270,13 @@ static void what_nobody_takes_can_be_taken_back(void **state)
         assert_ptr_equal(thread_pool_take_back(pool), &items[i]);
     assert_null(thread_pool_take_back(pool));
     assert_null(thread_pool_wait(pool));
-    thread_pool_stop(pool);
-    thread_pool_free(pool);
+    thread_pool_close(pool);
 }
 
 static void free_of_nothing_is_allowed(void **state)
 {
     (void)state;
-    thread_pool_free(NULL);
+    thread_pool_close(NULL);
 }
 
 static const struct CMUnitTest cases[] = {
