@@ -711,8 +711,12 @@ static void put_failure(struct buffer *to, const struct output_row *row, bool ch
     buffer_string(to, "}\n");
 }
 
-static void put_floats(struct buffer *to, const float *vector, uint32_t dim)
+static void put_vector(struct buffer *to, const float *vector, uint32_t dim)
 {
+    if (!vector) {
+        buffer_string(to, "null");
+        return;
+    }
     char *at = buffer_reserve(to, (size_t)dim * (REPLY_FLOAT_MAX + 1) + 2);
     if (!at) {
         return;
@@ -732,27 +736,23 @@ static void put_floats(struct buffer *to, const float *vector, uint32_t dim)
 /* A row of JSON Lines; `vector` NULL: it failed. */
 static void put_line(const struct job *job, struct buffer *to, const struct output_row *row, const float *vector)
 {
-    if (!job->options->arrays) {
-        buffer_string(to, "{\"id\":");
-        put_id(to, row->document);
-        if (job_has_chunks(job)) {
-            buffer_format(to, ",\"chunk\":%u", row->chunk);
-        }
-        buffer_string(to, ",\"vector\":");
+    if (job->options->arrays) {
+        put_vector(to, vector, job->options->dim);
+        buffer_string(to, "\n");
+        return;
     }
-    if (vector) {
-        put_floats(to, vector, job->options->dim);
-    } else {
-        buffer_string(to, "null");
+    buffer_string(to, "{\"id\":");
+    put_id(to, row->document);
+    if (job_has_chunks(job)) {
+        buffer_format(to, ",\"chunk\":%u", row->chunk);
     }
-    if (!job->options->arrays && !vector) {
+    buffer_string(to, ",\"vector\":");
+    put_vector(to, vector, job->options->dim);
+    if (!vector) {
         buffer_format(to, ",\"error\":\"%s\"", failure_name(row->code));
     }
-    if (!job->options->arrays) {
-        buffer_append(to, row->document->kept, row->document->kept_bytes);
-        buffer_string(to, "}");
-    }
-    buffer_string(to, "\n");
+    buffer_append(to, row->document->kept, row->document->kept_bytes);
+    buffer_string(to, "}\n");
 }
 
 static int compare_number(const void *number, const void *row)

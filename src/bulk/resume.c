@@ -2,9 +2,10 @@
  * without computing, so that a change is noticed whatever the file's date says. */
 #include "bulk/resume.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <fts.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,8 +242,6 @@ static enum status open_retry(struct job *job, struct err *err)
     TRY(append_file_open(&job->files[APPEND_FAILURES], retry->new_list, 0, err));
     if (lines) {
         TRY(file_make_folder(output->job, err));
-    }
-    if (lines) {
         TRY(splice_open(job, APPEND_LINES, output->path, err));
     }
     return options->ids && !lines ? splice_open(job, APPEND_IDS, output->ids, err) : STATUS_OK;
@@ -382,25 +381,19 @@ static enum status remove_file(const char *path, struct err *err)
 
 static enum status remove_shards(const char *folder, struct err *err)
 {
-    char *path = strdup(folder);
-    char *const roots[] = {path, NULL};
-    FTS *walk = path ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
-    enum status status = walk ? STATUS_OK : err_set_errno(err, "cannot read %s", folder);
-    for (FTSENT *entry; status == STATUS_OK && (entry = fts_read(walk));) {
-        if (entry->fts_level > 0 && entry->fts_info == FTS_D) {
-            fts_set(walk, entry, FTS_SKIP);
-        }
-        size_t length = strlen(entry->fts_name);
-        bool shard = entry->fts_level == 1 && entry->fts_info == FTS_F && length > 12 &&
-                     strncmp(entry->fts_name, "vectors-", 8) == 0 && strcmp(entry->fts_name + length - 4, ".npy") == 0;
-        if (shard) {
-            status = remove_file(entry->fts_path, err);
+    DIR *names = opendir(folder);
+    enum status status = names ? STATUS_OK : err_set_errno(err, "cannot read %s", folder);
+    for (struct dirent *entry; status == STATUS_OK && (entry = readdir(names)) != NULL;) {
+        bool file = entry->d_type == DT_REG || entry->d_type == DT_UNKNOWN;
+        if (file && fnmatch("vectors-?*.npy", entry->d_name, 0) == 0) {
+            char path[PATH_MAX];
+            snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+            status = remove_file(path, err);
         }
     }
-    if (walk) {
-        fts_close(walk);
+    if (names) {
+        closedir(names);
     }
-    free(path);
     return status;
 }
 
@@ -421,15 +414,6 @@ static enum status remove_all(const struct output *output, struct err *err)
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
 }
 
-/* The output folder may be a link to one. */
-static enum status make_folder(const char *path, struct err *err)
-{
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) {
-        return STATUS_OK;
-    }
-    return err_set_errno(err, "cannot make the folder %s", path);
-}
-
 /* The first file of the output; `room` is for its name. */
 static const char *first_file(const struct output *output, char room[PATH_MAX])
 {
@@ -438,23 +422,6 @@ static const char *first_file(const struct output *output, char room[PATH_MAX])
     }
     snprintf(room, PATH_MAX, "%s/vectors-00000.npy", output->path);
     return room;
-}
-
-static bool is_there(const struct output *output)
-{
-    char room[PATH_MAX];
-    return exists(first_file(output, room));
-}
-
-/* Does not overwrite files that no job of this kind left. */
-static enum status check_free(const struct output *output, struct err *err)
-{
-    char room[PATH_MAX];
-    if (!is_there(output)) {
-        return STATUS_OK;
-    }
-    return err_set(err, STATUS_BAD_INPUT, "%s exists already, and there is no job to resume; --overwrite deletes it",
-                   first_file(output, room));
 }
 
 /* Rereads the documents of an earlier run without computing: they must be the same. */
@@ -558,6 +525,7 @@ static bool has_vectors(const struct checkpoint *at)
 static enum status find_finished(struct job *job, bool *finished, struct err *err)
 {
     struct manifest manifest;
+    char room[PATH_MAX];
     const struct output *output = job->options->output;
     TRY(manifest_read(output->manifest, &manifest, finished, err));
     if (!*finished) {
@@ -576,7 +544,7 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     if (status == STATUS_OK) {
         status = settle_list(output, manifest.at.failed, err);
     }
-    if (status == STATUS_OK && !is_there(output)) {
+    if (status == STATUS_OK && !exists(first_file(output, room))) {
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
@@ -693,11 +661,15 @@ static enum status open_journal(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
     const struct output *output = options->output;
-    if (!exists(output->journal)) {
-        TRY(check_free(output, err));
+    char room[PATH_MAX];
+    const char *first = first_file(output, room);
+    if (!exists(output->journal) && exists(first)) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s exists already, and there is no job to resume; --overwrite deletes it", first);
     }
-    if (output->kind == OUTPUT_SHARDS) {
-        TRY(make_folder(output->path, err));
+    /* The output folder may be a link to one. */
+    if (output->kind == OUTPUT_SHARDS && mkdir(output->path, 0777) != 0 && errno != EEXIST) {
+        return err_set_errno(err, "cannot make the folder %s", output->path);
     }
     TRY(file_make_folder(output->job, err));
     TRY(journal_open(output->journal, replay_record, job, &job->journal, err));

@@ -1,4 +1,4 @@
-#include "cli/cmd_bench.h"
+#include "cli/command.h"
 
 #include <signal.h>
 #include <string.h>

@@ -583,28 +583,34 @@ static void check_queue(struct doctor *doctor)
     check_none(doctor, "dead", "XLEN", "dead", "dead letters (sluice dead list)");
 }
 
-static void check_model(struct doctor *doctor)
+/* Reads a field of the queue's `meta`, "" for none. Where it cannot, says so about `what`, and returns false. */
+static bool read_meta(struct doctor *doctor, const char *what, const char *field, char value[128])
 {
     char key[SESSION_KEY];
     const struct resp_value *reply;
     struct err err;
     session_key(&doctor->session, "meta", "", key);
-    if (SESSION_ASK(&doctor->session, &reply, &err, "HGET", key, "model_id") != STATUS_OK) {
-        cannot_tell(doctor, "model", "HGET @meta x", &err);
-        return;
+    if (SESSION_ASK(&doctor->session, &reply, &err, "HGET", key, field) != STATUS_OK) {
+        cannot_tell(doctor, what, "HGET @meta x", &err);
+        return false;
     }
-    if (!reply->bytes) {
-        say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
-        return;
-    }
-    char pinned[64];
-    snprintf(pinned, sizeof pinned, "%s", session_text(reply));
+    snprintf(value, 128, "%s", session_text(reply));
+    return true;
+}
+
+static void check_model(struct doctor *doctor)
+{
+    char pinned[128];
     struct model *model = NULL;
-    if (config_model(doctor->config, &model, &err) != STATUS_OK) {
-        say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned, err.message);
+    struct err err;
+    if (!read_meta(doctor, "model", "model_id", pinned)) {
         return;
     }
-    if (strcmp(model->id, pinned) == 0) {
+    if (pinned[0] == '\0') {
+        say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
+    } else if (config_model(doctor->config, &model, &err) != STATUS_OK) {
+        say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned, err.message);
+    } else if (strcmp(model->id, pinned) == 0) {
         say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
     } else {
         say(doctor, FINDING_FAIL, "model",
@@ -617,16 +623,12 @@ static void check_model(struct doctor *doctor)
 /* Whether a worker with our settings may join a queue that is pinned to a precision. */
 static void check_precision(struct doctor *doctor)
 {
-    char key[SESSION_KEY];
-    const struct resp_value *reply;
+    char pinned[128];
     struct err err;
     const char *ours = precision_name((enum precision)doctor->config->precision);
-    session_key(&doctor->session, "meta", "", key);
-    if (SESSION_ASK(&doctor->session, &reply, &err, "HGET", key, "precision")) {
-        cannot_tell(doctor, "precision", "HGET @meta x", &err);
+    if (!read_meta(doctor, "precision", "precision", pinned)) {
         return;
     }
-    const char *pinned = session_text(reply);
     if (pinned[0] == '\0') {
         say(doctor, FINDING_OK, "precision", "the queue takes any");
     } else if (strcmp(pinned, ours) == 0) {

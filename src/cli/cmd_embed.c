@@ -175,24 +175,19 @@ static void put_term(struct buffer *to, const char *key, const char *value)
     buffer_string(to, "\n");
 }
 
-/* What the vectors depend on besides the texts. */
-struct vector_terms {
-    const char *model_id, *precision, *prompt;
-    uint32_t dim, max_tokens; /* max_tokens 0: unknown */
-};
-
-static void put_terms(struct embed_job *job, const struct vector_terms *terms)
+/* What the vectors depend on besides the texts. `max_tokens` 0: unknown. */
+static void put_terms(struct embed_job *job, const struct remote_facts *of, const char *prompt, uint32_t max_tokens)
 {
     static const char *const kinds[] = {"npy", "f32", "jsonl", "shards"};
     const struct embed_options *options = job->options;
     struct buffer *to = &job->terms;
-    put_term(to, "model", terms->model_id);
-    put_term(to, "precision", terms->precision);
-    buffer_format(to, "dim=%u\n", terms->dim);
-    if (terms->max_tokens > 0) {
-        buffer_format(to, "max_tokens=%u\n", terms->max_tokens);
+    put_term(to, "model", of->model_id);
+    put_term(to, "precision", of->precision);
+    buffer_format(to, "dim=%u\n", of->dim);
+    if (max_tokens > 0) {
+        buffer_format(to, "max_tokens=%u\n", max_tokens);
     }
-    put_term(to, "prompt", terms->prompt);
+    put_term(to, "prompt", prompt);
     put_term(to, "output", kinds[job->output.kind]);
     put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
     buffer_format(to, "shard_rows=%lld\n", job->output.kind == OUTPUT_SHARDS ? (long long)options->shard_rows : 0LL);
@@ -235,12 +230,11 @@ static enum status embed_job_model(struct embed_job *job, const struct model *mo
                                    struct err *err)
 {
     struct remote_facts facts = {.dim = model->dim, .normalized = model->normalize};
-    struct vector_terms terms = {model->id, precision, model->prompt, model->dim, model->max_tokens};
     snprintf(facts.model_id, sizeof facts.model_id, "%s", model->id);
     snprintf(facts.model, sizeof facts.model, "%s", model->name);
     snprintf(facts.revision, sizeof facts.revision, "%s", model->revision);
     snprintf(facts.precision, sizeof facts.precision, "%s", precision);
-    put_terms(job, &terms);
+    put_terms(job, &facts, model->prompt, model->max_tokens);
     job->job.preparer.model = model;
     job->job.preparer.ids = true;
     return put_facts(job, &facts, err);
@@ -257,8 +251,7 @@ static enum status embed_job_queue(struct embed_job *job, const struct remote_fa
     }
     job->job.preparer.model = model;
     const char *prompt = config->prompt ? config->prompt : config->prefix;
-    struct vector_terms terms = {facts->model_id, facts->precision, prompt ? prompt : "", facts->dim, 0};
-    put_terms(job, &terms);
+    put_terms(job, facts, prompt ? prompt : "", 0);
     return put_facts(job, facts, err);
 }
 

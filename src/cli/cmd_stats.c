@@ -290,11 +290,7 @@ static void print_json(const struct session *session, const struct counts *count
         printf(":%zu", counts->precisions[i].workers);
     }
     fputs("},\"pinned_precision\":", stdout);
-    if (counts->pinned[0] != '\0') {
-        print_json_string(stdout, counts->pinned, strlen(counts->pinned));
-    } else {
-        fputs("null", stdout);
-    }
+    print_json_text(counts->pinned);
     print_json_totals(counts);
     printf(",\"at\":%" PRIu64 "}\n", session->redis_ms);
 }

@@ -42,15 +42,6 @@ static const char *const more_words[] = {"precision", "reason"};
 
 enum { WORDS = sizeof words / sizeof words[0], MORE_WORDS = sizeof more_words / sizeof more_words[0] };
 
-static void print_json_text(const char *text)
-{
-    if (text[0] == '\0') {
-        fputs("null", stdout);
-    } else {
-        print_json_string(stdout, text, strlen(text));
-    }
-}
-
 static void print_json_worker(const struct heartbeat_line *line)
 {
     char value[64];

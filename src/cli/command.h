@@ -41,6 +41,16 @@ struct subcommand {
 /* Prints "sluice COMMAND: message" and returns the exit code of its status. */
 int report(const struct invocation *invocation, const struct err *err);
 
+/* The row of --json of `bench ...`. `own` is the struct of the command's options, with a field `json`. */
+#define BENCH_JSON(own)                                                                                                \
+    {                                                                                                                  \
+        .key = "json", .type = SETTING_TEXT, .offset = offsetof(own, json), .most = 4096, .value = "FILE",             \
+        .help = "write the figures as JSON; - is standard output, in place of the table"                               \
+    }
+
+/* The `run` of every `bench ...`: calls the command's `measure` and shows the result as table or JSON. */
+int benchmark_run(struct invocation *invocation);
+
 /* Prints the --help of a command, from its rows. */
 void print_help(const struct subcommand *command);
 

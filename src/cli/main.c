@@ -26,6 +26,15 @@ static const struct subcommand *const commands[] = {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
+static int run_version(struct invocation *invocation)
+{
+    (void)invocation;
+    puts("sluice " SLUICE_VERSION);
+    return EX_OK;
+}
+
+const struct subcommand command_version = {.name = "version", .summary = "Print the version", .run = run_version};
+
 static void print_commands(FILE *to)
 {
     fprintf(to, "usage: sluice COMMAND [options]\n\n"

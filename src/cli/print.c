@@ -47,6 +47,15 @@ void print_json_string(FILE *to, const char *bytes, size_t length)
     putc('"', to);
 }
 
+void print_json_text(const char *text)
+{
+    if (text[0] == '\0') {
+        fputs("null", stdout);
+    } else {
+        print_json_string(stdout, text, strlen(text));
+    }
+}
+
 void print_bytes(FILE *to, const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length;) {
@@ -173,15 +182,11 @@ static bool is_number(const struct resp_value *value)
 /* Whether it can be printed unquoted: digits with at most one point between them. */
 static bool is_plain_number(const struct resp_value *value)
 {
-    size_t points = 0;
-    for (size_t i = 0; i < value->length; i++) {
-        points += value->bytes[i] == '.';
-        if (!isdigit((unsigned char)value->bytes[i]) && (value->bytes[i] != '.' || i == 0 || i + 1 == value->length)) {
-            return false;
-        }
-    }
-    bool leading_zero = value->length > 1 && value->bytes[0] == '0' && value->bytes[1] != '.';
-    return value->length > 0 && points <= 1 && !leading_zero;
+    static const char digits[] = "0123456789";
+    const char *text = value->bytes;
+    size_t whole = strspn(text, digits), fraction = text[whole] == '.' ? 1 + strspn(text + whole + 1, digits) : 0;
+    bool leading_zero = whole > 1 && text[0] == '0';
+    return whole > 0 && fraction != 1 && whole + fraction == value->length && !leading_zero;
 }
 
 enum status print_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err)

@@ -17,6 +17,9 @@ void print_bytes(FILE *to, const char *bytes, size_t length);
  * like an escape sequence); what is not UTF-8 becomes \ufffd. */
 void print_json_string(FILE *to, const char *bytes, size_t length);
 
+/* Prints a text as a JSON string to standard output, or null for "". */
+void print_json_text(const char *text);
+
 #define DURATION_EXPECTS "a number with its unit: 500ms, 90s, 15m, 2h, 7d"
 
 enum { DURATION_TEXT = 24 };

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "bench/engine.h"
 #include "bench/report.h"
-#include "cli/cmd_bench.h"
+#include "cli/command.h"
 #include "daemon/config.h"
 #include "daemon/devices.h"
 #include "engine/cpu/gemm_onednn.h"

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "bench/report.h"
 #include "bench/stage.h"
-#include "cli/cmd_bench.h"
+#include "cli/command.h"
 #include "daemon/config.h"
 #include "redis/connection.h"
 #include "redis/dial.h"

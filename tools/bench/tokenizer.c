@@ -7,7 +7,7 @@
 #include "bench/report.h"
 #include "bench/stage.h"
 #include "bench/texts.h"
-#include "cli/cmd_bench.h"
+#include "cli/command.h"
 #include "daemon/config.h"
 
 enum { MADE_TEXTS = 2000 };
