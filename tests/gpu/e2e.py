@@ -146,8 +146,7 @@ class Run:
         self.number += 1
         o = self.options
         flags = ["--backend", o.backend, "--max-batch-tokens", o.batch_tokens, "--max-batch-rows", 1024, "--prep-threads",
-                 o.prep_threads, "--credit-tokens", 64 * o.batch_tokens, "--credit-bytes", 1 << 30, "--stats-s", 0,
-                 "--cache-dir", o.work / "cache"]
+                 o.prep_threads, "--stats-s", 0, "--cache-dir", o.work / "cache"]
         if o.backend == "cuda":
             flags += ["--device", o.device]
         return Daemon(self.folder, self.number, self.server.socket, self.model, QUEUE, flags)

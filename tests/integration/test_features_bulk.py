@@ -34,18 +34,6 @@ class Inputs(FeatureCase):
             self.assertNotIn("embedding", reply)
         self.wait_empty()
 
-    def test_an_entry_larger_than_the_credit(self):
-        self.serve("--credit-tokens", "100", "--max-batch-tokens", "64")
-        texts = [f"{number} hello world" for number in range(200)]
-        self.add(id="large", inputs=json.dumps(texts), encoding="f32")
-        small = [self.add("high", text=f"{number} beside it") for number in range(20)]
-        reference = self.reference()
-        reference.learn(texts)
-        self.assertEqual(self.vectors(self.wait_reply("large")), [reference(text) for text in texts])
-        for name in small:
-            self.assertEqual(self.wait_reply(name)["status"], b"done")
-        self.wait_empty()
-
 
 class EqualTexts(FeatureCase):
     def test_computed_once(self):
@@ -117,13 +105,14 @@ class Shares(FeatureCase):
 class Pressure(FeatureCase):
     def test_the_newest_above_the_cap_are_refused(self):
         self.client.hset(self.key("meta"), "cap_normal", 50)
-        self.serve("--credit-tokens", "64", "--max-batch-rows", "1", hold_ms=4000)
-        self.hold()
+        self.serve()
+        self.pause()
         pipe = self.client.pipeline()  # all at once: the newest at each look are refused, which are to be these
         for number in range(200):
             pipe.xadd(self.key("requests"), {"text": f"{number} hello"})
         names = [entry.decode() for entry in pipe.execute()]
         self.wait_until(lambda: self.reply(names[-1]), "the newest to be refused")
+        self.client.delete(self.key("paused"))
         codes = {name: self.wait_reply(name) for name in names}
         refused = [name for name in names if codes[name].get("code") == b"queue_full"]
         self.assertTrue(100 <= len(refused) < 200, len(refused))
@@ -135,25 +124,19 @@ class Pressure(FeatureCase):
         self.wait_empty()
 
     def test_low_has_no_cap_unless_it_is_set(self):
+        """Its depth is published all the same."""
         self.client.hset(self.key("meta"), "cap_normal", 1)
-        self.serve("--credit-tokens", "64", "--max-batch-rows", "1")
-        self.hold()
+        self.serve()
+        self.pause()
         names = [self.add("low", text=f"{number} hello") for number in range(100)]
+        self.wait_until(lambda: self.client.hget(self.key("meta"), "depth_low") == b"100", "the depth of low")
+        meta = self.client.hgetall(self.key("meta"))
+        self.assertEqual(meta[b"depth_normal"], b"0")
+        self.assertIn(b"wait_ms_low", meta)
+        self.client.delete(self.key("paused"))
         for name in names:
             self.assertEqual(self.wait_reply(name)["status"], b"done")
         self.wait_empty()
-
-    def test_depth_is_published(self):
-        self.serve("--credit-tokens", "64", "--max-batch-rows", "1")
-        self.hold()
-        for number in range(100):
-            self.add("low", text=f"{number} hello")
-        def published():
-            meta = self.client.hgetall(self.key("meta"))
-            return meta if int(meta.get(b"depth_low", 0)) > 50 else None
-        meta = self.wait_until(published, "the depth of low")
-        self.assertEqual(meta[b"depth_normal"], b"0")
-        self.assertIn(b"wait_ms_low", meta)
 
 
 class Idle(FeatureCase):

@@ -5,6 +5,7 @@ import threading
 
 from case import SluiceCase, scaled
 from corpus import texts
+from producer import Request
 
 
 class Sharing(SluiceCase):
@@ -17,10 +18,11 @@ class Sharing(SluiceCase):
     def test_both_daemons_work(self):
         """Seen in the history of deliveries, not in what the daemons say about themselves."""
         from history import History
-        daemons = [self.start_daemon(self.server, "--credit-tokens", "256") for _ in range(2)]
+        daemons = [self.start_daemon(self.server, "--max-batch-tokens", "64") for _ in range(2)]
         names = [daemon.worker_name(self.client) for daemon in daemons]
         self.assertEqual(len(set(names)), 2)
-        self.sender.submit_many(texts(max(400, scaled(1500)), seed=1), encoding="f32")
+        for number, text in enumerate(texts(max(400, scaled(1500)), seed=1)):
+            self.sender.push(self.sender.journal.add(Request(f"shared-{number}", text, {"text": text, "id": f"shared-{number}", "encoding": "f32"})), "low")
         self.wait_finished(self.sender)
         self.assert_clean(self.server)
         taken = [consumers[0] for consumers in History(self.server.directory, self.queue).deliveries.values()]

@@ -222,12 +222,6 @@ class StraightLine(SluiceCase):
         self.sender.submit_many(texts(40, seed=7), encoding="f32")
         self.finish()
 
-    def test_small_credit(self):
-        """A daemon that may hold almost nothing still serves all."""
-        self.serve("--credit-tokens", "1", "--credit-bytes", "4096")
-        self.sender.submit_many(texts(60, seed=8), encoding="f32")
-        self.finish()
-
     def test_max_tokens_setting(self):
         self.serve("--max-tokens", "16")
         text = "hello " * 50

@@ -65,6 +65,11 @@ class FeatureCase(SluiceCase):
     def assert_vector(self, reply, text, reference=None):
         self.assertEqual(self.vectors(reply), [(reference or self.reference())(text)], text)
 
+    def pause(self):
+        self.client.set(self.key("paused"), "1")
+        self.wait_until(lambda: not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]],
+                        "the workers to stop reading")
+
     def hold(self, number=0):
         """Keeps the engine busy from now on, for HOLD_MS."""
         before = self.fired("slow")
