@@ -1,11 +1,13 @@
-/* The host table's beginning and end, and what every call begins and ends with: it is counted, and fails where a fault
- * is planted or the device is lost. */
+/* The host table's beginning and end, its devices, and what every call begins and ends with: it is counted, and fails
+ * where a fault is planted or the device is lost. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_host.h"
 #include "cuda_host_private.h"
+#include "products_device.h"
 
 struct host host;
 pthread_mutex_t host_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -173,12 +175,12 @@ int host_current_device(void)
     return current_device;
 }
 
-void host_set_current_device(int device)
+static void host_set_current_device(int device)
 {
     current_device = device;
 }
 
-cudaError_t host_take_last_error(void)
+static cudaError_t host_take_last_error(void)
 {
     cudaError_t answer = last_error;
     last_error = cudaSuccess;
@@ -321,4 +323,241 @@ uint64_t cuda_host_calls(const char *call)
         abort();
     }
     return sum;
+}
+
+enum status cuda_api_real(const struct cuda_api **out, struct err *err)
+{
+    if (!is_open)
+        return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver");
+    *out = &host.api;
+    return STATUS_OK;
+}
+
+const struct cuda_api *products_open(void)
+{
+    static const struct cuda_host_options options = {
+        .memory_bytes = (size_t)16 << 20, .order = CUDA_HOST_SHUFFLED, .algorithms = {{2000, 0, 0}, {1000, 256, 0}}};
+    return cuda_host_open(&options);
+}
+
+void products_close(void)
+{
+    cuda_host_close();
+}
+
+bool products_large(void)
+{
+    return false;
+}
+
+/* --- What it says of its devices, and of itself --- */
+
+enum { HOST_DRIVER = 13000, HOST_MULTIPROCESSORS = 4 };
+
+cudaError_t host_cudaGetDeviceCount(int *out)
+{
+    ENTER(cudaGetDeviceCount);
+    *out = (int)host.options.devices;
+    return host_leave(cudaSuccess);
+}
+
+cudaError_t host_cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
+{
+    ENTER(cudaGetDeviceProperties);
+    if (device < 0 || device >= (int)host.options.devices)
+        return host_leave(cudaErrorInvalidDevice);
+    *out = (struct cudaDeviceProp){0};
+    snprintf(out->name, sizeof out->name, "host table");
+    out->totalGlobalMem = host.options.memory_bytes;
+    out->major = (int)host.options.capability / 10;
+    out->minor = (int)host.options.capability % 10;
+    out->multiProcessorCount = HOST_MULTIPROCESSORS;
+    return host_leave(cudaSuccess);
+}
+
+cudaError_t host_cudaSetDevice(int device)
+{
+    ENTER(cudaSetDevice);
+    if (device < 0 || device >= (int)host.options.devices)
+        return host_leave(cudaErrorInvalidDevice);
+    host_set_current_device(device);
+    return host_leave(cudaSuccess);
+}
+
+cudaError_t host_cudaDriverGetVersion(int *out)
+{
+    ENTER(cudaDriverGetVersion);
+    *out = HOST_DRIVER;
+    return host_leave(cudaSuccess);
+}
+
+cudaError_t host_cudaGetLastError(void)
+{
+    ENTER(cudaGetLastError);
+    cudaError_t answer = host_take_last_error();
+    pthread_mutex_unlock(&host_mutex);
+    return answer;
+}
+
+const char *host_cudaGetErrorName(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return "cudaSuccess";
+    case cudaErrorInvalidValue:
+        return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+        return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+        return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+        return "cudaErrorNoDevice";
+    case cudaErrorIllegalAddress:
+        return "cudaErrorIllegalAddress";
+    default:
+        return "another CUDA error";
+    }
+}
+
+const char *host_cudaGetErrorString(cudaError_t error)
+{
+    (void)error;
+    return "as the host table has it";
+}
+
+size_t host_cublasLtGetVersion(void)
+{
+    return CUBLAS_VERSION;
+}
+
+const char *host_cublasLtGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
+    default:
+        return "another cuBLAS status";
+    }
+}
+
+/* --- What a test steers it by, and looks at it with --- */
+
+void cuda_host_plant(struct cuda_host_fault fault)
+{
+    pthread_mutex_lock(&host_mutex);
+    if (host.planted_count == HOST_FAULTS)
+        abort();
+    host.planted[host.planted_count++] = (struct host_planted){fault, 0};
+    pthread_mutex_unlock(&host_mutex);
+}
+
+bool cuda_host_struck(void)
+{
+    bool struck = true;
+    pthread_mutex_lock(&host_mutex);
+    for (unsigned i = 0; i < host.planted_count; i++) {
+        struck = struck && host.planted[i].seen >= host.planted[i].fault.at;
+    }
+    pthread_mutex_unlock(&host_mutex);
+    return struck;
+}
+
+void cuda_host_clear(void)
+{
+    pthread_mutex_lock(&host_mutex);
+    host.planted_count = 0;
+    host.spoil.planted = false;
+    pthread_mutex_unlock(&host_mutex);
+}
+
+void cuda_host_lose(int device)
+{
+    pthread_mutex_lock(&host_mutex);
+    host.devices[device].lost = cudaErrorIllegalAddress;
+    pthread_cond_broadcast(&host_changed);
+    pthread_mutex_unlock(&host_mutex);
+}
+
+void cuda_host_hang(int device, bool hangs)
+{
+    pthread_mutex_lock(&host_mutex);
+    host.devices[device].hangs = hangs;
+    pthread_cond_broadcast(&host_changed);
+    pthread_mutex_unlock(&host_mutex);
+}
+
+void cuda_host_await_hang(void)
+{
+    pthread_mutex_lock(&host_mutex);
+    while (host.blocked == 0)
+        pthread_cond_wait(&host_changed, &host_mutex);
+    pthread_mutex_unlock(&host_mutex);
+}
+
+void cuda_host_spoil(cudaDataType_t type, uint32_t at, uint32_t times)
+{
+    pthread_mutex_lock(&host_mutex);
+    host.spoil.planted = true;
+    host.spoil.type = type;
+    host.spoil.at = at;
+    host.spoil.times = times;
+    host.spoil.seen = 0;
+    pthread_mutex_unlock(&host_mutex);
+}
+
+void cuda_host_offer(const struct cuda_host_algorithm *algorithms)
+{
+    pthread_mutex_lock(&host_mutex);
+    host.offered_count = 0;
+    for (uint32_t i = 0; algorithms != NULL && i < CUDA_HOST_ALGORITHMS && algorithms[i].time_ns != 0; i++)
+        host.offered[host.offered_count++] = algorithms[i];
+    pthread_mutex_unlock(&host_mutex);
+}
+
+size_t cuda_host_held_bytes(int device)
+{
+    pthread_mutex_lock(&host_mutex);
+    size_t bytes = host.devices[device].held_bytes;
+    pthread_mutex_unlock(&host_mutex);
+    return bytes;
+}
+
+size_t cuda_host_most_bytes(int device)
+{
+    pthread_mutex_lock(&host_mutex);
+    size_t bytes = host.devices[device].most_bytes;
+    pthread_mutex_unlock(&host_mutex);
+    return bytes;
+}
+
+/* Copies between ordinary memory and a device's, behind its back. */
+static void look(void *to, const void *from, const void *device_memory, size_t bytes)
+{
+    pthread_mutex_lock(&host_mutex);
+    (void)host_drain_device(-1);
+    const struct host_block *block = host_block_of(device_memory, bytes);
+    if (block == NULL || block->device == HOST_PINNED) {
+        fprintf(stderr, "cuda_host: peek or poke at what is not device memory\n");
+        abort();
+    }
+    host_memory_open(block->device);
+    memcpy(to, from, bytes);
+    host_memory_shut();
+    pthread_mutex_unlock(&host_mutex);
+}
+
+void cuda_host_peek(void *to, const void *device_memory, size_t bytes)
+{
+    look(to, device_memory, device_memory, bytes);
+}
+
+void cuda_host_poke(void *device_memory, const void *from, size_t bytes)
+{
+    look(device_memory, from, device_memory, bytes);
 }

@@ -1,7 +1,263 @@
-/* The heuristics and products of cuBLASLt and cuBLAS in the host table: what is asked for is checked, then enqueued. */
+/* cuBLASLt and cuBLAS in the host table. What the engine does not use is refused as misuse, so that it cannot be used
+ * without anybody noticing. */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_host_private.h"
+#include "kernel_numbers.h"
+
+/* --- The product, in plain loops: elements of any of three types, sums in f32, one rounding --- */
+
+enum { MOST_PARTS = CUDA_HOST_ALGORITHMS };
+
+size_t host_element_bytes(cudaDataType_t type)
+{
+    return type == CUDA_R_32F ? 4 : type == CUDA_R_16F || type == CUDA_R_16BF ? 2 : 0;
+}
+
+void host_put_element(void *matrix, cudaDataType_t type, size_t index, float value)
+{
+    if (type == CUDA_R_32F)
+        ((float *)matrix)[index] = value;
+    else
+        ((uint16_t *)matrix)[index] = type == CUDA_R_16F ? f16_from_f32(value) : bf16_from_f32(value);
+}
+
+float host_get_element(const void *matrix, cudaDataType_t type, size_t index)
+{
+    if (type == CUDA_R_32F)
+        return ((const float *)matrix)[index];
+    uint16_t bits = ((const uint16_t *)matrix)[index];
+    return type == CUDA_R_16F ? f32_from_f16(bits) : f32_from_bf16(bits);
+}
+
+/* A matrix as floats, in `rows` runs of `length` elements each: the columns of a stored matrix, or its rows. */
+static float *unpack(const void *from, const struct host_matrix *m, bool by_rows)
+{
+    uint64_t runs = by_rows ? m->rows : m->columns;
+    uint64_t length = by_rows ? m->columns : m->rows;
+    float *out = malloc(runs * length * sizeof *out + 1);
+    if (out == NULL)
+        abort();
+    for (uint64_t r = 0; r < runs; r++) {
+        for (uint64_t i = 0; i < length; i++) {
+            size_t at = by_rows ? i * (size_t)m->ld + r : r * (size_t)m->ld + i;
+            out[r * length + i] = host_get_element(from, m->type, at);
+        }
+    }
+    return out;
+}
+
+/* Adds in `parts` interleaved sums, so that the number of parts shows in the last bits. */
+static float dot(const float *a, const float *b, uint64_t length, uint32_t parts)
+{
+    float sums[MOST_PARTS] = {0};
+    for (uint32_t p = 0; p < parts; p++) {
+        for (uint64_t i = p; i < length; i += parts)
+            sums[p] += a[i] * b[i];
+    }
+    for (uint32_t p = 1; p < parts; p++)
+        sums[0] += sums[p];
+    return sums[0];
+}
+
+static float gelu_tanh(float x)
+{
+    return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+static float finish(const struct host_product *p, float value, uint64_t row)
+{
+    if (p->bias != NULL)
+        value += host_get_element(p->bias, p->d.type, row);
+    if (p->epilogue & CUBLASLT_EPILOGUE_GELU)
+        return gelu_tanh(value);
+    if (p->epilogue & CUBLASLT_EPILOGUE_RELU)
+        return isnan(value) || value > 0.0f ? value : 0.0f;
+    return value;
+}
+
+static void spoil(const struct host_product *p)
+{
+    if (!host.spoil.planted || host.spoil.type != p->d.type)
+        return;
+    uint32_t number = ++host.spoil.seen;
+    if (number >= host.spoil.at && (host.spoil.times == 0 || number - host.spoil.at < host.spoil.times))
+        host_put_element(p->to, p->d.type, 0, NAN);
+}
+
+void host_multiply(const struct host_product *p)
+{
+    uint64_t inner = p->b.rows;
+    float *a = unpack(p->from_a, &p->a, !p->transpose_a); /* [d.rows, inner] */
+    float *b = unpack(p->from_b, &p->b, false);           /* [d.columns, inner] */
+    for (uint64_t column = 0; column < p->d.columns; column++) {
+        for (uint64_t row = 0; row < p->d.rows; row++) {
+            size_t at = column * (size_t)p->d.ld + row;
+            float value = p->alpha * dot(a + row * inner, b + column * inner, inner, p->algorithm + 1);
+            if (p->beta != 0.0f)
+                value += p->beta * host_get_element(p->from_c, p->d.type, at);
+            host_put_element(p->to, p->d.type, at, finish(p, value, row));
+        }
+    }
+    free(a);
+    free(b);
+    spoil(p);
+}
+
+/* --- Handles and descriptions --- */
+
+struct host_desc {
+    struct host_object object;
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    cublasOperation_t transpose_a, transpose_b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+};
+
+struct host_layout {
+    struct host_object object;
+    struct host_matrix matrix;
+};
+
+struct host_preference {
+    struct host_object object;
+    uint64_t workspace_bytes;
+    uint32_t reductions;
+};
+
+cublasStatus_t host_cublasLtCreate(cublasLtHandle_t *out)
+{
+    ENTER(cublasLtCreate);
+    if (host_capture_forbids("cublasLtCreate"))
+        return host_leave_blas(CUBLAS_STATUS_INTERNAL_ERROR);
+    *out = host_object_new(HOST_LT, sizeof(struct host_object));
+    return host_leave_blas(CUBLAS_STATUS_SUCCESS);
+}
+
+static cublasStatus_t host_destroy_blas(void *handle, enum host_kind kind, const char *call)
+{
+    struct host_object *object = host_object(handle, kind, call);
+    if (object == NULL)
+        return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    object->destroyed = true;
+    return host_leave_blas(CUBLAS_STATUS_SUCCESS);
+}
+
+cublasStatus_t host_cublasLtDestroy(cublasLtHandle_t handle)
+{
+    ENTER(cublasLtDestroy);
+    return host_destroy_blas(handle, HOST_LT, "cublasLtDestroy");
+}
+
+cublasStatus_t host_cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                             cudaDataType_t scale)
+{
+    ENTER(cublasLtMatmulDescCreate);
+    struct host_desc *desc = host_object_new(HOST_DESC, sizeof *desc);
+    desc->compute = compute;
+    desc->scale = scale;
+    desc->transpose_a = desc->transpose_b = CUBLAS_OP_N;
+    desc->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    *out = (cublasLtMatmulDesc_t)(void *)desc;
+    return host_leave_blas(CUBLAS_STATUS_SUCCESS);
+}
+
+cublasStatus_t host_cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle)
+{
+    ENTER(cublasLtMatmulDescDestroy);
+    return host_destroy_blas(handle, HOST_DESC, "cublasLtMatmulDescDestroy");
+}
+
+/* Copies an attribute's value, whose size must be right. */
+static cublasStatus_t take(void *to, size_t size, const void *from, size_t given, const char *call)
+{
+    if (from == NULL || size != given)
+        return host_misuse_blas("%s: a value of %zu bytes where it takes %zu", call, given, size);
+    memcpy(to, from, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t host_cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
+                                                   cublasLtMatmulDescAttributes_t attribute, const void *value,
+                                                   size_t bytes)
+{
+    static const char call[] = "cublasLtMatmulDescSetAttribute";
+    ENTER(cublasLtMatmulDescSetAttribute);
+    struct host_desc *desc = host_object(handle, HOST_DESC, call);
+    if (desc == NULL)
+        return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return host_leave_blas(take(&desc->transpose_a, sizeof desc->transpose_a, value, bytes, call));
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return host_leave_blas(take(&desc->transpose_b, sizeof desc->transpose_b, value, bytes, call));
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return host_leave_blas(take(&desc->epilogue, sizeof desc->epilogue, value, bytes, call));
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return host_leave_blas(take(&desc->bias, sizeof desc->bias, value, bytes, call));
+    default:
+        return host_leave_blas(host_misuse_blas("%s: the host table has no attribute %d", call, (int)attribute));
+    }
+}
+
+cublasStatus_t host_cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
+                                               uint64_t columns, int64_t ld)
+{
+    ENTER(cublasLtMatrixLayoutCreate);
+    if (host_element_bytes(type) == 0 || rows == 0 || columns == 0 || ld < (int64_t)rows)
+        return host_leave_blas(
+            host_misuse_blas("cublasLtMatrixLayoutCreate: type %d, %lu x %lu, %ld from column to column", (int)type,
+                             (unsigned long)rows, (unsigned long)columns, (long)ld));
+    struct host_layout *layout = host_object_new(HOST_LAYOUT, sizeof *layout);
+    layout->matrix = (struct host_matrix){type, rows, columns, ld};
+    *out = (cublasLtMatrixLayout_t)(void *)layout;
+    return host_leave_blas(CUBLAS_STATUS_SUCCESS);
+}
+
+cublasStatus_t host_cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle)
+{
+    ENTER(cublasLtMatrixLayoutDestroy);
+    return host_destroy_blas(handle, HOST_LAYOUT, "cublasLtMatrixLayoutDestroy");
+}
+
+cublasStatus_t host_cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    ENTER(cublasLtMatmulPreferenceCreate);
+    struct host_preference *preference = host_object_new(HOST_PREFERENCE, sizeof *preference);
+    preference->reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+    *out = (cublasLtMatmulPreference_t)(void *)preference;
+    return host_leave_blas(CUBLAS_STATUS_SUCCESS);
+}
+
+cublasStatus_t host_cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t handle)
+{
+    ENTER(cublasLtMatmulPreferenceDestroy);
+    return host_destroy_blas(handle, HOST_PREFERENCE, "cublasLtMatmulPreferenceDestroy");
+}
+
+cublasStatus_t host_cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
+                                                         cublasLtMatmulPreferenceAttributes_t attribute,
+                                                         const void *value, size_t bytes)
+{
+    static const char call[] = "cublasLtMatmulPreferenceSetAttribute";
+    ENTER(cublasLtMatmulPreferenceSetAttribute);
+    struct host_preference *p = host_object(handle, HOST_PREFERENCE, call);
+    if (p == NULL)
+        return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return host_leave_blas(take(&p->workspace_bytes, sizeof p->workspace_bytes, value, bytes, call));
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return host_leave_blas(take(&p->reductions, sizeof p->reductions, value, bytes, call));
+    default:
+        return host_leave_blas(host_misuse_blas("%s: the host table has no attribute %d", call, (int)attribute));
+    }
+}
+
+/* --- Heuristics and products: what is asked for is checked, then enqueued --- */
 
 enum { BIAS_ALIGNMENT = 16, MATRIX_ALIGNMENT = 16, ALGORITHM_MARK = 0x51d3ca11, PLAIN_PRODUCT_NS = 1000 };
 

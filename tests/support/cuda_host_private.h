@@ -207,8 +207,6 @@ cudaError_t host_misuse(const char *format, ...) PRINTF_LIKE(1, 2);
 cublasStatus_t host_misuse_blas(const char *format, ...) PRINTF_LIKE(1, 2);
 
 int host_current_device(void);
-void host_set_current_device(int device);
-cudaError_t host_take_last_error(void);
 
 /* Registers a new object of the current device. Checks a handle: NULL and a misuse when it is none, of another kind or
  * destroyed. */
@@ -228,55 +226,20 @@ void host_discharge(int device, size_t bytes);
 /* Whether [address, address + bytes) is live memory of the device; a misuse if not. */
 bool host_is_on_device(const void *address, size_t bytes, int device, const char *call, const char *what);
 
-/* cuda_host_queue.c */
+/* cuda_host_stream.c */
 struct host_work *host_work_new(enum host_work_kind kind);
-struct host_work *host_work_keep(struct host_work *work);
-void host_work_drop(struct host_work *work);
-void host_list_add(struct host_list *list, struct host_work *work);
-void host_list_clear(struct host_list *list);
-void host_mark_drop(struct host_mark *mark);
 /* Enqueues, or records. Owns: takes the caller's reference of `work`. */
 void host_enqueue(struct host_stream *stream, struct host_work *work);
-/* Runs until a stream has no work left, or its mark is done, or the device is lost. Waits while the device hangs. */
-cudaError_t host_drain(struct host_stream *stream, const struct host_mark *mark);
-cudaError_t host_drain_device(int device); /* all its streams; -1: of all devices */
-/* Runs one piece of work, which brings the stream forward unless the order puts another first. False: nothing can run
- * now. Its memory stays open: host_memory_shut. */
-bool host_run_one(struct host_stream *wanted);
+/* Runs until no stream of the device (-1: of any) has work left, or the device is lost. Waits while the device hangs.
+ */
+cudaError_t host_drain_device(int device);
 void host_object_release(struct host_object *object); /* of any kind: releases what it holds */
-
-/* cuda_host_stream.c */
 /* Checks a stream that work is to be enqueued on; NULL and a misuse if it cannot be. */
 struct host_stream *host_stream_for_work(cudaStream_t handle, const char *call);
-
-/* cuda_host_work.c */
 /* Whether a call that waits, allocates or frees is forbidden now, because a stream is captured; then a misuse. */
 bool host_capture_forbids(const char *call);
 
-struct host_desc {
-    struct host_object object;
-    cublasComputeType_t compute;
-    cudaDataType_t scale;
-    cublasOperation_t transpose_a, transpose_b;
-    cublasLtEpilogue_t epilogue;
-    const void *bias;
-};
-
-struct host_layout {
-    struct host_object object;
-    struct host_matrix matrix;
-};
-
-struct host_preference {
-    struct host_object object;
-    uint64_t workspace_bytes;
-    uint32_t reductions;
-};
-
-/* cuda_host_desc.c: ends a call that destroys */
-cublasStatus_t host_destroy_blas(void *handle, enum host_kind kind, const char *call);
-
-/* cuda_host_product.c */
+/* cuda_host_blas.c */
 void host_multiply(const struct host_product *product);
 void host_put_element(void *matrix, cudaDataType_t type, size_t index, float value);
 float host_get_element(const void *matrix, cudaDataType_t type, size_t index);

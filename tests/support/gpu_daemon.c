@@ -6,7 +6,7 @@
  */
 #include <signal.h>
 
-#include "cuda_host_engine.h"
+#include "cuda_host.h"
 
 enum { GPUS = 2 };
 
@@ -22,7 +22,7 @@ static void on_signal(int number)
 __attribute__((constructor)) static void open_gpus(void)
 {
     static const struct cuda_host_options options = {.devices = GPUS, .order = CUDA_HOST_OTHERS};
-    cuda_host_engine_open(&options);
+    cuda_host_open(&options);
     for (int i = 0; i < 2 * GPUS; i++)
         signal(SIGRTMIN + i, on_signal);
 }

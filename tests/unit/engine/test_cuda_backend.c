@@ -2,7 +2,7 @@
  * as odd an order, as they may; several devices, old ones, none; and a file of costs for whatever makes a pass faster
  * or slower. */
 #include "cuda_case.h"
-#include "cuda_host_engine.h"
+#include "cuda_host.h"
 #include "cuda_rows.h"
 #include "harness.h"
 
@@ -23,7 +23,7 @@ static void keep_in_flight(enum cuda_host_order order, uint64_t seed, enum pooli
     static const uint32_t lengths[][4] = {{5, 3}, {20, 1, 4}, {6, 2}, {7}, {19, 5}, {40}, {33, 7}};
     enum { SIZES = sizeof lengths / sizeof lengths[0], ROUNDS = 24 };
     struct err err = {0};
-    cuda_host_engine_open(&(struct cuda_host_options){.order = order, .seed = seed});
+    cuda_host_open(&(struct cuda_host_options){.order = order, .seed = seed});
     struct model *model = memory_model(small, 1);
     model->pooling = pooling;
     struct cuda_opened opened = cuda_opened(model, NULL);
@@ -42,7 +42,7 @@ static void keep_in_flight(enum cuda_host_order order, uint64_t seed, enum pooli
     }
     assert_true(engine_counters(opened.engine).graph_launches > 0);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static void all_slots_in_flight_late(void **state)
@@ -71,14 +71,14 @@ static void batches_may_be_out_when_it_ends(void **state)
     (void)state;
     const uint32_t lengths[] = {5, 3, 0};
     struct err err = {0};
-    cuda_host_engine_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
+    cuda_host_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     for (int i = 0; i < 3; i++) {
         cuda_rows_make(&in_flight[i], opened.model, lengths, 0, 1);
         assert_int_equal(encoder_put(opened.encoder, &in_flight[i].batch, &err), STATUS_OK);
     }
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 /* A batch of a size that is known: one copy in, one within the device, one out, a graph and pooling behind it; nothing
@@ -99,7 +99,7 @@ static void a_batch_takes_few_calls(void **state)
     enum { CALLS = sizeof calls / sizeof calls[0], BATCHES = 5 };
     const uint32_t lengths[] = {9, 3, 0};
     uint64_t before[CALLS];
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     for (int batch = 0; batch < 2 + BATCHES; batch++) {
         for (int i = 0; i < CALLS && batch == 2; i++)
@@ -113,7 +113,7 @@ static void a_batch_takes_few_calls(void **state)
             fail_msg("%s: %u calls of %d batches", calls[i].call,
                      (unsigned)(cuda_host_calls(calls[i].call) - before[i]), BATCHES);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static void two_devices_are_two(void **state)
@@ -123,7 +123,7 @@ static void two_devices_are_two(void **state)
     const uint32_t lengths[] = {9, 3, 0};
     unsigned count;
     struct err err = {0};
-    cuda_host_engine_open(&(struct cuda_host_options){.devices = 2});
+    cuda_host_open(&(struct cuda_host_options){.devices = 2});
     assert_int_equal(engine_devices("cuda", PRECISION_AUTO, &count, &err), STATUS_OK);
     assert_int_equal(count, 2);
     struct cuda_opened first = cuda_opened(memory_model(small, 1), NULL),
@@ -142,7 +142,7 @@ static void two_devices_are_two(void **state)
     assert_non_null(strstr(err.message, "GPU 2"));
     cuda_opened_close(&first);
     cuda_opened_close(&second);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static void without_a_driver_auto_is_the_cpu(void **state)
@@ -159,13 +159,13 @@ static void without_a_driver_auto_is_the_cpu(void **state)
                      STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.message, "driver"));
 
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     assert_int_equal(engine_open(model, &(struct engine_options){.cache_path = ""}, &engine, &err), STATUS_OK);
     assert_string_equal(engine_backend(engine), "cuda");
     assert_string_equal(engine_passed_over(engine), "");
     assert_int_equal(engine_precision(engine), PRECISION_F16);
     engine_close(engine);
-    cuda_host_engine_close();
+    cuda_host_close();
     memory_model_free(model);
 }
 
@@ -181,7 +181,7 @@ static void a_batch_is_as_large_as_the_backend_likes(void **state)
     assert_int_equal(size.tokens, 4096);
     assert_int_equal(size.rows, 256);
     assert_int_equal(engine_default_batch("cuda", PRECISION_AUTO, &size, &name, &err), STATUS_UNSUPPORTED);
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     assert_int_equal(engine_default_batch("auto", PRECISION_AUTO, &size, &name, &err), STATUS_OK);
     assert_string_equal(name, "cuda");
     assert_int_equal(size.tokens, 16384);
@@ -192,7 +192,7 @@ static void a_batch_is_as_large_as_the_backend_likes(void **state)
     assert_int_equal(opened.encoder->workspace->memory.plan.tokens, size.tokens);
     assert_int_equal(opened.encoder->workspace->memory.plan.rows, size.rows);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 /* int8 is the CPU's alone: two GPUs are no reason to refuse it, nor to open two of it. */
@@ -204,7 +204,7 @@ static void int8_is_sent_to_the_cpu(void **state)
     struct engine *engine;
     unsigned count;
     struct err err = {0};
-    cuda_host_engine_open(&(struct cuda_host_options){.devices = 2});
+    cuda_host_open(&(struct cuda_host_options){.devices = 2});
     assert_int_equal(engine_devices("auto", PRECISION_INT8, &count, &err), STATUS_OK);
     assert_int_equal(count, 1);
     assert_int_equal(engine_open(model, &int8, &engine, &err), STATUS_OK);
@@ -214,7 +214,7 @@ static void int8_is_sent_to_the_cpu(void **state)
     engine_close(engine);
     assert_int_equal(engine_devices("auto", PRECISION_F16, &count, &err), STATUS_OK);
     assert_int_equal(count, 2);
-    cuda_host_engine_close();
+    cuda_host_close();
     assert_int_equal(engine_open(model, &(struct engine_options){.precision = PRECISION_F16}, &engine, &err),
                      STATUS_UNSUPPORTED); /* never the null backend, which takes any */
     assert_non_null(strstr(err.message, "driver"));
@@ -229,7 +229,7 @@ static void an_old_gpu_is_left_alone(void **state)
     struct model *model = memory_model(small, 1);
     struct engine *engine;
     struct err err = {0};
-    cuda_host_engine_open(&(struct cuda_host_options){.capability = 75});
+    cuda_host_open(&(struct cuda_host_options){.capability = 75});
     assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_OK);
     assert_string_equal(engine_backend(engine), "cpu");
     assert_non_null(strstr(engine_passed_over(engine), "7.5"));
@@ -237,7 +237,7 @@ static void an_old_gpu_is_left_alone(void **state)
     assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cuda"}, &engine, &err),
                      STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.message, "7.5"));
-    cuda_host_engine_close();
+    cuda_host_close();
     memory_model_free(model);
 }
 
@@ -269,14 +269,14 @@ static void another_option_has_its_own_file(void **state)
     };
     enum { OPTIONS = sizeof options / sizeof options[0] };
     assert_non_null(mkdtemp(folder));
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     for (int i = 0; i < OPTIONS; i++) {
         struct cost cost = cost_from(i + 1, 2, 3);
         assert_true(recall(folder, options[i], &cost) == -1);
     }
     for (int i = 0; i < OPTIONS; i++)
         assert_true(recall(folder, options[i], NULL) == i + 1);
-    cuda_host_engine_close();
+    cuda_host_close();
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
 }

@@ -3,7 +3,7 @@
  *
  * ctest-cost: 10 */
 #include "cuda_case.h"
-#include "cuda_host_engine.h"
+#include "cuda_host.h"
 #include "harness.h"
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
@@ -51,12 +51,12 @@ static void the_device_may_be_lost_at_any_call(void **state)
     struct model *model = memory_model(small, 1);
     uint32_t at = 1;
     for (enum status status = STATUS_DEVICE_LOST; status != STATUS_OK; at++) {
-        cuda_host_engine_open(NULL);
+        cuda_host_open(NULL);
         cuda_host_plant((struct cuda_host_fault){.at = at, .lost = true});
         status = live(model);
         if (status != STATUS_OK)
             assert_int_equal(status, STATUS_DEVICE_LOST);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
     assert_true(at > 100);
     memory_model_free(model);
@@ -73,7 +73,7 @@ static void fail_each_call(cudaError_t answer)
         bool struck = true;
         for (uint32_t at = 1; struck; at++) {
             struct err err = {0};
-            cuda_host_engine_open(NULL);
+            cuda_host_open(NULL);
             struct cuda_opened opened = cuda_opened(memory_model(small, 1), &options);
             cuda_rows_make(&rows, opened.model, lengths, 0, 1);
             for (int before = 0; before < round; before++)
@@ -91,7 +91,7 @@ static void fail_each_call(cudaError_t answer)
                 cuda_expect(&rows, opened.model, cuda_near_f16);
             }
             cuda_opened_close(&opened);
-            cuda_host_engine_close();
+            cuda_host_close();
         }
     }
 }
@@ -121,7 +121,7 @@ static void give_graphs_up(const struct graph_fault *fault, enum cuda_host_order
 {
     static const uint32_t lengths[2][3] = {{5, 2}, {30, 7}};
     struct err err = {0};
-    cuda_host_engine_open(&(struct cuda_host_options){.order = order, .seed = 3});
+    cuda_host_open(&(struct cuda_host_options){.order = order, .seed = 3});
     struct model *model = memory_model(deeper, 1);
     model->pooling = pooling;
     struct cuda_opened opened = cuda_opened(model, &options);
@@ -151,7 +151,7 @@ static void give_graphs_up(const struct graph_fault *fault, enum cuda_host_order
     assert_int_equal(counters.graph_fallbacks, 1);
     assert_int_equal(cuda_host_calls("cudaStreamBeginCapture"), captures);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static void without_a_graph_a_pass_runs_directly(void **state)
@@ -207,7 +207,7 @@ static void a_row_that_overflows_is_run_again(void **state)
     static struct cuda_rows rows;
     float plain[3 * 64];
     for (int pooling = 0; pooling < 2; pooling++) {
-        cuda_host_engine_open(NULL);
+        cuda_host_open(NULL);
         struct model *model = model_with_a_large_word(pooling == 0 ? POOLING_MEAN : POOLING_CLS);
         struct cuda_opened opened = cuda_opened(model, &options);
         for (int large = 0; large < 2; large++)
@@ -224,7 +224,7 @@ static void a_row_that_overflows_is_run_again(void **state)
         assert_int_equal(counters.rows_bf16, 3);
         assert_int_equal(counters.rows_f32 + counters.rows_lost, 0);
         cuda_opened_close(&opened);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
 }
 
@@ -233,7 +233,7 @@ static void then_in_f32(void **state)
 {
     (void)state;
     static struct cuda_rows rows;
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     struct model *model = model_with_a_large_word(POOLING_MEAN);
     struct cuda_opened opened = cuda_opened(model, &options);
     make_large(&rows, model, true);
@@ -252,7 +252,7 @@ static void then_in_f32(void **state)
     assert_int_equal(engine_counters(opened.engine).rows_bf16, 2);
     assert_int_equal(engine_counters(opened.engine).rows_f32, 1);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static const struct CMUnitTest cases[] = {

@@ -3,7 +3,7 @@
  *
  * ctest-cost: 15 */
 #include "cuda_case.h"
-#include "cuda_host_engine.h"
+#include "cuda_host.h"
 #include "cuda_host_private.h"
 #include "harness.h"
 
@@ -41,7 +41,7 @@ static void compare(struct model *model, const struct engine_options *options, s
 {
     static struct cuda_rows rows;
     struct err err = {0};
-    cuda_host_engine_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
+    cuda_host_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
     struct cuda_opened opened = cuda_opened(model, options);
     for (uint64_t seed = 0; seed < 4; seed++) {
         cuda_rows_make(&rows, model, seed == 3 ? padded : mixed, seed == 3 ? 20 : 0, seed);
@@ -49,7 +49,7 @@ static void compare(struct model *model, const struct engine_options *options, s
         cuda_expect(&rows, model, bounds);
     }
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static const struct cuda_distance f32_bounds = {0.9999999, 2e-6}, f16_bounds = {0.99999, 2e-3},
@@ -146,7 +146,7 @@ static void cls_models_take_queries_of_first_tokens_only(void **state)
     const uint32_t lengths[] = {5, 19, 0};
     struct memory_shape shape = heads_of_32;
     struct err err = {0};
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     shape.layers = 1;
     struct model *model = memory_model(shape, 19);
     model->pooling = POOLING_CLS;
@@ -167,7 +167,7 @@ static void cls_models_take_queries_of_first_tokens_only(void **state)
     assert_true(is_untouched(wide + end, whole - end));
     free(wide);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static void int8_is_refused_by_name(void **state)
@@ -191,7 +191,7 @@ static void exact_gelu_is_another_number(void **state)
     float vectors[2][64];
     struct err err = {0};
     for (int exact = 0; exact < 2; exact++) {
-        cuda_host_engine_open(NULL);
+        cuda_host_open(NULL);
         struct engine_options options = {.exact_gelu = exact == 1};
         struct cuda_opened opened = cuda_opened(memory_model(heads_of_32, 13), &options);
         cuda_rows_make(&rows, opened.model, lengths, 0, 1);
@@ -199,7 +199,7 @@ static void exact_gelu_is_another_number(void **state)
         cuda_expect(&rows, opened.model, f16_bounds);
         memcpy(vectors[exact], rows.output, sizeof vectors[exact]);
         cuda_opened_close(&opened);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
     assert_memory_not_equal(vectors[0], vectors[1], sizeof vectors[0]);
 }
@@ -213,7 +213,7 @@ static void graphs_change_no_bit(void **state)
     float first[3 * 64];
     struct err err = {0};
     for (int pooling = 0; pooling < 2; pooling++) {
-        cuda_host_engine_open(NULL);
+        cuda_host_open(NULL);
         struct model *model = memory_model(heads_of_32, 14);
         model->pooling = pooling == 0 ? POOLING_MEAN : POOLING_CLS;
         struct cuda_opened opened = cuda_opened(model, NULL);
@@ -232,7 +232,7 @@ static void graphs_change_no_bit(void **state)
         assert_int_equal(counters.graphs_captured, 1);
         assert_int_equal(counters.graph_launches, 7);
         cuda_opened_close(&opened);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
 }
 
@@ -241,7 +241,7 @@ static void graphs_can_be_switched_off(void **state)
     (void)state;
     static struct cuda_rows rows;
     struct err err = {0};
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     struct cuda_opened opened = cuda_opened(memory_model(heads_of_32, 15), &(struct engine_options){.no_graphs = true});
     for (int round = 0; round < 3; round++) {
         cuda_rows_make(&rows, opened.model, mixed, 0, 5);
@@ -251,7 +251,7 @@ static void graphs_can_be_switched_off(void **state)
     assert_int_equal(engine_counters(opened.engine).graph_launches, 0);
     assert_int_equal(cuda_host_calls("cudaStreamBeginCapture"), 0);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 /* One token less than a bucket, a whole one, one more; and the largest batch that fits a pass, and a larger one. */
@@ -263,7 +263,7 @@ static void every_size_of_batch_is_right(void **state)
     struct memory_shape shape = heads_of_32;
     shape.layers = 1;
     for (int pooling = 0; pooling < 2; pooling++) {
-        cuda_host_engine_open(NULL);
+        cuda_host_open(NULL);
         struct model *model = memory_model(shape, 16);
         model->pooling = pooling == 0 ? POOLING_MEAN : POOLING_CLS;
         struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.batch_tokens = 80, .batch_rows = 9});
@@ -286,7 +286,7 @@ static void every_size_of_batch_is_right(void **state)
             cuda_expect(&rows, model, f16_bounds);
         }
         cuda_opened_close(&opened);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
 }
 
@@ -300,7 +300,7 @@ static void what_lies_beside_the_rows_does_not_matter(void **state)
     float clean[4 * 64];
     struct err err = {0};
     for (int variant = 0; variant < 4; variant++) {
-        cuda_host_engine_open(NULL);
+        cuda_host_open(NULL);
         struct model *model = memory_model(heads_of_32, 18);
         model->pooling = variant < 2 ? POOLING_MEAN : POOLING_CLS;
         struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.precision = precisions[variant % 2]});
@@ -322,7 +322,7 @@ static void what_lies_beside_the_rows_does_not_matter(void **state)
         free(nans);
         assert_int_equal(engine_counters(opened.engine).rows_bf16, 0);
         cuda_opened_close(&opened);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
 }
 
@@ -333,7 +333,7 @@ static void a_vector_hardly_depends_on_its_batch(void **state)
     static struct cuda_rows alone, together;
     const uint32_t lengths[] = {12, 0}, more[] = {20, 3, 12, 12, 25, 0};
     struct err err = {0};
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     struct cuda_opened opened = cuda_opened(memory_model(heads_of_64, 17), NULL);
     cuda_rows_make(&alone, opened.model, lengths, 0, 3);
     assert_int_equal(encoder_run(opened.encoder, &alone.batch, &err), STATUS_OK);
@@ -346,7 +346,7 @@ static void a_vector_hardly_depends_on_its_batch(void **state)
                 assert_true(fabsf(together.output[at * 128 + i] - alone.output[i]) <= 1e-3f);
         }
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 /* How many of the numbers that products read while they are timed are zero, not finite, or like their neighbour. */
@@ -381,7 +381,7 @@ static void products_are_timed_on_random_numbers(void **state)
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
     for (int pooling = 0; pooling < 2; pooling++) {
-        cuda_host_engine_open(&(struct cuda_host_options){.algorithms = {{9000, 0, 0}, {1000, 0, 0}}});
+        cuda_host_open(&(struct cuda_host_options){.algorithms = {{9000, 0, 0}, {1000, 0, 0}}});
         watched.multiply = host.api.cublasLtMatmul;
         watched.numbers = watched.dull = watched.products = 0;
         host.api.cublasLtMatmul = watch;
@@ -394,7 +394,7 @@ static void products_are_timed_on_random_numbers(void **state)
         assert_true(watched.products >= 8);
         assert_true(watched.dull * 20 < watched.numbers);
         cuda_opened_close(&opened);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
 }
 
@@ -403,14 +403,14 @@ static void products_may_go_untimed(void **state)
     (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
-    cuda_host_engine_open(&(struct cuda_host_options){.algorithms = {{9000, 0, 0}, {1000, 0, 0}}});
+    cuda_host_open(&(struct cuda_host_options){.algorithms = {{9000, 0, 0}, {1000, 0, 0}}});
     struct cuda_opened opened = cuda_opened(memory_model(heads_of_32, 1), &(struct engine_options){.candidates = 1});
     cuda_rows_make(&rows, opened.model, lengths, 0, 1);
     cuda_run(&opened, &rows, STATUS_OK);
     cuda_expect(&rows, opened.model, cuda_near_f16);
     assert_int_equal(cuda_host_calls("cudaEventElapsedTime"), 0);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static const struct CMUnitTest cases[] = {

@@ -1,7 +1,7 @@
 /* Memory on the GPU, on the host: the plan (sizes of passes, the block of a batch, 16-bit rounding), then what is
  * reserved, every allocation that fails, graphs that give way. cuda_host_close looks for leaks. */
 #include "cuda_case.h"
-#include "cuda_host_engine.h"
+#include "cuda_host.h"
 #include "harness.h"
 
 #include <math.h>
@@ -316,7 +316,7 @@ static void no_more_is_reserved_than_allowed(void **state)
         float share = half == 0 ? 0.9f : 0; /* 0: the default */
         if (half == 1)
             memory = most[0] * 9 / 10;
-        cuda_host_engine_open(&(struct cuda_host_options){.memory_bytes = memory});
+        cuda_host_open(&(struct cuda_host_options){.memory_bytes = memory});
         struct cuda_opened opened =
             cuda_opened(memory_model(shape, 1), &(struct engine_options){.memory_share = share, .batch_tokens = 60000});
         cuda_rows_make(&rows, opened.model, lengths, 0, 1);
@@ -325,7 +325,7 @@ static void no_more_is_reserved_than_allowed(void **state)
         most[half] = cuda_host_most_bytes(0);
         assert_true(most[half] <= memory * (half == 0 ? 9 : 8) / 10);
         cuda_opened_close(&opened);
-        cuda_host_engine_close();
+        cuda_host_close();
     }
     assert_true(most[1] < most[0]);
 }
@@ -344,7 +344,7 @@ static void every_allocation_may_fail(void **state)
             struct engine *engine = NULL;
             struct encoder *encoder = NULL;
             struct err err = {0};
-            cuda_host_engine_open(NULL);
+            cuda_host_open(NULL);
             cuda_host_plant(
                 (struct cuda_host_fault){.call = calls[which], .at = at, .answer = cudaErrorMemoryAllocation});
             enum status status =
@@ -364,7 +364,7 @@ static void every_allocation_may_fail(void **state)
             encoder_close(encoder);
             engine_close(engine);
             memory_model_free(model);
-            cuda_host_engine_close();
+            cuda_host_close();
             if (whole)
                 break;
         }
@@ -379,7 +379,7 @@ static void graphs_give_way(void **state)
     (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[3][2] = {{9}, {17}, {26}};
-    cuda_host_engine_open(NULL);
+    cuda_host_open(NULL);
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     struct backend_workspace *stream = opened.encoder->workspace;
     for (int size = 0; size < 3; size++) { /* directly */
@@ -402,7 +402,7 @@ static void graphs_give_way(void **state)
         }
     }
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static void few_graphs_serve_many_sizes(void **state)
@@ -410,7 +410,7 @@ static void few_graphs_serve_many_sizes(void **state)
     (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[4][2] = {{5}, {12}, {20}, {28}};
-    cuda_host_engine_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
+    cuda_host_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     struct backend_workspace *stream = opened.encoder->workspace;
     stream->graphs.most = 2;
@@ -430,7 +430,7 @@ static void few_graphs_serve_many_sizes(void **state)
         }
     assert_int_equal(engine_counters(opened.engine).graphs_captured, 3 * 4);
     cuda_opened_close(&opened);
-    cuda_host_engine_close();
+    cuda_host_close();
 }
 
 static const struct CMUnitTest cases[] = {
