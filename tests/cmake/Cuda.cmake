@@ -38,7 +38,7 @@ endif()
 
 # The kernels as C++. Device code reads a matrix through wider types than it was written with.
 add_library(kernels_host STATIC ${SLUICE_KERNEL_SOURCES} ${SLUICE_KERNEL_HOST_SOURCES}
-  support/simt.cc support/simt_fiber.cc support/simt_race.cc support/simt_wait.cc)
+  support/simt.cc support/simt_race.cc)
 set(kernels ${SLUICE_KERNEL_SOURCES} support/simt_mistakes.cu support/ptx_probe.cu)
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
 if(NOT SLUICE_SANITIZE) # every load and store of a lane is seen by the shim, in the place of the sanitizer

@@ -6,10 +6,337 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <sys/mman.h>
+#include <ucontext.h>
 
 #include "simt_private.h"
 
+/* --- Fibers --- */
+
+/* Lanes as fibers of the calling thread.
+ *
+ * A fiber is entered once with makecontext and then lives from block to block; all later switches are the compiler's
+ * own setjmp, because swapcontext asks the kernel about signals each time. Sanitizers are told of every switch. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+#if defined(__clang__)
+#define ANY_KERNEL __attribute__((no_sanitize("function"))) /* it is called with a pointer for its reference */
+#else
+#define ANY_KERNEL
+#endif
+#define PLAIN __attribute__((noinline, no_sanitize_address, no_sanitize_thread))
+
+namespace simt
+{
+enum { STACK_BYTES = 128 * 1024, GUARD_BYTES = 4096 };
+
+__thread struct machine *machine;
+__thread struct lane *running;
+
+/* The sanitizers' part of a switch, on the side that goes and on the side that comes. */
+static void before_switch(struct fiber *from, const struct fiber *to)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+    __tsan_switch_to_fiber(to->tsan, 0);
+#endif
+    (void)from, (void)to;
+}
+
+static void after_switch(struct fiber *here, struct fiber *came_from)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(here->fake_stack, &came_from->stack, &came_from->stack_bytes);
+#endif
+    (void)here, (void)came_from;
+}
+
+PLAIN static void jump_to(void **jump)
+{
+    __builtin_longjmp(jump, 1);
+}
+
+PLAIN void lane_pause(struct lane *lane)
+{
+    before_switch(&lane->fiber, &machine->scheduler);
+    if (__builtin_setjmp(lane->fiber.jump) == 0)
+        jump_to(machine->scheduler.jump);
+    struct fiber unused;
+    after_switch(&running->fiber, &unused);
+}
+
+static void lane_leave(struct lane *lane)
+{
+    if (!lane->copies.empty())
+        simt_complain("lane %u left with asynchronous copies that it never waited for",
+                      (unsigned)(lane->place.thread.x));
+    lane->state = LANE_LEFT;
+    lane_pause(lane);
+}
+
+/* A lane's whole life: one kernel after the other. */
+ANY_KERNEL static void lane_main()
+{
+    struct lane *lane = running;
+    after_switch(&lane->fiber, &machine->scheduler);
+    for (;;) {
+        machine->kernel(machine->argument);
+        lane_leave(lane);
+    }
+}
+
+static void *stack_new()
+{
+    size_t bytes = STACK_BYTES + GUARD_BYTES;
+    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (at == MAP_FAILED || mprotect(at, GUARD_BYTES, PROT_NONE) != 0) {
+        perror("simt: no memory for a lane's stack");
+        abort();
+    }
+    return static_cast<char *>(at) + GUARD_BYTES;
+}
+
+PLAIN static void lane_enter(struct lane *lane)
+{
+    ucontext_t entry;
+    getcontext(&entry);
+    entry.uc_stack.ss_sp = const_cast<void *>(lane->fiber.stack);
+    entry.uc_stack.ss_size = lane->fiber.stack_bytes;
+    entry.uc_link = nullptr;
+    makecontext(&entry, lane_main, 0);
+    lane->entered = true;
+    setcontext(&entry); /* nobody comes back this way */
+}
+
+PLAIN void lane_run(struct lane *lane)
+{
+    running = lane;
+#if defined(__SANITIZE_THREAD__)
+    machine->scheduler.tsan = __tsan_get_current_fiber();
+#endif
+    before_switch(&machine->scheduler, &lane->fiber);
+    if (__builtin_setjmp(machine->scheduler.jump) == 0) {
+        if (lane->entered)
+            jump_to(lane->fiber.jump);
+        lane_enter(lane);
+    }
+    struct fiber unused;
+    after_switch(&machine->scheduler, &unused);
+}
+
+/* Stacks begin at different offsets in their pages, or lanes would drive each other out of the first-level cache. */
+void lane_make(struct lane *lane, size_t number)
+{
+    lane->fiber.stack = stack_new();
+    lane->fiber.stack_bytes = STACK_BYTES - number % 16 * 256;
+#if defined(__SANITIZE_THREAD__)
+    lane->fiber.tsan = __tsan_create_fiber(0);
+#endif
+}
+
+void lane_forget(struct lane *lane)
+{
+    lane->entered = false;
+    lane->fiber.fake_stack = nullptr;
+    lane->copies.clear();
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(lane->fiber.stack, lane->fiber.stack_bytes);
+#endif
+}
+
+machine::~machine()
+{
+    race_watch_delete(watch);
+    for (auto &lane : lanes) {
+#if defined(__SANITIZE_THREAD__)
+        __tsan_destroy_fiber(lane->fiber.tsan);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(lane->fiber.stack, lane->fiber.stack_bytes);
+#endif
+        munmap(static_cast<char *>(const_cast<void *>(lane->fiber.stack)) - GUARD_BYTES, STACK_BYTES + GUARD_BYTES);
+    }
+}
+
+void machine_need()
+{
+    static thread_local std::unique_ptr<struct machine> owner;
+    if (owner)
+        return;
+    owner.reset(new struct machine());
+    machine = owner.get();
+}
+} // namespace simt
+
 using namespace simt;
+
+/* --- What lanes wait with --- */
+
+/* What the lanes of a block wait with: barriers, and what a warp does together; and the copies that each waits for by
+ * itself. The lane that comes last to a meeting works out what all of them get. */
+
+const struct simt_place &simt_self()
+{
+    return running->place;
+}
+
+static void lane_wait(struct lane *lane, enum lane_state state, const struct simt_site &site, uint32_t mask)
+{
+    lane->state = state;
+    lane->site = site;
+    lane->mask = mask;
+    lane_pause(lane);
+}
+
+void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void *record)
+{
+    struct lane *lane = running;
+    uint32_t number = lane_number(lane), first = number / WARP * WARP;
+    if ((mask >> number % WARP & 1) == 0)
+        simt_complain("lane %u calls %s (%s:%d) with a mask that leaves it out (%08x)", (unsigned)number, site.word,
+                      site.file, site.line, (unsigned)mask);
+    lane->record = record;
+    lane->state = LANE_AT_MEETING;
+    lane->site = site;
+    lane->mask = mask;
+    uint32_t *here = &machine->meeting[first / WARP];
+    *here |= (uint32_t)1 << number % WARP;
+    if ((mask & ~*here) != 0)
+        return lane_pause(lane);
+    void *records[WARP] = {};
+    for (uint32_t k = 0; k < WARP; k++) {
+        if ((mask >> k & 1) == 0)
+            continue;
+        const struct lane *other = machine->lanes[first + k].get();
+        if (other->mask != mask || !same_site(other->site, site))
+            return lane_pause(lane);
+        records[k] = other->record;
+    }
+    if (combine == nullptr) { /* __syncwarp, the one that orders memory */
+        if (machine->watching)
+            race_warp(first, mask);
+    } else {
+        bool watching = machine->watching;
+        machine->watching = false; /* what it reads is the lanes' own */
+        combine(records, mask);
+        machine->watching = watching;
+    }
+    for (uint32_t k = 0; k < WARP; k++)
+        if (mask >> k & 1)
+            set_ready(first + k);
+    lane_pause(lane);
+}
+
+int simt_barrier(struct simt_site site, enum simt_vote vote, bool mine)
+{
+    struct lane *lane = running;
+    lane->vote = mine;
+    lane_wait(lane, LANE_AT_BARRIER, site, 0);
+    int count = machine->vote_count;
+    if (vote == SIMT_COUNT)
+        return count;
+    return vote == SIMT_ANY ? count > 0 : count == static_cast<int>(machine->lane_count);
+}
+
+/* --- words that meet -----------------------------------------------------------------------------------------------
+ */
+
+struct ballot_record {
+    bool mine;
+    uint32_t all;
+};
+
+static void ballot_combine(void *const records[32], uint32_t mask)
+{
+    uint32_t all = 0;
+    for (uint32_t k = 0; k < WARP; k++)
+        if (mask >> k & 1)
+            all |= (uint32_t) static_cast<struct ballot_record *>(records[k])->mine << k;
+    for (uint32_t k = 0; k < WARP; k++)
+        if (mask >> k & 1)
+            static_cast<struct ballot_record *>(records[k])->all = all;
+}
+
+uint32_t simt_ballot(struct simt_site site, uint32_t mask, bool mine)
+{
+    struct ballot_record record = {mine, 0};
+    simt_meet(site, mask, ballot_combine, &record);
+    return record.all;
+}
+
+struct shuffle_record {
+    uint64_t mine, result;
+    int from; /* a lane of the warp */
+};
+
+static void shuffle_combine(void *const records[32], uint32_t mask)
+{
+    for (uint32_t k = 0; k < WARP; k++) {
+        if ((mask >> k & 1) == 0)
+            continue;
+        struct shuffle_record *to = static_cast<struct shuffle_record *>(records[k]);
+        if ((mask >> to->from & 1) == 0)
+            simt_complain("lane %u of a warp shuffles from lane %d, which is not in the mask %08x", (unsigned)k,
+                          to->from, (unsigned)mask);
+        to->result = static_cast<struct shuffle_record *>(records[to->from])->mine;
+    }
+}
+
+uint64_t simt_shuffle(struct simt_site site, enum simt_shuffle how, uint32_t mask, uint64_t mine, int other, int width)
+{
+    int self = static_cast<int>(lane_number(running) % WARP), first = self / width * width;
+    int from = first + other % width;
+    if (how == SIMT_XOR)
+        from = (self ^ other) < first + width ? self ^ other : self;
+    else if (how == SIMT_UP)
+        from = self - other >= first ? self - other : self;
+    else if (how == SIMT_DOWN)
+        from = self + other < first + width ? self + other : self;
+    struct shuffle_record record = {mine, 0, from};
+    simt_meet(site, mask, shuffle_combine, &record);
+    return record.result;
+}
+
+void simt_copy_async(void *to, const void *from, uint32_t bytes, uint32_t zeros_from)
+{
+    struct lane *lane = running;
+    if (reinterpret_cast<uintptr_t>(to) % bytes != 0 || reinterpret_cast<uintptr_t>(from) % bytes != 0)
+        simt_complain("an asynchronous copy of %u bytes is not aligned to them", (unsigned)bytes);
+    race_touch(to, bytes, RACE_COPY_BEGINS);
+    race_touch(from, zeros_from, RACE_READ);
+    lane->copies.push_back({to, from, bytes, zeros_from, lane->copy_group});
+}
+
+void simt_copy_commit()
+{
+    running->copy_group++;
+}
+
+void simt_copy_wait(uint32_t groups_left)
+{
+    struct lane *lane = running;
+    std::vector<struct async_copy> later;
+    for (const struct async_copy &copy : lane->copies) {
+        if (copy.group + groups_left >= lane->copy_group) {
+            later.push_back(copy);
+            continue;
+        }
+        race_touch(copy.from, copy.zeros_from, RACE_READ);
+        race_touch(copy.to, copy.bytes, RACE_COPY_ENDS);
+        memcpy(copy.to, copy.from, copy.zeros_from);
+        memset(static_cast<char *>(copy.to) + copy.zeros_from, 0, copy.bytes - copy.zeros_from);
+    }
+    lane->copies.swap(later);
+}
+
+/* --- The scheduler --- */
 
 __attribute__((format(printf, 1, 0))) static void complaint_set(const char *format, va_list arguments)
 {

@@ -1,5 +1,5 @@
-/* What the files of the SIMT shim share; see simt.h. simt_fiber.cc switches between lanes, simt_wait.cc is what lanes
- * wait with, simt.cc schedules and launches. */
+/* What the files of the SIMT shim share; see simt.h. simt.cc schedules lanes, switches between them and launches;
+ * simt_race.cc watches what they touch. */
 #ifndef TESTS_SIMT_PRIVATE_H
 #define TESTS_SIMT_PRIVATE_H
 
@@ -93,15 +93,13 @@ struct machine {
 extern __thread struct machine *machine;
 extern __thread struct lane *running;
 
-/* --- simt_fiber.cc */
+/* --- simt.cc */
 
 void machine_need(); /* makes the thread's machine, which ends with the thread */
 void lane_make(struct lane *lane, size_t number);
 void lane_run(struct lane *lane);    /* from the scheduler to a lane, until it waits or has left */
 void lane_pause(struct lane *lane);  /* from a lane to the scheduler, until that switches back */
 void lane_forget(struct lane *lane); /* a lane that was stopped inside a kernel begins anew with the next one */
-
-/* --- simt.cc */
 
 inline uint32_t lane_number(const struct lane *lane)
 {
