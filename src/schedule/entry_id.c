@@ -2,7 +2,6 @@
  * and writes one or two. */
 #include <string.h>
 
-#include "schedule/fields.h"
 #include "schedule/request.h"
 
 const char *const class_names[CLASS_COUNT + 1] = {"high", "normal", "low", NULL};

@@ -2,14 +2,18 @@
  *
  * A field that is out of range, empty, doubled or not supported yet is refused by name, never clamped or silently
  * ignored: an ignored field is a broken promise. The order of the table is the order of the checks: name and id come
- * first, so that any error reply finds its reader, then what such a reply echoes. */
-#include "schedule/fields.h"
+ * first, so that any error reply finds its reader, then what such a reply echoes.
+ *
+ * A request is one allocation: its rows and its copies of texts and meta follow it. */
+#include "schedule/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
+#include "schedule/inputs.h"
 #include "schedule/reply.h"
 
 #define DAY_MS UINT64_C(86400000)
@@ -19,10 +23,17 @@
 #define ID_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
 #define RESULTS_CHARACTERS "abcdefghijklmnopqrstuvwxyz0123456789_.-"
 
+enum {
+    REQUEST_FIELDS_MAX = 64,
+    META_MAX_BYTES = 4096,
+    TRACEPARENT_MAX_BYTES = 256,
+    RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
+};
+
 /* One field on its way into its request. */
 struct parsing {
     const struct request_rules *rules;
-    const struct fields *fields;
+    const struct inputs *inputs; /* measured */
     struct request *request;
     const char *name;                /* of the field at hand */
     const struct entry_field *field; /* never NULL */
@@ -294,7 +305,7 @@ static void parse_text(struct parsing *parsing)
 
 static void fail_inputs(struct parsing *parsing)
 {
-    const struct inputs *inputs = &parsing->fields->inputs;
+    const struct inputs *inputs = parsing->inputs;
     struct request *request = parsing->request;
     uint32_t bad = inputs->count;
     switch (inputs->problem) {
@@ -333,7 +344,7 @@ static void fail_inputs(struct parsing *parsing)
 static void parse_inputs(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
-    const struct inputs *inputs = &parsing->fields->inputs;
+    const struct inputs *inputs = parsing->inputs;
     parsing->request->inputs = true;
     if (inputs->problem != INPUTS_OK) {
         fail_inputs(parsing);
@@ -456,7 +467,6 @@ enum field {
     FIELD_PAIRS,
     KNOWN_FIELDS,
 };
-_Static_assert((int)KNOWN_FIELDS <= (int)KNOWN_FIELDS_MAX, "struct fields has room for every known field");
 
 static const struct known_field {
     const char *name;
@@ -491,6 +501,15 @@ static const struct known_field {
 
 /* --- Collecting --- */
 
+/* An entry's fields, sorted: at [i] the value of known field i, or NULL. */
+struct fields {
+    const struct entry_field *known[KNOWN_FIELDS];
+    const char *doubled; /* the first known field that came twice */
+    bool too_many;
+    uint32_t unknown;
+    struct inputs inputs; /* of the field `inputs`, where it was given */
+};
+
 static int field_find(const struct entry_field *field)
 {
     for (int i = 0; i < KNOWN_FIELDS; i++) {
@@ -509,7 +528,9 @@ static size_t fields_most(const struct entry *entry)
     return REQUEST_FIELDS_MAX + (retry ? RETRY_FIELDS : 0);
 }
 
-void fields_collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
+/* Sorts an entry's fields into known and unknown ones, and measures `inputs`. Of a doubled field the first counts; of
+ * an entry with too many fields only the id is kept, so that the answer can be found. */
+static void collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
 {
     size_t most = fields_most(entry);
     *fields = (struct fields){.too_many = entry->field_count > most};
@@ -537,12 +558,7 @@ void fields_collect(struct fields *fields, const struct entry *entry, const stru
     }
 }
 
-bool fields_cancel(const struct fields *fields)
-{
-    return fields->known[FIELD_CANCEL];
-}
-
-uint32_t fields_rows(const struct fields *fields)
+static uint32_t count_rows(const struct fields *fields)
 {
     if (fields->known[FIELD_TEXT]) {
         return 1;
@@ -551,7 +567,8 @@ uint32_t fields_rows(const struct fields *fields)
     return readable ? fields->inputs.count : 0;
 }
 
-size_t fields_copied_bytes(const struct fields *fields, const struct request_rules *rules)
+/* What `apply` copies behind the request. */
+static size_t copied_bytes(const struct fields *fields, const struct request_rules *rules)
 {
     const struct {
         enum field field;
@@ -580,9 +597,11 @@ static void check_cancel_alone(const struct fields *fields, struct request *requ
     }
 }
 
-void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
+/* Checks every field and takes it over; the first error becomes the request's code and message. Shapes: request->rows
+ * [count_rows], copy [copied_bytes], both written; the request keeps slices of it. */
+static void apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
 {
-    struct parsing parsing = {.rules = rules, .fields = fields, .request = request, .copy = copy};
+    struct parsing parsing = {.rules = rules, .inputs = &fields->inputs, .request = request, .copy = copy};
     if (fields->too_many) {
         request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX);
     }
@@ -606,4 +625,91 @@ void fields_apply(const struct fields *fields, const struct request_rules *rules
         parsing.field = fields->known[i];
         known_fields[i].parse(&parsing);
     }
+}
+
+/* --- The request --- */
+
+static void set_defaults(struct request *request, const struct request_rules *rules, const struct entry *entry)
+{
+    request->class = entry->class;
+    request->entry = entry->id;
+    request->origin = entry->origin;
+    request->quarantine_runs = entry->quarantine_runs;
+    request->quarantined = entry->quarantine_runs > 0 || entry->group_run;
+    request->suspect = request->quarantined || entry->origin == ORIGIN_RECLAIMED;
+    request->urgent = entry->urgent;
+    request->unread = entry->unread;
+    request_name_format(entry->class, entry->id, request->name);
+    memcpy(request->id, request->name, sizeof(request->name));
+    request->seen_ms = entry->redis_ms;
+    request_submitted(request, entry->id.ms);
+    request->encoding = rules->encoding;
+    request->ttl_s = rules->default_ttl_s;
+    request->max_attempts = rules->default_max_attempts;
+    request->attempt = 1;
+    request->truncate = rules->truncate;
+    request->dim = request->dims = rules->dim;
+    request->normalize = rules->normalize;
+    request->max_tokens = rules->max_tokens;
+}
+
+/* What the request will weigh until it ends. Tokens are a guess: an English word piece has about four bytes. Bytes are
+ * a bound: apart from the special tokens, a text has no more tokens than bytes. */
+static void estimate(struct request *request, size_t allocated)
+{
+    enum { BYTES_PER_TOKEN = 4, SPECIAL = 2 };
+    size_t ids = 0;
+    request->bytes = allocated;
+    if (request->code != CODE_NONE) {
+        return;
+    }
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        size_t bytes = request->rows[i].text_bytes + (size_t)request->prompt_bytes, most = request->max_tokens;
+        request->tokens +=
+            (uint32_t)(bytes / BYTES_PER_TOKEN + SPECIAL < most ? bytes / BYTES_PER_TOKEN + SPECIAL : most);
+        ids += bytes + SPECIAL < most ? bytes + SPECIAL : most;
+    }
+    size_t floats = (size_t)request->row_count * request->dim;
+    request->work_bytes = ids * sizeof(int32_t) + floats * sizeof(float) + reply_bound(request);
+    request->bytes += request->work_bytes;
+}
+
+/* What is wrong with an entry regardless of its fields. */
+static void judge_entry(struct request *request, const struct entry *entry, const struct fields *fields)
+{
+    if (entry->vanished) {
+        request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
+    } else if (entry->oversize) {
+        request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
+    } else if (entry->unread) {
+        request_fail(request, CODE_POISON, "every worker that took it over died before it was read");
+    } else if (entry->origin == ORIGIN_SHED && !fields->known[FIELD_CANCEL]) {
+        request_fail(request, CODE_QUEUE_FULL, "more requests wait than the queue takes; try again later");
+    }
+}
+
+struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns)
+{
+    struct fields fields;
+    collect(&fields, entry, rules);
+    uint32_t row_count = count_rows(&fields);
+    size_t head = sizeof(struct request) + row_count * sizeof(struct row);
+    size_t size = head + copied_bytes(&fields, rules);
+    struct request *request = malloc(size);
+    if (!request) {
+        return NULL;
+    }
+    memset(request, 0, head);
+    request->rows = (struct row *)(request + 1);
+    request->row_count = request->rows_left = row_count;
+    for (uint32_t i = 0; i < row_count; i++) {
+        request->rows[i].request = request;
+    }
+    request->received_ns = now_ns;
+    request->unknown_fields = fields.unknown;
+    set_defaults(request, rules, entry);
+    judge_entry(request, entry, &fields);
+    apply(&fields, rules, request, (char *)request + head);
+    estimate(request, size);
+    return request;
 }

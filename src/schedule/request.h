@@ -320,6 +320,9 @@ void request_name_format(enum request_class class, struct entry_id id, char text
 /* Reads a request's name. False for anything else. */
 MUST_CHECK bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id);
 
+/* Reads an unsigned decimal number: digits only, no sign, no overflow. */
+MUST_CHECK bool decimal_parse(const char *text, size_t length, uint64_t *out);
+
 /* Whether a producer may use this id: 1 to 128 printable ASCII characters that do not look like a request's name (an
  * entry id whose time has 13 digits or more). */
 MUST_CHECK bool request_id_usable(const char *id, size_t length);
