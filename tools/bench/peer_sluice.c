@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "engine/cpu/gemm_onednn.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -346,7 +345,6 @@ static void take_batches(struct helper *helper)
 static void open_encoder(struct helper *helper)
 {
     struct err err = {0};
-    onednn_single_thread();
     peer_must(encoder_open(helper->parallel->engine, &helper->encoder, &err), &err);
     peer_must(encoder_join(helper->encoder, helper->parallel->single, &err), &err);
 }

@@ -1,6 +1,5 @@
 /* The CPU backend: one compute thread per workspace, and helpers for short passes (parallel_for.h). gemm.h says which
- * products there are; what has no kernel there is oneDNN's (gemm_onednn.h), and everything between products is
- * kernels.h's.
+ * products there are; everything between them is kernels.h's.
  *
  * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. The pass over memory that
  * comes next anyway adds bias and what follows: the activation behind the intermediate product, the normalisation
@@ -27,10 +26,10 @@ static enum status cpu_devices(unsigned *count, struct err *err)
 static enum precision cpu_choose(enum precision asked)
 {
     if (asked == PRECISION_AUTO) {
-        return onednn_native_precision();
+        const struct instruction_set *set = instruction_set_pick();
+        return set->bf16 || set->kernels->gemm_bf16_dot ? PRECISION_BF16 : PRECISION_F32;
     }
-    bool can = asked == PRECISION_F32 || asked == PRECISION_INT8 ||
-               (asked == PRECISION_BF16 && onednn_native_precision() == PRECISION_BF16);
+    bool can = asked == PRECISION_F32 || asked == PRECISION_INT8 || asked == PRECISION_BF16;
     return can ? asked : PRECISION_AUTO;
 }
 
@@ -76,7 +75,6 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
     if (options->device != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "device %u: the CPU backend has device 0 alone", options->device);
     }
-    onednn_single_thread();
     TRY(cpu_weights_open(model, options->precision, &weights, err));
     weights->backend =
         (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
@@ -166,37 +164,40 @@ static void norm_chunk(void *context, unsigned thread, unsigned chunk)
               workspace->product + (size_t)first * workspace->weights->backend.model->hidden);
 }
 
-static enum status norm_all(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
+static void norm_all(struct backend_workspace *workspace, uint32_t layer, enum norm_site site)
 {
     struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
-    return cpu_do(&step, norm_chunk, err);
+    cpu_do(&step, norm_chunk);
 }
 
-/* ---- in bf16 on tiles, or in f32 by splitting ---- */
+/* ---- in f32 or bf16 ---- */
 
 static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     const struct cpu_weights *weights = workspace->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
+    const void *from = input_of(workspace, site);
+    bool half = cpu_weights_are_half(weights);
     struct gemm_job job = {
         .rows = workspace->pass->extent,
         .weight = &linear->weight,
         .last_output = linear->weight.outputs,
+        .from_f32 = half ? NULL : from,
+        .from_bf16 = half ? from : NULL,
+        .from = ends_in_residual(site) ? workspace->inner_split : workspace->hidden_split,
         .end = site == LINEAR_INTERMEDIATE ? GEMM_ACTIVATION : GEMM_PLAIN,
         .activation = weights->backend.model->activation,
         .bias = linear->bias,
         .to.f32 = ends_in_residual(site) ? workspace->product : workspace->wide,
     };
-    if (linear->kind == GEMM_SPLIT_F32) {
-        job.from = ends_in_residual(site) ? workspace->inner_split : workspace->hidden_split;
-        return job;
+    if (half && site == LINEAR_INTERMEDIATE) {
+        job.to = (struct activations){.bf16 = workspace->wide16};
     }
-    job.from_bf16 = input_of(workspace, site);
-    job.from_tiled = site == LINEAR_OUTPUT;
-    job.to_tiled = site == LINEAR_INTERMEDIATE;
-    job.to.bf16 = workspace->wide16;
-    if (site == LINEAR_QKV) {
-        job.end = GEMM_BIAS;
+    if (linear->kind == GEMM_BF16) {
+        job.from_tiled = site == LINEAR_OUTPUT;
+        job.to_tiled = site == LINEAR_INTERMEDIATE;
+        job.to.bf16 = workspace->wide16;
+        job.end = site == LINEAR_QKV ? GEMM_BIAS : job.end;
     }
     return job;
 }
@@ -208,18 +209,19 @@ static void gemm_chunk(void *context, unsigned thread, unsigned chunk)
     const struct cpu_step *step = context;
     const struct cpu_weights *weights = step->workspace->weights;
     struct gemm_job job = job_of(step->workspace, step->layer, (enum linear_site)step->site);
-    bool split = weights->kind == GEMM_SPLIT_F32;
-    uint32_t panel = split ? SPLIT_ROWS : GEMM_MULTIPLE, panels = job.weight->outputs / panel;
+    uint32_t panel = weights->kind == GEMM_SPLIT_F32 ? SPLIT_ROWS : GEMM_MULTIPLE;
+    uint32_t panels = (job.weight->outputs + panel - 1) / panel;
+    uint32_t last = parallel_for_first(panels, chunk + 1, step->chunks) * panel;
     job.first_output = parallel_for_first(panels, chunk, step->chunks) * panel;
-    job.last_output = parallel_for_first(panels, chunk + 1, step->chunks) * panel;
-    (split ? weights->set->split_f32->run : weights->set->bf16->run)(&job);
+    job.last_output = last < job.last_output ? last : job.last_output;
+    gemm_run(weights->set, weights->kind, &job);
 }
 
-static enum status gemm_all(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err)
+static void gemm_all(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     uint32_t outputs = workspace->weights->layers[layer].linear[site].weight.outputs;
     struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
-    return cpu_do(&step, gemm_chunk, err);
+    cpu_do(&step, gemm_chunk);
 }
 
 /* Works strip by strip where the whole weight stays in the second-level cache: each strip's sums are then normalised
@@ -238,14 +240,16 @@ static void amx_strips(struct backend_workspace *workspace, uint32_t layer, enum
     }
 }
 
-static enum status amx_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err)
+static void amx_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     if (ends_in_residual(site) && !workspace->helped) {
         amx_strips(workspace, layer, site);
-        return STATUS_OK;
+        return;
     }
-    TRY(gemm_all(workspace, layer, site, err));
-    return ends_in_residual(site) ? norm_all(workspace, layer, norm_behind(site), err) : STATUS_OK;
+    gemm_all(workspace, layer, site);
+    if (ends_in_residual(site)) {
+        norm_all(workspace, layer, norm_behind(site));
+    }
 }
 
 static void split_chunk(void *context, unsigned thread, unsigned chunk)
@@ -260,67 +264,13 @@ static void split_chunk(void *context, unsigned thread, unsigned chunk)
                                    input_of(workspace, (enum linear_site)step->site), workspace->inner_split);
 }
 
-static enum status split_f32_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                                  struct err *err)
+static void split_f32_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     if (ends_in_residual(site)) {
         struct cpu_step split = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
-        TRY(cpu_do(&split, split_chunk, err));
+        cpu_do(&split, split_chunk);
     }
-    return gemm_all(workspace, layer, site, err);
-}
-
-/* ---- by oneDNN ---- */
-
-/* The next product's weights, if oneDNN computes that one too. */
-static struct onednn_prefetch prefetch_behind(const struct cpu_weights *weights, uint32_t layer, enum linear_site site,
-                                              unsigned thread)
-{
-    struct onednn_prefetch prefetch = {.down = parallel_for_goes_down(thread)};
-    layer += site == LINEAR_OUTPUT;
-    enum linear_site next = site == LINEAR_OUTPUT ? LINEAR_QKV : (enum linear_site)(site + 1);
-    if (layer < weights->first_int8_layer) {
-        prefetch.next = weights->shapes[next];
-        prefetch.next_weights = weights->layers[layer].linear[next].packed;
-    }
-    return prefetch;
-}
-
-/* The intermediate product goes through its activation block by block, while a block is in the cache. */
-static enum status onednn_block(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                                unsigned number, uint32_t block)
-{
-    struct cpu_thread *thread = &workspace->thread[number];
-    const struct cpu_weights *weights = workspace->weights;
-    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
-    const struct model *model = weights->backend.model;
-    const struct onednn_gemm *shape = weights->shapes[site];
-    struct onednn_prefetch prefetch = prefetch_behind(weights, layer, site, number);
-    float *to = site == LINEAR_QKV ? workspace->wide : site == LINEAR_INTERMEDIATE ? thread->block : workspace->product;
-    TRY(onednn_run(thread->runner, shape, linear->packed, block, &prefetch, workspace->pass->extent,
-                   input_of(workspace, site), to, &thread->err));
-    if (site != LINEAR_INTERMEDIATE) {
-        return STATUS_OK;
-    }
-    uint32_t outputs = onednn_cut(shape, workspace->pass->extent).outputs;
-    size_t first = (size_t)block * outputs;
-    struct activations activated = {.f32 = workspace->wide + first};
-    if (workspace->context.bf16) {
-        activated = (struct activations){.bf16 = workspace->wide16 + first};
-    }
-    weights->set->kernels->activate(workspace->pass->extent, outputs, model->activation, to, linear->bias + first,
-                                    activated, model->intermediate_size);
-    return STATUS_OK;
-}
-
-/* A chunk is a block. */
-static void onednn_chunk(void *context, unsigned thread, unsigned chunk)
-{
-    const struct cpu_step *step = context;
-    struct cpu_thread *own = &step->workspace->thread[thread];
-    if (own->err.status == STATUS_OK) {
-        own->err.status = onednn_block(step->workspace, step->layer, (enum linear_site)step->site, thread, chunk);
-    }
+    gemm_all(workspace, layer, site);
 }
 
 /* ---- in int8 ---- */
@@ -349,15 +299,14 @@ static void int8_chunk(void *context, unsigned thread, unsigned chunk)
                      (enum linear_site)step->site);
 }
 
-static enum status int8_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                             struct err *err)
+static void int8_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     const struct cpu_weights *weights = workspace->weights;
     struct int8_work work = int8_work_of(workspace);
     uint32_t outputs = weights->layers[layer].linear[site].weight.outputs;
     struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
     int8_pass_prepare(&workspace->int8, weights, &work, site);
-    return cpu_do(&step, int8_chunk, err);
+    cpu_do(&step, int8_chunk);
 }
 
 /* ---- what the pass calls ---- */
@@ -371,25 +320,26 @@ static void cpu_gemm_prepare(struct backend_workspace *workspace)
     split_hidden(workspace, 0, workspace->pass->extent);
 }
 
-static enum status cpu_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err)
+static enum status cpu_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                              struct err *err)
 {
+    (void)err;
     const struct cpu_weights *weights = workspace->weights;
     if (cpu_weights_is_int8(weights, layer)) {
-        return int8_gemm(workspace, layer, site, err);
+        int8_gemm(workspace, layer, site);
+    } else if (weights->kind == GEMM_BF16) {
+        amx_gemm(workspace, layer, site);
+    } else if (weights->kind == GEMM_SPLIT_F32) {
+        split_f32_gemm(workspace, layer, site);
+    } else {
+        gemm_all(workspace, layer, site);
     }
-    if (weights->kind == GEMM_BF16) {
-        return amx_gemm(workspace, layer, site, err);
-    }
-    if (weights->kind == GEMM_SPLIT_F32) {
-        return split_f32_gemm(workspace, layer, site, err);
-    }
-    struct cpu_step step = {workspace, layer, site, onednn_cut(weights->shapes[site], workspace->pass->extent).blocks};
-    return cpu_do(&step, onednn_chunk, err);
+    return STATUS_OK;
 }
 
-static enum status cpu_gemm_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site,
-                                 struct err *err)
+static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
 {
+    (void)err;
     const struct cpu_weights *weights = workspace->weights;
     struct int8_work work = int8_work_of(workspace);
     if (cpu_weights_is_int8(weights, layer)) {
@@ -397,7 +347,7 @@ static enum status cpu_gemm_norm(struct backend_workspace *workspace, uint32_t l
         return STATUS_OK;
     }
     if (weights->kind != GEMM_BF16) {
-        TRY(norm_all(workspace, layer, site, err));
+        norm_all(workspace, layer, site);
     }
     if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8) {
         int8_pass_embedded(&workspace->int8, weights, &work);
@@ -429,11 +379,6 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     (void)err;
     const struct cpu_weights *weights = workspace->weights;
     uint32_t width = weights->backend.model->hidden;
-    if (!workspace->has_run || !pthread_equal(workspace->runner, pthread_self())) {
-        onednn_single_thread();
-        workspace->runner = pthread_self();
-        workspace->has_run = true;
-    }
     workspace->pass = pass;
     workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
@@ -451,28 +396,6 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     }
     cpu_gemm_prepare(workspace);
     return STATUS_OK;
-}
-
-/* Ends the pass and gives the helpers back. */
-static void end_pass(struct backend_workspace *workspace)
-{
-    if (workspace->parallel) {
-        parallel_for_leave(workspace->parallel, workspace->helped);
-    }
-}
-
-static enum status ended_by(struct backend_workspace *workspace, enum status status)
-{
-    if (status != STATUS_OK) {
-        end_pass(workspace);
-    }
-    return status;
-}
-
-static enum status cpu_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                              struct err *err)
-{
-    return ended_by(workspace, cpu_gemm(workspace, layer, site, err));
 }
 
 /* Some heads of one row. */
@@ -512,17 +435,14 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
 
 static enum status cpu_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
+    (void)err;
     uint32_t rows = workspace->pass->rows, heads = workspace->weights->backend.model->heads;
     uint32_t least = workspace->weights->kind != GEMM_BF16 ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
     unsigned shares = cpu_chunks(workspace, heads * workspace->pass->extent, least) / rows;
     shares = shares < 1 ? 1 : shares < heads ? shares : heads;
     struct cpu_step step = {workspace, layer, 0, rows * shares};
-    return ended_by(workspace, cpu_do(&step, attention_chunk, err));
-}
-
-static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
-{
-    return ended_by(workspace, cpu_gemm_norm(workspace, layer, site, err));
+    cpu_do(&step, attention_chunk);
+    return STATUS_OK;
 }
 
 static enum status cpu_pool(struct backend_workspace *workspace, struct err *err)
@@ -543,7 +463,9 @@ static enum status cpu_pool(struct backend_workspace *workspace, struct err *err
 static enum status cpu_submit(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
-    end_pass(workspace);
+    if (workspace->parallel) {
+        parallel_for_leave(workspace->parallel, workspace->helped);
+    }
     return STATUS_OK;
 }
 

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 /* --- the table --- */
 
 static bool runs_always(void)
@@ -43,6 +45,11 @@ static bool runs_vnni(void)
     return onednn_has(dnnl_cpu_isa_avx512_core_vnni) && __builtin_cpu_supports("avx512vnni") && runs_avx512();
 }
 
+static bool runs_bf16(void)
+{
+    return onednn_has(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("avx512bf16") && runs_vnni();
+}
+
 static bool runs_amx(void)
 {
     return onednn_has(dnnl_cpu_isa_avx512_core_amx) && __builtin_cpu_supports("avx512bf16");
@@ -51,14 +58,15 @@ static bool runs_amx(void)
 
 const struct instruction_set instruction_sets[] = {
 #ifdef SLUICE_X86
-    {"amx", runs_amx, &kernels_amx, strip_amx, &split_f32_amx, &bf16_amx, &int8_amx},
-    {"avx512", runs_vnni, &kernels_avx512, strip_avx512, NULL, NULL, &int8_avx512_vnni},
-    {"avx512", runs_avx512, &kernels_avx512, strip_avx512, NULL, NULL, &int8_avx512},
-    {"avx2", runs_avx2_vnni, &kernels_avx2, NULL, NULL, NULL, &int8_avx2_vnni},
-    {"avx2", runs_avx2, &kernels_avx2, NULL, NULL, NULL, &int8_avx2},
+    {"amx", runs_amx, &kernels_amx, &split_f32_amx, &bf16_amx, &int8_amx},
+    {"avx512_bf16", runs_bf16, &kernels_avx512_bf16, NULL, NULL, &int8_avx512_vnni},
+    {"avx512_vnni", runs_vnni, &kernels_avx512, NULL, NULL, &int8_avx512_vnni},
+    {"avx512", runs_avx512, &kernels_avx512, NULL, NULL, &int8_avx512},
+    {"avx2_vnni", runs_avx2_vnni, &kernels_avx2, NULL, NULL, &int8_avx2_vnni},
+    {"avx2", runs_avx2, &kernels_avx2, NULL, NULL, &int8_avx2},
 #endif
-    {"generic", runs_always, &kernels_generic, NULL, NULL, NULL, &int8_generic},
-    {NULL, NULL, NULL, NULL, NULL, NULL, NULL},
+    {"generic", runs_always, &kernels_generic, NULL, NULL, &int8_generic},
+    {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
 const struct instruction_set *instruction_set_pick(void)
@@ -68,6 +76,86 @@ const struct instruction_set *instruction_set_pick(void)
         set++;
     }
     return set;
+}
+
+/* --- which bf16 --- */
+
+enum { TRY_ROWS = 24, TRY_INPUTS = 256, TRY_RUNS = 8 };
+
+enum gemm_kind gemm_bf16_kind(const struct instruction_set *set)
+{
+    static const enum gemm_kind kinds[] = {GEMM_BF16_WIDE, GEMM_BF16_DOT};
+    uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
+    if (!set->kernels->gemm_bf16_dot) {
+        return GEMM_BF16_WIDE;
+    }
+    /* Zeros take as long as other numbers. */
+    static const float from[(TRY_ROWS + GEMM_ROWS_BEHIND) * TRY_INPUTS];
+    static const uint32_t packed[GEMM_MULTIPLE * TRY_INPUTS / 2];
+    float to[(TRY_ROWS + GEMM_ROWS_BEHIND) * GEMM_MULTIPLE];
+    struct gemm_weight weight = {.outputs = GEMM_MULTIPLE, .inputs = TRY_INPUTS};
+    memcpy(&weight.plain, &(const void *){packed}, sizeof weight.plain);
+    for (int run = 0; run < 2 * TRY_RUNS; run++) {
+        struct gemm_job job = {.rows = TRY_ROWS, .weight = &weight, .last_output = GEMM_MULTIPLE, .end = GEMM_PLAIN};
+        job.from_f32 = run % 2 == 0 ? from : NULL;
+        job.from_bf16 = run % 2 == 0 ? NULL : (const uint16_t *)from;
+        job.to.f32 = to;
+        uint64_t begin = clock_thread_ns();
+        gemm_run(set, kinds[run % 2], &job);
+        uint64_t took = clock_thread_ns() - begin;
+        best[run % 2] = took < best[run % 2] ? took : best[run % 2];
+    }
+    return kinds[best[1] < best[0]];
+}
+
+void gemm_run(const struct instruction_set *set, enum gemm_kind kind, const struct gemm_job *job)
+{
+    switch (kind) {
+    case GEMM_F32:
+        set->kernels->gemm_f32(job);
+        break;
+    case GEMM_SPLIT_F32:
+        set->split_f32->run(job);
+        break;
+    case GEMM_BF16:
+        set->bf16->run(job);
+        break;
+    case GEMM_BF16_DOT:
+        set->kernels->gemm_bf16_dot(job);
+        break;
+    case GEMM_BF16_WIDE:
+        set->kernels->gemm_bf16_wide(job);
+        break;
+    case GEMM_INT8:
+        set->int8->run(job);
+        break;
+    }
+}
+
+/* --- packing in f32 and bf16 --- */
+
+static size_t plain_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
+{
+    size_t panels = (outputs + GEMM_MULTIPLE - 1) / GEMM_MULTIPLE, steps = kind == GEMM_F32 ? inputs : (inputs + 1) / 2;
+    return panels * steps * GEMM_MULTIPLE * sizeof(float);
+}
+
+/* A pair of bf16 numbers is the first and 2^16 times the second. */
+static void plain_pack(enum gemm_kind kind, const struct gemm_weight *weight, const float *from)
+{
+    uint32_t inputs = weight->inputs, in_step = kind == GEMM_F32 ? 1 : 2, steps = (inputs + in_step - 1) / in_step;
+    memset(weight->plain, 0, plain_bytes(kind, weight->outputs, inputs));
+    for (uint32_t o = 0; o < weight->outputs; o++, from += inputs) {
+        float *to = (float *)weight->plain + ((size_t)(o / GEMM_MULTIPLE) * steps * GEMM_MULTIPLE + o % GEMM_MULTIPLE);
+        for (uint32_t i = 0; i < inputs; i += in_step, to += GEMM_MULTIPLE) {
+            if (kind == GEMM_F32) {
+                *to = from[i];
+                continue;
+            }
+            uint32_t pair = bf16_of(from[i]) | (i + 1 < inputs ? (uint32_t)bf16_of(from[i + 1]) << 16 : 0);
+            memcpy(to, &pair, sizeof pair);
+        }
+    }
 }
 
 /* --- packing in int8 --- */
@@ -193,7 +281,10 @@ size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
     if (kind == GEMM_SPLIT_F32) {
         return split_f32_bytes(outputs, inputs) + outputs * sizeof(float);
     }
-    return (size_t)outputs * inputs * sizeof(uint16_t);
+    if (kind == GEMM_BF16) {
+        return (size_t)outputs * inputs * sizeof(uint16_t);
+    }
+    return plain_bytes(kind, outputs, inputs);
 }
 
 void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
@@ -203,6 +294,11 @@ void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t 
     if (kind == GEMM_BF16) {
         out->bf16 = memory;
         set->bf16->pack(outputs, inputs, weight, out->bf16);
+        return;
+    }
+    if (kind != GEMM_INT8 && kind != GEMM_SPLIT_F32) {
+        out->plain = memory;
+        plain_pack(kind, out, weight);
         return;
     }
     out->scaled.value = memory;

@@ -2,11 +2,15 @@
  * inputs]^T).
  *
  * gemm.c holds the one table: a row for each instruction set, a column for each kind of product. The code of a row is
- * compiled in isa_*.c and chosen at run time. A product that has no kernel here is oneDNN's (gemm_onednn.h). A row's
+ * compiled in isa_*.c and chosen at run time. A row's
  * arithmetic never depends on the rows beside it, so a text's bits do not depend on its batch mates; they may depend on
  * the machine.
  *
- * bf16: operands are rounded to bf16 and summed in f32, on tile registers (AMX).
+ * f32: on any machine, and with tiles where split_f32 does not fit.
+ *
+ * bf16: operands are rounded to bf16 and summed in f32, on tile registers (AMX) or by AVX-512's products of pairs. Where
+ * the processor has neither, or is slower with pairs, weights alone are rounded: they take half the memory of f32 and
+ * are widened on the way into f32 products.
  *
  * split_f32: products in f32 by integers, also on tile registers, which multiply 8-bit ones. It is a splitting in
  * the manner of Ozaki, Ogita, Oishi and Rump, "Error-free transformations of matrix multiplication by using fast
@@ -23,17 +27,24 @@
  * int8: integers from -127 to 127 times a scale. A weight has one scale for each output; an activation has one for each
  * row, found from that row alone, and may have an offset, because its range is hardly ever symmetric behind GELU. An
  * offset adds itself times the sum of an output's weights, which is known when they are packed. Sums are exact in
- * 32 bits, so every instruction set gives the same. All read one packed layout, that of the tile registers. oneDNN's
- * int8 products are not used: without VNNI they may saturate. */
+ * 32 bits, so every instruction set gives the same. All read one packed layout, that of the tile registers. */
 #ifndef ENGINE_CPU_GEMM_H
 #define ENGINE_CPU_GEMM_H
 
 #include "engine/cpu/kernels.h"
 
-enum gemm_kind { GEMM_ONEDNN, GEMM_SPLIT_F32, GEMM_BF16, GEMM_INT8 };
+enum gemm_kind {
+    GEMM_F32,
+    GEMM_SPLIT_F32,
+    GEMM_BF16,      /* on tile registers */
+    GEMM_BF16_DOT,  /* by products of pairs */
+    GEMM_BF16_WIDE, /* operands are f32, weights bf16 */
+    GEMM_INT8,
+};
 
 enum {
-    GEMM_MULTIPLE = 32, /* of which bf16 and split_f32 want outputs and inputs */
+    GEMM_MULTIPLE = 32,   /* of which products on tiles want outputs and inputs; outputs of a panel of f32 and bf16 */
+    GEMM_ROWS_BEHIND = 31, /* rows behind the last that a product may read, and write in `to` */
 
     SPLIT_DIGITS = 4,
     SPLIT_ROWS = 16,            /* of a strip, and outputs of a panel */
@@ -64,7 +75,9 @@ struct scaled_rows {
 struct gemm_weight {
     uint32_t outputs, inputs;
     uint32_t panels, steps;    /* int8 */
-    uint16_t *bf16;            /* bf16: in the order of the tiles */
+    uint16_t *bf16;            /* bf16 on tiles: in their order */
+    void *plain;               /* other bf16 and f32, zeros behind the last output and input:
+                                * [panels of GEMM_MULTIPLE outputs][inputs or pairs][GEMM_MULTIPLE][1 or 2] */
     struct scaled_rows scaled; /* int8, split_f32: a row is an output; no offsets */
     float *total;              /* int8: [panels * INT8_PANEL], of an output's weights as they are when rounded */
 };
@@ -73,21 +86,22 @@ struct gemm_weight {
 enum gemm_end {
     GEMM_SUMS,       /* nothing, int8 only: sums [rows, panels * INT8_PANEL] */
     GEMM_PLAIN,      /* nothing: to.f32 */
-    GEMM_BIAS,       /* bias: to.bf16, or f32 for split_f32 */
-    GEMM_ACTIVATION, /* bias and activation: likewise */
+    GEMM_BIAS,       /* bias, bf16 on tiles and int8 only: to.bf16 */
+    GEMM_ACTIVATION, /* bias and activation: to.bf16 or to.f32 */
 };
 
-/* A product. bf16 and int8 read up to 31 rows behind the last, and write them in `to`.
- * bf16: what is tiled stands in the order of the tiles, not row by row: strips of 32 rows, in a strip blocks of 32
+/* A product. All but split_f32 read up to GEMM_ROWS_BEHIND rows behind the last, and write them in `to`.
+ * bf16 on tiles: what is tiled stands in the order of the tiles, not row by row: strips of 32 rows, in a strip blocks of 32
  * columns. */
 struct gemm_job {
     uint32_t rows;
     const struct gemm_weight *weight;
-    uint32_t first_output, last_output; /* those computed: multiples of GEMM_MULTIPLE (split_f32: of SPLIT_ROWS) or, for
-                                         * int8, all of the weight's */
-    const uint16_t *from_bf16;          /* bf16: [rows, inputs] */
+    uint32_t first_output, last_output; /* those computed: multiples of GEMM_MULTIPLE (split_f32: of SPLIT_ROWS) or, at
+                                         * the end, all of the weight's */
+    const float *from_f32;              /* f32, bf16 widened: [rows, inputs] */
+    const uint16_t *from_bf16;          /* other bf16: the same */
     struct scaled_rows from;            /* int8 (without offsets unless end is GEMM_SUMS), split_f32 */
-    bool from_tiled, to_tiled;          /* bf16 */
+    bool from_tiled, to_tiled;          /* bf16 on tiles */
     enum gemm_end end;
     enum activation activation;
     const float *bias; /* [outputs] */
@@ -106,24 +120,6 @@ struct int8_norm_job {
     const struct norm_weights *norm;
     float *x;              /* [rows, outputs], read and written */
     struct scaled_rows to; /* written */
-};
-
-/* Outputs that an f32 strip has. */
-enum { STRIP_OUTPUTS = 64 };
-
-/* STRIP_OUTPUTS outputs of an f32 product with a few rows, on oneDNN's packed weights: to = from x strip, or to + that.
- */
-struct strip_job {
-    uint32_t rows, inputs;
-    const float *from; /* [rows, inputs], rows from_stride apart */
-    size_t from_stride;
-    const float *strip; /* [inputs, STRIP_OUTPUTS], inputs strip_stride apart */
-    size_t strip_stride;
-    const float *ahead; /* the strip that is needed next, inputs ahead_stride apart; NULL: not known */
-    size_t ahead_stride;
-    float *to; /* [rows, STRIP_OUTPUTS], rows to_stride apart */
-    size_t to_stride;
-    bool adds;
 };
 
 struct gemm_split_f32 {
@@ -157,10 +153,9 @@ struct instruction_set {
     const char *name;
     bool (*runs_here)(void);
     const struct kernels *kernels;
-    /* The products; NULL where there is none. */
-    void (*strip)(const struct strip_job *job); /* f32, faster than oneDNN for few rows */
+    /* Products beside those in f32 and bf16 that `kernels` has; NULL where there is none. */
     const struct gemm_split_f32 *split_f32;
-    const struct gemm_bf16 *bf16;
+    const struct gemm_bf16 *bf16; /* on tiles */
     const struct gemm_int8 *int8; /* never NULL */
 };
 
@@ -170,7 +165,13 @@ extern const struct instruction_set instruction_sets[];
 /* The best row for this machine, bounded by what oneDNN may use (DNNL_MAX_CPU_ISA bounds both). Always the same one. */
 const struct instruction_set *instruction_set_pick(void);
 
-/* What the packed weight takes in memory; not for GEMM_ONEDNN. */
+/* The fastest kind of product in bf16 for weights of any even number of inputs: measures where there are two. */
+enum gemm_kind gemm_bf16_kind(const struct instruction_set *set);
+
+/* Computes a product whose weight was packed for that kind. */
+void gemm_run(const struct instruction_set *set, enum gemm_kind kind, const struct gemm_job *job);
+
+/* What the packed weight takes in memory. */
 size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs);
 
 /* Packs a weight into `memory` of gemm_weight_bytes, aligned to 64 bytes, which must outlive `out`. In int8 an output
@@ -198,11 +199,9 @@ static inline size_t split_f32_bytes(size_t rows, size_t inputs)
 }
 
 /* Defined in isa_*.c. */
-extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_amx;
+extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_avx512_bf16, kernels_amx;
 extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx512, int8_avx512_vnni, int8_amx;
 extern const struct gemm_split_f32 split_f32_amx;
 extern const struct gemm_bf16 bf16_amx;
-void strip_avx512(const struct strip_job *job);
-void strip_amx(const struct strip_job *job);
 
 #endif

@@ -50,13 +50,9 @@ void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weig
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        enum linear_site site)
 {
-    const struct model *model = weights->backend.model;
-    if (site == LINEAR_ATTENTION_OUTPUT && weights->kind != GEMM_BF16) {
-        quantise(weights, work->rows, model->hidden, work->context, space->inner);
-    }
     if (site == LINEAR_OUTPUT) {
-        quantise(weights, work->rows, model->intermediate_size, (struct activations){.bf16 = work->intermediate},
-                 space->inner);
+        quantise(weights, work->rows, weights->backend.model->intermediate_size,
+                 (struct activations){.bf16 = work->intermediate}, space->inner);
     }
 }
 
@@ -77,12 +73,11 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
         .bias = linear->bias,
         .sums = space->sums,
     };
-    if (linear->kind == GEMM_BF16) { /* the attention's output */
+    if (site == LINEAR_ATTENTION_OUTPUT) {
+        job.from_f32 = work->context.f32;
         job.from_bf16 = work->context.bf16;
         job.end = GEMM_PLAIN;
         job.to.f32 = space->product;
-        weights->set->bf16->run(&job);
-        return;
     }
     if (site == LINEAR_QKV) {
         job.from = space->hidden;
@@ -93,7 +88,7 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
         job.end = GEMM_ACTIVATION;
         job.to = (struct activations){.bf16 = work->intermediate};
     }
-    weights->set->int8->run(&job);
+    gemm_run(weights->set, linear->kind, &job);
 }
 
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
@@ -104,7 +99,7 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
     struct int8_norm_job job = {
         .rows = work->rows,
         .outputs = weights->backend.model->hidden,
-        .product = product->kind == GEMM_BF16 ? space->product : NULL,
+        .product = product->kind == GEMM_INT8 ? NULL : space->product,
         .weight = &product->weight,
         .sums = space->sums,
         .from_scale = space->inner.scale,
@@ -135,8 +130,10 @@ struct int8_trial {
     void *memory;   /* behind all that follows */
     float *states;  /* [layer_count + 1, TRIAL_ROWS, hidden]: exact, before each layer and behind the last */
     float *product; /* [TRIAL_ROWS, hidden] */
-    float *wide;    /* [TRIAL_ROWS, intermediate] */
+    float *wide;    /* [TRIAL_ROOM, intermediate] */
     float *plain;   /* [PLAIN_OUTPUTS, longest input] */
+    void *packed;   /* the same, packed */
+    float *some;    /* [TRIAL_ROOM, PLAIN_OUTPUTS] of a product */
     struct int8_space space;
     struct int8_work work;
 };
@@ -154,17 +151,22 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     size_t hidden = model->hidden, inner = model->intermediate_size, used = 0;
     size_t wide = 3 * hidden > inner ? 3 * hidden : inner, longest = hidden > inner ? hidden : inner;
     struct int8_work *work = &trial->work;
-    trial->states = memory_part(block, &used, (model->layer_count + 1) * TRIAL_ROWS * hidden * sizeof(float));
+    trial->states = memory_part(block, &used, ((model->layer_count + 1) * TRIAL_ROWS + INT8_BLOCK) * hidden * sizeof(float));
     trial->product = memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float));
-    trial->wide = memory_part(block, &used, TRIAL_ROWS * longest * sizeof(float));
+    trial->wide = memory_part(block, &used, TRIAL_ROOM * longest * sizeof(float));
     trial->plain = memory_part(block, &used, PLAIN_OUTPUTS * longest * sizeof(float));
+    trial->packed = memory_part(block, &used, gemm_weight_bytes(GEMM_F32, PLAIN_OUTPUTS, (uint32_t)longest));
+    trial->some = memory_part(block, &used, TRIAL_ROOM * PLAIN_OUTPUTS * sizeof(float));
     work->hidden = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
     work->intermediate = memory_part(block, &used, TRIAL_ROOM * wide * sizeof(uint16_t));
     if (weights->kind == GEMM_BF16) {
         work->qkv.bf16 = work->intermediate;
-        work->context.bf16 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(uint16_t));
     } else {
         work->qkv.f32 = memory_part(block, &used, TRIAL_ROOM * 3 * hidden * sizeof(float));
+    }
+    if (cpu_weights_are_half(weights)) {
+        work->context.bf16 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(uint16_t));
+    } else {
         work->context.f32 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
     }
     return used + int8_space_lay_out(&trial->space, model, TRIAL_ROOM, memory_part(block, &used, 0));
@@ -185,19 +187,29 @@ static void embed(struct int8_trial *trial)
     }
 }
 
-static enum status multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
-                            const float *from, float *to, struct err *err)
+static void multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
+                     const float *from, float *to)
 {
     for (uint32_t first = 0; first < outputs; first += PLAIN_OUTPUTS) {
         uint32_t some = outputs - first < PLAIN_OUTPUTS ? outputs - first : PLAIN_OUTPUTS;
+        struct gemm_weight weight;
         tensor_read_f32(&linear->weight, (size_t)first * inputs, (size_t)some * inputs, trial->plain);
-        TRY(onednn_plain(TRIAL_ROWS, some, inputs, from, trial->plain, to + first, outputs, err));
+        gemm_pack(trial->weights->set, GEMM_F32, some, inputs, trial->plain, false, trial->packed, &weight);
+        gemm_run(trial->weights->set, GEMM_F32,
+                 &(struct gemm_job){.rows = TRIAL_ROWS,
+                                    .weight = &weight,
+                                    .last_output = some,
+                                    .from_f32 = from,
+                                    .end = GEMM_PLAIN,
+                                    .to.f32 = trial->some});
+        for (size_t row = 0; row < TRIAL_ROWS; row++) {
+            memcpy(to + row * outputs + first, trial->some + row * some, some * sizeof *to);
+        }
     }
-    return STATUS_OK;
 }
 
 /* Runs one layer in f32. Each token attends to itself alone, so its context is its value. */
-static enum status run_exact(struct int8_trial *trial, uint32_t layer, struct err *err)
+static void run_exact(struct int8_trial *trial, uint32_t layer)
 {
     const struct cpu_weights *weights = trial->weights;
     const struct kernels *kernels = weights->set->kernels;
@@ -207,19 +219,18 @@ static enum status run_exact(struct int8_trial *trial, uint32_t layer, struct er
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
     struct activations x = {.f32 = state(trial, layer + 1)};
     memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
-    TRY(multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide, err));
+    multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide);
     for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++) {
         trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
     }
-    TRY(multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product, err));
+    multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
                       &at->norm[NORM_ATTENTION], x);
-    TRY(multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide, err));
+    multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide);
     kernels->activate(TRIAL_ROWS, inner, model->activation, trial->wide, at->linear[LINEAR_INTERMEDIATE].bias,
                       (struct activations){.f32 = trial->wide}, inner);
-    TRY(multiply(trial, &from->output, hidden, inner, trial->wide, trial->product, err));
+    multiply(trial, &from->output, hidden, inner, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_OUTPUT].bias, &at->norm[NORM_OUTPUT], x);
-    return STATUS_OK;
 }
 
 static enum status prepare(struct int8_trial *trial, struct err *err)
@@ -233,7 +244,7 @@ static enum status prepare(struct int8_trial *trial, struct err *err)
     lay_out(trial, trial->memory);
     embed(trial);
     for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++) {
-        TRY(run_exact(trial, layer, err));
+        run_exact(trial, layer);
     }
     return STATUS_OK;
 }
@@ -281,11 +292,17 @@ static void keep_values(struct int8_trial *trial, uint32_t layer)
     const float *bias = trial->weights->layers[layer].linear[LINEAR_QKV].bias + 2 * hidden;
     for (size_t row = 0; row < TRIAL_ROWS; row++) {
         size_t from = (3 * row + 2) * hidden, to = row * hidden;
-        for (size_t i = 0; work->context.f32 && i < hidden; i++) {
-            work->context.f32[to + i] = work->qkv.f32[from + i] + bias[i];
-        }
-        if (work->context.bf16) {
+        if (work->qkv.bf16) {
             memcpy(work->context.bf16 + to, work->qkv.bf16 + from, hidden * sizeof *work->context.bf16);
+            continue;
+        }
+        for (size_t i = 0; i < hidden; i++) {
+            float value = work->qkv.f32[from + i] + bias[i];
+            if (work->context.f32) {
+                work->context.f32[to + i] = value;
+            } else {
+                work->context.bf16[to + i] = bf16_of(value);
+            }
         }
     }
 }

@@ -1,6 +1,5 @@
-/* Layers in int8: their four products and what lies between these, on a workspace's buffers. Attention, LayerNorm and
- * pooling are the same as in other precisions, and so is the attention's output product where tiles compute it in bf16:
- * it is a twelfth of the work and a sixth of the error. */
+/* Layers in int8: their four products and what lies between these, on a workspace's buffers. Attention, its
+ * output product, LayerNorm and pooling are the same as in other precisions. */
 #ifndef ENGINE_CPU_INT8_LAYERS_H
 #define ENGINE_CPU_INT8_LAYERS_H
 
@@ -9,9 +8,9 @@
 /* A workspace's buffers in int8; a row is a token. */
 struct int8_space {
     struct scaled_rows hidden; /* input of the QKV and intermediate products; without offsets */
-    struct scaled_rows inner;  /* the attention's context or the activated intermediate product; with offsets */
-    int32_t *sums;             /* of a product that ends in a residual, */
-    float *product;            /* or what it gives; the same memory */
+    struct scaled_rows inner;  /* the activated intermediate product; with offsets */
+    int32_t *sums;             /* of the output product, */
+    float *product;            /* or the attention's output; the same memory */
 };
 
 /* The other buffers of the workspace. */
@@ -31,7 +30,7 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 /* Quantises work->hidden behind the embedding, or behind the last layer that is not in int8. */
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work);
 
-/* Quantises the input of a product, unless an earlier step has done so. */
+/* Quantises the input of the output product; an earlier step has done so for the others. */
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        enum linear_site site);
 

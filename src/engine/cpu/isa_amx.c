@@ -19,7 +19,6 @@ const struct gemm_split_f32 split_f32_amx = {
 };
 
 #define KERNELS_NAME kernels_amx
-#define STRIP_NAME strip_amx
 #include "engine/cpu/kernels.inc"
 
 #define INT8_AMX

@@ -3,7 +3,6 @@
 #include "engine/cpu/vec_avx512.h"
 
 #define KERNELS_NAME kernels_avx512
-#define STRIP_NAME strip_avx512
 #include "engine/cpu/kernels.inc"
 
 #define INT8_NAME int8_avx512

@@ -38,6 +38,8 @@ struct attention_job {
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };
 
+struct gemm_job;
+
 struct kernels {
     /* Adds two embedding rows and normalises: x = norm(word + position). Shapes: word [width] f32, or bf16 when
      * `word16` is given instead; position [width]; x [width], written. */
@@ -62,6 +64,11 @@ struct kernels {
 
     /* The mean of `length` rows. Shapes: x [length, width]; to [dim], dim <= width, written. */
     void (*mean)(uint32_t length, uint32_t width, uint32_t dim, const float *x, float *to);
+
+    /* Products of GEMM_F32, GEMM_BF16_WIDE and, or NULL, GEMM_BF16_DOT (gemm.h). */
+    void (*gemm_f32)(const struct gemm_job *job);
+    void (*gemm_bf16_wide)(const struct gemm_job *job);
+    void (*gemm_bf16_dot)(const struct gemm_job *job);
 };
 
 /* Rounds to the nearest bf16 number, ties to even. */

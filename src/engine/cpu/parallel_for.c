@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/cpu/gemm_onednn.h"
+#include "engine/engine.h"
 
 enum {
     SPIN_NS = 100000,    /* a helper that finds no chunk for so long goes to sleep */
@@ -112,7 +112,6 @@ static void *helper_main(void *argument)
     char name[16];
     snprintf(name, sizeof name, "helper-%u", helper->thread % 1000);
     pthread_setname_np(pthread_self(), name);
-    onednn_single_thread();
     pthread_mutex_lock(&parallel->lock);
     for (;;) {
         atomic_fetch_add(&parallel->asleep, 1);

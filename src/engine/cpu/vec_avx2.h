@@ -8,7 +8,7 @@
 
 typedef __m256 vec;
 
-enum { VEC = 8, TILE_ROWS = 4, TILE_VECS = 2 };
+enum { VEC = 8, TILE_ROWS = 4, TILE_VECS = 2, FLOAT_UNIT = 2 };
 
 static inline __m256i vec_part_mask(size_t n)
 {
@@ -114,6 +114,17 @@ static inline vec vec_load_bf16(const uint16_t *from)
 {
     __m128i half = _mm_loadu_si128((const void *)from);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* Of two bf16 numbers in each lane the lower or the upper, as floats. */
+static inline vec vec_bf16_lower(vec two)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(two), 16));
+}
+
+static inline vec vec_bf16_upper(vec two)
+{
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(two), _mm256_set1_epi32((int)0xffff0000)));
 }
 
 /* Round to nearest even. */

@@ -8,7 +8,7 @@
 
 typedef __m512 vec;
 
-enum { VEC = 16, TILE_ROWS = 8, TILE_VECS = 2 };
+enum { VEC = 16, TILE_ROWS = 8, TILE_VECS = 2, FLOAT_UNIT = 4 };
 
 static inline vec vec_load(const float *from)
 {
@@ -119,6 +119,26 @@ static inline vec vec_load_bf16(const uint16_t *from)
     __m256i half = _mm256_loadu_si256((const void *)from);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
+
+/* Of two bf16 numbers in each lane the lower or the upper, as floats. */
+static inline vec vec_bf16_lower(vec two)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(two), 16));
+}
+
+static inline vec vec_bf16_upper(vec two)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(two), _mm512_set1_epi32((int)0xffff0000)));
+}
+
+#ifdef __AVX512BF16__
+#define VEC_DOT_BF16
+/* sum + the products of two bf16 numbers in each lane */
+static inline vec vec_dot_bf16(vec sum, vec a, vec b)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+#endif
 
 /* Round to nearest even. */
 static inline void vec_store_bf16(uint16_t *to, vec a)

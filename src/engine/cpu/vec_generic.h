@@ -9,8 +9,9 @@
 
 typedef float vec __attribute__((vector_size(16)));
 typedef int32_t vec_int __attribute__((vector_size(16)));
+typedef uint32_t vec_bits __attribute__((vector_size(16)));
 
-enum { VEC = 4, TILE_ROWS = 4, TILE_VECS = 2 };
+enum { VEC = 4, TILE_ROWS = 4, TILE_VECS = 2, FLOAT_UNIT = 2 };
 
 static inline vec vec_load(const float *from)
 {
@@ -118,6 +119,17 @@ static inline vec vec_load_bf16(const uint16_t *from)
                           (int32_t)((uint32_t)from[2] << 16), (int32_t)((uint32_t)from[3] << 16)};
 }
 
+/* Of two bf16 numbers in each lane the lower or the upper, as floats. */
+static inline vec vec_bf16_lower(vec two)
+{
+    return (vec)((vec_bits)two << 16);
+}
+
+static inline vec vec_bf16_upper(vec two)
+{
+    return (vec)((vec_bits)two & 0xffff0000);
+}
+
 /* Round to nearest even. */
 static inline void vec_store_bf16(uint16_t *to, vec a)
 {
@@ -192,7 +204,6 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 
 typedef int16_t int8_pairs __attribute__((vector_size(16))); /* two bytes in a lane, or a number of their size */
 typedef uint16_t int8_bits __attribute__((vector_size(16)));
-typedef uint32_t int8_four_bits __attribute__((vector_size(16)));
 typedef vec_int vec_s32;
 
 enum { DOT_VECS = 4, DOT_UNIT = 1, DOT_ROWS = 2, DOT_FLIP = 0 };
@@ -234,7 +245,7 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 {
     int8_pairs value = (int8_pairs)values;
     vec_s32 both = (vec_s32)(first_of(weight) * first_of(value) + (weight >> 8) * (value >> 8));
-    return sum + (both >> 16) + ((vec_s32)((int8_four_bits)both << 16) >> 16);
+    return sum + (both >> 16) + ((vec_s32)((vec_bits)both << 16) >> 16);
 }
 
 #endif

@@ -152,45 +152,32 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
 
 /* --- products --- */
 
-/* The attention's output product stays in bf16 where there are tiles. */
+/* The attention's output product is never in int8: it is a twelfth of the work and a sixth of the error. */
 static enum gemm_kind kind_of(const struct cpu_weights *weights, uint32_t layer, unsigned site)
 {
-    bool bf16 = weights->kind == GEMM_BF16 && site == LINEAR_ATTENTION_OUTPUT;
-    return cpu_weights_is_int8(weights, layer) && !bf16 ? GEMM_INT8 : weights->kind;
+    return cpu_weights_is_int8(weights, layer) && site != LINEAR_ATTENTION_OUTPUT ? GEMM_INT8 : weights->kind;
 }
 
-static size_t packed_bytes(const struct cpu_weights *weights, enum gemm_kind kind, unsigned site, uint32_t outputs,
-                           uint32_t inputs)
-{
-    return kind == GEMM_ONEDNN ? onednn_packed_bytes(weights->shapes[site]) : gemm_weight_bytes(kind, outputs, inputs);
-}
-
-static enum status keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain,
-                                struct err *err)
+static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain)
 {
     struct site_linears from = site_linears_of(weights->backend.model, layer, site);
     struct cpu_linear *out = &weights->layers[layer].linear[site];
     size_t part = (size_t)from.outputs / from.count * from.inputs;
+    bool one_sided = site == LINEAR_OUTPUT; /* GELU and ReLU give little below zero */
     out->kind = kind_of(weights, layer, site);
     for (unsigned i = 0; i < from.count; i++) {
         tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part);
     }
     void *to = memory_part(weights->packed, &weights->packed_used,
-                           packed_bytes(weights, out->kind, site, from.outputs, from.inputs));
-    if (out->kind == GEMM_ONEDNN) {
-        return onednn_pack(weights->shapes[site], plain, to, &out->packed, err);
-    }
-    bool one_sided = site == LINEAR_OUTPUT; /* GELU and ReLU give little below zero */
+                           gemm_weight_bytes(out->kind, from.outputs, from.inputs));
     gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
-    return STATUS_OK;
 }
 
-static enum status keep_products(struct cpu_weights *weights, uint32_t layer, float *plain, struct err *err)
+static void keep_products(struct cpu_weights *weights, uint32_t layer, float *plain)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        TRY(keep_product(weights, layer, site, plain, err));
+        keep_product(weights, layer, site, plain);
     }
-    return STATUS_OK;
 }
 
 static void products_copied(struct cpu_weights *weights, uint32_t layer)
@@ -203,28 +190,24 @@ static void products_copied(struct cpu_weights *weights, uint32_t layer)
     }
 }
 
-static enum status keep_plain_layers(struct cpu_weights *weights, float *plain, struct err *err)
+static void keep_plain_layers(struct cpu_weights *weights, float *plain)
 {
     for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
-        TRY(keep_products(weights, layer, plain, err));
+        keep_products(weights, layer, plain);
         products_copied(weights, layer);
     }
-    return STATUS_OK;
 }
 
 /* Packs a layer in int8, and keeps it so if the trial passes. */
-static enum status keep_int8(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain,
-                             struct err *err)
+static void keep_int8(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain)
 {
     size_t before = weights->packed_used; /* a layer that fails is packed again from here */
     weights->first_int8_layer = layer;
-    TRY(keep_products(weights, layer, plain, err));
-    if (int8_trial_passes(trial, layer)) {
-        return STATUS_OK;
+    keep_products(weights, layer, plain);
+    if (!int8_trial_passes(trial, layer)) {
+        weights->first_int8_layer = layer + 1;
+        weights->packed_used = before;
     }
-    weights->first_int8_layer = layer + 1;
-    weights->packed_used = before;
-    return STATUS_OK;
 }
 
 /* Packs as many layers as possible in int8, from the last one on, and the others in bf16 or f32. */
@@ -232,39 +215,28 @@ static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, s
 {
     struct int8_trial *trial;
     TRY(int8_trial_open(weights, &trial, err));
-    enum status status = STATUS_OK;
-    for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0 && status == STATUS_OK;) {
+    for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0;) {
         if (weights->first_int8_layer == layer + 1) {
-            status = keep_int8(weights, layer, trial, plain, err);
+            keep_int8(weights, layer, trial, plain);
         }
-        if (weights->first_int8_layer > layer && status == STATUS_OK) {
-            status = keep_products(weights, layer, plain, err);
+        if (weights->first_int8_layer > layer) {
+            keep_products(weights, layer, plain);
         }
         products_copied(weights, layer);
     }
     int8_trial_close(trial);
-    for (unsigned site = 0; site < CPU_SHAPES && weights->first_int8_layer == 0; site++) {
-        onednn_close(weights->shapes[site]);
-        weights->shapes[site] = NULL;
-    }
-    return status;
+    return STATUS_OK;
 }
 
-/* Compiles the products of a layer and allocates memory for the weights of all layers. */
-static enum status prepare_products(struct cpu_weights *weights, const struct model *model, enum precision precision,
-                                    struct err *err)
+/* Allocates memory for the weights of all layers. */
+static enum status prepare_products(struct cpu_weights *weights, const struct model *model, struct err *err)
 {
     size_t bytes = 0;
-    enum precision kept = precision == PRECISION_INT8 ? PRECISION_F32 : precision;
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
         backend_linear_shape(model, site, &outputs, &inputs);
-        bool together = site != LINEAR_INTERMEDIATE;
-        if (weights->kind == GEMM_ONEDNN) {
-            TRY(onednn_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
-        }
-        size_t plain = packed_bytes(weights, weights->kind, site, outputs, inputs);
-        size_t int8 = weights->int8 ? packed_bytes(weights, GEMM_INT8, site, outputs, inputs) : 0;
+        size_t plain = gemm_weight_bytes(weights->kind, outputs, inputs);
+        size_t int8 = weights->int8 ? gemm_weight_bytes(GEMM_INT8, outputs, inputs) : 0;
         memory_part(NULL, &bytes, plain > int8 ? plain : int8);
     }
     bytes *= model->layer_count; /* pages that are never touched take no memory */
@@ -272,15 +244,14 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
     return weights->packed ? STATUS_OK : no_memory(bytes, err);
 }
 
-static enum status keep_layers(struct cpu_weights *weights, const struct model *model, enum precision precision,
-                               struct err *err)
+static enum status keep_layers(struct cpu_weights *weights, const struct model *model, struct err *err)
 {
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
     if (!weights->layers) {
         return no_memory(model->layer_count, err);
     }
     weights->first_int8_layer = model->layer_count;
-    TRY(prepare_products(weights, model, precision, err));
+    TRY(prepare_products(weights, model, err));
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         TRY(keep_vectors(weights, layer, err));
     }
@@ -290,18 +261,23 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     if (!plain) {
         return no_memory(largest, err);
     }
-    enum status status = weights->int8 ? keep_int8_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
+    enum status status = STATUS_OK;
+    if (weights->int8) {
+        status = keep_int8_layers(weights, plain, err);
+    } else {
+        keep_plain_layers(weights, plain);
+    }
     weights->bytes += weights->packed_used;
     free(plain);
     return status;
 }
 
-/* Products on tiles need sizes that are multiples of GEMM_MULTIPLE. */
+/* Products on tiles need sizes that are multiples of GEMM_MULTIPLE, and bf16 pairs of inputs. */
 static enum gemm_kind choose_kind(const struct instruction_set *set, const struct model *model,
                                   enum precision precision)
 {
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
-    bool fits = hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0;
+    bool fits = hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0, even = hidden % 2 == 0 && inner % 2 == 0;
     if (fits && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX &&
         set->split_f32) {
         return GEMM_SPLIT_F32;
@@ -309,7 +285,8 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
     if (fits && precision != PRECISION_F32 && hidden / model->heads % GEMM_MULTIPLE == 0 && set->bf16) {
         return GEMM_BF16;
     }
-    return GEMM_ONEDNN;
+    enum gemm_kind kind = even && precision != PRECISION_F32 ? gemm_bf16_kind(set) : GEMM_F32;
+    return precision == PRECISION_INT8 && kind == GEMM_BF16_WIDE ? GEMM_F32 : kind;
 }
 
 static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
@@ -321,9 +298,8 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     }
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);
-    TRY(onednn_device_open(&weights->device, err));
     TRY(keep_embeddings(weights, precision, err));
-    return keep_layers(weights, model, precision, err);
+    return keep_layers(weights, model, err);
 }
 
 enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
@@ -347,7 +323,6 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
 static void close_layer(struct cpu_layer *layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        onednn_weights_close(layer->linear[site].packed);
         free(layer->linear[site].bias);
     }
     for (unsigned site = 0; site < CPU_NORMS; site++) {
@@ -371,9 +346,5 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->packed);
     free(weights->word);
     free(weights->word16);
-    for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        onednn_close(weights->shapes[site]);
-    }
-    onednn_device_close(weights->device);
     free(weights);
 }

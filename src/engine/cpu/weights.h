@@ -4,13 +4,11 @@
 
 #include "engine/backend.h"
 #include "engine/cpu/gemm.h"
-#include "engine/cpu/gemm_onednn.h"
 
 enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
     enum gemm_kind kind;
-    struct onednn_weights *packed; /* GEMM_ONEDNN; else NULL: */
     struct gemm_weight weight;
     float *bias;
 };
@@ -26,11 +24,9 @@ struct cpu_weights {
     enum gemm_kind kind;       /* of the products outside int8 layers */
     bool int8;                 /* the precision is int8 */
     uint32_t first_int8_layer; /* this layer and all later ones are in int8; layer_count: none */
-    struct onednn_device *device;
-    struct onednn_gemm *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
-    float *word;                            /* [vocabulary, hidden], or NULL: */
-    uint16_t *word16;                       /* the same in bf16 */
-    float *position;                        /* [max_tokens, hidden]: position plus token type 0 */
+    float *word;      /* [vocabulary, hidden], or NULL: */
+    uint16_t *word16; /* the same in bf16 */
+    float *position;  /* [max_tokens, hidden]: position plus token type 0 */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
     char *packed;             /* the memory behind the packed weights */
@@ -46,8 +42,14 @@ MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precisio
 /* Frees them. NULL is allowed. */
 void cpu_weights_close(struct cpu_weights *weights);
 
-/* Whether a layer is computed in int8. In an int8 model the other layers are in bf16 where there are tiles, else in
- * f32. */
+/* Whether the operands of products outside int8 layers are in bf16. */
+static inline bool cpu_weights_are_half(const struct cpu_weights *weights)
+{
+    return weights->kind == GEMM_BF16 || weights->kind == GEMM_BF16_DOT;
+}
+
+/* Whether a layer is computed in int8. In an int8 model the other layers, and of each layer the attention's output
+ * product, are in bf16 where the processor multiplies it, else in f32. */
 static inline bool cpu_weights_is_int8(const struct cpu_weights *weights, uint32_t layer)
 {
     return layer >= weights->first_int8_layer;

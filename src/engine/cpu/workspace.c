@@ -14,17 +14,10 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* The rows that buffers need for a pass of `tokens`: oneDNN writes whole multiples of ONEDNN_ROWS. */
+/* The rows that buffers need for a pass of `tokens`. */
 static size_t rows_for(size_t tokens)
 {
-    return (tokens + ONEDNN_ROWS - 1) / ONEDNN_ROWS * ONEDNN_ROWS + ONEDNN_ROWS;
-}
-
-/* The floats of one block of the intermediate product, which is activated block by block. */
-static size_t block_floats(const struct cpu_weights *weights, size_t rows)
-{
-    const struct onednn_gemm *shape = weights->shapes[LINEAR_INTERMEDIATE];
-    return shape ? rows * onednn_block_outputs(shape) : 0;
+    return tokens + GEMM_ROWS_BEHIND;
 }
 
 static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
@@ -38,10 +31,9 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
 static size_t lay_out_helpers(struct backend_workspace *workspace, unsigned threads, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
-    size_t used = 0, floats = block_floats(weights, rows_for(HELPED_TOKENS));
+    size_t used = 0;
     for (unsigned thread = 1; thread < threads; thread++) {
         workspace->thread[thread].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
-        workspace->thread[thread].block = memory_part(block, &used, floats * sizeof(float));
     }
     return used;
 }
@@ -58,14 +50,12 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
     const struct model *model = weights->backend.model;
-    bool half = weights->backend.precision == PRECISION_BF16;
     size_t longest = larger(PASS_TOKENS, model->max_tokens);
     size_t rows = rows_for(longest), used = 0;
     size_t hidden = rows * model->hidden, wide = rows * larger(3 * model->hidden, model->intermediate_size);
 
     workspace->hidden = memory_part(block, &used, hidden * sizeof(float));
-    workspace->product = memory_part(block, &used, larger(hidden, block_floats(weights, rows)) * sizeof(float));
-    workspace->thread[0].block = workspace->product;
+    workspace->product = memory_part(block, &used, hidden * sizeof(float));
     workspace->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
     if (weights->kind != GEMM_BF16) {
         workspace->wide = memory_part(block, &used, wide * sizeof(float));
@@ -76,20 +66,18 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
         workspace->inner_split = lay_out_split(rows, inner, block, &used);
     }
     if (weights->int8) {
-        workspace->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
         used += int8_space_lay_out(&workspace->int8, model, rows, memory_part(block, &used, 0));
     }
-    if (weights->int8 && weights->kind == GEMM_BF16) {
-        workspace->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
-        if (weights->first_int8_layer > 0) {
-            workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
-        }
-    } else if (half) {
-        workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
-        workspace->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+    if (weights->int8 || cpu_weights_are_half(weights)) {
         workspace->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
-    } else {
+    }
+    if (!cpu_weights_are_half(weights)) {
         workspace->context.f32 = memory_part(block, &used, hidden * sizeof(float));
+        return used;
+    }
+    workspace->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+    if (weights->first_int8_layer > 0) {
+        workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
     }
     return used;
 }
@@ -98,9 +86,6 @@ void cpu_workspace_close(struct backend_workspace *workspace)
 {
     if (!workspace) {
         return;
-    }
-    for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++) {
-        onednn_runner_close(workspace->thread[thread].runner);
     }
     free(workspace->helpers_memory);
     free(workspace->memory);
@@ -118,18 +103,9 @@ static enum status make_room(size_t bytes, void **out, struct err *err)
     return STATUS_OK;
 }
 
-static enum status open_runner(const struct cpu_weights *weights, struct cpu_thread *thread, struct err *err)
-{
-    if (!weights->shapes[0]) {
-        return STATUS_OK;
-    }
-    return onednn_runner_open(weights->device, weights->shapes, CPU_SHAPES, &thread->runner, err);
-}
-
 enum status cpu_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     struct cpu_weights *weights = (struct cpu_weights *)backend;
-    onednn_single_thread();
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
     if (!workspace) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace");
@@ -138,14 +114,11 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
     workspace->threads = 1;
     size_t bytes = lay_out(workspace, NULL);
     enum status status = make_room(bytes, &workspace->memory, err);
-    if (status == STATUS_OK) {
-        lay_out(workspace, workspace->memory);
-        status = open_runner(weights, &workspace->thread[0], err);
-    }
     if (status != STATUS_OK) {
         cpu_workspace_close(workspace);
         return status;
     }
+    lay_out(workspace, workspace->memory);
     *out = workspace;
     return STATUS_OK;
 }
@@ -153,16 +126,12 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
 /* If it fails, the workspace has no helpers. */
 enum status cpu_workspace_join(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err)
 {
-    const struct cpu_weights *weights = workspace->weights;
     unsigned threads = parallel_for_threads(parallel);
     if (threads == 1) {
         return STATUS_OK;
     }
     TRY(make_room(lay_out_helpers(workspace, threads, NULL), &workspace->helpers_memory, err));
     lay_out_helpers(workspace, threads, workspace->helpers_memory);
-    for (unsigned thread = 1; thread < threads; thread++) {
-        TRY(open_runner(weights, &workspace->thread[thread], err));
-    }
     workspace->threads = threads;
     workspace->parallel = parallel;
     return STATUS_OK;
@@ -179,29 +148,15 @@ unsigned cpu_chunks(const struct backend_workspace *workspace, uint32_t parts, u
     return most < 1 ? 1 : most < good ? most : good;
 }
 
-enum status cpu_do(const struct cpu_step *step, void (*chunk)(void *context, unsigned thread, unsigned chunk),
-                   struct err *err)
+void cpu_do(const struct cpu_step *step, void (*chunk)(void *context, unsigned thread, unsigned chunk))
 {
     struct backend_workspace *workspace = step->workspace;
     struct cpu_step own = *step;
     if (workspace->helped) {
         parallel_for_run(workspace->parallel, &(struct parallel_step){chunk, &own, step->chunks});
-    } else {
-        for (unsigned i = 0; i < step->chunks; i++) {
-            chunk(&own, 0, i);
-        }
+        return;
     }
-    for (unsigned thread = 0; thread < workspace->threads; thread++) {
-        struct err *met = &workspace->thread[thread].err;
-        enum status status = met->status;
-        if (status == STATUS_OK) {
-            continue;
-        }
-        if (err) {
-            *err = *met;
-        }
-        met->status = STATUS_OK;
-        return status;
+    for (unsigned i = 0; i < step->chunks; i++) {
+        chunk(&own, 0, i);
     }
-    return STATUS_OK;
 }

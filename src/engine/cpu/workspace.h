@@ -2,8 +2,6 @@
 #ifndef ENGINE_CPU_WORKSPACE_H
 #define ENGINE_CPU_WORKSPACE_H
 
-#include <pthread.h>
-
 #include "engine/backend.h"
 #include "engine/cpu/int8_layers.h"
 #include "engine/cpu/parallel_for.h"
@@ -18,18 +16,13 @@ enum { HELPED_TOKENS = 256 };
 
 /* The private memory of each thread. */
 struct cpu_thread {
-    struct onednn_runner *runner; /* NULL where nothing is oneDNN's */
-    float *scratch;               /* attention's */
-    float *block;                 /* one block of a product of oneDNN's; the first thread's is `product` */
-    struct err err;               /* what went wrong in its part of a step */
+    float *scratch; /* attention's */
 };
 
 /* Buffers of activations, a row for each token. What a precision does not need is NULL. */
 struct backend_workspace {
     const struct cpu_weights *weights;
     const struct pass *pass;
-    bool has_run; /* and if so, on which thread: its OpenMP runtime knows that it works alone */
-    pthread_t runner;
     void *memory;                    /* all buffers below lie in it */
     float *hidden;                   /* [rows, hidden] */
     uint16_t *hidden16;              /* [rows, hidden] */
@@ -73,8 +66,7 @@ struct cpu_step {
  * else a few for each thread, so that all end at about the same time. */
 unsigned cpu_chunks(const struct backend_workspace *workspace, uint32_t parts, uint32_t least);
 
-/* Does a step, alone or with helpers; `step` is the context of `chunk`. Errors: the first that a thread met. */
-MUST_CHECK enum status cpu_do(const struct cpu_step *step,
-                              void (*chunk)(void *context, unsigned thread, unsigned chunk), struct err *err);
+/* Does a step, alone or with helpers; `step` is the context of `chunk`. */
+void cpu_do(const struct cpu_step *step, void (*chunk)(void *context, unsigned thread, unsigned chunk));
 
 #endif

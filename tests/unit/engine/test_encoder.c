@@ -106,21 +106,6 @@ static void close_model(struct opened *opened)
     memory_model_free(opened->model);
 }
 
-/* Where the processor has no bf16, asking for it must be refused; then there is nothing else to test. */
-static bool have_bf16(void)
-{
-    if (backend_cpu.choose(PRECISION_AUTO) == PRECISION_BF16)
-        return true;
-    struct model *model = memory_model(small, 1);
-    struct engine_options options = {"cpu", PRECISION_BF16};
-    struct engine *engine = NULL;
-    struct err err = {0};
-    assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_UNSUPPORTED);
-    assert_null(engine);
-    memory_model_free(model);
-    return false;
-}
-
 static double cosine(const float *a, const double *b, uint32_t dim)
 {
     double ab = 0, aa = 0, bb = 0;
@@ -257,8 +242,6 @@ static void f32_matches_with_relu_and_offset_positions(void **state)
 static void bf16_is_near_plain_loops(void **state)
 {
     (void)state;
-    if (!have_bf16())
-        return;
     compare(memory_model(small, 7), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(odd, 8), PRECISION_BF16, 0.9999, 0.02);
 }
@@ -335,8 +318,6 @@ static void f32_bits_do_not_depend_on_the_batch(void **state)
 static void bf16_bits_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
-    if (!have_bf16())
-        return;
     check_bits(long_rows, PRECISION_BF16);
     check_bits(odd, PRECISION_BF16);
     check_bits(wide, PRECISION_BF16);

@@ -17,7 +17,6 @@ static uint32_t first_int8_layer(struct model *model, enum precision precision, 
 {
     struct cpu_weights *weights;
     struct err err = {0};
-    onednn_single_thread();
     assert_int_equal(cpu_weights_open(model, precision, &weights, &err), STATUS_OK);
     uint32_t first = weights->first_int8_layer;
     *bytes = weights->bytes;
