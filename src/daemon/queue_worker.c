@@ -171,7 +171,6 @@ static struct worker_options worker_options_of(const struct queue_worker *self, 
 static enum status open_queue(struct queue_worker *self, struct err *err)
 {
     const struct config *config = self->config;
-    enum precision precision = engine_precision(self->engine);
     struct queue_options options = {
         .base = self->shared->base,
         .address = &self->shared->address,
@@ -179,7 +178,7 @@ static enum status open_queue(struct queue_worker *self, struct err *err)
         .model_name = self->model->name,
         .model_id = self->model->id,
         .revision = self->model->revision,
-        .precision = precision == PRECISION_F32 ? NULL : precision_name(precision),
+        .precision = precision_name(engine_precision(self->engine)),
         .ttl_s = (uint32_t)config->default_ttl_s,
         .lease_ms = (uint32_t)config->lease_ms,
         .allow_eviction = config->allow_eviction,
@@ -206,11 +205,6 @@ enum status queue_worker_open(struct queue_worker *self, struct shared *shared, 
     self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
     TRY(worker_open(&options, &self->worker, err));
     return open_queue(self, err);
-}
-
-void queue_worker_start(struct queue_worker *self)
-{
-    queue_start(self->queue);
 }
 
 void queue_worker_close(struct queue_worker *self)
@@ -248,10 +242,6 @@ void queue_worker_log_stats(const struct queue_worker *self, enum log_level leve
                                          log_int("p99_ms", s.p99_ms)}});
 }
 
-struct held_dump {
-    const struct queue_worker *self;
-};
-
 static void log_held(void *context, const struct request *request)
 {
     static const char *const states[] = {
@@ -264,7 +254,7 @@ static void log_held(void *context, const struct request *request)
         [REQUEST_SETTLING] = "settling",
         [REQUEST_LEAVING] = "leaving",
     };
-    const struct queue_worker *self = ((const struct held_dump *)context)->self;
+    const struct queue_worker *self = context;
     uint64_t age_ns = clock_now_ns() - request->received_ns;
     log_info("held", log_str("queue", self->config->queue), log_str("name", request->name), log_str("id", request->id),
              log_str("state", states[request->state]), log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)),
@@ -273,12 +263,12 @@ static void log_held(void *context, const struct request *request)
              log_int("bytes", (int64_t)request->bytes));
 }
 
-void queue_worker_log_held(const struct queue_worker *self, uint32_t most)
+void queue_worker_log_held(struct queue_worker *self, uint32_t most)
 {
     struct worker_stats stats = worker_stats(self->worker);
     log_info("in_flight", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
              log_int("held", stats.held), log_int("waiting", stats.waiting), log_int("batches", stats.computing),
              log_int("tokens", stats.held_tokens), log_int("bytes", (int64_t)stats.held_bytes),
              log_int("shown", stats.held < most ? stats.held : most));
-    (void)worker_each_held(self->worker, most, &(struct held_dump){self}, log_held);
+    (void)worker_each_held(self->worker, most, self, log_held);
 }

@@ -55,12 +55,10 @@ struct queue_worker {
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
 
-/* Opens worker and queue; config, model, cost, engine and the numbers are set before. Nothing is connected yet.
- * Owns: the caller ends it with queue_worker_close, also after an error. Errors: STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
+/* Opens worker and queue; config, model, cost, engine and the numbers are set before. Nothing is connected before
+ * queue_start(self->queue). Owns: the caller ends it with queue_worker_close, also after an error. Errors:
+ * STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
 MUST_CHECK enum status queue_worker_open(struct queue_worker *self, struct shared *shared, struct err *err);
-
-/* Begins to connect. */
-void queue_worker_start(struct queue_worker *self);
 
 /* Frees worker and queue. No thread may still use their requests and batches. */
 void queue_worker_close(struct queue_worker *self);
@@ -81,6 +79,6 @@ MUST_CHECK enum status queue_worker_tune(struct queue_worker *self, const struct
 void queue_worker_log_stats(const struct queue_worker *self, enum log_level level, const char *event);
 
 /* Logs what the worker holds: a line of sums, and a line for each of at most `most` requests. */
-void queue_worker_log_held(const struct queue_worker *self, uint32_t most);
+void queue_worker_log_held(struct queue_worker *self, uint32_t most);
 
 #endif

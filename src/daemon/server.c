@@ -391,7 +391,7 @@ enum status server_open(struct server *server, const struct config *config, cons
 enum status server_run(struct server *server)
 {
     for (size_t i = 0; i < server->queue_count; i++) {
-        queue_worker_start(&server->queue_workers[i]);
+        queue_start(server->queue_workers[i].queue);
     }
     loop_run(server->loop);
     log_rows_again(server, true);

@@ -43,7 +43,7 @@ struct queue_options {
     const char *model_name;
     const char *model_id;
     const char *revision;  /* NULL or "": not in replies */
-    const char *precision; /* NULL: the default, not in replies */
+    const char *precision; /* NULL: f32, which is not in replies */
 
     uint32_t ttl_s;                                  /* of replies to cancelled requests without one; 0: an hour */
     uint32_t lease_ms;                               /* of the alive key */

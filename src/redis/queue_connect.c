@@ -568,11 +568,6 @@ static void ask_time(struct queue *queue)
 
 static void join(struct queue *queue);
 
-const char *queue_precision(const struct queue *queue)
-{
-    return queue->options.precision ? queue->options.precision : "f32";
-}
-
 enum status queue_refuse_precision(const char *name, const char *pinned, const char *ours, struct err *err)
 {
     return err_set(err, STATUS_BAD_INPUT,
@@ -593,7 +588,7 @@ static void refuse_queue(struct queue *queue, long long code, const char *text)
                 "`sluice doctor` names all that is missing",
                 text);
     } else if (code == -3) {
-        (void)queue_refuse_precision(queue->options.name, text, queue_precision(queue), &err);
+        (void)queue_refuse_precision(queue->options.name, text, queue->options.precision, &err);
     } else {
         err_set(
             &err, STATUS_BAD_INPUT,
@@ -640,7 +635,7 @@ static void join(struct queue *queue)
     command_text(&command, queue->options.model_id);
     command_text(&command, queue->token);
     command_number(&command, queue->options.lease_ms);
-    command_text(&command, queue_precision(queue));
+    command_text(&command, queue->options.precision);
     for (size_t i = 0; i < count; i++) {
         if (rights[i].roles & ROLE_WORKER) {
             command_text(&command, rights[i].command);
@@ -805,6 +800,7 @@ static void set_defaults(struct queue_options *options)
     options->backoff_cap_ms = options->backoff_cap_ms ? options->backoff_cap_ms : BACKOFF_CAP_MS;
     options->max_reply_bytes = options->max_reply_bytes ? options->max_reply_bytes : MAX_REPLY_BYTES;
     options->revision = options->revision ? options->revision : "";
+    options->precision = options->precision ? options->precision : "f32";
     options->ttl_s = options->ttl_s ? options->ttl_s : TTL_S;
 }
 

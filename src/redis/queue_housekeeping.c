@@ -253,7 +253,7 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     command_text(command, "rows_per_s");
     command_text(command, rate);
     command_text(command, "precision");
-    command_text(command, queue_precision(queue));
+    command_text(command, queue->options.precision);
     command_text(command, "counted");
     command_number(command, queue->housekeeping.counted);
     command_text(command, "lease");

@@ -199,9 +199,6 @@ void queue_wake_in(struct event *timer, uint64_t wait_ms);
  * missing group is made again. True if `reply` is an error. */
 bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
 
-/* The precision of this worker: "f32". */
-const char *queue_precision(const struct queue *queue);
-
 /* Copies the value of a line `name:value` of INFO. Shapes: value [size]. False: there is none. */
 bool queue_info_field(const char *info, const char *name, char *value, size_t size);
 

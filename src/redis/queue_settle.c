@@ -68,7 +68,7 @@ static void add_vector(const struct queue *queue, struct command *command, const
     if (request->inputs) {
         add_number(command, "count", request->row_count);
     }
-    if (queue->options.precision) {
+    if (strcmp(queue->options.precision, "f32") != 0) {
         add_pair(command, "precision", queue->options.precision);
     }
     if (truncated) {
