@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 
+/* Which product; compared as bytes. */
 struct gemm_key {
     struct cuda_gemm_shape shape;
     uint32_t rows;
@@ -17,6 +18,7 @@ struct gemm_key {
 
 /* The algorithm chosen for a product. */
 struct gemm_pick {
+    struct gemm_pick *next;
     struct gemm_key key;
     bool by_gemm_ex; /* cuBLASLt has none */
     cublasLtMatmulAlgo_t algorithm;
@@ -27,12 +29,12 @@ struct cuda_gemm {
     uint32_t candidates;
     size_t workspace_bytes;
 
-    pthread_mutex_t mutex;   /* guards: */
-    struct gemm_pick *picks; /* [count], sorted by key */
-    size_t count, room;
+    pthread_mutex_t mutex; /* guards: */
+    struct gemm_pick *picks;
 };
 
 struct cuda_gemm_plan {
+    struct cuda_gemm_plan *next;
     struct gemm_key key;
     bool by_gemm_ex; /* by cublasGemmEx, without what follows */
     cublasLtMatmulDesc_t desc;
@@ -46,10 +48,8 @@ struct cuda_gemm_runner {
     cublasLtHandle_t lt;
     cublasHandle_t blas; /* NULL until a plan needs cublasGemmEx */
     void *workspace;
-    cudaEvent_t begin, end;        /* for timing */
-    struct cuda_gemm_plan **plans; /* sorted by key; each allocated on its own, because callers keep pointers */
-    size_t count;
-    size_t room;
+    cudaEvent_t begin, end; /* for timing */
+    struct cuda_gemm_plan *plans;
 };
 
 /* CUDA's name for a type. */
@@ -119,29 +119,31 @@ struct tuning {
 };
 
 /* Asks for algorithms that sum in f32 throughout and fit our scratch memory. */
-static cublasStatus_t ask_heuristics(struct tuning *tuning, cublasLtMatmulPreference_t preference)
+static enum status ask_heuristics(struct tuning *tuning, cublasLtMatmulPreference_t preference, struct err *err)
 {
+    static const char what[] = "asking for algorithms";
     const struct cuda_gemm *gemm = tuning->runner->gemm;
     const struct cuda_api *api = gemm->api;
     const struct cuda_gemm_plan *plan = tuning->plan;
     uint64_t workspace_bytes = gemm->workspace_bytes;
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int wanted = gemm->candidates < CANDIDATES_MAX ? (int)gemm->candidates : CANDIDATES_MAX;
-    cublasStatus_t answer = api->cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes);
-    if (answer == CUBLAS_STATUS_SUCCESS) {
-        answer = api->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                           &reductions, sizeof reductions);
+    TRY(cuda_blas_check(api,
+                        api->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                                  &workspace_bytes, sizeof workspace_bytes),
+                        what, err));
+    TRY(cuda_blas_check(api,
+                        api->cublasLtMatmulPreferenceSetAttribute(
+                            preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions),
+                        what, err));
+    cublasStatus_t answer =
+        api->cublasLtMatmulAlgoGetHeuristic(tuning->runner->lt, plan->desc, plan->weight, plan->from, plan->to,
+                                            plan->to, preference, wanted, tuning->candidates, &tuning->count);
+    if (answer == CUBLAS_STATUS_NOT_SUPPORTED) {
+        tuning->count = 0; /* none offered */
+        return STATUS_OK;
     }
-    if (answer == CUBLAS_STATUS_SUCCESS) {
-        answer = api->cublasLtMatmulAlgoGetHeuristic(tuning->runner->lt, plan->desc, plan->weight, plan->from, plan->to,
-                                                     plan->to, preference, wanted, tuning->candidates, &tuning->count);
-    }
-    if (answer != CUBLAS_STATUS_NOT_SUPPORTED) {
-        return answer;
-    }
-    tuning->count = 0; /* none offered */
-    return CUBLAS_STATUS_SUCCESS;
+    return cuda_blas_check(api, answer, what, err);
 }
 
 static enum status collect(struct tuning *tuning, struct err *err)
@@ -149,9 +151,9 @@ static enum status collect(struct tuning *tuning, struct err *err)
     const struct cuda_api *api = tuning->runner->gemm->api;
     cublasLtMatmulPreference_t preference;
     TRY(cuda_blas_check(api, api->cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms", err));
-    cublasStatus_t answer = ask_heuristics(tuning, preference);
+    enum status status = ask_heuristics(tuning, preference, err);
     api->cublasLtMatmulPreferenceDestroy(preference);
-    TRY(cuda_blas_check(api, answer, "asking for algorithms", err));
+    TRY(status);
     for (int i = 0; i < tuning->count; i++) {
         tuning->dropped[i] = tuning->candidates[i].state != CUBLAS_STATUS_SUCCESS;
         tuning->best_ms[i] = FLT_MAX;
@@ -392,84 +394,60 @@ void cuda_gemm_close(struct cuda_gemm *gemm)
         return;
     }
     pthread_mutex_destroy(&gemm->mutex);
-    free(gemm->picks);
+    for (struct gemm_pick *next, *pick = gemm->picks; pick; pick = next) {
+        next = pick->next;
+        free(pick);
+    }
     free(gemm);
 }
 
 /* --- chosen algorithms, shared by all runners --- */
 
-static int compare(uint32_t a, uint32_t b)
+static bool same_key(const struct gemm_key *a, const struct gemm_key *b)
 {
-    return a < b ? -1 : a > b;
+    return memcmp(a, b, sizeof *a) == 0;
 }
 
-static int compare_keys(const struct gemm_key *a, const struct gemm_key *b)
+/* The key's pick, or NULL. The mutex is held. */
+static const struct gemm_pick *find_pick(const struct cuda_gemm *gemm, const struct gemm_key *key)
 {
-    int order = compare(a->shape.type, b->shape.type);
-    order = order != 0 ? order : compare(a->shape.epilogue, b->shape.epilogue);
-    order = order != 0 ? order : compare(a->shape.outputs, b->shape.outputs);
-    order = order != 0 ? order : compare(a->shape.inputs, b->shape.inputs);
-    return order != 0 ? order : compare(a->rows, b->rows);
-}
-
-/* The index of the key's pick, or where to insert it. The mutex is held. */
-static size_t pick_index(const struct cuda_gemm *gemm, const struct gemm_key *key)
-{
-    size_t low = 0, high = gemm->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (compare_keys(&gemm->picks[middle].key, key) < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    const struct gemm_pick *pick = gemm->picks;
+    while (pick && !same_key(&pick->key, key)) {
+        pick = pick->next;
     }
-    return low;
+    return pick;
 }
 
-static bool find_pick(struct cuda_gemm *gemm, const struct gemm_key *key, struct gemm_pick *out)
+static bool recall_pick(struct cuda_gemm *gemm, struct gemm_pick *pick)
 {
     pthread_mutex_lock(&gemm->mutex);
-    size_t index = pick_index(gemm, key);
-    bool found = index < gemm->count && compare_keys(&gemm->picks[index].key, key) == 0;
+    const struct gemm_pick *found = find_pick(gemm, &pick->key);
     if (found) {
-        *out = gemm->picks[index];
+        *pick = *found;
     }
     pthread_mutex_unlock(&gemm->mutex);
     return found;
 }
 
-/* The mutex is held. */
-static enum status insert_pick(struct cuda_gemm *gemm, size_t index, const struct gemm_pick *pick, struct err *err)
-{
-    if (gemm->count == gemm->room) {
-        size_t room = gemm->room * 2 + 64;
-        struct gemm_pick *picks = realloc(gemm->picks, room * sizeof *picks);
-        if (!picks) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
-        }
-        gemm->picks = picks;
-        gemm->room = room;
-    }
-    memmove(&gemm->picks[index + 1], &gemm->picks[index], (gemm->count - index) * sizeof *pick);
-    gemm->picks[index] = *pick;
-    gemm->count++;
-    return STATUS_OK;
-}
-
 /* Stores a pick, or takes the one that another runner stored meanwhile: all runners must use the same. */
 static enum status store_pick(struct cuda_gemm *gemm, struct gemm_pick *pick, struct err *err)
 {
-    enum status status = STATUS_OK;
+    struct gemm_pick *kept = malloc(sizeof *kept);
+    if (!kept) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+    }
     pthread_mutex_lock(&gemm->mutex);
-    size_t index = pick_index(gemm, &pick->key);
-    if (index < gemm->count && compare_keys(&gemm->picks[index].key, &pick->key) == 0) {
-        *pick = gemm->picks[index];
+    const struct gemm_pick *found = find_pick(gemm, &pick->key);
+    if (found) {
+        *pick = *found;
+        free(kept);
     } else {
-        status = insert_pick(gemm, index, pick, err);
+        pick->next = gemm->picks;
+        *kept = *pick;
+        gemm->picks = kept;
     }
     pthread_mutex_unlock(&gemm->mutex);
-    return status;
+    return STATUS_OK;
 }
 
 /* --- runners --- */
@@ -527,10 +505,10 @@ void cuda_gemm_runner_close(struct cuda_gemm_runner *runner)
         return;
     }
     const struct cuda_api *api = runner->gemm->api;
-    for (size_t i = 0; i < runner->count; i++) {
-        plan_close(api, runner->plans[i]);
+    for (struct cuda_gemm_plan *next, *plan = runner->plans; plan; plan = next) {
+        next = plan->next;
+        plan_close(api, plan);
     }
-    free(runner->plans);
     if (runner->end) {
         api->cudaEventDestroy(runner->end);
     }
@@ -623,7 +601,7 @@ static enum status choose(struct cuda_gemm_runner *runner, struct cuda_gemm_plan
 {
     TRY(cuda_blas_check(runner->gemm->api, set_bias(runner, plan, operands), "setting a bias", err));
     struct gemm_pick pick = {.key = plan->key};
-    if (!find_pick(runner->gemm, &plan->key, &pick)) {
+    if (!recall_pick(runner->gemm, &pick)) {
         TRY(choose_algorithm(runner, plan, operands, &pick, err));
         TRY(store_pick(runner->gemm, &pick, err));
     }
@@ -655,47 +633,20 @@ static enum status make_plan(struct cuda_gemm_runner *runner, const struct gemm_
     return STATUS_OK;
 }
 
-/* The index of the key's plan, or where to insert it. */
-static size_t plan_index(const struct cuda_gemm_runner *runner, const struct gemm_key *key)
-{
-    size_t low = 0;
-    size_t high = runner->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (compare_keys(&runner->plans[middle]->key, key) < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 enum status cuda_gemm_prepare(struct cuda_gemm_runner *runner, const struct cuda_gemm_shape *shape, uint32_t rows,
                               const struct cuda_gemm_operands *operands, const struct cuda_gemm_plan **out,
                               struct err *err)
 {
     const struct gemm_key key = {*shape, rows};
-    size_t index = plan_index(runner, &key);
-    if (index < runner->count && compare_keys(&runner->plans[index]->key, &key) == 0) {
-        *out = runner->plans[index];
-        return STATUS_OK;
+    struct cuda_gemm_plan *plan = runner->plans;
+    while (plan && !same_key(&plan->key, &key)) {
+        plan = plan->next;
     }
-    if (runner->count == runner->room) {
-        size_t room = runner->room * 2 + 16;
-        struct cuda_gemm_plan **plans = realloc(runner->plans, room * sizeof(struct cuda_gemm_plan *));
-        if (!plans) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
-        }
-        runner->plans = plans;
-        runner->room = room;
+    if (!plan) {
+        TRY(make_plan(runner, &key, operands, &plan, err));
+        plan->next = runner->plans;
+        runner->plans = plan;
     }
-    struct cuda_gemm_plan *plan = NULL;
-    TRY(make_plan(runner, &key, operands, &plan, err));
-    memmove(&runner->plans[index + 1], &runner->plans[index],
-            (runner->count - index) * sizeof(struct cuda_gemm_plan *));
-    runner->plans[index] = plan;
-    runner->count++;
     *out = plan;
     return STATUS_OK;
 }

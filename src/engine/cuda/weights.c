@@ -59,94 +59,75 @@ void cuda_narrow(enum kernel_type type, const float *values, size_t count, float
 /* Converts a piece in pinned memory while the piece before it is copied. */
 enum { PIECES = 2, PIECE_ELEMENTS = 1 << 19 }; /* 2 MiB of f32 each */
 
-struct cuda_upload {
+struct loader {
     const struct cuda_api *api;
+    const struct model *model;
+    enum kernel_type type;
     cudaStream_t cuda_stream;
     cudaEvent_t copied[PIECES]; /* recorded after the copy from that piece */
     unsigned next;
-    char *pinned; /* [PIECES][PIECE_ELEMENTS] f32 */
-    float *plain; /* [PIECE_ELEMENTS] */
+    char *pinned;   /* [PIECES][PIECE_ELEMENTS] f32 */
+    float *plain;   /* [PIECE_ELEMENTS] */
+    float *scratch; /* [max(5, max_tokens), hidden] */
 };
 
-static enum status fill(struct cuda_upload *upload, struct err *err)
+static enum status loader_open(struct loader *loader, struct err *err)
 {
-    const struct cuda_api *api = upload->api;
+    const struct cuda_api *api = loader->api;
+    const struct model *model = loader->model;
     static const char what[] = "preparing to copy the weights";
-    if (!upload->plain) {
+    size_t rows = model->max_tokens < 5 ? 5 : model->max_tokens;
+    loader->plain = malloc(PIECE_ELEMENTS * sizeof *loader->plain);
+    loader->scratch = malloc(rows * model->hidden * sizeof *loader->scratch);
+    if (!loader->plain || !loader->scratch) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
     }
-    TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&upload->cuda_stream, cudaStreamNonBlocking), what, err));
+    TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&loader->cuda_stream, cudaStreamNonBlocking), what, err));
     for (int i = 0; i < PIECES; i++) {
-        TRY(cuda_check(api, api->cudaEventCreateWithFlags(&upload->copied[i], cudaEventDisableTiming), what, err));
+        TRY(cuda_check(api, api->cudaEventCreateWithFlags(&loader->copied[i], cudaEventDisableTiming), what, err));
     }
     void *pinned;
     TRY(cuda_check(api, api->cudaHostAlloc(&pinned, PIECES * PIECE_ELEMENTS * sizeof(float), cudaHostAllocDefault),
                    what, err));
-    upload->pinned = pinned;
+    loader->pinned = pinned;
     return STATUS_OK;
 }
 
-static void cuda_upload_close(struct cuda_upload *upload)
+static void loader_close(struct loader *loader)
 {
-    if (!upload) {
-        return;
-    }
-    const struct cuda_api *api = upload->api;
-    if (upload->cuda_stream) {
-        (void)api->cudaStreamSynchronize(upload->cuda_stream); /* after an error a copy may still read pinned memory */
+    const struct cuda_api *api = loader->api;
+    if (loader->cuda_stream) {
+        (void)api->cudaStreamSynchronize(loader->cuda_stream); /* after an error a copy may still read pinned memory */
     }
     for (int i = 0; i < PIECES; i++) {
-        if (upload->copied[i]) {
-            (void)api->cudaEventDestroy(upload->copied[i]);
+        if (loader->copied[i]) {
+            (void)api->cudaEventDestroy(loader->copied[i]);
         }
     }
-    if (upload->cuda_stream) {
-        (void)api->cudaStreamDestroy(upload->cuda_stream);
+    if (loader->cuda_stream) {
+        (void)api->cudaStreamDestroy(loader->cuda_stream);
     }
-    if (upload->pinned) {
-        (void)api->cudaFreeHost(upload->pinned);
+    if (loader->pinned) {
+        (void)api->cudaFreeHost(loader->pinned);
     }
-    free(upload->plain);
-    free(upload);
-}
-
-static enum status cuda_upload_open(const struct cuda_api *api, struct cuda_upload **out, struct err *err)
-{
-    struct cuda_upload *upload = calloc(1, sizeof *upload);
-    if (!upload) {
-        (void)err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
-        return STATUS_NO_MEMORY; /* spelt out for the static analyser */
-    }
-    upload->api = api;
-    upload->plain = malloc(PIECE_ELEMENTS * sizeof *upload->plain);
-    enum status status = fill(upload, err);
-    if (status == STATUS_OK) {
-        *out = upload;
-    } else {
-        cuda_upload_close(upload);
-    }
-    return status;
-}
-
-static enum status cuda_upload_finish(struct cuda_upload *upload, struct err *err)
-{
-    return cuda_check(upload->api, upload->api->cudaStreamSynchronize(upload->cuda_stream), "copying the weights", err);
+    free(loader->scratch);
+    free(loader->plain);
 }
 
 /* Waits until the last copy from this piece is over; an event that was never recorded counts as over. */
-static enum status put_piece(struct cuda_upload *upload, enum kernel_type type, const float *values, size_t count,
+static enum status put_piece(struct loader *loader, enum kernel_type type, const float *values, size_t count,
                              float scale, void *to, struct err *err)
 {
-    const struct cuda_api *api = upload->api;
+    const struct cuda_api *api = loader->api;
     static const char what[] = "copying the weights";
-    unsigned piece = upload->next++ % PIECES;
-    char *pinned = upload->pinned + piece * PIECE_ELEMENTS * sizeof(float);
+    unsigned piece = loader->next++ % PIECES;
+    char *pinned = loader->pinned + piece * PIECE_ELEMENTS * sizeof(float);
     size_t bytes = count * kernel_type_bytes(type);
-    TRY(cuda_check(api, api->cudaEventSynchronize(upload->copied[piece]), what, err));
+    TRY(cuda_check(api, api->cudaEventSynchronize(loader->copied[piece]), what, err));
     cuda_narrow(type, values, count, scale, pinned);
-    TRY(cuda_check(api, api->cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload->cuda_stream), what,
+    TRY(cuda_check(api, api->cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, loader->cuda_stream), what,
                    err));
-    return cuda_check(api, api->cudaEventRecord(upload->copied[piece], upload->cuda_stream), what, err);
+    return cuda_check(api, api->cudaEventRecord(loader->copied[piece], loader->cuda_stream), what, err);
 }
 
 static void *element(void *to, enum kernel_type type, size_t at)
@@ -159,25 +140,13 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Uploads f32 values times `scale` in the given type. Shapes: values [count], free again on return; to [count] in
- * device memory. */
-static enum status cuda_upload_values(struct cuda_upload *upload, enum kernel_type type, const float *values,
-                                      size_t count, float scale, void *to, struct err *err)
+/* Uploads f32 values times `scale`. Shapes: values [count], free again on return; to [count] in device memory. */
+static enum status upload(struct loader *loader, const float *values, size_t count, float scale, void *to,
+                          struct err *err)
 {
+    enum kernel_type type = loader->type;
     for (size_t at = 0; at < count; at += PIECE_ELEMENTS) {
-        TRY(put_piece(upload, type, values + at, least(count - at, PIECE_ELEMENTS), scale, element(to, type, at), err));
-    }
-    return STATUS_OK;
-}
-
-/* Uploads `count` elements of a tensor from `first` on. */
-static enum status cuda_upload_tensor(struct cuda_upload *upload, enum kernel_type type, const struct tensor *tensor,
-                                      size_t first, size_t count, float scale, void *to, struct err *err)
-{
-    for (size_t at = 0; at < count; at += PIECE_ELEMENTS) {
-        size_t now = least(count - at, PIECE_ELEMENTS);
-        tensor_read_f32(tensor, first + at, now, upload->plain);
-        TRY(put_piece(upload, type, upload->plain, now, scale, element(to, type, at), err));
+        TRY(put_piece(loader, type, values + at, least(count - at, PIECE_ELEMENTS), scale, element(to, type, at), err));
     }
     return STATUS_OK;
 }
@@ -275,12 +244,6 @@ size_t cuda_weights_bytes(const struct model *model, enum kernel_type type)
 
 /* --- loading --- */
 
-struct loader {
-    const struct model *model;
-    enum kernel_type type;
-    struct cuda_upload *upload;
-};
-
 static enum status expect(const struct tensor *tensor, size_t elements, struct err *err)
 {
     if (tensor->elements == elements) {
@@ -289,30 +252,30 @@ static enum status expect(const struct tensor *tensor, size_t elements, struct e
     return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements, elements);
 }
 
-static void copied(const struct loader *loader, const struct tensor *tensor)
+/* Uploads a tensor times `scale` in the given type. */
+static enum status load(struct loader *loader, enum kernel_type type, const struct tensor *tensor, size_t elements,
+                        float scale, void *to, struct err *err)
 {
+    TRY(expect(tensor, elements, err));
+    for (size_t at = 0; at < elements; at += PIECE_ELEMENTS) {
+        size_t now = least(elements - at, PIECE_ELEMENTS);
+        tensor_read_f32(tensor, at, now, loader->plain);
+        TRY(put_piece(loader, type, loader->plain, now, scale, element(to, type, at), err));
+    }
     if (loader->model->read_once) {
         tensor_release(tensor);
     }
-}
-
-static enum status load(const struct loader *loader, enum kernel_type type, const struct tensor *tensor,
-                        size_t elements, float scale, void *to, struct err *err)
-{
-    TRY(expect(tensor, elements, err));
-    TRY(cuda_upload_tensor(loader->upload, type, tensor, 0, elements, scale, to, err));
-    copied(loader, tensor);
     return STATUS_OK;
 }
 
-static enum status load_norm(const struct loader *loader, const struct layer_norm *norm, const struct cuda_norm *to,
+static enum status load_norm(struct loader *loader, const struct layer_norm *norm, const struct cuda_norm *to,
                              struct err *err)
 {
     TRY(load(loader, KERNEL_F32, &norm->gain, loader->model->hidden, 1, to->gain, err));
     return load(loader, KERNEL_F32, &norm->bias, loader->model->hidden, 1, to->shift, err);
 }
 
-static enum status load_linear(const struct loader *loader, const struct linear *linear, enum linear_site site,
+static enum status load_linear(struct loader *loader, const struct linear *linear, enum linear_site site,
                                const struct cuda_linear *to, struct err *err)
 {
     uint32_t outputs, inputs;
@@ -342,48 +305,27 @@ static enum status fold_value_bias(const struct linear *output, const struct ten
     return STATUS_OK;
 }
 
-static enum status load_attention(const struct loader *loader, const struct model_layer *from,
-                                  const struct cuda_layer *to, struct err *err)
+static enum status load_attention(struct loader *loader, const struct model_layer *from, const struct cuda_layer *to,
+                                  struct err *err)
 {
     const struct model *model = loader->model;
     const struct cuda_linear *queries = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
     char *keys = to->keys_values.weight;
-    size_t hidden = model->hidden, block = hidden * hidden, element = kernel_type_bytes(loader->type);
-    uint32_t head_dim = model->hidden / model->heads;
-    float scale = (float)(1.0 / sqrt((double)head_dim));
-    float *scratch = calloc(5 * hidden, sizeof *scratch), *zeros = scratch, *bias = scratch + 2 * hidden;
-    if (!scratch) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
-    }
-
-    enum status status = load(loader, loader->type, &from->query.weight, block, scale, queries->weight, err);
-    if (status == STATUS_OK) {
-        status = load(loader, loader->type, &from->key.weight, block, 1, keys, err);
-    }
-    if (status == STATUS_OK) {
-        status = load(loader, loader->type, &from->value.weight, block, 1, keys + element * block, err);
-    }
-    if (status == STATUS_OK) {
-        status = load(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err);
-    }
-    if (status == STATUS_OK) {
-        status = cuda_upload_values(loader->upload, loader->type, zeros, 2 * hidden, 1, to->keys_values.bias, err);
-    }
-    if (status == STATUS_OK) {
-        status =
-            fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, scratch + 3 * hidden, bias, err);
-    }
-    if (status == STATUS_OK) {
-        status = cuda_upload_values(loader->upload, loader->type, bias, hidden, 1, output->bias, err);
-    }
-    if (status == STATUS_OK) {
-        status = load(loader, loader->type, &from->attention_output.weight, block, 1, output->weight, err);
-    }
-    free(scratch);
-    return status;
+    size_t hidden = model->hidden, block = hidden * hidden;
+    float scale = (float)(1.0 / sqrt((double)(model->hidden / model->heads)));
+    float *zeros = loader->scratch, *bias = zeros + 2 * hidden, *folding = bias + hidden;
+    memset(zeros, 0, 2 * hidden * sizeof *zeros);
+    TRY(load(loader, loader->type, &from->query.weight, block, scale, queries->weight, err));
+    TRY(load(loader, loader->type, &from->key.weight, block, 1, keys, err));
+    TRY(load(loader, loader->type, &from->value.weight, block, 1, element(keys, loader->type, block), err));
+    TRY(load(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err));
+    TRY(upload(loader, zeros, 2 * hidden, 1, to->keys_values.bias, err));
+    TRY(fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, folding, bias, err));
+    TRY(upload(loader, bias, hidden, 1, output->bias, err));
+    return load(loader, loader->type, &from->attention_output.weight, block, 1, output->weight, err);
 }
 
-static enum status load_layer(const struct loader *loader, const struct model_layer *from, const struct cuda_layer *to,
+static enum status load_layer(struct loader *loader, const struct model_layer *from, const struct cuda_layer *to,
                               struct err *err)
 {
     TRY(load_attention(loader, from, to, err));
@@ -393,39 +335,25 @@ static enum status load_layer(const struct loader *loader, const struct model_la
     return load_norm(loader, &from->output_norm, &to->norm[NORM_OUTPUT], err);
 }
 
-static enum status load_embeddings(const struct loader *loader, const struct cuda_weights *to, struct err *err)
+static enum status load_embeddings(struct loader *loader, const struct cuda_weights *to, struct err *err)
 {
     const struct model *model = loader->model;
     size_t positions = (size_t)model->max_tokens * model->hidden;
     TRY(load(loader, loader->type, &model->word_embeddings, (size_t)model->vocabulary * model->hidden, 1, to->word,
              err));
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
-
-    float *sums = malloc(positions * sizeof *sums);
-    if (!sums) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
-    }
-    enum status status = model_read_positions(model, sums, err);
-    if (status == STATUS_OK) {
-        status = cuda_upload_values(loader->upload, loader->type, sums, positions, 1, to->position, err);
-    }
-    free(sums);
-    return status;
+    TRY(model_read_positions(model, loader->scratch, err));
+    return upload(loader, loader->scratch, positions, 1, to->position, err);
 }
 
-static enum status load_all(struct loader *loader, const struct cuda_api *api, const struct cuda_weights *to,
-                            struct err *err)
+static enum status load_all(struct loader *loader, const struct cuda_weights *to, struct err *err)
 {
-    TRY(cuda_upload_open(api, &loader->upload, err));
-    enum status status = load_embeddings(loader, to, err);
-    for (uint32_t i = 0; i < loader->model->layer_count && status == STATUS_OK; i++) {
-        status = load_layer(loader, &loader->model->layers[i], &to->layers[i], err);
+    TRY(loader_open(loader, err));
+    TRY(load_embeddings(loader, to, err));
+    for (uint32_t i = 0; i < loader->model->layer_count; i++) {
+        TRY(load_layer(loader, &loader->model->layers[i], &to->layers[i], err));
     }
-    if (status == STATUS_OK) {
-        status = cuda_upload_finish(loader->upload, err);
-    }
-    cuda_upload_close(loader->upload);
-    return status;
+    return cuda_check(loader->api, loader->api->cudaStreamSynchronize(loader->cuda_stream), "copying the weights", err);
 }
 
 /* Kernels access rows in words of 16 bytes. */
@@ -457,9 +385,10 @@ enum status cuda_weights_open(const struct cuda_api *api, const struct model *mo
     enum status status =
         cuda_check(api, api->cudaMalloc(&weights.memory, weights.bytes), "memory for the weights", err);
     if (status == STATUS_OK) {
-        struct loader loader = {.model = model, .type = type};
+        struct loader loader = {.api = api, .model = model, .type = type};
         lay_out(&weights, weights.memory);
-        status = load_all(&loader, api, &weights, err);
+        status = load_all(&loader, &weights, err);
+        loader_close(&loader);
     }
     if (status == STATUS_OK) {
         *out = weights;
