@@ -82,9 +82,9 @@ static enum status read_switch(const cJSON *json, const char *field, int *value,
 static enum status read_limit(const cJSON *json, uint32_t *limit, struct err *err)
 {
     double number = 0;
-    enum status status = json_double(json, CONFIG_FILE, "model_max_length", &number, err);
-    if (status != STATUS_OK || !json_field(json, "model_max_length") || number >= INT32_MAX) {
-        return status;
+    TRY(json_double(json, CONFIG_FILE, "model_max_length", &number, err));
+    if (!json_field(json, "model_max_length") || number >= INT32_MAX) {
+        return STATUS_OK;
     }
     return json_u32(json, CONFIG_FILE, "model_max_length", 1, INT32_MAX, limit, err);
 }
@@ -188,19 +188,15 @@ static enum status same_added_tokens(const struct tokenizer_config *config, cons
     cJSON_ArrayForEach(child, json_field(config->json, "added_tokens_decoder"))
     {
         struct added_token token;
-        enum status status = tokenizer_config_token(child, where, &token, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(tokenizer_config_token(child, where, &token, err));
         token.id = child->string ? tokenizer_config_id(child) : INT32_MAX;
+        enum status status = STATUS_OK;
         if (!has_token(spec, &token)) {
             status = err_set(err, STATUS_UNSUPPORTED, "%s: %.100s is not as in tokenizer.json: added_tokens", where,
                              token.content);
         }
         free(token.content);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(status);
     }
     return STATUS_OK;
 }
@@ -214,21 +210,23 @@ enum status tokenizer_config_agrees(const struct tokenizer_config *config, const
     return same_added_tokens(config, spec, err);
 }
 
+/* The five named tokens and what BertTokenizer calls them. */
+enum { SPECIAL_UNKNOWN, SPECIAL_LAST, SPECIAL_PAD, SPECIAL_FIRST, SPECIAL_MASK, SPECIALS };
+static const char *const named_tokens[SPECIALS][2] = {
+    {"unk_token", "[UNK]"}, {"sep_token", "[SEP]"},   {"pad_token", "[PAD]"},
+    {"cls_token", "[CLS]"}, {"mask_token", "[MASK]"},
+};
+
 /* Whether a token of special_tokens_map.json is what the config, or else BertTokenizer, says. */
 static bool same_special(const struct tokenizer_config *config, const cJSON *special)
 {
-    static const char *const standard[][2] = {{"unk_token", "[UNK]"},
-                                              {"sep_token", "[SEP]"},
-                                              {"pad_token", "[PAD]"},
-                                              {"cls_token", "[CLS]"},
-                                              {"mask_token", "[MASK]"}};
     const cJSON *said = json_field(config->json, special->string);
     if (said) {
         return cJSON_Compare(said, special, true);
     }
-    for (size_t i = 0; i < sizeof standard / sizeof standard[0]; i++) {
-        if (strcmp(special->string, standard[i][0]) == 0) {
-            return cJSON_IsString(special) && strcmp(special->valuestring, standard[i][1]) == 0;
+    for (int i = 0; i < SPECIALS; i++) {
+        if (strcmp(special->string, named_tokens[i][0]) == 0) {
+            return cJSON_IsString(special) && strcmp(special->valuestring, named_tokens[i][1]) == 0;
         }
     }
     return false;
@@ -317,19 +315,16 @@ static enum status read_template(const cJSON *part, struct tokenizer_spec *spec,
     cJSON_ArrayForEach(child, single)
     {
         const cJSON *sequence = json_field(child, "Sequence"), *special = json_field(child, "SpecialToken");
-        enum status status = check_type_id(sequence ? sequence : special, err);
-        if (status == STATUS_OK && special && !sequence) {
-            status = read_special_piece(special, tokens, behind, spec, err);
-        } else if (status == STATUS_OK) {
-            status = fields_string(sequence, path, "id", &name, err);
-            if (status == STATUS_OK && (behind || strcmp(name, "A") != 0)) {
-                return err_set(err, STATUS_UNSUPPORTED, "%s: must have the sequence A once and no other", path);
-            }
-            behind = true;
+        TRY(check_type_id(sequence ? sequence : special, err));
+        if (special && !sequence) {
+            TRY(read_special_piece(special, tokens, behind, spec, err));
+            continue;
         }
-        if (status != STATUS_OK) {
-            return status;
+        TRY(fields_string(sequence, path, "id", &name, err));
+        if (behind || strcmp(name, "A") != 0) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: must have the sequence A once and no other", path);
         }
+        behind = true;
     }
     return behind ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, "%s: has no place for the text", path);
 }
@@ -410,8 +405,7 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
             spec->empty_tokens++;
             continue;
         }
-        enum status status = fields_id(child, path, &entry.id, err);
-        if (status != STATUS_OK) {
+        if (fields_id(child, path, &entry.id, err) != STATUS_OK) {
             return err_prefix(err, "the token %.100s", child->string);
         }
         entry.token = strdup(child->string);
@@ -601,16 +595,17 @@ static enum status read_lines(const char *text, size_t length, struct tokenizer_
     return STATUS_OK;
 }
 
-/* Adds a token unless it is there; takes its content. */
-static void put_added(struct tokenizer_spec *spec, struct added_token token)
+/* Adds a token unless it is there; takes its content, and returns the one that stays. */
+static const char *put_added(struct tokenizer_spec *spec, struct added_token token)
 {
     for (size_t i = 0; i < spec->added_count; i++) {
         if (strcmp(spec->added[i].content, token.content) == 0) {
             free(token.content);
-            return;
+            return spec->added[i].content;
         }
     }
     spec->added[spec->added_count++] = token;
+    return token.content;
 }
 
 static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec *spec, struct err *err)
@@ -629,31 +624,19 @@ static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec
     return STATUS_OK;
 }
 
-/* One of the five named tokens. `*content`, where asked for, becomes a copy that the caller frees. */
+/* One of the five named tokens. Owns: `*content` is the spec's. */
 static enum status read_special(const cJSON *json, const char *field, const char *standard, struct tokenizer_spec *spec,
-                                char **content, struct err *err)
+                                const char **content, struct err *err)
 {
     const cJSON *value = json_field(json, field);
     struct added_token token = {.id = -1, .length = strlen(standard)};
-    enum status status = STATUS_OK;
-    if (value) {
-        status = tokenizer_config_token(value, field, &token, err);
-    } else {
-        token.content = strdup(standard);
+    if (value && tokenizer_config_token(value, field, &token, err) != STATUS_OK) {
+        return err_prefix(err, CONFIG_FILE);
     }
-    if (status != STATUS_OK) {
-        err_prefix(err, CONFIG_FILE);
-        return status;
+    if (!value && !(token.content = strdup(standard))) {
+        return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory");
     }
-    if (content && token.content) {
-        *content = strdup(token.content);
-    }
-    if (!token.content || (content && !*content)) {
-        free(token.content);
-        err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory");
-        return STATUS_NO_MEMORY;
-    }
-    put_added(spec, token);
+    *content = put_added(spec, token);
     return STATUS_OK;
 }
 
@@ -683,42 +666,28 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
 {
     const cJSON *decoder = json_field(json, "added_tokens_decoder");
     const cJSON *additional = json_field(json, "additional_special_tokens");
-    size_t room = (size_t)cJSON_GetArraySize(decoder) + (size_t)cJSON_GetArraySize(additional) + 5;
+    size_t room = (size_t)cJSON_GetArraySize(decoder) + (size_t)cJSON_GetArraySize(additional) + SPECIALS;
     spec->added_count = 0;
     spec->added = calloc(room, sizeof *spec->added);
     if (!spec->added) {
         return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory for added tokens");
     }
-    char *first = NULL, *last = NULL;
-    enum status status = read_added_tokens(decoder, spec, err);
-    if (status == STATUS_OK) {
-        status = read_special(json, "unk_token", "[UNK]", spec, &spec->unknown, err);
+    const char *content[SPECIALS];
+    TRY(read_added_tokens(decoder, spec, err));
+    for (int i = 0; i < SPECIALS; i++) {
+        TRY(read_special(json, named_tokens[i][0], named_tokens[i][1], spec, &content[i], err));
     }
-    if (status == STATUS_OK) {
-        status = read_special(json, "sep_token", "[SEP]", spec, &last, err);
+    TRY(read_additional(additional, spec, err));
+    if (!(spec->unknown = strdup(content[SPECIAL_UNKNOWN]))) {
+        return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory");
     }
-    if (status == STATUS_OK) {
-        status = read_special(json, "pad_token", "[PAD]", spec, NULL, err);
+    int32_t first = id_of(spec, content[SPECIAL_FIRST]), last = id_of(spec, content[SPECIAL_LAST]);
+    if (first < 0 || last < 0) {
+        return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE " lacks the cls_token %.100s or the sep_token %.100s",
+                       content[SPECIAL_FIRST], content[SPECIAL_LAST]);
     }
-    if (status == STATUS_OK) {
-        status = read_special(json, "cls_token", "[CLS]", spec, &first, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_special(json, "mask_token", "[MASK]", spec, NULL, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_additional(additional, spec, err);
-    }
-    if (status == STATUS_OK) {
-        spec->specials = (struct tokenizer_template){{id_of(spec, first)}, {id_of(spec, last)}, 1, 1};
-        if (spec->specials.before[0] < 0 || spec->specials.behind[0] < 0) {
-            status = err_set(err, STATUS_BAD_INPUT, VOCAB_FILE " lacks the cls_token %.100s or the sep_token %.100s",
-                             first, last);
-        }
-    }
-    free(first);
-    free(last);
-    return status;
+    spec->specials = (struct tokenizer_template){{first}, {last}, 1, 1};
+    return STATUS_OK;
 }
 
 static enum status check_class(const cJSON *json, struct err *err)

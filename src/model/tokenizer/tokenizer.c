@@ -319,14 +319,10 @@ static enum status build_vocabulary(const struct tokenizer_spec *spec, struct tr
 
 static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
-    enum status status = check_ids(spec, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(check_ids(spec, err));
     tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
     struct wordpiece *model = &tokenizer->model;
-    status = build_vocabulary(spec, &model->vocabulary, err);
-    if (status != STATUS_OK) {
+    if (build_vocabulary(spec, &model->vocabulary, err) != STATUS_OK) {
         return err_prefix(err, "%s: model.vocab", spec->file);
     }
     model->unknown = trie_find(model->vocabulary, spec->unknown, strlen(spec->unknown));
@@ -434,11 +430,8 @@ static enum status build_added(struct tokenizer *tokenizer, struct tokenizer_spe
     tokenizer->added_count = spec->added_count;
     spec->added = NULL;
     spec->added_count = 0;
-    enum status status = check_added_ids(tokenizer, spec, err);
-    if (status == STATUS_OK && (status = build_sets(tokenizer, err)) != STATUS_OK) {
-        return err_prefix(err, "%s: added_tokens", spec->file);
-    }
-    return status;
+    TRY(check_added_ids(tokenizer, spec, err));
+    return build_sets(tokenizer, err) == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: added_tokens", spec->file);
 }
 
 static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
