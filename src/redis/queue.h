@@ -78,18 +78,6 @@ void queue_execute(struct queue *queue, struct action *action);
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 
-/* Counters since queue_open, for tests. */
-struct queue_stats {
-    uint64_t reconnects;     /* connections lost after they were up */
-    uint64_t groups_created; /* groups that were missing: first start, or destroyed */
-    uint64_t scripts_reloaded;
-    uint64_t nothing_to_cancel;
-    uint64_t control_malformed; /* entries of the control stream that are no cancel */
-};
-
-/* The counters now. Thread: that of the event loop. */
-struct queue_stats queue_stats(const struct queue *queue);
-
 /* What a worker ends with that computes in another precision than the one its queue is pinned to. Returns the status.
  */
 enum status queue_refuse_precision(const char *name, const char *pinned, const char *ours, struct err *err);

@@ -177,7 +177,6 @@ static void on_cancelled(void *context, const struct resp_value *reply)
         end_cancel(cancel, VERDICT_DONE);
         break;
     case 0:
-        queue->stats.nothing_to_cancel++;
         log_debug("nothing_to_cancel", log_str("request", cancel->target));
         end_cancel(cancel, VERDICT_NOTHING);
         break;
@@ -229,7 +228,6 @@ static void cancel_one(struct queue *queue, const struct resp_value *id, const s
     if (request_name_parse(name->bytes, name->length, &class, &target_id)) {
         request_name_format(class, target_id, target);
     } else {
-        queue->stats.control_malformed++;
         queue->control.malformed++;
     }
     queue->control.after = entry;

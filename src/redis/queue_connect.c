@@ -235,7 +235,6 @@ static void drop(struct queue *queue, enum queue_state to)
 {
     if (queue->state == QUEUE_UP) {
         queue->outbox.disconnect_due = true;
-        queue->stats.reconnects++;
         event_active(queue->outbox.wake, EV_TIMEOUT, 1);
     }
     queue->state = to;
@@ -495,7 +494,6 @@ static void on_group(void *context, const struct resp_value *reply)
         return;
     }
     if (reply->type == RESP_INTEGER && reply->integer == 1) {
-        queue->stats.groups_created++;
         log_info("group_created", log_str("key", queue->streams[group->class]));
     }
     if (group->unusable) {
@@ -875,11 +873,4 @@ void queue_close(struct queue *queue)
 const char *queue_worker_name(const struct queue *queue)
 {
     return queue->worker;
-}
-
-struct queue_stats queue_stats(const struct queue *queue)
-{
-    struct queue_stats stats = queue->stats;
-    stats.scripts_reloaded = queue->scripts.reloaded;
-    return stats;
 }

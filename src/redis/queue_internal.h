@@ -154,7 +154,6 @@ struct queue {
     struct settling settling;
     struct control control;
     struct housekeeping housekeeping;
-    struct queue_stats stats;
 };
 
 /* --- queue_connect.c ---------------------------------------------------------------------------------------------- */

@@ -92,7 +92,6 @@ static bool call_repeat(struct call *call)
 {
     struct err err;
     call->repeated = true;
-    call->scripts->reloaded++;
     log_info("redis_scripts_reloaded");
     return !load_all(call->scripts, NULL, &err) && !call_send(call, &err);
 }

@@ -47,8 +47,7 @@ enum { SCRIPT_DIGEST = 40 };
 struct scripts {
     struct connection *connection;
     char digest[SCRIPT_COUNT][SCRIPT_DIGEST + 1];
-    uint64_t reloaded; /* how often a script was missing */
-    unsigned loading;  /* answers to come */
+    unsigned loading; /* answers to come */
     void *context;
     void (*on_loaded)(void *context, const struct err *err); /* NULL: all are loaded */
 };

@@ -265,7 +265,6 @@ static void what_is_finished_or_unknown_stays_as_it_is(void **state)
     }
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     expect_empty(redis, HIGH);
-    assert_int_equal(queue_stats(desk.queue).nothing_to_cancel, 4);
     desk_close(&desk);
 }
 
@@ -411,8 +410,6 @@ static void cancels_of_the_control_stream(void **state)
     desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
     redis_expect(redis, "[cancelled mine 1-1]", "HMGET " Q "reply:mine status id entry");
     redis_expect(redis, "3600", "TTL " Q "reply:mine");
-    assert_int_equal(queue_stats(desk.queue).nothing_to_cancel, 71);
-    assert_int_equal(queue_stats(desk.queue).control_malformed, 1);
     redis_do(redis, "CLIENT KILL TYPE normal SKIPME yes");
     redis_do(redis, "XADD " Q "control * cancel 2-1");
     desk_wait(&desk, EVENT_DISCONNECTED);
@@ -425,7 +422,7 @@ static void cancels_of_the_control_stream(void **state)
     for (int i = 0; i < 200; i++) {
         redis_do(redis, "XADD " Q "control * cancel high:7-7");
     }
-    while (queue_stats(desk.queue).nothing_to_cancel == 71) {
+    while (atoi(redis_do(redis, "XLEN " Q "control")) == 200) {
         desk_pause(&desk);
     }
     desk_close(&desk); /* with calls that are out */

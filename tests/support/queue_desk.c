@@ -46,6 +46,15 @@ static void on_fatal(void *context, const struct err *err)
     event_base_loopbreak(desk->base);
 }
 
+bool desk_lost(const struct desk *desk)
+{
+    bool lost = false;
+    for (size_t i = 0; i < desk->count; i++) {
+        lost = lost || desk->events[i].kind == EVENT_DISCONNECTED;
+    }
+    return lost;
+}
+
 void desk_drop(struct desk *desk, uint32_t count)
 {
     for (; count > 0; count--) {

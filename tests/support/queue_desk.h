@@ -36,6 +36,9 @@ void desk_wait_redis(struct desk *desk, struct redis_fixture *redis, const char 
 /* Runs the event loop until one client of the server is blocked. */
 void desk_wait_blocked(struct desk *desk, struct redis_fixture *redis);
 
+/* Whether a connection was ever lost. */
+bool desk_lost(const struct desk *desk);
+
 /* Runs the event loop until the queue stops for good. */
 void desk_wait_fatal(struct desk *desk);
 
