@@ -1,6 +1,7 @@
 """An engine that fails: transient faults are retried, lasting ones end in a dead letter that holds the whole request, what
 crashes the worker is poison, and those who only shared the batch get their vectors."""
 # ctest-cost: 25
+
 from case import SluiceCase, scaled
 from corpus import texts
 from history import History
