@@ -255,11 +255,12 @@ static void log_held(void *context, const struct request *request)
         [REQUEST_LEAVING] = "leaving",
     };
     const struct queue_worker *self = context;
-    uint64_t age_ns = clock_now_ns() - request->received_ns;
-    log_info("held", log_str("queue", self->config->queue), log_str("name", request->name), log_str("id", request->id),
-             log_str("state", states[request->state]), log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)),
-             log_int("attempt", request->attempt), log_int("quarantined", request->quarantined),
-             log_int("quarantine_runs", request->quarantine_runs), log_int("tokens", request->tokens),
+    uint64_t age_ns = clock_now_ns() - request->lifetime.received_ns;
+    log_info("held", log_str("queue", self->config->queue), log_str("name", request->identity.name),
+             log_str("id", request->identity.id), log_str("state", states[request->lifetime.state]),
+             log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)), log_int("attempt", request->retry.attempt),
+             log_int("quarantined", request->retry.quarantined),
+             log_int("quarantine_runs", request->retry.quarantine_runs), log_int("tokens", request->tokens),
              log_int("bytes", (int64_t)request->bytes));
 }
 

@@ -90,7 +90,7 @@ static void report(struct queue *queue, struct task *task, struct request *reque
         control_cancelled(queue, verdict);
         return;
     }
-    request->verdict = verdict;
+    request->lifetime.verdict = verdict;
     request_list_push(&requests, request);
     queue_answered(task, &requests);
 }
@@ -119,7 +119,7 @@ static void send_cancel(struct cancel *cancel)
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_CANCEL, 7, &command);
     if (request) {
-        queue_add_stream(queue, &command, request->class);
+        queue_add_stream(queue, &command, request->identity.class);
     } else {
         queue_add_key(queue, &command, "control", "");
     }
@@ -135,7 +135,7 @@ static void send_cancel(struct cancel *cancel)
     queue_add_entry_id(&command, cancel->entry);
     command_text(&command, cancel->target);
     command_text(&command, cancel->id);
-    command_number(&command, (request ? request->ttl_s : queue->options.ttl_s) * 1000ull);
+    command_number(&command, (request ? request->output.ttl_s : queue->options.ttl_s) * 1000ull);
     command_text(&command, cancel->notify);
     command_text(&command, cancel->results);
     queue_call(queue, &command, on_cancelled, cancel);
@@ -211,7 +211,7 @@ static void start_cancel(struct queue *queue, struct task *task, struct request 
 void queue_cancel(struct task *task, struct request *request)
 {
     task->calls++;
-    start_cancel(task->queue, task, request, request->entry, request->target);
+    start_cancel(task->queue, task, request, request->identity.entry, request->identity.target);
 }
 
 /* --- The control stream: reading ---------------------------------------------------------------------------------- */

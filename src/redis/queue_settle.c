@@ -17,7 +17,7 @@ enum { STAGE_BYTES = 2048, STAGE_TTL_MS = 60000, STAGE_PAUSE_MS = 10000 };
 static const char *stage_key(const struct queue *queue, const struct request *request, char key[QUEUE_KEY_MAX])
 {
     char more[QUEUE_WORKER_MAX + 24];
-    snprintf(more, sizeof more, "%s:%llu", queue->worker, (unsigned long long)request->stage);
+    snprintf(more, sizeof more, "%s:%llu", queue->worker, (unsigned long long)request->output.stage);
     return queue_key(queue, "stage:", more, key);
 }
 
@@ -43,11 +43,11 @@ static void add_milliseconds(struct command *command, const char *field, uint64_
 /* "error": not started, any holder may say so. "fail": started, only the owner may. */
 static const char *kind_of(const struct request *request)
 {
-    return request->outcome == OUTCOME_DONE   ? "done"
-           : request->outcome == OUTCOME_DEAD ? "dead"
-           : request->outcome == OUTCOME_GONE ? "gone"
-           : request->started_ns              ? "fail"
-                                              : "error";
+    return request->lifetime.outcome == OUTCOME_DONE   ? "done"
+           : request->lifetime.outcome == OUTCOME_DEAD ? "dead"
+           : request->lifetime.outcome == OUTCOME_GONE ? "gone"
+           : request->lifetime.started_ns              ? "fail"
+                                                       : "error";
 }
 
 static void add_vector(const struct queue *queue, struct command *command, const struct request *request)
@@ -58,13 +58,13 @@ static void add_vector(const struct queue *queue, struct command *command, const
         tokens += request->rows[i].tokens;
         truncated = truncated || request->rows[i].truncated;
     }
-    add_pair(command, "id", request->id);
-    add_number(command, "dim", request->dims);
-    add_pair(command, "encoding", encoding_name(request->encoding));
+    add_pair(command, "id", request->identity.id);
+    add_number(command, "dim", request->output.dims);
+    add_pair(command, "encoding", encoding_name(request->output.encoding));
     command_text(command, "embedding");
-    command_bytes(command, request->reply.data, request->reply.length);
+    command_bytes(command, request->output.reply.data, request->output.reply.length);
     add_number(command, "tokens", tokens);
-    add_milliseconds(command, "compute_ms", request->computed_ns - request->started_ns);
+    add_milliseconds(command, "compute_ms", request->lifetime.computed_ns - request->lifetime.started_ns);
     if (request->inputs) {
         add_number(command, "count", request->row_count);
     }
@@ -78,41 +78,41 @@ static void add_vector(const struct queue *queue, struct command *command, const
 
 static void add_failure(struct command *command, const struct request *request)
 {
-    add_pair(command, "code", reply_code_name(request->code));
-    add_pair(command, "message", request->message);
-    add_pair(command, "retryable", request->retryable || request->code == CODE_QUEUE_FULL ? "1" : "0");
-    add_number(command, "attempts", request->attempt);
-    if (request->row_failed) {
-        add_number(command, "index", request->failed_index);
+    add_pair(command, "code", reply_code_name(request->retry.code));
+    add_pair(command, "message", request->retry.message);
+    add_pair(command, "retryable", request->retry.retryable || request->retry.code == CODE_QUEUE_FULL ? "1" : "0");
+    add_number(command, "attempts", request->retry.attempt);
+    if (request->retry.row_failed) {
+        add_number(command, "index", request->retry.failed_index);
     }
-    if (request->code == CODE_QUEUE_FULL) {
-        add_number(command, "retry_after_ms", request->retry_after_ms);
+    if (request->retry.code == CODE_QUEUE_FULL) {
+        add_number(command, "retry_after_ms", request->retry.retry_after_ms);
     }
 }
 
 /* Fields that are echoed in every reply and dead letter. */
 static void add_echo(struct command *command, const struct request *request)
 {
-    if (request->meta) {
+    if (request->identity.meta) {
         command_text(command, "meta");
-        command_bytes(command, request->meta, request->meta_bytes);
+        command_bytes(command, request->identity.meta, request->identity.meta_bytes);
     }
-    if (request->tenant[0]) {
-        add_pair(command, "tenant", request->tenant);
+    if (request->identity.tenant[0]) {
+        add_pair(command, "tenant", request->identity.tenant);
     }
-    if (request->traceparent) {
+    if (request->identity.traceparent) {
         command_text(command, "traceparent");
-        command_bytes(command, request->traceparent, request->traceparent_bytes);
+        command_bytes(command, request->identity.traceparent, request->identity.traceparent_bytes);
     }
 }
 
 /* The names and values of a reply's fields, except those that the script adds. */
 static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
-    if (request->outcome == OUTCOME_DONE) {
+    if (request->lifetime.outcome == OUTCOME_DONE) {
         add_vector(queue, command, request);
-        if (request->attempt > 1) {
-            add_number(command, "attempts", request->attempt);
+        if (request->retry.attempt > 1) {
+            add_number(command, "attempts", request->retry.attempt);
         }
     } else {
         add_failure(command, request);
@@ -136,15 +136,15 @@ static void add_counted_fields(const struct queue *queue, struct command *comman
 static void add_settled(const struct queue *queue, struct command *command, const struct request *request,
                         uint64_t now_ns)
 {
-    queue_add_entry_id(command, request->entry);
+    queue_add_entry_id(command, request->identity.entry);
     command_text(command, kind_of(request));
-    command_text(command, request->name);
-    command_number(command, request->ttl_s * 1000ull);
-    command_text(command, request->results[0] ? "s" : request->notify ? "1" : "0");
-    command_text(command, request->borrowed_name ? "1" : "0");
-    command_number(command, request->first_ms);
-    command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
-    if (request->staged) {
+    command_text(command, request->identity.name);
+    command_number(command, request->output.ttl_s * 1000ull);
+    command_text(command, request->output.results[0] ? "s" : request->output.notify ? "1" : "0");
+    command_text(command, request->identity.borrowed_name ? "1" : "0");
+    command_number(command, request->identity.first_ms);
+    command_number(command, request->lifetime.started_ns ? (now_ns - request->lifetime.started_ns) / NS_PER_MS : 0);
+    if (request->output.staged) {
         command_text(command, "0");
     } else {
         add_counted_fields(queue, command, request);
@@ -153,25 +153,25 @@ static void add_settled(const struct queue *queue, struct command *command, cons
 
 static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
-    enum request_class class = requests->first->class;
+    enum request_class class = requests->first->identity.class;
     char key[QUEUE_KEY_MAX];
     size_t keys = 3;
     for (const struct request *request = requests->first; request; request = request->next) {
-        keys += 1 + (request->notify || request->results[0]) + request->staged;
+        keys += 1 + (request->output.notify || request->output.results[0]) + request->output.staged;
     }
     script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
     queue_add_stream(queue, command, class);
     queue_add_keys(queue, command, "trouble", "dead", NULL);
     for (const struct request *request = requests->first; request; request = request->next) {
-        queue_add_key(queue, command, "reply:", request->id);
+        queue_add_key(queue, command, "reply:", request->identity.id);
     }
     for (const struct request *request = requests->first; request; request = request->next) {
-        if (request->results[0]) {
-            queue_add_key(queue, command, "results:", request->results);
-        } else if (request->notify) {
-            queue_add_key(queue, command, "wake:", request->id);
+        if (request->output.results[0]) {
+            queue_add_key(queue, command, "results:", request->output.results);
+        } else if (request->output.notify) {
+            queue_add_key(queue, command, "wake:", request->identity.id);
         }
-        if (request->staged) {
+        if (request->output.staged) {
             command_text(command, stage_key(queue, request, key));
         }
     }
@@ -192,34 +192,34 @@ static void write_settle(const struct queue *queue, const struct request_list *r
 
 static void write_defer(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
-    char class[2] = {(char)('0' + requests->first->class), '\0'};
+    char class[2] = {(char)('0' + requests->first->identity.class), '\0'};
     script_begin(&queue->scripts, SCRIPT_DEFER, 5, command);
-    queue_add_stream(queue, command, requests->first->class);
+    queue_add_stream(queue, command, requests->first->identity.class);
     queue_add_keys(queue, command, "later", "later:data", "trouble", "meta", NULL);
     command_text(command, queue->worker);
     command_text(command, class);
     for (const struct request *request = requests->first; request; request = request->next) {
-        queue_add_entry_id(command, request->entry);
-        command_text(command, request->name);
-        command_text(command, request->borrowed_name ? "1" : "0");
-        command_number(command, request->next_attempt);
-        command_number(command, request->due_ms);
-        command_number(command, request->due_at_ms);
+        queue_add_entry_id(command, request->identity.entry);
+        command_text(command, request->identity.name);
+        command_text(command, request->identity.borrowed_name ? "1" : "0");
+        command_number(command, request->retry.next_attempt);
+        command_number(command, request->lifetime.due_ms);
+        command_number(command, request->lifetime.due_at_ms);
     }
 }
 
 static void write_record_run(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     script_begin(&queue->scripts, SCRIPT_CHARGE, 2, command);
-    queue_add_stream(queue, command, requests->first->class);
+    queue_add_stream(queue, command, requests->first->identity.class);
     queue_add_key(queue, command, "trouble", "");
     command_text(command, queue->worker);
-    command_text(command, requests->first->quarantined ? "alone" : "group");
+    command_text(command, requests->first->retry.quarantined ? "alone" : "group");
     for (const struct request *request = requests->first; request; request = request->next) {
-        queue_add_entry_id(command, request->entry);
-        command_text(command, request->name);
-        command_text(command, request->borrowed_name ? "1" : "0");
-        command_number(command, request->attempt);
+        queue_add_entry_id(command, request->identity.entry);
+        command_text(command, request->identity.name);
+        command_text(command, request->identity.borrowed_name ? "1" : "0");
+        command_number(command, request->retry.attempt);
     }
 }
 
@@ -255,15 +255,15 @@ static enum status stage(struct queue *queue, struct request *request, struct er
 {
     char key[QUEUE_KEY_MAX];
     struct command fields = {0}, expiry = {0};
-    request->staged = true;
-    if (request->stage == 0) {
-        request->stage = ++queue->settling.stage;
+    request->output.staged = true;
+    if (request->output.stage == 0) {
+        request->output.stage = ++queue->settling.stage;
     }
     stage_key(queue, request, key);
     command_text(&fields, "HSET");
     command_text(&fields, key);
     add_pair(&fields, "status", "done");
-    add_pair(&fields, "entry", request->name);
+    add_pair(&fields, "entry", request->identity.name);
     add_pair(&fields, "model", queue->options.model_name);
     add_pair(&fields, "revision", queue->options.revision);
     add_fields(queue, &fields, request);
@@ -284,8 +284,8 @@ static void stage_large(struct queue *queue, const struct request_list *requests
     enum status status = STATUS_OK;
     struct err err;
     for (struct request *request = requests->first; request && !status; request = request->next) {
-        request->staged = false;
-        if (may && request->outcome == OUTCOME_DONE && request->reply.length >= STAGE_BYTES) {
+        request->output.staged = false;
+        if (may && request->lifetime.outcome == OUTCOME_DONE && request->output.reply.length >= STAGE_BYTES) {
             status = begun ? STATUS_OK : send_word(queue, "MULTI", &err);
             begun = true;
             status = status ? status : stage(queue, request, &err);
@@ -354,7 +354,7 @@ void queue_log_refusals(struct queue *queue)
 static enum log_level level_of(struct queue *queue, const struct request *request)
 {
     enum { LOGGED_MOST = 5 };
-    if (request->outcome == OUTCOME_DEAD) {
+    if (request->lifetime.outcome == OUTCOME_DEAD) {
         return LOG_WARN;
     }
     if (queue->settling.refusals_logged < LOGGED_MOST) {
@@ -367,38 +367,41 @@ static enum log_level level_of(struct queue *queue, const struct request *reques
 
 static void log_failure(struct queue *queue, const struct request *request)
 {
-    struct log_line line = {request->outcome == OUTCOME_DEAD ? "dead_letter" : "request_refused",
-                            {log_str("entry", request->name), log_str("id", request->id),
-                             log_str("code", reply_code_name(request->code)), log_str("message", request->message),
-                             log_int("attempts", request->attempt)}};
+    struct log_line line = {request->lifetime.outcome == OUTCOME_DEAD ? "dead_letter" : "request_refused",
+                            {log_str("entry", request->identity.name), log_str("id", request->identity.id),
+                             log_str("code", reply_code_name(request->retry.code)),
+                             log_str("message", request->retry.message), log_int("attempts", request->retry.attempt)}};
     size_t next = 5;
-    if (request->tenant[0]) {
-        line.fields[next++] = log_str("tenant", request->tenant);
+    if (request->identity.tenant[0]) {
+        line.fields[next++] = log_str("tenant", request->identity.tenant);
     }
-    if (request->traceparent) {
-        line.fields[next++] = log_bytes("traceparent", request->traceparent, request->traceparent_bytes);
+    if (request->identity.traceparent) {
+        line.fields[next++] =
+            log_bytes("traceparent", request->identity.traceparent, request->identity.traceparent_bytes);
     }
     log_write(level_of(queue, request), &line);
 }
 
 static void apply_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
-    request->verdict = verdict_of(result);
-    if (script == SCRIPT_CHARGE && result > 0 && request->quarantined) {
-        request->quarantine_runs = (uint32_t)result;
+    request->lifetime.verdict = verdict_of(result);
+    if (script == SCRIPT_CHARGE && result > 0 && request->retry.quarantined) {
+        request->retry.quarantine_runs = (uint32_t)result;
     }
     if (script == SCRIPT_SETTLE && result == -5) {
         queue_not_staged(queue);
     }
-    bool ours = request->verdict == VERDICT_DONE || (request->verdict == VERDICT_LATE && request->repeated);
+    bool ours = request->lifetime.verdict == VERDICT_DONE ||
+                (request->lifetime.verdict == VERDICT_LATE && request->lifetime.repeated);
     if (script == SCRIPT_SETTLE && ours) {
-        queue_count(queue, request->class, request->outcome == OUTCOME_DONE ? CODE_NONE : (int)request->code);
+        queue_count(queue, request->identity.class,
+                    request->lifetime.outcome == OUTCOME_DONE ? CODE_NONE : (int)request->retry.code);
     }
-    if (script == SCRIPT_SETTLE && result == 1 && request->outcome == OUTCOME_GONE) {
-        log_warn("entry_vanished", log_str("entry", request->name));
+    if (script == SCRIPT_SETTLE && result == 1 && request->lifetime.outcome == OUTCOME_GONE) {
+        log_warn("entry_vanished", log_str("entry", request->identity.name));
     }
     if (script == SCRIPT_SETTLE && result > 0 &&
-        (request->outcome == OUTCOME_ERROR || request->outcome == OUTCOME_DEAD)) {
+        (request->lifetime.outcome == OUTCOME_ERROR || request->lifetime.outcome == OUTCOME_DEAD)) {
         log_failure(queue, request);
     }
 }
@@ -437,7 +440,7 @@ static void on_called(void *context, const struct resp_value *reply)
         if (shaped) {
             apply_result(queue, script, request, reply->items[at++].integer);
         } else {
-            request->verdict = VERDICT_AGAIN;
+            request->lifetime.verdict = VERDICT_AGAIN;
         }
     }
     if (shaped && script == SCRIPT_SETTLE) {
@@ -495,10 +498,11 @@ void queue_settle(struct task *task)
     struct request *request;
     task->calls = 1; /* our own, until all are sent */
     while ((request = request_list_pop(&task->action.requests))) {
-        if (request->outcome == OUTCOME_CANCEL) {
+        if (request->lifetime.outcome == OUTCOME_CANCEL) {
             queue_cancel(task, request);
         } else {
-            request_list_push(&(request->outcome == OUTCOME_DEFER ? defer : settle)[request->class], request);
+            request_list_push(&(request->lifetime.outcome == OUTCOME_DEFER ? defer : settle)[request->identity.class],
+                              request);
         }
     }
     send_calls(task, SCRIPT_SETTLE, settle);
@@ -512,7 +516,7 @@ static void send_requests(struct task *task, enum script script)
     struct request *request;
     task->calls = 1;
     while ((request = request_list_pop(&task->action.requests))) {
-        request_list_push(&requests[request->class], request);
+        request_list_push(&requests[request->identity.class], request);
     }
     send_calls(task, script, requests);
     queue_answered(task, &(struct request_list){0});
@@ -567,7 +571,7 @@ static void send_release(struct task *task, enum request_class class, int last, 
     command_number(&command, (uint64_t)last);
     command_text(&command, class_prefixes[class]);
     for (; first != end; first = first->next) {
-        queue_add_entry_id(&command, first->entry);
+        queue_add_entry_id(&command, first->identity.entry);
     }
     task->calls++;
     queue_call(queue, &command, on_released, task);
@@ -605,10 +609,10 @@ void queue_release(struct task *task)
     task->calls = 1;        /* our own, until all are sent */
     while (first) {
         const struct request *end = first;
-        while (end && end->class == first->class) {
+        while (end && end->identity.class == first->identity.class) {
             end = end->next;
         }
-        send_release(task, first->class, ONLY_THESE, first, end);
+        send_release(task, first->identity.class, ONLY_THESE, first, end);
         first = end;
     }
     release_ended(task);

@@ -12,7 +12,7 @@
 /* Whether a row may go. */
 static bool window_admits(enum window_only only, const struct row *row)
 {
-    return only == WINDOW_ALL || (only == WINDOW_LOW) == (row->request->class == CLASS_LOW);
+    return only == WINDOW_ALL || (only == WINDOW_LOW) == (row->request->identity.class == CLASS_LOW);
 }
 
 /* 30 / weight, of the weights 6:3:1. */
@@ -20,7 +20,7 @@ static const uint64_t class_cost[CLASS_COUNT] = {[CLASS_HIGH] = 5, [CLASS_NORMAL
 
 static struct window_class *class_of(struct window *window, const struct row *row)
 {
-    return &window->classes[row->request->class];
+    return &window->classes[row->request->identity.class];
 }
 
 /* --- equal rows --- */
@@ -67,10 +67,10 @@ bool rows_same_ids(const struct row *a, const struct row *b)
 static struct tenant_queue *find_queue(struct window *window, const struct row *row)
 {
     const struct request *request = row->request;
-    if (request->tenant[0] == '\0') {
+    if (request->identity.tenant[0] == '\0') {
         return &class_of(window, row)->plain;
     }
-    return tenant_table_find(&window->queues, request->class, request->tenant);
+    return tenant_table_find(&window->queues, request->identity.class, request->identity.tenant);
 }
 
 /* Without memory for a queue, the row waits with those that have no tenant. */
@@ -82,7 +82,7 @@ static struct tenant_queue *make_queue(struct window *window, const struct row *
         return queue;
     }
     if (tenant_heap_reserve(&class->heap, class->tenants + 1)) {
-        queue = tenant_table_make(&window->queues, row->request->class, row->request->tenant);
+        queue = tenant_table_make(&window->queues, row->request->identity.class, row->request->identity.tenant);
     }
     if (!queue) {
         return &class->plain;
@@ -158,7 +158,7 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
-    class->had += (uint64_t)tokens * class_cost[row->request->class]; /* wraps back when it is below 0 */
+    class->had += (uint64_t)tokens * class_cost[row->request->identity.class]; /* wraps back when it is below 0 */
     if (!queue) {
         return;
     }
@@ -271,7 +271,7 @@ static bool window_high_is_next(const struct window *window)
     }
     for (int i = CLASS_HIGH + 1; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
-        bool there = waits(class) || (overdue && overdue->request->class == (enum request_class)i);
+        bool there = waits(class) || (overdue && overdue->request->identity.class == (enum request_class)i);
         if (there && class->had < high->had) {
             return false;
         }
@@ -316,7 +316,7 @@ bool window_low_is_next(const struct window *window)
 {
     const struct window_class *low = &window->classes[CLASS_LOW];
     if (window->overdue.first) {
-        return window->overdue.first->request->class == CLASS_LOW;
+        return window->overdue.first->request->identity.class == CLASS_LOW;
     }
     for (int i = 0; i < CLASS_LOW; i++) {
         if (waits(&window->classes[i]) && window->classes[i].had <= low->had) {
@@ -457,7 +457,7 @@ struct filling {
 /* Whether this row leaves room for online requests. */
 static bool gives_way(const struct window_limits *limits, const struct row *row)
 {
-    return limits->low_ns > 0 && row->request->class == CLASS_LOW;
+    return limits->low_ns > 0 && row->request->identity.class == CLASS_LOW;
 }
 
 /* Takes a row's duplicates along. Looks at few rows that only share the bucket. */
@@ -679,7 +679,7 @@ static int longer_first(const void *left, const void *right)
     if (a->request == b->request) {
         return a < b ? -1 : 1;
     }
-    return entry_id_compare(a->request->entry, b->request->entry);
+    return entry_id_compare(a->request->identity.entry, b->request->identity.entry);
 }
 
 struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout layout, uint32_t dim)

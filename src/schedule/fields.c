@@ -117,26 +117,26 @@ static void parse_own_id(struct parsing *parsing)
         refuse_own(parsing);
         return;
     }
-    request_name_format(class, id, request->name);
-    memcpy(request->id, request->name, sizeof(request->name));
-    request->borrowed_name = true;
+    request_name_format(class, id, request->identity.name);
+    memcpy(request->identity.id, request->identity.name, sizeof(request->identity.name));
+    request->identity.borrowed_name = true;
     request_submitted(request, id.ms);
 }
 
 static void parse_own_attempt(struct parsing *parsing)
 {
     uint64_t attempt;
-    if (!parsing->request->borrowed_name) {
+    if (!parsing->request->identity.borrowed_name) {
         refuse_own(parsing);
     } else if (parse_number(parsing, 1, 1000, &attempt)) {
-        parsing->request->attempt = (uint32_t)attempt;
+        parsing->request->retry.attempt = (uint32_t)attempt;
     }
 }
 
 static void parse_own_first_at(struct parsing *parsing)
 {
     uint64_t ms;
-    if (!parsing->request->borrowed_name) {
+    if (!parsing->request->identity.borrowed_name) {
         refuse_own(parsing);
     } else if (parse_number(parsing, 0, UINT64_MAX, &ms)) {
         request_submitted(parsing->request, ms);
@@ -147,11 +147,11 @@ static void parse_own_first_at(struct parsing *parsing)
 static void parse_own_lost(struct parsing *parsing)
 {
     struct request *request = parsing->request;
-    if (!request->borrowed_name) {
+    if (!request->identity.borrowed_name) {
         refuse_own(parsing);
-    } else if (request->code == CODE_NONE) {
+    } else if (request->retry.code == CODE_NONE) {
         request_fail(request, CODE_INTERNAL, "its fields could not be read any more when it came back from `later`");
-        request->retryable = false;
+        request->retry.retryable = false;
     }
 }
 
@@ -165,8 +165,8 @@ static void parse_id(struct parsing *parsing)
                      "id: 1 to %d printable ASCII characters, and not what Redis calls an entry", REQUEST_ID_MAX);
         return;
     }
-    memcpy(parsing->request->id, field->value, field->value_length);
-    parsing->request->id[field->value_length] = '\0';
+    memcpy(parsing->request->identity.id, field->value, field->value_length);
+    parsing->request->identity.id[field->value_length] = '\0';
 }
 
 static void parse_cancel(struct parsing *parsing)
@@ -175,7 +175,7 @@ static void parse_cancel(struct parsing *parsing)
     enum request_class class;
     struct entry_id id;
     if (field->value_length < REQUEST_NAME_MAX && request_name_parse(field->value, field->value_length, &class, &id)) {
-        request_name_format(class, id, parsing->request->target);
+        request_name_format(class, id, parsing->request->identity.target);
     } else {
         request_fail(parsing->request, CODE_BAD_REQUEST,
                      "cancel: must be the name of a request: <entry id>, high:<entry id> or low:<entry id>");
@@ -190,14 +190,14 @@ static void parse_meta(struct parsing *parsing)
     } else if (!utf8_valid(field->value, field->value_length)) {
         request_fail(parsing->request, CODE_BAD_UTF8, "meta: not valid UTF-8");
     } else {
-        parsing->request->meta = copy_value(parsing);
-        parsing->request->meta_bytes = (uint32_t)field->value_length;
+        parsing->request->identity.meta = copy_value(parsing);
+        parsing->request->identity.meta_bytes = (uint32_t)field->value_length;
     }
 }
 
 static void parse_tenant(struct parsing *parsing)
 {
-    if (!parse_word(parsing, ID_CHARACTERS, parsing->request->tenant, TENANT_MAX)) {
+    if (!parse_word(parsing, ID_CHARACTERS, parsing->request->identity.tenant, TENANT_MAX)) {
         request_fail(parsing->request, CODE_BAD_REQUEST, "tenant: 1 to %d of A-Z a-z 0-9 . _ : -", TENANT_MAX);
     }
 }
@@ -215,8 +215,8 @@ static void parse_traceparent(struct parsing *parsing)
                      TRACEPARENT_MAX_BYTES);
         return;
     }
-    parsing->request->traceparent = copy_value(parsing);
-    parsing->request->traceparent_bytes = (uint32_t)field->value_length;
+    parsing->request->identity.traceparent = copy_value(parsing);
+    parsing->request->identity.traceparent_bytes = (uint32_t)field->value_length;
 }
 
 /* --- How it ends --- */
@@ -225,7 +225,7 @@ static void parse_ttl(struct parsing *parsing)
 {
     uint64_t seconds;
     if (parse_number(parsing, 1, parsing->rules->max_ttl_s, &seconds)) {
-        parsing->request->ttl_s = (uint32_t)seconds;
+        parsing->request->output.ttl_s = (uint32_t)seconds;
     }
 }
 
@@ -238,14 +238,14 @@ static void parse_notify(struct parsing *parsing)
     if (whole->value_length > PREFIX && memcmp(whole->value, stream, PREFIX) == 0) {
         struct entry_field name = {.value = whole->value + PREFIX, .value_length = whole->value_length - PREFIX};
         parsing->field = &name;
-        bool good = parse_word(parsing, RESULTS_CHARACTERS, request->results, RESULTS_NAME_MAX);
+        bool good = parse_word(parsing, RESULTS_CHARACTERS, request->output.results, RESULTS_NAME_MAX);
         parsing->field = whole;
         if (good) {
             return;
         }
     }
-    request->notify = field_is(parsing, "1");
-    if (!request->notify && !field_is(parsing, "0")) {
+    request->output.notify = field_is(parsing, "1");
+    if (!request->output.notify && !field_is(parsing, "0")) {
         request_fail(request, CODE_BAD_REQUEST, "notify: 0, 1 or stream:<name>, with 1 to %d of a-z 0-9 _ . -",
                      RESULTS_NAME_MAX);
     }
@@ -255,7 +255,7 @@ static void parse_max_attempts(struct parsing *parsing)
 {
     uint64_t attempts;
     if (parse_number(parsing, 1, 10, &attempts)) {
-        parsing->request->max_attempts = (uint32_t)attempts;
+        parsing->request->retry.max_attempts = (uint32_t)attempts;
     }
 }
 
@@ -264,14 +264,14 @@ static void parse_max_attempts(struct parsing *parsing)
 /* Counted from the first submission, also for a retry. */
 static uint64_t from_first(const struct request *request, uint64_t ms)
 {
-    return request->first_ms > UINT64_MAX - ms ? UINT64_MAX : request->first_ms + ms;
+    return request->identity.first_ms > UINT64_MAX - ms ? UINT64_MAX : request->identity.first_ms + ms;
 }
 
 static void parse_delay(struct parsing *parsing)
 {
     uint64_t ms;
     if (parse_number(parsing, 0, DELAY_MOST_MS, &ms) && ms > 0) {
-        parsing->request->due_at_ms = from_first(parsing->request, ms);
+        parsing->request->lifetime.due_at_ms = from_first(parsing->request, ms);
     }
 }
 
@@ -279,7 +279,7 @@ static void parse_expires_in(struct parsing *parsing)
 {
     uint64_t ms;
     if (parse_number(parsing, 1, EXPIRES_MOST_MS, &ms)) {
-        parsing->request->expires_at_ms = from_first(parsing->request, ms);
+        parsing->request->lifetime.expires_at_ms = from_first(parsing->request, ms);
     }
 }
 
@@ -360,7 +360,7 @@ static void parse_encoding(struct parsing *parsing)
     for (int i = 0; i < ENCODING_COUNT; i++) {
         const char *name = encoding_name((enum encoding)i);
         if (field_is(parsing, name)) {
-            parsing->request->encoding = (enum encoding)i;
+            parsing->request->output.encoding = (enum encoding)i;
             return;
         }
         size_t used = strlen(known);
@@ -381,7 +381,7 @@ static void parse_normalize(struct parsing *parsing)
 {
     bool on;
     if (parse_switch(parsing, &on)) {
-        parsing->request->normalize = on;
+        parsing->request->output.normalize = on;
     }
 }
 
@@ -389,7 +389,7 @@ static void parse_dims(struct parsing *parsing)
 {
     uint64_t dims;
     if (parse_number(parsing, 1, parsing->rules->dim, &dims)) {
-        parsing->request->dims = (uint32_t)dims;
+        parsing->request->output.dims = (uint32_t)dims;
     }
 }
 
@@ -631,25 +631,25 @@ static void apply(const struct fields *fields, const struct request_rules *rules
 
 static void set_defaults(struct request *request, const struct request_rules *rules, const struct entry *entry)
 {
-    request->class = entry->class;
-    request->entry = entry->id;
-    request->origin = entry->origin;
-    request->quarantine_runs = entry->quarantine_runs;
-    request->quarantined = entry->quarantine_runs > 0 || entry->group_run;
-    request->suspect = request->quarantined || entry->origin == ORIGIN_RECLAIMED;
-    request->urgent = entry->urgent;
-    request->unread = entry->unread;
-    request_name_format(entry->class, entry->id, request->name);
-    memcpy(request->id, request->name, sizeof(request->name));
-    request->seen_ms = entry->redis_ms;
+    request->identity.class = entry->class;
+    request->identity.entry = entry->id;
+    request->identity.origin = entry->origin;
+    request->retry.quarantine_runs = entry->quarantine_runs;
+    request->retry.quarantined = entry->quarantine_runs > 0 || entry->group_run;
+    request->retry.suspect = request->retry.quarantined || entry->origin == ORIGIN_RECLAIMED;
+    request->retry.urgent = entry->urgent;
+    request->lifetime.unread = entry->unread;
+    request_name_format(entry->class, entry->id, request->identity.name);
+    memcpy(request->identity.id, request->identity.name, sizeof(request->identity.name));
+    request->identity.seen_ms = entry->redis_ms;
     request_submitted(request, entry->id.ms);
-    request->encoding = rules->encoding;
-    request->ttl_s = rules->default_ttl_s;
-    request->max_attempts = rules->default_max_attempts;
-    request->attempt = 1;
+    request->output.encoding = rules->encoding;
+    request->output.ttl_s = rules->default_ttl_s;
+    request->retry.max_attempts = rules->default_max_attempts;
+    request->retry.attempt = 1;
     request->truncate = rules->truncate;
-    request->dim = request->dims = rules->dim;
-    request->normalize = rules->normalize;
+    request->dim = request->output.dims = rules->dim;
+    request->output.normalize = rules->normalize;
     request->max_tokens = rules->max_tokens;
 }
 
@@ -660,7 +660,7 @@ static void estimate(struct request *request, size_t allocated)
     enum { BYTES_PER_TOKEN = 4, SPECIAL = 2 };
     size_t ids = 0;
     request->bytes = allocated;
-    if (request->code != CODE_NONE) {
+    if (request->retry.code != CODE_NONE) {
         return;
     }
     for (uint32_t i = 0; i < request->row_count; i++) {
@@ -705,8 +705,8 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     for (uint32_t i = 0; i < row_count; i++) {
         request->rows[i].request = request;
     }
-    request->received_ns = now_ns;
-    request->unknown_fields = fields.unknown;
+    request->lifetime.received_ns = now_ns;
+    request->identity.unknown_fields = fields.unknown;
     set_defaults(request, rules, entry);
     judge_entry(request, entry, &fields);
     apply(&fields, rules, request, (char *)request + head);

@@ -37,7 +37,7 @@ static uint32_t bucket_of(const struct held *held, enum request_class class, str
 struct request *held_find(const struct held *held, enum request_class class, struct entry_id id)
 {
     struct request *request = held->buckets[bucket_of(held, class, id)];
-    while (request && (request->class != class || entry_id_compare(request->entry, id) != 0)) {
+    while (request && (request->identity.class != class || entry_id_compare(request->identity.entry, id) != 0)) {
         request = request->chain;
     }
     return request;
@@ -57,7 +57,7 @@ static void grow(struct held *held)
     for (uint32_t i = 0; i <= old; i++) {
         for (struct request *request = before[i], *next; request != NULL; request = next) {
             next = request->chain;
-            uint32_t at = bucket_of(held, request->class, request->entry);
+            uint32_t at = bucket_of(held, request->identity.class, request->identity.entry);
             request->chain = buckets[at];
             buckets[at] = request;
         }
@@ -67,7 +67,8 @@ static void grow(struct held *held)
 
 static struct held_sum *sum_of(struct held *held, const struct request *request)
 {
-    return request->origin == ORIGIN_FAIR ? &held->ahead[request->class] : &held->sums[request->class];
+    return request->identity.origin == ORIGIN_FAIR ? &held->ahead[request->identity.class]
+                                                   : &held->sums[request->identity.class];
 }
 
 struct held_sum held_all(const struct held *held)
@@ -85,7 +86,7 @@ void held_add(struct held *held, struct request *request)
     if (held->count > held->mask) {
         grow(held);
     }
-    uint32_t at = bucket_of(held, request->class, request->entry);
+    uint32_t at = bucket_of(held, request->identity.class, request->identity.entry);
     request->chain = held->buckets[at];
     held->buckets[at] = request;
     held->count++;
@@ -97,7 +98,7 @@ void held_add(struct held *held, struct request *request)
 
 void held_remove(struct held *held, struct request *request)
 {
-    struct request **at = &held->buckets[bucket_of(held, request->class, request->entry)];
+    struct request **at = &held->buckets[bucket_of(held, request->identity.class, request->identity.entry)];
     while (*at != request) {
         at = &(*at)->chain;
     }
@@ -107,7 +108,7 @@ void held_remove(struct held *held, struct request *request)
     sum->count--;
     sum->tokens -= request->tokens;
     sum->bytes -= request->bytes;
-    if (request->begun) {
+    if (request->lifetime.begun) {
         sum->work_bytes -= request->work_bytes;
     }
 }
@@ -117,13 +118,13 @@ uint32_t held_begin(struct held *held, const struct request_list *list, uint32_t
     uint32_t count = 0;
     for (struct request *request = list->first; request != NULL && count < most; request = request->next, count++) {
         struct held_sum *sum = sum_of(held, request);
-        if (request->begun) {
+        if (request->lifetime.begun) {
             continue;
         }
         if (sum->work_bytes > 0 && sum->work_bytes + request->work_bytes > credit_bytes) {
             break;
         }
-        request->begun = true;
+        request->lifetime.begun = true;
         sum->work_bytes += request->work_bytes;
     }
     return count;

@@ -110,7 +110,7 @@ void prepare_request(struct request *request, const struct model *model)
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the tokens");
         return;
     }
-    for (uint32_t i = 0; i < request->row_count && request->code == CODE_NONE; i++) {
+    for (uint32_t i = 0; i < request->row_count && request->retry.code == CODE_NONE; i++) {
         tokenize_row(request, &request->rows[i], model);
     }
 }

@@ -358,7 +358,7 @@ static struct run run_of(const struct request *request)
 {
     return (struct run){.floats = request->row_count > 0 ? request->rows[0].output : NULL,
                         .rows = request->row_count,
-                        .dims = request->dims,
+                        .dims = request->output.dims,
                         .nested = request->inputs};
 }
 
@@ -367,16 +367,17 @@ static void finish_vectors(struct request *request)
 {
     for (uint32_t r = 0; r < request->row_count; r++) {
         float *vector = request->rows[r].output;
-        if (request->normalize) {
-            vector_normalize(vector, request->dims);
+        if (request->output.normalize) {
+            vector_normalize(vector, request->output.dims);
         }
-        memmove(request->rows[0].output + (size_t)r * request->dims, vector, request->dims * sizeof(float));
+        memmove(request->rows[0].output + (size_t)r * request->output.dims, vector,
+                request->output.dims * sizeof(float));
     }
 }
 
 static bool check_vectors(struct request *request, const struct run *run)
 {
-    float limit = request->encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
+    float limit = request->output.encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
     for (uint32_t r = 0; r < run->rows; r++) {
         const float *vector = run->floats + (size_t)r * run->dims;
         if (vector_below(vector, run->dims, limit)) {
@@ -396,7 +397,7 @@ size_t reply_bound(const struct request *request)
 {
     struct run run = run_of(request);
     size_t bound = 64;
-    while (bound < encodings[request->encoding].most(&run)) { /* as a buffer grows */
+    while (bound < encodings[request->output.encoding].most(&run)) { /* as a buffer grows */
         bound *= 2;
     }
     return bound;
@@ -404,18 +405,18 @@ size_t reply_bound(const struct request *request)
 
 void reply_format(struct request *request)
 {
-    buffer_free(&request->reply);
+    buffer_free(&request->output.reply);
     finish_vectors(request);
     struct run run = run_of(request);
     if (!check_vectors(request, &run)) {
         return;
     }
-    char *start = buffer_reserve(&request->reply, encodings[request->encoding].most(&run));
+    char *start = buffer_reserve(&request->output.reply, encodings[request->output.encoding].most(&run));
     if (start) {
-        request->reply.length = (size_t)(encodings[request->encoding].put(&run, start) - start);
+        request->output.reply.length = (size_t)(encodings[request->output.encoding].put(&run, start) - start);
     }
-    if (!buffer_ok(&request->reply)) {
-        buffer_free(&request->reply);
+    if (!buffer_ok(&request->output.reply)) {
+        buffer_free(&request->output.reply);
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply");
     }
 }

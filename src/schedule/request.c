@@ -87,14 +87,14 @@ void request_list_join(struct request_list *list, struct request_list *more)
 
 PRINTF_LIKE(3, 0) static void fail(struct request *request, enum reply_code code, const char *format, va_list args)
 {
-    request->code = code;
-    request->retryable = reply_code_retryable(code);
-    vsnprintf(request->message, sizeof(request->message), format, args);
+    request->retry.code = code;
+    request->retry.retryable = reply_code_retryable(code);
+    vsnprintf(request->retry.message, sizeof(request->retry.message), format, args);
 }
 
 void request_fail(struct request *request, enum reply_code code, const char *format, ...)
 {
-    if (request->code != CODE_NONE) {
+    if (request->retry.code != CODE_NONE) {
         return;
     }
     va_list args;
@@ -105,35 +105,35 @@ void request_fail(struct request *request, enum reply_code code, const char *for
 
 void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
 {
-    if (request->code != CODE_NONE) {
+    if (request->retry.code != CODE_NONE) {
         return;
     }
     va_list args;
     va_start(args, format);
     fail(request, code, format, args);
     va_end(args);
-    request->row_failed = request->inputs;
-    request->failed_index = index;
+    request->retry.row_failed = request->inputs;
+    request->retry.failed_index = index;
 }
 
 void request_submitted(struct request *request, uint64_t ms)
 {
-    request->ahead = request->seen_ms != 0 && ms > request->seen_ms + AHEAD_MS;
-    request->first_ms = request->ahead ? request->seen_ms : ms;
+    request->identity.ahead = request->identity.seen_ms != 0 && ms > request->identity.seen_ms + AHEAD_MS;
+    request->identity.first_ms = request->identity.ahead ? request->identity.seen_ms : ms;
 }
 
 void request_disown(struct request *request)
 {
     char borrowed[REQUEST_NAME_MAX];
-    memcpy(borrowed, request->name, sizeof(borrowed));
-    request_name_format(request->class, request->entry, request->name);
-    if (strcmp(request->id, borrowed) == 0) {
-        memcpy(request->id, request->name, sizeof(request->name));
+    memcpy(borrowed, request->identity.name, sizeof(borrowed));
+    request_name_format(request->identity.class, request->identity.entry, request->identity.name);
+    if (strcmp(request->identity.id, borrowed) == 0) {
+        memcpy(request->identity.id, request->identity.name, sizeof(request->identity.name));
     }
-    request->borrowed_name = false;
-    request_submitted(request, request->entry.ms);
-    request->attempt = 1;
-    request->quarantine_runs = 0;
+    request->identity.borrowed_name = false;
+    request_submitted(request, request->identity.entry.ms);
+    request->retry.attempt = 1;
+    request->retry.quarantine_runs = 0;
 }
 
 void request_free(struct request *request)
@@ -141,7 +141,7 @@ void request_free(struct request *request)
     if (!request) {
         return;
     }
-    buffer_free(&request->reply);
+    buffer_free(&request->output.reply);
     free(request->work);
     free(request);
 }

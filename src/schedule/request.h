@@ -157,24 +157,26 @@ struct request {
     struct request *next;  /* in the request_list of whoever holds it */
     struct request *chain; /* in the worker's table of held entries, which alone touches it */
 
-    /* Identity. */
-    enum request_class class;
-    struct entry_id entry; /* its id in its stream now */
-    enum entry_origin origin;
-    char name[REQUEST_NAME_MAX];   /* original name: its identity, `entry` of the reply */
-    char id[REQUEST_ID_MAX + 1];   /* names the reply key; the name if the producer gave none */
-    bool borrowed_name;            /* `name` is from `_id`: scripts believe it only if `trouble` knows this entry */
-    uint64_t first_ms;             /* Redis unix ms of the first submission: queued_ms counts from here */
-    uint64_t seen_ms;              /* Redis' clock when this process read it; 0: unknown */
-    bool ahead;                    /* its id was ahead of that clock, so first_ms is seen_ms */
-    char tenant[TENANT_MAX + 1];   /* shares a class fairly; "" for none */
-    char target[REQUEST_NAME_MAX]; /* OUTCOME_CANCEL: the name of the request to cancel */
-    const char *meta;              /* [meta_bytes], echoed in the reply; NULL: none */
-    uint32_t meta_bytes;
-    const char *traceparent; /* [traceparent_bytes], likewise */
-    uint32_t traceparent_bytes;
-    uint32_t unknown_fields;
-    size_t entry_bytes; /* of its entry's fields in Redis: what a script reads */
+    /* Who it is, and whose. */
+    struct {
+        enum request_class class;
+        struct entry_id entry; /* its id in its stream now */
+        enum entry_origin origin;
+        char name[REQUEST_NAME_MAX];   /* original name: its identity, `entry` of the reply */
+        char id[REQUEST_ID_MAX + 1];   /* names the reply key; the name if the producer gave none */
+        bool borrowed_name;            /* `name` is from `_id`: scripts believe it only if `trouble` knows this entry */
+        uint64_t first_ms;             /* Redis unix ms of the first submission: queued_ms counts from here */
+        uint64_t seen_ms;              /* Redis' clock when this process read it; 0: unknown */
+        bool ahead;                    /* its id was ahead of that clock, so first_ms is seen_ms */
+        char tenant[TENANT_MAX + 1];   /* shares a class fairly; "" for none */
+        char target[REQUEST_NAME_MAX]; /* OUTCOME_CANCEL: the name of the request to cancel */
+        const char *meta;              /* [meta_bytes], echoed in the reply; NULL: none */
+        uint32_t meta_bytes;
+        const char *traceparent; /* [traceparent_bytes], likewise */
+        uint32_t traceparent_bytes;
+        uint32_t unknown_fields;
+        size_t entry_bytes; /* of its entry's fields in Redis: what a script reads */
+    } identity;
 
     /* Work: texts in, vectors out. */
     bool inputs;        /* came as an array: the reply has `count` and an array of arrays, even for one text */
@@ -189,49 +191,55 @@ struct request {
     uint32_t dim; /* floats of a row's output: the model's */
     void *work;   /* ids and outputs of all rows, allocated by a prep thread */
 
-    /* Output. */
-    uint32_t dims;  /* floats of a vector in the reply: the first of `dim` */
-    bool normalize; /* vectors in the reply have length 1 */
-    enum encoding encoding;
-    uint32_t ttl_s;                     /* of the reply, whatever the outcome; at least the minimum for errors */
-    bool notify;                        /* push a wake token */
-    char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
-    struct buffer reply;                /* the encoded vectors, written by a prep thread */
-    uint64_t stage;                     /* redis/: the number of its stage key; 0: it never had one */
-    bool staged;                        /* redis/: that key holds the reply's fields already */
+    /* How its reply is to look, and where it goes. */
+    struct {
+        uint32_t dims;  /* floats of a vector in the reply: the first of `dim` */
+        bool normalize; /* vectors in the reply have length 1 */
+        enum encoding encoding;
+        uint32_t ttl_s;                     /* of the reply, whatever the outcome; at least the minimum for errors */
+        bool notify;                        /* push a wake token */
+        char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
+        struct buffer reply;                /* the encoded vectors, written by a prep thread */
+        uint64_t stage;                     /* redis/: the number of its stage key; 0: it never had one */
+        bool staged;                        /* redis/: that key holds the reply's fields already */
+    } output;
 
-    /* Lifetime. */
-    enum request_state state;
-    enum outcome outcome;
-    enum verdict verdict;              /* of the last script call */
-    uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: start not before, not after; 0: no limit */
-    uint64_t due_ms;                   /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later */
-    bool begun;                        /* counted by held_begin */
-    bool given_up;        /* its waiting rows were taken back: to be released when the last row out is back */
-    bool unread;          /* its body was never looked at: it can only be answered */
-    bool delivered_again; /* while held: in a new group, or taken again after it was given back */
-    bool repeated;        /* the connection broke during a settle: late may be our own doing */
-    uint32_t refusals;    /* how often the verdict was VERDICT_AGAIN */
-    uint64_t again_ns;    /* when to try again after that, monotonic */
-    uint64_t received_ns, prepared_ns, started_ns, computed_ns; /* monotonic; 0 until reached */
+    /* How far it has come. */
+    struct {
+        enum request_state state;
+        enum outcome outcome;
+        enum verdict verdict;              /* of the last script call */
+        uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: start not before, not after; 0: no limit */
+        uint64_t due_ms;                   /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later */
+        bool begun;                        /* counted by held_begin */
+        bool given_up;        /* its waiting rows were taken back: to be released when the last row out is back */
+        bool unread;          /* its body was never looked at: it can only be answered */
+        bool delivered_again; /* while held: in a new group, or taken again after it was given back */
+        bool repeated;        /* the connection broke during a settle: late may be our own doing */
+        uint32_t refusals;    /* how often the verdict was VERDICT_AGAIN */
+        uint64_t again_ns;    /* when to try again after that, monotonic */
+        uint64_t received_ns, prepared_ns, started_ns, computed_ns; /* monotonic; 0 until reached */
+    } lifetime;
 
-    /* Failure and retry. */
-    enum reply_code code;
-    char message[256]; /* for an error reply: names the field */
-    bool retryable;
-    bool row_failed;         /* `code` is that of one of several texts: number `failed_index`, from 0 */
-    uint32_t failed_index;   /* see row_failed */
-    uint32_t retry_after_ms; /* CODE_QUEUE_FULL */
-    uint32_t attempt;        /* number of this run, from 1; `_attempt` of a promoted retry */
-    uint32_t max_attempts;
-    uint32_t next_attempt; /* OUTCOME_DEFER: `attempt` after a delay, one more after a failure */
-    bool suspect;          /* its run is recorded before it starts */
-    bool quarantined;      /* suspect with a crash on record: prepared and run while this process does nothing else */
-    bool urgent;           /* suspect whose run is to be recorded before others'; false once it is */
-    bool grouped;          /* member of the group that is being recorded, or runs */
-    bool on_record;        /* the connection broke during a record of its run: it may be in `trouble` */
-    uint32_t
-        quarantine_runs; /* ACTION_RECORD_RUN of a run alone: redis/ writes the new count before EVENT_RUN_RECORDED */
+    /* Its failure, its runs and what they may have done. */
+    struct {
+        enum reply_code code;
+        char message[256]; /* for an error reply: names the field */
+        bool retryable;
+        bool row_failed;         /* `code` is that of one of several texts: number `failed_index`, from 0 */
+        uint32_t failed_index;   /* see row_failed */
+        uint32_t retry_after_ms; /* CODE_QUEUE_FULL */
+        uint32_t attempt;        /* number of this run, from 1; `_attempt` of a promoted retry */
+        uint32_t max_attempts;
+        uint32_t next_attempt; /* OUTCOME_DEFER: `attempt` after a delay, one more after a failure */
+        bool suspect;          /* its run is recorded before it starts */
+        bool quarantined; /* suspect with a crash on record: prepared and run while this process does nothing else */
+        bool urgent;      /* suspect whose run is to be recorded before others'; false once it is */
+        bool grouped;     /* member of the group that is being recorded, or runs */
+        bool on_record;   /* the connection broke during a record of its run: it may be in `trouble` */
+        uint32_t quarantine_runs; /* ACTION_RECORD_RUN of a run alone: redis/ writes the new count before
+                                     EVENT_RUN_RECORDED */
+    } retry;
 
     /* What it weighs. */
     size_t bytes;       /* memory it holds or will hold, at most: what credit counts */

@@ -6,7 +6,7 @@
 
 uint64_t row_expires_at_ms(const struct row *row)
 {
-    return row->request->started_ns == 0 ? row->request->expires_at_ms : 0;
+    return row->request->lifetime.started_ns == 0 ? row->request->lifetime.expires_at_ms : 0;
 }
 
 void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)

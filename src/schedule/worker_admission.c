@@ -164,7 +164,7 @@ uint32_t tight_reads(const struct worker *worker, uint32_t most)
 
 static size_t reply_bytes(const struct request *request)
 {
-    return REPLY_KEYS + reply_bound(request) + request->meta_bytes + request->traceparent_bytes;
+    return REPLY_KEYS + reply_bound(request) + request->identity.meta_bytes + request->identity.traceparent_bytes;
 }
 
 uint32_t tight_begins(const struct worker *worker, const struct request_list *list, uint32_t most)
@@ -238,7 +238,7 @@ uint64_t entry_bytes(const struct entry *entry)
  * oversize entry was not read and has no fields here. */
 static double weight(const struct entry *entry, const struct request *request)
 {
-    uint64_t bytes = entry->oversize ? 0 : request->entry_bytes;
+    uint64_t bytes = entry->oversize ? 0 : request->identity.entry_bytes;
     return (double)(bytes > request->bytes ? bytes : request->bytes);
 }
 
@@ -246,11 +246,11 @@ static void count(struct worker *worker, const struct request *request)
 {
     struct worker_stats *stats = &worker->stats;
     stats->received++;
-    stats->reclaimed += request->origin == ORIGIN_RECLAIMED;
-    stats->taken_ahead += request->origin == ORIGIN_FAIR;
-    stats->unknown_fields += request->unknown_fields;
-    stats->ids_ahead += request->ahead;
-    if (request->ahead) {
+    stats->reclaimed += request->identity.origin == ORIGIN_RECLAIMED;
+    stats->taken_ahead += request->identity.origin == ORIGIN_FAIR;
+    stats->unknown_fields += request->identity.unknown_fields;
+    stats->ids_ahead += request->identity.ahead;
+    if (request->identity.ahead) {
         chores_mend_soon(worker);
     }
 }
@@ -258,7 +258,7 @@ static void count(struct worker *worker, const struct request *request)
 bool admit_expired(const struct worker *worker, struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
-    if (now_ms == 0 || request->expires_at_ms == 0 || now_ms < request->expires_at_ms) {
+    if (now_ms == 0 || request->lifetime.expires_at_ms == 0 || now_ms < request->lifetime.expires_at_ms) {
         return false;
     }
     request_fail(request, CODE_EXPIRED, "expired before it was started");
@@ -269,14 +269,14 @@ bool admit_expired(const struct worker *worker, struct request *request)
  * has the same number. */
 static bool park(struct worker *worker, struct request *request)
 {
-    if (request->expires_at_ms != 0 && request->expires_at_ms < request->due_at_ms) {
-        request->due_at_ms = request->expires_at_ms;
+    if (request->lifetime.expires_at_ms != 0 && request->lifetime.expires_at_ms < request->lifetime.due_at_ms) {
+        request->lifetime.due_at_ms = request->lifetime.expires_at_ms;
     }
-    if (worker_ms_until(worker, request->due_at_ms) == 0) {
+    if (worker_ms_until(worker, request->lifetime.due_at_ms) == 0) {
         return false;
     }
-    request->due_ms = 0;
-    request->next_attempt = request->attempt;
+    request->lifetime.due_ms = 0;
+    request->retry.next_attempt = request->retry.attempt;
     settle_as(worker, request, OUTCOME_DEFER);
     return true;
 }
@@ -294,7 +294,7 @@ static void start(struct worker *worker, struct request *request)
     if (park(worker, request)) {
         return;
     }
-    if (request->suspect) {
+    if (request->retry.suspect) {
         quarantine_add(worker, request);
     } else {
         run_accept(worker, request);
@@ -317,21 +317,22 @@ static uint32_t retry_after_ms(const struct worker *worker, enum request_class c
 void admit_refused(struct worker *worker, struct request *request)
 {
     request_fail(request, CODE_QUEUE_FULL, "more requests wait for their time than the queue takes; try again later");
-    request->retry_after_ms = retry_after_ms(worker, request->class);
+    request->retry.retry_after_ms = retry_after_ms(worker, request->identity.class);
     settle_finish(worker, request);
 }
 
 static void route(struct worker *worker, struct request *request)
 {
-    if (request->quarantined && request->quarantine_runs >= POISON_RUNS && request->target[0] == '\0') {
-        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->quarantine_runs);
+    if (request->retry.quarantined && request->retry.quarantine_runs >= POISON_RUNS &&
+        request->identity.target[0] == '\0') {
+        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->retry.quarantine_runs);
     }
-    if (request->code == CODE_QUEUE_FULL) {
-        request->retry_after_ms = retry_after_ms(worker, request->class);
+    if (request->retry.code == CODE_QUEUE_FULL) {
+        request->retry.retry_after_ms = retry_after_ms(worker, request->identity.class);
     }
-    if (request->code != CODE_NONE) {
+    if (request->retry.code != CODE_NONE) {
         settle_finish(worker, request);
-    } else if (request->target[0] != '\0') {
+    } else if (request->identity.target[0] != '\0') {
         settle_as(worker, request, OUTCOME_CANCEL);
     } else {
         start(worker, request);
@@ -342,7 +343,7 @@ void admit_entry(struct worker *worker, const struct entry *entry)
 {
     struct request *held = held_find(&worker->held, entry->class, entry->id);
     if (held) { /* delivered again: the group was recreated, or it was taken ahead of its turn */
-        held->delivered_again |= entry->origin != ORIGIN_OWN;
+        held->lifetime.delivered_again |= entry->origin != ORIGIN_OWN;
         return;
     }
     struct request *request = request_parse(&worker->options.rules, entry, worker->now);
@@ -350,12 +351,12 @@ void admit_entry(struct worker *worker, const struct entry *entry)
         read_own_after_ms(worker, PARSE_AGAIN_MS);
         return;
     }
-    request->entry_bytes = entry_bytes(entry);
+    request->identity.entry_bytes = entry_bytes(entry);
     held_add(&worker->held, request);
-    worker->urgent += request->urgent;
+    worker->urgent += request->retry.urgent;
     tight_taken(worker);
     worker_weigh(&worker->classes[entry->class].mean_bytes, weight(entry, request));
-    worker->classes[entry->class].tenants |= request->tenant[0] != '\0';
+    worker->classes[entry->class].tenants |= request->identity.tenant[0] != '\0';
     count(worker, request);
     if (entry->vanished) {
         settle_gone(worker, request);
@@ -367,17 +368,17 @@ void admit_entry(struct worker *worker, const struct entry *entry)
 /* Forgets what `_id` brought with it, above all the recorded runs of another request. */
 void admit_disowned(struct worker *worker, struct request *request)
 {
-    bool poison = request->code == CODE_POISON && !request->unread;
+    bool poison = request->retry.code == CODE_POISON && !request->lifetime.unread;
     request_disown(request);
     worker->stats.disowned++;
     if (poison) {
-        request->code = CODE_NONE;
+        request->retry.code = CODE_NONE;
         route(worker, request);
-    } else if (request->outcome == OUTCOME_DEFER && request->code == CODE_NONE) {
-        request->next_attempt = request->attempt;
+    } else if (request->lifetime.outcome == OUTCOME_DEFER && request->retry.code == CODE_NONE) {
+        request->retry.next_attempt = request->retry.attempt;
         settle_as(worker, request, OUTCOME_DEFER);
-    } else if (request->outcome == OUTCOME_GONE || request->outcome == OUTCOME_CANCEL) {
-        settle_as(worker, request, request->outcome);
+    } else if (request->lifetime.outcome == OUTCOME_GONE || request->lifetime.outcome == OUTCOME_CANCEL) {
+        settle_as(worker, request, request->lifetime.outcome);
     } else {
         settle_finish(worker, request);
     }

@@ -17,8 +17,8 @@ enum { ONLINE_MS = 10000, BRIEF_FIXED = 10, BRIEF_TOKENS = 256, BRIEF_LENGTH = 6
 /* Whether it is of class high, or expires so soon that a long batch before it could be too long. */
 static bool hurries(const struct worker *worker, const struct request *request)
 {
-    uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->expires_at_ms;
-    return request->class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
+    uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->lifetime.expires_at_ms;
+    return request->identity.class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
 }
 
 /* A request is to be prepared: notes whether it is online, and urgent. */
@@ -27,7 +27,7 @@ static void pace_arrived(struct worker *worker, const struct request *request)
     if (hurries(worker, request)) {
         worker->hurry_at = worker->now;
     }
-    if (request->class == CLASS_LOW) {
+    if (request->identity.class == CLASS_LOW) {
         return;
     }
     worker->online_before = worker->online_at;
@@ -91,8 +91,9 @@ static void pace_computed(struct worker *worker, const struct batch *batch)
 void pace_answered(struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
-    if (request->outcome == OUTCOME_DONE && request->attempt <= 1 && !request->suspect && now_ms > request->entry.ms) {
-        tune_answered(&worker->tune, now_ms - request->entry.ms, worker->now);
+    if (request->lifetime.outcome == OUTCOME_DONE && request->retry.attempt <= 1 && !request->retry.suspect &&
+        now_ms > request->identity.entry.ms) {
+        tune_answered(&worker->tune, now_ms - request->identity.entry.ms, worker->now);
     }
 }
 
@@ -215,11 +216,11 @@ static void after_row(struct worker *worker, struct request *request)
         return;
     }
     bool alone = worker->alone == request;
-    request->state = REQUEST_WAITING;
-    if (request->code != CODE_NONE) {
+    request->lifetime.state = REQUEST_WAITING;
+    if (request->retry.code != CODE_NONE) {
         settle_finish(worker, request);
     } else if (request->rows_left == 0) {
-        request->computed_ns = worker->now;
+        request->lifetime.computed_ns = worker->now;
         if (alone) {
             worker->alone_stage = QUARANTINE_COMPUTED;
         } else {
@@ -227,7 +228,7 @@ static void after_row(struct worker *worker, struct request *request)
         }
     } else if (alone) {
         worker->alone_stage = QUARANTINE_PREPARED;
-    } else if (request->given_up) {
+    } else if (request->lifetime.given_up) {
         settle_release(worker, request);
     }
 }
@@ -275,8 +276,8 @@ static void row_computed(struct worker *worker, struct row *row, const struct ba
 {
     struct request *request = row->request;
     memcpy(row->output, vector, request->dim * sizeof(float));
-    if (request->started_ns == batch->submitted_ns && batch->started_ns != 0) {
-        request->started_ns = batch->started_ns; /* the compute thread knows it better */
+    if (request->lifetime.started_ns == batch->submitted_ns && batch->started_ns != 0) {
+        request->lifetime.started_ns = batch->started_ns; /* the compute thread knows it better */
     }
     request->rows_left--;
     row_ended(worker, row);
@@ -301,13 +302,13 @@ static void rows_computed(struct worker *worker, const struct batch *batch)
 static void row_back(struct worker *worker, struct row *row)
 {
     struct request *request = row->request;
-    if (request->code == CODE_NONE && worker->alone == request) {
+    if (request->retry.code == CODE_NONE && worker->alone == request) {
         row->next = worker->alone_rows;
         worker->alone_rows = row;
-    } else if (request->code == CODE_NONE && worker_takes_more(worker) && !request->given_up) {
+    } else if (request->retry.code == CODE_NONE && worker_takes_more(worker) && !request->lifetime.given_up) {
         window_put_back(&worker->window, row);
     } else {
-        request->given_up = true;
+        request->lifetime.given_up = true;
     }
     row_ended(worker, row);
 }
@@ -318,7 +319,7 @@ static int younger_first(const void *left, const void *right)
     if (a->request == b->request) {
         return a > b ? -1 : 1;
     }
-    return entry_id_compare(b->request->entry, a->request->entry);
+    return entry_id_compare(b->request->identity.entry, a->request->identity.entry);
 }
 
 /* A batch does not run, without blame: its rows go back to where they waited, in order of age; duplicates wait on their
@@ -347,7 +348,7 @@ static void rows_back(struct worker *worker, struct batch *batch)
  * end. */
 static struct row *first_wanted(struct worker *worker, struct row *row)
 {
-    while (row && row->request->code != CODE_NONE) {
+    while (row && row->request->retry.code != CODE_NONE) {
         struct row *duplicate = row->duplicates;
         row_ended(worker, row);
         row = duplicate;
@@ -410,7 +411,7 @@ static void row_guilty(struct worker *worker, const struct batch *batch)
 {
     struct row *row = batch->rows[0], *duplicates = row->duplicates;
     struct request *request = row->request;
-    if (request->code == CODE_NONE) {
+    if (request->retry.code == CODE_NONE) {
         request_fail_row(request, (uint32_t)(row - request->rows), policy_code(batch->status), "%.200s",
                          batch->err.message[0] != '\0' ? batch->err.message : status_name(batch->status));
         rows_drop(worker, request);
@@ -478,7 +479,7 @@ static bool rows_unwanted(struct worker *worker, struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
-            if (row->request->code == CODE_NONE) {
+            if (row->request->retry.code == CODE_NONE) {
                 return false;
             }
         }
@@ -507,10 +508,10 @@ bool run_send(struct worker *worker, enum action_kind kind, struct request_list 
     }
     while (action->requests.count < most && from->first) {
         struct request *request = request_list_pop(from);
-        request->state = kind == ACTION_PREPARE ? REQUEST_PREPARING : REQUEST_FORMATTING;
+        request->lifetime.state = kind == ACTION_PREPARE ? REQUEST_PREPARING : REQUEST_FORMATTING;
         request_list_push(&action->requests, request);
         worker->at_prep++;
-        worker->at_prep_low += request->class == CLASS_LOW;
+        worker->at_prep_low += request->identity.class == CLASS_LOW;
     }
     return true;
 }
@@ -521,10 +522,10 @@ void run_submit(struct worker *worker, struct action *action, struct batch *batc
     batch->low = false;
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
-            batch->low = batch->low || row->request->class == CLASS_LOW;
-            row->request->state = REQUEST_COMPUTING;
-            if (row->request->started_ns == 0) {
-                row->request->started_ns = worker->now;
+            batch->low = batch->low || row->request->identity.class == CLASS_LOW;
+            row->request->lifetime.state = REQUEST_COMPUTING;
+            if (row->request->lifetime.started_ns == 0) {
+                row->request->lifetime.started_ns = worker->now;
             }
         }
     }
@@ -548,7 +549,7 @@ static void to_window(struct worker *worker, struct request *request)
         settle_release(worker, request);
         return;
     }
-    request->state = REQUEST_WAITING;
+    request->lifetime.state = REQUEST_WAITING;
     for (uint32_t i = 0; i < request->row_count; i++) {
         window_push(&worker->window, &request->rows[i], worker->now);
     }
@@ -559,9 +560,9 @@ void run_prepared(struct worker *worker, const struct event *event)
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         worker->at_prep--;
-        worker->at_prep_low -= request->class == CLASS_LOW;
-        request->prepared_ns = worker->now;
-        if (request->code != CODE_NONE) {
+        worker->at_prep_low -= request->identity.class == CLASS_LOW;
+        request->lifetime.prepared_ns = worker->now;
+        if (request->retry.code != CODE_NONE) {
             settle_finish(worker, request);
             continue;
         }
@@ -569,7 +570,7 @@ void run_prepared(struct worker *worker, const struct event *event)
         for (uint32_t i = 0; i < request->row_count; i++) {
             tokens += request->rows[i].tokens;
         }
-        worker_weigh(&worker->classes[request->class].mean_tokens, tokens);
+        worker_weigh(&worker->classes[request->identity.class].mean_tokens, tokens);
         held_weigh(&worker->held, request, tokens);
         to_window(worker, request);
     }
@@ -580,7 +581,7 @@ void run_formatted(struct worker *worker, const struct event *event)
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         worker->at_prep--;
-        worker->at_prep_low -= request->class == CLASS_LOW;
+        worker->at_prep_low -= request->identity.class == CLASS_LOW;
         settle_finish(worker, request);
     }
 }
@@ -688,7 +689,7 @@ static bool goes_first(const struct worker *worker, const struct batch *batch)
 {
     bool high = false;
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        high = high || batch->rows[i]->request->class == CLASS_HIGH;
+        high = high || batch->rows[i]->request->identity.class == CLASS_HIGH;
     }
     for (const struct batch *other = worker->running.first; other != NULL; other = other->next) {
         high = high && !other->first;
@@ -814,7 +815,7 @@ static void advance_prepare(struct worker *worker)
 void run_accept(struct worker *worker, struct request *request)
 {
     pace_arrived(worker, request);
-    request_list_push(&worker->to_prepare[request->class], request);
+    request_list_push(&worker->to_prepare[request->identity.class], request);
 }
 
 /* Takes back all that has not started. Requests with rows out follow when the last row is back. */
@@ -827,7 +828,7 @@ void run_unstarted(struct worker *worker)
     request_list_join(&worker->to_release, &worker->quarantine);
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
         rows_drop(worker, row->request);
-        row->request->given_up = true;
+        row->request->lifetime.given_up = true;
         if (row->request->rows_out == 0) {
             settle_release(worker, row->request);
         }

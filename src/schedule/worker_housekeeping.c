@@ -249,17 +249,17 @@ static uint32_t find_enough(struct worker *worker, enum request_class class)
     for (uint32_t i = 0; i <= worker->held.mask; i++) {
         for (const struct request *at = worker->held.buckets[i]; at != NULL; at = at->chain) {
             uint32_t tenant = 0;
-            if (at->class != class) {
+            if (at->identity.class != class) {
                 continue;
             }
-            while (tenant < known && strcmp(worker->enough[tenant], at->tenant) != 0) {
+            while (tenant < known && strcmp(worker->enough[tenant], at->identity.tenant) != 0) {
                 tenant++;
             }
             if (tenant == ENOUGH_MOST) {
                 continue;
             }
             if (tenant == known) {
-                memcpy(worker->enough[known++], at->tenant, sizeof(at->tenant));
+                memcpy(worker->enough[known++], at->identity.tenant, sizeof(at->identity.tenant));
             }
             tokens[tenant] += at->tokens;
         }
@@ -579,7 +579,7 @@ void watch_expired(struct worker *worker)
     for (struct row *row = window_take_expired(&worker->window), *next; row != NULL; row = next) {
         struct request *request = row->request;
         next = row->next;
-        if (request->code != CODE_NONE) { /* failed by an earlier row */
+        if (request->retry.code != CODE_NONE) { /* failed by an earlier row */
             continue;
         }
         request_fail(request, CODE_EXPIRED, "expired before it was started");

@@ -16,16 +16,16 @@
 /* Its run is on record now, or never will be. */
 static void recorded(struct worker *worker, struct request *request)
 {
-    worker->urgent -= request->urgent;
-    request->urgent = request->on_record = false;
+    worker->urgent -= request->retry.urgent;
+    request->retry.urgent = request->retry.on_record = false;
 }
 
 /* The request leaves the group, or the run alone: the next one may be chosen. */
 static void quarantine_leave(struct worker *worker, struct request *request)
 {
-    worker->grouped -= request->grouped;
-    worker->grouped_low -= request->grouped && request->class == CLASS_LOW;
-    request->grouped = false;
+    worker->grouped -= request->retry.grouped;
+    worker->grouped_low -= request->retry.grouped && request->identity.class == CLASS_LOW;
+    request->retry.grouped = false;
     if (worker->alone != request) {
         return;
     }
@@ -52,8 +52,9 @@ void quarantine_ended(struct worker *worker, struct request *request)
 
 void quarantine_add(struct worker *worker, struct request *request)
 {
-    struct request_list *list = request->quarantined ? &worker->quarantine : &worker->suspects[request->class];
-    if (!request->urgent) {
+    struct request_list *list =
+        request->retry.quarantined ? &worker->quarantine : &worker->suspects[request->identity.class];
+    if (!request->retry.urgent) {
         request_list_push(list, request);
         return;
     }
@@ -68,7 +69,7 @@ void quarantine_add(struct worker *worker, struct request *request)
 static void forget(struct worker *worker, struct request_list *list)
 {
     for (struct request *request; (request = request_list_pop(list)) != NULL;) {
-        if (request->on_record) {
+        if (request->retry.on_record) {
             settle_release(worker, request);
         } else {
             worker->reclaim_unsure = true;
@@ -89,19 +90,19 @@ void quarantine_forget(struct worker *worker)
 
 static void member_recorded(struct worker *worker, struct request *request)
 {
-    if (request->verdict == VERDICT_DONE) {
+    if (request->lifetime.verdict == VERDICT_DONE) {
         recorded(worker, request);
     }
-    request->on_record = false;
-    if (request->verdict == VERDICT_LATE) {
+    request->retry.on_record = false;
+    if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
     } else if (!worker_takes_more(worker)) {
         settle_release(worker, request); /* which clears the record */
-    } else if (request->verdict == VERDICT_NOT_ITS_NAME || request->verdict == VERDICT_ALONE) {
+    } else if (request->lifetime.verdict == VERDICT_NOT_ITS_NAME || request->lifetime.verdict == VERDICT_ALONE) {
         quarantine_leave(worker, request);
-        request->quarantined = request->verdict == VERDICT_ALONE;
-        if (!request->quarantined) {
+        request->retry.quarantined = request->lifetime.verdict == VERDICT_ALONE;
+        if (!request->retry.quarantined) {
             request_disown(request);
             worker->stats.disowned++;
         }
@@ -118,13 +119,13 @@ static void group_unsure(struct worker *worker, struct request_list *list)
 {
     worker_call_failed(worker);
     for (struct request *request = list->first; request != NULL; request = request->next) {
-        request->on_record = true;
+        request->retry.on_record = true;
         quarantine_leave(worker, request);
     }
     struct request_list again[CLASS_COUNT] = {0};
     for (struct request *request; (request = request_list_pop(list)) != NULL;) {
         if (worker_takes_more(worker)) {
-            request_list_push(&again[request->class], request);
+            request_list_push(&again[request->identity.class], request);
         } else {
             settle_release(worker, request);
         }
@@ -153,7 +154,7 @@ static bool urgent_waits(const struct worker *worker)
 {
     bool waits = false;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        waits |= worker->suspects[c].first && worker->suspects[c].first->urgent;
+        waits |= worker->suspects[c].first && worker->suspects[c].first->retry.urgent;
     }
     return waits;
 }
@@ -165,7 +166,7 @@ static struct request_list *next_suspects(struct worker *worker)
     for (int c = 0; c < CLASS_COUNT; c++) {
         bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
         const struct request *first = worker->suspects[c].first;
-        if (first && !held_up && (first->urgent || !worker->quarantine.first)) {
+        if (first && !held_up && (first->retry.urgent || !worker->quarantine.first)) {
             return &worker->suspects[c];
         }
     }
@@ -190,10 +191,10 @@ static void record_group(struct worker *worker)
             settle_finish(worker, request);
             continue;
         }
-        request->verdict = VERDICT_DONE;
-        request->grouped = true;
+        request->lifetime.verdict = VERDICT_DONE;
+        request->retry.grouped = true;
         worker->grouped++;
-        worker->grouped_low += request->class == CLASS_LOW;
+        worker->grouped_low += request->identity.class == CLASS_LOW;
         request_list_push(&action->requests, request);
     }
     worker->recording = action->requests.first;
@@ -211,17 +212,18 @@ static void alone_recorded(struct worker *worker, const struct event *event)
     if (event->failed) {
         worker_call_failed(worker);
         worker->alone_stage = QUARANTINE_UNSURE;
-    } else if (request->verdict == VERDICT_NOT_ITS_NAME) {
+    } else if (request->lifetime.verdict == VERDICT_NOT_ITS_NAME) {
         request_disown(request);
         worker->stats.disowned++;
         worker->alone_stage = QUARANTINE_UNSURE;
-    } else if (request->verdict == VERDICT_LATE) {
+    } else if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
-    } else if (request->quarantine_runs > POISON_RUNS) {
+    } else if (request->retry.quarantine_runs > POISON_RUNS) {
         recorded(worker, request);
         worker->alone_stage = QUARANTINE_AWAY;
-        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->quarantine_runs - 1);
+        request_fail(request, CODE_POISON, "crashed %u workers while running alone",
+                     request->retry.quarantine_runs - 1);
         settle_finish(worker, request);
     } else {
         recorded(worker, request);
@@ -265,7 +267,7 @@ static void record_run(struct worker *worker)
     if (!action) {
         return;
     }
-    worker->alone->verdict = VERDICT_DONE;
+    worker->alone->lifetime.verdict = VERDICT_DONE;
     worker->alone_stage = QUARANTINE_AWAY;
     request_list_push(&action->requests, worker->alone);
 }
@@ -281,7 +283,7 @@ static void record_again(struct worker *worker)
 /* Recording and preparing it took a while. */
 static bool expired(struct worker *worker)
 {
-    if (worker->alone->started_ns != 0 || !admit_expired(worker, worker->alone)) {
+    if (worker->alone->lifetime.started_ns != 0 || !admit_expired(worker, worker->alone)) {
         return false;
     }
     worker->alone_stage = QUARANTINE_AWAY;

@@ -35,28 +35,28 @@ uint32_t policy_backoff_ms(const struct worker_options *options, uint32_t attemp
 /* Whether a run after this delay would begin before the request expires. */
 static bool in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
 {
-    return request->expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->expires_at_ms;
+    return request->lifetime.expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->lifetime.expires_at_ms;
 }
 
 void policy_judge(const struct worker_options *options, struct request *request, uint64_t now_ms, uint64_t *random)
 {
-    if (request->code == CODE_NONE) {
-        request->outcome = OUTCOME_DONE;
+    if (request->retry.code == CODE_NONE) {
+        request->lifetime.outcome = OUTCOME_DONE;
         return;
     }
-    if (request->retryable && request->attempt < request->max_attempts) {
-        uint32_t delay_ms = policy_backoff_ms(options, request->attempt, random);
+    if (request->retry.retryable && request->retry.attempt < request->retry.max_attempts) {
+        uint32_t delay_ms = policy_backoff_ms(options, request->retry.attempt, random);
         if (in_time(request, now_ms, delay_ms)) {
-            request->outcome = OUTCOME_DEFER;
-            request->due_ms = delay_ms;
-            request->next_attempt = request->attempt + 1;
+            request->lifetime.outcome = OUTCOME_DEFER;
+            request->lifetime.due_ms = delay_ms;
+            request->retry.next_attempt = request->retry.attempt + 1;
             return;
         }
     }
-    bool dead = request->retryable || request->code == CODE_POISON;
-    request->outcome = dead ? OUTCOME_DEAD : OUTCOME_ERROR;
-    if (request->ttl_s < options->rules.error_ttl_s) {
-        request->ttl_s = options->rules.error_ttl_s;
+    bool dead = request->retry.retryable || request->retry.code == CODE_POISON;
+    request->lifetime.outcome = dead ? OUTCOME_DEAD : OUTCOME_ERROR;
+    if (request->output.ttl_s < options->rules.error_ttl_s) {
+        request->output.ttl_s = options->rules.error_ttl_s;
     }
 }
 
@@ -82,8 +82,8 @@ void settle_forget(struct worker *worker, struct request *request)
 {
     /* Delivered again after the script found it gone or gave it back: it is pending with us, and nobody else will look.
      */
-    bool gone = request->verdict == VERDICT_LATE || request->state == REQUEST_LEAVING;
-    if (gone && request->delivered_again) {
+    bool gone = request->lifetime.verdict == VERDICT_LATE || request->lifetime.state == REQUEST_LEAVING;
+    if (gone && request->lifetime.delivered_again) {
         read_own_again(worker);
     }
     quarantine_ended(worker, request);
@@ -96,46 +96,46 @@ void settle_forget(struct worker *worker, struct request *request)
  * its id reused. What is pending with us under that id is read again. */
 static bool was_replaced(const struct request *request)
 {
-    bool ahead = request->seen_ms != 0 && request->entry.ms > request->seen_ms + AHEAD_MS;
-    return ahead && request->delivered_again;
+    bool ahead = request->identity.seen_ms != 0 && request->identity.entry.ms > request->identity.seen_ms + AHEAD_MS;
+    return ahead && request->lifetime.delivered_again;
 }
 
 static void make_ready(struct worker *worker, struct request *request)
 {
     if (was_replaced(request)) {
-        request->verdict = VERDICT_LATE;
+        request->lifetime.verdict = VERDICT_LATE;
         worker->stats.late++;
         settle_forget(worker, request);
         return;
     }
-    request->state = REQUEST_READY;
-    if (request->refusals > 0) {
+    request->lifetime.state = REQUEST_READY;
+    if (request->lifetime.refusals > 0) {
         request_list_push(&worker->ready_single, request);
         return;
     }
-    worker->ready_bytes += request->reply.length;
+    worker->ready_bytes += request->output.reply.length;
     request_list_push(&worker->ready, request);
 }
 
 void settle_as(struct worker *worker, struct request *request, enum outcome outcome)
 {
-    request->outcome = outcome;
+    request->lifetime.outcome = outcome;
     make_ready(worker, request);
 }
 
 void settle_gone(struct worker *worker, struct request *request)
 {
-    request->code = CODE_NONE;
+    request->retry.code = CODE_NONE;
     request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
-    buffer_free(&request->reply);
+    buffer_free(&request->output.reply);
     settle_as(worker, request, OUTCOME_GONE);
 }
 
 void settle_finish(struct worker *worker, struct request *request)
 {
     policy_judge(&worker->options, request, worker_redis_ms(worker), &worker->random);
-    if (request->outcome != OUTCOME_DONE) {
-        buffer_free(&request->reply);
+    if (request->lifetime.outcome != OUTCOME_DONE) {
+        buffer_free(&request->output.reply);
     }
     make_ready(worker, request);
 }
@@ -143,7 +143,7 @@ void settle_finish(struct worker *worker, struct request *request)
 void settle_release(struct worker *worker, struct request *request)
 {
     quarantine_ended(worker, request);
-    request->state = REQUEST_LEAVING;
+    request->lifetime.state = REQUEST_LEAVING;
     request_list_push(&worker->to_release, request);
 }
 
@@ -152,19 +152,19 @@ void settle_release(struct worker *worker, struct request *request)
 static void count_error(struct worker_stats *stats, const struct request *request)
 {
     stats->errors++;
-    stats->expired += request->code == CODE_EXPIRED;
-    stats->shed += request->code == CODE_QUEUE_FULL;
+    stats->expired += request->retry.code == CODE_EXPIRED;
+    stats->shed += request->retry.code == CODE_QUEUE_FULL;
 }
 
 static void count(struct worker *worker, const struct request *request)
 {
     struct worker_stats *stats = &worker->stats;
-    if (request->verdict == VERDICT_LATE && !request->repeated) {
+    if (request->lifetime.verdict == VERDICT_LATE && !request->lifetime.repeated) {
         stats->late++;
         return;
     }
     pace_answered(worker, request);
-    switch (request->outcome) {
+    switch (request->lifetime.outcome) {
     case OUTCOME_DONE:
         stats->done++;
         break;
@@ -172,7 +172,7 @@ static void count(struct worker *worker, const struct request *request)
         count_error(stats, request);
         break;
     case OUTCOME_DEFER:
-        ++*(request->next_attempt > request->attempt ? &stats->deferred : &stats->parked);
+        ++*(request->retry.next_attempt > request->retry.attempt ? &stats->deferred : &stats->parked);
         break;
     case OUTCOME_DEAD:
         stats->dead++;
@@ -181,7 +181,7 @@ static void count(struct worker *worker, const struct request *request)
         stats->vanished++;
         break;
     case OUTCOME_CANCEL:
-        ++*(request->verdict == VERDICT_NOTHING ? &stats->nothing_to_cancel : &stats->cancelled);
+        ++*(request->lifetime.verdict == VERDICT_NOTHING ? &stats->nothing_to_cancel : &stats->cancelled);
         break;
     }
 }
@@ -191,11 +191,11 @@ static void count(struct worker *worker, const struct request *request)
 /* A deferred request may be due before the next promotion. */
 static void expect_due(struct worker *worker, const struct request *request)
 {
-    uint64_t in_ms = worker_ms_until(worker, request->due_at_ms);
-    if (request->outcome != OUTCOME_DEFER) {
+    uint64_t in_ms = worker_ms_until(worker, request->lifetime.due_at_ms);
+    if (request->lifetime.outcome != OUTCOME_DEFER) {
         return;
     }
-    uint64_t due = worker_after_ms(worker, in_ms > request->due_ms ? in_ms : request->due_ms);
+    uint64_t due = worker_after_ms(worker, in_ms > request->lifetime.due_ms ? in_ms : request->lifetime.due_ms);
     if (due < worker->promote_at) {
         worker->promote_at = due;
     }
@@ -207,28 +207,28 @@ static void put_off(struct worker *worker, struct request *request)
 {
     uint64_t pause_ms = PAUSE_MS;
     worker->stats.again++;
-    for (uint32_t i = 0; i < request->refusals && pause_ms < AGAIN_CAP_MS; i++) {
+    for (uint32_t i = 0; i < request->lifetime.refusals && pause_ms < AGAIN_CAP_MS; i++) {
         pause_ms *= 2;
     }
-    worker->stats.stuck += ++request->refusals == STUCK_REFUSALS;
-    request->again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
-    request->state = REQUEST_READY;
+    worker->stats.stuck += ++request->lifetime.refusals == STUCK_REFUSALS;
+    request->lifetime.again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
+    request->lifetime.state = REQUEST_READY;
     quarantine_ended(worker, request);
     request_list_push(&worker->again, request);
-    if (request->again_ns < worker->again_at) {
-        worker->again_at = request->again_ns;
+    if (request->lifetime.again_ns < worker->again_at) {
+        worker->again_at = request->lifetime.again_ns;
     }
 }
 
 static void apply_verdict(struct worker *worker, struct request *request)
 {
-    if (request->verdict == VERDICT_NOT_ITS_NAME && request->borrowed_name) {
+    if (request->lifetime.verdict == VERDICT_NOT_ITS_NAME && request->identity.borrowed_name) {
         admit_disowned(worker, request);
-    } else if (request->verdict == VERDICT_LATER_FULL && request->code == CODE_NONE) {
+    } else if (request->lifetime.verdict == VERDICT_LATER_FULL && request->retry.code == CODE_NONE) {
         admit_refused(worker, request);
-    } else if (request->verdict == VERDICT_GONE && request->outcome != OUTCOME_GONE) {
+    } else if (request->lifetime.verdict == VERDICT_GONE && request->lifetime.outcome != OUTCOME_GONE) {
         settle_gone(worker, request);
-    } else if (request->verdict <= VERDICT_LATE) {
+    } else if (request->lifetime.verdict <= VERDICT_LATE) {
         count(worker, request);
         expect_due(worker, request);
         settle_forget(worker, request);
@@ -242,9 +242,9 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
 {
     struct request_list *to = alone ? &worker->ready_single : &worker->ready;
     for (struct request *request = list->first; request != NULL; request = request->next) {
-        request->repeated = true;
-        request->state = REQUEST_READY;
-        worker->ready_bytes += alone ? 0 : request->reply.length;
+        request->lifetime.repeated = true;
+        request->lifetime.state = REQUEST_READY;
+        worker->ready_bytes += alone ? 0 : request->output.reply.length;
     }
     worker_call_failed(worker);
     worker->settle_most = worker->settle_most > 1 ? worker->settle_most / 2 : 1;
@@ -255,7 +255,7 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
 void settle_settled(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
-    bool alone = list.first && list.first->refusals > 0;
+    bool alone = list.first && list.first->lifetime.refusals > 0;
     worker->settles_out--;
     worker->single_out &= !alone;
     if (event->failed) {
@@ -274,16 +274,16 @@ void settle_settled(struct worker *worker, const struct event *event)
 
 static void send_one(struct action *action, struct request *request)
 {
-    request->state = REQUEST_SETTLING;
-    request->verdict = VERDICT_DONE;
+    request->lifetime.state = REQUEST_SETTLING;
+    request->lifetime.verdict = VERDICT_DONE;
     request_list_push(&action->requests, request);
 }
 
 /* What the script reads of its entry: a dead or parked request is kept with all its fields. */
 static size_t bytes_read(const struct request *request)
 {
-    bool kept = request->outcome == OUTCOME_DEFER || request->outcome == OUTCOME_DEAD;
-    return kept ? request->entry_bytes : 0;
+    bool kept = request->lifetime.outcome == OUTCOME_DEFER || request->lifetime.outcome == OUTCOME_DEAD;
+    return kept ? request->identity.entry_bytes : 0;
 }
 
 static bool settle_some(struct worker *worker)
@@ -294,7 +294,7 @@ static bool settle_some(struct worker *worker)
     }
     size_t bytes = 0, read = 0;
     while (worker->ready.first && action->requests.count < worker->settle_most) {
-        size_t next = worker->ready.first->reply.length;
+        size_t next = worker->ready.first->output.reply.length;
         size_t next_read = bytes_read(worker->ready.first);
         if (action->requests.count > 0 &&
             (bytes + next > SETTLE_BYTES || (next_read > 0 && read + next_read > LOOK_BYTES))) {
@@ -387,7 +387,7 @@ static void release(struct worker *worker, bool last)
     size_t read = 0;
     action->last = last;
     for (; worker->to_release.first != NULL && action->requests.count < RELEASE_ENTRIES && read < LOOK_BYTES;) {
-        read += worker->to_release.first->entry_bytes;
+        read += worker->to_release.first->identity.entry_bytes;
         request_list_push(&action->requests, request_list_pop(&worker->to_release));
     }
     worker->releasing = true;
@@ -433,14 +433,14 @@ static void advance_again(struct worker *worker)
     worker->again = (struct request_list){0};
     worker->again_at = NEVER;
     for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
-        if (!worker_takes_more(worker) && request->refusals >= LEFT_REFUSALS) {
+        if (!worker_takes_more(worker) && request->lifetime.refusals >= LEFT_REFUSALS) {
             settle_release(worker, request);
-        } else if (worker->now >= request->again_ns) {
+        } else if (worker->now >= request->lifetime.again_ns) {
             make_ready(worker, request);
         } else {
             request_list_push(&worker->again, request);
-            if (request->again_ns < worker->again_at) {
-                worker->again_at = request->again_ns;
+            if (request->lifetime.again_ns < worker->again_at) {
+                worker->again_at = request->lifetime.again_ns;
             }
         }
     }

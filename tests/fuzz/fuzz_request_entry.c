@@ -50,11 +50,12 @@ static void check_address(const struct request *request)
 {
     enum request_class class;
     struct entry_id id;
-    FUZZ_CHECK(memchr(request->name, '\0', sizeof(request->name)) != NULL);
-    FUZZ_CHECK(memchr(request->id, '\0', sizeof(request->id)) != NULL);
-    FUZZ_CHECK(request_name_parse(request->name, strlen(request->name), &class, &id));
-    FUZZ_CHECK(strcmp(request->id, request->name) == 0 || request_id_usable(request->id, strlen(request->id)));
-    for (const char *at = request->id; *at != '\0'; at++) {
+    FUZZ_CHECK(memchr(request->identity.name, '\0', sizeof(request->identity.name)) != NULL);
+    FUZZ_CHECK(memchr(request->identity.id, '\0', sizeof(request->identity.id)) != NULL);
+    FUZZ_CHECK(request_name_parse(request->identity.name, strlen(request->identity.name), &class, &id));
+    FUZZ_CHECK(strcmp(request->identity.id, request->identity.name) == 0 ||
+               request_id_usable(request->identity.id, strlen(request->identity.id)));
+    for (const char *at = request->identity.id; *at != '\0'; at++) {
         FUZZ_CHECK(*at >= ' ' && *at <= '~');
     }
 }
@@ -63,24 +64,26 @@ static void check_address(const struct request *request)
 static void check_always(const struct request *request, size_t field_count)
 {
     check_address(request);
-    FUZZ_CHECK(request->ttl_s >= 1 && request->ttl_s <= rules.max_ttl_s);
-    FUZZ_CHECK(request->max_attempts >= 1 && request->max_attempts <= 10 && request->attempt >= 1);
-    FUZZ_CHECK(request->unknown_fields <= field_count && request->rows_left == request->row_count);
+    FUZZ_CHECK(request->output.ttl_s >= 1 && request->output.ttl_s <= rules.max_ttl_s);
+    FUZZ_CHECK(request->retry.max_attempts >= 1 && request->retry.max_attempts <= 10 && request->retry.attempt >= 1);
+    FUZZ_CHECK(request->identity.unknown_fields <= field_count && request->rows_left == request->row_count);
     FUZZ_CHECK(request->row_count <= rules.max_inputs);
-    FUZZ_CHECK(request->meta_bytes <= 4096 && utf8_valid(request->meta, request->meta_bytes));
-    FUZZ_CHECK(request->dims >= 1 && request->dims <= rules.dim && request->encoding < ENCODING_COUNT);
-    FUZZ_CHECK(strlen(request->tenant) <= TENANT_MAX && strlen(request->results) <= RESULTS_NAME_MAX);
-    FUZZ_CHECK(!request->notify || request->results[0] == '\0');
+    FUZZ_CHECK(request->identity.meta_bytes <= 4096 &&
+               utf8_valid(request->identity.meta, request->identity.meta_bytes));
+    FUZZ_CHECK(request->output.dims >= 1 && request->output.dims <= rules.dim &&
+               request->output.encoding < ENCODING_COUNT);
+    FUZZ_CHECK(strlen(request->identity.tenant) <= TENANT_MAX && strlen(request->output.results) <= RESULTS_NAME_MAX);
+    FUZZ_CHECK(!request->output.notify || request->output.results[0] == '\0');
     FUZZ_CHECK(request->prompt == NULL || utf8_valid(request->prompt, request->prompt_bytes));
-    for (uint32_t i = 0; i < request->traceparent_bytes; i++)
-        FUZZ_CHECK(request->traceparent[i] > ' ' && request->traceparent[i] <= '~');
+    for (uint32_t i = 0; i < request->identity.traceparent_bytes; i++)
+        FUZZ_CHECK(request->identity.traceparent[i] > ' ' && request->identity.traceparent[i] <= '~');
 }
 
 static void check_failed(const struct request *request, const struct entry *entry)
 {
-    FUZZ_CHECK(request->retryable == entry->vanished && request->message[0] != '\0');
-    FUZZ_CHECK(!request->row_failed || (request->inputs && request->failed_index < rules.max_inputs));
-    for (const char *c = request->message; *c != '\0'; c++)
+    FUZZ_CHECK(request->retry.retryable == entry->vanished && request->retry.message[0] != '\0');
+    FUZZ_CHECK(!request->retry.row_failed || (request->inputs && request->retry.failed_index < rules.max_inputs));
+    for (const char *c = request->retry.message; *c != '\0'; c++)
         FUZZ_CHECK(*c >= ' ' && *c <= '~');
 }
 
@@ -102,11 +105,11 @@ static void check_request(const struct request *request, const struct entry *ent
     enum request_class class;
     struct entry_id id;
     check_always(request, entry->field_count);
-    if (request->code != CODE_NONE)
+    if (request->retry.code != CODE_NONE)
         check_failed(request, entry);
-    else if (request->target[0] != '\0')
+    else if (request->identity.target[0] != '\0')
         FUZZ_CHECK(request->row_count == 0 &&
-                   request_name_parse(request->target, strlen(request->target), &class, &id));
+                   request_name_parse(request->identity.target, strlen(request->identity.target), &class, &id));
     else
         check_rows(request);
 }
@@ -127,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct request *request = request_parse(&rules, &entry, 1);
     FUZZ_CHECK(request != NULL);
     check_request(request, &entry);
-    FUZZ_CHECK(!entry.oversize || request->code == CODE_TOO_LARGE);
+    FUZZ_CHECK(!entry.oversize || request->retry.code == CODE_TOO_LARGE);
     request_free(request);
     return 0;
 }

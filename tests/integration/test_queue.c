@@ -24,16 +24,16 @@ static void entry_to_reply(void **state)
     desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello notify 1 meta kept");
     assert_int_equal(desk_read(&desk, 10, 0), 1);
-    assert_string_equal(desk.held.first->id, "a");
-    assert_int_equal(desk.held.first->origin, ORIGIN_NEW);
+    assert_string_equal(desk.held.first->identity.id, "a");
+    assert_int_equal(desk.held.first->identity.origin, ORIGIN_NEW);
     desk_settle(&desk, OUTCOME_DONE);
     assert_false(desk.last.failed);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     char expected[256];
-    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->name);
+    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->identity.name);
     redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
     redis_expect(redis, "8", "HSTRLEN " Q "reply:a embedding");
-    redis_expect(redis, desk.held.first->name, "LPOP " Q "wake:a");
+    redis_expect(redis, desk.held.first->identity.name, "LPOP " Q "wake:a");
     expect_empty(redis);
     desk_close(&desk);
 }
@@ -75,7 +75,7 @@ static void many_settles_are_one_event(void **state)
     }
     assert_int_equal(desk_read(&desk, 1000, 0), 200);
     for (struct request *request = desk.held.first; request; request = request->next) {
-        request->notify = true;
+        request->output.notify = true;
     }
     size_t before = desk.count;
     desk_settle(&desk, OUTCOME_DONE);
@@ -97,15 +97,15 @@ static void large_replies_are_staged(void **state)
     redis_do(redis, "XADD " STREAM " * id b text hello");
     assert_int_equal(desk_read(&desk, 10, 0), 2);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     char expected[256];
-    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->name);
+    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->identity.name);
     redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
     redis_expect(redis, "13", "HLEN " Q "reply:a");
     redis_expect(redis, "500", "TTL " Q "reply:a");
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:b embedding");
-    redis_expect(redis, desk.held.first->name, "LPOP " Q "wake:a");
+    redis_expect(redis, desk.held.first->identity.name, "LPOP " Q "wake:a");
     redis_expect(redis, "[]", "KEYS *stage*");
     redis_do(redis, "INFO commandstats");
     assert_non_null(strstr(redis->text, "cmdstat_rename:calls=2,"));
@@ -126,12 +126,12 @@ static void a_staged_reply_lives_for_a_minute(void **state)
     redis_do(redis, "RENAME " STREAM " " Q "aside");
     redis_do(redis, "SET " STREAM " junk");
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_AGAIN);
     assert_int_equal(sscanf(redis_do(redis, "KEYS *stage*"), "[%255[^]]", key), 1);
     assert_in_range(atoll(redis_do(redis, "PTTL %s", key)), 1, 60000);
     redis_do(redis, "RENAME " Q "aside " STREAM);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "5000", "TTL " Q "reply:a");
     desk_close(&desk);
 }
@@ -146,7 +146,7 @@ static void a_late_staged_reply_leaves_nothing(void **state)
     assert_int_equal(desk_read(&desk, 10, 0), 1);
     redis_do(redis, "XACK " STREAM " sluice 5-1");
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
     redis_expect(redis, "0", "EXISTS " Q "reply:a");
     redis_expect(redis, "[]", "KEYS *stage*");
     desk_close(&desk);
@@ -161,7 +161,7 @@ static void a_second_settle_is_late(void **state)
     desk_read(&desk, 1, 0);
     desk_settle(&desk, OUTCOME_DONE);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
     desk_close(&desk);
 }
 
@@ -187,17 +187,17 @@ static void deferred_requests_come_back_as_the_next_attempt(void **state)
     desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello");
     desk_read(&desk, 1, 0);
-    snprintf(name, sizeof name, "%s", desk.held.first->name);
+    snprintf(name, sizeof name, "%s", desk.held.first->identity.name);
     desk_settle(&desk, OUTCOME_DEFER);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     request_free(request_list_pop(&desk.held));
     queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
     desk_wait(&desk, EVENT_PROMOTED);
     assert_true(desk.last.promoted.next_due_in_ms == UINT64_MAX);
     assert_int_equal(desk_read(&desk, 1, 0), 1);
-    assert_string_equal(desk.held.first->name, name);
-    assert_string_equal(desk.held.first->id, "a");
-    assert_int_equal(desk.held.first->attempt, 2);
+    assert_string_equal(desk.held.first->identity.name, name);
+    assert_string_equal(desk.held.first->identity.id, "a");
+    assert_int_equal(desk.held.first->retry.attempt, 2);
     desk_settle(&desk, OUTCOME_DONE);
     redis_expect(redis, "[done 2]", "HMGET " Q "reply:a status attempts");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
@@ -214,16 +214,16 @@ static void charge_counts_only_for_the_owner(void **state)
     desk_read(&desk, 1, 0);
     desk_execute(&desk, ACTION_RECORD_RUN, false);
     desk_wait(&desk, EVENT_RUN_RECORDED);
-    assert_int_equal(desk.held.first->quarantine_runs, 0); /* in a group */
-    desk.held.first->quarantined = true;
+    assert_int_equal(desk.held.first->retry.quarantine_runs, 0); /* in a group */
+    desk.held.first->retry.quarantined = true;
     desk_execute(&desk, ACTION_RECORD_RUN, false);
     desk_wait(&desk, EVENT_RUN_RECORDED);
-    assert_int_equal(desk.held.first->quarantine_runs, 1);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->retry.quarantine_runs, 1);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     redis_do(redis, "XCLAIM " STREAM " sluice other 0 5-1");
     desk_execute(&desk, ACTION_RECORD_RUN, false);
     desk_wait(&desk, EVENT_RUN_RECORDED);
-    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
     desk_close(&desk);
 }
 
@@ -241,7 +241,7 @@ static void reclaim_judges_only_when_told(void **state)
     assert_int_equal(desk_reclaim(&desk, true), 0);
     redis_do(redis, "DEL " Q "alive:gone");
     assert_int_equal(desk_reclaim(&desk, true), 1);
-    assert_int_equal(desk.held.first->origin, ORIGIN_RECLAIMED);
+    assert_int_equal(desk.held.first->identity.origin, ORIGIN_RECLAIMED);
     desk_settle(&desk, OUTCOME_DONE);
     expect_empty(redis);
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " STREAM " sluice"), "gone"));
@@ -258,7 +258,7 @@ static void vanished_entries_are_handed_over_and_settled(void **state)
     redis_do(redis, "XDEL " STREAM " 5-1");
     assert_int_equal(desk_reclaim(&desk, true), 1);
     desk_settle(&desk, OUTCOME_GONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "internal", "HGET " Q "reply:5-1 code");
     expect_empty(redis);
     desk_close(&desk);
@@ -279,7 +279,7 @@ static void released_entries_go_to_the_next_worker(void **state)
     assert_int_equal(leaving.held.count, 1);
     redis_expect(redis, "0", "EXISTS " Q "alive:%s", queue_worker_name(leaving.queue));
     assert_int_equal(desk_reclaim(&next, false), 2);
-    assert_int_equal(next.held.first->origin, ORIGIN_RELEASED);
+    assert_int_equal(next.held.first->identity.origin, ORIGIN_RELEASED);
     redis_expect(redis, "0", "EXISTS " Q "trouble");
     desk_close(&leaving);
     desk_close(&next);
@@ -340,8 +340,8 @@ static void an_oversized_entry_is_answered_unread(void **state)
     assert_false(desk_lost(&desk));
     bool seen[10] = {false};
     for (struct request *request = desk.held.first; request; request = request->next) {
-        assert_int_equal(request->code == CODE_TOO_LARGE, request->entry.ms == 3);
-        seen[request->entry.ms] = true;
+        assert_int_equal(request->retry.code == CODE_TOO_LARGE, request->identity.entry.ms == 3);
+        seen[request->identity.entry.ms] = true;
     }
     for (int i = 1; i <= 9; i++) {
         assert_true(seen[i]);
@@ -360,7 +360,7 @@ static void an_own_vanished_entry_is_handed_over(void **state)
     redis_do(redis, "XDEL " STREAM " 6-1");
     assert_int_equal(desk_read_own(&desk, 10), 2);
     assert_int_equal(desk.last.entries.last.ms, 6);
-    assert_int_equal(desk.held.last->entry.ms, 6);
+    assert_int_equal(desk.held.last->identity.entry.ms, 6);
     desk_drop(&desk, 3); /* both as they came first, and 5-1 once more */
     desk_settle(&desk, OUTCOME_GONE);
     redis_expect(redis, "internal", "HGET " Q "reply:6-1 code");

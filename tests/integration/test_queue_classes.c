@@ -39,9 +39,9 @@ static void one_read_takes_from_all_classes(void **state)
     redis_do(redis, "XADD " NORMAL " 5-1 text normal");
     redis_do(redis, "XADD " HIGH " 5-1 text high");
     assert_int_equal(read_all(&desk, 4, 4, 4), 3);
-    assert_string_equal(desk.held.first->name, "high:5-1");
-    assert_string_equal(desk.held.first->next->name, "5-1");
-    assert_string_equal(desk.held.last->name, "low:5-1");
+    assert_string_equal(desk.held.first->identity.name, "high:5-1");
+    assert_string_equal(desk.held.first->next->identity.name, "5-1");
+    assert_string_equal(desk.held.last->identity.name, "low:5-1");
     desk_settle(&desk, OUTCOME_DONE);
     redis_expect(redis, "[done high:5-1]", "HMGET " Q "reply:high:5-1 status entry");
     redis_expect(redis, "[done 5-1]", "HMGET " Q "reply:5-1 status entry");
@@ -77,14 +77,14 @@ static void own_and_reclaimed_entries_are_of_one_class(void **state)
     redis_do(redis, "XADD " LOW " 5-1 text low");
     assert_int_equal(read_all(&desk, 1, 1, 1), 2);
     assert_int_equal(take(&desk, ACTION_READ_OWN, CLASS_LOW), 1);
-    assert_string_equal(desk.held.last->name, "low:5-1");
+    assert_string_equal(desk.held.last->identity.name, "low:5-1");
     assert_int_equal(take(&desk, ACTION_READ_OWN, CLASS_NORMAL), 0);
     redis_do(redis, "XADD " HIGH " 6-1 text high");
     redis_do(redis, "XREADGROUP GROUP sluice gone STREAMS " HIGH " >");
     assert_int_equal(take(&desk, ACTION_RECLAIM, CLASS_NORMAL), 0);
     assert_int_equal(take(&desk, ACTION_RECLAIM, CLASS_HIGH), 1);
-    assert_string_equal(desk.held.last->name, "high:6-1");
-    assert_int_equal(desk.held.last->origin, ORIGIN_RECLAIMED);
+    assert_string_equal(desk.held.last->identity.name, "high:6-1");
+    assert_int_equal(desk.held.last->identity.origin, ORIGIN_RECLAIMED);
     desk_close(&desk);
 }
 
@@ -126,7 +126,7 @@ static void a_class_with_a_foreign_key_rests_and_the_others_go_on(void **state)
     for (int i = 0; i < 1000 && desk.held.count == 2; i++) { /* Redis has the group, the queue may not know yet */
         read_all(&desk, 9, 9, 9);
     }
-    assert_int_equal(desk.held.last->class, CLASS_LOW);
+    assert_int_equal(desk.held.last->identity.class, CLASS_LOW);
     assert_false(desk_lost(&desk));
     desk_close(&desk);
 }
@@ -191,7 +191,7 @@ static void signing_off_gives_back_what_is_in_all_streams(void **state)
     redis_expect(redis, "0", "EXISTS " Q "workers");
     for (int c = 0; c < CLASS_COUNT; c++) {
         assert_int_equal(take(&next, ACTION_RECLAIM, (enum request_class)c), 1);
-        assert_int_equal(next.held.last->origin, ORIGIN_RELEASED);
+        assert_int_equal(next.held.last->identity.origin, ORIGIN_RELEASED);
     }
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " HIGH " sluice"), queue_worker_name(leaving.queue)));
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " LOW " sluice"), queue_worker_name(leaving.queue)));
@@ -232,8 +232,8 @@ static void an_oversized_entry_is_found_in_its_own_class(void **state)
     read_own_to_the_end(&desk, CLASS_LOW);
     size_t too_large = 0;
     for (const struct request *request = desk.held.first; request; request = request->next) {
-        bool large = request->class == CLASS_LOW && request->entry.ms == 3;
-        assert_int_equal(request->code == CODE_TOO_LARGE, large);
+        bool large = request->identity.class == CLASS_LOW && request->identity.entry.ms == 3;
+        assert_int_equal(request->retry.code == CODE_TOO_LARGE, large);
         too_large += large;
     }
     assert_true(too_large >= 1);

@@ -112,7 +112,7 @@ static void a_missing_right_stops_the_worker(void **state)
     redis_do(redis, "XADD " STREAM " * text hello");
     desk_read(&desk, 1, 0);
     redis_do(redis, "ACL SETUSER default -xack");
-    desk.held.first->outcome = OUTCOME_ERROR;
+    desk.held.first->lifetime.outcome = OUTCOME_ERROR;
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_wait_fatal(&desk);
     assert_int_equal(desk.fatal.status, STATUS_DENIED);

@@ -38,9 +38,9 @@ static void a_results_stream_gets_an_entry(void **state)
     struct desk desk;
     desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    snprintf(read_one(&desk)->results, sizeof desk.held.first->results, "web-1");
+    snprintf(read_one(&desk)->output.results, sizeof desk.held.first->output.results, "web-1");
     redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
-    read_one(&desk)->notify = true; /* beside one with a wake token, in one call */
+    read_one(&desk)->output.notify = true; /* beside one with a wake token, in one call */
     desk_settle(&desk, OUTCOME_DONE);
     assert_non_null(strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id a status done entry 5-1]"));
     redis_expect(redis, "6-1", "LPOP " Q "wake:b");
@@ -57,16 +57,16 @@ static void a_forged_name_is_not_believed(void **state)
     for (size_t i = 0; i < 2; i++) {
         redis_do(redis, "XADD " STREAM " %zu-1 _id 1-1 text hello", 5 + i);
         struct request *request = read_one(&desk);
-        assert_string_equal(request->name, "1-1");
+        assert_string_equal(request->identity.name, "1-1");
         desk_settle(&desk, outcomes[i]);
-        assert_int_equal(request->verdict, VERDICT_NOT_ITS_NAME);
+        assert_int_equal(request->lifetime.verdict, VERDICT_NOT_ITS_NAME);
         desk_execute(&desk, ACTION_RECORD_RUN, false);
         desk_wait(&desk, EVENT_RUN_RECORDED);
-        assert_int_equal(request->verdict, VERDICT_NOT_ITS_NAME);
+        assert_int_equal(request->lifetime.verdict, VERDICT_NOT_ITS_NAME);
         redis_expect(redis, "0", "EXISTS " Q "reply:1-1 " Q "later " Q "trouble");
         request_disown(request);
         desk_settle(&desk, outcomes[i]);
-        assert_int_equal(request->verdict, VERDICT_DONE);
+        assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
         desk_drop(&desk, 1);
     }
     redis_expect(redis, "5-1", "HGET " Q "reply:5-1 entry");
@@ -97,10 +97,10 @@ static void ids_ahead_of_the_clock_are_mended(void **state)
     queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
     desk_wait(&desk, EVENT_PROMOTED);
     struct request *request = read_one(&desk);
-    assert_string_equal(request->name, "9999999999999999-0");
-    assert_true(request->entry.ms < 5000000000000 && request->first_ms <= request->entry.ms);
+    assert_string_equal(request->identity.name, "9999999999999999-0");
+    assert_true(request->identity.entry.ms < 5000000000000 && request->identity.first_ms <= request->identity.entry.ms);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(request->verdict, VERDICT_DONE);
+    assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
     desk_close(&desk);
 }
 
@@ -114,7 +114,7 @@ static void what_is_not_due_stays_parked(void **state)
     assert_true(desk.last.redis_ms > 1600000000000);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
     struct request *request = read_one(&desk);
-    request->due_at_ms = 4000000000000;
+    request->lifetime.due_at_ms = 4000000000000;
     desk_settle(&desk, OUTCOME_DEFER);
     redis_expect(redis, "4000000000000", "ZSCORE " Q "later 5-1");
     queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
@@ -126,10 +126,10 @@ static void what_is_not_due_stays_parked(void **state)
     desk_wait(&desk, EVENT_PROMOTED);
     desk_drop(&desk, 1);
     request = read_one(&desk);
-    assert_string_equal(request->name, "5-1");
-    assert_int_equal(request->attempt, 2);
+    assert_string_equal(request->identity.name, "5-1");
+    assert_int_equal(request->retry.attempt, 2);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(request->verdict, VERDICT_DONE);
+    assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "5-1", "HGET " Q "reply:a entry");
     desk_close(&desk);
 }
@@ -143,9 +143,9 @@ static void a_message_that_vanished_is_not_parked(void **state)
     struct request *request = read_one(&desk);
     redis_do(redis, "XDEL " STREAM " 5-1");
     desk_settle(&desk, OUTCOME_DEFER);
-    assert_int_equal(request->verdict, VERDICT_GONE);
+    assert_int_equal(request->lifetime.verdict, VERDICT_GONE);
     desk_settle(&desk, OUTCOME_GONE);
-    assert_int_equal(request->verdict, VERDICT_DONE);
+    assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "[error internal]", "HMGET " Q "reply:a status code");
     expect_empty(redis, STREAM);
     desk_close(&desk);
@@ -173,15 +173,15 @@ static struct request *read_cancel(struct desk *desk, struct redis_fixture *redi
     struct action action = {.kind = ACTION_READ, .read = {.counts = {[CLASS_HIGH] = 1}}};
     assert_int_equal(desk_take(desk, &action), 1);
     struct request *request = desk->held.last;
-    snprintf(request->target, sizeof request->target, "%s", target);
-    request->ttl_s = 3600;
+    snprintf(request->identity.target, sizeof request->identity.target, "%s", target);
+    request->output.ttl_s = 3600;
     return request;
 }
 
 static void settle_as_cancel(struct desk *desk)
 {
     for (struct request *request = desk->held.first; request; request = request->next) {
-        request->outcome = OUTCOME_CANCEL;
+        request->lifetime.outcome = OUTCOME_CANCEL;
     }
     desk_execute(desk, ACTION_SETTLE, false);
     desk_wait(desk, EVENT_SETTLED);
@@ -196,13 +196,13 @@ static void a_queued_request_is_cancelled(void **state)
     redis_do(redis, "XADD " STREAM " 5-1 text hello");
     struct request *cancel = read_cancel(&desk, redis, "9-1", "5-1");
     settle_as_cancel(&desk);
-    assert_int_equal(cancel->verdict, VERDICT_DONE);
+    assert_int_equal(cancel->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "[cancelled 5-1]", "HMGET " Q "reply:5-1 status entry");
     redis_expect(redis, "0", "EXISTS " Q "reply:high:9-1");
     redis_expect(redis, "0", "XLEN " STREAM);
     expect_empty(redis, HIGH);
     settle_as_cancel(&desk); /* the answer was lost, say */
-    assert_int_equal(cancel->verdict, VERDICT_LATE);
+    assert_int_equal(cancel->lifetime.verdict, VERDICT_LATE);
     desk_close(&desk);
 }
 
@@ -219,8 +219,8 @@ static void the_reply_key_is_that_of_the_request(void **state)
     struct request *first = read_cancel(&desk, redis, "9-1", "5-1");
     struct request *second = read_cancel(&desk, redis, "9-2", "6-1");
     settle_as_cancel(&desk);
-    assert_int_equal(first->verdict, VERDICT_DONE);
-    assert_int_equal(second->verdict, VERDICT_DONE);
+    assert_int_equal(first->lifetime.verdict, VERDICT_DONE);
+    assert_int_equal(second->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "cancelled", "HGET " Q "reply:order-42 status");
     redis_expect(redis, "5-1", "LPOP " Q "wake:order-42");
     assert_non_null(
@@ -235,7 +235,7 @@ static void a_parked_request_is_cancelled(void **state)
     struct desk desk;
     desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    read_one(&desk)->due_at_ms = 4000000000000;
+    read_one(&desk)->lifetime.due_at_ms = 4000000000000;
     desk_settle(&desk, OUTCOME_DEFER);
     desk_drop(&desk, 1);
     read_cancel(&desk, redis, "9-1", "5-1");
@@ -260,7 +260,7 @@ static void what_is_finished_or_unknown_stays_as_it_is(void **state)
         snprintf(id, sizeof id, "9-%zu", i + 1);
         struct request *cancel = read_cancel(&desk, redis, id, targets[i]);
         settle_as_cancel(&desk);
-        assert_int_equal(cancel->verdict, VERDICT_NOTHING);
+        assert_int_equal(cancel->lifetime.verdict, VERDICT_NOTHING);
         desk_drop(&desk, 1);
     }
     redis_expect(redis, "done", "HGET " Q "reply:a status");
@@ -456,12 +456,12 @@ static void the_newest_above_the_cap_are_shed(void **state)
     assert_int_equal(desk_take(&desk, &action), 1);
     assert_int_equal(desk.last.entries.source, READ_SHED);
     assert_true(desk.last.entries.more);
-    assert_int_equal(desk.held.first->entry.ms, 5);
+    assert_int_equal(desk.held.first->identity.entry.ms, 5);
     struct request *request = desk.held.first;
-    request->code = CODE_NONE;
+    request->retry.code = CODE_NONE;
     request_fail(request, CODE_QUEUE_FULL, "the queue is full");
-    request->retry_after_ms = 1234;
-    request->outcome = OUTCOME_ERROR;
+    request->retry.retry_after_ms = 1234;
+    request->lifetime.outcome = OUTCOME_ERROR;
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_wait(&desk, EVENT_SETTLED);
     redis_expect(redis, "[error queue_full 1234]", "HMGET " Q "reply:r5 status code retry_after_ms");
@@ -482,9 +482,9 @@ static void other_tenants_are_taken_ahead(void **state)
     assert_int_equal(desk_take(&desk, &action), 2);
     assert_int_equal(desk.last.entries.source, READ_FAIR);
     assert_int_equal(desk.last.entries.last.ms, 20);
-    assert_int_equal(desk.held.first->entry.ms, 10);
+    assert_int_equal(desk.held.first->identity.entry.ms, 10);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     desk_drop(&desk, 2);
     assert_int_equal(desk_read(&desk, 100, 0), 18);
     desk_close(&desk);
@@ -501,8 +501,8 @@ static void a_sweep_finds_what_nobody_has(void **state)
     redis_do(redis, "XGROUP DELCONSUMER " STREAM " sluice gone");
     assert_int_equal(take(&desk, ACTION_SWEEP, 10), 1);
     assert_int_equal(desk.last.entries.source, READ_SWEEP);
-    assert_int_equal(desk.held.first->entry.ms, 5);
-    assert_int_equal(desk.held.first->origin, ORIGIN_RELEASED);
+    assert_int_equal(desk.held.first->identity.entry.ms, 5);
+    assert_int_equal(desk.held.first->identity.origin, ORIGIN_RELEASED);
     assert_int_equal(take(&desk, ACTION_SWEEP, 10), 0);
     desk_close(&desk);
 }
@@ -537,8 +537,8 @@ static void what_the_housekeeper_finds_another_one_takes(void **state)
     assert_true(pulse(&other).waiting);
     some = reclaim(9, false);
     assert_int_equal(desk_take(&other, &some), 2);
-    assert_int_equal(other.held.first->origin, ORIGIN_RELEASED);
-    assert_int_equal(other.held.last->origin, ORIGIN_RECLAIMED);
+    assert_int_equal(other.held.first->identity.origin, ORIGIN_RELEASED);
+    assert_int_equal(other.held.last->identity.origin, ORIGIN_RECLAIMED);
     none = reclaim(0, true);
     assert_int_equal(desk_take(&house, &none), 0);
     (void)pulse(&house);
@@ -600,9 +600,9 @@ static void requests_come_back_from_lost_calls(void **state)
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
     redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
     struct request *parked = read_one(&desk), *cancel = read_cancel(&desk, redis, "9-1", "6-1");
-    parked->outcome = OUTCOME_DEFER;
-    parked->due_at_ms = 4000000000000;
-    cancel->outcome = OUTCOME_CANCEL;
+    parked->lifetime.outcome = OUTCOME_DEFER;
+    parked->lifetime.due_at_ms = 4000000000000;
+    cancel->lifetime.outcome = OUTCOME_CANCEL;
     struct action action = {.kind = ACTION_SETTLE, .requests = desk.held};
     desk.held = (struct request_list){0};
     expect_failure(&desk, redis, &action, EVENT_SETTLED);
@@ -610,8 +610,8 @@ static void requests_come_back_from_lost_calls(void **state)
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_wait(&desk, EVENT_SETTLED);
     assert_false(desk.last.failed);
-    assert_true(parked->verdict == VERDICT_LATE || parked->verdict == VERDICT_DONE);
-    assert_true(cancel->verdict == VERDICT_LATE || cancel->verdict == VERDICT_DONE);
+    assert_true(parked->lifetime.verdict == VERDICT_LATE || parked->lifetime.verdict == VERDICT_DONE);
+    assert_true(cancel->lifetime.verdict == VERDICT_LATE || cancel->lifetime.verdict == VERDICT_DONE);
     redis_expect(redis, "[5-1]", "ZRANGE " Q "later 0 -1");
     redis_expect(redis, "1", "HLEN " Q "later:data");
     redis_expect(redis, "cancelled", "HGET " Q "reply:b status");
@@ -630,13 +630,13 @@ static void a_refused_call_leaves_the_others_alone(void **state)
     redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
     redis_do(redis, "SET " Q "later:data x");
     struct request *first = read_one(&desk), *second = read_one(&desk);
-    first->outcome = OUTCOME_DEFER;
-    second->outcome = OUTCOME_ERROR;
+    first->lifetime.outcome = OUTCOME_DEFER;
+    second->lifetime.outcome = OUTCOME_ERROR;
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_wait(&desk, EVENT_SETTLED);
     assert_false(desk.last.failed);
-    assert_int_equal(first->verdict, VERDICT_AGAIN);
-    assert_int_equal(second->verdict, VERDICT_DONE);
+    assert_int_equal(first->lifetime.verdict, VERDICT_AGAIN);
+    assert_int_equal(second->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "[[5-1 ...", "XRANGE " STREAM " - +");
     desk_close(&desk);
 }

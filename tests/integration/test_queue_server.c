@@ -60,7 +60,7 @@ static void requests_come_back_before_the_disconnect(void **state)
     redis_do(redis, "XADD " STREAM " * text hello");
     desk_read(&desk, 1, 0);
     kill(redis->server.pid, SIGSTOP); /* the settle is sent and never answered */
-    desk.held.first->outcome = OUTCOME_ERROR;
+    desk.held.first->lifetime.outcome = OUTCOME_ERROR;
     desk_execute(&desk, ACTION_SETTLE, false);
     redis_server_kill(&redis->server);
     desk_wait(&desk, EVENT_SETTLED);
@@ -82,10 +82,11 @@ static void requests_that_are_out_stay_with_the_worker(void **state)
     redis_do(redis, "XADD " STREAM " * text hello");
     desk_read(&desk, 1, 0);
     struct request *request = desk.held.first;
-    request->outcome = OUTCOME_ERROR;
+    request->lifetime.outcome = OUTCOME_ERROR;
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_close(&desk);
-    assert_string_equal(request->message, ""); /* the asan build sees that it lives and that nothing else is left */
+    assert_string_equal(request->retry.message,
+                        ""); /* the asan build sees that it lives and that nothing else is left */
     request_free(request);
 }
 
@@ -128,7 +129,7 @@ static void flushed_scripts_are_loaded_again(void **state)
     desk_read(&desk, 1, 0);
     redis_do(redis, "SCRIPT FLUSH");
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     desk_close(&desk);
 }
@@ -142,9 +143,10 @@ static void a_destroyed_group_is_made_again_at_zero(void **state)
     assert_int_equal(desk_read(&desk, 1, 0), 1);
     redis_do(redis, "XGROUP DESTROY " STREAM " sluice");
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN); /* nothing is pending any more; the entry comes anew */
+    assert_int_equal(desk.held.first->lifetime.verdict,
+                     VERDICT_AGAIN); /* nothing is pending any more; the entry comes anew */
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
     request_free(request_list_pop(&desk.held));
     assert_int_equal(desk_read(&desk, 1, 0), 1);
     desk_settle(&desk, OUTCOME_DONE);
@@ -257,9 +259,9 @@ static void a_full_redis_takes_no_staged_reply(void **state)
     desk_read(&desk, 1, 0);
     redis_do(redis, "CONFIG SET maxmemory 1");
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_AGAIN);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
     assert_false(desk_lost(&desk));
     desk_close(&desk);

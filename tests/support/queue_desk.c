@@ -200,16 +200,17 @@ void desk_execute(struct desk *desk, enum action_kind kind, bool last)
 void desk_settle(struct desk *desk, enum outcome outcome)
 {
     for (struct request *request = desk->held.first; request; request = request->next) {
-        request->outcome = outcome;
-        request->next_attempt = request->attempt + 1;
-        request->code = outcome == OUTCOME_GONE ? CODE_NONE : request->code; /* it had no fields to be right */
-        request->started_ns = 1000;
-        request->computed_ns = 2000;
+        request->lifetime.outcome = outcome;
+        request->retry.next_attempt = request->retry.attempt + 1;
+        request->retry.code =
+            outcome == OUTCOME_GONE ? CODE_NONE : request->retry.code; /* it had no fields to be right */
+        request->lifetime.started_ns = 1000;
+        request->lifetime.computed_ns = 2000;
         if (outcome == OUTCOME_DONE) {
-            buffer_free(&request->reply);
-            buffer_append(&request->reply, "\0\r\nabcde", 8);
+            buffer_free(&request->output.reply);
+            buffer_append(&request->output.reply, "\0\r\nabcde", 8);
             for (size_t i = 0; i < desk->padding; i++) {
-                buffer_append(&request->reply, "x", 1);
+                buffer_append(&request->output.reply, "x", 1);
             }
         } else {
             request_fail(request, CODE_INTERNAL, "broken");

@@ -74,7 +74,7 @@ static struct request *make_request_of(const struct bench *bench, uint64_t numbe
     struct entry entry = {.class = CLASS_NORMAL, .id = {.ms = 1, .seq = number}, .fields = fields, .field_count = 1};
     struct request *request = request_parse(&rules, &entry, 1);
     assert_non_null(request);
-    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->retry.code, CODE_NONE);
     return request;
 }
 
@@ -143,9 +143,9 @@ static void run_all(unsigned prep_threads)
     struct request_list ready = collect(&bench, PREP_PREPARE, REQUESTS * 4);
     struct request *request;
     while ((request = request_list_pop(&ready)) != NULL) {
-        assert_int_equal(request->code, CODE_NONE);
+        assert_int_equal(request->retry.code, CODE_NONE);
         assert_true(request->rows[0].tokens > 4);
-        sum += request->entry.seq;
+        sum += request->identity.entry.seq;
         request_free(request);
     }
     assert_int_equal(sum, expected_sum);
@@ -189,11 +189,11 @@ static void desks_take_turns(void **state)
     struct request_list back = collect(&bench, PREP_PREPARE, MANY);
     struct request *request;
     while ((request = request_list_pop(&back)) != NULL) {
-        assert_true(request->entry.seq < MANY);
+        assert_true(request->identity.entry.seq < MANY);
         request_free(request);
     }
     while ((request = request_list_pop(&other.done[PREP_PREPARE])) != NULL) {
-        assert_true(request->entry.seq >= MANY);
+        assert_true(request->identity.entry.seq >= MANY);
         request_free(request);
     }
     close_bench(&bench);
@@ -230,7 +230,7 @@ static void short_texts_do_not_wait_for_a_flood_of_long_ones(void **state)
             request_list_join(&back, done);
         }
         uint32_t before = 0;
-        for (const struct request *request = back.first; request->entry.seq < LONG; request = request->next)
+        for (const struct request *request = back.first; request->identity.entry.seq < LONG; request = request->next)
             before++;
         assert_in_range(before, 0, 2 * (threads > 1 ? threads - 1 : 1));
         free_list(&back);
@@ -254,9 +254,9 @@ static void a_request_goes_the_whole_way(void **state)
     struct request_list formatted = collect(&bench, PREP_FORMAT, 20);
     struct request *request;
     while ((request = request_list_pop(&formatted)) != NULL) {
-        assert_int_equal(request->code, CODE_NONE);
-        assert_int_equal(request->reply.length, bench.model->dim * sizeof(float));
-        assert_memory_equal(request->reply.data, request->rows[0].output, request->reply.length);
+        assert_int_equal(request->retry.code, CODE_NONE);
+        assert_int_equal(request->output.reply.length, bench.model->dim * sizeof(float));
+        assert_memory_equal(request->output.reply.data, request->rows[0].output, request->output.reply.length);
         request_free(request);
     }
     close_bench(&bench);

@@ -62,11 +62,11 @@ static inline struct request *parse_as(enum request_class class, enum entry_orig
 /* Checks code and message of a request, and frees it. */
 static inline void expect(struct request *request, enum reply_code code, const char *named)
 {
-    if (request->code != code)
-        print_message("%s: %s\n", reply_code_name(request->code), request->message);
-    assert_int_equal(request->code, code);
-    if (named != NULL && strstr(request->message, named) == NULL)
-        fail_msg("'%s' does not name %s", request->message, named);
+    if (request->retry.code != code)
+        print_message("%s: %s\n", reply_code_name(request->retry.code), request->retry.message);
+    assert_int_equal(request->retry.code, code);
+    if (named != NULL && strstr(request->retry.message, named) == NULL)
+        fail_msg("'%s' does not name %s", request->retry.message, named);
     request_free(request);
 }
 

@@ -59,7 +59,7 @@ static inline uint32_t rows_chance(struct rows_bench *bench, uint32_t below)
 
 static inline struct asked *asked_of(struct rows_bench *bench, const struct request *request)
 {
-    return &bench->asked[request->entry.ms - 1];
+    return &bench->asked[request->identity.entry.ms - 1];
 }
 
 /* Gives the worker the entries that were asked for with rows_ask since the last time. */
@@ -121,7 +121,7 @@ static inline void rows_prepare(struct rows_bench *bench, struct request *reques
     request->rows = rows;
     request->row_count = request->rows_left = asked->rows;
     if (asked->tenant != NULL)
-        snprintf(request->tenant, sizeof(request->tenant), "%s", asked->tenant);
+        snprintf(request->identity.tenant, sizeof(request->identity.tenant), "%s", asked->tenant);
 }
 
 static inline enum status rows_run(struct rows_bench *bench, struct batch *batch)
@@ -174,9 +174,9 @@ static inline void rows_settle(struct rows_bench *bench, struct request *request
 {
     struct asked *asked = asked_of(bench, request);
     asked->ends++;
-    asked->outcome = request->outcome;
-    asked->code = request->code;
-    asked->failed_index = request->failed_index;
+    asked->outcome = request->lifetime.outcome;
+    asked->code = request->retry.code;
+    asked->failed_index = request->retry.failed_index;
     assert_int_equal(request->rows_out, 0);
 }
 
@@ -214,7 +214,7 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
     case ACTION_RECORD_RUN:
         event.kind = EVENT_RUN_RECORDED;
         for (struct request *request = action.requests.first; request != NULL; request = request->next)
-            request->quarantine_runs += request->quarantined;
+            request->retry.quarantine_runs += request->retry.quarantined;
         bench->charges++;
         break;
     default:

@@ -20,7 +20,7 @@ static void fill(struct window *window, const uint32_t *lengths, uint32_t count)
 {
     *window = (struct window){0};
     for (uint32_t i = 0; i < count; i++) {
-        requests[i] = (struct request){.entry = {i, 0}};
+        requests[i] = (struct request){.identity.entry = {i, 0}};
         rows[i] = (struct row){.request = &requests[i], .tokens = lengths[i], .ids = ids[i]};
         window_push(window, &rows[i], i);
     }
@@ -211,10 +211,10 @@ static struct row *new_row(struct window *window, enum request_class class, uint
     struct request *request = calloc(1, sizeof(*request));
     struct row *row = calloc(1, sizeof(*row));
     assert_true(request != NULL && row != NULL);
-    request->class = class;
-    request->entry = (struct entry_id){++names, 0};
+    request->identity.class = class;
+    request->identity.entry = (struct entry_id){++names, 0};
     if (tenant > 0)
-        snprintf(request->tenant, sizeof(request->tenant), "tenant-%u", tenant);
+        snprintf(request->identity.tenant, sizeof(request->identity.tenant), "tenant-%u", tenant);
     *row = (struct row){.request = request, .tokens = tokens, .ids = ids[0]};
     window_push(window, row, names);
     return row;
@@ -222,7 +222,8 @@ static struct row *new_row(struct window *window, enum request_class class, uint
 
 static uint32_t tenant_of(const struct row *row)
 {
-    return row->request->tenant[0] == '\0' ? 0 : (uint32_t)atoi(row->request->tenant + strlen("tenant-"));
+    return row->request->identity.tenant[0] == '\0' ? 0
+                                                    : (uint32_t)atoi(row->request->identity.tenant + strlen("tenant-"));
 }
 
 static void free_row(struct row *row)
@@ -241,7 +242,7 @@ static void supply_again(struct supply *supply, struct row *row, bool by_tenant)
 {
     uint32_t tenant = tenant_of(row);
     uint32_t tokens = !by_tenant ? some_tokens() : tenant == 1 ? 250 : 10;
-    (void)new_row(&supply->window, row->request->class, tenant, tokens);
+    (void)new_row(&supply->window, row->request->identity.class, tenant, tokens);
     free_row(row);
 }
 
@@ -252,7 +253,7 @@ static void supply_batches(struct supply *supply, uint32_t count, bool by_tenant
         uint32_t size = window_take(&supply->window, &supply->limits, chosen);
         assert_true(size > 0);
         for (uint32_t r = 0; r < size; r++) {
-            supply->had[chosen[r]->request->class] += chosen[r]->tokens;
+            supply->had[chosen[r]->request->identity.class] += chosen[r]->tokens;
             supply->had_by_tenant[tenant_of(chosen[r])] += chosen[r]->tokens;
             supply_again(supply, chosen[r], by_tenant);
         }
@@ -367,7 +368,8 @@ static void one_tenants_mass_does_not_delay_anothers_few(void **state)
     (void)state;
     enum { MASS = 100000, FEW = 10 };
     static struct row mass[MASS];
-    struct request one = {.class = CLASS_NORMAL, .tenant = "mass"}, other = {.class = CLASS_NORMAL, .tenant = "few"};
+    struct request one = {.identity.class = CLASS_NORMAL, .identity.tenant = "mass"},
+                   other = {.identity.class = CLASS_NORMAL, .identity.tenant = "few"};
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 2048, 64, 0};
     for (int i = 0; i < MASS; i++) {
@@ -478,7 +480,7 @@ static void fill_classes(struct window *window, const char *classes, const uint3
     *window = (struct window){0};
     for (uint32_t i = 0; classes[i] != '\0'; i++) {
         enum request_class class = classes[i] == 'h' ? CLASS_HIGH : classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL;
-        requests[i] = (struct request){.entry = {i, 0}, .class = class};
+        requests[i] = (struct request){.identity.entry = {i, 0}, .identity.class = class};
         rows[i] = (struct row){.request = &requests[i], .tokens = tokens[i], .ids = ids[i]};
         window_push(window, &rows[i], i);
     }
@@ -536,7 +538,7 @@ static void brief_batches_pass_nobody_over(void **state)
 
 static void push(struct window *window, uint32_t i, enum request_class class, uint32_t tokens)
 {
-    requests[i] = (struct request){.entry = {i, 0}, .class = class};
+    requests[i] = (struct request){.identity.entry = {i, 0}, .identity.class = class};
     rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i]};
     window_push(window, &rows[i], i);
 }
@@ -639,7 +641,7 @@ static void fill_deadlines(struct window *window, const uint64_t *expires_ms, ui
 {
     *window = (struct window){0};
     for (uint32_t i = 0; i < count; i++) {
-        requests[i] = (struct request){.entry = {i, 0}, .expires_at_ms = expires_ms[i]};
+        requests[i] = (struct request){.identity.entry = {i, 0}, .lifetime.expires_at_ms = expires_ms[i]};
         rows[i] = (struct row){.request = &requests[i], .tokens = 10, .ids = ids[i]};
         window_push(window, &rows[i], i);
     }
@@ -691,7 +693,7 @@ static void a_deadline_is_no_way_around_the_shares(void **state)
     struct row *taken;
     struct row *low = new_row(&window, CLASS_LOW, 0, 10), *high = new_row(&window, CLASS_HIGH, 1, 10);
     struct row *urgent = new_row(&window, CLASS_HIGH, 2, 10);
-    low->request->expires_at_ms = urgent->request->expires_at_ms = 1010;
+    low->request->lifetime.expires_at_ms = urgent->request->lifetime.expires_at_ms = 1010;
     window_remove(&window, low);
     window_push(&window, low, 0);
     window_remove(&window, urgent);
@@ -713,9 +715,10 @@ enum { MANY = 700 };
 static void fill_at_random(struct window *window, bool seen[])
 {
     for (uint32_t i = 0; i < MANY; i++) {
-        requests[i] = (struct request){.entry = {i, 0}, .class = (enum request_class)(rand() % CLASS_COUNT)};
-        snprintf(requests[i].tenant, sizeof(requests[i].tenant), "%.*s", rand() % 3, "ab");
-        requests[i].expires_at_ms = rand() % 10 == 0 ? 1 + (uint64_t)rand() % 200 : 0;
+        requests[i] =
+            (struct request){.identity.entry = {i, 0}, .identity.class = (enum request_class)(rand() % CLASS_COUNT)};
+        snprintf(requests[i].identity.tenant, sizeof(requests[i].identity.tenant), "%.*s", rand() % 3, "ab");
+        requests[i].lifetime.expires_at_ms = rand() % 10 == 0 ? 1 + (uint64_t)rand() % 200 : 0;
         uint32_t number = (uint32_t)rand() % 500, tokens = 1 + number * 7 % (number % 9 == 0 ? 300 : 50);
         for (uint32_t t = 0; t < tokens; t++)
             ids[i][t] = (int32_t)number;
@@ -742,7 +745,8 @@ static uint32_t see_batch(struct row **chosen, uint32_t count, const struct wind
         longest = chosen[i]->tokens > longest ? chosen[i]->tokens : longest;
         for (struct row *row = chosen[i]; row != NULL; row = row->duplicates) {
             assert_true(row == chosen[i] || rows_same_ids(row, chosen[i]));
-            assert_true(row->request->expires_at_ms == 0 || row->request->expires_at_ms > limits->now_ms);
+            assert_true(row->request->lifetime.expires_at_ms == 0 ||
+                        row->request->lifetime.expires_at_ms > limits->now_ms);
             gone += see(row, seen);
         }
         for (uint32_t j = 0; j < i; j++) /* equal ones are not computed twice */

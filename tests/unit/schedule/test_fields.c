@@ -10,24 +10,24 @@ static void every_field_is_taken(void **state)
         PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts", "10", "truncate", "0",
               "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model", "mini", "traceparent", "00-ab", "x-mine",
               "1", "odd", "2", "tenant", "acme:7", "normalize", "0", "dims", "3", "prompt", "query");
-    assert_int_equal(request->code, CODE_NONE);
-    assert_string_equal(request->id, "order-42");
-    assert_string_equal(request->name, "1795252518106-7");
-    assert_int_equal(request->encoding, ENCODING_F32);
-    assert_int_equal(request->ttl_s, 604800);
-    assert_int_equal(request->max_attempts, 10);
+    assert_int_equal(request->retry.code, CODE_NONE);
+    assert_string_equal(request->identity.id, "order-42");
+    assert_string_equal(request->identity.name, "1795252518106-7");
+    assert_int_equal(request->output.encoding, ENCODING_F32);
+    assert_int_equal(request->output.ttl_s, 604800);
+    assert_int_equal(request->retry.max_attempts, 10);
     assert_false(request->truncate);
-    assert_true(request->notify);
-    assert_int_equal(request->meta_bytes, 7);
-    assert_memory_equal(request->meta, "{\"a\":1}", 7);
-    assert_int_equal(request->traceparent_bytes, 5);
-    assert_memory_equal(request->traceparent, "00-ab", 5);
-    assert_string_equal(request->tenant, "acme:7");
-    assert_false(request->normalize);
-    assert_int_equal(request->dims, 3);
+    assert_true(request->output.notify);
+    assert_int_equal(request->identity.meta_bytes, 7);
+    assert_memory_equal(request->identity.meta, "{\"a\":1}", 7);
+    assert_int_equal(request->identity.traceparent_bytes, 5);
+    assert_memory_equal(request->identity.traceparent, "00-ab", 5);
+    assert_string_equal(request->identity.tenant, "acme:7");
+    assert_false(request->output.normalize);
+    assert_int_equal(request->output.dims, 3);
     assert_int_equal(request->dim, 4);
     assert_memory_equal(request->prompt, "query: ", 7);
-    assert_int_equal(request->unknown_fields, 1);
+    assert_int_equal(request->identity.unknown_fields, 1);
     request_free(request);
     expect(PARSE("text", "t", "model", "0123abcd"), CODE_NONE, NULL);
 }
@@ -38,8 +38,8 @@ static void every_encoding_is_taken(void **state)
     static const char *const names[] = {"json", "f32", "f16", "base64"};
     for (int i = 0; i < ENCODING_COUNT; i++) {
         struct request *request = PARSE("text", "t", "encoding", names[i]);
-        assert_int_equal(request->encoding, i);
-        assert_string_equal(encoding_name(request->encoding), names[i]);
+        assert_int_equal(request->output.encoding, i);
+        assert_string_equal(encoding_name(request->output.encoding), names[i]);
         expect(request, CODE_NONE, NULL);
     }
 }
@@ -55,7 +55,7 @@ static void unusable_ids_are_answered_under_the_name(void **state)
         long_id};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct request *request = PARSE("text", "t", "id", bad[i]);
-        assert_string_equal(request->id, request->name);
+        assert_string_equal(request->identity.id, request->identity.name);
         expect(request, CODE_BAD_ID, "id");
     }
     const char *const good[] = {"a",
@@ -73,7 +73,7 @@ static void unusable_ids_are_answered_under_the_name(void **state)
                                 long_id + 1};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         struct request *request = PARSE("text", "t", "id", good[i]);
-        assert_string_equal(request->id, good[i]);
+        assert_string_equal(request->identity.id, good[i]);
         expect(request, CODE_NONE, NULL);
     }
 }
@@ -101,7 +101,7 @@ static void inputs_become_rows(void **state)
 {
     (void)state;
     struct request *request = PARSE("meta", "m", "inputs", "[\"one\", \"t\\u0077o\", \"\\u0000\"]", "traceparent", "p");
-    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->retry.code, CODE_NONE);
     assert_true(request->inputs);
     assert_int_equal(request->row_count, 3);
     assert_int_equal(request->rows_left, 3);
@@ -112,8 +112,8 @@ static void inputs_become_rows(void **state)
         assert_int_equal(request->rows[i].text_bytes, lengths[i]);
         assert_memory_equal(request->rows[i].text, texts[i], lengths[i]);
     }
-    assert_memory_equal(request->meta, "m", 1);
-    assert_memory_equal(request->traceparent, "p", 1);
+    assert_memory_equal(request->identity.meta, "m", 1);
+    assert_memory_equal(request->identity.traceparent, "p", 1);
     request_free(request);
     request = PARSE("inputs", "[\"one\"]");
     assert_true(request->inputs);
@@ -150,9 +150,9 @@ static void bad_inputs_say_which_one(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct request *request = PARSE("inputs", cases[i].inputs);
         assert_int_equal(request->row_count, 0);
-        assert_int_equal(request->row_failed, cases[i].index >= 0);
+        assert_int_equal(request->retry.row_failed, cases[i].index >= 0);
         if (cases[i].index >= 0)
-            assert_int_equal(request->failed_index, cases[i].index);
+            assert_int_equal(request->retry.failed_index, cases[i].index);
         expect(request, cases[i].code, "inputs");
     }
     char large[120] = "[\"a\",\"";
@@ -239,7 +239,7 @@ static void values_out_of_range_are_refused_by_name(void **state)
     expect(PARSE("text", "t", "_id", "1-1", "_first_at", "soon"), CODE_BAD_REQUEST, "_first_at");
     expect(PARSE("_lost", "1"), CODE_BAD_REQUEST, "_lost");
     struct request *lost = PARSE("_id", "1-1", "_attempt", "1", "_first_at", "1", "_lost", "1");
-    assert_false(lost->retryable);
+    assert_false(lost->retry.retryable);
     expect(lost, CODE_INTERNAL, "later");
     expect(PARSE("text", "t", "task", "rerank"), CODE_UNKNOWN_TASK, "task");
     expect(PARSE("text", "t", "task", ""), CODE_UNKNOWN_TASK, "task");
@@ -268,15 +268,15 @@ static void lengths_are_bounded(void **state)
     expect(PARSE("text", "t", "notify", results), CODE_BAD_REQUEST, "notify");
     results[7 + 64] = '\0';
     struct request *request = PARSE("text", "t", "notify", results);
-    assert_string_equal(request->results, results + 7);
-    assert_false(request->notify);
+    assert_string_equal(request->output.results, results + 7);
+    assert_false(request->output.notify);
     expect(request, CODE_NONE, NULL);
 }
 
 static void expect_times(struct request *request, uint64_t due_at_ms, uint64_t expires_at_ms)
 {
-    assert_int_equal(request->due_at_ms, due_at_ms);
-    assert_int_equal(request->expires_at_ms, expires_at_ms);
+    assert_int_equal(request->lifetime.due_at_ms, due_at_ms);
+    assert_int_equal(request->lifetime.expires_at_ms, expires_at_ms);
     expect(request, CODE_NONE, NULL);
 }
 
@@ -303,12 +303,12 @@ static void a_time_ahead_of_the_clock_is_now(void **state)
     expect_times(PARSE_AT(1000, "_id", "9999-1", "_first_at", "900", "text", "t", "delay", "5"), 905, 0);
     expect_times(PARSE_AT(1000, "_id", "9-1", "_first_at", "9999", "text", "t", "delay", "5"), 1005, 0);
     struct request *request = PARSE_AT(now, "text", "t");
-    assert_true(request->ahead && request->first_ms == now);
+    assert_true(request->identity.ahead && request->identity.first_ms == now);
     request_free(request);
     request = PARSE_AT(now, "_id", "1-1", "_first_at", "1", "text", "t");
-    assert_true(!request->ahead && request->first_ms == 1);
+    assert_true(!request->identity.ahead && request->identity.first_ms == 1);
     request_disown(request);
-    assert_true(request->ahead && request->first_ms == now);
+    assert_true(request->identity.ahead && request->identity.first_ms == now);
     request_free(request);
 }
 
@@ -345,7 +345,7 @@ static void a_cancel_names_a_request_and_stands_alone(void **state)
         {"1-2", "1-2"}, {"high:1-2", "high:1-2"}, {"low:1-2", "low:1-2"}, {"007-0", "7-0"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct request *request = PARSE("cancel", names[i][0], "x-why", "late", "unknown", "1");
-        assert_string_equal(request->target, names[i][1]);
+        assert_string_equal(request->identity.target, names[i][1]);
         assert_int_equal(request->row_count, 0);
         assert_int_equal(request->tokens, 0);
         expect(request, CODE_NONE, NULL);
@@ -354,8 +354,8 @@ static void a_cancel_names_a_request_and_stands_alone(void **state)
         "", "order-42", "1", "1-", "mid:1-1", "1-2 ", "*", "18446744073709551616-0", "high:high:1-1"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct request *request = PARSE("cancel", bad[i]);
-        assert_string_equal(request->target, "");
-        assert_string_equal(request->id, request->name);
+        assert_string_equal(request->identity.target, "");
+        assert_string_equal(request->identity.id, request->identity.name);
         expect(request, CODE_BAD_REQUEST, "cancel");
     }
     static const char *const beside[][2] = {{"text", "t"},   {"inputs", "[\"a\"]"}, {"id", "me"}, {"ttl", "5"},

@@ -63,7 +63,7 @@ static struct request *prepared(const struct model *model, bool truncate, const 
     struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = fields, .field_count = count};
     struct request *request = request_parse(&rules, &entry, 0);
     assert_non_null(request);
-    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->retry.code, CODE_NONE);
     prepare_request(request, model);
     return request;
 }
@@ -80,7 +80,7 @@ static void short_texts_become_their_ids(void **state)
     const struct setup *setup = *state;
     struct request *request = request_of(setup->model, 3, true);
     struct row *row = &request->rows[0];
-    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->retry.code, CODE_NONE);
     assert_int_equal(row->tokens, 5);
     for (int i = 0; i < 3; i++)
         assert_int_equal(row->ids[i + 1], MODEL_SPEC_MIN_VOCABULARY + i);
@@ -98,7 +98,7 @@ static void long_texts_are_truncated_and_say_so(void **state)
     assert_false(request->rows[0].truncated);
     request_free(request);
     request = request_of(setup->model, 40, true);
-    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->retry.code, CODE_NONE);
     assert_int_equal(request->rows[0].tokens, 16);
     assert_true(request->rows[0].truncated);
     request_free(request);
@@ -108,13 +108,13 @@ static void too_long_names_both_counts(void **state)
 {
     const struct setup *setup = *state;
     struct request *request = request_of(setup->model, 14, false);
-    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->retry.code, CODE_NONE);
     request_free(request);
     request = request_of(setup->model, 40, false);
-    assert_int_equal(request->code, CODE_TOO_LONG);
-    assert_non_null(strstr(request->message, "42"));
-    assert_non_null(strstr(request->message, "16"));
-    assert_false(request->retryable);
+    assert_int_equal(request->retry.code, CODE_TOO_LONG);
+    assert_non_null(strstr(request->retry.message, "42"));
+    assert_non_null(strstr(request->retry.message, "16"));
+    assert_false(request->retry.retryable);
     request_free(request);
 }
 
@@ -167,7 +167,7 @@ static void each_of_several_texts_has_its_ids_and_room(void **state)
     struct request *request = prepared(setup->model, true, (const char *const[][2]){{"inputs", inputs}, {NULL, NULL}});
     static const uint32_t tokens[] = {5, 16, 5, 3};
     uint32_t dim = setup->model->dim;
-    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->retry.code, CODE_NONE);
     for (uint32_t r = 0; r < 4; r++) {
         assert_int_equal(request->rows[r].tokens, tokens[r]);
         assert_int_equal(request->rows[r].truncated, r == 1);
@@ -192,10 +192,10 @@ static void the_first_text_that_is_too_long_is_named(void **state)
     put_words(inputs, 30);
     strcat(inputs, "\"]");
     struct request *request = prepared(setup->model, false, (const char *const[][2]){{"inputs", inputs}, {NULL, NULL}});
-    assert_int_equal(request->code, CODE_TOO_LONG);
-    assert_true(request->row_failed);
-    assert_int_equal(request->failed_index, 1);
-    assert_non_null(strstr(request->message, "inputs: text 1: 17 tokens"));
+    assert_int_equal(request->retry.code, CODE_TOO_LONG);
+    assert_true(request->retry.row_failed);
+    assert_int_equal(request->retry.failed_index, 1);
+    assert_non_null(strstr(request->retry.message, "inputs: text 1: 17 tokens"));
     request_free(request);
 }
 

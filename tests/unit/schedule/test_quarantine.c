@@ -71,7 +71,7 @@ static void bulk_suspects_hold_up_no_others(void **state)
     reclaimed_of(&bench, CLASS_HIGH, 5);
     charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 5);
-    assert_int_equal(charge.requests.first->class, CLASS_HIGH);
+    assert_int_equal(charge.requests.first->identity.class, CLASS_HIGH);
     send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     worker_close(bench.worker);
 }
@@ -90,7 +90,7 @@ static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
     answer_chores(&bench);
     struct action charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
-    charge.requests.first->quarantine_runs = 1;
+    charge.requests.first->retry.quarantine_runs = 1;
     send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     prepare_all(&bench, 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
@@ -117,7 +117,7 @@ static void who_has_a_crash_on_record_is_for_no_group(void **state)
     struct bench bench = begin(default_options());
     reclaimed(&bench, 3);
     struct action charge = take(&bench, ACTION_RECORD_RUN);
-    charge.requests.first->next->verdict = VERDICT_ALONE;
+    charge.requests.first->next->lifetime.verdict = VERDICT_ALONE;
     send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     prepare_all(&bench, 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
@@ -126,8 +126,8 @@ static void who_has_a_crash_on_record_is_for_no_group(void **state)
     come_to_rest(&bench);
     charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
-    assert_int_equal(charge.requests.first->entry.ms, 2);
-    assert_true(charge.requests.first->quarantined);
+    assert_int_equal(charge.requests.first->identity.entry.ms, 2);
+    assert_true(charge.requests.first->retry.quarantined);
     send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
     worker_close(bench.worker);
 }
@@ -163,7 +163,7 @@ static void an_urgent_suspect_goes_before_runs_alone(void **state)
              FIELDS("text", "word"));
     struct action charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
-    assert_true(charge.requests.first->urgent);
+    assert_true(charge.requests.first->retry.urgent);
     send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     prepare_all(&bench, 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
@@ -172,7 +172,7 @@ static void an_urgent_suspect_goes_before_runs_alone(void **state)
     tick_after_ms(&bench, ALONE_SLICE_MS);
     come_to_rest(&bench);
     charge = take(&bench, ACTION_RECORD_RUN);
-    assert_true(charge.requests.first->quarantined);
+    assert_true(charge.requests.first->retry.quarantined);
     send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
     worker_close(bench.worker);
 }
@@ -240,8 +240,8 @@ static void three_lonely_crashes_are_poison(void **state)
     send(&bench,
          (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = &entry, .count = 1}});
     struct action action = take(&bench, ACTION_SETTLE);
-    assert_int_equal(action.requests.first->outcome, OUTCOME_DEAD);
-    assert_int_equal(action.requests.first->code, CODE_POISON);
+    assert_int_equal(action.requests.first->lifetime.outcome, OUTCOME_DEAD);
+    assert_int_equal(action.requests.first->retry.code, CODE_POISON);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
     worker_close(bench.worker);
 }
@@ -256,13 +256,13 @@ static void an_unread_entry_is_poison(void **state)
     struct entry entry = {.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .unread = true};
     give_one(&bench, READ_RECLAIM, entry, FIELDS("_id", "low:1-1", "id", "order", "notify", "1"));
     struct request seen = settle_one(&bench, VERDICT_NOT_ITS_NAME);
-    assert_string_equal(seen.name, "low:1-1");
+    assert_string_equal(seen.identity.name, "low:1-1");
     seen = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(seen.outcome, OUTCOME_DEAD);
-    assert_int_equal(seen.code, CODE_POISON);
-    assert_false(seen.retryable);
-    assert_string_equal(seen.id, "order");
-    assert_true(seen.notify);
+    assert_int_equal(seen.lifetime.outcome, OUTCOME_DEAD);
+    assert_int_equal(seen.retry.code, CODE_POISON);
+    assert_false(seen.retry.retryable);
+    assert_string_equal(seen.identity.id, "order");
+    assert_true(seen.output.notify);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
     assert_int_equal(worker_stats(bench.worker).held, 0);
     worker_close(bench.worker);

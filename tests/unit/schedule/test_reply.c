@@ -127,8 +127,12 @@ static struct request *request_of(enum encoding encoding, float *floats, uint32_
     static struct row rows[4];
     for (uint32_t r = 0; r < row_count; r++)
         rows[r] = (struct row){.request = &request, .output = floats + r * dim};
-    request = (struct request){
-        .encoding = encoding, .rows = rows, .row_count = row_count, .inputs = row_count > 1, .dim = dim, .dims = dim};
+    request = (struct request){.output.encoding = encoding,
+                               .rows = rows,
+                               .row_count = row_count,
+                               .inputs = row_count > 1,
+                               .dim = dim,
+                               .output.dims = dim};
     return &request;
 }
 
@@ -136,11 +140,11 @@ static void expect_reply(struct request *request, const void *bytes, size_t leng
 {
     size_t bound = reply_bound(request);
     reply_format(request);
-    assert_int_equal(request->code, CODE_NONE);
-    assert_int_equal(request->reply.length, length);
-    assert_memory_equal(request->reply.data, bytes, length);
-    assert_true(request->reply.capacity <= bound);
-    buffer_free(&request->reply);
+    assert_int_equal(request->retry.code, CODE_NONE);
+    assert_int_equal(request->output.reply.length, length);
+    assert_memory_equal(request->output.reply.data, bytes, length);
+    assert_true(request->output.reply.capacity <= bound);
+    buffer_free(&request->output.reply);
 }
 
 static void json_is_an_array_or_an_array_of_arrays(void **state)
@@ -172,9 +176,9 @@ static void f16_is_little_endian_halves(void **state)
         float floats_too_large[] = {1, 1, 1, large[i]};
         struct request *request = request_of(ENCODING_F16, floats_too_large, 2, 2);
         reply_format(request);
-        assert_int_equal(request->code, CODE_BAD_REQUEST);
-        assert_non_null(strstr(request->message, "encoding"));
-        assert_true(request->row_failed && request->failed_index == 1 && !request->retryable);
+        assert_int_equal(request->retry.code, CODE_BAD_REQUEST);
+        assert_non_null(strstr(request->retry.message, "encoding"));
+        assert_true(request->retry.row_failed && request->retry.failed_index == 1 && !request->retry.retryable);
     }
 }
 
@@ -227,7 +231,7 @@ static void every_binary_encoding_reads_back(void **state)
         struct request *request = request_of((enum encoding)e, floats, 1, 3);
         struct buffer back = {0};
         reply_format(request);
-        const struct buffer *reply = &request->reply;
+        const struct buffer *reply = &request->output.reply;
         assert_true(reply_read(name, reply->data, reply->length, &back));
         assert_int_equal(back.length, sizeof(expected));
         assert_memory_equal(back.data, expected, sizeof(expected));
@@ -235,7 +239,7 @@ static void every_binary_encoding_reads_back(void **state)
         assert_false(reply_read("json", reply->data, reply->length, &back));
         assert_false(reply_read("f8", reply->data, reply->length, &back));
         buffer_free(&back);
-        buffer_free(&request->reply);
+        buffer_free(&request->output.reply);
     }
     struct buffer back = {0};
     assert_false(reply_read("base64", "AACA*w==", 8, &back)); /* not of its alphabet */
@@ -253,14 +257,14 @@ static void vectors_are_cut_and_then_normalised(void **state)
     memcpy(expected, first, sizeof(first));
     memcpy(expected + 3, second, sizeof(second));
     struct request *request = request_of(ENCODING_F32, plain, 2, 3);
-    request->normalize = true;
+    request->output.normalize = true;
     expect_reply(request, expected, sizeof(expected));
     request = request_of(ENCODING_JSON, cut, 2, 3);
-    request->dims = 2;
+    request->output.dims = 2;
     expect_reply(request, "[[3,4],[0,2]]", 13);
     request = request_of(ENCODING_JSON, both, 2, 3);
-    request->dims = 2;
-    request->normalize = true;
+    request->output.dims = 2;
+    request->output.normalize = true;
     expect_reply(request, "[[0.6,0.8],[0,1]]", 17);
 }
 
@@ -272,10 +276,10 @@ static void what_is_not_finite_never_leaves(void **state)
         float output[] = {1, bad[i / 2], 2};
         struct request *request = request_of(i % 2 == 0 ? ENCODING_JSON : ENCODING_F32, output, 3, 1);
         reply_format(request);
-        assert_int_equal(request->code, CODE_NON_FINITE);
-        assert_true(request->retryable);
-        assert_true(request->row_failed && request->failed_index == 1);
-        assert_int_equal(request->reply.length, 0);
+        assert_int_equal(request->retry.code, CODE_NON_FINITE);
+        assert_true(request->retry.retryable);
+        assert_true(request->retry.row_failed && request->retry.failed_index == 1);
+        assert_int_equal(request->output.reply.length, 0);
     }
 }
 

@@ -5,33 +5,33 @@ static void plain_text_gets_the_defaults(void **state)
 {
     (void)state;
     struct request *request = PARSE("text", "hello world");
-    assert_int_equal(request->code, CODE_NONE);
-    assert_string_equal(request->name, "1795252518106-7");
-    assert_string_equal(request->id, "1795252518106-7");
+    assert_int_equal(request->retry.code, CODE_NONE);
+    assert_string_equal(request->identity.name, "1795252518106-7");
+    assert_string_equal(request->identity.id, "1795252518106-7");
     assert_int_equal(request->row_count, 1);
     assert_int_equal(request->rows_left, 1);
     assert_memory_equal(request->rows[0].text, "hello world", 11);
     assert_int_equal(request->rows[0].text_bytes, 11);
-    assert_int_equal(request->encoding, ENCODING_JSON);
-    assert_int_equal(request->ttl_s, 3600);
-    assert_int_equal(request->max_attempts, 4);
-    assert_int_equal(request->attempt, 1);
-    assert_int_equal(request->first_ms, 1795252518106);
-    assert_int_equal(request->received_ns, 42);
+    assert_int_equal(request->output.encoding, ENCODING_JSON);
+    assert_int_equal(request->output.ttl_s, 3600);
+    assert_int_equal(request->retry.max_attempts, 4);
+    assert_int_equal(request->retry.attempt, 1);
+    assert_int_equal(request->identity.first_ms, 1795252518106);
+    assert_int_equal(request->lifetime.received_ns, 42);
     assert_true(request->truncate);
-    assert_false(request->notify);
-    assert_false(request->quarantined);
+    assert_false(request->output.notify);
+    assert_false(request->retry.quarantined);
     assert_false(request->inputs);
-    assert_true(request->normalize);
-    assert_int_equal(request->dims, 4);
-    assert_int_equal(request->due_at_ms, 0);
-    assert_int_equal(request->expires_at_ms, 0);
-    assert_string_equal(request->tenant, "");
-    assert_string_equal(request->results, "");
-    assert_string_equal(request->target, "");
+    assert_true(request->output.normalize);
+    assert_int_equal(request->output.dims, 4);
+    assert_int_equal(request->lifetime.due_at_ms, 0);
+    assert_int_equal(request->lifetime.expires_at_ms, 0);
+    assert_string_equal(request->identity.tenant, "");
+    assert_string_equal(request->output.results, "");
+    assert_string_equal(request->identity.target, "");
     assert_null(request->prompt);
-    assert_null(request->meta);
-    assert_null(request->traceparent);
+    assert_null(request->identity.meta);
+    assert_null(request->identity.traceparent);
     request_free(request);
 }
 
@@ -40,8 +40,8 @@ static void classes_have_prefixed_names(void **state)
     (void)state;
     const char *const pairs[] = {"text", "t", NULL};
     struct request *high = parse_as(CLASS_HIGH, ORIGIN_NEW, pairs), *low = parse_as(CLASS_LOW, ORIGIN_NEW, pairs);
-    assert_string_equal(high->name, "high:1795252518106-7");
-    assert_string_equal(low->id, "low:1795252518106-7");
+    assert_string_equal(high->identity.name, "high:1795252518106-7");
+    assert_string_equal(low->identity.id, "low:1795252518106-7");
     request_free(high);
     request_free(low);
 }
@@ -52,7 +52,7 @@ static void doubled_fields_are_refused(void **state)
     expect(PARSE("text", "a", "text", "b"), CODE_BAD_REQUEST, "text");
     expect(PARSE("text", "a", "ttl", "1", "ttl", "1"), CODE_BAD_REQUEST, "ttl");
     struct request *request = PARSE("text", "a", "id", "one", "id", "two");
-    assert_string_equal(request->id, request->name);
+    assert_string_equal(request->identity.id, request->identity.name);
     expect(request, CODE_BAD_REQUEST, "id");
     expect(PARSE("text", "a", "mine", "1", "mine", "2"), CODE_NONE, NULL);
 }
@@ -66,8 +66,8 @@ static void too_many_fields_get_no_echo_but_their_id(void **state)
     expect(parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs), CODE_NONE, NULL);
     pairs[2 * 64] = "x-b", pairs[2 * 64 + 1] = "1";
     struct request *request = parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs);
-    assert_string_equal(request->id, "me");
-    assert_null(request->meta);
+    assert_string_equal(request->identity.id, "me");
+    assert_null(request->identity.meta);
     expect(request, CODE_BAD_REQUEST, "fields");
 }
 
@@ -78,8 +78,8 @@ static void a_retry_has_room_for_the_daemons_fields(void **state)
     for (int i = 5; i < 67; i++)
         pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1";
     struct request *request = parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs);
-    assert_string_equal(request->name, "1-1");
-    assert_int_equal(request->attempt, 2);
+    assert_string_equal(request->identity.name, "1-1");
+    assert_int_equal(request->retry.attempt, 2);
     expect(request, CODE_NONE, NULL);
     pairs[2 * 67] = "x-b", pairs[2 * 67 + 1] = "1";
     expect(parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs), CODE_BAD_REQUEST, "fields");
@@ -89,11 +89,11 @@ static void errors_keep_id_ttl_and_meta(void **state)
 {
     (void)state;
     struct request *request = PARSE("text", "", "meta", "m", "ttl", "9000", "id", "me", "notify", "1");
-    assert_string_equal(request->id, "me");
-    assert_int_equal(request->ttl_s, 9000);
-    assert_true(request->notify);
-    assert_int_equal(request->meta_bytes, 1);
-    assert_false(request->retryable);
+    assert_string_equal(request->identity.id, "me");
+    assert_int_equal(request->output.ttl_s, 9000);
+    assert_true(request->output.notify);
+    assert_int_equal(request->identity.meta_bytes, 1);
+    assert_false(request->retry.retryable);
     expect(request, CODE_BAD_REQUEST, "text");
 }
 
@@ -102,15 +102,15 @@ static void promoted_retries_keep_their_identity(void **state)
     (void)state;
     struct request *request =
         PARSE("_id", "1700000000000-3", "_attempt", "2", "_first_at", "1690000000000", "text", "t");
-    assert_string_equal(request->name, "1700000000000-3");
-    assert_string_equal(request->id, "1700000000000-3");
-    assert_int_equal(request->attempt, 2);
-    assert_int_equal(request->first_ms, 1690000000000);
+    assert_string_equal(request->identity.name, "1700000000000-3");
+    assert_string_equal(request->identity.id, "1700000000000-3");
+    assert_int_equal(request->retry.attempt, 2);
+    assert_int_equal(request->identity.first_ms, 1690000000000);
     expect(request, CODE_NONE, NULL);
     request = PARSE("text", "t", "id", "mine", "_id", "low:1700000000000-3");
-    assert_string_equal(request->name, "low:1700000000000-3");
-    assert_string_equal(request->id, "mine");
-    assert_int_equal(request->first_ms, 1700000000000);
+    assert_string_equal(request->identity.name, "low:1700000000000-3");
+    assert_string_equal(request->identity.id, "mine");
+    assert_int_equal(request->identity.first_ms, 1700000000000);
     expect(request, CODE_NONE, NULL);
 }
 
@@ -127,8 +127,8 @@ static void suspects_with_a_run_on_record_run_alone(void **state)
                               .fields = &text,
                               .field_count = 1};
         struct request *request = request_parse(&rules, &entry, 0);
-        assert_int_equal(request->suspect, origins[i / 3] == ORIGIN_RECLAIMED || i % 3 > 0);
-        assert_int_equal(request->quarantined, i % 3 > 0);
+        assert_int_equal(request->retry.suspect, origins[i / 3] == ORIGIN_RECLAIMED || i % 3 > 0);
+        assert_int_equal(request->retry.quarantined, i % 3 > 0);
         expect(request, CODE_NONE, NULL);
     }
 }
@@ -145,7 +145,7 @@ static void a_vanished_entry_is_an_internal_error(void **state)
     (void)state;
     struct entry entry = {.class = CLASS_LOW, .id = {1, 1}, .vanished = true};
     struct request *request = request_parse(&rules, &entry, 0);
-    assert_string_equal(request->id, "low:1-1");
+    assert_string_equal(request->identity.id, "low:1-1");
     assert_int_equal(request->row_count, 0);
     expect(request, CODE_INTERNAL, "deleted");
 }
@@ -155,10 +155,10 @@ static void a_shed_entry_finds_its_queue_full(void **state)
     (void)state;
     const char *const pairs[] = {"text", "t", "id", "mine", "meta", "m", "notify", "1", NULL};
     struct request *request = parse_as(CLASS_HIGH, ORIGIN_SHED, pairs);
-    assert_string_equal(request->id, "mine");
-    assert_true(request->notify);
-    assert_int_equal(request->meta_bytes, 1);
-    assert_false(request->retryable); /* by us */
+    assert_string_equal(request->identity.id, "mine");
+    assert_true(request->output.notify);
+    assert_int_equal(request->identity.meta_bytes, 1);
+    assert_false(request->retry.retryable); /* by us */
     expect(request, CODE_QUEUE_FULL, NULL);
     const char *const bad[] = {"text", "", NULL};
     expect(parse_as(CLASS_HIGH, ORIGIN_SHED, bad), CODE_QUEUE_FULL, NULL);

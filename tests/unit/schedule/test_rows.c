@@ -558,7 +558,7 @@ static void a_suspect_of_many_rows_runs_in_slices(void **state)
             if (bench->basic.out[i].kind == ACTION_SUBMIT) {
                 rows += bench->basic.out[i].batch->engine.rows;
                 for (uint32_t r = 0; r < bench->basic.out[i].batch->engine.rows; r++)
-                    assert_int_equal(bench->basic.out[i].batch->rows[r]->request->entry.ms, 1);
+                    assert_int_equal(bench->basic.out[i].batch->rows[r]->request->identity.entry.ms, 1);
             }
         assert_true(rows_answer_one(bench));
     }

@@ -36,12 +36,12 @@ static void jitter_spreads_and_repeats(void **state)
 static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_attempts, uint32_t *ttl_s)
 {
     uint64_t random = 3;
-    struct request request = {.attempt = attempt, .max_attempts = max_attempts, .ttl_s = 60};
+    struct request request = {.retry.attempt = attempt, .retry.max_attempts = max_attempts, .output.ttl_s = 60};
     if (code != CODE_NONE)
         request_fail(&request, code, "because");
     policy_judge(&options, &request, 1000, &random);
-    *ttl_s = request.ttl_s;
-    return request.outcome;
+    *ttl_s = request.output.ttl_s;
+    return request.lifetime.outcome;
 }
 
 static void outcomes_follow_code_and_attempts(void **state)
@@ -78,11 +78,12 @@ static void a_retry_after_the_deadline_is_none(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint64_t random = i;
-        struct request request = {.attempt = 1, .max_attempts = 4, .expires_at_ms = cases[i].expires_at_ms};
+        struct request request = {
+            .retry.attempt = 1, .retry.max_attempts = 4, .lifetime.expires_at_ms = cases[i].expires_at_ms};
         request_fail(&request, CODE_DEVICE_LOST, "because");
         policy_judge(&options, &request, cases[i].now_ms, &random);
-        assert_int_equal(request.outcome, cases[i].outcome);
-        assert_int_equal(request.code, CODE_DEVICE_LOST);
+        assert_int_equal(request.lifetime.outcome, cases[i].outcome);
+        assert_int_equal(request.retry.code, CODE_DEVICE_LOST);
     }
 }
 
@@ -92,9 +93,9 @@ static void the_first_failure_stays(void **state)
     struct request request = {0};
     request_fail(&request, CODE_TOO_LONG, "text: %d", 7);
     request_fail(&request, CODE_INTERNAL, "later");
-    assert_int_equal(request.code, CODE_TOO_LONG);
-    assert_string_equal(request.message, "text: 7");
-    assert_false(request.retryable);
+    assert_int_equal(request.retry.code, CODE_TOO_LONG);
+    assert_string_equal(request.retry.message, "text: 7");
+    assert_false(request.retry.retryable);
 }
 
 static void the_budget_halves_and_grows_back(void **state)

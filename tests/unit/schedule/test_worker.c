@@ -13,7 +13,7 @@ static void a_request_goes_its_way(void **state)
     format_all(&bench);
     struct action action = bench.out[bench.count - 1];
     assert_int_equal(action.kind, ACTION_SETTLE);
-    assert_int_equal(action.requests.first->outcome, OUTCOME_DONE);
+    assert_int_equal(action.requests.first->lifetime.outcome, OUTCOME_DONE);
     assert_int_equal(settle(&bench, false), 1);
     assert_int_equal(worker_stats(bench.worker).done, 1);
     assert_int_equal(worker_stats(bench.worker).held, 0);
@@ -77,7 +77,7 @@ static void only_the_guilty_row_is_charged(void **state)
         struct batch *batch = take(&bench, ACTION_SUBMIT).batch;
         bool guilty = false;
         for (uint32_t i = 0; i < batch->engine.rows; i++)
-            guilty |= batch->rows[i]->request->entry.ms == 3;
+            guilty |= batch->rows[i]->request->identity.entry.ms == 3;
         batch->status = guilty ? STATUS_INTERNAL : STATUS_OK;
         memset(batch->engine.output, 0, batch->engine.rows * DIM * sizeof(float));
         send(&bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
@@ -89,7 +89,7 @@ static void only_the_guilty_row_is_charged(void **state)
         struct request_list list =
             bench.out[0].kind == ACTION_SETTLE ? bench.out[0].requests : (struct request_list){0};
         for (struct request *request = list.first; request != NULL; request = request->next)
-            assert_int_equal(request->outcome, request->entry.ms == 3 ? OUTCOME_DEFER : OUTCOME_DONE);
+            assert_int_equal(request->lifetime.outcome, request->identity.entry.ms == 3 ? OUTCOME_DEFER : OUTCOME_DONE);
         settle(&bench, false);
     }
     assert_int_equal(worker_stats(bench.worker).done, 7);
@@ -256,7 +256,7 @@ static void settles_read_a_mebibyte_at_most(void **state)
             answer_batch(&bench, STATUS_INTERNAL);
         while (waiting(&bench, ACTION_SETTLE) > 0) {
             struct request_list list = take(&bench, ACTION_SETTLE).requests;
-            assert_int_equal(list.first->outcome, OUTCOME_DEAD);
+            assert_int_equal(list.first->lifetime.outcome, OUTCOME_DEAD);
             assert_in_range(list.count, 1, 2);
             dead += list.count;
             send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
@@ -296,8 +296,8 @@ static void settles_are_bounded_in_entries_and_bytes(void **state)
     while (waiting(&bench, ACTION_FORMAT) > 0) {
         struct request_list list = take(&bench, ACTION_FORMAT).requests;
         for (struct request *request = list.first; request != NULL; request = request->next) {
-            (void)buffer_reserve(&request->reply, 12 * 1024);
-            request->reply.length = 12 * 1024;
+            (void)buffer_reserve(&request->output.reply, 12 * 1024);
+            request->output.reply.length = 12 * 1024;
         }
         send(&bench, (struct event){.kind = EVENT_FORMATTED, .requests = list});
     }
@@ -323,7 +323,7 @@ static void an_unknown_outcome_is_repeated_after_the_reconnect(void **state)
     connected(&bench);
     struct request_list list = take(&bench, ACTION_SETTLE).requests;
     assert_int_equal(list.count, 2);
-    list.first->verdict = VERDICT_LATE; /* the first call had come through for this one */
+    list.first->lifetime.verdict = VERDICT_LATE; /* the first call had come through for this one */
     send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
     assert_int_equal(worker_stats(bench.worker).done, 2);
     assert_int_equal(worker_stats(bench.worker).late, 0);
@@ -406,9 +406,9 @@ static void a_deferred_request_is_promoted_when_it_is_due(void **state)
     prepare_all(&bench, 4);
     answer_batch(&bench, STATUS_INTERNAL);
     struct request_list list = take(&bench, ACTION_SETTLE).requests;
-    assert_int_equal(list.first->outcome, OUTCOME_DEFER);
-    uint64_t due = bench.now + list.first->due_ms * NS_PER_MS;
-    assert_in_range(list.first->due_ms, 80, 120);
+    assert_int_equal(list.first->lifetime.outcome, OUTCOME_DEFER);
+    uint64_t due = bench.now + list.first->lifetime.due_ms * NS_PER_MS;
+    assert_in_range(list.first->lifetime.due_ms, 80, 120);
     send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
     while (waiting(&bench, ACTION_PROMOTE) == 0) {
         bench.now = bench.wakes_at;

@@ -66,10 +66,10 @@ static void flood_settle(struct flood *flood)
 {
     struct request_list list = take(&flood->bench, ACTION_SETTLE).requests;
     for (const struct request *request = list.first; request != NULL; request = request->next) {
-        flood->low_done += request->class == CLASS_LOW;
-        if (request->class == CLASS_HIGH && flood->bench.now - flood->high_sent_ns > flood->high_wait_ns)
+        flood->low_done += request->identity.class == CLASS_LOW;
+        if (request->identity.class == CLASS_HIGH && flood->bench.now - flood->high_sent_ns > flood->high_wait_ns)
             flood->high_wait_ns = flood->bench.now - flood->high_sent_ns;
-        flood->high_sent_ns = request->class == CLASS_HIGH ? 0 : flood->high_sent_ns;
+        flood->high_sent_ns = request->identity.class == CLASS_HIGH ? 0 : flood->high_sent_ns;
     }
     send(&flood->bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
 }
@@ -162,9 +162,9 @@ static void a_request_that_is_not_due_is_parked(void **state)
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
     uint64_t due_ns = bench.now + 300 * NS_PER_MS;
     struct request parked = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(parked.outcome, OUTCOME_DEFER);
-    assert_int_equal(parked.next_attempt, 1); /* nothing was tried */
-    assert_true(parked.due_at_ms == due_ms && parked.due_ms == 0);
+    assert_int_equal(parked.lifetime.outcome, OUTCOME_DEFER);
+    assert_int_equal(parked.retry.next_attempt, 1); /* nothing was tried */
+    assert_true(parked.lifetime.due_at_ms == due_ms && parked.lifetime.due_ms == 0);
     assert_int_equal(worker_stats(bench.worker).parked, 1);
     assert_int_equal(worker_stats(bench.worker).deferred, 0);
     while (waiting(&bench, ACTION_PROMOTE) == 0 || bench.now < due_ns) {
@@ -188,14 +188,14 @@ static void who_expires_before_it_is_due_is_parked_until_then(void **state)
     read_one(&bench, CLASS_NORMAL,
              FIELDS("text", "a", "delay", from_its_id(&bench, expires_ms + 500), "expires_in",
                     from_its_id(&bench, expires_ms)));
-    assert_true(settle_one(&bench, VERDICT_DONE).due_at_ms == expires_ms);
+    assert_true(settle_one(&bench, VERDICT_DONE).lifetime.due_at_ms == expires_ms);
     tick_after_ms(&bench, 100);
     read_one(&bench, CLASS_NORMAL,
              FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "delay", number(expires_ms + 499),
                     "expires_in", number(expires_ms - 1)));
     struct request expired = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(expired.outcome, OUTCOME_ERROR);
-    assert_int_equal(expired.code, CODE_EXPIRED);
+    assert_int_equal(expired.lifetime.outcome, OUTCOME_ERROR);
+    assert_int_equal(expired.retry.code, CODE_EXPIRED);
     assert_int_equal(worker_stats(bench.worker).expired, 1);
     worker_close(bench.worker);
 }
@@ -208,8 +208,8 @@ static void a_cancel_goes_straight_to_its_script(void **state)
     struct bench bench = begin(default_options());
     read_one(&bench, CLASS_HIGH, FIELDS("cancel", "low:7-3"));
     struct request cancel = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(cancel.outcome, OUTCOME_CANCEL);
-    assert_string_equal(cancel.target, "low:7-3");
+    assert_int_equal(cancel.lifetime.outcome, OUTCOME_CANCEL);
+    assert_string_equal(cancel.identity.target, "low:7-3");
     (void)take(&bench, ACTION_READ);
     give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED},
              FIELDS("cancel", "7-3"));
@@ -218,7 +218,7 @@ static void a_cancel_goes_straight_to_its_script(void **state)
     assert_int_equal(worker_stats(bench.worker).cancelled, 1);
     assert_int_equal(worker_stats(bench.worker).nothing_to_cancel, 1);
     give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("cancel", "nobody"));
-    assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_ERROR);
+    assert_int_equal(settle_one(&bench, VERDICT_DONE).lifetime.outcome, OUTCOME_ERROR);
     assert_int_equal(worker_stats(bench.worker).held, 0);
     worker_close(bench.worker);
 }
@@ -230,13 +230,13 @@ static void an_entry_without_its_message_is_answered(void **state)
     (void)take(&bench, ACTION_READ);
     give_one(&bench, READ_RECLAIM, (struct entry){.origin = ORIGIN_RECLAIMED, .vanished = true}, FIELDS(NULL));
     struct request gone = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(gone.outcome, OUTCOME_GONE);
-    assert_int_equal(gone.code, CODE_INTERNAL);
+    assert_int_equal(gone.lifetime.outcome, OUTCOME_GONE);
+    assert_int_equal(gone.retry.code, CODE_INTERNAL);
     assert_int_equal(worker_stats(bench.worker).vanished, 1);
     give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL},
              FIELDS("text", "a", "delay", from_its_id(&bench, redis_now(&bench) + 500)));
-    assert_int_equal(settle_one(&bench, VERDICT_GONE).outcome, OUTCOME_DEFER); /* deleted meanwhile */
-    assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_GONE);
+    assert_int_equal(settle_one(&bench, VERDICT_GONE).lifetime.outcome, OUTCOME_DEFER); /* deleted meanwhile */
+    assert_int_equal(settle_one(&bench, VERDICT_DONE).lifetime.outcome, OUTCOME_GONE);
     assert_int_equal(worker_stats(bench.worker).held, 0);
     worker_close(bench.worker);
 }
@@ -252,13 +252,13 @@ static void who_borrowed_a_name_is_called_by_its_own(void **state)
     prepare_all(&bench, 4);
     answer_batch(&bench, STATUS_INTERNAL);
     struct request first = settle_one(&bench, VERDICT_NOT_ITS_NAME);
-    assert_string_equal(first.name, "low:7-7");
-    assert_int_equal(first.outcome, OUTCOME_DEAD); /* its attempts seemed to be used up */
+    assert_string_equal(first.identity.name, "low:7-7");
+    assert_int_equal(first.lifetime.outcome, OUTCOME_DEAD); /* its attempts seemed to be used up */
     struct request second = settle_one(&bench, VERDICT_DONE);
-    assert_string_equal(second.name, "low:81-0");
-    assert_string_equal(second.id, "low:81-0");
-    assert_int_equal(second.outcome, OUTCOME_DEFER);
-    assert_int_equal(second.next_attempt, 2);
+    assert_string_equal(second.identity.name, "low:81-0");
+    assert_string_equal(second.identity.id, "low:81-0");
+    assert_int_equal(second.lifetime.outcome, OUTCOME_DEFER);
+    assert_int_equal(second.retry.next_attempt, 2);
     assert_int_equal(worker_stats(bench.worker).disowned, 1);
     worker_close(bench.worker);
 }
@@ -270,11 +270,11 @@ static void too_many_that_wait_for_their_time(void **state)
     (void)state;
     struct bench bench = begin(default_options());
     read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "delay", from_its_id(&bench, redis_now(&bench) + 3600 * 1000)));
-    assert_int_equal(settle_one(&bench, VERDICT_LATER_FULL).outcome, OUTCOME_DEFER);
+    assert_int_equal(settle_one(&bench, VERDICT_LATER_FULL).lifetime.outcome, OUTCOME_DEFER);
     struct request refused = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(refused.outcome, OUTCOME_ERROR);
-    assert_int_equal(refused.code, CODE_QUEUE_FULL);
-    assert_in_range(refused.retry_after_ms, 1000, 3600 * 1000);
+    assert_int_equal(refused.lifetime.outcome, OUTCOME_ERROR);
+    assert_int_equal(refused.retry.code, CODE_QUEUE_FULL);
+    assert_in_range(refused.retry.retry_after_ms, 1000, 3600 * 1000);
     assert_int_equal(worker_stats(bench.worker).held, 0);
     worker_close(bench.worker);
 }
@@ -291,7 +291,7 @@ static void who_is_refused_goes_alone_and_less_and_less_often(void **state)
     format_all(&bench);
     struct request_list list = take(&bench, ACTION_SETTLE).requests;
     assert_int_equal(list.count, 3);
-    list.first->verdict = list.first->next->verdict = VERDICT_AGAIN;
+    list.first->lifetime.verdict = list.first->next->lifetime.verdict = VERDICT_AGAIN;
     send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
     assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
     tick_after_ms(&bench, 100);
@@ -323,7 +323,7 @@ static void a_refused_suspect_gives_up_its_place(void **state)
     give_loners(&bench, 2);
     come_to_rest(&bench);
     struct action charge = take(&bench, ACTION_RECORD_RUN);
-    charge.requests.first->quarantine_runs = 1;
+    charge.requests.first->retry.quarantine_runs = 1;
     send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     prepare_all(&bench, 4);
     answer_batch(&bench, STATUS_OK);
@@ -456,8 +456,8 @@ static void the_newest_above_the_cap_are_refused(void **state)
     assert_int_equal(shed.read.after.ms, 1000);
     assert_int_equal(shed.read.before.ms, 900);
     struct request refused = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(refused.code, CODE_QUEUE_FULL);
-    assert_in_range(refused.retry_after_ms, 1000, 3600 * 1000);
+    assert_int_equal(refused.retry.code, CODE_QUEUE_FULL);
+    assert_in_range(refused.retry.retry_after_ms, 1000, 3600 * 1000);
     assert_int_equal(worker_stats(bench.worker).shed, 1);
     send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SHED, .class = CLASS_NORMAL}});
     assert_int_equal(waiting(&bench, ACTION_SHED), 0);
@@ -547,8 +547,8 @@ static void ids_ahead_of_the_clock_are_mended(void **state)
     give_one(&bench, READ_NEW, entry, FIELDS("text", "word", "delay", "700"));
     assert_int_equal(worker_stats(bench.worker).ids_ahead, 1);
     struct request seen = settle_one(&bench, VERDICT_DONE); /* parked: it counts from now */
-    assert_int_equal(seen.outcome, OUTCOME_DEFER);
-    assert_int_equal(seen.due_at_ms, redis_now(&bench) + 700);
+    assert_int_equal(seen.lifetime.outcome, OUTCOME_DEFER);
+    assert_int_equal(seen.lifetime.due_at_ms, redis_now(&bench) + 700);
     mended(&bench, true, true);
     mended(&bench, true, true);
     assert_int_equal(waiting(&bench, ACTION_PROMOTE), 0);
@@ -589,7 +589,7 @@ static void an_id_ahead_that_comes_again_is_read_again(void **state)
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
     struct request seen = settle_one(&bench, VERDICT_DONE);
-    assert_string_equal(seen.id, "second");
+    assert_string_equal(seen.identity.id, "second");
     worker_close(bench.worker);
 }
 

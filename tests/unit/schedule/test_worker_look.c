@@ -99,7 +99,7 @@ struct seen {
 static void note(void *context, const struct request *request)
 {
     struct seen *seen = context;
-    memcpy(seen->names[seen->count++], request->name, REQUEST_NAME_MAX);
+    memcpy(seen->names[seen->count++], request->identity.name, REQUEST_NAME_MAX);
 }
 
 static void held_requests_are_shown_up_to_a_limit(void **state)

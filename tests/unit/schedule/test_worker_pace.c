@@ -326,7 +326,7 @@ static int count_first(const struct bench *bench)
     int count = 0;
     for (size_t i = 0; i < bench->count; i++)
         if (bench->out[i].kind == ACTION_SUBMIT && bench->out[i].batch->first) {
-            assert_int_equal(bench->out[i].batch->rows[0]->request->class, CLASS_HIGH);
+            assert_int_equal(bench->out[i].batch->rows[0]->request->identity.class, CLASS_HIGH);
             count++;
         }
     return count;
@@ -339,7 +339,7 @@ static bool next_holds(const struct bench *bench, enum request_class class, bool
         if (bench->out[i].kind == ACTION_SUBMIT)
             batch = bench->out[i].batch;
     for (uint32_t i = 0; batch != NULL && i < batch->engine.rows; i++)
-        if (batch->rows[i]->request->class == class)
+        if (batch->rows[i]->request->identity.class == class)
             return true;
     return false;
 }

@@ -324,7 +324,7 @@ static inline struct request settle_one(struct bench *bench, enum verdict verdic
     struct request_list list = take(bench, ACTION_SETTLE).requests;
     struct request seen = *list.first;
     assert_int_equal(list.count, 1);
-    list.first->verdict = verdict;
+    list.first->lifetime.verdict = verdict;
     send(bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
     return seen;
 }

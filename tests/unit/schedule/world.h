@@ -134,8 +134,8 @@ struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost, full;
     uint64_t groups, group_crashes, unread, alone_beside;
-    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, refused,
-        disowned, jumps, newer_kept;
+    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, refused, disowned,
+        jumps, newer_kept;
     uint64_t forged_ids, moved, set_back;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
@@ -244,8 +244,8 @@ static inline bool alive(const struct world *world, int name)
 
 static inline int index_of(const struct world *world, const struct request *request)
 {
-    assert_true(request->entry.seq < ENTRIES);
-    return world->by_seq[request->entry.seq];
+    assert_true(request->identity.entry.seq < ENTRIES);
+    return world->by_seq[request->identity.entry.seq];
 }
 
 static inline struct item *item_of(struct world *world, const struct request *request)

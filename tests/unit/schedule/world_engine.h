@@ -44,7 +44,7 @@ static inline bool fails(struct world *world, const struct batch *batch)
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         const struct item *item = item_of_row(world, batch, i);
         bool bad = index_of_row(batch->rows[i]) == item->bad_row;
-        if (bad && (item->kind == GUILTY || (item->kind == FLAKY && batch->rows[i]->request->attempt < 3)))
+        if (bad && (item->kind == GUILTY || (item->kind == FLAKY && batch->rows[i]->request->retry.attempt < 3)))
             return true;
     }
     return false;
@@ -79,11 +79,11 @@ static inline void run_format(struct request *request)
 {
     for (uint32_t i = 0; i < request->row_count; i++)
         if (request->rows[i].output[0] > 1e30f) {
-            request->failed_index = i;
+            request->retry.failed_index = i;
             request_fail(request, CODE_NON_FINITE, "not finite");
             return;
         }
-    buffer_append(&request->reply, request->rows[0].output, request->row_count * DIM * sizeof(float));
+    buffer_append(&request->output.reply, request->rows[0].output, request->row_count * DIM * sizeof(float));
 }
 
 /* Whether this batch holds a row of a request of this kind, as the first of its duplicates or another. */

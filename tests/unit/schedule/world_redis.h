@@ -8,13 +8,13 @@
 
 static inline bool pending(const struct item *item, const struct request *request)
 {
-    return item->place == IN_STREAM && item->entry_seq == request->entry.seq && item->owner != NOBODY;
+    return item->place == IN_STREAM && item->entry_seq == request->identity.entry.seq && item->owner != NOBODY;
 }
 
 /* The name of `_id` is believed only of who came back from `later`. */
 static inline bool claims_too_much(const struct item *item, const struct request *request)
 {
-    return request->borrowed_name && !item->promoted;
+    return request->identity.borrowed_name && !item->promoted;
 }
 
 static inline void uncharge(struct item *item, int name)
@@ -30,7 +30,7 @@ static inline void uncharge(struct item *item, int name)
 /* A run that is over has crashed nobody. */
 static inline enum verdict late(struct item *item, const struct peer *peer, const struct request *request)
 {
-    if (item->entry_seq == request->entry.seq)
+    if (item->entry_seq == request->identity.entry.seq)
         uncharge(item, peer->name);
     return VERDICT_LATE;
 }
@@ -74,8 +74,8 @@ static inline void end_item(struct world *world, struct item *item, enum outcome
 
 static inline void check_vectors(const struct item *item, const struct request *request)
 {
-    const char *at = request->reply.data;
-    assert_int_equal(request->reply.length, item->rows * DIM * sizeof(float));
+    const char *at = request->output.reply.data;
+    assert_int_equal(request->output.reply.length, item->rows * DIM * sizeof(float));
     for (uint32_t row = 0; row < item->rows; row++, at += DIM * sizeof(float)) {
         float value[DIM], token = (float)(item->text * ROWS_MOST + (int)row + 1);
         memcpy(value, at, sizeof(value));
@@ -120,9 +120,9 @@ static inline void check_name(const struct item *item, const struct request *req
 {
     char name[REQUEST_NAME_MAX];
     request_name_format(item->class, (struct entry_id){item->name_ms, item->name_seq}, name);
-    assert_string_equal(request->name, name);
+    assert_string_equal(request->identity.name, name);
     if (item->group == NOBODY)
-        assert_string_equal(request->id, name);
+        assert_string_equal(request->identity.id, name);
 }
 
 /* --- settle, defer, cancel --- */
@@ -145,23 +145,23 @@ static inline enum verdict defer_one(struct world *world, struct peer *peer, str
         uncharge(item, peer->name);
         return VERDICT_LATE;
     }
-    uint64_t now_ms = redis_ms(world), due_ms = now_ms + request->due_ms;
-    bool retry = request->code != CODE_NONE;
+    uint64_t now_ms = redis_ms(world), due_ms = now_ms + request->lifetime.due_ms;
+    bool retry = request->retry.code != CODE_NONE;
     if (!retry && !item->promoted && later_full(world)) {
         world->counts.later_full++;
         return VERDICT_LATER_FULL;
     }
     check_name(item, request);
-    assert_int_equal(request->attempt, item->attempt);
-    assert_int_equal(request->next_attempt, item->attempt + retry);
-    assert_true(retry ? request->due_ms > 0 : request->due_at_ms != 0);
+    assert_int_equal(request->retry.attempt, item->attempt);
+    assert_int_equal(request->retry.next_attempt, item->attempt + retry);
+    assert_true(retry ? request->lifetime.due_ms > 0 : request->lifetime.due_at_ms != 0);
     item->place = LATER;
     item->owner = NOBODY;
     item->attempt += retry;
     item->moved_runs = 0;
     if (item->first_ms == 0)
         item->first_ms = is_ahead(world, item->name_ms) ? now_ms : item->name_ms;
-    item->promotes_ms = request->due_at_ms > due_ms ? request->due_at_ms : due_ms;
+    item->promotes_ms = request->lifetime.due_at_ms > due_ms ? request->lifetime.due_at_ms : due_ms;
     item->open_count = item->group_count = 0;
     item->taken = 0;
     return VERDICT_DONE;
@@ -186,51 +186,53 @@ static inline enum verdict cancel_one(struct world *world, struct item *item)
 
 static inline enum verdict end_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
-    bool owners = request->outcome == OUTCOME_DEAD || (request->outcome == OUTCOME_ERROR && request->started_ns != 0);
+    bool owners = request->lifetime.outcome == OUTCOME_DEAD ||
+                  (request->lifetime.outcome == OUTCOME_ERROR && request->lifetime.started_ns != 0);
     if (claims_too_much(item, request))
         return VERDICT_NOT_ITS_NAME;
     if (owners && item->owner != peer->name) {
         uncharge(item, peer->name);
         return VERDICT_LATE;
     }
-    if (request->outcome == OUTCOME_GONE && !item->deleted)
+    if (request->lifetime.outcome == OUTCOME_GONE && !item->deleted)
         return VERDICT_LATE;
-    if (request->outcome == OUTCOME_GONE)
+    if (request->lifetime.outcome == OUTCOME_GONE)
         world->counts.vanished++;
     else
         check_name(item, request);
-    if (request->outcome == OUTCOME_DONE)
+    if (request->lifetime.outcome == OUTCOME_DONE)
         check_vectors(item, request);
-    if (request->code == CODE_POISON)
+    if (request->retry.code == CODE_POISON)
         check_poison(world, peer, item);
-    if (request->outcome == OUTCOME_DEAD && request->code != CODE_POISON && request->attempt < request->max_attempts) {
+    if (request->lifetime.outcome == OUTCOME_DEAD && request->retry.code != CODE_POISON &&
+        request->retry.attempt < request->retry.max_attempts) {
         assert_true(item->expires_ms != 0);
         world->counts.in_vain++;
     }
-    if (request->code == CODE_EXPIRED) {
+    if (request->retry.code == CODE_EXPIRED) {
         assert_true(item->expires_ms != 0 && (redis_ms(world) + 1 >= item->expires_ms || world->faults.clock_jump > 0));
         world->counts.expired++;
     }
-    item->seen_ms = request->first_ms == item->name_ms ? 0 : request->first_ms;
-    end_item(world, item, request->outcome, request->code);
+    item->seen_ms = request->identity.first_ms == item->name_ms ? 0 : request->identity.first_ms;
+    end_item(world, item, request->lifetime.outcome, request->retry.code);
     return VERDICT_DONE;
 }
 
 static inline void settle_one(struct world *world, struct peer *peer, struct request *request)
 {
     struct item *item = item_of(world, request);
-    assert_int_equal(request->state, REQUEST_SETTLING);
-    peer->parked |= request->outcome == OUTCOME_DEFER;
+    assert_int_equal(request->lifetime.state, REQUEST_SETTLING);
+    peer->parked |= request->lifetime.outcome == OUTCOME_DEFER;
     if (happens(world, world->faults.again) || (item->stubborn && world->faults.on))
-        request->verdict = VERDICT_AGAIN;
+        request->lifetime.verdict = VERDICT_AGAIN;
     else if (!pending(item, request))
-        request->verdict = late(item, peer, request);
-    else if (request->outcome == OUTCOME_DEFER)
-        request->verdict = defer_one(world, peer, item, request);
-    else if (request->outcome == OUTCOME_CANCEL)
-        request->verdict = cancel_one(world, item);
+        request->lifetime.verdict = late(item, peer, request);
+    else if (request->lifetime.outcome == OUTCOME_DEFER)
+        request->lifetime.verdict = defer_one(world, peer, item, request);
+    else if (request->lifetime.outcome == OUTCOME_CANCEL)
+        request->lifetime.verdict = cancel_one(world, item);
     else
-        request->verdict = end_one(world, peer, item, request);
+        request->lifetime.verdict = end_one(world, peer, item, request);
 }
 
 /* --- charge, release --- */
@@ -238,12 +240,12 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
 static inline void charge_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
     uncharge(item, peer->name);
-    if (!request->quarantined && item->open_count + item->group_count > 0) {
-        request->verdict = VERDICT_ALONE;
+    if (!request->retry.quarantined && item->open_count + item->group_count > 0) {
+        request->lifetime.verdict = VERDICT_ALONE;
         return;
     }
     item->taken = 0;
-    if (!request->quarantined) {
+    if (!request->retry.quarantined) {
         assert_in_range(item->group_count, 0, 7);
         item->groups[item->group_count++] = peer->name;
         world->counts.groups++;
@@ -252,16 +254,16 @@ static inline void charge_one(struct world *world, struct peer *peer, struct ite
     tell(world, item, peer->name);
     assert_in_range(item->open_count, 0, 7);
     item->open[item->open_count++] = peer->name;
-    request->quarantine_runs = (uint32_t)item->open_count;
+    request->retry.quarantine_runs = (uint32_t)item->open_count;
 }
 
 static inline void run_charge(struct world *world, struct peer *peer, struct request *request)
 {
     struct item *item = item_of(world, request);
     if (!pending(item, request) || item->owner != peer->name) {
-        request->verdict = late(item, peer, request);
+        request->lifetime.verdict = late(item, peer, request);
     } else if (claims_too_much(item, request)) {
-        request->verdict = VERDICT_NOT_ITS_NAME;
+        request->lifetime.verdict = VERDICT_NOT_ITS_NAME;
     } else {
         charge_one(world, peer, item, request);
     }
@@ -279,7 +281,7 @@ static inline void run_release(struct world *world, struct peer *peer, struct ca
 {
     for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
         struct item *item = item_of(world, request);
-        if (item->entry_seq == request->entry.seq && item->place == IN_STREAM && !item->deleted)
+        if (item->entry_seq == request->identity.entry.seq && item->place == IN_STREAM && !item->deleted)
             uncharge(item, peer->name);
         if (pending(item, request) && item->owner == peer->name && !item->deleted)
             item->owner = RELEASED;

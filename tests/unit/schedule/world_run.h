@@ -313,10 +313,10 @@ static inline void quarantine_ended(struct peer *peer, const struct call *call)
 {
     for (const struct request *request = call->action.requests.first; request != NULL; request = request->next)
         if (request == peer->lonely && !call->failed &&
-            (call->kind != ACTION_RECORD_RUN || request->verdict == VERDICT_LATE))
+            (call->kind != ACTION_RECORD_RUN || request->lifetime.verdict == VERDICT_LATE))
             peer->lonely = NULL;
         else if (request == peer->lonely && !call->failed && call->kind == ACTION_RECORD_RUN)
-            peer->charged = request->verdict == VERDICT_DONE;
+            peer->charged = request->lifetime.verdict == VERDICT_DONE;
 }
 
 static inline void hear_pulse(struct peer *peer, const struct call *call)
@@ -336,10 +336,11 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
 static inline void answer(struct world *world, struct peer *peer, struct call *call)
 {
     static const enum event_kind events[] = {
-        [ACTION_PREPARE] = EVENT_PREPARED,        [ACTION_FORMAT] = EVENT_FORMATTED, [ACTION_SETTLE] = EVENT_SETTLED,
-        [ACTION_RECORD_RUN] = EVENT_RUN_RECORDED, [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
-        [ACTION_RELEASE] = EVENT_RELEASED,        [ACTION_SUBMIT] = EVENT_BATCH,     [ACTION_PULSE] = EVENT_PULSE,
-        [ACTION_MEND] = EVENT_MENDED,
+        [ACTION_PREPARE] = EVENT_PREPARED, [ACTION_FORMAT] = EVENT_FORMATTED,
+        [ACTION_SETTLE] = EVENT_SETTLED,   [ACTION_RECORD_RUN] = EVENT_RUN_RECORDED,
+        [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
+        [ACTION_RELEASE] = EVENT_RELEASED, [ACTION_SUBMIT] = EVENT_BATCH,
+        [ACTION_PULSE] = EVENT_PULSE,      [ACTION_MEND] = EVENT_MENDED,
     };
     if (brings_entries(call->kind)) {
         answer_entries(world, peer, call);
@@ -412,8 +413,8 @@ static inline void check_lists(const struct action *action, uint32_t most)
     size_t bytes = 0;
     uint32_t count = 0, refused = 0;
     for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
-        bytes += request->reply.length;
-        refused += request->refusals > 0;
+        bytes += request->output.reply.length;
+        refused += request->lifetime.refusals > 0;
         count++;
     }
     assert_int_equal(count, action->requests.count);
@@ -452,12 +453,12 @@ static inline bool on_record(const struct item *item, int name)
 static inline void check_lonely(struct world *world, struct peer *peer, const struct request *request)
 {
     const struct item *item = item_of(world, request);
-    if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
+    if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING)
         peer->lonely = NULL;
-    if (!request->quarantined) {
+    if (!request->retry.quarantined) {
         assert_null(peer->lonely);
         assert_true(peer->turn != TURN_ALONE);
-        if (request->suspect && item->owner == peer->name && item->entry_seq == request->entry.seq)
+        if (request->retry.suspect && item->owner == peer->name && item->entry_seq == request->identity.entry.seq)
             assert_true(on_record(item, peer->name));
         return;
     }
@@ -505,8 +506,8 @@ static inline void check_batch(struct world *world, struct peer *peer, const str
             const struct item *item = item_of(world, row->request);
             assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
             check_lonely(world, peer, row->request);
-            assert_true(!batch->background || row->request->class == CLASS_LOW);
-            if (row->request->started_ns == world->now)
+            assert_true(!batch->background || row->request->identity.class == CLASS_LOW);
+            if (row->request->lifetime.started_ns == world->now)
                 check_time(world, row->request);
         }
 }
@@ -519,8 +520,8 @@ struct sums {
 static inline void sum_up(void *context, const struct request *request)
 {
     struct sums *sums = context;
-    sums->tokens[request->class] += request->origin == ORIGIN_FAIR ? 0 : request->tokens;
-    sums->count[request->class] += request->origin != ORIGIN_FAIR;
+    sums->tokens[request->identity.class] += request->identity.origin == ORIGIN_FAIR ? 0 : request->tokens;
+    sums->count[request->identity.class] += request->identity.origin != ORIGIN_FAIR;
 }
 
 static inline void check_read(struct world *world, struct peer *peer, const struct action *action)
@@ -608,7 +609,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         check_lists(action, 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next)
             check_lonely(world, peer, request);
-        assert_true(peer->turn == (action->requests.first->quarantined ? TURN_ALONE : TURN_TOGETHER));
+        assert_true(peer->turn == (action->requests.first->retry.quarantined ? TURN_ALONE : TURN_TOGETHER));
         break;
     case ACTION_FORMAT:
         check_lists(action, 64);
@@ -618,14 +619,15 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
         break;
     case ACTION_RECORD_RUN:
-        if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
+        if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING)
             peer->lonely = NULL;
         assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
-        if (action->requests.first->quarantined)
+        if (action->requests.first->retry.quarantined)
             check_alone(world, peer, false);
-        check_lists(action, action->requests.first->quarantined ? 1 : 64);
+        check_lists(action, action->requests.first->retry.quarantined ? 1 : 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next)
-            assert_true(request->suspect && request->quarantined == action->requests.first->quarantined);
+            assert_true(request->retry.suspect &&
+                        request->retry.quarantined == action->requests.first->retry.quarantined);
         break;
     case ACTION_ALONE:
     case ACTION_TOGETHER:
@@ -660,7 +662,7 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
     call->runs_at = world->now + some_time(world);
     call->answers_at = call->runs_at + some_time(world);
     call->failed = !local(action->kind) && happens(world, world->faults.script_error);
-    if (action->kind == ACTION_RECORD_RUN && action->requests.first->quarantined) {
+    if (action->kind == ACTION_RECORD_RUN && action->requests.first->retry.quarantined) {
         peer->lonely = action->requests.first;
         peer->charged = false;
     }
