@@ -145,7 +145,7 @@ static enum status get(struct session *session, const char *id, struct err *err)
 static int run(struct invocation *invocation)
 {
     struct err err;
-    struct session session = {.queue = invocation->config.queue};
+    struct session session;
     if (invocation->operand_count != 1 || strlen(invocation->operands[0]) > 128) {
         fprintf(stderr, "sluice get: needs one ID of at most 128 bytes, the one that XADD or sluice submit printed\n");
         return EX_USAGE;
@@ -153,11 +153,7 @@ static int run(struct invocation *invocation)
     if (!session_is_one(invocation)) {
         return EX_USAGE;
     }
-    /* Without the time, which session_open asks for: a producer may not. */
-    enum status status = config_address(&invocation->config, &session.address, &err);
-    if (status == STATUS_OK) {
-        status = client_open(&session.address, SESSION_TIMEOUT_MS, &session.client, &err);
-    }
+    enum status status = session_connect(&session, invocation, &err);
     if (status == STATUS_OK) {
         status = get(&session, invocation->operands[0], &err);
     }
@@ -171,7 +167,7 @@ const struct subcommand command_get = {
     .operands = "ID",
     .summary = "Print the reply of a request as one line of JSON",
     .explanation =
-        "Exit 69 when there is no reply (yet). Its status is then queued, running (the line names the worker), "
-        "later\n(due_at: Redis' unix ms) or unknown; to an operator, and by the name that XADD returned.",
+        "Exit 69 when there is no reply (yet). Its status is then queued, running (the line names the worker),\n"
+        "later (due_at: Redis' unix ms) or unknown; to an operator, and by the name that XADD returned.",
     .run = run,
 };

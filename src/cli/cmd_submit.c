@@ -125,40 +125,31 @@ static void option_fields(const struct submit_options *options, struct words *wo
     }
 }
 
-/* Sends the XADD of one request to `queue`; `name` is `text` or `inputs`. The answer is the entry's id. Errors: as
- * client_send. */
-static enum status submit_send(const struct submit_options *options, const char *queue, struct client *client,
-                               const char *name, const char *value, size_t length, struct err *err)
-{
-    char stream[128];
-    struct words words = {.count = 0};
-    struct numbers numbers;
-    snprintf(stream, sizeof stream, "sluice:{%s}:%s", queue, class_streams[options->class]);
-    field(&words, "XADD", stream);
-    word(&words, "*", 1);
-    word(&words, name, strlen(name));
-    word(&words, value, length);
-    option_fields(options, &words, &numbers);
-    return client_send(client, words.count, words.bytes, words.lengths, 0, err);
-}
-
-/* Writes the name of a request from the entry id that XADD answered. */
-static void submit_name(const struct submit_options *options, const char *entry, char name[REQUEST_NAME_MAX])
-{
-    snprintf(name, REQUEST_NAME_MAX, "%s%s", class_prefixes[options->class], entry);
-}
-
-enum { TIMEOUT_MS = 5000, PATIENCE_MS = 2000, PIPELINE = 256, KEY_MAX = 256 };
+enum { PATIENCE_MS = 2000, PIPELINE = 256 };
 
 struct submission {
     const struct submit_options *own;
-    const char *queue;
-    struct client *client;
+    struct session session;
     char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
     struct buffer inputs; /* with --inputs: the JSON array so far */
     bool looked;          /* look_for_workers was called */
 };
+
+/* Sends the XADD of one request; `name` is `text` or `inputs`. The answer is the entry's id. Errors: as client_send. */
+static enum status submit_send(const struct submission *submission, const char *name, const char *value, size_t length,
+                               struct err *err)
+{
+    char stream[SESSION_KEY];
+    struct words words = {.count = 0};
+    struct numbers numbers;
+    field(&words, "XADD", session_key(&submission->session, class_streams[submission->own->class], "", stream));
+    word(&words, "*", 1);
+    word(&words, name, strlen(name));
+    word(&words, value, length);
+    option_fields(submission->own, &words, &numbers);
+    return client_send(submission->session.client, words.count, words.bytes, words.lengths, 0, err);
+}
 
 /* The id of the reply: the producer's id, else the request's name. */
 static const char *reply_id(const struct submission *submission, const char *name)
@@ -169,14 +160,11 @@ static const char *reply_id(const struct submission *submission, const char *nam
 static enum status receive_id(struct submission *submission, char name[REQUEST_NAME_MAX], struct err *err)
 {
     const struct resp_value *answer;
-    enum status status = client_receive(submission->client, &answer, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(client_receive(submission->session.client, &answer, err));
     if (!answer->bytes) {
         return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id");
     }
-    submit_name(submission->own, answer->bytes, name);
+    snprintf(name, REQUEST_NAME_MAX, "%s%s", class_prefixes[submission->own->class], answer->bytes);
     if (!submission->own->wait) {
         puts(reply_id(submission, name));
     }
@@ -190,18 +178,17 @@ static void look_for_workers(struct submission *submission, const char *name)
     enum request_class class;
     struct entry_id id;
     struct err err;
-    char key[KEY_MAX];
+    char key[SESSION_KEY];
     const struct resp_value *answer;
     submission->looked = true;
-    snprintf(key, sizeof key, "sluice:{%s}:meta", submission->queue);
-    const char *const ask[] = {"HGET", key, "published_at"};
-    if (client_command(submission->client, 3, ask, NULL, &answer, &err) ||
+    session_key(&submission->session, "meta", "", key);
+    if (SESSION_ASK(&submission->session, &answer, &err, "HGET", key, "published_at") ||
         !request_name_parse(name, strlen(name), &class, &id)) {
         return; /* the wait itself reports what is wrong with Redis */
     }
     if (!answer->bytes || strtoull(answer->bytes, NULL, 10) < id.ms) {
         fprintf(stderr, "sluice submit: no worker seems to be running on queue %s; waiting on, for up to %lld s\n",
-                submission->queue, (long long)submission->own->timeout_s);
+                submission->session.queue, (long long)submission->own->timeout_s);
     }
 }
 
@@ -209,8 +196,8 @@ static void look_for_workers(struct submission *submission, const char *name)
  * id. */
 static enum status wait_token(struct submission *submission, const char *name, bool *came, struct err *err)
 {
-    char wake[KEY_MAX], seconds[24];
-    snprintf(wake, sizeof wake, "sluice:{%s}:wake:%s", submission->queue, reply_id(submission, name));
+    char wake[SESSION_KEY], seconds[24];
+    session_key(&submission->session, "wake:", reply_id(submission, name), wake);
     uint64_t now_ms = clock_now_ms(), ends_ms = now_ms + (uint64_t)submission->own->timeout_s * 1000;
     *came = false;
     for (; !*came && now_ms < ends_ms; now_ms = clock_now_ms()) {
@@ -221,13 +208,8 @@ static enum status wait_token(struct submission *submission, const char *name, b
         snprintf(seconds, sizeof seconds, "%.3f", (double)wait_ms / 1000);
         const char *const wait[] = {"BLPOP", wake, seconds};
         const struct resp_value *answer;
-        enum status status = client_send(submission->client, 3, wait, NULL, (uint32_t)wait_ms, err);
-        if (status == STATUS_OK) {
-            status = client_receive(submission->client, &answer, err);
-        }
-        if (status != STATUS_OK) {
-            return status;
-        }
+        TRY(client_send(submission->session.client, 3, wait, NULL, (uint32_t)wait_ms, err));
+        TRY(client_receive(submission->session.client, &answer, err));
         *came = answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], name);
         if (!*came && !submission->looked && wait_ms == PATIENCE_MS) {
             look_for_workers(submission, name);
@@ -240,23 +222,17 @@ static enum status wait_token(struct submission *submission, const char *name, b
 static enum status wait_reply(struct submission *submission, const char *name, struct err *err)
 {
     bool told;
-    enum status status = wait_token(submission, name, &told, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
     const char *id = reply_id(submission, name);
-    char key[KEY_MAX];
-    snprintf(key, sizeof key, "sluice:{%s}:reply:%s", submission->queue, id);
+    char key[SESSION_KEY];
     const struct resp_value *reply;
-    status = client_command(submission->client, 2, (const char *const[]){"HGETALL", key}, NULL, &reply, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    TRY(wait_token(submission, name, &told, err));
+    session_key(&submission->session, "reply:", id, key);
+    TRY(SESSION_ASK(&submission->session, &reply, err, "HGETALL", key));
     const struct resp_value *of = resp_field(reply, "entry"), *end = resp_field(reply, "status");
     if (!end || (!told && (!of || !resp_equals(of, name)))) {
         return err_set(err, STATUS_TIMEOUT,
                        "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
-                       (long long)submission->own->timeout_s, submission->queue, id);
+                       (long long)submission->own->timeout_s, submission->session.queue, id);
     }
     submission->failed += !resp_equals(end, "done");
     return print_reply(stdout, id, reply, err);
@@ -287,8 +263,7 @@ static enum status submit_inputs(struct submission *submission, struct err *err)
     if (!buffer_ok(inputs)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
     }
-    TRY(submit_send(submission->own, submission->queue, submission->client, "inputs", inputs->data, inputs->length,
-                    err));
+    TRY(submit_send(submission, "inputs", inputs->data, inputs->length, err));
     submission->sent++;
     return STATUS_OK;
 }
@@ -300,7 +275,7 @@ static enum status submit_text(struct submission *submission, const char *text, 
         json_put_string(&submission->inputs, text, length);
         return STATUS_OK;
     }
-    enum status status = submit_send(submission->own, submission->queue, submission->client, "text", text, length, err);
+    enum status status = submit_send(submission, "text", text, length, err);
     if (status == STATUS_OK && ++submission->sent == PIPELINE) {
         status = flush(submission, err);
     }
@@ -375,22 +350,16 @@ static int check_usage(const struct invocation *invocation)
 static int run(struct invocation *invocation)
 {
     struct err err = {0};
-    struct address address;
+    struct submission submission = {.own = invocation->own};
     if (check_usage(invocation) != EX_OK || !session_is_one(invocation)) {
         return EX_USAGE;
     }
-    enum status status = config_address(&invocation->config, &address, &err);
-    if (status != STATUS_OK) {
-        return report(invocation, &err);
-    }
-    struct submission submission = {.own = invocation->own, .queue = invocation->config.queue};
-    status = client_open(&address, TIMEOUT_MS, &submission.client, &err);
+    enum status status = session_connect(&submission.session, invocation, &err);
     if (status == STATUS_OK) {
         status = submit(&submission, invocation, &err);
-        client_close(submission.client);
     }
     buffer_free(&submission.inputs);
-    address_free(&address);
+    session_close(&submission.session);
     if (status != STATUS_OK) {
         return report(invocation, &err);
     }

@@ -31,11 +31,16 @@ static enum status advise_login(struct err *err)
     return err->status;
 }
 
-enum status session_open(struct session *session, const struct invocation *invocation, struct err *err)
+enum status session_connect(struct session *session, const struct invocation *invocation, struct err *err)
 {
     *session = (struct session){.queue = invocation->config.queue};
     TRY(config_address(&invocation->config, &session->address, err));
-    TRY(client_open(&session->address, SESSION_TIMEOUT_MS, &session->client, err));
+    return client_open(&session->address, SESSION_TIMEOUT_MS, &session->client, err);
+}
+
+enum status session_open(struct session *session, const struct invocation *invocation, struct err *err)
+{
+    TRY(session_connect(session, invocation, err));
     return ask_time(session, err) ? advise_login(err) : STATUS_OK;
 }
 

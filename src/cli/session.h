@@ -18,6 +18,10 @@ struct session {
     uint64_t redis_ms; /* Redis' unix ms at the opening: the clock of all deadlines and ages */
 };
 
+/* Connects, without asking for the time: a producer may not. Owns: the caller ends it with session_close, also after an
+ * error. Errors: those of config_address and client_open. */
+MUST_CHECK enum status session_connect(struct session *session, const struct invocation *invocation, struct err *err);
+
 /* Connects and asks for the time. Owns: the caller ends it with session_close, also after an error.
  * Errors: those of config_address and client_open. */
 MUST_CHECK enum status session_open(struct session *session, const struct invocation *invocation, struct err *err);
