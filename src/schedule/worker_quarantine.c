@@ -272,14 +272,6 @@ static void record_run(struct worker *worker)
     request_list_push(&action->requests, worker->alone);
 }
 
-/* Its run may be on record, so no other request may run until that is known. */
-static void record_again(struct worker *worker)
-{
-    if (worker_may_call(worker)) {
-        record_run(worker);
-    }
-}
-
 /* Recording and preparing it took a while. */
 static bool expired(struct worker *worker)
 {
@@ -369,8 +361,10 @@ static void run_alone(struct worker *worker)
         return;
     }
     switch (worker->alone_stage) {
-    case QUARANTINE_UNSURE:
-        record_again(worker);
+    case QUARANTINE_UNSURE: /* its run may be on record, so no other may run until that is known */
+        if (worker_may_call(worker)) {
+            record_run(worker);
+        }
         break;
     case QUARANTINE_RECORDED:
         if (!expired(worker)) {

@@ -272,13 +272,6 @@ void settle_settled(struct worker *worker, const struct event *event)
 
 /* --- calls --- */
 
-static void send_one(struct action *action, struct request *request)
-{
-    request->lifetime.state = REQUEST_SETTLING;
-    request->lifetime.verdict = VERDICT_DONE;
-    request_list_push(&action->requests, request);
-}
-
 /* What the script reads of its entry: a dead or parked request is kept with all its fields. */
 static size_t bytes_read(const struct request *request)
 {
@@ -286,38 +279,30 @@ static size_t bytes_read(const struct request *request)
     return kept ? request->identity.entry_bytes : 0;
 }
 
-static bool settle_some(struct worker *worker)
+/* Sends the first requests of a list. False, with nothing taken, when memory ran out. */
+static bool settle_some(struct worker *worker, struct request_list *from, uint32_t most)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
     if (!action) {
         return false;
     }
     size_t bytes = 0, read = 0;
-    while (worker->ready.first && action->requests.count < worker->settle_most) {
-        size_t next = worker->ready.first->output.reply.length;
-        size_t next_read = bytes_read(worker->ready.first);
+    while (from->first && action->requests.count < most) {
+        size_t next = from->first->output.reply.length, next_read = bytes_read(from->first);
         if (action->requests.count > 0 &&
             (bytes + next > SETTLE_BYTES || (next_read > 0 && read + next_read > LOOK_BYTES))) {
             break;
         }
-        send_one(action, request_list_pop(&worker->ready));
+        struct request *request = request_list_pop(from);
+        request->lifetime.state = REQUEST_SETTLING;
+        request->lifetime.verdict = VERDICT_DONE;
+        request_list_push(&action->requests, request);
         bytes += next;
         read += next_read;
     }
-    worker->ready_bytes -= bytes;
+    worker->ready_bytes -= from == &worker->ready ? bytes : 0;
     worker->settles_out++;
     return true;
-}
-
-static void settle_single(struct worker *worker)
-{
-    struct action *action = worker_act(worker, ACTION_SETTLE);
-    if (!action) {
-        return;
-    }
-    send_one(action, request_list_pop(&worker->ready_single));
-    worker->single_out = true;
-    worker->settles_out++;
 }
 
 /* The first call goes at once; while one is out, further ones wait until they are full. So a single request does not
@@ -450,12 +435,12 @@ void settle_advance(struct worker *worker)
 {
     advance_again(worker);
     while (worker_may_call(worker) && settle_now(worker)) {
-        if (!settle_some(worker)) {
+        if (!settle_some(worker, &worker->ready, worker->settle_most)) {
             break;
         }
     }
     if (worker_may_call(worker) && worker->ready_single.first && !worker->single_out) {
-        settle_single(worker);
+        worker->single_out = settle_some(worker, &worker->ready_single, 1);
     }
     if (worker_may_call(worker) && !worker->releasing && worker->to_release.first) {
         release(worker, false);
