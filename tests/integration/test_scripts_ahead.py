@@ -3,24 +3,13 @@
 # ctest-once
 
 import redis
-from case import SluiceCase
 from script_scenes import LAST_ID, TO_COME
-from scripts import CLASSES, PREFIX, Desk, End, Park, plain, refused
+from scripts import CLASSES, PREFIX, End, Park, ScriptCase, plain, refused
 
 HOUR_MS = 3600000
 
 
-class Ahead(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.desk = Desk(self.server.client()).groups()
-        self.client = self.desk.client
-
-    def now(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
-
+class Ahead(ScriptCase):
     def add(self, which="normal", entry_id="*", **fields):
         return plain(self.client.xadd(self.desk.stream(which), fields or {"text": "hello"}, entry_id))
 

@@ -2,17 +2,11 @@
 # ctest: redis
 # ctest-once
 
-from case import SluiceCase
-from scripts import PREFIX, Desk, End, Park, plain
+from scripts import PREFIX, End, Park, ScriptCase, plain
 
 
-class Cancel(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.desk = Desk(self.server.client()).groups()
-        self.client = self.desk.client
-        self.cancels = 0
+class Cancel(ScriptCase):
+    cancels = 0
 
     def ask(self, target, which="high"):
         """A producer asks for it and a worker reads that; returns the id of the cancel entry."""

@@ -3,23 +3,12 @@
 # ctest-once
 
 import msgpack_lite
-from case import SluiceCase
-from scripts import CLASSES, Desk, End, Park, plain, refused
+from scripts import CLASSES, End, Park, ScriptCase, plain, refused
 
 FAR_MS = 4102444800000  # 2100
 
 
-class Parked(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.desk = Desk(self.server.client()).groups()
-        self.client = self.desk.client
-
-    def now(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
-
+class Parked(ScriptCase):
     def defer(self, *parks, **options):
         return self.desk.run(self.desk.defer(*parks, **options))
 

@@ -2,18 +2,11 @@
 # ctest: redis
 # ctest-once
 
-from case import SluiceCase
-from scripts import Desk, plain
+from scripts import ScriptCase, plain
 from waiting import wait_until
 
 
-class Pulse(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.desk = Desk(self.server.client()).groups()
-        self.client = self.desk.client
-
+class Pulse(ScriptCase):
     def pulse(self, *arguments, **heartbeat):
         return self.desk.run(self.desk.pulse(*arguments, **heartbeat))
 

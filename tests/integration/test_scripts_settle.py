@@ -5,19 +5,12 @@
 import random
 import threading
 
-from case import SluiceCase
-from scripts import Desk, End, Park, plain, refused
+from scripts import End, Park, ScriptCase, plain, refused
 
 DAY_MS = 86400000
 
 
-class Settle(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.desk = Desk(self.server.client()).groups()
-        self.client = self.desk.client
-
+class Settle(ScriptCase):
     def settle(self, *ends, **options):
         return self.desk.run(self.desk.settle(*ends, **options))
 

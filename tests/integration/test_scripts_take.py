@@ -2,17 +2,10 @@
 # ctest: redis
 # ctest-once
 
-from case import SluiceCase
-from scripts import Desk, End, Park, plain
+from scripts import End, Park, ScriptCase, plain
 
 
-class Take(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.desk = Desk(self.server.client()).groups()
-        self.client = self.desk.client
-
+class Take(ScriptCase):
     def run_call(self, script, *arguments, **options):
         return self.desk.run(getattr(self.desk, script)(*arguments, **options))
 

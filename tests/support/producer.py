@@ -106,33 +106,27 @@ class Producer:
 
     def push(self, request, level=""):
         """XADDs a request of the journal to a class until Redis confirms one, and puts the confirmed name into the journal."""
-        while True:
-            try:
-                entry = self.client.xadd(self.stream_of(level), request.fields).decode()
-            except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
-                request.uncertain += 1
-                threading.Event().wait(0.02)
-                continue
-            except redis.ResponseError as error:
-                if not ids_used_up(error):
-                    raise
-                threading.Event().wait(0.02)
-                continue
-            request.entries.append(f"{level}:{entry}" if level else entry)
-            request.ahead = request.ahead or int(entry.split("-")[0]) > (time.time() + 1) * 1000
-            return request
+        entry = self._add(level, request.fields, request)
+        request.entries.append(f"{level}:{entry}" if level else entry)
+        request.ahead = request.ahead or int(entry.split("-")[0]) > (time.time() + 1) * 1000
+        return request
 
     def cancel(self, request, level=""):
         """Cancels what a request's last entry asked for; goes on until Redis confirms it."""
+        return self._add(level, {"cancel": request.entries[-1]})
+
+    def _add(self, level, fields, request=None):
+        """XADDs until Redis confirms it; `request` is told of the times without an answer."""
         while True:
             try:
-                return self.client.xadd(self.stream_of(level), {"cancel": request.entries[-1]})
+                return self.client.xadd(self.stream_of(level), fields).decode()
             except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
-                threading.Event().wait(0.02)
+                if request:
+                    request.uncertain += 1
             except redis.ResponseError as error:
                 if not ids_used_up(error):
                     raise
-                threading.Event().wait(0.02)
+            threading.Event().wait(0.02)
 
     def reply(self, request):
         id = request.id if isinstance(request, Request) else request

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import redis
 
+from case import SluiceCase
+
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lua")
 PREFIX = {"high": "high:", "normal": "", "low": "low:"}
 NUMBER = {"high": 0, "normal": 1, "low": 2}
@@ -319,3 +321,17 @@ def refused(client, call):
     except redis.ResponseError as error:
         return str(error)
     return ""
+
+
+class ScriptCase(SluiceCase):
+    """A server, and a desk at queues with their groups."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis(aof=None)
+        self.desk = Desk(self.server.client()).groups()
+        self.client = self.desk.client
+
+    def now(self):
+        seconds, micros = self.client.time()
+        return seconds * 1000 + micros // 1000
