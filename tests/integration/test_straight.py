@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 
 from case import SluiceCase
 from daemon import SOURCE
@@ -15,22 +14,6 @@ EX_TEMPFAIL, EX_NOPERM = 75, 77
 
 
 class StraightLine(SluiceCase):
-    def redis_cli(self, server, *arguments):
-        result = subprocess.run(["redis-cli", "-s", server.socket, *arguments], capture_output=True, check=True)
-        return result.stdout.decode().splitlines()
-
-    def reply(self, server, id):
-        """The reply as redis-cli shows it to a person who polls."""
-        key = f"sluice:{{{self.queue}}}:reply:{id}"
-        lines = self.wait_until(lambda: self.redis_cli(server, "HGETALL", key)[1:] and self.redis_cli(server, "HGETALL", key),
-                                f"a reply for {id}", timeout=60)
-        return dict(zip(lines[::2], lines[1::2]))
-
-    def local(self, text):
-        result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", input=text.encode() + b"\n")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout.decode().strip()
-
     def test_where_the_answer_is(self):
         """The table of streams and reply keys in docs/protocol.md, each row with a request: also by name, by id, and cancelled."""
         with open(os.path.join(SOURCE, "docs", "protocol.md"), encoding="utf-8") as page:
@@ -50,17 +33,6 @@ class StraightLine(SluiceCase):
                     client.xadd(f"sluice:{{{self.queue}}}:control", {"cancel": name})
                 self.assertEqual(client.blpop([wake], 60), (wake.encode(), name.encode()))
                 self.assertEqual(client.hmget(reply, "status", "entry"), [b"cancelled" if "delay" in fields else b"done", name.encode()])
-
-    def test_redis_cli(self):
-        server = self.start_redis()
-        daemon = self.start_daemon(server)
-        (id,) = self.redis_cli(server, "XADD", f"sluice:{{{self.queue}}}:requests", "*", "text", "hello world")
-        reply = self.reply(server, id)
-        self.assertEqual(reply["status"], "done")
-        self.assertEqual(reply["embedding"], self.local("hello world"))
-        self.assertEqual((reply["id"], reply["entry"], reply["dim"], reply["tokens"]), (id, id, "64", "4"))
-        self.wait_until(lambda: server.client().xlen(f"sluice:{{{self.queue}}}:requests") == 0, "the entry to be gone", timeout=30)
-        self.assertEqual(daemon.stop(), 0)
 
     def test_requests_that_waited_before_the_daemon(self):
         server = self.start_redis()
@@ -94,18 +66,6 @@ class StraightLine(SluiceCase):
         self.start_daemon(server)
         self.wait_finished(producer)
         self.assert_clean(server)
-
-    def test_bad_requests_are_answered(self):
-        server = self.start_redis()
-        self.start_daemon(server)
-        client = server.client()
-        stream = f"sluice:{{{self.queue}}}:requests"
-        for fields, code in [({"txt": "no text"}, "bad_request"), ({"text": b"\xff"}, "bad_utf8"),
-                             ({"text": "a", "encoding": "f99"}, "bad_request"), ({"text": "a", "model": "other"}, "wrong_model")]:
-            id = client.xadd(stream, fields).decode()
-            reply = self.reply(server, id)
-            self.assertEqual((reply["status"], reply["code"]), ("error", code), fields)
-        self.wait_empty(self.producer(server))
 
     def test_sigterm_finishes_what_is_there(self):
         server = self.start_redis()

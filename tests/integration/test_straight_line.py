@@ -39,8 +39,7 @@ class StraightLine(SluiceCase):
         self.wait_until(lambda: self.redis_cli("HGET", key, "status") == "done", "the reply")
         lines = self.redis_cli("HGETALL", key).split("\n")
         reply = dict(zip(lines[::2], lines[1::2]))
-        self.assertEqual(reply["entry"], entry)
-        self.assertEqual(reply["dim"], "64")
+        self.assertEqual((reply["id"], reply["entry"], reply["dim"], reply["tokens"]), (entry, entry, "64", "4"))
         self.assertEqual(decode_f32("json", reply["embedding"]), self.reference()("hello world"))
         length = sum(value * value for value in json.loads(reply["embedding"])) ** 0.5
         self.assertAlmostEqual(length, 1.0, places=5)
