@@ -183,6 +183,13 @@ class CheckerFinds(SluiceCase):
         self.settle_with(status="error", code="internal", retryable=0, attempts=1)
         self.assert_found("error without message")
 
+    def test_error_without_id_or_with_another(self):
+        error = {"status": "error", "code": "internal", "message": "m", "retryable": 0, "attempts": 1}
+        self.settle_with(**error, id=None)
+        self.assert_found("error without id")
+        self.worker.settle(*self.entries[0], {**self.worker.reply_fields(*self.entries[0]), **error, "id": "order-43"})
+        self.assert_found("reply says id b'order-43'")
+
     def test_unearned_poison(self):
         self.settle_with(status="error", code="poison", message="m", retryable=0, attempts=1)
         self.assert_found("error poison")

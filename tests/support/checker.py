@@ -12,8 +12,8 @@ from vectors import decode_f32, encode_like
 TERMINAL = (b"done", b"error", b"cancelled")
 DONE_FIELDS = (b"status", b"id", b"entry", b"model", b"revision", b"dim", b"encoding", b"embedding", b"tokens",
                b"queued_ms", b"compute_ms", b"done_at")
-ERROR_FIELDS = (b"status", b"entry", b"code", b"message", b"retryable", b"attempts", b"done_at")
-CANCELLED_FIELDS = (b"status", b"entry", b"done_at")
+ERROR_FIELDS = (b"status", b"id", b"entry", b"code", b"message", b"retryable", b"attempts", b"done_at")
+CANCELLED_FIELDS = (b"status", b"id", b"entry", b"done_at")
 CODES = set("""bad_request bad_utf8 bad_id too_long too_large too_many_inputs wrong_model unknown_task expired queue_full
 out_of_memory device_lost timeout non_finite internal poison""".split())
 STREAMS = ("requests", "requests:high", "requests:low")
@@ -85,6 +85,8 @@ class Checker:
         if not 0 < ttl <= ttl_seconds * 1000:
             self._bad(request, f"reply has a TTL of {ttl} ms")
         self._check_entry(request, reply)
+        if reply.get(b"id", request.id.encode()).decode() != request.id:
+            self._bad(request, f"reply says id {reply[b'id']!r}")
         if status == b"done":
             self._check_done(request, reply)
         elif status == b"error":
@@ -117,8 +119,6 @@ class Checker:
             return self._bad(request, f"done without {', '.join(missing)}")
         if "done" not in request.outcomes:
             self._bad(request, f"is done, expected {request.expected}")
-        if reply[b"id"].decode() != request.id:
-            self._bad(request, f"reply says id {reply[b'id']!r}")
         if reply[b"encoding"].decode() != request.encoding:
             self._bad(request, f"encoded as {reply[b'encoding']!r}, asked for {request.encoding}")
         for field in (b"dim", b"tokens", b"done_at"):
