@@ -15,7 +15,7 @@ from daemon import BINARY
 class BulkKill(BulkCase):
     def setUp(self):
         super().setUp()
-        self.source = self.write_rows(2000, seed=11, broken=(101, 7))
+        self.source = self.write_rows(1500, seed=11, broken=(101, 7))
         self.model = self.make_heavy()
         self.generator = random.Random(20261121)
 
@@ -67,10 +67,10 @@ class BulkKill(BulkCase):
         print(f"{kills} kills of {jobs} jobs")
 
     def test_npy(self):
-        self.run_kills(".npy", scaled(24))
+        self.run_kills(".npy", scaled(16))
 
     def test_json_lines(self):
-        self.run_kills(".jsonl", scaled(18), "--keep", "n")
+        self.run_kills(".jsonl", scaled(12), "--keep", "n")
 
     def test_shards_of_chunks(self):
-        self.run_kills("/", scaled(18), "--shard-rows", "450", "--chunk", "tokens:12,overlap:3")
+        self.run_kills("/", scaled(12), "--shard-rows", "350", "--chunk", "tokens:12,overlap:3")

@@ -13,7 +13,7 @@ from producer import Journal
 
 class Operations(SluiceCase):
     lease_ms = 3000  # orders go to a worker by its name, which changes when a busy machine makes it lose its lease
-    brief = ("--lease-ms", "1000")  # for those that die, whose leases are waited for
+    brief = ("--lease-ms", "2000")  # for those that get no order and whose leases are waited for
 
     def setUp(self):
         super().setUp()
@@ -46,7 +46,7 @@ class Operations(SluiceCase):
         return (self.client.get(self.sender.key("housekeeper")) or b"- -").decode().split()[:2]
 
     def test_one_of_many_idle_workers_does_the_chores(self):
-        daemons = [self.start_daemon(self.server, "--lease-ms", "1500") for _ in range(4)]
+        daemons = [self.start_daemon(self.server, *self.brief) for _ in range(4)]
         self.wait_until(lambda: self.housekeeper()[0] == "2", "a housekeeper that may judge")
         self.client.config_resetstat()
         self.wait_until(lambda: self.calls("hgetall") >= 6, "six pulses of the housekeeper")
@@ -126,7 +126,7 @@ class Operations(SluiceCase):
         self.assertIn("no worker", self.sluice("workers", "list"))
 
     def test_stop_leaves_its_work_to_others(self):
-        first = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", *self.brief)
+        first = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
         name = first.worker_name(self.client)
         self.wait_state(name, "running")
         self.sender.submit_many(texts(30))
