@@ -8,7 +8,6 @@ import math
 import os
 import struct
 import subprocess
-import unittest
 
 import process
 from bulk_case import FAILED, OSERR, SOFTWARE, BulkCase
@@ -128,7 +127,3 @@ class BulkEngine(BulkCase):
 
     def test_bulk_engine_gives_up(self):
         self.goes_on("error", (SOFTWARE,))
-
-
-if __name__ == "__main__":
-    unittest.main()

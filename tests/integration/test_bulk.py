@@ -9,7 +9,6 @@ import pty
 import select
 import struct
 import subprocess
-import unittest
 
 import process
 from bulk_case import DATAERR, FAILED, BulkCase, floats
@@ -180,7 +179,3 @@ class Outputs(BulkCase):
         for got, wanted in zip(floats(means[1]), mean):
             self.assertAlmostEqual(got, wanted / length, places=5)
         self.assertEqual(means[3], self.reference()("short"))
-
-
-if __name__ == "__main__":
-    unittest.main()

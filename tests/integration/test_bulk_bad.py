@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import unittest
 
 import process
 from bulk_case import DATAERR, FAILED, IOERR, NOINPUT, NOPERM, BulkCase
@@ -258,7 +257,3 @@ class BadRows(BulkCase):
         self.assertIn(b"rerunning the command resumes", limited.stderr)
         self.job(source, "--output", output)
         self.assertEqual(self.content(output), self.content(self.path("w.npy")))
-
-
-if __name__ == "__main__":
-    unittest.main()

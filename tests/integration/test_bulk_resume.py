@@ -6,7 +6,6 @@ import os
 import signal
 import struct
 import subprocess
-import unittest
 
 import process
 from bulk_case import DATAERR, FAILED, TEMPFAIL, UNAVAILABLE, BulkCase
@@ -331,7 +330,3 @@ class Retrying(BulkCase):
 
     def test_retry_chunks_in_json_lines(self):
         self.check_chunks(".jsonl")
-
-
-if __name__ == "__main__":
-    unittest.main()

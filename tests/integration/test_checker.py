@@ -3,7 +3,6 @@ Python stand in for one and do what a right one would do, or what a broken one w
 # ctest-once
 
 import struct
-import unittest
 
 from case import SluiceCase
 from checker import Checker
@@ -323,7 +322,3 @@ class CheckerFinds(SluiceCase):
         self.assertEqual(self.found(), [])
         self.worker.settle(*self.entries[1], ack=False, remove=False)
         self.assert_found("2 terminal replies")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 # ctest-cost: 15
 
 import re
-import unittest
 
 from features import FAIL, HOLD, FeatureCase
 
@@ -208,7 +207,3 @@ class Cancel(FeatureCase):
         self.wait_empty()
         for number, name in enumerate(names):
             self.assertEqual(self.client.lrange(self.key(f"wake:job-{number}"), 0, -1), [name.encode()])
-
-
-if __name__ == "__main__":
-    unittest.main()

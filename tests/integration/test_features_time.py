@@ -4,7 +4,6 @@
 import os
 import statistics
 import threading
-import unittest
 
 import corpus
 import redis
@@ -286,7 +285,3 @@ class SameId(FeatureCase):
         newer = self.add(id="job", text="second", encoding="f32", notify="1")
         self.assertEqual(self.wait_reply("job")["entry"].decode(), newer)
         self.assert_newest(older, newer, "second")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import struct
-import unittest
 
 from case import SluiceCase
 from corpus import texts
@@ -126,7 +125,3 @@ class Similar(SluiceCase):
         self.similar("--vectors", self.write("w.f32", b"12345"), "--query", "x", code=DATAERR, says="5 bytes are not those of 0 rows")
         os.mkdir(self.path("v.npy.job"))
         self.similar(*ask, code=DATAERR, says="has not finished")
-
-
-if __name__ == "__main__":
-    unittest.main()
