@@ -2,7 +2,7 @@
 FROM debian:12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends \
       gcc libc6-dev cmake ninja-build pkg-config \
-      libhiredis-dev libevent-dev libssl-dev libcjson-dev libdnnl-dev libxxhash-dev zlib1g-dev libzstd-dev \
+      libhiredis-dev libevent-dev libssl-dev libcjson-dev libxxhash-dev zlib1g-dev libzstd-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY CMakeLists.txt CMakePresets.json LICENSE README.md SECURITY.md ./
@@ -18,7 +18,7 @@ RUN cmake --preset release -DSLUICE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/usr/local 
 FROM debian:12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends \
       libhiredis0.14 libevent-core-2.1-7 libevent-openssl-2.1-7 libssl3 ca-certificates \
-      libcjson1 libdnnl2 libxxhash0 zlib1g libzstd1 \
+      libcjson1 libxxhash0 zlib1g libzstd1 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --no-create-home --uid 10001 sluice
 COPY --from=build /out/usr/local /usr/local

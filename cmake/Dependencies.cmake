@@ -9,10 +9,3 @@ pkg_check_modules(EVENT_TLS REQUIRED IMPORTED_TARGET libevent_openssl)
 pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
-
-# Debian's dnnl-config.cmake insists on an OpenCL runtime that the CPU engine does not use, so the library is found here.
-find_path(DNNL_INCLUDE_DIR dnnl.h REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-add_library(DNNL::dnnl SHARED IMPORTED)
-set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
-  INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})

@@ -1,5 +1,6 @@
 # The CPU kernels: src/engine/cpu/isa_*.c compile one body once per instruction set; which one runs is chosen at run
-# time (never -march=native, never -ffast-math). On other processors than x86-64 only the generic one exists.
+# time (never -march=native, never -ffast-math). What another processor
+# cannot compile is left out.
 set(isa ${CMAKE_SOURCE_DIR}/src/engine/cpu/isa)
 set_source_files_properties(${isa}_generic.c PROPERTIES COMPILE_OPTIONS "-O3")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -12,4 +13,15 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${isa}_avx512_bf16.c PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
   set_source_files_properties(${isa}_amx.c PROPERTIES
     COMPILE_OPTIONS "${avx512};-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
+  set(elsewhere neon)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  target_compile_definitions(engine PRIVATE SLUICE_ARM64)
+  set_source_files_properties(${isa}_neon.c PROPERTIES COMPILE_OPTIONS "-O3")
+  set_source_files_properties(${isa}_neon_dot.c PROPERTIES COMPILE_OPTIONS "-O3;-march=armv8.2-a+dotprod")
+  set(elsewhere "a(mx|vx)")
+else()
+  set(elsewhere "a(mx|vx)|neon")
 endif()
+get_target_property(sources engine SOURCES)
+list(FILTER sources EXCLUDE REGEX "isa_(${elsewhere})")
+set_target_properties(engine PROPERTIES SOURCES "${sources}")

@@ -9,9 +9,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=(gcc libc6-dev make cmake ninja-build pkg-config
-       libhiredis-dev libevent-dev libssl-dev libcjson-dev libdnnl-dev libxxhash-dev zlib1g-dev libzstd-dev)
+       libhiredis-dev libevent-dev libssl-dev libcjson-dev libxxhash-dev zlib1g-dev libzstd-dev)
 demo=(g++ libcmocka-dev redis-server redis-tools python3 python3-redis)
-tests=(openssl python3-venv python3-yaml ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
+tests=(openssl libdnnl-dev python3-venv python3-yaml ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
 
 case "${1:-}" in
@@ -26,8 +26,8 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   cat >&2 <<'TEXT'
 make deps knows Debian's packages only. On this system install, with headers:
   a C11 compiler, make, CMake >= 3.25, Ninja, pkg-config,
-  hiredis, libevent >= 2.1, OpenSSL >= 3.0, cJSON, oneDNN 2.x (not 3), xxHash, zlib, libzstd;
-for the tests also: a C++17 compiler, cmocka, redis-server >= 7.0 with TLS, the openssl command, Python >= 3.11 with venv and redis, and
+  hiredis, libevent >= 2.1, OpenSSL >= 3.0, cJSON, xxHash, zlib, libzstd;
+for the tests also: a C++17 compiler, cmocka, oneDNN 2.x (not 3), redis-server >= 7.0 with TLS, the openssl command, Python >= 3.11 with venv and redis, and
   the Redis clients of Ruby, PHP, Perl and Node.
 TEXT
   exit 1

@@ -66,7 +66,7 @@ if(SLUICE_CUDA_SOURCES AND cuda_host)
   add_library(engine_on_host STATIC ${cuda_host} support/kernel_numbers.c $<TARGET_OBJECTS:engine_cuda>
     $<FILTER:$<TARGET_OBJECTS:engine>,EXCLUDE,/backend\\.c\\.o$> $<TARGET_OBJECTS:engine_table>)
   target_include_directories(engine_on_host PUBLIC ${CMAKE_SOURCE_DIR}/src support)
-  target_link_libraries(engine_on_host PUBLIC model DNNL::dnnl kernels_host cuda_headers m Threads::Threads)
+  target_link_libraries(engine_on_host PUBLIC model kernels_host cuda_headers m Threads::Threads)
 endif()
 
 # sluice_host_test(LAYER FILE LIBRARIES...)

@@ -32,7 +32,7 @@ MODELS = {
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12),
     "bf16-file": dict(hidden=384, layers=3, heads=6, inner=1536, pooling="mean", dtype="BF16", lengths=FEW, seed=13),
     # A few hidden units that stand far out, as training leaves them too: hard for whole numbers with one scale for a row.
-    # Its attention is so sharp that it enlarges any rounding: f32 products of oneDNN are off by 1.3e-5.
+    # Its attention is so sharp that it enlarges any rounding: plain f32 products are off by 1.3e-5.
     "outliers": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=SOME, seed=14,
                      outliers=[7, 130, 301], precisions=["f32"], off=1e-4),
     # known: how the longest text's vector begins by DistilBertModel of transformers 5.23, in f64, on this checkpoint.

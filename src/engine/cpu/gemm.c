@@ -4,8 +4,13 @@
 #ifdef SLUICE_X86
 #include <cpuid.h>
 #endif
-#include <dnnl.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef SLUICE_ARM64
+#include <sys/auxv.h>
+#endif
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,41 +23,47 @@ static bool runs_always(void)
 }
 
 #ifdef SLUICE_X86
-static bool onednn_has(unsigned isa)
-{
-    return (dnnl_get_effective_cpu_isa() & isa) == isa;
-}
-
 static bool runs_avx2(void)
 {
-    return onednn_has(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
 static bool runs_avx2_vnni(void)
 {
     unsigned a, b, c, d; /* __builtin_cpu_supports of GCC 12 does not know it */
-    return onednn_has(dnnl_cpu_isa_avx2_vnni) && runs_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
+    return runs_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
 }
 
 static bool runs_avx512(void)
 {
-    return onednn_has(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("avx512bw") &&
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 static bool runs_vnni(void)
 {
-    return onednn_has(dnnl_cpu_isa_avx512_core_vnni) && __builtin_cpu_supports("avx512vnni") && runs_avx512();
+    return __builtin_cpu_supports("avx512vnni") && runs_avx512();
 }
 
 static bool runs_bf16(void)
 {
-    return onednn_has(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("avx512bf16") && runs_vnni();
+    return __builtin_cpu_supports("avx512bf16") && runs_vnni();
 }
 
+/* Linux lets a process use the tiles' registers once it has asked. */
 static bool runs_amx(void)
 {
-    return onednn_has(dnnl_cpu_isa_avx512_core_amx) && __builtin_cpu_supports("avx512bf16");
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };
+    unsigned a, b, c, d;
+    bool has = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILES) && (d & INT8) && runs_bf16();
+    return has && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+#endif
+
+#ifdef SLUICE_ARM64
+static bool runs_neon_dot(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 }
 #endif
 
@@ -65,6 +76,10 @@ const struct instruction_set instruction_sets[] = {
     {"avx2_vnni", runs_avx2_vnni, &kernels_avx2, NULL, NULL, &int8_avx2_vnni},
     {"avx2", runs_avx2, &kernels_avx2, NULL, NULL, &int8_avx2},
 #endif
+#ifdef SLUICE_ARM64
+    {"neon_dot", runs_neon_dot, &kernels_neon, NULL, NULL, &int8_neon_dot},
+    {"neon", runs_always, &kernels_neon, NULL, NULL, &int8_neon},
+#endif
     {"generic", runs_always, &kernels_generic, NULL, NULL, &int8_generic},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
@@ -72,6 +87,10 @@ const struct instruction_set instruction_sets[] = {
 const struct instruction_set *instruction_set_pick(void)
 {
     const struct instruction_set *set = instruction_sets;
+    const char *best = getenv("SLUICE_ISA");
+    for (const struct instruction_set *row = set; best && row->name; row++) {
+        set = strcmp(row->name, best) == 0 ? row : set;
+    }
     while (!set->runs_here()) {
         set++;
     }

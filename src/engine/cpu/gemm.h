@@ -2,15 +2,14 @@
  * inputs]^T).
  *
  * gemm.c holds the one table: a row for each instruction set, a column for each kind of product. The code of a row is
- * compiled in isa_*.c and chosen at run time. A row's
- * arithmetic never depends on the rows beside it, so a text's bits do not depend on its batch mates; they may depend on
- * the machine.
+ * compiled in isa_*.c and chosen at run time. A row's arithmetic never depends on the rows beside it, so a text's bits
+ * do not depend on its batch mates; they may depend on the machine.
  *
  * f32: on any machine, and with tiles where split_f32 does not fit.
  *
- * bf16: operands are rounded to bf16 and summed in f32, on tile registers (AMX) or by AVX-512's products of pairs. Where
- * the processor has neither, or is slower with pairs, weights alone are rounded: they take half the memory of f32 and
- * are widened on the way into f32 products.
+ * bf16: operands are rounded to bf16 and summed in f32, on tile registers (AMX) or by AVX-512's products of pairs.
+ * Where the processor has neither, or is slower with pairs, weights alone are rounded: they take half the memory of f32
+ * and are widened on the way into f32 products.
  *
  * split_f32: products in f32 by integers, also on tile registers, which multiply 8-bit ones. It is a splitting in
  * the manner of Ozaki, Ogita, Oishi and Rump, "Error-free transformations of matrix multiplication by using fast
@@ -43,7 +42,7 @@ enum gemm_kind {
 };
 
 enum {
-    GEMM_MULTIPLE = 32,   /* of which products on tiles want outputs and inputs; outputs of a panel of f32 and bf16 */
+    GEMM_MULTIPLE = 32,    /* of which products on tiles want outputs and inputs; outputs of a panel of f32 and bf16 */
     GEMM_ROWS_BEHIND = 31, /* rows behind the last that a product may read, and write in `to` */
 
     SPLIT_DIGITS = 4,
@@ -91,8 +90,8 @@ enum gemm_end {
 };
 
 /* A product. All but split_f32 read up to GEMM_ROWS_BEHIND rows behind the last, and write them in `to`.
- * bf16 on tiles: what is tiled stands in the order of the tiles, not row by row: strips of 32 rows, in a strip blocks of 32
- * columns. */
+ * bf16 on tiles: what is tiled stands in the order of the tiles, not row by row: strips of 32 rows, in a strip blocks
+ * of 32 columns. */
 struct gemm_job {
     uint32_t rows;
     const struct gemm_weight *weight;
@@ -162,7 +161,8 @@ struct instruction_set {
 /* The best first; a row without a name ends it. */
 extern const struct instruction_set instruction_sets[];
 
-/* The best row for this machine, bounded by what oneDNN may use (DNNL_MAX_CPU_ISA bounds both). Always the same one. */
+/* The best row for this machine; always the same one. For tests and benchmarks, SLUICE_ISA in the environment is the
+ * name of a row, and those above it are left out. */
 const struct instruction_set *instruction_set_pick(void);
 
 /* The fastest kind of product in bf16 for weights of any even number of inputs: measures where there are two. */
@@ -199,8 +199,10 @@ static inline size_t split_f32_bytes(size_t rows, size_t inputs)
 }
 
 /* Defined in isa_*.c. */
-extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_avx512_bf16, kernels_amx;
-extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx512, int8_avx512_vnni, int8_amx;
+extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_avx512_bf16, kernels_amx,
+    kernels_neon;
+extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx512, int8_avx512_vnni, int8_amx,
+    int8_neon, int8_neon_dot;
 extern const struct gemm_split_f32 split_f32_amx;
 extern const struct gemm_bf16 bf16_amx;
 

@@ -1,5 +1,4 @@
 /* The kernels for AVX-512 with bf16 and AMX tiles; cmake/Kernels.cmake gives this file its instruction set. */
-#ifdef SLUICE_X86
 #include "engine/cpu/vec_avx512.h"
 
 #include "engine/cpu/attention_amx.inc"
@@ -24,4 +23,3 @@ const struct gemm_split_f32 split_f32_amx = {
 #define INT8_AMX
 #define INT8_NAME int8_amx
 #include "engine/cpu/gemm_int8.inc"
-#endif

@@ -1,7 +1,5 @@
 /* The int8 kernels for AVX2 with VNNI; cmake/Kernels.cmake gives this file its instruction set. */
-#ifdef SLUICE_X86
 #include "engine/cpu/vec_avx2.h"
 
 #define INT8_NAME int8_avx2_vnni
 #include "engine/cpu/gemm_int8.inc"
-#endif

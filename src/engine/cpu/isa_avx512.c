@@ -1,5 +1,4 @@
 /* The kernels for AVX-512 (F, BW, DQ, VL); cmake/Kernels.cmake gives this file its instruction set. */
-#ifdef SLUICE_X86
 #include "engine/cpu/vec_avx512.h"
 
 #define KERNELS_NAME kernels_avx512
@@ -7,4 +6,3 @@
 
 #define INT8_NAME int8_avx512
 #include "engine/cpu/gemm_int8.inc"
-#endif

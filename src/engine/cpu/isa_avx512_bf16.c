@@ -1,7 +1,5 @@
 /* The kernels for AVX-512 with bf16; cmake/Kernels.cmake gives this file its instruction set. */
-#ifdef SLUICE_X86
 #include "engine/cpu/vec_avx512.h"
 
 #define KERNELS_NAME kernels_avx512_bf16
 #include "engine/cpu/kernels.inc"
-#endif

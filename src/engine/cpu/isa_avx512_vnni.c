@@ -1,7 +1,5 @@
 /* The int8 kernels for AVX-512 with VNNI; cmake/Kernels.cmake gives this file its instruction set. */
-#ifdef SLUICE_X86
 #include "engine/cpu/vec_avx512.h"
 
 #define INT8_NAME int8_avx512_vnni
 #include "engine/cpu/gemm_int8.inc"
-#endif

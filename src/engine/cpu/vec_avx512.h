@@ -243,8 +243,8 @@ static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inver
     _mm256_storeu_si256((void *)to, _mm512_cvtepi16_epi8(lowest));
 }
 
-/* --- int8 products: a lane sums the products of four inputs of one output. DOT_ROWS rows by DOT_VECS vectors of outputs
- * fill the registers. --- */
+/* --- int8 products: a lane sums the products of four inputs of one output. DOT_ROWS rows by DOT_VECS vectors of
+ * outputs fill the registers. --- */
 
 typedef __m512i vec_s32;
 
@@ -261,8 +261,8 @@ static inline void dot_store(int32_t *to, vec_s32 a)
 }
 
 #ifdef __AVX512VNNI__
-/* VNNI wants one operand without sign, so 128 is added to every weight when it is packed. What that adds to a row's sums
- * is 128 times the sum of its values, which they begin with. */
+/* VNNI wants one operand without sign, so 128 is added to every weight when it is packed. What that adds to a row's
+ * sums is 128 times the sum of its values, which they begin with. */
 enum { DOT_FLIP = 0x80 };
 
 typedef __m512i dot_weight;

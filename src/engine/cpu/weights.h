@@ -24,9 +24,9 @@ struct cpu_weights {
     enum gemm_kind kind;       /* of the products outside int8 layers */
     bool int8;                 /* the precision is int8 */
     uint32_t first_int8_layer; /* this layer and all later ones are in int8; layer_count: none */
-    float *word;      /* [vocabulary, hidden], or NULL: */
-    uint16_t *word16; /* the same in bf16 */
-    float *position;  /* [max_tokens, hidden]: position plus token type 0 */
+    float *word;               /* [vocabulary, hidden], or NULL: */
+    uint16_t *word16;          /* the same in bf16 */
+    float *position;           /* [max_tokens, hidden]: position plus token type 0 */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
     char *packed;             /* the memory behind the packed weights */

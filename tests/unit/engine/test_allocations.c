@@ -1,6 +1,5 @@
 /* Batches in steady state allocate nothing: every call of malloc and its kin in this program is counted, those of the
- * libraries below included. oneDNN's products keep books of every execution in small allocations that they give back;
- * there the number must be the same for every batch, and nothing may stay. */
+ * libraries below included. */
 #include "harness.h"
 
 #include <stdatomic.h>
