@@ -101,8 +101,8 @@ def check_shape(options, driver, report, name):
             continue
         try:
             got, engine = driver.vectors(folder, texts, loads, dim, "--precision", precision,
-                                         "--runs", RUNS.get((precision, graphs), 1), "--batch-tokens", PASS_TOKENS[precision],
-                                         *OPTIONS[graphs])
+                                         "--runs", RUNS.get((precision, graphs), 1), "--batch-tokens",
+                                         512 if options.quick else PASS_TOKENS[precision], *OPTIONS[graphs])
         except NotHere as reason:
             report.absent(title, str(reason), driver.backend == "cuda")
             continue
