@@ -59,6 +59,8 @@ class Operations(SluiceCase):
         self.wait_until(lambda: self.housekeeper()[1] not in (dead, "-"), "another housekeeper")
         self.sender.submit("hello", delay=300)
         self.wait_finished(self.sender)
+        self.wait_until(lambda: dead not in self.sluice("workers", "list"), "the dead one to be gone from the list")
+        self.assertEqual(self.stats()["died"], 1)
 
     def nobody_reads(self):
         return not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]]
@@ -231,16 +233,6 @@ class Operations(SluiceCase):
         self.assertIn("is pinned to precision f32, this worker computes in bf16", third.read_log())
         self.assertIn("precision any\n", self.sluice("pin", "--precision", "any"))
         self.restart(third, self.server)
-
-    def test_a_dead_worker_leaves_the_list_and_is_counted(self):
-        self.start_daemon(self.server, *self.brief)
-        dead = self.start_daemon(self.server, *self.brief)
-        name = dead.worker_name(self.client)
-        self.assertIn(name, self.sluice("workers", "list"))
-        dead.kill()
-        self.journal.kills.append(name)
-        self.wait_until(lambda: name not in self.sluice("workers", "list"), "it to be gone from the list")
-        self.assertEqual(self.stats()["died"], 1)
 
     def ended(self, which="normal"):
         return self.stats()["ended"][which]
