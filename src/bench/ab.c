@@ -1,7 +1,7 @@
 /* Compares ways to batch at the same loads. Loads are percent of what the daemon's own way (packed, no window) can do:
  * 80 means the same requests at the same rate for all ways. A way that cannot keep up has latencies that grow until the
  * arrivals end, and fewer texts/s than were offered. */
-#include "bench/ab.h"
+#include "bench/benchmarks.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "bench/e2e.h"
+#include "bench/benchmarks.h"
 
 #include <math.h>
 

@@ -493,7 +493,6 @@ static enum status unfinish(struct job *job, struct err *err)
     const struct output *output = job->options->output;
     const char *paths[APPEND_FILES];
     struct journal *journal = NULL;
-    TRY(remove_file(output->journal, err)); /* from a run that was killed just here */
     TRY(file_make_folder(output->job, err));
     TRY(make_scratch(job, err));
     append_paths(job, paths);
@@ -514,6 +513,19 @@ static enum status unfinish(struct job *job, struct err *err)
     TRY(file_sync_folder(output->job, err));
     TRY(remove_file(output->manifest, err));
     return file_sync_folder(output->manifest, err);
+}
+
+/* Removes what a run left that was killed when its manifest was written but its journal not yet removed. */
+static enum status remove_leftovers(const struct output *output, struct err *err)
+{
+    TRY(remove_file(output->journal, err));
+    if (output->kind == OUTPUT_JSONL) {
+        TRY(remove_file(output->scratch, err));
+    }
+    if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR) {
+        return err_set_errno(err, "cannot remove %s", output->job);
+    }
+    return STATUS_OK;
 }
 
 /* Whether any row has its vector. If none has, the options may have been a mistake, and others may replace them. */
@@ -541,6 +553,9 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
         return remove_all(output, err);
     }
     job->at = manifest.at;
+    if (status == STATUS_OK) {
+        status = remove_leftovers(output, err);
+    }
     if (status == STATUS_OK) {
         status = settle_list(output, manifest.at.failed, err);
     }

@@ -6,8 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "bench/ab.h"
-#include "bench/e2e.h"
+#include "bench/benchmarks.h"
 #include "bench/engine.h"
 
 /* The value of --json, or NULL. */

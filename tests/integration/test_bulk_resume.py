@@ -287,6 +287,20 @@ class Retrying(BulkCase):
     def test_retry_json_lines(self):
         self.check(".jsonl")
 
+    def test_what_a_kill_at_the_very_end_left_is_removed(self):
+        """The manifest is written and the journal still there, as it is for a moment; also when rows are tried again."""
+        source = self.put({3: "{broken"})
+        for ending in (".npy", ".jsonl"):
+            output = self.path("v" + ending)
+            self.job(source, "--output", output, code=FAILED)
+            wanted = self.files(output)
+            os.mkdir(output + ".job")
+            for name in ("journal", "vectors")[:1 if ending == ".npy" else 2]:
+                self.write(f"{os.path.basename(output)}.job/{name}", "of the run before")
+            self.job(source, "--output", output, code=FAILED)
+            self.assertEqual(self.files(output), wanted)
+            self.assertFalse(os.path.exists(output + ".job"))
+
     def test_mended_rows_with_equal_texts(self):
         """The others copy the vector of the first of them, which is not in the file yet."""
         rows = {2: "first", 5: "mended", 9: "mended", 14: "mended"}

@@ -1,0 +1,46 @@
+/* The benchmarks through Redis and a daemon. */
+#ifndef BENCH_BENCHMARKS_H
+#define BENCH_BENCHMARKS_H
+
+#include <signal.h>
+
+#include "bench/report.h"
+#include "daemon/config.h"
+
+/* Options of `sluice bench e2e`: from XADD to the reply, through Redis and a daemon. */
+struct bench_e2e_options {
+    char *tokens; /* lengths of the texts: "16,64,256"; 0: mixed */
+    char *input;  /* a file with a text per line, in place of made-up texts */
+    int64_t rate; /* also a run with this many requests per second; 0: none */
+    int64_t duration_ms;
+    int64_t outstanding; /* 0: by the length of the texts */
+    bool alone;          /* also with batches of one text */
+    bool appendonly;     /* for the Redis that we start */
+    char *json;
+};
+
+/* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, trial_run and model_open;
+ * STATUS_BAD_INPUT naming an option. */
+MUST_CHECK enum status bench_e2e(const struct config *config, const struct bench_e2e_options *options,
+                                 const volatile sig_atomic_t *stop, struct report *report, struct err *err);
+
+/* Options of `sluice bench ab`: what each way to batch costs, at the same arrivals. */
+struct bench_ab_options {
+    char *ways;         /* "off,fifo,sorted,packed" */
+    char *windows;      /* ms: "0,5,50" */
+    char *loads;        /* percent of what packed batches could do: "20,50,80,95" */
+    int64_t tokens;     /* per text; 0: mixed lengths */
+    char *input;        /* a file with a text per line, in place of made-up texts */
+    int64_t fixed_rows; /* texts in a full padded batch */
+    int64_t burst, burst_load;
+    int64_t duration_ms;
+    char *price_per_hour;
+    char *json;
+};
+
+/* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, trial_run and model_open;
+ * STATUS_BAD_INPUT naming an option. */
+MUST_CHECK enum status bench_ab(const struct config *config, const struct bench_ab_options *options,
+                                const volatile sig_atomic_t *stop, struct report *report, struct err *err);
+
+#endif
