@@ -39,7 +39,8 @@ class Memory(SluiceCase):
         after = daemon.rss_bytes()
         self.assertEqual(self.pending(client), 0)
         if not SANITIZED:
-            self.assertLess(after - before, 2 << 20, f"{before >> 10} KiB before, {after >> 10} KiB after")
+            # It goes up and down by 2 MB with the sizes of the bursts; 40 bytes kept of each request would be 4 MB.
+            self.assertLess(after - before, 4 << 20, f"{before >> 10} KiB before, {after >> 10} KiB after")
 
     def test_large_backlog_costs_credit_only(self):
         """190 MB wait in the stream; the daemon holds its credit and not the backlog."""
