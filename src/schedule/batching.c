@@ -29,10 +29,10 @@ static struct window_class *class_of(struct window *window, const struct row *ro
 static void dedup_add(struct window *window, struct row *row)
 {
     row->chained_by = NULL;
-    if (!window->equal) {
+    if (row->hash != 0 && !window->equal) {
         window->equal = calloc(WINDOW_EQUAL_BUCKETS, sizeof(struct row *));
     }
-    if (!window->equal || row->hash == 0) {
+    if (row->hash == 0 || !window->equal) {
         return;
     }
     struct row **bucket = &window->equal[row->hash % WINDOW_EQUAL_BUCKETS];
