@@ -276,7 +276,9 @@ static void print_found(const struct found *found, bool json)
     } else {
         printf("%7.4f  %llu", cosine, row);
     }
-    fwrite(found->text, 1, found->bytes, stdout);
+    if (found->text) {
+        fwrite(found->text, 1, found->bytes, stdout);
+    }
     puts(json ? "}" : "");
 }
 

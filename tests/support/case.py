@@ -21,6 +21,7 @@ from waiting import wait_until
 
 # How much of each fault run to do: 1 by default, 0.1 under the sanitizers, more at night.
 SCALE = float(os.environ.get("SLUICE_FAULT_SCALE", "1"))
+SANITIZED = "asan" in os.environ.get("SLUICE_BINARY", "") or "tsan" in os.environ.get("SLUICE_BINARY", "")
 
 
 def scaled(count):
