@@ -10,7 +10,6 @@ enum {
     UNBLOCK_AGAIN_MS = 100,
     READ_BYTES = 4 << 20,
     CREDIT_BYTES = 64 << 20,
-    TOKEN_BYTES = 1 << 10,
     READ_BLOCK_MS = 2000
 };
 
@@ -20,16 +19,10 @@ struct credit {
     double tokens, bytes;
 };
 
-/* A short text weighs about TOKEN_BYTES for each of its tokens, with its vector and its reply: a fast device must not
- * run out of work for the sake of memory. */
 uint64_t read_credit_bytes(const struct worker *worker)
 {
-    uint64_t bytes = worker->options.credit_bytes, quarter = (uint64_t)(worker->second_tokens / 4 * TOKEN_BYTES);
-    if (bytes > 0) {
-        return bytes * worker_devices(worker);
-    }
-    bytes = (uint64_t)CREDIT_BYTES * worker_devices(worker);
-    return bytes > quarter ? bytes : quarter;
+    uint64_t bytes = worker->options.credit_bytes;
+    return (bytes > 0 ? bytes : CREDIT_BYTES) * worker_devices(worker);
 }
 
 /* Bulk work waits in Redis: of `low` no more is held than fills the batches that may be out. While Redis' memory is
