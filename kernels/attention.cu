@@ -111,9 +111,7 @@ __device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, co
 #pragma unroll
     for (int n = 0; n < HEAD_DIM / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            strip->out[n][i] = 0.0f;
-        }
+        for (int i = 0; i < 4; i++) { strip->out[n][i] = 0.0f; }
 }
 
 /* Scores, 8 keys at a time; minus infinity from key `count` on. Pieces of keys lie STRIDE pieces apart. WHOLE: every
@@ -127,9 +125,7 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            scores[n][i] = 0.0f;
-        }
+        for (int i = 0; i < 4; i++) { scores[n][i] = 0.0f; }
         if (WHOLE || 8 * n < count) {
 #pragma unroll
             for (int c = 0; c < HEAD_DIM / GROUP; c++) {
@@ -142,9 +138,7 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if (!WHOLE && 8 * n + 2 * (lane % 4) + i % 2 >= count) {
-                scores[n][i] = minus_infinity();
-            }
+            if (!WHOLE && 8 * n + 2 * (lane % 4) + i % 2 >= count) { scores[n][i] = minus_infinity(); }
         }
     }
 }
@@ -160,9 +154,7 @@ __device__ __forceinline__ void strip_powers(attention_strip<HEAD_DIM> *strip, f
     for (int side = 0; side < 2; side++) {
         float most = scores[0][2 * side];
 #pragma unroll
-        for (int n = 0; n < BLOCKS; n++) {
-            most = fmaxf(most, fmaxf(scores[n][2 * side], scores[n][2 * side + 1]));
-        }
+        for (int n = 0; n < BLOCKS; n++) { most = fmaxf(most, fmaxf(scores[n][2 * side], scores[n][2 * side + 1])); }
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
         const float top = fmaxf(strip->top[side], most * scale);
@@ -193,9 +185,7 @@ __device__ __forceinline__ void strip_values(attention_strip<HEAD_DIM> *strip, c
     const int lane = lane_id();
 #pragma unroll
     for (int p = 0; p < BLOCKS / 2; p++) {
-        if (!WHOLE && PIECE_TOKENS * p >= count) {
-            continue;
-        }
+        if (!WHOLE && PIECE_TOKENS * p >= count) { continue; }
         const uint32_t a0 = pack(powers[2 * p][0], powers[2 * p][1], T());
         const uint32_t a1 = pack(powers[2 * p][2], powers[2 * p][3], T());
         const uint32_t a2 = pack(powers[2 * p + 1][0], powers[2 * p + 1][1], T());
@@ -231,9 +221,7 @@ __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4])
         const bool upper = ((lane % 4) & bit) != 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if ((i & bit) != 0) {
-                continue;
-            }
+            if ((i & bit) != 0) { continue; }
             const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | bit], bit);
             words[i] = upper ? got : words[i];
             words[i | bit] = upper ? words[i | bit] : got;
@@ -304,9 +292,7 @@ __device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next,
     const int warp = static_cast<int>(threadIdx.x / WARP);
     copy_wait();
     __syncthreads(); /* the stage is complete, and no warp reads the other one any more */
-    if (next < row.length) {
-        piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]);
-    }
+    if (next < row.length) { piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]); }
 }
 
 /* Computes a tile of one row by all four warps; a strip beyond the row's end only helps to copy. */
@@ -334,9 +320,7 @@ __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first
                                                       row.length - key, row.scale);
         }
     }
-    if (first < row.length) {
-        strip_end(strip, row, first);
-    }
+    if (first < row.length) { strip_end(strip, row, first); }
     __syncthreads(); /* before the next tile's first copies */
 }
 
@@ -400,9 +384,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_
             strip_short(row, static_cast<int>(strip.first), stages);
         }
         unit = next;
-        if (unit < units) {
-            strip = unit_strip(a, unit);
-        }
+        if (unit < units) { strip = unit_strip(a, unit); }
     }
 }
 
@@ -440,12 +422,8 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
 template <class T>
 static cudaError_t launch_type(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
-    if (args->head_dim == 32) {
-        return launch_tiles<T, 32>(queue, args);
-    }
-    if (args->head_dim == 64) {
-        return launch_tiles<T, 64>(queue, args);
-    }
+    if (args->head_dim == 32) { return launch_tiles<T, 32>(queue, args); }
+    if (args->head_dim == 64) { return launch_tiles<T, 64>(queue, args); }
     return attention_plain(queue, args);
 }
 
@@ -459,14 +437,8 @@ static bool attention_does(const struct kernel_attention_args *args)
 
 extern "C" cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
-    if (!attention_does(args)) {
-        return cudaErrorInvalidValue;
-    }
-    if (args->type == KERNEL_F16 && args->queries == nullptr) {
-        return launch_type<__half>(queue, args);
-    }
-    if (args->type == KERNEL_BF16 && args->queries == nullptr) {
-        return launch_type<__nv_bfloat16>(queue, args);
-    }
+    if (!attention_does(args)) { return cudaErrorInvalidValue; }
+    if (args->type == KERNEL_F16 && args->queries == nullptr) { return launch_type<__half>(queue, args); }
+    if (args->type == KERNEL_BF16 && args->queries == nullptr) { return launch_type<__nv_bfloat16>(queue, args); }
     return attention_plain(queue, args);
 }

@@ -137,17 +137,13 @@ template <class T> void mma_combine(void *const records[32], uint32_t)
         for (int i = 0; i < 8; i++) {
             a[i / 2 % 2 ? g + 8 : g][2 * t + i % 2 + (i < 4 ? 0 : 8)] = mma_element<T>(mine.a[i / 2], i % 2);
         }
-        for (int i = 0; i < 4; i++) {
-            b[2 * t + i % 2 + (i < 2 ? 0 : 8)][g] = mma_element<T>(mine.b[i / 2], i % 2);
-        }
+        for (int i = 0; i < 4; i++) { b[2 * t + i % 2 + (i < 2 ? 0 : 8)][g] = mma_element<T>(mine.b[i / 2], i % 2); }
     }
     for (int lane = 0; lane < 32; lane++) {
         for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + (i < 2 ? 0 : 8), column = 2 * (lane % 4) + i % 2;
             float sum = static_cast<mma_record *>(records[lane])->d[i];
-            for (int k = 0; k < 16; k++) {
-                sum += a[row][k] * b[k][column];
-            }
+            for (int k = 0; k < 16; k++) { sum += a[row][k] * b[k][column]; }
             static_cast<mma_record *>(records[lane])->d[i] = sum;
         }
     }

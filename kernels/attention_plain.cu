@@ -39,9 +39,7 @@ __device__ __forceinline__ struct plain_lane plain_lane_of(uint32_t head_dim)
 {
     struct plain_lane lane;
     lane.lanes = 1;
-    while (lane.lanes * CHUNK < static_cast<int>(head_dim)) {
-        lane.lanes *= 2;
-    }
+    while (lane.lanes * CHUNK < static_cast<int>(head_dim)) { lane.lanes *= 2; }
     const int self = static_cast<int>(threadIdx.x % WARP);
     lane.groups = WARP / lane.lanes;
     lane.group = self / lane.lanes;
@@ -64,15 +62,11 @@ __device__ __forceinline__ float plain_shrink(float x, float top)
 /* A head whose width is no multiple of 8 is aligned to its elements only. */
 template <class T> __device__ __forceinline__ struct chunk plain_load(const T *from, const struct plain_lane &lane)
 {
-    if (lane.columns == CHUNK && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-        return chunk_load(from + 0);
-    }
+    if (lane.columns == CHUNK && reinterpret_cast<uintptr_t>(from) % 16 == 0) { return chunk_load(from + 0); }
     struct chunk x = {};
 #pragma unroll
     for (int i = 0; i < CHUNK; i++) {
-        if (i < lane.columns) {
-            x.at[i] = static_cast<float>(from[i]);
-        }
+        if (i < lane.columns) { x.at[i] = static_cast<float>(from[i]); }
     }
     return x;
 }
@@ -86,9 +80,7 @@ __device__ __forceinline__ void plain_store(T *to, const struct chunk &x, const 
     }
 #pragma unroll
     for (int i = 0; i < CHUNK; i++) {
-        if (i < lane.columns) {
-            to[i] = static_cast<T>(x.at[i]);
-        }
+        if (i < lane.columns) { to[i] = static_cast<T>(x.at[i]); }
     }
 }
 
@@ -97,12 +89,8 @@ __device__ __forceinline__ float plain_dot(const struct chunk &x, const struct c
 {
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++) {
-        sum = fmaf(x.at[i], y.at[i], sum);
-    }
-    for (int bit = 1; bit < lanes; bit *= 2) {
-        sum += __shfl_xor_sync(0xffffffffu, sum, bit);
-    }
+    for (int i = 0; i < CHUNK; i++) { sum = fmaf(x.at[i], y.at[i], sum); }
+    for (int bit = 1; bit < lanes; bit *= 2) { sum += __shfl_xor_sync(0xffffffffu, sum, bit); }
     return sum;
 }
 
@@ -118,29 +106,21 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
         for (int k = 0; k < KEYS; k++) {
             const int token = base + k * lane.groups;
             struct chunk key = {};
-            if (token < row.length) {
-                key = plain_load(keys + static_cast<size_t>(token) * row.stride, lane);
-            }
+            if (token < row.length) { key = plain_load(keys + static_cast<size_t>(token) * row.stride, lane); }
 #pragma unroll
-            for (int q = 0; q < QUERIES; q++) {
-                powers[k][q] = plain_dot(part->query[q], key, lane.lanes);
-            }
+            for (int q = 0; q < QUERIES; q++) { powers[k][q] = plain_dot(part->query[q], key, lane.lanes); }
         }
 #pragma unroll
         for (int q = 0; q < QUERIES; q++) {
             float top = part->top[q];
 #pragma unroll
             for (int k = 0; k < KEYS; k++) {
-                if (base + k * lane.groups < row.length) {
-                    top = fmaxf(top, powers[k][q]);
-                }
+                if (base + k * lane.groups < row.length) { top = fmaxf(top, powers[k][q]); }
             }
             const float shrink = plain_shrink(part->top[q], top);
             part->sum[q] *= shrink;
 #pragma unroll
-            for (int i = 0; i < CHUNK; i++) {
-                part->out[q].at[i] *= shrink;
-            }
+            for (int i = 0; i < CHUNK; i++) { part->out[q].at[i] *= shrink; }
 #pragma unroll
             for (int k = 0; k < KEYS; k++) {
                 powers[k][q] = base + k * lane.groups < row.length ? exp2_approximate(powers[k][q] - top) : 0.0f;
@@ -151,9 +131,7 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
 #pragma unroll
         for (int k = 0; k < KEYS; k++) {
             const int token = base + k * lane.groups;
-            if (token >= row.length) {
-                continue;
-            }
+            if (token >= row.length) { continue; }
             const struct chunk value = plain_load(keys + row.hidden + static_cast<size_t>(token) * row.stride, lane);
 #pragma unroll
             for (int q = 0; q < QUERIES; q++)
@@ -196,9 +174,7 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
             part.query[q] = plain_load(row.query + static_cast<size_t>(first + q) * row.stride + lane.column, lane);
         }
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            part.query[q].at[i] *= row.scale;
-        }
+        for (int i = 0; i < CHUNK; i++) { part.query[q].at[i] *= row.scale; }
         part.top[q] = plain_minus_infinity();
         part.sum[q] = 0.0f;
     }
@@ -206,13 +182,9 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
         plain_merge(&part, q, lane.lanes);
-        if (first + q >= row.length || lane.group != 0 || lane.columns == 0) {
-            continue;
-        }
+        if (first + q >= row.length || lane.group != 0 || lane.columns == 0) { continue; }
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            part.out[q].at[i] /= part.sum[q];
-        }
+        for (int i = 0; i < CHUNK; i++) { part.out[q].at[i] /= part.sum[q]; }
         plain_store(to + q * row.hidden + lane.column, part.out[q], lane);
     }
 }

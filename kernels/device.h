@@ -130,9 +130,7 @@ __device__ __forceinline__ void chunk_store(__nv_bfloat16 *to, const struct chun
 __device__ __forceinline__ void chunk_add(struct chunk *x, const struct chunk &y)
 {
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++) {
-        x->at[i] += y.at[i];
-    }
+    for (int i = 0; i < CHUNK; i++) { x->at[i] += y.at[i]; }
 }
 
 /* --- sums --- */
@@ -141,9 +139,7 @@ __device__ __forceinline__ void chunk_add(struct chunk *x, const struct chunk &y
 __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll
-    for (int bit = WARP / 2; bit > 0; bit /= 2) {
-        x += __shfl_xor_sync(0xffffffffu, x, bit);
-    }
+    for (int bit = WARP / 2; bit > 0; bit /= 2) { x += __shfl_xor_sync(0xffffffffu, x, bit); }
     return x;
 }
 
@@ -152,18 +148,12 @@ __device__ __forceinline__ float warp_sum(float x)
 template <int WARPS> __device__ __forceinline__ float row_sum(float x, float *shared)
 {
     x = warp_sum(x);
-    if (WARPS == 1) {
-        return x;
-    }
-    if (threadIdx.x % WARP == 0) {
-        shared[threadIdx.x / WARP] = x;
-    }
+    if (WARPS == 1) { return x; }
+    if (threadIdx.x % WARP == 0) { shared[threadIdx.x / WARP] = x; }
     __syncthreads();
     x = 0.0f;
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) {
-        x += shared[i];
-    }
+    for (int i = 0; i < WARPS; i++) { x += shared[i]; }
     return x;
 }
 

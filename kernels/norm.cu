@@ -52,9 +52,7 @@ __device__ __forceinline__ void row_add(struct row_part<WARPS, CHUNKS> *x, const
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
-        if (column < width) {
-            chunk_add(&x->part[k], chunk_load(from + column));
-        }
+        if (column < width) { chunk_add(&x->part[k], chunk_load(from + column)); }
     }
 }
 
@@ -64,9 +62,7 @@ __device__ __forceinline__ void row_store(const struct row_part<WARPS, CHUNKS> &
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
-        if (column < width) {
-            chunk_store(to + column, x.part[k]);
-        }
+        if (column < width) { chunk_store(to + column, x.part[k]); }
     }
 }
 
@@ -80,15 +76,11 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++)
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            sum += x->part[k].at[i];
-        }
+        for (int i = 0; i < CHUNK; i++) { sum += x->part[k].at[i]; }
     float mean = row_sum<WARPS>(sum, sums[0]) / (float)width;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
-        if (row_column<WARPS>(k) >= width) {
-            continue;
-        }
+        if (row_column<WARPS>(k) >= width) { continue; }
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) {
             x->part[k].at[i] -= mean;
@@ -99,14 +91,10 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
-        if (column >= width) {
-            continue;
-        }
+        if (column >= width) { continue; }
         struct chunk g = chunk_load(gain + column), s = chunk_load(shift + column);
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            x->part[k].at[i] = x->part[k].at[i] * scale * g.at[i] + s.at[i];
-        }
+        for (int i = 0; i < CHUNK; i++) { x->part[k].at[i] = x->part[k].at[i] * scale * g.at[i] + s.at[i]; }
     }
 }
 
@@ -116,9 +104,7 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 template <size_t COUNT> bool row_does(uint32_t width, uint32_t rows, const void *const (&matrices)[COUNT])
 {
     for (const void *matrix : matrices) {
-        if (!aligned16(matrix)) {
-            return false;
-        }
+        if (!aligned16(matrix)) { return false; }
     }
     return width > 0 && width % CHUNK == 0 && width <= KERNEL_HIDDEN_MAX && rows > 0;
 }
@@ -147,18 +133,12 @@ template <class T, int WARPS, int CHUNKS>
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kernel_norm_args, a))
 {
     uint32_t row = row_of<WARPS>();
-    if (row >= *a.count || row >= a.bound) {
-        return;
-    }
+    if (row >= *a.count || row >= a.bound) { return; }
     size_t at = static_cast<size_t>(row) * a.hidden;
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.from) + at, a.hidden);
-    if (a.bias != nullptr) {
-        row_add(&x, static_cast<const T *>(a.bias), a.hidden);
-    }
-    if (a.residual != nullptr) {
-        row_add(&x, static_cast<const T *>(a.residual) + at, a.hidden);
-    }
+    if (a.bias != nullptr) { row_add(&x, static_cast<const T *>(a.bias), a.hidden); }
+    if (a.residual != nullptr) { row_add(&x, static_cast<const T *>(a.residual) + at, a.hidden); }
     row_normalize(&x, a.hidden, a.epsilon, a.gain, a.shift);
     row_store(x, static_cast<T *>(a.to) + at, a.hidden);
 }
@@ -166,14 +146,10 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kern
 extern "C" cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args)
 {
     const void *matrices[] = {args->from, args->bias, args->residual, args->gain, args->shift, args->to};
-    if (!row_does(args->hidden, args->bound, matrices)) {
-        return cudaErrorInvalidValue;
-    }
+    if (!row_does(args->hidden, args->bound, matrices)) { return cudaErrorInvalidValue; }
     void (*kernel)(KERNEL_PARAMETER(struct kernel_norm_args)) = nullptr;
     ROW_KERNEL(kernel, norm_rows, args->type, args->hidden);
-    if (kernel == nullptr) {
-        return cudaErrorInvalidValue;
-    }
+    if (kernel == nullptr) { return cudaErrorInvalidValue; }
     return kernel_enqueue(queue, kernel, row_grid(args->bound, args->hidden), ROW_THREADS, 0, args);
 }
 
@@ -183,16 +159,10 @@ template <class T, int WARPS, int CHUNKS>
 __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struct kernel_embed_norm_args, a))
 {
     uint32_t token = row_of<WARPS>();
-    if (token >= a.ragged.counts[KERNEL_COUNT_TOKENS] || token >= a.bound) {
-        return;
-    }
+    if (token >= a.ragged.counts[KERNEL_COUNT_TOKENS] || token >= a.bound) { return; }
     uint32_t id = static_cast<uint32_t>(a.ragged.ids[token]), position = a.ragged.position[token];
-    if (id >= a.vocabulary) {
-        id = 0;
-    }
-    if (position >= a.positions) {
-        position = 0;
-    }
+    if (id >= a.vocabulary) { id = 0; }
+    if (position >= a.positions) { position = 0; }
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.word) + static_cast<size_t>(id) * a.hidden, a.hidden);
     row_add(&x, static_cast<const T *>(a.position) + static_cast<size_t>(position) * a.hidden, a.hidden);
@@ -208,8 +178,6 @@ extern "C" cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const
     }
     void (*kernel)(KERNEL_PARAMETER(struct kernel_embed_norm_args)) = nullptr;
     ROW_KERNEL(kernel, embed_norm_rows, args->type, args->hidden);
-    if (kernel == nullptr) {
-        return cudaErrorInvalidValue;
-    }
+    if (kernel == nullptr) { return cudaErrorInvalidValue; }
     return kernel_enqueue(queue, kernel, row_grid(args->bound, args->hidden), ROW_THREADS, 0, args);
 }

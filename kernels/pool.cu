@@ -17,14 +17,10 @@ template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, 
         float other = __shfl_xor_sync(0xffffffffu, x, bit);
         x = GREATEST ? fmaxf(x, other) : x + other;
     }
-    if (threadIdx.x % WARP == 0) {
-        shared[threadIdx.x / WARP] = x;
-    }
+    if (threadIdx.x % WARP == 0) { shared[threadIdx.x / WARP] = x; }
     __syncthreads();
     x = shared[0];
-    for (int i = 1; i < POOL_WARPS; i++) {
-        x = GREATEST ? fmaxf(x, shared[i]) : x + shared[i];
-    }
+    for (int i = 1; i < POOL_WARPS; i++) { x = GREATEST ? fmaxf(x, shared[i]) : x + shared[i]; }
     return x;
 }
 
@@ -44,13 +40,9 @@ __device__ __forceinline__ void pool_mean(const T *x, uint32_t count, uint32_t h
     partial[threadIdx.x] = sum;
     __syncthreads();
     if (group == 0) {
-        for (uint32_t g = 1; g < groups; g++) {
-            chunk_add(&sum, partial[threadIdx.x + g * columns]);
-        }
+        for (uint32_t g = 1; g < groups; g++) { chunk_add(&sum, partial[threadIdx.x + g * columns]); }
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            vector[column + i] = sum.at[i] / static_cast<float>(count);
-        }
+        for (int i = 0; i < CHUNK; i++) { vector[column + i] = sum.at[i] / static_cast<float>(count); }
     }
     __syncthreads();
 }
@@ -60,13 +52,9 @@ __device__ __forceinline__ float pool_length(const float *vector, uint32_t dim, 
 {
     SHARED(float, sums, [2][POOL_WARPS]);
     float x = 0.0f;
-    for (uint32_t i = threadIdx.x; i < dim; i += POOL_THREADS) {
-        x = fmaxf(x, fabsf(vector[i]));
-    }
+    for (uint32_t i = threadIdx.x; i < dim; i += POOL_THREADS) { x = fmaxf(x, fabsf(vector[i])); }
     *largest = block_reduce<true>(x, sums[0]);
-    if (*largest == 0.0f) {
-        *largest = 1.0f;
-    }
+    if (*largest == 0.0f) { *largest = 1.0f; }
     x = 0.0f;
     for (uint32_t i = threadIdx.x; i < dim; i += POOL_THREADS) {
         float share = vector[i] / *largest;
@@ -91,26 +79,20 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
 {
     SHARED(float, vector, [KERNEL_HIDDEN_MAX]);
     uint32_t row = blockIdx.x;
-    if (row >= a.ragged.counts[KERNEL_COUNT_ROWS]) {
-        return;
-    }
+    if (row >= a.ragged.counts[KERNEL_COUNT_ROWS]) { return; }
     uint32_t first = a.pooling == KERNEL_POOL_GATHERED ? row : a.ragged.start[row];
     uint32_t count = a.pooling == KERNEL_POOL_MEAN ? a.ragged.length[row] : 1;
     const T *x = static_cast<const T *>(a.x) + static_cast<size_t>(first) * a.hidden;
     pool_mean(x, count, a.hidden, a.dim, vector);
     float largest = 1.0f, length = 1.0f;
-    if (a.normalize != 0) {
-        length = pool_length(vector, a.dim, &largest);
-    }
+    if (a.normalize != 0) { length = pool_length(vector, a.dim, &largest); }
     OUTPUT *to = static_cast<OUTPUT *>(a.output) + static_cast<size_t>(row) * a.dim;
     bool finite = true;
     for (uint32_t i = threadIdx.x; i < a.dim; i += POOL_THREADS) {
         finite = pool_write(vector[i] / largest / length, to + i) && finite;
     }
     finite = __syncthreads_and(finite);
-    if (threadIdx.x == 0) {
-        a.finite[row] = finite;
-    }
+    if (threadIdx.x == 0) { a.finite[row] = finite; }
 }
 
 extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struct kernel_pool_args *args)
@@ -125,9 +107,7 @@ extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struc
     } else if (args->output_type == KERNEL_F16) {
         kernel = KERNEL_OF_TYPE(args->type, pool_rows, __half);
     }
-    if (kernel == nullptr) {
-        return cudaErrorInvalidValue;
-    }
+    if (kernel == nullptr) { return cudaErrorInvalidValue; }
     return kernel_enqueue(queue, kernel, args->bound, POOL_THREADS, 0, args);
 }
 
@@ -147,9 +127,7 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_first(KERNEL_ARGS(struc
 {
     uint32_t index = blockIdx.x * GATHER_THREADS + threadIdx.x, units = gather_units(a);
     uint32_t row = index / units, unit = index % units;
-    if (row >= a.ragged.counts[KERNEL_COUNT_ROWS] || row >= a.bound) {
-        return;
-    }
+    if (row >= a.ragged.counts[KERNEL_COUNT_ROWS] || row >= a.bound) { return; }
     const uint4 *from = static_cast<const uint4 *>(a.from) + static_cast<size_t>(a.ragged.start[row]) * units;
     static_cast<uint4 *>(a.to)[static_cast<size_t>(row) * units + unit] = from[unit];
 }

@@ -31,9 +31,7 @@ static uint32_t place_classes(const uint32_t *length, uint32_t rows, uint32_t *p
 {
     uint32_t wanted[CLASSES] = {0};
     for (uint32_t r = 0; r < rows; r++) {
-        if (length[r] > KERNEL_SHORT_ROW) {
-            wanted[class_of(length[r])] += row_tiles(length[r]);
-        }
+        if (length[r] > KERNEL_SHORT_ROW) { wanted[class_of(length[r])] += row_tiles(length[r]); }
     }
     uint32_t next = 0;
     for (uint32_t c = CLASSES; c-- > 0;) {
@@ -66,9 +64,7 @@ static uint32_t fill_short(const uint32_t *start, const uint32_t *length, uint32
                            struct kernel_tile *tiles, uint32_t filled)
 {
     for (uint32_t r = 0; r < rows; r++) {
-        if (length[r] > strips * KERNEL_STRIP_QUERIES || length[r] <= (strips - 1) * KERNEL_STRIP_QUERIES) {
-            continue;
-        }
+        if (length[r] > strips * KERNEL_STRIP_QUERIES || length[r] <= (strips - 1) * KERNEL_STRIP_QUERIES) { continue; }
         for (uint32_t s = 0; s < strips; s++, filled++) {
             strip_set(&tiles[filled / KERNEL_TILE_STRIPS].strips[filled % KERNEL_TILE_STRIPS], r,
                       s * KERNEL_STRIP_QUERIES, start[r], length[r]);
@@ -82,9 +78,7 @@ uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32
     uint32_t place[CLASSES];
     const uint32_t whole = place_classes(length, rows, place);
     for (uint32_t r = 0; r < rows; r++) {
-        if (length[r] <= KERNEL_SHORT_ROW) {
-            continue;
-        }
+        if (length[r] <= KERNEL_SHORT_ROW) { continue; }
         uint32_t *const next = &place[class_of(length[r])];
         fill_row(r, start[r], length[r], tiles + *next);
         *next += row_tiles(length[r]);

@@ -15,9 +15,7 @@ char *buffer_reserve(struct buffer *buffer, size_t more)
     size_t need = buffer->length + more;
     if (need > buffer->capacity) {
         size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;
-        while (capacity < need) {
-            capacity *= 2;
-        }
+        while (capacity < need) { capacity *= 2; }
         char *data = realloc(buffer->data, capacity);
         if (!data) {
             buffer->broken = true;
@@ -31,13 +29,9 @@ char *buffer_reserve(struct buffer *buffer, size_t more)
 
 void buffer_append(struct buffer *buffer, const void *bytes, size_t length)
 {
-    if (length == 0) {
-        return;
-    }
+    if (length == 0) { return; }
     char *to = buffer_reserve(buffer, length);
-    if (!to) {
-        return;
-    }
+    if (!to) { return; }
     memcpy(to, bytes, length);
     buffer->length += length;
 }
@@ -64,12 +58,8 @@ void buffer_format(struct buffer *buffer, const char *format, ...)
 
 void buffer_consume(struct buffer *buffer, size_t length)
 {
-    if (length > buffer->length) {
-        length = buffer->length;
-    }
-    if (length == 0) {
-        return;
-    }
+    if (length > buffer->length) { length = buffer->length; }
+    if (length == 0) { return; }
     buffer->length -= length;
     memmove(buffer->data, buffer->data + length, buffer->length);
 }

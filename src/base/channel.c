@@ -23,9 +23,7 @@ struct channel {
 enum status channel_open(size_t capacity, int wake_fd, struct channel **out, struct err *err)
 {
     struct channel *channel = calloc(1, sizeof *channel + capacity * sizeof channel->items[0]);
-    if (!channel) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a channel of %zu items", capacity);
-    }
+    if (!channel) { return err_set(err, STATUS_NO_MEMORY, "no memory for a channel of %zu items", capacity); }
     pthread_mutex_init(&channel->lock, NULL);
     pthread_cond_init(&channel->not_empty, NULL);
     pthread_cond_init(&channel->not_full, NULL);
@@ -37,9 +35,7 @@ enum status channel_open(size_t capacity, int wake_fd, struct channel **out, str
 
 static void wake(const struct channel *channel)
 {
-    if (channel->wake_fd < 0) {
-        return;
-    }
+    if (channel->wake_fd < 0) { return; }
     const uint64_t one = 1;
     ssize_t written;
     do {
@@ -52,9 +48,7 @@ static void push(struct channel *channel, void *item)
     channel->items[(channel->first + channel->count) % channel->capacity] = item;
     channel->count++;
     pthread_cond_signal(&channel->not_empty);
-    if (channel->count == 1) {
-        wake(channel);
-    }
+    if (channel->count == 1) { wake(channel); }
 }
 
 static void *pop(struct channel *channel)
@@ -73,9 +67,7 @@ bool channel_send(struct channel *channel, void *item)
         pthread_cond_wait(&channel->not_full, &channel->lock);
     }
     bool open = !channel->closed;
-    if (open) {
-        push(channel, item);
-    }
+    if (open) { push(channel, item); }
     pthread_mutex_unlock(&channel->lock);
     return open;
 }
@@ -84,9 +76,7 @@ bool channel_try_send(struct channel *channel, void *item)
 {
     pthread_mutex_lock(&channel->lock);
     bool room = !channel->closed && channel->count < channel->capacity;
-    if (room) {
-        push(channel, item);
-    }
+    if (room) { push(channel, item); }
     pthread_mutex_unlock(&channel->lock);
     return room;
 }
@@ -94,9 +84,7 @@ bool channel_try_send(struct channel *channel, void *item)
 void *channel_receive(struct channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    while (channel->count == 0 && !channel->closed) {
-        pthread_cond_wait(&channel->not_empty, &channel->lock);
-    }
+    while (channel->count == 0 && !channel->closed) { pthread_cond_wait(&channel->not_empty, &channel->lock); }
     void *item = channel->count > 0 ? pop(channel) : NULL;
     pthread_mutex_unlock(&channel->lock);
     return item;
@@ -121,9 +109,7 @@ void channel_close(struct channel *channel)
 
 void channel_free(struct channel *channel)
 {
-    if (!channel) {
-        return;
-    }
+    if (!channel) { return; }
     pthread_cond_destroy(&channel->not_full);
     pthread_cond_destroy(&channel->not_empty);
     pthread_mutex_destroy(&channel->lock);

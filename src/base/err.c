@@ -26,9 +26,7 @@ static const struct {
 
 enum status err_set(struct err *err, enum status status, const char *format, ...)
 {
-    if (!err) {
-        return status;
-    }
+    if (!err) { return status; }
     err->status = status;
     va_list args;
     va_start(args, format);
@@ -59,9 +57,7 @@ enum status err_set_errno(struct err *err, const char *format, ...)
 {
     int code = errno;
     enum status status = status_of_errno(code);
-    if (!err) {
-        return status;
-    }
+    if (!err) { return status; }
     char what[384];
     va_list args;
     va_start(args, format);

@@ -35,8 +35,7 @@ struct err {
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
         enum status try_status_ = (call);                                                                              \
-        if (try_status_ != STATUS_OK)                                                                                  \
-            return try_status_;                                                                                        \
+        if (try_status_ != STATUS_OK) { return try_status_; }                                                          \
     } while (0)
 
 /* Fills `err` with a status and a formatted message (cut at its size) and returns the status.

@@ -13,21 +13,13 @@
 static enum status read_all(int fd, const char *path, size_t size, struct buffer *out, struct err *err)
 {
     char *to = buffer_reserve(out, size + 1);
-    if (!to) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu bytes of %s", size, path);
-    }
+    if (!to) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu bytes of %s", size, path); }
     size_t have = 0;
     while (have < size) {
         ssize_t got = read(fd, to + have, size - have);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return err_set_errno(err, "cannot read %s", path);
-        }
-        if (got == 0) {
-            return err_set(err, STATUS_IO, "%s shrank while it was read", path);
-        }
+        if (got < 0 && errno == EINTR) { continue; }
+        if (got < 0) { return err_set_errno(err, "cannot read %s", path); }
+        if (got == 0) { return err_set(err, STATUS_IO, "%s shrank while it was read", path); }
         have += (size_t)got;
     }
     to[size] = '\0';
@@ -38,9 +30,7 @@ static enum status read_all(int fd, const char *path, size_t size, struct buffer
 enum status file_read(const char *path, size_t limit, struct buffer *out, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return err_set_errno(err, "cannot open %s", path);
-    }
+    if (fd < 0) { return err_set_errno(err, "cannot open %s", path); }
     struct stat info;
     enum status status;
     if (fstat(fd, &info) != 0) {
@@ -61,9 +51,7 @@ enum status file_put(int fd, const void *bytes, size_t length, const char *path,
 {
     for (const char *at = bytes, *end = at + length; at < end;) {
         ssize_t wrote = write(fd, at, (size_t)(end - at));
-        if (wrote < 0 && errno != EINTR) {
-            return err_set_errno(err, "cannot write %s", path);
-        }
+        if (wrote < 0 && errno != EINTR) { return err_set_errno(err, "cannot write %s", path); }
         at += wrote > 0 ? wrote : 0;
     }
     return STATUS_OK;
@@ -76,28 +64,18 @@ enum status file_replace(const char *path, const void *bytes, size_t length, str
         return err_set(err, STATUS_BAD_INPUT, "the path of %.100s... is too long", path);
     }
     int fd = mkostemp(beside, O_CLOEXEC);
-    if (fd < 0) {
-        return err_set_errno(err, "cannot make %s", beside);
-    }
+    if (fd < 0) { return err_set_errno(err, "cannot make %s", beside); }
     enum status status = file_put(fd, bytes, length, beside, err);
-    if (close(fd) != 0 && status == STATUS_OK) {
-        status = err_set_errno(err, "cannot write %s", beside);
-    }
-    if (status == STATUS_OK && rename(beside, path) != 0) {
-        status = err_set_errno(err, "cannot rename %s", beside);
-    }
-    if (status != STATUS_OK) {
-        (void)unlink(beside);
-    }
+    if (close(fd) != 0 && status == STATUS_OK) { status = err_set_errno(err, "cannot write %s", beside); }
+    if (status == STATUS_OK && rename(beside, path) != 0) { status = err_set_errno(err, "cannot rename %s", beside); }
+    if (status != STATUS_OK) { (void)unlink(beside); }
     return status;
 }
 
 enum status file_make(const char *path, int flags, int *fd, struct err *err)
 {
     *fd = open(path, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (*fd >= 0) {
-        return STATUS_OK;
-    }
+    if (*fd >= 0) { return STATUS_OK; }
     if (errno == ELOOP) {
         return err_set(err, STATUS_BAD_INPUT, "%s is a symbolic link: nothing is written through one", path);
     }
@@ -107,9 +85,7 @@ enum status file_make(const char *path, int flags, int *fd, struct err *err)
 enum status file_make_folder(const char *path, struct err *err)
 {
     struct stat info;
-    if (mkdir(path, 0777) == 0) {
-        return STATUS_OK;
-    }
+    if (mkdir(path, 0777) == 0) { return STATUS_OK; }
     if (errno == EEXIST && lstat(path, &info) == 0) {
         return S_ISDIR(info.st_mode) ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "%s is there and no folder", path);
     }
@@ -123,12 +99,8 @@ enum status file_sync_folder(const char *path, struct err *err)
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool synced = fd >= 0 && fsync(fd) == 0;
-    if (!synced) {
-        err_set_errno(err, "cannot write %s", folder);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (!synced) { err_set_errno(err, "cannot write %s", folder); }
+    if (fd >= 0) { close(fd); }
     return synced ? STATUS_OK : err->status;
 }
 
@@ -143,9 +115,7 @@ void cache_directory(const char *chosen, char *out)
     } else if (home && home[0] == '/') {
         length = snprintf(out, CACHE_PATH_BYTES, "%s/.cache/sluice", home);
     }
-    if (length <= 0 || length >= CACHE_PATH_BYTES) {
-        out[0] = '\0';
-    }
+    if (length <= 0 || length >= CACHE_PATH_BYTES) { out[0] = '\0'; }
 }
 
 enum status cache_path(const char *directory, const char *name, char *out, struct err *err)
@@ -169,18 +139,14 @@ static enum status make_directory(const char *directory, struct err *err)
         (void)mkdir(path, 0700); /* what matters is whether the last one can be made */
         *slash = '/';
     }
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return err_set_errno(err, "cannot make %s", path);
-    }
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) { return err_set_errno(err, "cannot make %s", path); }
     return STATUS_OK;
 }
 
 enum status cache_write(const char *directory, const char *name, const struct buffer *bytes, struct err *err)
 {
     char path[CACHE_PATH_BYTES];
-    if (!buffer_ok(bytes)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to write %s", name);
-    }
+    if (!buffer_ok(bytes)) { return err_set(err, STATUS_NO_MEMORY, "no memory to write %s", name); }
     TRY(make_directory(directory, err));
     TRY(cache_path(directory, name, path, err));
     return file_replace(path, bytes->data, bytes->length, err);

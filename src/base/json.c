@@ -41,12 +41,8 @@ static bool eight_plain(const char *bytes)
 void json_skip_plain(struct json_reader *reader)
 {
     const char *at = reader->at, *end = reader->end;
-    while (end - at >= 8 && eight_plain(at)) {
-        at += 8;
-    }
-    while (at < end && is_plain(*at)) {
-        at++;
-    }
+    while (end - at >= 8 && eight_plain(at)) { at += 8; }
+    while (at < end && is_plain(*at)) { at++; }
     reader->at = at;
 }
 
@@ -54,9 +50,7 @@ void json_skip_plain(struct json_reader *reader)
 static bool take_hex(struct json_reader *reader, uint32_t *out)
 {
     uint32_t value = 0;
-    if (reader->end - reader->at < 4) {
-        return false;
-    }
+    if (reader->end - reader->at < 4) { return false; }
     for (int i = 0; i < 4; i++) {
         unsigned c = (unsigned char)reader->at[i], letter = c | 0x20;
         if (c >= '0' && c <= '9') {
@@ -75,12 +69,8 @@ static bool take_hex(struct json_reader *reader, uint32_t *out)
 static enum json_escape read_code_point(struct json_reader *reader, uint32_t *out)
 {
     uint32_t second;
-    if (!take_hex(reader, out)) {
-        return JSON_ESCAPE_BAD;
-    }
-    if (*out < 0xd800 || *out > 0xdfff) {
-        return JSON_ESCAPE_OK;
-    }
+    if (!take_hex(reader, out)) { return JSON_ESCAPE_BAD; }
+    if (*out < 0xd800 || *out > 0xdfff) { return JSON_ESCAPE_OK; }
     /* The other half is an escape of its own. */
     if (*out >= 0xdc00 || !json_take(reader, '\\') || !json_take(reader, 'u') || !take_hex(reader, &second) ||
         second < 0xdc00 || second > 0xdfff) {
@@ -93,9 +83,7 @@ static enum json_escape read_code_point(struct json_reader *reader, uint32_t *ou
 enum json_escape json_read_escape(struct json_reader *reader, char utf8[4], size_t *length)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-    if (reader->at == reader->end) {
-        return JSON_ESCAPE_BAD;
-    }
+    if (reader->at == reader->end) { return JSON_ESCAPE_BAD; }
     char letter = *reader->at;
     const char *known = memchr(letters, letter, sizeof letters - 1);
     reader->at += known != NULL || letter == 'u';
@@ -106,9 +94,7 @@ enum json_escape json_read_escape(struct json_reader *reader, char utf8[4], size
     }
     uint32_t code_point;
     enum json_escape read = letter == 'u' ? read_code_point(reader, &code_point) : JSON_ESCAPE_BAD;
-    if (read == JSON_ESCAPE_OK) {
-        *length = utf8_put(utf8, code_point);
-    }
+    if (read == JSON_ESCAPE_OK) { *length = utf8_put(utf8, code_point); }
     return read;
 }
 
@@ -120,13 +106,9 @@ bool json_decode_string(struct buffer *to, const char *bytes, size_t length)
         size_t count;
         const char *escape = memchr(reader.at, '\\', (size_t)(reader.end - reader.at));
         buffer_append(to, reader.at, (size_t)((escape ? escape : reader.end) - reader.at));
-        if (!escape) {
-            return true;
-        }
+        if (!escape) { return true; }
         reader.at = escape + 1;
-        if (json_read_escape(&reader, utf8, &count) != JSON_ESCAPE_OK) {
-            return false;
-        }
+        if (json_read_escape(&reader, utf8, &count) != JSON_ESCAPE_OK) { return false; }
         buffer_append(to, utf8, count);
     }
     return true;

@@ -70,9 +70,7 @@ static void put(struct line *line, const char *format, ...)
     va_start(args, format);
     int written = vsnprintf(line->data + line->length, room, format, args);
     va_end(args);
-    if (written > 0) {
-        line->length += (size_t)written < room ? (size_t)written : room - 1;
-    }
+    if (written > 0) { line->length += (size_t)written < room ? (size_t)written : room - 1; }
 }
 
 /* Escapes what could end a value or a line early; bytes above 0x7f pass (UTF-8 was checked where text comes in). */
@@ -94,9 +92,7 @@ static bool is_plain(const char *bytes, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)bytes[i];
-        if (c <= ' ' || c == '"' || c == '\\' || c == '=' || c == 0x7f) {
-            return false;
-        }
+        if (c <= ' ' || c == '"' || c == '\\' || c == '=' || c == 0x7f) { return false; }
     }
     return length > 0;
 }
@@ -119,9 +115,7 @@ static void put_value(struct line *line, const struct log_field *field)
 static void put_fields(struct line *line, const struct log_field *fields, size_t count)
 {
     for (size_t i = 0; i < count && fields[i].kind != LOG_KIND_NONE; i++) {
-        if (line->length + 128 > sizeof line->data) {
-            return;
-        }
+        if (line->length + 128 > sizeof line->data) { return; }
         put(line, sink.format == LOG_JSON ? ",\"%s\":" : " %s=", fields[i].key);
         put_value(line, &fields[i]);
     }
@@ -129,9 +123,7 @@ static void put_fields(struct line *line, const struct log_field *fields, size_t
 
 void log_write(enum log_level level, const struct log_line *log_line)
 {
-    if ((int)level < atomic_load_explicit(&sink.least, memory_order_relaxed)) {
-        return;
-    }
+    if ((int)level < atomic_load_explicit(&sink.least, memory_order_relaxed)) { return; }
     uint64_t now_ms = clock_unix_ms();
     time_t seconds = (time_t)(now_ms / 1000);
     struct tm utc;
@@ -144,9 +136,7 @@ void log_write(enum log_level level, const struct log_line *log_line)
     put(&line, json ? "{\"time\":\"%s.%03uZ\",\"level\":\"%s\",\"event\":\"%s\"" : "%s.%03uZ %s %s", stamp,
         (unsigned)(now_ms % 1000), level_names[level], log_line->event);
     put_fields(&line, log_line->fields, sizeof log_line->fields / sizeof log_line->fields[0]);
-    if (json) {
-        line.data[line.length++] = '}';
-    }
+    if (json) { line.data[line.length++] = '}'; }
     line.data[line.length++] = '\n';
     ssize_t ignored = write(sink.fd, line.data, line.length);
     (void)ignored;

@@ -28,20 +28,14 @@ void *memory_aligned(size_t bytes)
 void *memory_map(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        return NULL;
-    }
-    if (bytes >= HUGE_BYTES) {
-        (void)madvise(memory, bytes, MADV_HUGEPAGE);
-    }
+    if (memory == MAP_FAILED) { return NULL; }
+    if (bytes >= HUGE_BYTES) { (void)madvise(memory, bytes, MADV_HUGEPAGE); }
     return memory;
 }
 
 void memory_unmap(void *memory, size_t bytes)
 {
-    if (memory) {
-        (void)munmap(memory, bytes);
-    }
+    if (memory) { (void)munmap(memory, bytes); }
 }
 
 void *memory_part(char *block, size_t *used, size_t bytes)
@@ -71,9 +65,7 @@ enum { NICE = 19, BACKGROUND_NICE = 10, SLICE_NS = 3 * 1000 * 1000 };
 void priority_idle(void)
 {
     struct attributes attributes = {.size = sizeof attributes, .nice = NICE, .slice_ns = SLICE_NS};
-    if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) {
-        (void)setpriority(PRIO_PROCESS, 0, NICE);
-    }
+    if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) { (void)setpriority(PRIO_PROCESS, 0, NICE); }
 }
 
 /* Ten more than it was, so that somebody's own `nice` still counts. */

@@ -17,9 +17,7 @@ enum { WIDE_BYTES = 64 }; /* from here on blocks are worth it */
 /* Length of the well-formed sequence at the start of `s`, or 0. */
 static size_t sequence_length(const unsigned char *s, size_t left)
 {
-    if (s[0] < 0x80) {
-        return 1;
-    }
+    if (s[0] < 0x80) { return 1; }
     size_t need;
     unsigned char low = 0x80, high = 0xBF; /* bounds of the second byte */
     if (s[0] >= 0xC2 && s[0] <= 0xDF) {
@@ -35,13 +33,9 @@ static size_t sequence_length(const unsigned char *s, size_t left)
     } else {
         return 0;
     }
-    if (left < need || s[1] < low || s[1] > high) {
-        return 0;
-    }
+    if (left < need || s[1] < low || s[1] > high) { return 0; }
     for (size_t i = 2; i < need; i++) {
-        if ((s[i] & 0xC0) != 0x80) {
-            return 0;
-        }
+        if ((s[i] & 0xC0) != 0x80) { return 0; }
     }
     return need;
 }
@@ -52,9 +46,7 @@ static size_t ascii_prefix(const char *bytes, size_t length)
     size_t at = 0;
     for (uint64_t word; length - at >= sizeof word; at += sizeof word) {
         memcpy(&word, bytes + at, sizeof word);
-        if ((word & 0x8080808080808080ull) != 0) {
-            break;
-        }
+        if ((word & 0x8080808080808080ull) != 0) { break; }
     }
     return at;
 }
@@ -63,9 +55,7 @@ static size_t ascii_prefix(const char *bytes, size_t length)
 size_t utf8_valid_prefix(const char *bytes, size_t length)
 {
     size_t at = ascii_prefix(bytes, length);
-    if (length - at >= WIDE_BYTES && utf8_avx2_here()) {
-        at += utf8_avx2_prefix(bytes + at, length - at);
-    }
+    if (length - at >= WIDE_BYTES && utf8_avx2_here()) { at += utf8_avx2_prefix(bytes + at, length - at); }
     while (at < length) {
         if ((unsigned char)bytes[at] < 0x80) {
             size_t ascii = ascii_prefix(bytes + at, length - at);
@@ -73,9 +63,7 @@ size_t utf8_valid_prefix(const char *bytes, size_t length)
             continue;
         }
         size_t step = sequence_length((const unsigned char *)bytes + at, length - at);
-        if (step == 0) {
-            break;
-        }
+        if (step == 0) { break; }
         at += step;
     }
     return at;
@@ -200,9 +188,7 @@ AVX2 static inline __m256i faults(__m256i now, __m256i last)
 static size_t before_last(const char *bytes, size_t end)
 {
     size_t at = end;
-    while (at > 0 && ((unsigned char)bytes[at - 1] & 0xC0) == 0x80) {
-        at--;
-    }
+    while (at > 0 && ((unsigned char)bytes[at - 1] & 0xC0) == 0x80) { at--; }
     return at > 0 ? at - 1 : 0;
 }
 
@@ -214,9 +200,7 @@ AVX2 static size_t utf8_avx2_prefix(const char *bytes, size_t length)
     for (; length - at >= block; at += block) {
         __m256i now = _mm256_loadu_si256((const void *)(bytes + at));
         __m256i wrong = faults(now, last);
-        if (!_mm256_testz_si256(wrong, wrong)) {
-            break;
-        }
+        if (!_mm256_testz_si256(wrong, wrong)) { break; }
         last = now;
     }
     return at == 0 ? 0 : before_last(bytes, at);

@@ -93,15 +93,9 @@ static void make_flags(const struct bench *bench, const struct point *point, str
     snprintf(flags->window, sizeof flags->window, "%lld", (long long)point->window_ms);
     add_flag(flags, "--window-ms", flags->window);
     add_flag(flags, "--window", point->window_ms > 0 ? "fixed" : "idle");
-    if (point->way == OFF) {
-        add_flag(flags, "--max-batch-rows", "1");
-    }
-    if (point->way == PACKED || point->way == OFF) {
-        add_flag(flags, "--layout", "packed");
-    }
-    if (point->way != FIFO && point->way != SORTED) {
-        return;
-    }
+    if (point->way == OFF) { add_flag(flags, "--max-batch-rows", "1"); }
+    if (point->way == PACKED || point->way == OFF) { add_flag(flags, "--layout", "packed"); }
+    if (point->way != FIFO && point->way != SORTED) { return; }
     add_flag(flags, "--layout", point->way == FIFO ? "padded_fifo" : "padded");
     add_flag(flags, "--max-batch-rows", flags->rows);
     add_flag(flags, "--max-batch-tokens", flags->tokens);
@@ -120,12 +114,8 @@ static enum status measure(struct bench *bench, const struct point *point, doubl
                           .for_ns = (uint64_t)bench->options->duration_ms * NS_PER_MS};
     struct trial_result result;
     enum status status = trial_run(&trial, &result, err);
-    if (status == STATUS_OK) {
-        add_row(bench, point, &trial, &result);
-    }
-    if (status == STATUS_OK && texts_per_s) {
-        *texts_per_s = result.load.texts_per_s;
-    }
+    if (status == STATUS_OK) { add_row(bench, point, &trial, &result); }
+    if (status == STATUS_OK && texts_per_s) { *texts_per_s = result.load.texts_per_s; }
     trial_free(&result);
     return status;
 }
@@ -196,8 +186,6 @@ enum status bench_ab(const struct config *config, const struct bench_ab_options 
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     texts_close(&bench.texts);
-    if (bench.model) {
-        model_close(bench.model);
-    }
+    if (bench.model) { model_close(bench.model); }
     return status;
 }

@@ -74,12 +74,8 @@ static enum status measure_texts(struct bench *bench, const struct texts *texts,
 {
     double at_rate;
     TRY(measure(bench, texts, true, NAN, &bench->on[at], err));
-    if (bench->options->alone) {
-        TRY(measure(bench, texts, false, NAN, &bench->off[at], err));
-    }
-    if (bench->options->rate > 0) {
-        TRY(measure(bench, texts, true, (double)bench->options->rate, &at_rate, err));
-    }
+    if (bench->options->alone) { TRY(measure(bench, texts, false, NAN, &bench->off[at], err)); }
+    if (bench->options->rate > 0) { TRY(measure(bench, texts, true, (double)bench->options->rate, &at_rate, err)); }
     return STATUS_OK;
 }
 
@@ -89,9 +85,7 @@ static enum status measure_length(struct bench *bench, size_t at, struct err *er
     const char *input = bench->options->input;
     enum status status = input ? texts_read(input, &texts, err)
                                : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
-    if (status == STATUS_OK) {
-        status = measure_texts(bench, &texts, at, err);
-    }
+    if (status == STATUS_OK) { status = measure_texts(bench, &texts, at, err); }
     texts_close(&texts);
     return status;
 }
@@ -121,12 +115,8 @@ static enum status run(struct bench *bench, const struct config *config, const v
     report_text(bench->report, "model", bench->model->name);
     report_number(bench->report, "threads", bench->threads, 0);
     report_table(bench->report, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);
-    for (size_t i = 0; i < bench->lengths.count; i++) {
-        TRY(measure_length(bench, i, err));
-    }
-    if (options->alone) {
-        compare(bench);
-    }
+    for (size_t i = 0; i < bench->lengths.count; i++) { TRY(measure_length(bench, i, err)); }
+    if (options->alone) { compare(bench); }
     return STATUS_OK;
 }
 
@@ -136,8 +126,6 @@ enum status bench_e2e(const struct config *config, const struct bench_e2e_option
     struct bench bench = {.options = options, .report = report, .threads = config_threads(config)};
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
-    if (bench.model) {
-        model_close(bench.model);
-    }
+    if (bench.model) { model_close(bench.model); }
     return status;
 }

@@ -45,12 +45,8 @@ static bool pass_gate(struct gate *gate, bool ready)
 {
     pthread_mutex_lock(&gate->lock);
     gate->failed |= !ready;
-    if (--gate->missing == 0) {
-        pthread_cond_broadcast(&gate->opened);
-    }
-    while (gate->missing > 0) {
-        pthread_cond_wait(&gate->opened, &gate->lock);
-    }
+    if (--gate->missing == 0) { pthread_cond_broadcast(&gate->opened); }
+    while (gate->missing > 0) { pthread_cond_wait(&gate->opened, &gate->lock); }
     bool all = !gate->failed;
     pthread_mutex_unlock(&gate->lock);
     return all;
@@ -62,9 +58,7 @@ static void leave_gate(struct gate *gate, unsigned count)
     pthread_mutex_lock(&gate->lock);
     gate->failed = true;
     gate->missing -= count;
-    if (gate->missing == 0) {
-        pthread_cond_broadcast(&gate->opened);
-    }
+    if (gate->missing == 0) { pthread_cond_broadcast(&gate->opened); }
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -74,9 +68,7 @@ static void *run_thread(void *argument)
     const struct workload *workload = runner->workload;
     void *state = NULL;
     runner->status = workload->open(workload->context, &state, &runner->err);
-    if (runner->status == STATUS_OK) {
-        runner->status = workload->run(state, &runner->err);
-    }
+    if (runner->status == STATUS_OK) { runner->status = workload->run(state, &runner->err); }
     if (pass_gate(runner->gate, runner->status == STATUS_OK)) {
         double done = 0;
         uint64_t begin = clock_now_ns(), now = begin;
@@ -98,9 +90,7 @@ enum status workload_measure(const struct workload *workload, unsigned threads, 
     unsigned started = 0;
     for (; started < threads; started++) {
         runners[started] = (struct runner){.workload = workload, .gate = &gate, .for_ns = for_ns};
-        if (pthread_create(&runners[started].thread, NULL, run_thread, &runners[started]) != 0) {
-            break;
-        }
+        if (pthread_create(&runners[started].thread, NULL, run_thread, &runners[started]) != 0) { break; }
     }
     if (started < threads) {
         status = err_set(err, STATUS_IO, "cannot start %u threads", threads);
@@ -136,13 +126,9 @@ static enum status open_passes(struct passes *passes, struct engine *engine, con
     extent = padded ? longest * rows : extent;
     int32_t *ids = malloc((extent + 2 * (size_t)rows) * sizeof *ids);
     *passes = (struct passes){.engine = engine, .model = model, .ids = ids};
-    if (!ids) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent);
-    }
+    if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent); }
     uint32_t *start = (uint32_t *)(ids + extent), *length = start + rows, at = 0;
-    for (size_t i = 0; i < extent; i++) {
-        ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary);
-    }
+    for (size_t i = 0; i < extent; i++) { ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary); }
     for (uint32_t row = 0; row < rows; row++) {
         start[row] = at;
         length[row] = lengths[row];
@@ -157,12 +143,8 @@ enum status passes_open_even(struct passes *passes, struct engine *engine, const
 {
     uint32_t *lengths = malloc(rows * sizeof *lengths);
     *passes = (struct passes){0};
-    if (!lengths) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", rows);
-    }
-    for (uint32_t row = 0; row < rows; row++) {
-        lengths[row] = length;
-    }
+    if (!lengths) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", rows); }
+    for (uint32_t row = 0; row < rows; row++) { lengths[row] = length; }
     enum status status = open_passes(passes, engine, model, lengths, rows, false, err);
     free(lengths);
     return status;
@@ -178,14 +160,10 @@ static enum status open_state(void *context, void **out, struct err *err)
     struct passes *passes = context;
     struct pass_state *state = calloc(1, sizeof *state);
     *out = state;
-    if (!state) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
-    }
+    if (!state) { return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder"); }
     state->batch = passes->batch;
     state->batch.output = malloc((size_t)passes->batch.rows * passes->model->dim * sizeof(float));
-    if (!state->batch.output) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
-    }
+    if (!state->batch.output) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows); }
     TRY(encoder_open(passes->engine, &state->encoder, err));
     return passes->parallel ? encoder_join(state->encoder, passes->parallel, err) : STATUS_OK;
 }
@@ -222,9 +200,7 @@ static enum status run_one_by_one(void *of, struct err *err)
 static void close_state(void *of)
 {
     struct pass_state *state = of;
-    if (!state) {
-        return;
-    }
+    if (!state) { return; }
     encoder_close(state->encoder);
     free(state->batch.output);
     free(state);
@@ -248,9 +224,7 @@ static enum status time_passes(struct passes *passes, uint64_t for_ns, unsigned 
 {
     void *state = NULL;
     enum status status = open_state(passes, &state, err);
-    if (status == STATUS_OK) {
-        status = run_once(state, err); /* to warm up */
-    }
+    if (status == STATUS_OK) { status = run_once(state, err); /* to warm up */ }
     uint64_t now = clock_now_ns(), ends = now + for_ns;
     for (unsigned count = 0; status == STATUS_OK && (now < ends || count < times); count++) {
         uint64_t begin = now, begin_cpu = clock_thread_ns();
@@ -330,9 +304,7 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
         best = fmax(best, rate);
     }
     passes_close(&passes);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     double texts = best * rows, gflops = texts * length * bench_engine_operations(bench->model, length) / 1e9;
     double batch_ms = 1000 * threads / best;
     report_row(bench->report, (struct cell[]){{NULL, threads},
@@ -352,9 +324,7 @@ static enum status batches(struct bench *bench, unsigned most, struct err *err)
         for (size_t i = 0; i < bench->lengths.count; i++) {
             TRY(measure_batches(bench, threads, (uint32_t)bench->lengths.items[i], err));
         }
-        if (threads == most) {
-            return STATUS_OK;
-        }
+        if (threads == most) { return STATUS_OK; }
     }
 }
 
@@ -397,9 +367,7 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     }
     passes_close(&packed);
     passes_close(&padded);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     static const char *const names[] = {"packed", "padded", "one by one"};
     report_table(bench->report, "mixed", mixed_columns, sizeof mixed_columns / sizeof mixed_columns[0]);
     for (int i = 0; i < 3; i++) {
@@ -449,9 +417,7 @@ static enum status measure_point(const struct bench *bench, struct point *point,
         status =
             time_passes(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
     }
-    if (status == STATUS_OK) {
-        point->shape = cost_shape_of(&passes.batch);
-    }
+    if (status == STATUS_OK) { point->shape = cost_shape_of(&passes.batch); }
     passes_close(&passes);
     return status;
 }
@@ -515,9 +481,7 @@ static enum status single_passes(struct bench *bench, struct err *err)
     unsigned count = add_points(bench, points);
     enum status status = STATUS_OK;
     for (int64_t round = 0; round < bench->options->rounds; round++) {
-        for (unsigned i = 0; i < count && status == STATUS_OK; i++) {
-            status = measure_point(bench, &points[i], err);
-        }
+        for (unsigned i = 0; i < count && status == STATUS_OK; i++) { status = measure_point(bench, &points[i], err); }
     }
     if (status == STATUS_OK) {
         report_table(bench->report, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
@@ -549,9 +513,7 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     threads = threads < WORKLOAD_THREADS_MAX ? threads : WORKLOAD_THREADS_MAX;
     const struct cost_source of = {bench->engine, bench->model, threads};
     TRY(cost_calibrate(&of, COST_CALIBRATE_NS, &bench->calibrated, err));
-    if (threads > 1 && bench->cpu) {
-        TRY(parallel_for_open(threads, &bench->parallel, err));
-    }
+    if (threads > 1 && bench->cpu) { TRY(parallel_for_open(threads, &bench->parallel, err)); }
     threads = bench->cpu ? threads : 1;
     TRY(batches(bench, threads, err));
     TRY(mixed(bench, threads, err));
@@ -567,11 +529,7 @@ enum status bench_engine(const struct config *config, const struct bench_engine_
     struct bench bench = {.options = options, .report = report};
     enum status status = run(&bench, config, err);
     parallel_for_close(bench.parallel);
-    if (bench.engine) {
-        engine_close(bench.engine);
-    }
-    if (bench.model) {
-        model_close(bench.model);
-    }
+    if (bench.engine) { engine_close(bench.engine); }
+    if (bench.model) { model_close(bench.model); }
     return status;
 }

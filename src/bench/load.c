@@ -56,20 +56,14 @@ struct run {
 
 static void take_result(struct run *run, const struct resp_value *entry, uint64_t now_ns)
 {
-    if (entry->count != 2 || !entry->items[0].bytes) {
-        return;
-    }
+    if (entry->count != 2 || !entry->items[0].bytes) { return; }
     snprintf(run->last, sizeof run->last, "%s", entry->items[0].bytes);
     const struct resp_value *id = resp_field(&entry->items[1], "id");
     const struct resp_value *status = resp_field(&entry->items[1], "status");
     size_t prefix = strlen(run->prefix);
-    if (!id || !id->bytes || !status || strncmp(id->bytes, run->prefix, prefix) != 0) {
-        return;
-    }
+    if (!id || !id->bytes || !status || strncmp(id->bytes, run->prefix, prefix) != 0) { return; }
     size_t number = strtoull(id->bytes + prefix, NULL, 10);
-    if (number >= run->capacity) {
-        return;
-    }
+    if (number >= run->capacity) { return; }
     if (run->answered_ns[number] != 0) {
         run->result->doubled++;
         return;
@@ -91,17 +85,11 @@ static enum status receive(struct run *run, struct err *err)
     while (status == STATUS_OK && !atomic_load(&run->over)) {
         const char *words[] = {"XREAD", "BLOCK", "100", "COUNT", "1000", "STREAMS", key, run->last};
         status = client_send(client, sizeof words / sizeof words[0], words, NULL, BLOCK_MS, err);
-        if (status == STATUS_OK) {
-            status = client_receive(client, &reply, err);
-        }
-        if (status != STATUS_OK || reply->count != 1 || reply->items[0].count != 2) {
-            continue;
-        }
+        if (status == STATUS_OK) { status = client_receive(client, &reply, err); }
+        if (status != STATUS_OK || reply->count != 1 || reply->items[0].count != 2) { continue; }
         const struct resp_value *entries = &reply->items[0].items[1];
         uint64_t now_ns = clock_now_ns();
-        for (size_t i = 0; i < entries->count; i++) {
-            take_result(run, &entries->items[i], now_ns);
-        }
+        for (size_t i = 0; i < entries->count; i++) { take_result(run, &entries->items[i], now_ns); }
     }
     client_close(client);
     return status;
@@ -124,9 +112,7 @@ static enum status send_one(struct run *run, uint64_t intended_ns, struct err *e
     size_t number = run->result->sent;
     run->intended_ns[number] = intended_ns;
     texts_put(load->texts, number, &run->text);
-    if (!buffer_ok(&run->text)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a text");
-    }
+    if (!buffer_ok(&run->text)) { return err_set(err, STATUS_NO_MEMORY, "no memory for a text"); }
     snprintf(id, sizeof id, "%s%zu", run->prefix, number);
     const char *words[] = {"XADD",
                            stage_key(load->stage, "requests", key),
@@ -152,9 +138,7 @@ static enum status send_one(struct run *run, uint64_t intended_ns, struct err *e
 static enum status take_ids(struct run *run, size_t count, struct err *err)
 {
     const struct resp_value *id;
-    for (size_t i = 0; i < count; i++) {
-        TRY(client_receive(run->load->stage->client, &id, err));
-    }
+    for (size_t i = 0; i < count; i++) { TRY(client_receive(run->load->stage->client, &id, err)); }
     return STATUS_OK;
 }
 
@@ -173,12 +157,8 @@ static void sleep_until(const struct run *run, uint64_t at_ns)
 
 static enum status check(struct run *run, struct err *err)
 {
-    if (atomic_load(&run->broken)) {
-        return err_set(err, run->err.status, "%s", run->err.message);
-    }
-    if (!child_running(run->load->daemon)) {
-        return child_gone(run->load->daemon, err);
-    }
+    if (atomic_load(&run->broken)) { return err_set(err, run->err.status, "%s", run->err.message); }
+    if (!child_running(run->load->daemon)) { return child_gone(run->load->daemon, err); }
     return stage_check(run->load->stage, err);
 }
 
@@ -212,9 +192,7 @@ static enum status keep_up(struct run *run, struct err *err)
             TRY(send_one(run, now, err));
         }
         TRY(take_ids(run, sent, err));
-        if (sent == 0) {
-            nanosleep(&pause, NULL);
-        }
+        if (sent == 0) { nanosleep(&pause, NULL); }
         TRY(check(run, err));
     }
     return STATUS_OK;
@@ -226,9 +204,7 @@ static enum status await_replies(struct run *run, struct err *err)
     size_t seen = atomic_load(&run->answered);
     uint64_t ends_ms = clock_now_ms() + SILENCE_MS;
     for (size_t now; (now = atomic_load(&run->answered)) < run->result->sent; nanosleep(&pause, NULL)) {
-        if (now != seen) {
-            ends_ms = clock_now_ms() + SILENCE_MS;
-        }
+        if (now != seen) { ends_ms = clock_now_ms() + SILENCE_MS; }
         seen = now;
         TRY(check(run, err));
         if (clock_now_ms() > ends_ms) {
@@ -282,9 +258,7 @@ static enum status run_threads(struct run *run, struct err *err)
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
     enum status status = run->load->arrivals ? send_arrivals(run, err) : keep_up(run, err);
-    if (status == STATUS_OK) {
-        status = await_replies(run, err);
-    }
+    if (status == STATUS_OK) { status = await_replies(run, err); }
     atomic_store(&run->over, true);
     pthread_join(run->receiver, NULL);
     return status;
@@ -333,9 +307,7 @@ static bool push(struct arrivals *out, size_t *capacity, uint64_t at_ns)
     if (out->count == *capacity) {
         size_t more = *capacity == 0 ? 1024 : 2 * *capacity;
         uint64_t *grown = realloc(out->at_ns, more * sizeof *grown);
-        if (!grown) {
-            return false;
-        }
+        if (!grown) { return false; }
         out->at_ns = grown;
         *capacity = more;
     }
@@ -368,9 +340,7 @@ static uint32_t outstanding_of(const struct trial *trial)
 {
     uint32_t tokens = trial->texts->tokens == 0 ? USUAL_TOKENS : trial->texts->tokens;
     uint32_t count = OUTSTANDING_TOKENS / tokens;
-    if (trial->outstanding > 0) {
-        return trial->outstanding;
-    }
+    if (trial->outstanding > 0) { return trial->outstanding; }
     return count < OUTSTANDING_LEAST ? OUTSTANDING_LEAST : count > OUTSTANDING_MOST ? OUTSTANDING_MOST : count;
 }
 

@@ -29,9 +29,7 @@ static void put_number(struct buffer *json, double value, int decimals)
 
 static void end_table(struct report *report)
 {
-    if (report->columns) {
-        buffer_string(&report->json, report->first ? "]" : "\n  ]");
-    }
+    if (report->columns) { buffer_string(&report->json, report->first ? "]" : "\n  ]"); }
     report->columns = NULL;
 }
 
@@ -52,15 +50,11 @@ static void read_processor(char name[128])
     name[0] = '\0';
     while (file && name[0] == '\0' && fgets(line, sizeof line, file)) {
         char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) {
-            continue;
-        }
+        if (strncmp(line, "model name", 10) != 0 || !colon) { continue; }
         colon[strcspn(colon, "\n")] = '\0';
         snprintf(name, 128, "%s", colon + strspn(colon, ": \t"));
     }
-    if (file) {
-        fclose(file);
-    }
+    if (file) { fclose(file); }
 }
 
 void report_begin(struct report *report, const char *name, FILE *shown)
@@ -88,18 +82,14 @@ void report_text(struct report *report, const char *key, const char *value)
 {
     begin_member(report, key);
     put_string(&report->json, value);
-    if (report->shown) {
-        fprintf(report->shown, "%-*s %s\n", NAME_WIDTH, key, value);
-    }
+    if (report->shown) { fprintf(report->shown, "%-*s %s\n", NAME_WIDTH, key, value); }
 }
 
 void report_number(struct report *report, const char *key, double value, int decimals)
 {
     begin_member(report, key);
     put_number(&report->json, value, decimals);
-    if (report->shown) {
-        fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value);
-    }
+    if (report->shown) { fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value); }
 }
 
 /* Texts are aligned to the left of their column, numbers to the right. */
@@ -118,13 +108,9 @@ void report_table(struct report *report, const char *key, const struct column *c
     report->columns = columns;
     report->column_count = count;
     report->first = true;
-    if (!report->shown) {
-        return;
-    }
+    if (!report->shown) { return; }
     putc('\n', report->shown);
-    for (size_t i = 0; i < count; i++) {
-        show(report, &columns[i], columns[i].title);
-    }
+    for (size_t i = 0; i < count; i++) { show(report, &columns[i], columns[i].title); }
     putc('\n', report->shown);
 }
 
@@ -133,9 +119,7 @@ static void show_row(const struct report *report, const struct cell *cells)
     for (size_t i = 0; i < report->column_count; i++) {
         const struct column *column = &report->columns[i];
         char number[64] = "-";
-        if (isfinite(cells[i].number)) {
-            snprintf(number, sizeof number, "%.*f", column->decimals, cells[i].number);
-        }
+        if (isfinite(cells[i].number)) { snprintf(number, sizeof number, "%.*f", column->decimals, cells[i].number); }
         show(report, column, column->decimals == REPORT_TEXT ? cells[i].text : number);
     }
     putc('\n', report->shown);
@@ -158,26 +142,18 @@ void report_row(struct report *report, const struct cell *cells)
         }
     }
     buffer_string(&report->json, "}");
-    if (report->shown) {
-        show_row(report, cells);
-    }
+    if (report->shown) { show_row(report, cells); }
 }
 
 enum status report_end(struct report *report, const char *path, struct err *err)
 {
     end_table(report);
     buffer_string(&report->json, "\n}\n");
-    if (!buffer_ok(&report->json)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for what was measured");
-    }
-    if (!path) {
-        return STATUS_OK;
-    }
+    if (!buffer_ok(&report->json)) { return err_set(err, STATUS_NO_MEMORY, "no memory for what was measured"); }
+    if (!path) { return STATUS_OK; }
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdout : fopen(path, "w");
-    if (!file) {
-        return err_set_errno(err, "cannot write %s", path);
-    }
+    if (!file) { return err_set_errno(err, "cannot write %s", path); }
     bool written = fwrite(report->json.data, 1, report->json.length, file) == report->json.length;
     if ((standard ? fflush(file) : fclose(file)) != 0 || !written) {
         return err_set_errno(err, "cannot write %s", path);
@@ -210,9 +186,7 @@ enum status numbers_parse(const char *option, const char *text, int64_t least, i
         }
         TRY(add(option, out, number, err));
         at = end;
-        if (*at == '\0') {
-            return STATUS_OK;
-        }
+        if (*at == '\0') { return STATUS_OK; }
     }
 }
 
@@ -222,18 +196,14 @@ enum status numbers_parse_words(const char *option, const char *text, const char
     out->count = 0;
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ","), word = 0;
-        while (known[word] && (strlen(known[word]) != length || memcmp(known[word], at, length) != 0)) {
-            word++;
-        }
+        while (known[word] && (strlen(known[word]) != length || memcmp(known[word], at, length) != 0)) { word++; }
         if (!known[word]) {
             return err_set(err, STATUS_BAD_INPUT, "%s does not know \"%.*s\"; the first of its words is %s", option,
                            length > 80 ? 80 : (int)length, at, known[0]);
         }
         TRY(add(option, out, (int64_t)word, err));
         at += length;
-        if (*at == '\0') {
-            return STATUS_OK;
-        }
+        if (*at == '\0') { return STATUS_OK; }
     }
 }
 
@@ -267,12 +237,8 @@ static int smaller_first(const void *left, const void *right)
 
 double sample_quantile(struct sample *sample, double q)
 {
-    if (sample->count == 0) {
-        return NAN;
-    }
-    if (!sample->sorted) {
-        qsort(sample->values, sample->count, sizeof sample->values[0], smaller_first);
-    }
+    if (sample->count == 0) { return NAN; }
+    if (!sample->sorted) { qsort(sample->values, sample->count, sizeof sample->values[0], smaller_first); }
     sample->sorted = true;
     size_t rank = (size_t)ceil(q * (double)sample->count);
     return sample->values[rank == 0 ? 0 : rank - 1];

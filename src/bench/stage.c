@@ -47,13 +47,9 @@ enum status child_start(struct child *child, const char *name, const char *const
     *child = (struct child){0};
     snprintf(child->name, sizeof child->name, "%s", name);
     snprintf(child->log, sizeof child->log, "%s", log);
-    if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
-        return err_set_errno(err, "cannot start %s", name);
-    }
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0) { return err_set_errno(err, "cannot start %s", name); }
     pid_t pid = fork();
-    if (pid == 0) {
-        become(argv, environment, log, parent, pipe_fds[1]);
-    }
+    if (pid == 0) { become(argv, environment, log, parent, pipe_fds[1]); }
     close(pipe_fds[1]);
     ssize_t got = pid < 0 ? -1 : read(pipe_fds[0], &code, sizeof code); /* exec closes the pipe */
     close(pipe_fds[0]);
@@ -61,9 +57,7 @@ enum status child_start(struct child *child, const char *name, const char *const
         child->pid = pid;
         return STATUS_OK;
     }
-    if (pid > 0) {
-        waitpid(pid, NULL, 0);
-    }
+    if (pid > 0) { waitpid(pid, NULL, 0); }
     errno = code != 0 ? code : errno;
     return err_set_errno(err, "cannot start %s", argv[0]);
 }
@@ -72,9 +66,7 @@ static bool reap(struct child *child, int options)
 {
     struct rusage usage;
     int status;
-    if (child->pid == 0 || wait4(child->pid, &status, options, &usage) != child->pid) {
-        return child->pid == 0;
-    }
+    if (child->pid == 0 || wait4(child->pid, &status, options, &usage) != child->pid) { return child->pid == 0; }
     child->pid = 0;
     child->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     child->cpu_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
@@ -91,17 +83,11 @@ bool child_running(struct child *child)
 void child_stop(struct child *child, int signal, uint32_t timeout_ms)
 {
     static const struct timespec pause = {0, 2 * NS_PER_MS};
-    if (!child_running(child)) {
-        return;
-    }
+    if (!child_running(child)) { return; }
     uint64_t ends_ms = clock_now_ms() + timeout_ms;
     kill(child->pid, signal);
-    while (child_running(child) && clock_now_ms() < ends_ms) {
-        nanosleep(&pause, NULL);
-    }
-    if (child->pid == 0) {
-        return;
-    }
+    while (child_running(child) && clock_now_ms() < ends_ms) { nanosleep(&pause, NULL); }
+    if (child->pid == 0) { return; }
     kill(child->pid, SIGKILL);
     reap(child, 0);
 }
@@ -137,9 +123,7 @@ double process_memory_mb(pid_t pid, const char *line)
             break;
         }
     }
-    if (file) {
-        fclose(file);
-    }
+    if (file) { fclose(file); }
     return kib * 1024 / 1e6;
 }
 
@@ -165,16 +149,10 @@ static enum status reach_own(struct stage *stage, struct err *err)
     static const struct timespec pause = {0, 5 * NS_PER_MS};
     for (uint64_t ends_ms = clock_now_ms() + REDIS_START_MS;;) {
         enum status status = client_open(&stage->address, STAGE_TIMEOUT_MS, &stage->client, err);
-        if (status == STATUS_OK) {
-            return STATUS_OK;
-        }
+        if (status == STATUS_OK) { return STATUS_OK; }
         stage->client = NULL;
-        if (!child_running(&stage->redis)) {
-            return child_gone(&stage->redis, err);
-        }
-        if (clock_now_ms() > ends_ms) {
-            return status;
-        }
+        if (!child_running(&stage->redis)) { return child_gone(&stage->redis, err); }
+        if (clock_now_ms() > ends_ms) { return status; }
         nanosleep(&pause, NULL);
     }
 }
@@ -200,9 +178,7 @@ static enum status start_own(struct stage *stage, bool appendonly, struct err *e
                           NULL};
     stage->own = true;
     enum status status = child_start(&stage->redis, "redis-server", argv, NULL, log, err);
-    if (status != STATUS_OK) {
-        return err_prefix(err, "no Redis is named by --redis, and none can be started here");
-    }
+    if (status != STATUS_OK) { return err_prefix(err, "no Redis is named by --redis, and none can be started here"); }
     TRY(address_parse(stage->socket, &stage->address, err));
     return reach_own(stage, err);
 }
@@ -216,9 +192,7 @@ enum status stage_open(struct stage *stage, const struct config *config, bool ap
     }
     snprintf(stage->queue, sizeof stage->queue, "bench-%d-%llx", (int)getpid(), (unsigned long long)clock_now_ns());
     TRY(make_folder(stage, err));
-    if (config_source_of(config, "redis") == SOURCE_DEFAULT) {
-        return start_own(stage, appendonly, err);
-    }
+    if (config_source_of(config, "redis") == SOURCE_DEFAULT) { return start_own(stage, appendonly, err); }
     TRY(config_address(config, &stage->address, err));
     return client_open(&stage->address, STAGE_TIMEOUT_MS, &stage->client, err);
 }
@@ -235,14 +209,10 @@ void stage_close(struct stage *stage)
     if (stage->client && !stage->own && stage_clear(stage, "*", &err) != STATUS_OK) {
         fprintf(stderr, "the keys of queue %s are still there: %s\n", stage->queue, err.message);
     }
-    if (stage->client) {
-        client_close(stage->client);
-    }
+    if (stage->client) { client_close(stage->client); }
     child_stop(&stage->redis, SIGKILL, STAGE_TIMEOUT_MS);
     address_free(&stage->address);
-    if (stage->folder[0] != '\0') {
-        nftw(stage->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    }
+    if (stage->folder[0] != '\0') { nftw(stage->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 }
 
 const char *stage_key(const struct stage *stage, const char *suffix, char key[STAGE_KEY])
@@ -261,17 +231,11 @@ static enum status clear_some(struct stage *stage, const char *pattern, char cur
     }
     snprintf(cursor, 32, "%s", found->items[0].bytes);
     const struct resp_value *keys = &found->items[1];
-    if (keys->count == 0) {
-        return STATUS_OK;
-    }
+    if (keys->count == 0) { return STATUS_OK; }
     const char **words = malloc((keys->count + 1) * sizeof *words);
-    if (!words) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu keys", keys->count);
-    }
+    if (!words) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu keys", keys->count); }
     words[0] = "UNLINK";
-    for (size_t i = 0; i < keys->count; i++) {
-        words[i + 1] = keys->items[i].bytes;
-    }
+    for (size_t i = 0; i < keys->count; i++) { words[i + 1] = keys->items[i].bytes; }
     enum status status = client_send(stage->client, keys->count + 1, words, NULL, 0, err);
     free(words);
     return status == STATUS_OK ? client_receive(stage->client, &deleted, err) : status;
@@ -304,9 +268,7 @@ struct environment {
 
 static void free_environment(struct environment *environment)
 {
-    for (size_t i = environment->inherited; i < environment->count; i++) {
-        free(environment->items[i]);
-    }
+    for (size_t i = environment->inherited; i < environment->count; i++) { free(environment->items[i]); }
 }
 
 /* The user's settings of Redis do not apply to our own. */
@@ -341,9 +303,7 @@ static enum status make_environment(const struct stage *stage, struct environmen
     size_t count;
     const struct setting *table = config_settings(&count);
     for (char **item = environ; *item != NULL && environment->count < ENVIRONMENT_MAX; item++) {
-        if (strncmp(*item, "SLUICE_", 7) != 0) {
-            environment->items[environment->count++] = *item;
-        }
+        if (strncmp(*item, "SLUICE_", 7) != 0) { environment->items[environment->count++] = *item; }
     }
     environment->inherited = environment->count;
     for (size_t i = 0; i < count; i++) {
@@ -362,9 +322,7 @@ static enum status make_config(const struct stage *stage, char path[CHILD_PATH],
     snprintf(path, CHILD_PATH, "%.200s/sluice.json", stage->folder);
     FILE *file = fopen(path, "w");
     bool written = file && fputs("{}\n", file) >= 0;
-    if (!file || fclose(file) != 0 || !written) {
-        return err_set_errno(err, "cannot write %s", path);
-    }
+    if (!file || fclose(file) != 0 || !written) { return err_set_errno(err, "cannot write %s", path); }
     return STATUS_OK;
 }
 
@@ -376,27 +334,19 @@ enum status stage_daemon(struct stage *stage, const char *const *flags, struct c
     size_t count = 10;
     *out = (struct child){0};
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length < 0) {
-        return err_set_errno(err, "cannot find this program");
-    }
+    if (length < 0) { return err_set_errno(err, "cannot find this program"); }
     self[length] = '\0';
     TRY(make_config(stage, path, err));
     snprintf(log, sizeof log, "%.200s/daemon.log", stage->folder);
-    if (unlink(log) != 0 && access(log, F_OK) == 0) {
-        return err_set_errno(err, "cannot remove %s", log);
-    }
+    if (unlink(log) != 0 && access(log, F_OK) == 0) { return err_set_errno(err, "cannot remove %s", log); }
     if (stage->own) {
         argv[count++] = "--redis";
         argv[count++] = stage->socket;
     }
-    while (*flags && count < ARGUMENTS_MAX - 1) {
-        argv[count++] = *flags++;
-    }
+    while (*flags && count < ARGUMENTS_MAX - 1) { argv[count++] = *flags++; }
     struct environment environment = {0};
     enum status status = make_environment(stage, &environment, err);
-    if (status == STATUS_OK) {
-        status = child_start(out, "sluice serve", argv, environment.items, log, err);
-    }
+    if (status == STATUS_OK) { status = child_start(out, "sluice serve", argv, environment.items, log, err); }
     free_environment(&environment);
     return status;
 }
@@ -414,9 +364,7 @@ enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, st
 {
     struct buffer log = {0};
     child_stop(daemon, SIGTERM, STOP_MS);
-    if (daemon->exit_code != 0) {
-        return child_gone(daemon, err);
-    }
+    if (daemon->exit_code != 0) { return child_gone(daemon, err); }
     enum status status = child_read_log(daemon, &log, err);
     const char *line = status == STATUS_OK && log.data ? strstr(log.data, " drained ") : NULL;
     if (status == STATUS_OK && !line) {

@@ -36,9 +36,7 @@ enum status texts_open(const struct model *model, uint32_t tokens, struct texts 
     for (size_t i = 0; i < sizeof common / sizeof common[0]; i++) {
         uint32_t with;
         TRY(count_tokens(model, common[i], &with, err));
-        if (with == out->around + 1) {
-            out->words[out->word_count++] = common[i];
-        }
+        if (with == out->around + 1) { out->words[out->word_count++] = common[i]; }
     }
     if (out->word_count < WORDS_LEAST) {
         return err_set(err, STATUS_BAD_INPUT,
@@ -61,21 +59,15 @@ enum status texts_read(const char *path, struct texts *out, struct err *err)
         return err_set(err, STATUS_BAD_INPUT, "%s is not UTF-8", path);
     }
     size_t most = 1;
-    for (size_t i = 0; i < out->file.length; i++) {
-        most += out->file.data[i] == '\n';
-    }
+    for (size_t i = 0; i < out->file.length; i++) { most += out->file.data[i] == '\n'; }
     out->lines = malloc(most * sizeof *out->lines);
-    if (!out->lines) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu lines", most);
-    }
+    if (!out->lines) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu lines", most); }
     char *rest = out->file.data;
     for (char *line = out->file.length == 0 ? NULL : strtok_r(rest, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
         out->lines[out->line_count++] = line;
     }
-    if (out->line_count == 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s has no text", path);
-    }
+    if (out->line_count == 0) { return err_set(err, STATUS_BAD_INPUT, "%s has no text", path); }
     return STATUS_OK;
 }
 

@@ -30,9 +30,7 @@ struct dedup {
 enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err)
 {
     *out = calloc(1, sizeof **out);
-    if (!*out) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to find equal texts");
-    }
+    if (!*out) { return err_set(err, STATUS_NO_MEMORY, "no memory to find equal texts"); }
     (*out)->most = most_rows;
     return STATUS_OK;
 }
@@ -68,9 +66,7 @@ static struct slot *first_slot(const struct table *table, uint64_t key)
 void dedup_expect(const struct dedup *dedup, struct hash hash)
 {
     const struct table *table = &dedup->tables[hash.low % TABLES];
-    if (table->slots) {
-        __builtin_prefetch(first_slot(table, hash.high));
-    }
+    if (table->slots) { __builtin_prefetch(first_slot(table, hash.high)); }
 }
 
 /* The slot of a hash, or the empty one where it would go. */
@@ -87,9 +83,7 @@ struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash)
 {
     const struct table *table = &dedup->tables[hash.low % TABLES];
     struct dedup_entry entry = {.row = DEDUP_NONE};
-    if (!table->slots) {
-        return entry;
-    }
+    if (!table->slots) { return entry; }
     const struct slot *slot = slot_of(table, hash.high, tag_of(hash));
     if (slot->value != 0) {
         entry.row = slot->value & ((1ull << ROW_BITS) - 1);
@@ -103,9 +97,7 @@ static bool grow(struct table *table)
     uint32_t before = table->slots ? table->mask + 1 : 0;
     uint32_t room = before == 0 ? FIRST_SLOTS : 2 * before;
     struct table bigger = {.slots = memory_map(room * sizeof(struct slot)), .mask = room - 1, .count = table->count};
-    if (!bigger.slots) {
-        return false;
-    }
+    if (!bigger.slots) { return false; }
     for (uint32_t i = 0; i < before; i++) {
         if (table->slots[i].value != 0) {
             *slot_of(&bigger, table->slots[i].key, table->slots[i].value >> (ROW_BITS + CODE_BITS)) = table->slots[i];
@@ -121,16 +113,10 @@ void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry)
     struct table *table = &dedup->tables[hash.low % TABLES];
     struct slot *slot = table->slots ? slot_of(table, hash.high, tag_of(hash)) : NULL;
     if (!slot || slot->value == 0) {
-        if (dedup->count >= dedup->most || entry.row >> ROW_BITS != 0) {
-            return;
-        }
+        if (dedup->count >= dedup->most || entry.row >> ROW_BITS != 0) { return; }
         bool crowded = !table->slots || table->count >= table->mask - table->mask / 8;
-        if (crowded && !grow(table)) {
-            return;
-        }
-        if (crowded) {
-            slot = slot_of(table, hash.high, tag_of(hash));
-        }
+        if (crowded && !grow(table)) { return; }
+        if (crowded) { slot = slot_of(table, hash.high, tag_of(hash)); }
         table->count++;
         dedup->count++;
     }

@@ -9,9 +9,7 @@
 
 enum row_code piece_check(const void *vector, uint32_t dim, float limit)
 {
-    if (vector_below(vector, dim, limit)) {
-        return ROW_OK;
-    }
+    if (vector_below(vector, dim, limit)) { return ROW_OK; }
     return vector_below(vector, dim, INFINITY) ? ROW_F16_RANGE : ROW_NON_FINITE;
 }
 
@@ -50,9 +48,7 @@ static enum status begin(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
     struct row **rows = malloc(bulk->count * sizeof *rows);
-    for (uint32_t i = 0; rows != NULL && i < bulk->count; i++) {
-        rows[i] = &bulk->pieces[i].piece->row;
-    }
+    for (uint32_t i = 0; rows != NULL && i < bulk->count; i++) { rows[i] = &bulk->pieces[i].piece->row; }
     bulk->laid_out = rows ? batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim) : NULL;
     free(rows);
     if (!bulk->laid_out) {
@@ -85,9 +81,7 @@ static struct bulk_batch *local_take(struct executor *executor)
 {
     void *owner;
     const struct batch *batch = compute_take(((struct local *)executor)->compute, &owner);
-    if (!batch) {
-        return NULL;
-    }
+    if (!batch) { return NULL; }
     struct bulk_batch *bulk = owner;
     bulk->status = batch->status == STATUS_NON_FINITE ? STATUS_OK : batch->status;
     bulk->err = batch->err;
@@ -106,9 +100,7 @@ static const struct executor_ops local_ops = {local_has_room, local_put, local_t
 enum status local_open(const struct local_options *options, struct executor **out, struct err *err)
 {
     struct local *local = calloc(1, sizeof *local);
-    if (!local) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the executor");
-    }
+    if (!local) { return err_set(err, STATUS_NO_MEMORY, "no memory for the executor"); }
     local->executor.ops = &local_ops;
     struct compute_options compute = {.devices = options->devices->items,
                                       .device_count = options->devices->count,

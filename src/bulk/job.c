@@ -27,15 +27,11 @@ enum { REPORT_MS = 100 };
 static double share_done(const struct job *job)
 {
     uint64_t total = source_total_bytes(job->source);
-    if (total == 0) {
-        return -1;
-    }
+    if (total == 0) { return -1; }
     double read = (double)source_read_bytes(job->source) / (double)total;
     if (job->progress.phase == JOB_COMPUTING && job->progress.documents > 0) {
         double rows = (double)job->progress.documents; /* chunks are counted once they are planned */
-        if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0) {
-            rows = (double)job->next_row;
-        }
+        if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0) { rows = (double)job->next_row; }
         read *= rows > 0 ? (double)job->progress.rows / rows : 0;
     }
     return read < 1 ? read : 1;
@@ -80,9 +76,7 @@ static struct lookahead *reading(struct job *job)
 static void send_docs(struct job *job)
 {
     struct doc_batch *docs = job->open_docs;
-    if (!docs) {
-        return;
-    }
+    if (!docs) { return; }
     job->open_docs = NULL;
     docs->window = reading(job);
     docs->window->docs_out++;
@@ -102,14 +96,10 @@ static enum status add(struct job *job, const struct document *document, struct 
     for (bool added = false; !added;) {
         if (!job->open_docs) {
             job->open_docs = doc_batch_new(&job->preparer);
-            if (!job->open_docs) {
-                return err_set(err, STATUS_NO_MEMORY, "no memory to read texts");
-            }
+            if (!job->open_docs) { return err_set(err, STATUS_NO_MEMORY, "no memory to read texts"); }
         }
         TRY(doc_batch_add(job->open_docs, document, &added, err));
-        if (!added) {
-            send_docs(job);
-        }
+        if (!added) { send_docs(job); }
     }
     reading(job)->documents++;
     reading(job)->pieces += count_pieces(job, document);
@@ -122,17 +112,13 @@ static void end_with(struct job *job, enum status status, const struct err *err)
 {
     job->ended = true;
     job->ending = status;
-    if (status != STATUS_OK) {
-        job->ending_err = *err;
-    }
+    if (status != STATUS_OK) { job->ending_err = *err; }
 }
 
 static bool is_fatal(struct job *job, const struct document *document)
 {
     struct err err;
-    if (document->code == ROW_OK || !job->options->strict) {
-        return false;
-    }
+    if (document->code == ROW_OK || !job->options->strict) { return false; }
     end_with(job,
              err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s",
                      strcmp(document->file, "-") == 0 ? "standard input" : document->file,
@@ -145,9 +131,7 @@ static bool is_full(struct job *job)
 {
     const struct lookahead *window = reading(job);
     uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job->options->dim * sizeof(float));
-    if (job->options->look_ahead < pieces) {
-        pieces = job->options->look_ahead;
-    }
+    if (job->options->look_ahead < pieces) { pieces = job->options->look_ahead; }
     return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
            window->pieces >= pieces;
 }
@@ -157,34 +141,22 @@ static enum status close_window(struct job *job, struct err *err)
 {
     struct lookahead *window = reading(job);
     bool first = job->read == 0 && job->at.documents == 0 && !job->retry;
-    if (first && job->ending == STATUS_OK) {
-        TRY(source_check_fields(job->source, err));
-    }
+    if (first && job->ending == STATUS_OK) { TRY(source_check_fields(job->source, err)); }
     send_docs(job);
     window->end_documents = job->progress.documents;
     window->end_bytes = source_read_bytes(job->source);
     window->end_digest = job_digest_now(job);
-    if (window->documents > 0) {
-        job->read++;
-    }
+    if (window->documents > 0) { job->read++; }
     return STATUS_OK;
 }
 
 static enum status take(struct job *job, struct document *document, struct err *err)
 {
     bool wanted = true;
-    if (job->retry) {
-        TRY(job_retry_wants(job, document, &wanted, err));
-    }
-    if (wanted && is_fatal(job, document)) {
-        return STATUS_OK;
-    }
-    if (wanted) {
-        TRY(add(job, document, err));
-    }
-    if (!job->retry) {
-        job_digest_add(job->digest, document);
-    }
+    if (job->retry) { TRY(job_retry_wants(job, document, &wanted, err)); }
+    if (wanted && is_fatal(job, document)) { return STATUS_OK; }
+    if (wanted) { TRY(add(job, document, err)); }
+    if (!job->retry) { job_digest_add(job->digest, document); }
     job->progress.documents++;
     return STATUS_OK;
 }
@@ -192,9 +164,7 @@ static enum status take(struct job *job, struct document *document, struct err *
 static enum status next_document(struct job *job, struct document *out, bool *more, struct err *err)
 {
     *more = false;
-    if (job_retry_at_end(job)) {
-        return STATUS_OK;
-    }
+    if (job_retry_at_end(job)) { return STATUS_OK; }
     if (job->grown) {
         job->grown = false;
         *more = true;
@@ -222,9 +192,7 @@ static enum status read_documents(struct job *job, bool *worked, struct err *err
             TRY(take(job, &document, err));
         }
     }
-    if (job->ended || is_full(job)) {
-        return close_window(job, err);
-    }
+    if (job->ended || is_full(job)) { return close_window(job, err); }
     return STATUS_OK;
 }
 
@@ -262,9 +230,7 @@ static enum status check_recent(struct job *job, const struct output_row *row, s
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
     size_t count = job->recent.length / sizeof *recent;
-    while (job->recent_at < count && recent[job->recent_at].row < row->number) {
-        job->recent_at++;
-    }
+    while (job->recent_at < count && recent[job->recent_at].row < row->number) { job->recent_at++; }
     if (job->recent_at == count || recent[job->recent_at].row != row->number ||
         hash_equal(recent[job->recent_at].hash, row->hash)) {
         return STATUS_OK;
@@ -278,9 +244,7 @@ static enum status check_recent(struct job *job, const struct output_row *row, s
 static enum status decide(struct job *job, const struct lookahead *window, struct output_row *row, struct err *err)
 {
     TRY(job_retry_row(job, row, err));
-    if (row->state != STATE_TODO) {
-        return STATUS_OK;
-    }
+    if (row->state != STATE_TODO) { return STATUS_OK; }
     TRY(check_recent(job, row, err));
     struct dedup_entry known = dedup_find(job->dedup, row->hash);
     bool reachable = known.row != DEDUP_NONE && (job->store || known.row >= window->rows[0].number);
@@ -298,9 +262,7 @@ static enum status decide(struct job *job, const struct lookahead *window, struc
 static enum status plan(struct job *job, bool *worked, struct err *err)
 {
     struct lookahead *window = &job->windows[job->planned % WINDOWS];
-    if (job->planned == job->read || window->docs_out > 0 || job->stopping) {
-        return STATUS_OK;
-    }
+    if (job->planned == job->read || window->docs_out > 0 || job->stopping) { return STATUS_OK; }
     *worked = true;
     enum numbering numbering = !job_has_chunks(job) ? NUMBER_DOCUMENTS
                                : !job->retry        ? NUMBER_CHUNKS
@@ -308,9 +270,7 @@ static enum status plan(struct job *job, bool *worked, struct err *err)
     TRY(lookahead_make_rows(window, job->next_row, numbering, err));
     job->next_row += window->row_count;
     for (uint32_t i = 0; i < window->row_count; i++) {
-        if (i + EXPECT < window->row_count) {
-            dedup_expect(job->dedup, window->rows[i + EXPECT].hash);
-        }
+        if (i + EXPECT < window->row_count) { dedup_expect(job->dedup, window->rows[i + EXPECT].hash); }
         TRY(decide(job, window, &window->rows[i], err));
         bool settled = window->rows[i].state != STATE_TODO && window->rows[i].state != STATE_KEPT;
         job->progress.rows += settled;
@@ -345,9 +305,7 @@ static void submit_again(struct job *job)
     uint32_t count = submit(job, again->window, again->first, again->count, most);
     again->first += count;
     again->count -= count;
-    if (again->count > 0) {
-        return;
-    }
+    if (again->count > 0) { return; }
     job->resubmit_count--;
     again->window->batches_out--; /* the one that was too large */
 }
@@ -363,9 +321,7 @@ static enum status submit_rows(struct job *job, bool *worked, struct err *err)
             *worked = true;
             continue;
         }
-        if (job->free_count == 0 || !executor->ops->has_room(executor)) {
-            break;
-        }
+        if (job->free_count == 0 || !executor->ops->has_room(executor)) { break; }
         if (job->resubmit_count > 0) {
             submit_again(job);
         } else {
@@ -388,23 +344,15 @@ static void take_mean(const struct job *job, const struct output_row *row, float
     uint32_t dim = job->options->dim;
     memcpy(to, row->parts, dim * sizeof(float));
     for (uint32_t p = 1; p < row->piece_count; p++) {
-        for (uint32_t i = 0; i < dim; i++) {
-            to[i] += row->parts[(size_t)p * dim + i];
-        }
+        for (uint32_t i = 0; i < dim; i++) { to[i] += row->parts[(size_t)p * dim + i]; }
     }
-    for (uint32_t i = 0; i < dim; i++) {
-        to[i] /= (float)row->piece_count;
-    }
-    if (job->options->normalize) {
-        vector_normalize(to, dim);
-    }
+    for (uint32_t i = 0; i < dim; i++) { to[i] /= (float)row->piece_count; }
+    if (job->options->normalize) { vector_normalize(to, dim); }
 }
 
 static void settle(struct job *job, const struct lookahead *window, struct output_row *row)
 {
-    for (uint32_t p = 0; p < row->piece_count && row->code == ROW_OK; p++) {
-        row->code = row->pieces[p].code;
-    }
+    for (uint32_t p = 0; p < row->piece_count && row->code == ROW_OK; p++) { row->code = row->pieces[p].code; }
     if (row->code == ROW_OK && row->piece_count > 1) {
         float *vector = lookahead_vector(window, row, job->options->dim);
         take_mean(job, row, vector);
@@ -412,9 +360,7 @@ static void settle(struct job *job, const struct lookahead *window, struct outpu
     }
     row->here = row->code == ROW_OK;
     row->state = row->here ? STATE_DONE : STATE_FAILED;
-    if (!row->here) {
-        dedup_put(job->dedup, row->hash, (struct dedup_entry){row->number, row->code});
-    }
+    if (!row->here) { dedup_put(job->dedup, row->hash, (struct dedup_entry){row->number, row->code}); }
 }
 
 /* Queues the pieces of a batch for batches of half its size. Where memory ran out, all later batches are as small: what
@@ -427,9 +373,7 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
     if (job->resubmit_count == job->resubmit_room) {
         uint32_t room = job->resubmit_room + job->batch_count;
         struct resubmit *bigger = realloc(job->resubmits, room * sizeof *bigger);
-        if (!bigger) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for %u texts", batch->count);
-        }
+        if (!bigger) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u texts", batch->count); }
         job->resubmits = bigger;
         job->resubmit_room = room;
     }
@@ -448,9 +392,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
 {
     struct lookahead *window = batch->window;
     uint32_t rows = 0, good = 0;
-    if ((batch->status == STATUS_NO_MEMORY || batch->halve) && batch->count > 1) {
-        return put_aside(job, batch, err);
-    }
+    if ((batch->status == STATUS_NO_MEMORY || batch->halve) && batch->count > 1) { return put_aside(job, batch, err); }
     window->batches_out--;
     if (batch->status != STATUS_OK) {
         *err = batch->err;
@@ -461,16 +403,12 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
         if (piece->code != ROW_OK && job->options->strict) {
             return fail_strictly(piece->owner->document, piece->code, err);
         }
-        if (--piece->owner->pieces_left > 0) {
-            continue;
-        }
+        if (--piece->owner->pieces_left > 0) { continue; }
         settle(job, window, piece->owner);
         rows++;
         good += piece->owner->here;
     }
-    if (window->since_ns == 0) {
-        window->since_ns = clock_now_ns();
-    }
+    if (window->since_ns == 0) { window->since_ns = clock_now_ns(); }
     job->progress.rows += rows;
     job->progress.here += rows;
     job->progress.computed += rows;
@@ -512,17 +450,13 @@ static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
 static enum status put_run(struct job *job, struct lookahead *window, uint32_t first, uint32_t count, struct err *err)
 {
     struct output_row *rows = window->rows + first;
-    if (count == 0) {
-        return STATUS_OK;
-    }
+    if (count == 0) { return STATUS_OK; }
     TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job->options->dim), err));
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].state == STATE_DONE && job->journal) {
             journal_add_done(job->journal, (struct done){rows[i].number, rows[i].hash});
         }
-        if (rows[i].state != STATE_FAILED) {
-            rows[i].state = STATE_STORED;
-        }
+        if (rows[i].state != STATE_FAILED) { rows[i].state = STATE_STORED; }
     }
     return STATUS_OK;
 }
@@ -541,9 +475,7 @@ static enum status put_runs(struct job *job, struct lookahead *window, uint32_t 
     uint32_t run = first; /* where it begins */
     for (uint32_t i = first; i < end; i++) {
         bool writes = is_to_write(&rows[i], finished);
-        if (writes && (i == run || rows[i].number == rows[i - 1].number + 1)) {
-            continue;
-        }
+        if (writes && (i == run || rows[i].number == rows[i - 1].number + 1)) { continue; }
         TRY(put_run(job, window, run, i - run, err));
         run = writes ? i : i + 1;
     }
@@ -615,9 +547,7 @@ static enum status commit_open(struct job *job, struct err *err)
     struct thread_pool_options options = {
         .name = "commit", .threads = 1, .capacity = 1, .wake_fd = job->options->wake_fd, .work = run_commit};
     job->commit = calloc(1, sizeof *job->commit);
-    if (!job->commit) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to commit");
-    }
+    if (!job->commit) { return err_set(err, STATUS_NO_MEMORY, "no memory to commit"); }
     job->commit->journal = job->journal;
     job->commit->path = job->options->output->path;
     return thread_pool_open(&options, &job->commits, err);
@@ -632,12 +562,8 @@ static enum status begin(struct job *job, struct err *err)
     commit->checkpoint = job->checkpoint;
     for (int i = 0; i < APPEND_FILES && commit->checkpointed; i++) {
         int fd = job->files[i].path ? dup(job->files[i].fd) : -1;
-        if (job->files[i].path && fd < 0) {
-            return err_set_errno(err, "cannot write %s", job->files[i].path);
-        }
-        if (fd >= 0) {
-            commit->fds[commit->fd_count++] = fd;
-        }
+        if (job->files[i].path && fd < 0) { return err_set_errno(err, "cannot write %s", job->files[i].path); }
+        if (fd >= 0) { commit->fds[commit->fd_count++] = fd; }
     }
     job->checkpoint_waits = false;
     thread_pool_put(job->commits, commit);
@@ -646,31 +572,23 @@ static enum status begin(struct job *job, struct err *err)
 
 static enum status end(const struct commit *commit, struct err *err)
 {
-    if (commit && commit->status != STATUS_OK) {
-        *err = commit->err;
-    }
+    if (commit && commit->status != STATUS_OK) { *err = commit->err; }
     return commit ? commit->status : STATUS_OK;
 }
 
 static enum status commit_when_due(struct job *job, struct err *err)
 {
-    if (!job->journal) {
-        return STATUS_OK;
-    }
+    if (!job->journal) { return STATUS_OK; }
     TRY(end(thread_pool_take(job->commits), err));
     bool wanted = job->checkpoint_waits;
-    if (thread_pool_out(job->commits) > 0) {
-        return STATUS_OK;
-    }
+    if (thread_pool_out(job->commits) > 0) { return STATUS_OK; }
     TRY(write_due(job, false, &wanted, err));
     return wanted ? begin(job, err) : STATUS_OK;
 }
 
 static enum status commit_all(struct job *job, struct err *err)
 {
-    if (!job->journal) {
-        return STATUS_OK;
-    }
+    if (!job->journal) { return STATUS_OK; }
     bool wrote;
     TRY(end(thread_pool_wait(job->commits), err));
     TRY(write_due(job, true, &wrote, err));
@@ -718,15 +636,11 @@ static void put_vector(struct buffer *to, const float *vector, uint32_t dim)
         return;
     }
     char *at = buffer_reserve(to, (size_t)dim * (REPLY_FLOAT_MAX + 1) + 2);
-    if (!at) {
-        return;
-    }
+    if (!at) { return; }
     char *begin = at;
     *at++ = '[';
     for (uint32_t i = 0; i < dim; i++) {
-        if (i > 0) {
-            *at++ = ',';
-        }
+        if (i > 0) { *at++ = ','; }
         at += reply_put_float(at, vector[i]);
     }
     *at++ = ']';
@@ -743,14 +657,10 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
     }
     buffer_string(to, "{\"id\":");
     put_id(to, row->document);
-    if (job_has_chunks(job)) {
-        buffer_format(to, ",\"chunk\":%u", row->chunk);
-    }
+    if (job_has_chunks(job)) { buffer_format(to, ",\"chunk\":%u", row->chunk); }
     buffer_string(to, ",\"vector\":");
     put_vector(to, vector, job->options->dim);
-    if (!vector) {
-        buffer_format(to, ",\"error\":\"%s\"", failure_name(row->code));
-    }
+    if (!vector) { buffer_format(to, ",\"error\":\"%s\"", failure_name(row->code)); }
     buffer_append(to, row->document->kept, row->document->kept_bytes);
     buffer_string(to, "}\n");
 }
@@ -788,9 +698,7 @@ static void fail(struct job *job, const struct lookahead *window, const struct o
 {
     const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
     float *vector = lookahead_vector(window, row, job->options->dim);
-    for (uint32_t i = 0; i < job->options->dim; i++) {
-        memcpy(&vector[i], &nan_bits, sizeof nan_bits);
-    }
+    for (uint32_t i = 0; i < job->options->dim; i++) { memcpy(&vector[i], &nan_bits, sizeof nan_bits); }
     job->at.failed++;
     job->progress.failed++;
     if (job->files[APPEND_FAILURES].path) {
@@ -826,18 +734,10 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
 
 static enum status finish_row(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
 {
-    if (row->state == STATE_KEPT) {
-        return STATUS_OK;
-    }
-    if (row->state == STATE_DONE || row->state == STATE_STORED) {
-        job->at.computed++;
-    }
-    if (row->state == STATE_COPY) {
-        TRY(copy(job, window, row, err));
-    }
-    if (row->state == STATE_FAILED) {
-        fail(job, window, row);
-    }
+    if (row->state == STATE_KEPT) { return STATUS_OK; }
+    if (row->state == STATE_DONE || row->state == STATE_STORED) { job->at.computed++; }
+    if (row->state == STATE_COPY) { TRY(copy(job, window, row, err)); }
+    if (row->state == STATE_FAILED) { fail(job, window, row); }
     return put_lines(job, window, row, err);
 }
 
@@ -855,13 +755,9 @@ static enum status put_checkpoint(struct job *job, struct err *err)
 
 static enum status finish_rows(struct job *job, bool *worked, struct err *err)
 {
-    if (job->finished == job->submitted) {
-        return STATUS_OK;
-    }
+    if (job->finished == job->submitted) { return STATUS_OK; }
     struct lookahead *window = &job->windows[job->finished % WINDOWS];
-    if (window->batches_out > 0) {
-        return STATUS_OK;
-    }
+    if (window->batches_out > 0) { return STATUS_OK; }
     *worked = true;
     uint32_t first = window->finished;
     for (int i = 0; i < STEP && window->finished < window->row_count; i++) {
@@ -869,13 +765,9 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
     }
     TRY(write_finished(job, window, first, window->finished - first, err));
     for (int i = 0; i < APPEND_FILES; i++) {
-        if (job->files[i].pending.length > 1 << 20) {
-            TRY(append_file_flush(&job->files[i], err));
-        }
+        if (job->files[i].pending.length > 1 << 20) { TRY(append_file_flush(&job->files[i], err)); }
     }
-    if (window->finished < window->row_count) {
-        return STATUS_OK;
-    }
+    if (window->finished < window->row_count) { return STATUS_OK; }
     job->at.documents = window->end_documents;
     job->at.rows = window->rows[window->row_count - 1].number + 1;
     job->at.digest = window->end_digest;
@@ -890,9 +782,7 @@ static enum status patch_documents(struct job *job, struct err *err)
 {
     char header[NPY_HEADER_BYTES];
     struct append_file *file = &job->files[APPEND_DOCUMENTS];
-    if (!file->path) {
-        return STATUS_OK;
-    }
+    if (!file->path) { return STATUS_OK; }
     npy_header(header, "<u8", job->at.rows, 0);
     if (pwrite(file->fd, header, sizeof header, 0) != (ssize_t)sizeof header) {
         return err_set_errno(err, "cannot write %s", file->path);
@@ -914,19 +804,11 @@ static enum status end_job(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_FINISHING;
     job_report(job, true);
-    if (job->retry) {
-        return job_retry_end(job, err);
-    }
-    for (int i = 0; i < APPEND_FILES; i++) {
-        TRY(append_file_flush(&job->files[i], err));
-    }
-    if (job->store) {
-        TRY(store_finish(job->store, job->at.rows, err));
-    }
+    if (job->retry) { return job_retry_end(job, err); }
+    for (int i = 0; i < APPEND_FILES; i++) { TRY(append_file_flush(&job->files[i], err)); }
+    if (job->store) { TRY(store_finish(job->store, job->at.rows, err)); }
     TRY(patch_documents(job, err));
-    if (!job->journal) {
-        return STATUS_OK;
-    }
+    if (!job->journal) { return STATUS_OK; }
     TRY(put_checkpoint(job, err)); /* also of a job without rows */
     TRY(commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0) {
@@ -971,12 +853,8 @@ static void close_job(struct job *job)
     store_close(job->store);
     journal_close(job->journal);
     dedup_close(job->dedup);
-    for (int i = 0; i < APPEND_FILES; i++) {
-        append_file_close(&job->files[i]);
-    }
-    for (int i = 0; i < WINDOWS; i++) {
-        lookahead_free(&job->windows[i]);
-    }
+    for (int i = 0; i < APPEND_FILES; i++) { append_file_close(&job->files[i]); }
+    for (int i = 0; i < WINDOWS; i++) { lookahead_free(&job->windows[i]); }
     doc_batch_free(job->open_docs);
     XXH3_freeState(job->digest);
     buffer_free(&job->recent);
@@ -1004,9 +882,7 @@ static void wait_for_threads(const struct job *job)
     uint64_t count;
     struct pollfd wake = {.fd = job->options->wake_fd, .events = POLLIN};
     if (poll(&wake, 1, REPORT_MS) > 0) {
-        while (read(wake.fd, &count, sizeof count) < 0 && errno == EINTR) {
-            continue;
-        }
+        while (read(wake.fd, &count, sizeof count) < 0 && errno == EINTR) { continue; }
     }
 }
 
@@ -1020,12 +896,8 @@ static enum status run(struct job *job, struct err *err)
         TRY(step(job, &worked, err));
         TRY(commit_when_due(job, err));
         job_report(job, false);
-        if (job->stopping && !has_batches_out(job)) {
-            return commit_all(job, err);
-        }
-        if (!worked) {
-            wait_for_threads(job);
-        }
+        if (job->stopping && !has_batches_out(job)) { return commit_all(job, err); }
+        if (!worked) { wait_for_threads(job); }
     }
     return STATUS_OK;
 }
@@ -1046,9 +918,7 @@ static void drain(struct job *job)
                 job->free_batches[job->free_count++] = batch;
             }
         }
-        if (has_batches_out(job)) {
-            wait_for_threads(job);
-        }
+        if (has_batches_out(job)) { wait_for_threads(job); }
     }
     enum status kept = storing ? commit_all(job, &ignored) : STATUS_OK;
     (void)kept; /* what is lost is computed again */
@@ -1057,26 +927,18 @@ static void drain(struct job *job)
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)
 {
     TRY(job_resume(job, err));
-    if (job->journal) {
-        TRY(commit_open(job, err));
-    }
+    if (job->journal) { TRY(commit_open(job, err)); }
     result->before = job->ended;
-    if (job->ended) {
-        return STATUS_OK;
-    }
+    if (job->ended) { return STATUS_OK; }
     enum status status = run(job, err);
-    if (status != STATUS_OK) {
-        drain(job);
-    }
+    if (status != STATUS_OK) { drain(job); }
     bool stopped = job->stopping || (job->options->stop && *job->options->stop != 0);
     if (status == STATUS_OK && !stopped && job->ending != STATUS_OK) {
         *err = job->ending_err;
         status = job->ending;
     }
     result->finished = status == STATUS_OK && !stopped;
-    if (status != STATUS_OK && job->journal && !job->seeded && job->next_row == 0) {
-        job_forget(job);
-    }
+    if (status != STATUS_OK && job->journal && !job->seeded && job->next_row == 0) { job_forget(job); }
     TRY(result->finished ? end_job(job, err) : status);
     return result->finished && job->retry ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
 }
@@ -1088,14 +950,10 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     struct job *job = calloc(1, sizeof *job);
     *result = (struct job_result){0};
     *grown = false;
-    if (!job) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
-    }
+    if (!job) { return err_set(err, STATUS_NO_MEMORY, "no memory for the job"); }
     enum status status = open_job(job, options, err);
     job->tries_failed = tries_failed;
-    if (status == STATUS_OK) {
-        status = run_all(job, result, err);
-    }
+    if (status == STATUS_OK) { status = run_all(job, result, err); }
     *grown = job->grown && job->retry;
     result->finished = result->finished && status == STATUS_OK;
     job_report(job, true);
@@ -1108,9 +966,7 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
 static bool reads_standard_input(const struct source_options *source)
 {
     for (size_t i = 0; i < source->operand_count; i++) {
-        if (strcmp(source->operands[i], "-") == 0) {
-            return true;
-        }
+        if (strcmp(source->operands[i], "-") == 0) { return true; }
     }
     return false;
 }
@@ -1123,9 +979,7 @@ enum status job_run(const struct job_options *options, struct job_result *result
         result->finished = false; /* it cannot be read twice; the next run resumes */
         return STATUS_OK;
     }
-    if (!grown) {
-        return STATUS_OK;
-    }
+    if (!grown) { return STATUS_OK; }
     uint64_t computed = result->progress.computed_here;
     enum status status = run_pass(options, false, result, &grown, err);
     result->progress.computed_here += computed;

@@ -44,15 +44,11 @@ static uint64_t checksum(const struct head *head, const void *content)
 size_t journal_read(const char *bytes, size_t length, struct journal_record *out)
 {
     struct head head;
-    if (length < HEAD) {
-        return 0;
-    }
+    if (length < HEAD) { return 0; }
     memcpy(&head, bytes, sizeof head);
     const char *content = bytes + HEAD;
     uint32_t size = head.length;
-    if (size > CONTENT_MAX || size > length - HEAD || checksum(&head, content) != head.checksum) {
-        return 0;
-    }
+    if (size > CONTENT_MAX || size > length - HEAD || checksum(&head, content) != head.checksum) { return 0; }
     *out = (struct journal_record){.kind = (enum journal_kind)head.kind};
     if (head.kind == JOURNAL_TERMS) {
         out->terms = content;
@@ -111,9 +107,7 @@ static enum status replay(struct journal *journal, journal_seen *seen, void *con
         } else {
             buffer.length += (size_t)got;
         }
-        if (status == STATUS_OK) {
-            status = see_records(&buffer, &journal->length, seen, context, err);
-        }
+        if (status == STATUS_OK) { status = see_records(&buffer, &journal->length, seen, context, err); }
     }
     buffer_free(&buffer);
     journal->torn = true; /* anything may follow the last good record */
@@ -123,17 +117,13 @@ static enum status replay(struct journal *journal, journal_seen *seen, void *con
 enum status journal_open(const char *path, journal_seen *seen, void *context, struct journal **out, struct err *err)
 {
     struct journal *journal = calloc(1, sizeof *journal);
-    if (!journal) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
-    }
+    if (!journal) { return err_set(err, STATUS_NO_MEMORY, "no memory for the journal"); }
     journal->path = path;
     enum status status = file_make(path, O_RDWR, &journal->fd, err);
     if (status == STATUS_OK && flock(journal->fd, LOCK_EX | LOCK_NB) != 0) {
         status = err_set(err, STATUS_UNAVAILABLE, "another process works on this job (%s is locked)", path);
     }
-    if (status == STATUS_OK) {
-        status = replay(journal, seen, context, err);
-    }
+    if (status == STATUS_OK) { status = replay(journal, seen, context, err); }
     if (status != STATUS_OK) {
         journal_close(journal);
         return status;
@@ -144,12 +134,8 @@ enum status journal_open(const char *path, journal_seen *seen, void *context, st
 
 void journal_close(struct journal *journal)
 {
-    if (!journal) {
-        return;
-    }
-    if (journal->fd >= 0) {
-        close(journal->fd);
-    }
+    if (!journal) { return; }
+    if (journal->fd >= 0) { close(journal->fd); }
     buffer_free(&journal->out);
     buffer_free(&journal->done);
     buffer_free(&journal->sealed);
@@ -167,9 +153,7 @@ static void put_record(struct buffer *to, enum journal_kind kind, const void *co
 /* Appends `out` to the file. */
 static enum status append(struct journal *journal, struct err *err)
 {
-    if (!buffer_ok(&journal->out)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
-    }
+    if (!buffer_ok(&journal->out)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the journal"); }
     if (journal->torn && (ftruncate(journal->fd, (off_t)journal->length) != 0 ||
                           lseek(journal->fd, (off_t)journal->length, SEEK_SET) < 0)) {
         return err_set_errno(err, "cannot write %s", journal->path);
@@ -217,12 +201,8 @@ enum status journal_write(struct journal *journal, const struct checkpoint *chec
         put_record(&journal->out, JOURNAL_DONE, journal->sealed.data + at, left < CONTENT_MAX ? left : CONTENT_MAX);
     }
     journal->sealed.length = 0;
-    if (checkpoint) {
-        put_record(&journal->out, JOURNAL_CHECKPOINT, checkpoint, sizeof *checkpoint);
-    }
+    if (checkpoint) { put_record(&journal->out, JOURNAL_CHECKPOINT, checkpoint, sizeof *checkpoint); }
     TRY(append(journal, err));
-    if (fdatasync(journal->fd) != 0) {
-        return err_set_errno(err, "cannot write %s", journal->path);
-    }
+    if (fdatasync(journal->fd) != 0) { return err_set_errno(err, "cannot write %s", journal->path); }
     return STATUS_OK;
 }

@@ -40,9 +40,7 @@ static void add_row(struct lookahead *window, uint64_t number, const struct docu
     row->code = document->code;
     row->state = count == 0 ? STATE_FAILED : STATE_TODO;
     row->hash = count == 1 ? first->hash : document->hash;
-    for (uint32_t i = 0; i < count; i++) {
-        first[i].owner = row;
-    }
+    for (uint32_t i = 0; i < count; i++) { first[i].owner = row; }
 }
 
 enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, enum numbering numbering, struct err *err)
@@ -53,9 +51,7 @@ enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, en
         free(window->rows);
         window->rows = malloc(rows * sizeof *window->rows);
         window->row_room = window->rows ? rows : 0;
-        if (!window->rows) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", rows);
-        }
+        if (!window->rows) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", rows); }
     }
     window->row_count = 0;
     for (struct doc_batch *docs = window->first; docs != NULL; docs = docs->next) {
@@ -107,9 +103,7 @@ static enum status place(struct lookahead *window, struct output_row *row, uint3
         return err_set(err, STATUS_NO_MEMORY, "no memory for the chunks of a text");
     }
     float *to = several ? row->parts : lookahead_vector(window, row, dim);
-    for (uint32_t p = 0; p < row->piece_count; p++, to += dim) {
-        row->pieces[p].vector = to;
-    }
+    for (uint32_t p = 0; p < row->piece_count; p++, to += dim) { row->pieces[p].vector = to; }
     return STATUS_OK;
 }
 
@@ -130,18 +124,14 @@ enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *
     window->order_count = 0;
     for (uint32_t i = 0; i < window->row_count; i++) {
         struct output_row *row = &window->rows[i];
-        if (row->state != STATE_TODO) {
-            continue;
-        }
+        if (row->state != STATE_TODO) { continue; }
         TRY(place(window, row, dim, err));
         for (uint32_t p = 0; p < row->piece_count; p++) {
             uint32_t at = window->order_count++;
             window->order[at] = (struct weighed){&row->pieces[p], weight(&row->pieces[p]), at};
         }
     }
-    if (pieces > 0) {
-        qsort(window->order, pieces, sizeof *window->order, longest_first);
-    }
+    if (pieces > 0) { qsort(window->order, pieces, sizeof *window->order, longest_first); }
     return STATUS_OK;
 }
 
@@ -160,9 +150,7 @@ uint32_t lookahead_batch(const struct lookahead *window, uint32_t first, uint32_
 uint64_t lookahead_weight(const struct lookahead *window, uint32_t first, uint32_t count)
 {
     uint64_t sum = 0;
-    for (uint32_t i = first; i < first + count; i++) {
-        sum += window->order[i].weight;
-    }
+    for (uint32_t i = first; i < first + count; i++) { sum += window->order[i].weight; }
     return sum;
 }
 
@@ -173,9 +161,7 @@ float *lookahead_vector(const struct lookahead *window, const struct output_row 
 
 void lookahead_reset(struct lookahead *window)
 {
-    for (uint32_t i = 0; i < window->row_count; i++) {
-        free(window->rows[i].parts);
-    }
+    for (uint32_t i = 0; i < window->row_count; i++) { free(window->rows[i].parts); }
     while (window->first) {
         struct doc_batch *docs = window->first;
         window->first = docs->next;
@@ -203,17 +189,13 @@ void lookahead_free(struct lookahead *window)
 struct doc_batch *doc_batch_new(const struct preparer *preparer)
 {
     struct doc_batch *docs = calloc(1, sizeof *docs);
-    if (docs) {
-        docs->preparer = preparer;
-    }
+    if (docs) { docs->preparer = preparer; }
     return docs;
 }
 
 void doc_batch_free(struct doc_batch *docs)
 {
-    if (!docs) {
-        return;
-    }
+    if (!docs) { return; }
     buffer_free(&docs->bytes);
     buffer_free(&docs->ids);
     free(docs->pieces);
@@ -222,9 +204,7 @@ void doc_batch_free(struct doc_batch *docs)
 
 static const char *copy(struct doc_batch *docs, const char *bytes, size_t length)
 {
-    if (!bytes) {
-        return NULL;
-    }
+    if (!bytes) { return NULL; }
     char *to = docs->bytes.data + docs->bytes.length;
     memcpy(to, bytes, length);
     docs->bytes.length += length;
@@ -238,9 +218,7 @@ enum status doc_batch_add(struct doc_batch *docs, const struct document *documen
     size_t need =
         document->text_bytes + document->id_bytes + document->kept_bytes + document->message_bytes + file_bytes + 1;
     *added = docs->count == 0 || (docs->count < DOC_BATCH_MAX && docs->bytes.length + need <= docs->bytes.capacity);
-    if (!*added) {
-        return STATUS_OK;
-    }
+    if (!*added) { return STATUS_OK; }
     if (docs->count == 0 && !buffer_reserve(&docs->bytes, need > DOC_BATCH_BYTES ? need : DOC_BATCH_BYTES)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", document->text_bytes);
     }
@@ -259,9 +237,7 @@ static struct piece *add_piece(struct doc_batch *docs)
     if (docs->piece_count == docs->piece_room) {
         uint32_t room = docs->piece_room == 0 ? DOC_BATCH_MAX : 2 * docs->piece_room;
         struct piece *pieces = realloc(docs->pieces, room * sizeof *pieces);
-        if (!pieces) {
-            return NULL;
-        }
+        if (!pieces) { return NULL; }
         docs->pieces = pieces;
         docs->piece_room = room;
     }
@@ -281,9 +257,7 @@ static enum status tokenize(struct doc_batch *docs, struct piece *piece, struct 
     size_t bound = tokenizer_bound(model->tokenizer, length);
     uint32_t most = bound < model->max_tokens ? (uint32_t)bound : model->max_tokens;
     char *to = buffer_reserve(&docs->ids, most * sizeof(int32_t));
-    if (!to) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u token ids", most);
-    }
+    if (!to) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u token ids", most); }
     TRY(tokenizer_encode(model->tokenizer, text, length, most, (int32_t *)(void *)to, &piece->row.tokens,
                          &piece->row.truncated, err));
     docs->ids.length += piece->row.tokens * sizeof(int32_t);
@@ -301,9 +275,7 @@ static enum status put_piece(struct doc_batch *docs, const struct document *docu
 {
     const struct preparer *preparer = docs->preparer;
     struct piece *piece = add_piece(docs);
-    if (!piece) {
-        return err_set(&docs->err, STATUS_NO_MEMORY, "no memory for the pieces of a text");
-    }
+    if (!piece) { return err_set(&docs->err, STATUS_NO_MEMORY, "no memory for the pieces of a text"); }
     piece->row.text = document->text + chunk.begin;
     piece->row.text_bytes = (uint32_t)(chunk.end - chunk.begin);
     bool whole = piece->row.text_bytes == document->text_bytes;
@@ -332,9 +304,7 @@ void doc_batch_prepare(struct doc_batch *docs)
     for (uint32_t d = 0; d < docs->count && docs->status == STATUS_OK; d++) {
         struct document *document = &docs->documents[d];
         docs->first_piece[d] = docs->piece_count;
-        if (document->code != ROW_OK) {
-            continue;
-        }
+        if (document->code != ROW_OK) { continue; }
         document->hash = hash_text(preparer, document->text, document->text_bytes);
         if (preparer->chunking.tokens > 0) {
             docs->status = cut(docs, document, &scratch);
@@ -381,9 +351,7 @@ enum status chunking_parse(const char *text, struct chunking *out, struct err *e
         char *end = NULL;
         unsigned long number = 0;
         bool tokens = strncmp(at, "tokens:", 7) == 0, overlap = strncmp(at, "overlap:", 8) == 0;
-        if (tokens || overlap) {
-            number = strtoul(at + (tokens ? 7 : 8), &end, 10);
-        }
+        if (tokens || overlap) { number = strtoul(at + (tokens ? 7 : 8), &end, 10); }
         bool mean = length == 4 && strncmp(at, "mean", 4) == 0;
         if (!mean && (end != at + length || number > 1u << 20 || at[length - 1] == ':')) {
             return err_set(err, STATUS_BAD_INPUT, "--chunk: \"%.*s\" is none of tokens:N, overlap:N, mean",
@@ -412,9 +380,7 @@ static enum status count(struct cutter *cutter, const char *text, size_t length,
     bool truncated;
     cutter->ids->length = 0;
     char *ids = buffer_reserve(cutter->ids, most * sizeof(int32_t));
-    if (!ids) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to cut a text of %zu bytes", length);
-    }
+    if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory to cut a text of %zu bytes", length); }
     return tokenizer_encode(tokenizer, text, length, most, (int32_t *)(void *)ids, out, &truncated, err);
 }
 
@@ -435,12 +401,8 @@ static bool ends_sentence(const struct cutter *cutter, size_t begin, size_t end)
 {
     const char *text = cutter->text;
     unsigned feeds = 0;
-    for (size_t at = end; at < cutter->length && is_space(text[at]); at++) {
-        feeds += text[at] == '\n';
-    }
-    while (end > begin && strchr("\"')]}", text[end - 1])) {
-        end--;
-    }
+    for (size_t at = end; at < cutter->length && is_space(text[at]); at++) { feeds += text[at] == '\n'; }
+    while (end > begin && strchr("\"')]}", text[end - 1])) { end--; }
     bool stop = end > begin && strchr(".!?", text[end - 1]);
     return stop || feeds >= 2 || (end - begin >= 3 && is_wide_stop(text + end - 3, 3));
 }
@@ -452,9 +414,7 @@ static enum status add_word(struct cutter *cutter, size_t begin, size_t end, str
     TRY(count(cutter, cutter->text + begin, end - begin, &word.tokens, err));
     word.tokens = word.tokens > cutter->special ? word.tokens - cutter->special : 0;
     size_t middle = begin + (end - begin) / 2;
-    while (middle > begin && ((unsigned char)cutter->text[middle] & 0xc0) == 0x80) {
-        middle--;
-    }
+    while (middle > begin && ((unsigned char)cutter->text[middle] & 0xc0) == 0x80) { middle--; }
     if (word.tokens > cutter->budget && middle > begin) {
         TRY(add_word(cutter, begin, middle, err));
         return add_word(cutter, middle, end, err);
@@ -471,9 +431,7 @@ static enum status find_words(struct cutter *cutter, struct err *err)
         size_t begin = at;
         bool stop = false;
         for (; at < cutter->length && !is_space(text[at]) && !stop; at++) {
-            if ((stop = is_wide_stop(text + at, cutter->length - at))) {
-                at += 2;
-            }
+            if ((stop = is_wide_stop(text + at, cutter->length - at))) { at += 2; }
         }
         if (at > begin) {
             TRY(add_word(cutter, begin, at, err));
@@ -491,9 +449,7 @@ static size_t find_end(const struct cutter *cutter, const struct word *words, si
     size_t at = first, sentence = first;
     for (; at < count && (at == first || tokens + words[at].tokens <= cutter->budget); at++) {
         tokens += words[at].tokens;
-        if (words[at].ends_sentence && 2 * tokens >= cutter->budget) {
-            sentence = at + 1;
-        }
+        if (words[at].ends_sentence && 2 * tokens >= cutter->budget) { sentence = at + 1; }
     }
     return at < count && sentence > first ? sentence : at;
 }
@@ -503,9 +459,7 @@ static size_t step_back(const struct cutter *cutter, const struct word *words, s
 {
     uint32_t tokens = 0;
     size_t at = end;
-    while (at > first + 1 && tokens + words[at - 1].tokens <= cutter->overlap) {
-        tokens += words[--at].tokens;
-    }
+    while (at > first + 1 && tokens + words[at - 1].tokens <= cutter->overlap) { tokens += words[--at].tokens; }
     return at;
 }
 
@@ -520,9 +474,7 @@ static enum status put_chunks(const struct cutter *cutter, struct buffer *chunks
     for (size_t first = 0; first < count;) {
         size_t end = find_end(cutter, words, count, first);
         struct chunk chunk = {words[first].begin, words[end - 1].end};
-        if (first == 0 && end == count) {
-            chunk = (struct chunk){0, cutter->length};
-        }
+        if (first == 0 && end == count) { chunk = (struct chunk){0, cutter->length}; }
         buffer_append(chunks, &chunk, sizeof chunk);
         first = end == count ? count : step_back(cutter, words, first, end);
     }
@@ -538,18 +490,14 @@ enum status chunking_cut(const struct chunking *chunking, const struct model *mo
     size_t prompt_bytes = 0;
     uint32_t around = 0;
     enum status status = model_put_prompt(model, &prompted, &prompt, &prompt_bytes, err);
-    if (status == STATUS_OK) {
-        status = count(&cutter, prompt, prompt_bytes, &around, err);
-    }
+    if (status == STATUS_OK) { status = count(&cutter, prompt, prompt_bytes, &around, err); }
     buffer_free(&prompted);
     TRY(status);
     TRY(count(&cutter, "", 0, &cutter.special, err));
     cutter.budget = chunking->tokens > around ? chunking->tokens - around : 1;
     cutter.overlap = chunking->overlap < cutter.budget ? chunking->overlap : cutter.budget - 1;
     status = find_words(&cutter, err);
-    if (status == STATUS_OK) {
-        status = put_chunks(&cutter, chunks, err);
-    }
+    if (status == STATUS_OK) { status = put_chunks(&cutter, chunks, err); }
     buffer_free(&cutter.words);
     return status;
 }

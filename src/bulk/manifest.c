@@ -20,9 +20,7 @@ static enum status sha256_file(const char *path, char *hex, uint64_t *size, stru
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     FILE *file = fopen(path, "rbe");
-    if (!file) {
-        return err_set_errno(err, "cannot open %s", path);
-    }
+    if (!file) { return err_set_errno(err, "cannot open %s", path); }
     char *piece = malloc(PIECE_BYTES);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     bool good = piece && context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
@@ -34,9 +32,7 @@ static enum status sha256_file(const char *path, char *hex, uint64_t *size, stru
     if (!good || EVP_DigestFinal_ex(context, digest, &length) != 1) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
     }
-    for (unsigned i = 0; i < length; i++) {
-        snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
-    }
+    for (unsigned i = 0; i < length; i++) { snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]); }
     EVP_MD_CTX_free(context);
     free(piece);
     fclose(file);
@@ -61,9 +57,7 @@ static enum status put_files(struct buffer *to, const struct output *output, con
                              struct err *err)
 {
     buffer_string(to, "  \"files\": [");
-    if (output->kind == OUTPUT_JSONL) {
-        TRY(put_file(to, output->path, rows, err));
-    }
+    if (output->kind == OUTPUT_JSONL) { TRY(put_file(to, output->path, rows, err)); }
     for (uint64_t i = 0; output->kind != OUTPUT_JSONL && i < store_files(store, rows); i++) {
         char path[2 * PATH_MAX];
         store_file_path(store, i, path, sizeof path);
@@ -110,13 +104,9 @@ static enum status write_durably(const char *path, const struct buffer *text, st
     int fd;
     TRY(file_make(beside, O_WRONLY | O_TRUNC, &fd, err));
     enum status status = file_put(fd, text->data, text->length, beside, err);
-    if (status == STATUS_OK && fsync(fd) != 0) {
-        status = err_set_errno(err, "cannot write %s", beside);
-    }
+    if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", beside); }
     close(fd);
-    if (status == STATUS_OK && rename(beside, path) != 0) {
-        status = err_set_errno(err, "cannot write %s", path);
-    }
+    if (status == STATUS_OK && rename(beside, path) != 0) { status = err_set_errno(err, "cannot write %s", path); }
     return status == STATUS_OK ? file_sync_folder(path, err) : status;
 }
 
@@ -125,9 +115,7 @@ enum status manifest_write(const struct output *output, const char *terms, const
 {
     struct buffer text = {0};
     enum status status = make(&text, output, terms, facts, store, at, err);
-    if (status == STATUS_OK) {
-        status = write_durably(output->manifest, &text, err);
-    }
+    if (status == STATUS_OK) { status = write_durably(output->manifest, &text, err); }
     buffer_free(&text);
     return status;
 }
@@ -168,9 +156,7 @@ static enum status read_digest(const cJSON *root, const char *name, struct hash 
 static enum status read_terms(const cJSON *root, const char *name, struct buffer *out, struct err *err)
 {
     const cJSON *terms = json_field(root, "terms"), *term;
-    if (!cJSON_IsObject(terms)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: terms is not an object", name);
-    }
+    if (!cJSON_IsObject(terms)) { return err_set(err, STATUS_BAD_INPUT, "%s: terms is not an object", name); }
     cJSON_ArrayForEach(term, terms)
     {
         if (!cJSON_IsString(term)) {
@@ -187,16 +173,10 @@ enum status manifest_parse(const char *bytes, size_t length, const char *name, s
     *out = (struct manifest){0};
     TRY(json_parse(bytes, length, name, &root, err));
     enum status status = read_numbers(root, name, &out->at, err);
-    if (status == STATUS_OK) {
-        status = read_digest(root, name, &out->at.digest, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_terms(root, name, &out->terms, err);
-    }
+    if (status == STATUS_OK) { status = read_digest(root, name, &out->at.digest, err); }
+    if (status == STATUS_OK) { status = read_terms(root, name, &out->terms, err); }
     cJSON_Delete(root);
-    if (status != STATUS_OK) {
-        buffer_free(&out->terms);
-    }
+    if (status != STATUS_OK) { buffer_free(&out->terms); }
     return status;
 }
 
@@ -206,9 +186,7 @@ enum status manifest_read(const char *path, struct manifest *out, bool *found, s
     *out = (struct manifest){0};
     enum status status = file_read(path, MANIFEST_MAX_BYTES, &text, err);
     *found = status != STATUS_NOT_FOUND;
-    if (status == STATUS_OK) {
-        status = manifest_parse(text.data, text.length, path, out, err);
-    }
+    if (status == STATUS_OK) { status = manifest_parse(text.data, text.length, path, out, err); }
     buffer_free(&text);
     return *found ? status : STATUS_OK;
 }
@@ -230,12 +208,8 @@ const char *terms_find(const char *terms, size_t bytes, const char *key, size_t 
 static void put_option(struct buffer *to, const char *key, size_t key_bytes, const char *value, size_t length)
 {
     buffer_string(to, length == 0 ? "no --" : "--");
-    for (size_t i = 0; i < key_bytes; i++) {
-        buffer_append(to, key[i] == '_' ? "-" : &key[i], 1);
-    }
-    if (length > 0) {
-        buffer_format(to, " %.*s", (int)(length < 100 ? length : 100), value);
-    }
+    for (size_t i = 0; i < key_bytes; i++) { buffer_append(to, key[i] == '_' ? "-" : &key[i], 1); }
+    if (length > 0) { buffer_format(to, " %.*s", (int)(length < 100 ? length : 100), value); }
 }
 
 /* Of an option that only one of two runs was given: its value is empty in the other. --template takes the place of

@@ -106,12 +106,8 @@ static enum status send_request(const struct remote_options *options, struct cli
         words[count++] = "prompt";
         words[count++] = options->prompt ? options->prompt : "";
     }
-    if (!buffer_ok(inputs)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request");
-    }
-    for (size_t i = 0; i < count; i++) {
-        lengths[i] = words[i] == inputs->data ? inputs->length : strlen(words[i]);
-    }
+    if (!buffer_ok(inputs)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request"); }
+    for (size_t i = 0; i < count; i++) { lengths[i] = words[i] == inputs->data ? inputs->length : strlen(words[i]); }
     return client_send(client, count, words, lengths, 0, err);
 }
 
@@ -170,9 +166,7 @@ static enum status forget_reply(const struct remote_options *options, struct cli
 static void name_slot(const struct remote *remote, struct slot *slot)
 {
     struct hash hashes[REMOTE_BATCH_ROWS];
-    for (uint32_t i = 0; i < slot->count; i++) {
-        hashes[i] = slot->batch->pieces[slot->rows[i]].piece->hash;
-    }
+    for (uint32_t i = 0; i < slot->count; i++) { hashes[i] = slot->batch->pieces[slot->rows[i]].piece->hash; }
     XXH128_hash_t hash = XXH3_128bits(hashes, slot->count * sizeof hashes[0]);
     snprintf(slot->id, sizeof slot->id, "bulk:%016llx:%016llx%016llx", (unsigned long long)remote->options.job,
              (unsigned long long)hash.high64, (unsigned long long)hash.low64);
@@ -182,9 +176,7 @@ static void give_back(const struct remote *remote, struct slot *slot)
 {
     uint64_t one = 1;
     atomic_store(&slot->state, SLOT_DONE);
-    if (write(remote->options.wake_fd, &one, sizeof one) < 0) {
-        return; /* the job looks now and then anyway */
-    }
+    if (write(remote->options.wake_fd, &one, sizeof one) < 0) { return; /* the job looks now and then anyway */ }
 }
 
 static bool is_out(const struct slot *slot)
@@ -207,15 +199,11 @@ static void fail_all(struct remote *remote, enum status status, const char *mess
 static void take_put(struct remote *remote)
 {
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-        if (atomic_load(&slot->state) != SLOT_PUT) {
-            continue;
-        }
+        if (atomic_load(&slot->state) != SLOT_PUT) { continue; }
         slot->count = slot->batch->count;
         slot->due_ms = slot->sent_ms = 0;
         slot->failures = slot->repeats = 0;
-        for (uint32_t i = 0; i < slot->count; i++) {
-            slot->rows[i] = i;
-        }
+        for (uint32_t i = 0; i < slot->count; i++) { slot->rows[i] = i; }
         name_slot(remote, slot);
         atomic_store(&slot->state, SLOT_NEW);
     }
@@ -267,18 +255,14 @@ static enum effect drop_row(const struct remote *remote, struct slot *slot, uint
                resp_equals(code, "non_finite") ? ROW_NON_FINITE : ROW_REFUSED);
     slot->count--;
     memmove(slot->rows + i, slot->rows + i + 1, (slot->count - i) * sizeof slot->rows[0]);
-    if (slot->count == 0) {
-        return ENDED;
-    }
+    if (slot->count == 0) { return ENDED; }
     name_slot(remote, slot);
     return again(slot, 0);
 }
 
 static bool any_of(const struct resp_value *code, const char *const *names)
 {
-    while (*names && !resp_equals(code, *names)) {
-        names++;
-    }
+    while (*names && !resp_equals(code, *names)) { names++; }
     return *names;
 }
 
@@ -307,13 +291,9 @@ static enum effect take_error(struct remote *remote, struct slot *slot, const st
         slot->batch->halve = true;
         return ENDED;
     }
-    if (slot->count == 1 && any_of(code, row)) {
-        return drop_row(remote, slot, 0, code);
-    }
+    if (slot->count == 1 && any_of(code, row)) { return drop_row(remote, slot, 0, code); }
     bool retryable = resp_equals(&items[RETRYABLE], "1");
-    if (retryable && ++slot->failures < TRIES) {
-        return again(slot, now_ms + AGAIN_MS * slot->failures);
-    }
+    if (retryable && ++slot->failures < TRIES) { return again(slot, now_ms + AGAIN_MS * slot->failures); }
     return stop(slot, retryable ? STATUS_UNAVAILABLE : STATUS_BAD_INPUT, "answered with an error", &items[MESSAGE]);
 }
 
@@ -323,12 +303,8 @@ static enum effect take_reply(struct remote *remote, struct slot *slot, const st
         return stop(slot, STATUS_INTERNAL, "answered HMGET in an unknown shape", NULL);
     }
     const struct resp_value *items = reply->items;
-    if (resp_equals(&items[STATUS_FIELD], "done")) {
-        return take_vectors(slot, items, remote->options.dim);
-    }
-    if (resp_equals(&items[STATUS_FIELD], "error")) {
-        return take_error(remote, slot, items, now_ms);
-    }
+    if (resp_equals(&items[STATUS_FIELD], "done")) { return take_vectors(slot, items, remote->options.dim); }
+    if (resp_equals(&items[STATUS_FIELD], "error")) { return take_error(remote, slot, items, now_ms); }
     if (resp_equals(&items[STATUS_FIELD], "cancelled")) {
         return stop(slot, STATUS_UNAVAILABLE, "has cancelled a request of this job", NULL);
     }
@@ -346,9 +322,7 @@ static enum status look_some(struct remote *remote, struct slot *const *some, un
     struct slot *unsent[PIPELINE];
     unsigned ended_count = 0, unsent_count = 0;
     uint64_t now_ms = clock_now_ms();
-    for (unsigned i = 0; i < count; i++) {
-        TRY(ask_reply(&remote->options, client, some[i]->id, err));
-    }
+    for (unsigned i = 0; i < count; i++) { TRY(ask_reply(&remote->options, client, some[i]->id, err)); }
     for (unsigned i = 0; i < count; i++) {
         struct slot *slot = some[i];
         TRY(client_receive(client, &reply, err));
@@ -365,16 +339,10 @@ static enum status look_some(struct remote *remote, struct slot *const *some, un
             remote->slowest_ms -= remote->slowest_ms / 16; /* an outage is forgotten again */
             remote->slowest_ms = took_ms > remote->slowest_ms ? took_ms : remote->slowest_ms;
         }
-        if (effect == ENDED) {
-            give_back(remote, slot);
-        }
+        if (effect == ENDED) { give_back(remote, slot); }
     }
-    for (unsigned i = 0; i < unsent_count; i++) {
-        TRY(send_slot(remote, unsent[i], err));
-    }
-    for (unsigned i = 0; i < ended_count; i++) {
-        TRY(forget_reply(&remote->options, client, ended[i], err));
-    }
+    for (unsigned i = 0; i < unsent_count; i++) { TRY(send_slot(remote, unsent[i], err)); }
+    for (unsigned i = 0; i < ended_count; i++) { TRY(forget_reply(&remote->options, client, ended[i], err)); }
     for (unsigned i = 0; i < unsent_count; i++) {
         TRY(client_receive(client, &reply, err));
         if (remote->cursor[0] == '\0' && reply->bytes) { /* notices are not older than the first request */
@@ -383,9 +351,7 @@ static enum status look_some(struct remote *remote, struct slot *const *some, un
         atomic_store(&unsent[i]->state, SLOT_SENT);
         unsent[i]->sent_ms = now_ms;
     }
-    for (unsigned i = 0; i < ended_count; i++) {
-        TRY(client_receive(client, &reply, err));
-    }
+    for (unsigned i = 0; i < ended_count; i++) { TRY(client_receive(client, &reply, err)); }
     return STATUS_OK;
 }
 
@@ -397,13 +363,9 @@ static enum status look(struct remote *remote, struct err *err)
         count = 0;
         for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST && count < PIPELINE; slot++) {
             int state = atomic_load(&slot->state);
-            if (state == SLOT_LOOKED || (state == SLOT_NEW && slot->due_ms <= now_ms)) {
-                some[count++] = slot;
-            }
+            if (state == SLOT_LOOKED || (state == SLOT_NEW && slot->due_ms <= now_ms)) { some[count++] = slot; }
         }
-        if (count > 0) {
-            TRY(look_some(remote, some, count, err));
-        }
+        if (count > 0) { TRY(look_some(remote, some, count, err)); }
     }
     return STATUS_OK;
 }
@@ -418,15 +380,11 @@ static enum status listen(struct remote *remote, struct err *err)
     const struct resp_value *reply;
     TRY(client_send(remote->client, 8, words, NULL, BLOCK_MS, err));
     TRY(client_receive(remote->client, &reply, err));
-    if (reply->type != RESP_ARRAY || reply->count == 0 || reply->items[0].count != 2) {
-        return STATUS_OK;
-    }
+    if (reply->type != RESP_ARRAY || reply->count == 0 || reply->items[0].count != 2) { return STATUS_OK; }
     const struct resp_value *entries = &reply->items[0].items[1];
     for (size_t i = 0; i < entries->count; i++) {
         const struct resp_value *entry = &entries->items[i];
-        if (entry->count != 2 || !entry->items[0].bytes) {
-            continue;
-        }
+        if (entry->count != 2 || !entry->items[0].bytes) { continue; }
         snprintf(remote->cursor, sizeof remote->cursor, "%.60s", entry->items[0].bytes);
         const struct resp_value *fields = &entry->items[1];
         for (struct slot *slot = remote->slots; fields->count >= 2 && slot < remote->slots + OUT_MOST; slot++) {
@@ -442,9 +400,7 @@ static enum status listen(struct remote *remote, struct err *err)
 static bool is_fresh(struct remote *remote, const struct resp_value *published, uint64_t now_ms)
 {
     enum { STALE_MS = 5000 };
-    if (!published->bytes) {
-        return false;
-    }
+    if (!published->bytes) { return false; }
     if (!resp_equals(published, remote->published)) {
         snprintf(remote->published, sizeof remote->published, "%s", published->bytes);
         remote->published_ms = now_ms;
@@ -480,15 +436,11 @@ static enum status look_around(struct remote *remote, uint64_t now_ms, struct er
     const char *const words[] = {"HMGET", key, "depth_low", "wait_ms_low", "published_at"};
     remote->looked_ms = now_ms;
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-        if (atomic_load(&slot->state) == SLOT_SENT) {
-            atomic_store(&slot->state, SLOT_LOOKED);
-        }
+        if (atomic_load(&slot->state) == SLOT_SENT) { atomic_store(&slot->state, SLOT_LOOKED); }
     }
     snprintf(key, sizeof key, "sluice:{%s}:meta", remote->options.queue);
     TRY(client_command(remote->client, 5, words, NULL, &reply, err));
-    if (reply->type != RESP_ARRAY || reply->count != 3) {
-        return STATUS_OK;
-    }
+    if (reply->type != RESP_ARRAY || reply->count != 3) { return STATUS_OK; }
     const struct resp_value *depth = &reply->items[0], *wait = &reply->items[1], *published = &reply->items[2];
     uint64_t waiting = number_of(depth);
     unsigned limit = atomic_load(&remote->limit);
@@ -498,9 +450,7 @@ static enum status look_around(struct remote *remote, uint64_t now_ms, struct er
         shrink(remote);
     }
     bool works = wait->bytes && wait->bytes[0] != '-'; /* -1: nobody does */
-    if (is_fresh(remote, published, now_ms) && works) {
-        resend_forgotten(remote, waiting, number_of(wait), now_ms);
-    }
+    if (is_fresh(remote, published, now_ms) && works) { resend_forgotten(remote, waiting, number_of(wait), now_ms); }
     return STATUS_OK;
 }
 
@@ -509,12 +459,8 @@ static enum status turn(struct remote *remote, struct err *err)
 {
     TRY(look(remote, err));
     uint64_t now_ms = clock_now_ms();
-    if (now_ms - remote->looked_ms >= LOOK_MS) {
-        TRY(look_around(remote, now_ms, err));
-    }
-    if (remote->cursor[0] != '\0') {
-        return listen(remote, err);
-    }
+    if (now_ms - remote->looked_ms >= LOOK_MS) { TRY(look_around(remote, now_ms, err)); }
+    if (remote->cursor[0] != '\0') { return listen(remote, err); }
     poll(NULL, 0, BLOCK_MS);
     return STATUS_OK;
 }
@@ -525,18 +471,14 @@ static void lose(struct remote *remote)
     client_close(remote->client);
     remote->client = NULL;
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-        if (atomic_load(&slot->state) == SLOT_LOOKED) {
-            atomic_store(&slot->state, SLOT_SENT);
-        }
+        if (atomic_load(&slot->state) == SLOT_LOOKED) { atomic_store(&slot->state, SLOT_SENT); }
     }
 }
 
 static bool connect_again(struct remote *remote, struct err *err)
 {
     uint64_t now_ms = clock_now_ms();
-    if (remote->down_ms == 0) {
-        remote->down_ms = now_ms;
-    }
+    if (remote->down_ms == 0) { remote->down_ms = now_ms; }
     enum status status = client_open(remote->options.address, TIMEOUT_MS, &remote->client, err);
     if (status == STATUS_OK) {
         remote->down_ms = 0;
@@ -555,13 +497,9 @@ static bool connect_again(struct remote *remote, struct err *err)
 /* Ctrl-C: replies that come soon are taken, others are there when the job resumes. */
 static void look_at_stop(struct remote *remote)
 {
-    if (!atomic_load(&remote->stopping)) {
-        return;
-    }
+    if (!atomic_load(&remote->stopping)) { return; }
     uint64_t now_ms = clock_now_ms();
-    if (remote->stopped_ms == 0) {
-        remote->stopped_ms = now_ms;
-    }
+    if (remote->stopped_ms == 0) { remote->stopped_ms = now_ms; }
     if (now_ms - remote->stopped_ms > STOP_MS) {
         fail_all(remote, STATUS_UNAVAILABLE, "stopped before the queue had answered everything");
     }
@@ -574,13 +512,9 @@ static void *run(void *context)
     while (!atomic_load(&remote->closing)) {
         take_put(remote);
         look_at_stop(remote);
-        if (!remote->client && !connect_again(remote, &err)) {
-            continue;
-        }
+        if (!remote->client && !connect_again(remote, &err)) { continue; }
         enum status status = turn(remote, &err);
-        if (status == STATUS_OK) {
-            continue;
-        }
+        if (status == STATUS_OK) { continue; }
         lose(remote);
         poll(NULL, 0, PAUSE_MS);
         if (status == STATUS_DENIED || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY) {
@@ -614,9 +548,7 @@ static void remote_put(struct executor *executor, struct bulk_batch *batch)
 static struct bulk_batch *remote_take(struct executor *executor)
 {
     struct remote *remote = (struct remote *)executor;
-    if (remote->options.stop && *remote->options.stop != 0) {
-        atomic_store(&remote->stopping, true);
-    }
+    if (remote->options.stop && *remote->options.stop != 0) { atomic_store(&remote->stopping, true); }
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
         if (atomic_load(&slot->state) == SLOT_DONE) {
             atomic_fetch_sub(&remote->out, 1);
@@ -641,9 +573,7 @@ static const struct executor_ops remote_ops = {remote_has_room, remote_put, remo
 enum status remote_open(const struct remote_options *options, struct executor **out, struct err *err)
 {
     struct remote *remote = calloc(1, sizeof *remote);
-    if (!remote) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the executor");
-    }
+    if (!remote) { return err_set(err, STATUS_NO_MEMORY, "no memory for the executor"); }
     remote->executor = (struct executor){.ops = &remote_ops, .batches = OUT_MOST};
     remote->options = *options;
     atomic_init(&remote->limit, OUT_FIRST);
@@ -704,9 +634,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
     snprintf(id, sizeof id, "bulk:probe:%016llx", (unsigned long long)random);
     enum status status = put_text(options, "sluice", 6, &inputs, err);
     buffer_string(&inputs, "]");
-    if (status == STATUS_OK) {
-        status = send_request(options, client, CLASS_NORMAL, id, &inputs, err);
-    }
+    if (status == STATUS_OK) { status = send_request(options, client, CLASS_NORMAL, id, &inputs, err); }
     buffer_free(&inputs);
     TRY(status);
     TRY(client_receive(client, &reply, err));

@@ -23,12 +23,8 @@ void job_digest_add(XXH3_state_t *digest, const struct document *document)
     bool good = document->code == ROW_OK;
     uint64_t head[] = {good, document->id_bytes, document->kept_bytes, document->hash.low, document->hash.high};
     XXH3_128bits_update(digest, head, good ? sizeof head : sizeof head[0]);
-    if (good && document->id_bytes > 0) {
-        XXH3_128bits_update(digest, document->id, document->id_bytes);
-    }
-    if (good && document->kept_bytes > 0) {
-        XXH3_128bits_update(digest, document->kept, document->kept_bytes);
-    }
+    if (good && document->id_bytes > 0) { XXH3_128bits_update(digest, document->id, document->id_bytes); }
+    if (good && document->kept_bytes > 0) { XXH3_128bits_update(digest, document->kept, document->kept_bytes); }
 }
 
 struct hash job_digest_now(const struct job *job)
@@ -77,9 +73,7 @@ static char *with_ending(const char *path)
 {
     struct buffer text = {0};
     buffer_format(&text, "%s.new", path);
-    if (!buffer_ok(&text)) {
-        buffer_free(&text);
-    }
+    if (!buffer_ok(&text)) { buffer_free(&text); }
     return text.data;
 }
 
@@ -88,12 +82,8 @@ static bool take_number(const char **at, const char *end, const char *name, uint
 {
     char number[24] = "";
     size_t length = strlen(name), digits = 0;
-    if ((size_t)(end - *at) < length || memcmp(*at, name, length) != 0) {
-        return false;
-    }
-    for (*at += length; *at < end && digits < 20 && **at >= '0' && **at <= '9'; ++*at) {
-        number[digits++] = **at;
-    }
+    if ((size_t)(end - *at) < length || memcmp(*at, name, length) != 0) { return false; }
+    for (*at += length; *at < end && digits < 20 && **at >= '0' && **at <= '9'; ++*at) { number[digits++] = **at; }
     *out = strtoull(number, NULL, 10);
     return digits > 0;
 }
@@ -102,9 +92,7 @@ static bool take_number(const char **at, const char *end, const char *name, uint
 static bool parse_failure(const struct record *line, bool chunks, struct listed *out)
 {
     const char *at = line->bytes, *end = line->bytes + line->length;
-    if (!take_number(&at, end, "{\"row\":", &out->row)) {
-        return false;
-    }
+    if (!take_number(&at, end, "{\"row\":", &out->row)) { return false; }
     out->document = out->row;
     out->chunk = 0;
     if (chunks && (!take_number(&at, end, ",\"document\":", &out->document) ||
@@ -164,9 +152,7 @@ static enum status splice_to(struct job *job, int number, uint64_t row, struct e
         }
         buffer_append(to, line.bytes, line.length);
         buffer_string(to, "\n");
-        if (to->length > 1 << 20) {
-            TRY(append_file_flush(&job->files[number], err));
-        }
+        if (to->length > 1 << 20) { TRY(append_file_flush(&job->files[number], err)); }
     }
     return STATUS_OK;
 }
@@ -175,9 +161,7 @@ enum status job_retry_line(struct job *job, int number, uint64_t row, struct err
 {
     struct splice *splice = job->retry ? &job->retry->splices[number] : NULL;
     struct record old;
-    if (!splice || !splice->open) {
-        return STATUS_OK;
-    }
+    if (!splice || !splice->open) { return STATUS_OK; }
     TRY(splice_to(job, number, row, err));
     splice->row++;
     return reader_line(&splice->old, &old, err);
@@ -187,12 +171,8 @@ static uint64_t count_lines(const char *path)
 {
     uint64_t lines = 0;
     FILE *file = fopen(path, "re");
-    for (int c; file != NULL && (c = getc_unlocked(file)) != EOF;) {
-        lines += c == '\n';
-    }
-    if (file) {
-        fclose(file);
-    }
+    for (int c; file != NULL && (c = getc_unlocked(file)) != EOF;) { lines += c == '\n'; }
+    if (file) { fclose(file); }
     return lines;
 }
 
@@ -201,21 +181,15 @@ static enum status settle_list(const struct output *output, uint64_t failed, str
     char *new_list = with_ending(output->failures);
     struct stat info;
     enum status status = STATUS_OK;
-    if (!new_list) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
-    }
+    if (!new_list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output"); }
     bool there = stat(new_list, &info) == 0;
     /* A list that was not written to its end is shorter; one of full length says what the manifest says. */
     if (there && count_lines(new_list) == failed) {
         if (failed > 0 && rename(new_list, output->failures) != 0) {
             status = err_set_errno(err, "cannot write %s", output->failures);
         }
-        if (failed == 0) {
-            unlink(output->failures);
-        }
-        if (status == STATUS_OK) {
-            status = file_sync_folder(output->failures, err);
-        }
+        if (failed == 0) { unlink(output->failures); }
+        if (status == STATUS_OK) { status = file_sync_folder(output->failures, err); }
     }
     unlink(new_list);
     free(new_list);
@@ -250,9 +224,7 @@ static enum status open_retry(struct job *job, struct err *err)
 void job_retry_close(struct job *job)
 {
     struct retry *retry = job->retry;
-    if (!retry) {
-        return;
-    }
+    if (!retry) { return; }
     reader_close(&retry->list);
     for (int i = 0; i < APPEND_FILES; i++) {
         reader_close(&retry->splices[i].old);
@@ -275,16 +247,12 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
     struct retry *retry = job->retry;
     *wanted = document->number == retry->next.document;
     struct document then = *document; /* as it was when the job was finished */
-    if (*wanted && retry->next.unread) {
-        then.code = ROW_UNREADABLE;
-    }
+    if (*wanted && retry->next.unread) { then.code = ROW_UNREADABLE; }
     job_digest_add(job->digest, &then);
     job_digest_add(retry->digest, document);
     document->first_row = retry->next.row - retry->next.chunk;
     while (document->number == retry->next.document) {
-        if (job_has_chunks(job)) {
-            buffer_append(&retry->wanted, &retry->next, sizeof retry->next);
-        }
+        if (job_has_chunks(job)) { buffer_append(&retry->wanted, &retry->next, sizeof retry->next); }
         TRY(next_failure(job, err));
     }
     return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
@@ -303,9 +271,7 @@ static const struct listed *next_wanted(struct retry *retry)
 enum status job_retry_row(struct job *job, struct output_row *row, struct err *err)
 {
     struct retry *retry = job->retry;
-    if (!retry || !job_has_chunks(job)) {
-        return STATUS_OK;
-    }
+    if (!retry || !job_has_chunks(job)) { return STATUS_OK; }
     const struct listed *next = next_wanted(retry);
     if (row->chunk > 0 && retry->alone == row->document->number + 1) {
         return err_set(
@@ -318,9 +284,7 @@ enum status job_retry_row(struct job *job, struct output_row *row, struct err *e
         return STATUS_OK;
     }
     retry->wanted_at++;
-    if (next->unread) {
-        retry->alone = row->document->number + 1;
-    }
+    if (next->unread) { retry->alone = row->document->number + 1; }
     return STATUS_OK;
 }
 
@@ -344,13 +308,9 @@ enum status job_retry_end(struct job *job, struct err *err)
     job->at.documents = retry->before.documents;
     job->at.rows = retry->before.rows;
     job->at.digest = (struct hash){digest.low64, digest.high64};
+    for (int i = 0; i < APPEND_FILES; i++) { TRY(append_file_flush(&job->files[i], err)); }
     for (int i = 0; i < APPEND_FILES; i++) {
-        TRY(append_file_flush(&job->files[i], err));
-    }
-    for (int i = 0; i < APPEND_FILES; i++) {
-        if (retry->splices[i].open) {
-            TRY(splice_to(job, i, job->at.rows, err));
-        }
+        if (retry->splices[i].open) { TRY(splice_to(job, i, job->at.rows, err)); }
         TRY(append_file_sync(&job->files[i], err));
         if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0) {
             return err_set_errno(err, "cannot write %s", retry->splices[i].path);
@@ -373,9 +333,7 @@ static bool exists(const char *path)
 
 static enum status remove_file(const char *path, struct err *err)
 {
-    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) {
-        return STATUS_OK;
-    }
+    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) { return STATUS_OK; }
     return err_set_errno(err, "cannot remove %s", path);
 }
 
@@ -391,9 +349,7 @@ static enum status remove_shards(const char *folder, struct err *err)
             status = remove_file(path, err);
         }
     }
-    if (names) {
-        closedir(names);
-    }
+    if (names) { closedir(names); }
     return status;
 }
 
@@ -402,24 +358,18 @@ static enum status remove_all(const struct output *output, struct err *err)
 {
     const char *const files[] = {output->manifest, output->journal,   output->scratch,
                                  output->failures, output->documents, output->ids};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        TRY(remove_file(files[i], err));
-    }
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) { TRY(remove_file(files[i], err)); }
     if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR) {
         return err_set_errno(err, "cannot remove %s", output->job);
     }
-    if (output->kind != OUTPUT_SHARDS) {
-        return remove_file(output->path, err);
-    }
+    if (output->kind != OUTPUT_SHARDS) { return remove_file(output->path, err); }
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
 }
 
 /* The first file of the output; `room` is for its name. */
 static const char *first_file(const struct output *output, char room[PATH_MAX])
 {
-    if (output->kind != OUTPUT_SHARDS) {
-        return output->path;
-    }
+    if (output->kind != OUTPUT_SHARDS) { return output->path; }
     snprintf(room, PATH_MAX, "%s/vectors-00000.npy", output->path);
     return room;
 }
@@ -432,22 +382,14 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
         struct document document;
         bool more = false;
         TRY(source_next(job->source, &document, &more, err));
-        if (!more) {
-            break;
-        }
+        if (!more) { break; }
         job_digest_add(job->digest, &document);
         job->progress.documents++;
-        if (job->progress.documents % STEP == 0) {
-            job_report(job, false);
-        }
-        if (job->options->stop && *job->options->stop != 0) {
-            return STATUS_OK;
-        }
+        if (job->progress.documents % STEP == 0) { job_report(job, false); }
+        if (job->options->stop && *job->options->stop != 0) { return STATUS_OK; }
     }
     struct hash now = job_digest_now(job);
-    if (job->progress.documents == documents && hash_equal(now, digest)) {
-        return STATUS_OK;
-    }
+    if (job->progress.documents == documents && hash_equal(now, digest)) { return STATUS_OK; }
     return err_set(err, STATUS_BAD_INPUT,
                    "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
                    "begins again",
@@ -473,15 +415,11 @@ static enum status replay_record(void *context, const struct journal_record *rec
 static enum status make_scratch(const struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
-    if (output->kind != OUTPUT_JSONL) {
-        return STATUS_OK;
-    }
+    if (output->kind != OUTPUT_JSONL) { return STATUS_OK; }
     int fd;
     TRY(file_make(output->scratch, O_WRONLY | O_TRUNC, &fd, err));
     bool made = ftruncate(fd, (off_t)(job->at.rows * job->options->dim * sizeof(float))) == 0;
-    if (!made) {
-        err_set_errno(err, "cannot write %s", output->scratch);
-    }
+    if (!made) { err_set_errno(err, "cannot write %s", output->scratch); }
     close(fd);
     return made ? STATUS_OK : err->status;
 }
@@ -504,9 +442,7 @@ static enum status unfinish(struct job *job, struct err *err)
     if (status == STATUS_OK) {
         status = journal_put_terms(journal, job->options->terms, strlen(job->options->terms), err);
     }
-    if (status == STATUS_OK) {
-        status = journal_write(journal, &job->at, err);
-    }
+    if (status == STATUS_OK) { status = journal_write(journal, &job->at, err); }
     journal_close(journal);
     TRY(status);
     TRY(file_sync_folder(output->journal, err));
@@ -519,9 +455,7 @@ static enum status unfinish(struct job *job, struct err *err)
 static enum status remove_leftovers(const struct output *output, struct err *err)
 {
     TRY(remove_file(output->journal, err));
-    if (output->kind == OUTPUT_JSONL) {
-        TRY(remove_file(output->scratch, err));
-    }
+    if (output->kind == OUTPUT_JSONL) { TRY(remove_file(output->scratch, err)); }
     if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR) {
         return err_set_errno(err, "cannot remove %s", output->job);
     }
@@ -540,36 +474,24 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     char room[PATH_MAX];
     const struct output *output = job->options->output;
     TRY(manifest_read(output->manifest, &manifest, finished, err));
-    if (!*finished) {
-        return STATUS_OK;
-    }
+    if (!*finished) { return STATUS_OK; }
     enum status status = STATUS_OK;
-    if (terms_differ(manifest.terms.data, manifest.terms.length, job->options->terms, err)) {
-        status = err->status;
-    }
+    if (terms_differ(manifest.terms.data, manifest.terms.length, job->options->terms, err)) { status = err->status; }
     buffer_free(&manifest.terms);
     if (status != STATUS_OK && manifest.at.rows > 0 && !has_vectors(&manifest.at)) {
         *finished = false;
         return remove_all(output, err);
     }
     job->at = manifest.at;
-    if (status == STATUS_OK) {
-        status = remove_leftovers(output, err);
-    }
-    if (status == STATUS_OK) {
-        status = settle_list(output, manifest.at.failed, err);
-    }
+    if (status == STATUS_OK) { status = remove_leftovers(output, err); }
+    if (status == STATUS_OK) { status = settle_list(output, manifest.at.failed, err); }
     if (status == STATUS_OK && !exists(first_file(output, room))) {
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
     }
-    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0) {
-        return open_retry(job, err);
-    }
-    if (status == STATUS_OK) {
-        status = skip(job, manifest.at.documents, manifest.at.digest, err);
-    }
+    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0) { return open_retry(job, err); }
+    if (status == STATUS_OK) { status = skip(job, manifest.at.documents, manifest.at.digest, err); }
     if (status == STATUS_OK && (!job->options->stop || *job->options->stop == 0)) {
         status = source_next(job->source, &job->ahead, &job->grown, err);
     }
@@ -596,9 +518,7 @@ static enum status replay_record(void *context, const struct journal_record *rec
         struct done *recent = (struct done *)(void *)job->recent.data;
         size_t count = job->recent.length / sizeof *recent, kept = 0;
         for (size_t i = 0; i < count; i++) {
-            if (recent[i].row >= job->at.rows) {
-                recent[kept++] = recent[i];
-            }
+            if (recent[i].row >= job->at.rows) { recent[kept++] = recent[i]; }
         }
         job->recent.length = kept * sizeof *recent;
         return STATUS_OK;
@@ -622,9 +542,7 @@ static enum status open_store(struct job *job, struct err *err)
     const struct job_options *options = job->options;
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
-    if (lines && options->plain) {
-        return STATUS_OK;
-    }
+    if (lines && options->plain) { return STATUS_OK; }
     struct store_options store = {.path = lines ? output->scratch : output->path,
                                   .dim = options->dim,
                                   .element = lines ? ELEMENT_F32 : options->element,
@@ -638,16 +556,12 @@ static enum status open_store(struct job *job, struct err *err)
 static enum status check_store(struct job *job, struct err *err)
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
-    if (!job->journal) {
-        return STATUS_OK;
-    }
+    if (!job->journal) { return STATUS_OK; }
     uint64_t step = job->options->output->kind == OUTPUT_SHARDS ? job->options->shard_rows : job->at.rows;
     for (uint64_t row = step; row > 0 && row <= job->at.rows; row += step) {
         TRY(store_check(job->store, row - 1, err));
     }
-    if (job->at.rows > 0) {
-        TRY(store_check(job->store, job->at.rows - 1, err));
-    }
+    if (job->at.rows > 0) { TRY(store_check(job->store, job->at.rows - 1, err)); }
     for (size_t i = 0; i < job->recent.length / sizeof *recent; i++) {
         TRY(store_check(job->store, recent[i].row, err));
     }
@@ -659,9 +573,7 @@ static enum status open_files(struct job *job, struct err *err)
     const char *paths[APPEND_FILES];
     append_paths(job, paths);
     for (int i = 0; i < APPEND_FILES; i++) {
-        if (paths[i]) {
-            TRY(append_file_open(&job->files[i], paths[i], job->at.lengths[i], err));
-        }
+        if (paths[i]) { TRY(append_file_open(&job->files[i], paths[i], job->at.lengths[i], err)); }
     }
     struct append_file *documents = &job->files[APPEND_DOCUMENTS];
     if (documents->path && documents->written == 0) {
@@ -689,9 +601,7 @@ static enum status open_journal(struct job *job, struct err *err)
     TRY(file_make_folder(output->job, err));
     TRY(journal_open(output->journal, replay_record, job, &job->journal, err));
     if (job->terms.length > 0 && terms_differ(job->terms.data, job->terms.length, options->terms, err)) {
-        if (has_vectors(&job->at) || job->recent.length > 0) {
-            return err->status;
-        }
+        if (has_vectors(&job->at) || job->recent.length > 0) { return err->status; }
         journal_close(job->journal);
         job->journal = NULL;
         job->terms.length = 0;
@@ -703,9 +613,7 @@ static enum status open_journal(struct job *job, struct err *err)
         TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
         TRY(journal_write(job->journal, NULL, err));
     }
-    if (!job->seeded) {
-        TRY(journal_put_seed(job->journal, job->preparer.seed, err));
-    }
+    if (!job->seeded) { TRY(journal_put_seed(job->journal, job->preparer.seed, err)); }
     if (job->recent.length > 0) {
         qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
     }
@@ -726,9 +634,7 @@ void job_forget(struct job *job)
     const char *vectors = output->kind == OUTPUT_JSONL ? output->scratch : first_file(output, room);
     removed = removed && remove_file(vectors, &ignored) == STATUS_OK;
     /* Last: files without a journal would count as another's. */
-    if (removed && remove_file(output->journal, &ignored) == STATUS_OK) {
-        rmdir(output->job);
-    }
+    if (removed && remove_file(output->journal, &ignored) == STATUS_OK) { rmdir(output->job); }
 }
 
 /* Counts what an earlier run has done. */
@@ -752,29 +658,17 @@ enum status job_resume(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
     bool finished = false;
-    if (!options->plain && options->overwrite) {
-        TRY(remove_all(options->output, err));
-    }
-    if (!options->plain) {
-        TRY(find_finished(job, &finished, err));
-    }
-    if (job->retry) {
-        return open_store(job, err);
-    }
+    if (!options->plain && options->overwrite) { TRY(remove_all(options->output, err)); }
+    if (!options->plain) { TRY(find_finished(job, &finished, err)); }
+    if (job->retry) { return open_store(job, err); }
     restore_progress(job);
     job->ended = finished;
-    if (finished) {
-        return STATUS_OK;
-    }
-    if (!options->plain) {
-        TRY(open_journal(job, err));
-    }
+    if (finished) { return STATUS_OK; }
+    if (!options->plain) { TRY(open_journal(job, err)); }
     TRY(open_store(job, err));
     TRY(check_store(job, err));
     TRY(open_files(job, err));
-    if (!options->plain) {
-        TRY(sync_names(options->output, err));
-    }
+    if (!options->plain) { TRY(sync_names(options->output, err)); }
     restore_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;

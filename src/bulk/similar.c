@@ -55,13 +55,9 @@ enum status nearest_open(struct nearest *nearest, const float *query, uint32_t d
 static void put(struct nearest *nearest, uint64_t row, float cosine)
 {
     struct near_row *rows = nearest->rows;
-    if (nearest->count == nearest->most && cosine <= rows[nearest->count - 1].cosine) {
-        return;
-    }
+    if (nearest->count == nearest->most && cosine <= rows[nearest->count - 1].cosine) { return; }
     uint32_t at = nearest->count < nearest->most ? nearest->count++ : nearest->count - 1;
-    for (; at > 0 && rows[at - 1].cosine < cosine; at--) {
-        rows[at] = rows[at - 1];
-    }
+    for (; at > 0 && rows[at - 1].cosine < cosine; at--) { rows[at] = rows[at - 1]; }
     rows[at] = (struct near_row){row, cosine};
 }
 
@@ -86,9 +82,7 @@ static enum status read_head(const struct nearest *nearest, FILE *file, const ch
     char head[NPY_HEADER_MOST];
     struct stat info = {0};
     *npy = (struct npy){.type = "<f4", .dimensions = 2, .shape = {0, nearest->dim}};
-    if (!raw) {
-        TRY(npy_read(head, fread(head, 1, sizeof head, file), path, npy, err));
-    }
+    if (!raw) { TRY(npy_read(head, fread(head, 1, sizeof head, file), path, npy, err)); }
     bool good_type = strcmp(npy->type, "<f4") == 0 || strcmp(npy->type, "<f2") == 0;
     if (!good_type || npy->fortran || npy->dimensions != 2 || npy->shape[1] != nearest->dim) {
         return err_set(err, STATUS_BAD_INPUT,
@@ -117,21 +111,15 @@ static enum status read_rows(struct nearest *nearest, FILE *file, const char *pa
     bool half = npy->type[2] == '2';
     size_t dim = nearest->dim, most = PIECE_BYTES / (dim * sizeof(float)) + 1, now;
     float *piece = malloc(most * dim * (sizeof(float) + sizeof(uint16_t)));
-    if (!piece) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a piece of %zu vectors", most);
-    }
+    if (!piece) { return err_set(err, STATUS_NO_MEMORY, "no memory for a piece of %zu vectors", most); }
     struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = piece + most * dim, .elements = most * dim};
     void *to = half ? piece + most * dim : piece;
     bool good = fseek(file, (long)npy->data, SEEK_SET) == 0;
     for (uint64_t left = npy->shape[0]; good && left > 0; left -= now) {
         now = left < most ? left : most;
         good = fread(to, dim * (half ? sizeof(uint16_t) : sizeof(float)), now, file) == now;
-        if (good && half) {
-            tensor_read_f32(&halves, 0, now * dim, piece);
-        }
-        if (good) {
-            nearest_add(nearest, piece, (uint32_t)now);
-        }
+        if (good && half) { tensor_read_f32(&halves, 0, now * dim, piece); }
+        if (good) { nearest_add(nearest, piece, (uint32_t)now); }
     }
     free(piece);
     return good ? STATUS_OK : err_set(err, STATUS_IO, "%s cannot be read, or has become shorter", path);
@@ -141,13 +129,9 @@ static enum status read_file(struct nearest *nearest, const char *path, bool raw
 {
     struct npy npy;
     FILE *file = fopen(path, "rbe");
-    if (!file) {
-        return err_set_errno(err, "cannot open %s", path);
-    }
+    if (!file) { return err_set_errno(err, "cannot open %s", path); }
     enum status status = read_head(nearest, file, path, raw, &npy, err);
-    if (status == STATUS_OK) {
-        status = read_rows(nearest, file, path, &npy, err);
-    }
+    if (status == STATUS_OK) { status = read_rows(nearest, file, path, &npy, err); }
     fclose(file);
     return status;
 }
@@ -161,16 +145,12 @@ enum status nearest_read(struct nearest *nearest, const struct output *output, s
         return err_set(err, STATUS_BAD_INPUT,
                        "the job that writes %s has not finished; rerun its `sluice embed` to resume it", output->path);
     }
-    if (output->kind != OUTPUT_SHARDS) {
-        return read_file(nearest, output->path, output->kind == OUTPUT_RAW, err);
-    }
+    if (output->kind != OUTPUT_SHARDS) { return read_file(nearest, output->path, output->kind == OUTPUT_RAW, err); }
     for (unsigned long long number = 0;; number++) { /* numbered without gaps */
         char path[2 * PATH_MAX];
         snprintf(path, sizeof path, "%s/vectors-%05llu.npy", output->path, number);
         enum status status = read_file(nearest, path, false, err);
-        if (status == STATUS_NOT_FOUND && number > 0) {
-            return STATUS_OK;
-        }
+        if (status == STATUS_NOT_FOUND && number > 0) { return STATUS_OK; }
         TRY(status);
     }
 }

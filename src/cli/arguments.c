@@ -36,9 +36,7 @@ static struct flag find_flag(const struct subcommand *command, const char *key)
     if (!flag.setting && strncmp(key, "no_", 3) == 0) {
         flag = find_flag(command, key + 3);
         flag.negated = true;
-        if (flag.setting && flag.setting->type != SETTING_SWITCH) {
-            flag.setting = NULL;
-        }
+        if (flag.setting && flag.setting->type != SETTING_SWITCH) { flag.setting = NULL; }
     }
     return flag;
 }
@@ -86,9 +84,7 @@ static void wipe_password(char *value, const char *flag)
 {
     size_t begin, end;
     url_password(value, &begin, &end);
-    if (begin == end) {
-        return;
-    }
+    if (begin == end) { return; }
     memset(value + begin, '*', end - begin);
     fprintf(stderr,
             "sluice: warning: the password in %s could be seen by other users of this machine; use "
@@ -102,9 +98,7 @@ static enum status store(struct invocation *invocation, const struct flag *flag,
     setting_flag(flag->setting, name);
     enum status status = flag->own ? setting_parse(flag->setting, value, name, invocation->own, err)
                                    : config_set(&invocation->config, flag->setting, value, SOURCE_FLAG, name, err);
-    if (flag->setting->has_secret) {
-        wipe_password(value, name);
-    }
+    if (flag->setting->has_secret) { wipe_password(value, name); }
     return status;
 }
 
@@ -126,17 +120,11 @@ static enum status take_flag(int argc, char **argv, int *at, struct invocation *
         return refuse_unknown(invocation->command, argument, key, flag.setting, err);
     }
     if (!is_config && flag.setting->type == SETTING_SWITCH) {
-        if (flag.negated && value) {
-            return err_set(err, STATUS_BAD_INPUT, "%.80s takes no value", argument);
-        }
+        if (flag.negated && value) { return err_set(err, STATUS_BAD_INPUT, "%.80s takes no value", argument); }
         value = flag.negated ? no : !value ? yes : value;
     }
-    if (!value && *at + 1 >= argc) {
-        return err_set(err, STATUS_BAD_INPUT, "%.80s needs a value", argument);
-    }
-    if (!value) {
-        value = argv[++*at];
-    }
+    if (!value && *at + 1 >= argc) { return err_set(err, STATUS_BAD_INPUT, "%.80s needs a value", argument); }
+    if (!value) { value = argv[++*at]; }
     if (is_config) {
         out->config_path = value;
         return STATUS_OK;
@@ -157,9 +145,7 @@ enum status arguments_parse(int argc, char **argv, struct invocation *invocation
             out->help = true;
         } else if (flags && strncmp(argument, "--", 2) == 0) {
             enum status status = take_flag(argc, argv, &at, invocation, out, err);
-            if (status != STATUS_OK) {
-                return status;
-            }
+            if (status != STATUS_OK) { return status; }
         } else if (flags && argument[0] == '-' && argument[1] != '\0') {
             return err_set(err, STATUS_BAD_INPUT, "unknown option %.80s; put -- before a text that begins with a dash",
                            argument);
@@ -203,9 +189,7 @@ static void print_row(const struct setting *setting)
     } else {
         printf("  %-*s %s", COLUMN, left, setting->help);
     }
-    if (setting->fallback && setting->fallback[0] != '\0') {
-        printf(" [%s]", setting->fallback);
-    }
+    if (setting->fallback && setting->fallback[0] != '\0') { printf(" [%s]", setting->fallback); }
     putchar('\n');
 }
 
@@ -226,16 +210,8 @@ void print_help(const struct subcommand *command)
 {
     printf("usage: sluice %s%s%s%s\n\n%s.\n", command->name, command->bit == 0 ? "" : " [options]",
            !command->operands ? "" : " ", command->operands ? command->operands : "", command->summary);
-    if (command->explanation) {
-        printf("\n%s\n", command->explanation);
-    }
-    if (command->own_count > 0) {
-        printf("\nOptions:\n");
-    }
-    for (size_t i = 0; i < command->own_count; i++) {
-        print_row(&command->own[i]);
-    }
-    if (command->bit != 0) {
-        print_settings(command);
-    }
+    if (command->explanation) { printf("\n%s\n", command->explanation); }
+    if (command->own_count > 0) { printf("\nOptions:\n"); }
+    for (size_t i = 0; i < command->own_count; i++) { print_row(&command->own[i]); }
+    if (command->bit != 0) { print_settings(command); }
 }

@@ -31,9 +31,7 @@ int benchmark_run(struct invocation *invocation)
     report_begin(&figures, invocation->command->name + strlen("bench "),
                  json && strcmp(json, "-") == 0 ? NULL : stdout);
     enum status status = invocation->command->measure(invocation, &figures, &err);
-    if (status == STATUS_OK) {
-        status = report_end(&figures, json, &err);
-    }
+    if (status == STATUS_OK) { status = report_end(&figures, json, &err); }
     report_free(&figures);
     return status == STATUS_OK ? EX_OK : report(invocation, &err);
 }

@@ -26,9 +26,7 @@ static enum status set_cap(struct session *session, const char *field, int64_t c
 {
     char key[SESSION_KEY], number[24];
     const struct resp_value *reply;
-    if (cap < 0) {
-        return STATUS_OK;
-    }
+    if (cap < 0) { return STATUS_OK; }
     snprintf(number, sizeof number, "%" PRId64, cap);
     return SESSION_ASK(session, &reply, err, "HSET", session_key(session, "meta", "", key), field, number);
 }

@@ -37,9 +37,7 @@ static const char *quote(const struct setting *setting, const char *text)
 static void print_auto(const struct setting *setting, const struct backend_here *here)
 {
     uint32_t number = strcmp(setting->key, "max_batch_tokens") == 0 ? here->batch.tokens : here->batch.rows;
-    if (here->name) {
-        printf("; %u on %s", number, here->name);
-    }
+    if (here->name) { printf("; %u on %s", number, here->name); }
 }
 
 static int run(struct invocation *invocation)
@@ -71,9 +69,7 @@ static int run(struct invocation *invocation)
             printf("flag %s", name);
             break;
         }
-        if (is_auto(&table[i], value)) {
-            print_auto(&table[i], &here);
-        }
+        if (is_auto(&table[i], value)) { print_auto(&table[i], &here); }
         puts("");
     }
     return EX_OK;

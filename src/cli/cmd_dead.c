@@ -35,9 +35,7 @@ static bool field_is(const struct letter *letter, const char *name, const char *
 
 static bool passes(const struct letter *letter, const struct letter_filter *filter)
 {
-    if (filter->code && !field_is(letter, "_code", filter->code)) {
-        return false;
-    }
+    if (filter->code && !field_is(letter, "_code", filter->code)) { return false; }
     return !filter->id || field_is(letter, "id", filter->id) || field_is(letter, "_id", filter->id) ||
            field_is(letter, "_entry", filter->id);
 }
@@ -65,9 +63,7 @@ static enum status read_page(struct session *session, const char *from, const ch
     snprintf(count, sizeof count, "%d", PAGE);
     TRY(SESSION_ASK(session, &page, err, "XRANGE", session_key(session, "dead", "", key), from, to, "COUNT", count));
     *out = resp_clone(page);
-    if (!*out) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu dead letters", page->count);
-    }
+    if (!*out) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu dead letters", page->count); }
     return STATUS_OK;
 }
 
@@ -94,9 +90,7 @@ static enum status each_letter(struct session *session, const struct letter_filt
             } else if (passes(&letter, filter)) {
                 status = visit(context, &letter, err);
             }
-            if (i + 1 == page->count) {
-                snprintf(from, sizeof from, "(%.60s", session_text(&page->items[i].items[0]));
-            }
+            if (i + 1 == page->count) { snprintf(from, sizeof from, "(%.60s", session_text(&page->items[i].items[0])); }
         }
         more = page->count == PAGE;
         free(page);
@@ -152,12 +146,8 @@ static void print_field(const struct letter *letter, const char *name, size_t wi
 {
     const struct resp_value *value = resp_field(letter->fields, name);
     size_t length = value && value->bytes ? value->length : 0;
-    if (length > 0) {
-        print_bytes(stdout, value->bytes, length);
-    }
-    for (; length < width; length++) {
-        putchar(' ');
-    }
+    if (length > 0) { print_bytes(stdout, value->bytes, length); }
+    for (; length < width; length++) { putchar(' '); }
 }
 
 static void print_json_field(const struct letter *letter, const char *key, const char *field)
@@ -229,9 +219,7 @@ static enum status delete_letter(void *context, const struct letter *letter, str
     struct work *work = context;
     char key[SESSION_KEY];
     long long removed;
-    if (work->dry_run) {
-        return list_letter(context, letter, err);
-    }
+    if (work->dry_run) { return list_letter(context, letter, err); }
     TRY(SESSION_ASK_NUMBER(work->session, &removed, err, "XDEL", session_key(work->session, "dead", "", key),
                            letter->id));
     work->done += (uint64_t)removed;
@@ -241,14 +229,10 @@ static enum status delete_letter(void *context, const struct letter *letter, str
 static enum status requeue_letter(void *context, const struct letter *letter, struct err *err)
 {
     struct work *work = context;
-    if (work->dry_run) {
-        return list_letter(context, letter, err);
-    }
+    if (work->dry_run) { return list_letter(context, letter, err); }
     char dead[SESSION_KEY], high[SESSION_KEY], normal[SESSION_KEY], low[SESSION_KEY];
     struct session *session = work->session;
-    if (work->digest[0] == '\0') {
-        TRY(session_load(session, SCRIPT_REQUEUE, work->digest, err));
-    }
+    if (work->digest[0] == '\0') { TRY(session_load(session, SCRIPT_REQUEUE, work->digest, err)); }
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "EVALSHA", work->digest, "4", session_key(session, "dead", "", dead),
                     session_key(session, class_streams[CLASS_HIGH], "", high),
@@ -292,9 +276,7 @@ static const struct verb *find_verb(const struct invocation *invocation)
 {
     const char *name = invocation->operand_count == 0 ? "list" : invocation->operands[0];
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-        if (strcmp(verbs[i].name, name) == 0) {
-            return &verbs[i];
-        }
+        if (strcmp(verbs[i].name, name) == 0) { return &verbs[i]; }
     }
     return NULL;
 }
@@ -309,18 +291,10 @@ static const char *find_problem(const struct invocation *invocation, const struc
 {
     const struct own *own = invocation->own;
     size_t letters = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
-    if (!verb) {
-        return "the first word must be list, show, requeue, delete or purge";
-    }
-    if (own->json && strcmp(verb->name, "list") != 0) {
-        return "--json is for list";
-    }
-    if (letters > 0 && !verb->takes_letters) {
-        return "list and purge take no letters, only filters";
-    }
-    if (letters > 0 && (filtered(own) || own->all)) {
-        return "name letters, or use filters and --all, not both";
-    }
+    if (!verb) { return "the first word must be list, show, requeue, delete or purge"; }
+    if (own->json && strcmp(verb->name, "list") != 0) { return "--json is for list"; }
+    if (letters > 0 && !verb->takes_letters) { return "list and purge take no letters, only filters"; }
+    if (letters > 0 && (filtered(own) || own->all)) { return "name letters, or use filters and --all, not both"; }
     if (strcmp(verb->name, "show") == 0 && letters == 0 && !filtered(own) && !own->all) {
         return "show needs a letter (the first column of sluice dead list), a filter, or --all";
     }
@@ -334,12 +308,8 @@ static const char *find_problem(const struct invocation *invocation, const struc
 static struct letter_filter read_filter(const struct own *own)
 {
     struct letter_filter filter = {.code = own->code, .id = own->id};
-    if (own->older_than) {
-        (void)duration_parse(own->older_than, &filter.older_than_ms);
-    }
-    if (own->newer_than) {
-        (void)duration_parse(own->newer_than, &filter.newer_than_ms);
-    }
+    if (own->older_than) { (void)duration_parse(own->older_than, &filter.older_than_ms); }
+    if (own->newer_than) { (void)duration_parse(own->newer_than, &filter.newer_than_ms); }
     return filter;
 }
 
@@ -349,9 +319,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     const struct verb *verb = find_verb(invocation);
     struct work work = {.session = session, .dry_run = own->dry_run, .json = own->json};
     enum status status = STATUS_OK;
-    if (!own->json) {
-        session_heading(session);
-    }
+    if (!own->json) { session_heading(session); }
     if (invocation->operand_count > 1) {
         for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++) {
             status = one_letter(session, invocation->operands[i], &work, verb->visit, err);
@@ -360,9 +328,7 @@ static enum status body(struct session *session, const struct invocation *invoca
         struct letter_filter filter = read_filter(own);
         status = each_letter(session, &filter, &work, verb->visit, err);
     }
-    if (verb->did) {
-        printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did);
-    }
+    if (verb->did) { printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did); }
     if (status == STATUS_OK && work.bodiless > 0) {
         return err_set(err, STATUS_BAD_INPUT, "%" PRIu64 " letters could not be requeued", work.bodiless);
     }

@@ -65,9 +65,7 @@ static enum status read_info(struct doctor *doctor, struct err *err)
     const struct resp_value *reply;
     TRY(SESSION_ASK(&doctor->session, &reply, err, "INFO"));
     buffer_append(&doctor->info, session_text(reply), strlen(session_text(reply)) + 1);
-    if (!buffer_ok(&doctor->info)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the answer of INFO");
-    }
+    if (!buffer_ok(&doctor->info)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the answer of INFO"); }
     return STATUS_OK;
 }
 
@@ -190,9 +188,7 @@ static void check_durability(struct doctor *doctor)
     } else {
         say(doctor, FINDING_OK, "durability", "tier T2: appendfsync always; the loss of this machine's disk loses all");
     }
-    if (appends) {
-        check_recovery(doctor);
-    }
+    if (appends) { check_recovery(doctor); }
 }
 
 /* Rights: asks ACL DRYRUN about each command that the role sends, and names what is missing. */
@@ -239,9 +235,7 @@ static enum status try_dry(struct doctor *doctor, const char *user, const char *
 static enum status who_am_i(struct doctor *doctor, char user[256], struct err *err)
 {
     const struct resp_value *reply;
-    if (!doctor->user) {
-        TRY(SESSION_ASK(&doctor->session, &reply, err, "ACL", "WHOAMI"));
-    }
+    if (!doctor->user) { TRY(SESSION_ASK(&doctor->session, &reply, err, "ACL", "WHOAMI")); }
     snprintf(user, 256, "%s", doctor->user ? doctor->user : session_text(reply));
     return STATUS_OK;
 }
@@ -280,9 +274,7 @@ static enum status try_rights(struct doctor *doctor, const char *user, unsigned 
     const struct right *table = rights_table(&count);
     *lack = (struct lack){0};
     for (size_t i = 0; i < count; i++) {
-        if ((table[i].roles & role) != 0) {
-            TRY(try_right(doctor, user, table[i].command, name_missing, lack, err));
-        }
+        if ((table[i].roles & role) != 0) { TRY(try_right(doctor, user, table[i].command, name_missing, lack, err)); }
     }
     return STATUS_OK;
 }
@@ -337,9 +329,7 @@ static void check_replay(struct doctor *doctor)
                                            "ZADD @later 1 x"};
     char aof[64], spelled[COMMAND_MAX], answer[256] = "";
     struct err err;
-    if (strcmp(info_field(doctor, "aof_enabled", aof), "1") != 0) {
-        return;
-    }
+    if (strcmp(info_field(doctor, "aof_enabled", aof), "1") != 0) { return; }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0] && answer[0] == '\0'; i++) {
         spell(&doctor->session, commands[i], "", spelled);
         if (try_dry(doctor, "default", spelled, answer, &err) != STATUS_OK) {
@@ -369,17 +359,11 @@ static void check_rights(struct doctor *doctor)
     check_strangers(doctor);
     check_replay(doctor);
     enum status status = who_am_i(doctor, user, &err);
-    if (!status && doctor->role == 0) {
-        status = guess_role(doctor, user, &err);
-    }
+    if (!status && doctor->role == 0) { status = guess_role(doctor, user, &err); }
     doctor->role = doctor->role == 0 ? ROLE_WORKER : doctor->role;
-    if (!status) {
-        status = try_rights(doctor, user, doctor->role, false, &lack, &err);
-    }
+    if (!status) { status = try_rights(doctor, user, doctor->role, false, &lack, &err); }
     bool few = lack.missing > 0 && !lacks_most(lack);
-    if (!status && few) {
-        status = try_rights(doctor, user, doctor->role, true, &lack, &err);
-    }
+    if (!status && few) { status = try_rights(doctor, user, doctor->role, true, &lack, &err); }
     if (status == STATUS_DENIED) {
         say(doctor, FINDING_WARN, "rights",
             "cannot tell, because this login may not ask (ACL WHOAMI, ACL DRYRUN): let an operator ask, with "
@@ -435,15 +419,11 @@ static void check_types(struct doctor *doctor)
             return;
         }
         const char *type = session_text(reply);
-        if (strcmp(type, "none") == 0 || strcmp(type, keys[i].type) == 0) {
-            continue;
-        }
+        if (strcmp(type, "none") == 0 || strcmp(type, keys[i].type) == 0) { continue; }
         say(doctor, FINDING_FAIL, "keys", "%s is a %s and must be a %s: rename it", key, type, keys[i].type);
         wrong++;
     }
-    if (wrong == 0) {
-        say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue);
-    }
+    if (wrong == 0) { say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue); }
 }
 
 static bool has_group(const struct resp_value *groups)
@@ -490,9 +470,7 @@ static const struct resp_value *last_delivered(const struct resp_value *groups)
 {
     for (size_t i = 0; i < groups->count; i++) {
         const struct resp_value *group = &groups->items[i], *name = resp_field(group, "name");
-        if (name && resp_equals(name, "sluice")) {
-            return resp_field(group, "last-delivered-id");
-        }
+        if (name && resp_equals(name, "sluice")) { return resp_field(group, "last-delivered-id"); }
     }
     return NULL;
 }
@@ -530,12 +508,8 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
 static void check_ids(struct doctor *doctor)
 {
     bool said = false;
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        said |= check_ids_of(doctor, class_streams[i]);
-    }
-    if (!said) {
-        say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock");
-    }
+    for (int i = 0; i < CLASS_COUNT; i++) { said |= check_ids_of(doctor, class_streams[i]); }
+    if (!said) { say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock"); }
 }
 
 static void check_workers(struct doctor *doctor)
@@ -544,9 +518,7 @@ static void check_workers(struct doctor *doctor)
     struct err err;
     enum status status = heartbeats_read(&doctor->session, &heartbeats, &err);
     size_t alive = 0;
-    for (size_t i = 0; i < heartbeats.count; i++) {
-        alive += heartbeats.lines[i].alive;
-    }
+    for (size_t i = 0; i < heartbeats.count; i++) { alive += heartbeats.lines[i].alive; }
     heartbeats_free(&heartbeats);
     if (status != STATUS_OK) {
         cannot_tell(doctor, "workers", "HGETALL @workers", &err);
@@ -603,9 +575,7 @@ static void check_model(struct doctor *doctor)
     char pinned[128];
     struct model *model = NULL;
     struct err err;
-    if (!read_meta(doctor, "model", "model_id", pinned)) {
-        return;
-    }
+    if (!read_meta(doctor, "model", "model_id", pinned)) { return; }
     if (pinned[0] == '\0') {
         say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
     } else if (config_model(doctor->config, &model, &err) != STATUS_OK) {
@@ -626,9 +596,7 @@ static void check_precision(struct doctor *doctor)
     char pinned[128];
     struct err err;
     const char *ours = precision_name((enum precision)doctor->config->precision);
-    if (!read_meta(doctor, "precision", "precision", pinned)) {
-        return;
-    }
+    if (!read_meta(doctor, "precision", "precision", pinned)) { return; }
     if (pinned[0] == '\0') {
         say(doctor, FINDING_OK, "precision", "the queue takes any");
     } else if (strcmp(pinned, ours) == 0) {
@@ -689,9 +657,7 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
 {
     char address[ADDRESS_TEXT];
     enum status status = session_open(&doctor->session, invocation, err);
-    if (status == STATUS_OK) {
-        status = read_info(doctor, err);
-    }
+    if (status == STATUS_OK) { status = read_info(doctor, err); }
     if (status != STATUS_OK) {
         say(doctor, FINDING_FAIL, "redis", "%s", err->message);
     } else {
@@ -710,13 +676,9 @@ static void check_queues(struct doctor *doctor, struct config *configs, size_t c
         doctor->config = &configs[i];
         doctor->session.queue = configs[i].queue;
         session_heading(&doctor->session);
-        for (size_t j = 0; j < sizeof checks / sizeof checks[0]; j++) {
-            checks[j](doctor);
-        }
+        for (size_t j = 0; j < sizeof checks / sizeof checks[0]; j++) { checks[j](doctor); }
     }
-    if (count > 1) {
-        puts("this host");
-    }
+    if (count > 1) { puts("this host"); }
     doctor->config = all;
 }
 
@@ -727,9 +689,7 @@ static int run(struct invocation *invocation)
     struct config *configs;
     size_t count;
     struct err err = {0};
-    if (config_split(&invocation->config, &configs, &count, &err)) {
-        return report(invocation, &err);
-    }
+    if (config_split(&invocation->config, &configs, &count, &err)) { return report(invocation, &err); }
     enum status status = reach(&doctor, invocation, &err);
     if (!status) {
         check_server(&doctor);
@@ -740,13 +700,9 @@ static int run(struct invocation *invocation)
     printf("%u failed, %u warnings\n", doctor.failed, doctor.warned);
     buffer_free(&doctor.info);
     session_close(&doctor.session);
-    for (size_t i = 0; i < count; i++) {
-        config_free(&configs[i]);
-    }
+    for (size_t i = 0; i < count; i++) { config_free(&configs[i]); }
     free(configs);
-    if (status != STATUS_OK) {
-        return status_exit_code(status);
-    }
+    if (status != STATUS_OK) { return status_exit_code(status); }
     return doctor.failed > 0 ? EX_CONFIG : EX_OK;
 }
 

@@ -102,9 +102,7 @@ static bool has_folder(char *const *operands, size_t count)
 {
     struct stat info;
     for (size_t i = 0; i < count; i++) {
-        if (stat(operands[i], &info) == 0 && S_ISDIR(info.st_mode)) {
-            return true;
-        }
+        if (stat(operands[i], &info) == 0 && S_ISDIR(info.st_mode)) { return true; }
     }
     return false;
 }
@@ -142,9 +140,7 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
     struct recipe_options recipe = {options->field, options->template, options->id_field, options->keep};
     TRY(recipe_open(&job->recipe, &recipe, err));
     TRY(output_name(options->output, &job->output, err));
-    if (options->chunk) {
-        TRY(chunking_parse(options->chunk, &job->job.preparer.chunking, err));
-    }
+    if (options->chunk) { TRY(chunking_parse(options->chunk, &job->job.preparer.chunking, err)); }
     set_source(job, invocation);
     if (options->dtype == ELEMENT_F16 && job->output.kind != OUTPUT_NPY && job->output.kind != OUTPUT_SHARDS) {
         return err_set(err, STATUS_BAD_INPUT, "--dtype f16 is for .npy files and folders of them");
@@ -169,9 +165,7 @@ static void embed_job_close(struct embed_job *job)
 static void put_term(struct buffer *to, const char *key, const char *value)
 {
     buffer_format(to, "%s=", key);
-    if (value) {
-        json_put_string(to, value, strlen(value));
-    }
+    if (value) { json_put_string(to, value, strlen(value)); }
     buffer_string(to, "\n");
 }
 
@@ -184,9 +178,7 @@ static void put_terms(struct embed_job *job, const struct remote_facts *of, cons
     put_term(to, "model", of->model_id);
     put_term(to, "precision", of->precision);
     buffer_format(to, "dim=%u\n", of->dim);
-    if (max_tokens > 0) {
-        buffer_format(to, "max_tokens=%u\n", max_tokens);
-    }
+    if (max_tokens > 0) { buffer_format(to, "max_tokens=%u\n", max_tokens); }
     put_term(to, "prompt", prompt);
     put_term(to, "output", kinds[job->output.kind]);
     put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
@@ -262,9 +254,7 @@ static uint64_t embed_job_number(const struct embed_job *job)
     struct stat info = {0};
     long process = job->job.plain ? (long)getpid() : 0; /* no lock keeps two of them apart */
     gethostname(host, sizeof host - 1);
-    if (!getcwd(folder, sizeof folder) || stat(".", &info) != 0) {
-        folder[0] = '\0';
-    }
+    if (!getcwd(folder, sizeof folder) || stat(".", &info) != 0) { folder[0] = '\0'; }
     snprintf(where, sizeof where, "%s\n%s\n%s\n%llu %llu %ld\n", host, folder, job->output.path,
              (unsigned long long)info.st_dev, (unsigned long long)info.st_ino, process);
     return XXH3_64bits_withSeed(where, strlen(where), XXH3_64bits(job->terms.data, job->terms.length));
@@ -285,9 +275,7 @@ struct figures {
 static void progress_start(struct progress *progress, enum progress_style style, bool quiet)
 {
     bool terminal = isatty(STDERR_FILENO) == 1;
-    if (style == PROGRESS_AUTO) {
-        style = terminal ? PROGRESS_BAR : quiet ? PROGRESS_NONE : PROGRESS_LINES;
-    }
+    if (style == PROGRESS_AUTO) { style = terminal ? PROGRESS_BAR : quiet ? PROGRESS_NONE : PROGRESS_LINES; }
     *progress = (struct progress){.style = style, .started_ns = clock_now_ns()};
     progress->shown_ns = progress->started_ns;
 }
@@ -300,16 +288,12 @@ static struct figures measure(struct progress *progress, const struct job_progre
     }
     struct figures figures = {.left_s = -1};
     figures.seconds = (double)(now_ns - progress->computing_ns) / (double)NS_PER_S;
-    if (figures.seconds <= 0) {
-        return figures;
-    }
+    if (figures.seconds <= 0) { return figures; }
     figures.rows_per_s = (double)now->here / figures.seconds;
     figures.tokens_per_s = (double)(now->tokens - progress->tokens) / figures.seconds;
     double before = now->rows > 0 ? (double)(now->rows - now->here) / (double)now->rows : 0; /* of an earlier run */
     double here = now->share * (1 - before);
-    if (now->phase == JOB_COMPUTING && here > 0) {
-        figures.left_s = figures.seconds * (1 - now->share) / here;
-    }
+    if (now->phase == JOB_COMPUTING && here > 0) { figures.left_s = figures.seconds * (1 - now->share) / here; }
     return figures;
 }
 
@@ -317,20 +301,12 @@ static void draw_bar(const struct job_progress *now, struct figures figures)
 {
     char bar[BAR + 1], failed[40] = "", left[40] = "";
     double share = now->share;
-    for (int i = 0; i < BAR; i++) {
-        bar[i] = share * BAR > i ? '#' : '.';
-    }
+    for (int i = 0; i < BAR; i++) { bar[i] = share * BAR > i ? '#' : '.'; }
     bar[BAR] = '\0';
-    if (now->failed > 0) {
-        snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)now->failed);
-    }
-    if (figures.left_s >= 0 && share < 1) {
-        snprintf(left, sizeof left, ", %.0f s left", figures.left_s);
-    }
+    if (now->failed > 0) { snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)now->failed); }
+    if (figures.left_s >= 0 && share < 1) { snprintf(left, sizeof left, ", %.0f s left", figures.left_s); }
     fputs("\r", stderr);
-    if (share >= 0) {
-        fprintf(stderr, "[%s] %3.0f %%  ", bar, share * 100);
-    }
+    if (share >= 0) { fprintf(stderr, "[%s] %3.0f %%  ", bar, share * 100); }
     if (now->phase == JOB_CHECKING) {
         fprintf(stderr, "checking, %llu documents\033[K", (unsigned long long)now->documents);
     } else {
@@ -343,12 +319,8 @@ static void print_line(const struct job_progress *now, struct figures figures)
 {
     fprintf(stderr, "%s: %llu rows, %.0f rows/s, %.0f tokens/s, %llu failed", phases[now->phase],
             (unsigned long long)now->rows, figures.rows_per_s, figures.tokens_per_s, (unsigned long long)now->failed);
-    if (now->share >= 0) {
-        fprintf(stderr, ", %.1f %%", now->share * 100);
-    }
-    if (figures.left_s >= 0) {
-        fprintf(stderr, ", %.0f s left", figures.left_s);
-    }
+    if (now->share >= 0) { fprintf(stderr, ", %.1f %%", now->share * 100); }
+    if (figures.left_s >= 0) { fprintf(stderr, ", %.0f s left", figures.left_s); }
     fputc('\n', stderr);
 }
 
@@ -360,12 +332,8 @@ static void print_json(const char *phase, const struct job_progress *now, struct
             phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
             (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->tokens,
             figures.rows_per_s, figures.tokens_per_s);
-    if (now->share >= 0) {
-        fprintf(stderr, ",\"share\":%.4f", now->share);
-    }
-    if (figures.left_s >= 0) {
-        fprintf(stderr, ",\"eta_s\":%.0f", figures.left_s);
-    }
+    if (now->share >= 0) { fprintf(stderr, ",\"share\":%.4f", now->share); }
+    if (figures.left_s >= 0) { fprintf(stderr, ",\"eta_s\":%.0f", figures.left_s); }
     fputs("}\n", stderr);
 }
 
@@ -380,9 +348,7 @@ static void progress_show(void *context, const struct job_progress *now)
     struct progress *progress = context;
     uint64_t now_ns = clock_now_ns();
     struct figures figures = measure(progress, now, now_ns);
-    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < interval_ns(progress->style)) {
-        return;
-    }
+    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < interval_ns(progress->style)) { return; }
     progress->shown_ns = now_ns;
     if (progress->style == PROGRESS_BAR) {
         draw_bar(now, figures);
@@ -416,9 +382,7 @@ static void print_result(const char *path, const struct job_progress *end)
     uint64_t computed = end->rows - end->copied - end->failed, before = computed - end->computed_here;
     fprintf(stderr, "%s: %llu rows, %llu computed", path, (unsigned long long)end->rows,
             (unsigned long long)end->computed_here);
-    if (before > 0) {
-        fprintf(stderr, " now and %llu before", (unsigned long long)before);
-    }
+    if (before > 0) { fprintf(stderr, " now and %llu before", (unsigned long long)before); }
     fprintf(stderr, ", %llu copied from equal texts (%.1f %% saved), %llu failed\n", (unsigned long long)end->copied,
             end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0, (unsigned long long)end->failed);
 }
@@ -428,9 +392,7 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
 {
     const struct job_progress *end = &result->progress;
     const char *path = job->output.path;
-    if (job->job.plain || style == PROGRESS_JSON || style == PROGRESS_NONE) {
-        return;
-    }
+    if (job->job.plain || style == PROGRESS_JSON || style == PROGRESS_NONE) { return; }
     if (result->before) {
         fprintf(stderr, "%s is finished already: %llu rows; nothing was computed\n", path,
                 (unsigned long long)end->rows);
@@ -469,9 +431,7 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
 static struct batch_size batch_size(const struct config *config, const struct engine *engine)
 {
     struct batch_size size = devices_batch_size(config, engine);
-    if (encoder_slots(engine) == 1 && size.tokens > CPU_BATCH_TOKENS) {
-        size.tokens = CPU_BATCH_TOKENS;
-    }
+    if (encoder_slots(engine) == 1 && size.tokens > CPU_BATCH_TOKENS) { size.tokens = CPU_BATCH_TOKENS; }
     return size;
 }
 
@@ -488,9 +448,7 @@ static enum status run_job(struct embed_job *job, struct job_result *result, con
     options->context = &progress;
     enum status status = job_run(options, result, err);
     progress_end(&progress, result);
-    if (status == STATUS_OK) {
-        summarize(job, result, progress.style);
-    }
+    if (status == STATUS_OK) { summarize(job, result, progress.style); }
     return status;
 }
 
@@ -516,15 +474,11 @@ static enum status embed_on_devices(struct embed_job *job, struct job_result *re
 {
     struct devices devices;
     enum status status = devices_open(&devices, config, 1, err);
-    if (status == STATUS_OK) {
-        status = devices_load(&devices, config, model, false, 0, err);
-    }
+    if (status == STATUS_OK) { status = devices_load(&devices, config, model, false, 0, err); }
     if (status == STATUS_OK) {
         status = embed_job_model(job, model, precision_name(engine_precision(devices_engine(&devices, 0))), err);
     }
-    if (status == STATUS_OK) {
-        status = run_locally(job, result, config, &devices, err);
-    }
+    if (status == STATUS_OK) { status = run_locally(job, result, config, &devices, err); }
     devices_close(&devices);
     return status;
 }
@@ -619,9 +573,7 @@ static enum status embed(struct embed_job *job, struct job_result *result, const
 {
     TRY(check_flags(job, config, err));
     job->job.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (job->job.wake_fd < 0) {
-        return err_set_errno(err, "cannot make an eventfd");
-    }
+    if (job->job.wake_fd < 0) { return err_set_errno(err, "cannot make an eventfd"); }
     bool queue = is_for_queue(config);
     enum status status = queue ? embed_through_queue(job, result, config, err) : embed_here(job, result, config, err);
     close(job->job.wake_fd);
@@ -633,16 +585,10 @@ static int run(struct invocation *invocation)
     struct err err;
     struct embed_job job;
     struct job_result result = {0};
-    if (is_for_queue(&invocation->config) && !session_is_one(invocation)) {
-        return EX_USAGE;
-    }
+    if (is_for_queue(&invocation->config) && !session_is_one(invocation)) { return EX_USAGE; }
     enum status status = embed_job_open(&job, invocation, &err);
-    if (status == STATUS_OK && !job.job.plain) {
-        job.job.stop = job.job.source.stop = interrupt_listen();
-    }
-    if (status == STATUS_OK) {
-        status = embed(&job, &result, &invocation->config, &err);
-    }
+    if (status == STATUS_OK && !job.job.plain) { job.job.stop = job.job.source.stop = interrupt_listen(); }
+    if (status == STATUS_OK) { status = embed(&job, &result, &invocation->config, &err); }
     int code = finish(invocation, &job, &result, status, &err);
     embed_job_close(&job);
     return code;

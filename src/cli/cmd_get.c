@@ -22,9 +22,7 @@ struct place {
 static struct entry_id read_id(const struct resp_value *value)
 {
     struct entry_id id;
-    if (value && value->type == RESP_ARRAY && value->count > 0) {
-        value = &value->items[0];
-    }
+    if (value && value->type == RESP_ARRAY && value->count > 0) { value = &value->items[0]; }
     return value && value->bytes && entry_id_parse(value->bytes, value->length, &id) ? id : (struct entry_id){0};
 }
 
@@ -33,9 +31,7 @@ static const struct resp_value *find_group(const struct resp_value *groups)
 {
     for (size_t i = 0; groups->type == RESP_ARRAY && i < groups->count; i++) {
         const struct resp_value *name = resp_field(&groups->items[i], "name");
-        if (name && resp_equals(name, "sluice")) {
-            return &groups->items[i];
-        }
+        if (name && resp_equals(name, "sluice")) { return &groups->items[i]; }
     }
     return NULL;
 }
@@ -50,9 +46,7 @@ static enum status look_in_stream(struct session *session, const char *stream, s
     struct entry_id first, last, delivered = {0};
     long long length;
     TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", stream));
-    if (length == 0) {
-        return STATUS_OK;
-    }
+    if (length == 0) { return STATUS_OK; }
     TRY(SESSION_ASK(session, &reply, err, "XINFO", "GROUPS", stream));
     if ((group = find_group(reply))) {
         delivered = read_id(resp_field(group, "last-delivered-id"));
@@ -83,9 +77,7 @@ static enum status look(struct session *session, const char *name, struct place 
     const struct resp_value *reply;
     enum request_class class;
     struct entry_id entry;
-    if (!request_name_parse(name, strlen(name), &class, &entry)) {
-        return STATUS_OK;
-    }
+    if (!request_name_parse(name, strlen(name), &class, &entry)) { return STATUS_OK; }
     TRY(SESSION_ASK(session, &reply, err, "ZSCORE", session_key(session, "later", "", key), name));
     if (reply->bytes) {
         place->status = "later";
@@ -110,9 +102,7 @@ static void print_place(const char *id, const struct place *place)
         fputs(",\"worker\":", stdout);
         print_json_string(stdout, place->worker, strlen(place->worker));
     }
-    if (place->due_at > 0) {
-        printf(",\"due_at\":%.0f", place->due_at);
-    }
+    if (place->due_at > 0) { printf(",\"due_at\":%.0f", place->due_at); }
     puts("}");
 }
 
@@ -124,14 +114,10 @@ static enum status get(struct session *session, const char *id, struct err *err)
     enum status looked = STATUS_OK;
     for (int i = 0; i < LOOKS && !place.status && looked == STATUS_OK; i++) {
         TRY(SESSION_ASK(session, &reply, err, "HGETALL", session_key(session, "reply:", id, key)));
-        if (reply->type == RESP_ARRAY && reply->count > 0) {
-            return print_reply(stdout, id, reply, err);
-        }
+        if (reply->type == RESP_ARRAY && reply->count > 0) { return print_reply(stdout, id, reply, err); }
         looked = look(session, id, &place, err);
     }
-    if (looked != STATUS_OK && looked != STATUS_DENIED) {
-        return looked;
-    }
+    if (looked != STATUS_OK && looked != STATUS_DENIED) { return looked; }
     print_place(id, &place);
     const char *why =
         looked == STATUS_DENIED ? "only an operator's login may ask where it is"
@@ -150,13 +136,9 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice get: needs one ID of at most 128 bytes, the one that XADD or sluice submit printed\n");
         return EX_USAGE;
     }
-    if (!session_is_one(invocation)) {
-        return EX_USAGE;
-    }
+    if (!session_is_one(invocation)) { return EX_USAGE; }
     enum status status = session_connect(&session, invocation, &err);
-    if (status == STATUS_OK) {
-        status = get(&session, invocation->operands[0], &err);
-    }
+    if (status == STATUS_OK) { status = get(&session, invocation->operands[0], &err); }
     session_close(&session);
     return status == STATUS_OK ? EX_OK : report(invocation, &err);
 }

@@ -40,13 +40,9 @@ static void look_at(struct look *look, const char *process, bool named)
 static enum status look_at_all(struct look *look, struct err *err)
 {
     DIR *processes = opendir("/proc");
-    if (!processes) {
-        return err_set_errno(err, "cannot read /proc");
-    }
+    if (!processes) { return err_set_errno(err, "cannot read /proc"); }
     for (struct dirent *entry; (entry = readdir(processes)) != NULL;) {
-        if (is_number(entry->d_name)) {
-            look_at(look, entry->d_name, false);
-        }
+        if (is_number(entry->d_name)) { look_at(look, entry->d_name, false); }
     }
     closedir(processes);
     return STATUS_OK;
@@ -64,12 +60,8 @@ static int run(struct invocation *invocation)
         }
         look_at(&look, invocation->operands[i], true);
     }
-    if (invocation->operand_count == 0) {
-        status = look_at_all(&look, &look.why);
-    }
-    if (status || look.turn == 0 || look.turn < invocation->operand_count) {
-        return report(invocation, &look.why);
-    }
+    if (invocation->operand_count == 0) { status = look_at_all(&look, &look.why); }
+    if (status || look.turn == 0 || look.turn < invocation->operand_count) { return report(invocation, &look.why); }
     printf("%zu live\n", look.turn);
     return EX_OK;
 }

@@ -30,9 +30,7 @@ static enum status pin(struct session *session, const char *precision, struct er
     char key[SESSION_KEY];
     const struct resp_value *reply;
     session_key(session, "meta", "", key);
-    if (strcmp(precision, "any") == 0) {
-        return SESSION_ASK(session, &reply, err, "HDEL", key, "precision");
-    }
+    if (strcmp(precision, "any") == 0) { return SESSION_ASK(session, &reply, err, "HDEL", key, "precision"); }
     return SESSION_ASK(session, &reply, err, "HSET", key, "precision", precision);
 }
 
@@ -57,9 +55,7 @@ static enum status name_others(struct session *session, const char *precision, s
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
-    if (own->precision) {
-        TRY(pin(session, own->precision, err));
-    }
+    if (own->precision) { TRY(pin(session, own->precision, err)); }
     char key[SESSION_KEY], precision[16];
     const struct resp_value *pinned;
     session_key(session, "meta", "", key);

@@ -23,9 +23,7 @@ static int run(struct invocation *invocation)
     status = server_run(&server);
     /* Threads may still compute a batch that nobody waits for (others reclaim its requests), and closing a lost device
      * may hang: do not wait for either. */
-    if (!server.clean || server.devices_lost > 0) {
-        _exit(status_exit_code(status));
-    }
+    if (!server.clean || server.devices_lost > 0) { _exit(status_exit_code(status)); }
     server_close(&server);
     return status_exit_code(status);
 }

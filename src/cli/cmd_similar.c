@@ -69,9 +69,7 @@ static enum status open_texts(struct search *search, const struct invocation *in
     size_t first = own->texts != NULL, count = first + invocation->operand_count;
     TRY(recipe_open(&search->recipe, &recipe, err));
     search->operands = calloc(count + 1, sizeof *search->operands);
-    if (!search->operands) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the inputs");
-    }
+    if (!search->operands) { return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the inputs"); }
     search->operands[0] = own->texts;
     memcpy(search->operands + first, invocation->operands, invocation->operand_count * sizeof *search->operands);
     struct source_options options = {.operands = search->operands,
@@ -127,12 +125,8 @@ static enum status compute_query(struct search *search, const struct config *con
     search->query = malloc(search->model->dim * sizeof *search->query);
     enum status status = ids && search->query ? devices_open(&devices, config, 1, err)
                                               : err_set(err, STATUS_NO_MEMORY, "no memory for the query");
-    if (status == STATUS_OK) {
-        status = devices_load(&devices, config, search->model, false, 0, err);
-    }
-    if (status == STATUS_OK) {
-        status = encode(search, devices_engine(&devices, 0), ids, err);
-    }
+    if (status == STATUS_OK) { status = devices_load(&devices, config, search->model, false, 0, err); }
+    if (status == STATUS_OK) { status = encode(search, devices_engine(&devices, 0), ids, err); }
     devices_close(&devices);
     free(ids);
     return status;
@@ -149,9 +143,7 @@ static enum status find_documents(struct search *search, bool *chunked, struct e
     }
     FILE *file = fopen(path, "rbe");
     *chunked = file;
-    if (!file) {
-        return STATUS_OK;
-    }
+    if (!file) { return STATUS_OK; }
     enum status status = npy_read(head, fread(head, 1, sizeof head, file), path, &npy, err);
     bool good = status == STATUS_OK && strcmp(npy.type, "<u8") == 0 && npy.shape[0] == search->nearest.seen;
     for (uint32_t i = 0; good && i < search->nearest.count; i++) {
@@ -186,23 +178,17 @@ static void print_document(FILE *to, const struct document *document, bool json)
     const char *text = document->text;
     size_t length = has_text ? document->text_bytes : 0, at = 0, shown = 0;
     char line[SHOWN_BYTES + 4];
-    if (json && document->id) {
-        fprintf(to, ",\"id\":%.*s", (int)document->id_bytes, document->id);
-    }
+    if (json && document->id) { fprintf(to, ",\"id\":%.*s", (int)document->id_bytes, document->id); }
     if (json && has_text) {
         fputs(",\"text\":", to);
         print_json_string(to, text, length);
     }
-    if (json) {
-        return;
-    }
+    if (json) { return; }
     fputs(document->id ? "  " : "", to);
     print_bytes(to, document->id, document->id ? document->id_bytes : 0);
     for (; at < length && (shown < SHOWN_BYTES || ((unsigned char)text[at] & 0xc0) == 0x80); at++) {
         bool white = memchr(" \t\r\n", text[at], 4);
-        if (!white || (shown > 0 && line[shown - 1] != ' ')) {
-            line[shown++] = white ? ' ' : text[at];
-        }
+        if (!white || (shown > 0 && line[shown - 1] != ' ')) { line[shown++] = white ? ' ' : text[at]; }
     }
     fputs(shown > 0 ? "  " : "", to);
     print_bytes(to, line, shown);
@@ -212,9 +198,7 @@ static void print_document(FILE *to, const struct document *document, bool json)
 static enum status keep(struct found *found, const struct document *document, bool json, struct err *err)
 {
     FILE *to = open_memstream(&found->text, &found->bytes);
-    if (to) {
-        print_document(to, document, json);
-    }
+    if (to) { print_document(to, document, json); }
     bool kept = to && fclose(to) == 0;
     return kept ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
 }
@@ -228,9 +212,7 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
     struct found *found = search->found;
     struct document document;
     TRY(find_documents(search, &chunked, err));
-    if (!search->source) {
-        return STATUS_OK;
-    }
+    if (!search->source) { return STATUS_OK; }
     documents = chunked ? documents : search->nearest.seen;
     qsort(found, count, sizeof *found, by_document);
     for (; more; read += more) {
@@ -240,9 +222,7 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
         }
     }
     qsort(found, count, sizeof *found, by_rank);
-    if (documents == 0 || read == documents) {
-        return STATUS_OK;
-    }
+    if (documents == 0 || read == documents) { return STATUS_OK; }
     return err_set(err, STATUS_BAD_INPUT,
                    "the vectors are those of %llu texts, but the input has %llu; is it the same?",
                    (unsigned long long)documents, (unsigned long long)read);
@@ -276,9 +256,7 @@ static void print_found(const struct found *found, bool json)
     } else {
         printf("%7.4f  %llu", cosine, row);
     }
-    if (found->text) {
-        fwrite(found->text, 1, found->bytes, stdout);
-    }
+    if (found->text) { fwrite(found->text, 1, found->bytes, stdout); }
     puts(json ? "}" : "");
 }
 
@@ -289,9 +267,7 @@ static int run(struct invocation *invocation)
     struct err err;
     enum status status = run_search(&search, invocation, &err);
     for (uint32_t i = 0; search.found && i < nearest->count; i++) {
-        if (status == STATUS_OK) {
-            print_found(&search.found[i], search.own->json);
-        }
+        if (status == STATUS_OK) { print_found(&search.found[i], search.own->json); }
         free(search.found[i].text);
     }
     if (status == STATUS_OK && nearest->skipped > 0) {

@@ -48,12 +48,8 @@ static enum status count_pending(struct session *session, const char *key, long 
     const struct resp_value *reply;
     *out = 0;
     enum status status = SESSION_ASK(session, &reply, err, "XPENDING", key, "sluice");
-    if (status != STATUS_OK && reply && resp_is_error(reply, "NOGROUP")) {
-        return STATUS_OK;
-    }
-    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0) {
-        *out = reply->items[0].integer;
-    }
+    if (status != STATUS_OK && reply && resp_is_error(reply, "NOGROUP")) { return STATUS_OK; }
+    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0) { *out = reply->items[0].integer; }
     return status;
 }
 
@@ -144,9 +140,7 @@ static enum status count(struct session *session, struct counts *counts, struct 
     enum status status = heartbeats_read(session, &heartbeats, err);
     for (size_t i = 0; i < heartbeats.count; i++) {
         const struct heartbeat_line *line = &heartbeats.lines[i];
-        if (!line->alive) {
-            continue;
-        }
+        if (!line->alive) { continue; }
         counts->workers++;
         heartbeat_value(line, "precision", value, sizeof value);
         count_precision(counts, value[0] != '\0' ? value : "unknown"); /* a worker of an older version */
@@ -179,22 +173,16 @@ static void print_totals(const struct counts *counts)
         puts("ended    nothing was counted yet");
         return;
     }
-    if (gmtime_r(&seconds, &utc)) {
-        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &utc);
-    }
+    if (gmtime_r(&seconds, &utc)) { strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &utc); }
     printf("died     %" PRIu64 " workers since %s\n%-16s", counts->died, since, "ended since then");
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        printf(" %12s", class_names[i]);
-    }
+    for (int i = 0; i < CLASS_COUNT; i++) { printf(" %12s", class_names[i]); }
     putchar('\n');
     for (int end = 0; end < ENDS; end++) {
         if (end != CODE_NONE && counts->ended[0][end] + counts->ended[1][end] + counts->ended[2][end] == 0) {
             continue;
         }
         printf("%-16s", end_name(end));
-        for (int i = 0; i < CLASS_COUNT; i++) {
-            printf(" %12" PRIu64, counts->ended[i][end]);
-        }
+        for (int i = 0; i < CLASS_COUNT; i++) { printf(" %12" PRIu64, counts->ended[i][end]); }
         putchar('\n');
     }
 }
@@ -211,9 +199,7 @@ static void print_json_totals(const struct counts *counts)
     for (int i = 0; i < CLASS_COUNT; i++) {
         printf("%s\"%s\":{\"done\":%" PRIu64, i == 0 ? "" : ",", class_names[i], counts->ended[i][CODE_NONE]);
         for (int end = CODE_NONE + 1; end < ENDS; end++) {
-            if (counts->ended[i][end] > 0) {
-                printf(",\"%s\":%" PRIu64, end_name(end), counts->ended[i][end]);
-            }
+            if (counts->ended[i][end] > 0) { printf(",\"%s\":%" PRIu64, end_name(end), counts->ended[i][end]); }
         }
         putchar('}');
     }
@@ -316,19 +302,11 @@ static int watch(struct invocation *invocation)
     bool screen = !own->json && isatty(STDOUT_FILENO);
     int code = EX_OK;
     while (*interrupted == 0 && (code == EX_OK || code == EX_UNAVAILABLE)) {
-        if (screen) {
-            fputs("\033[H\033[2J", stdout);
-        }
+        if (screen) { fputs("\033[H\033[2J", stdout); }
         code = session_run(invocation, body);
-        if (!screen && !own->json) {
-            putchar('\n');
-        }
-        if (fflush(stdout) != 0 || ferror(stdout)) {
-            break;
-        }
-        if (*interrupted == 0) {
-            nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-        }
+        if (!screen && !own->json) { putchar('\n'); }
+        if (fflush(stdout) != 0 || ferror(stdout)) { break; }
+        if (*interrupted == 0) { nanosleep(&(struct timespec){.tv_sec = 1}, NULL); }
     }
     return *interrupted != 0 ? EX_OK : code;
 }

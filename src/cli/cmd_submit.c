@@ -88,9 +88,7 @@ struct numbers {
 static void duration_field(struct words *words, const char *name, const char *span, char number[24])
 {
     uint64_t ms;
-    if (!span || !duration_parse(span, &ms)) {
-        return;
-    }
+    if (!span || !duration_parse(span, &ms)) { return; }
     snprintf(number, 24, "%llu", (unsigned long long)ms);
     field(words, name, number);
 }
@@ -100,29 +98,15 @@ static void option_fields(const struct submit_options *options, struct words *wo
     snprintf(numbers->ttl, sizeof numbers->ttl, "%lld", (long long)options->ttl);
     snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)options->max_attempts);
     snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", options->results ? options->results : "");
-    if (options->id) {
-        field(words, "id", options->id);
-    }
-    if (options->encoding != 0) {
-        field(words, "encoding", encoding_words[options->encoding]);
-    }
-    if (options->ttl > 0) {
-        field(words, "ttl", numbers->ttl);
-    }
-    if (options->max_attempts > 0) {
-        field(words, "max_attempts", numbers->max_attempts);
-    }
+    if (options->id) { field(words, "id", options->id); }
+    if (options->encoding != 0) { field(words, "encoding", encoding_words[options->encoding]); }
+    if (options->ttl > 0) { field(words, "ttl", numbers->ttl); }
+    if (options->max_attempts > 0) { field(words, "max_attempts", numbers->max_attempts); }
     duration_field(words, "delay", options->delay, numbers->delay);
     duration_field(words, "expires_in", options->expires_in, numbers->expires_in);
-    if (options->tenant) {
-        field(words, "tenant", options->tenant);
-    }
-    if (options->meta) {
-        field(words, "meta", options->meta);
-    }
-    if (options->wait || options->results) {
-        field(words, "notify", options->wait ? "1" : numbers->notify);
-    }
+    if (options->tenant) { field(words, "tenant", options->tenant); }
+    if (options->meta) { field(words, "meta", options->meta); }
+    if (options->wait || options->results) { field(words, "notify", options->wait ? "1" : numbers->notify); }
 }
 
 enum { PATIENCE_MS = 2000, PIPELINE = 256 };
@@ -161,13 +145,9 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
 {
     const struct resp_value *answer;
     TRY(client_receive(submission->session.client, &answer, err));
-    if (!answer->bytes) {
-        return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id");
-    }
+    if (!answer->bytes) { return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id"); }
     snprintf(name, REQUEST_NAME_MAX, "%s%s", class_prefixes[submission->own->class], answer->bytes);
-    if (!submission->own->wait) {
-        puts(reply_id(submission, name));
-    }
+    if (!submission->own->wait) { puts(reply_id(submission, name)); }
     return STATUS_OK;
 }
 
@@ -202,18 +182,14 @@ static enum status wait_token(struct submission *submission, const char *name, b
     *came = false;
     for (; !*came && now_ms < ends_ms; now_ms = clock_now_ms()) {
         uint64_t wait_ms = ends_ms - now_ms;
-        if (!submission->looked && wait_ms > PATIENCE_MS) {
-            wait_ms = PATIENCE_MS;
-        }
+        if (!submission->looked && wait_ms > PATIENCE_MS) { wait_ms = PATIENCE_MS; }
         snprintf(seconds, sizeof seconds, "%.3f", (double)wait_ms / 1000);
         const char *const wait[] = {"BLPOP", wake, seconds};
         const struct resp_value *answer;
         TRY(client_send(submission->session.client, 3, wait, NULL, (uint32_t)wait_ms, err));
         TRY(client_receive(submission->session.client, &answer, err));
         *came = answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], name);
-        if (!*came && !submission->looked && wait_ms == PATIENCE_MS) {
-            look_for_workers(submission, name);
-        }
+        if (!*came && !submission->looked && wait_ms == PATIENCE_MS) { look_for_workers(submission, name); }
     }
     return STATUS_OK;
 }
@@ -256,13 +232,9 @@ static enum status flush(struct submission *submission, struct err *err)
 static enum status submit_inputs(struct submission *submission, struct err *err)
 {
     struct buffer *inputs = &submission->inputs;
-    if (inputs->length == 0) {
-        return STATUS_OK;
-    }
+    if (inputs->length == 0) { return STATUS_OK; }
     buffer_append(inputs, "]", 1);
-    if (!buffer_ok(inputs)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
-    }
+    if (!buffer_ok(inputs)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the texts"); }
     TRY(submit_send(submission, "inputs", inputs->data, inputs->length, err));
     submission->sent++;
     return STATUS_OK;
@@ -276,9 +248,7 @@ static enum status submit_text(struct submission *submission, const char *text, 
         return STATUS_OK;
     }
     enum status status = submit_send(submission, "text", text, length, err);
-    if (status == STATUS_OK && ++submission->sent == PIPELINE) {
-        status = flush(submission, err);
-    }
+    if (status == STATUS_OK && ++submission->sent == PIPELINE) { status = flush(submission, err); }
     return status;
 }
 
@@ -287,9 +257,7 @@ static enum status submit_lines(struct submission *submission, const char *path,
     struct reader reader;
     struct record line;
     enum status status = reader_open(&reader, path, TEXT_MAX_BYTES, NULL, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     while ((status = reader_text(&reader, &line, err)) == STATUS_OK && line.bytes) {
         if (submission->own->id && line.line > 1 && !submission->own->inputs) {
             status = err_set(err, STATUS_BAD_INPUT, "--id names one request, but %s has more lines",
@@ -297,9 +265,7 @@ static enum status submit_lines(struct submission *submission, const char *path,
             break;
         }
         status = submit_text(submission, line.bytes, line.length, err);
-        if (status != STATUS_OK) {
-            break;
-        }
+        if (status != STATUS_OK) { break; }
     }
     reader_close(&reader);
     return status;
@@ -319,14 +285,10 @@ static enum status submit(struct submission *submission, const struct invocation
             status = submit_text(submission, text, strlen(text), err);
         }
     }
-    if (status == STATUS_OK) {
-        status = submit_inputs(submission, err);
-    }
+    if (status == STATUS_OK) { status = submit_inputs(submission, err); }
     struct err first = *err;
     enum status rest = flush(submission, err); /* requests before a bad line have ids, too */
-    if (status != STATUS_OK) {
-        *err = first;
-    }
+    if (status != STATUS_OK) { *err = first; }
     return status != STATUS_OK ? status : rest;
 }
 
@@ -341,9 +303,7 @@ static int check_usage(const struct invocation *invocation)
     } else if (own->id && invocation->operand_count > 1 && !own->inputs) {
         problem = "--id names one request, but there are several texts";
     }
-    if (problem) {
-        fprintf(stderr, "sluice submit: %s\n", problem);
-    }
+    if (problem) { fprintf(stderr, "sluice submit: %s\n", problem); }
     return problem ? EX_USAGE : EX_OK;
 }
 
@@ -351,18 +311,12 @@ static int run(struct invocation *invocation)
 {
     struct err err = {0};
     struct submission submission = {.own = invocation->own};
-    if (check_usage(invocation) != EX_OK || !session_is_one(invocation)) {
-        return EX_USAGE;
-    }
+    if (check_usage(invocation) != EX_OK || !session_is_one(invocation)) { return EX_USAGE; }
     enum status status = session_connect(&submission.session, invocation, &err);
-    if (status == STATUS_OK) {
-        status = submit(&submission, invocation, &err);
-    }
+    if (status == STATUS_OK) { status = submit(&submission, invocation, &err); }
     buffer_free(&submission.inputs);
     session_close(&submission.session);
-    if (status != STATUS_OK) {
-        return report(invocation, &err);
-    }
+    if (status != STATUS_OK) { return report(invocation, &err); }
     return submission.failed == 0 ? EX_OK : EX_DATAERR;
 }
 

@@ -26,18 +26,14 @@ static const struct setting own_settings[] = {
 
 static void print_ids(const int32_t *ids, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        printf("%c%d", i == 0 ? '[' : ',', ids[i]);
-    }
+    for (uint32_t i = 0; i < count; i++) { printf("%c%d", i == 0 ? '[' : ',', ids[i]); }
     puts(count == 0 ? "[]" : "]");
 }
 
 static enum status tokenize(const struct model *model, struct reader *reader, struct err *err)
 {
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
-    if (!ids) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
-    }
+    if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens); }
     struct record line;
     uint32_t count;
     bool truncated;
@@ -61,9 +57,7 @@ static int run(struct invocation *invocation)
     struct model *model = NULL;
     struct reader reader;
     enum status status = config_model(&invocation->config, &model, &err);
-    if (status != STATUS_OK) {
-        return report(invocation, &err);
-    }
+    if (status != STATUS_OK) { return report(invocation, &err); }
     model_release_weights(model);
     status = reader_open(&reader, own->input, TEXT_MAX_BYTES, NULL, &err);
     if (status == STATUS_OK) {

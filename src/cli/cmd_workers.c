@@ -28,9 +28,7 @@ static const char *verb_of(const struct invocation *invocation)
 static bool is_order(const char *verb)
 {
     for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-        if (strcmp(orders[i], verb) == 0) {
-            return true;
-        }
+        if (strcmp(orders[i], verb) == 0) { return true; }
     }
     return false;
 }
@@ -105,12 +103,8 @@ static enum status list(const struct session *session, const struct heartbeats *
         list_json(session, heartbeats);
         return STATUS_OK;
     }
-    for (size_t i = 0; i < heartbeats->count; i++) {
-        print_worker(&heartbeats->lines[i]);
-    }
-    if (heartbeats->count == 0) {
-        printf("no worker has joined queue %s\n", session->queue);
-    }
+    for (size_t i = 0; i < heartbeats->count; i++) { print_worker(&heartbeats->lines[i]); }
+    if (heartbeats->count == 0) { printf("no worker has joined queue %s\n", session->queue); }
     return STATUS_OK;
 }
 
@@ -123,9 +117,7 @@ static enum status check(const struct session *session, const struct heartbeats 
     size_t length = strlen(host), here = 0;
     for (size_t i = 0; i < heartbeats->count; i++) {
         const struct heartbeat_line *line = &heartbeats->lines[i];
-        if (strncmp(line->worker, host, length) != 0 || line->worker[length] != '-') {
-            continue;
-        }
+        if (strncmp(line->worker, host, length) != 0 || line->worker[length] != '-') { continue; }
         here += line->alive;
         if (line->alive && line->age_ms > HEARTBEAT_FRESH_MS) {
             return err_set(err, STATUS_UNAVAILABLE, "%s has said nothing for %llu ms", line->worker,
@@ -152,9 +144,7 @@ static enum status send_order(struct session *session, const char *worker, const
 static const struct heartbeat_line *find_worker(const struct heartbeats *heartbeats, const char *name)
 {
     for (size_t i = 0; i < heartbeats->count; i++) {
-        if (strcmp(heartbeats->lines[i].worker, name) == 0) {
-            return &heartbeats->lines[i];
-        }
+        if (strcmp(heartbeats->lines[i].worker, name) == 0) { return &heartbeats->lines[i]; }
     }
     return NULL;
 }
@@ -187,9 +177,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     const char *verb = verb_of(invocation);
     struct heartbeats heartbeats;
     enum status status = heartbeats_read(session, &heartbeats, err);
-    if (!own->json) {
-        session_heading(session);
-    }
+    if (!own->json) { session_heading(session); }
     if (status == STATUS_OK) {
         status = is_order(verb)               ? order(session, invocation, &heartbeats, err)
                  : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)

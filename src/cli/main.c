@@ -39,9 +39,7 @@ static void print_commands(FILE *to)
 {
     fprintf(to, "usage: sluice COMMAND [options]\n\n"
                 "Sluice turns texts into vectors behind a Redis stream. Commands:\n\n");
-    for (size_t i = 0; i < COMMANDS; i++) {
-        fprintf(to, "  %-15s %s\n", commands[i]->name, commands[i]->summary);
-    }
+    for (size_t i = 0; i < COMMANDS; i++) { fprintf(to, "  %-15s %s\n", commands[i]->name, commands[i]->summary); }
     fprintf(to, "\nsluice COMMAND --help explains one.\n");
 }
 
@@ -77,9 +75,7 @@ static const struct subcommand *find_command(int count, char **words, int *used)
     snprintf(both, sizeof both, "%.20s %.20s", words[0], count > 1 ? words[1] : "");
     for (*used = 1; *used <= 2; (*used)++) {
         for (size_t i = 0; i < COMMANDS; i++) {
-            if (strcmp(commands[i]->name, *used == 1 ? words[0] : both) == 0) {
-                return commands[i];
-            }
+            if (strcmp(commands[i]->name, *used == 1 ? words[0] : both) == 0) { return commands[i]; }
         }
     }
     return NULL;
@@ -108,9 +104,7 @@ static bool asks_for_help(const char *word)
 static int unknown_command(int count, char **words)
 {
     bool help = count > 1 && asks_for_help(words[1]);
-    if (print_group(help ? stdout : stderr, words[0])) {
-        return help ? EX_OK : EX_USAGE;
-    }
+    if (print_group(help ? stdout : stderr, words[0])) { return help ? EX_OK : EX_USAGE; }
     const char *name = words[0];
     char nearest[32] = "", first[32];
     for (size_t i = 0; i < COMMANDS; i++) {
@@ -155,9 +149,7 @@ static enum status load_config(struct invocation *invocation, const char *path, 
         path = getenv("SLUICE_CONFIG");
         path = path && path[0] != '\0' ? path : NULL; /* like every other variable (config_environment) */
     }
-    if (!path && access(SYSTEM_CONFIG, F_OK) == 0) {
-        path = SYSTEM_CONFIG;
-    }
+    if (!path && access(SYSTEM_CONFIG, F_OK) == 0) { path = SYSTEM_CONFIG; }
     if (path) {
         TRY(config_read(&invocation->config, path, err));
         invocation->config_path = strdup(path);
@@ -166,9 +158,7 @@ static enum status load_config(struct invocation *invocation, const char *path, 
         }
     }
     TRY(config_environment(&invocation->config, err));
-    if (!invocation->config.model) {
-        TRY(default_model(&invocation->config.model, err));
-    }
+    if (!invocation->config.model) { TRY(default_model(&invocation->config.model, err)); }
     TRY(config_pick_queue(&invocation->config, err));
     return config_check(&invocation->config, err);
 }
@@ -187,9 +177,7 @@ static int run(struct invocation *invocation, int argc, char **argv)
     struct err err;
     struct arguments arguments = {0};
     enum status status = prepare(invocation, &err);
-    if (status == STATUS_OK) {
-        status = arguments_parse(argc, argv, invocation, &arguments, &err);
-    }
+    if (status == STATUS_OK) { status = arguments_parse(argc, argv, invocation, &arguments, &err); }
     if (status != STATUS_OK) {
         int code = report(invocation, &err);
         return status == STATUS_BAD_INPUT ? EX_USAGE : code;
@@ -210,9 +198,7 @@ static int run(struct invocation *invocation, int argc, char **argv)
 static int check_output(const struct invocation *invocation, int code)
 {
     bool now = fflush(stdout) != 0;
-    if (!now && !ferror(stdout)) {
-        return code;
-    }
+    if (!now && !ferror(stdout)) { return code; }
     struct err err;
     if (now) {
         (void)err_set_errno(&err, "cannot write to standard output");
@@ -243,14 +229,10 @@ int main(int argc, char **argv)
     }
     bool version = strcmp(argv[1], "--version") == 0;
     struct invocation invocation = {.command = version ? &command_version : find_command(argc - 1, argv + 1, &used)};
-    if (!invocation.command) {
-        return unknown_command(argc - 1, argv + 1);
-    }
+    if (!invocation.command) { return unknown_command(argc - 1, argv + 1); }
     int code = check_output(&invocation, run(&invocation, argc - 1 - used, argv + 1 + used));
     config_free(&invocation.config);
-    if (invocation.own) {
-        settings_free(invocation.command->own, invocation.command->own_count, invocation.own);
-    }
+    if (invocation.own) { settings_free(invocation.command->own, invocation.command->own_count, invocation.own); }
     free(invocation.own);
     free(invocation.config_path);
     return code;

@@ -16,13 +16,9 @@
 static size_t printable(const char *bytes, size_t length)
 {
     unsigned char first = (unsigned char)bytes[0];
-    if (first < 0x80) {
-        return first >= 0x20 && first != 0x7f && first != '\\';
-    }
+    if (first < 0x80) { return first >= 0x20 && first != 0x7f && first != '\\'; }
     size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (size > length || !utf8_valid(bytes, size) || (first == 0xc2 && (unsigned char)bytes[1] < 0xa0)) {
-        return 0;
-    }
+    if (size > length || !utf8_valid(bytes, size) || (first == 0xc2 && (unsigned char)bytes[1] < 0xa0)) { return 0; }
     return size;
 }
 
@@ -82,9 +78,7 @@ enum { UNITS = sizeof units / sizeof units[0] };
 bool duration_parse(const char *text, uint64_t *ms)
 {
     char *end;
-    if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789") > 12) {
-        return false;
-    }
+    if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789") > 12) { return false; }
     uint64_t number = strtoull(text, &end, 10);
     for (int i = 0; i < UNITS; i++) {
         if (strcmp(end, units[i].unit) == 0 && number <= 3650 * DAY_MS / units[i].ms) {
@@ -104,9 +98,7 @@ bool duration_is(const char *text)
 const char *duration_format(uint64_t ms, char text[DURATION_TEXT])
 {
     int i = 0;
-    while (i + 1 < UNITS && ms < 2 * units[i].ms) {
-        i++;
-    }
+    while (i + 1 < UNITS && ms < 2 * units[i].ms) { i++; }
     snprintf(text, DURATION_TEXT, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
     return text;
 }
@@ -172,9 +164,7 @@ static bool is_number(const struct resp_value *value)
     static const char *const counts[] = {"dim",      "tokens", "queued_ms", "compute_ms", "done_at",       "truncated",
                                          "attempts", "count",  "retryable", "index",      "retry_after_ms"};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        if (resp_equals(value, counts[i])) {
-            return true;
-        }
+        if (resp_equals(value, counts[i])) { return true; }
     }
     return false;
 }
@@ -199,16 +189,12 @@ enum status print_reply(FILE *to, const char *id, const struct resp_value *reply
         if (!name->bytes || !value->bytes || (!embedding && !utf8_valid(value->bytes, value->length))) {
             return err_set(err, STATUS_BAD_INPUT, "%s: this is not a reply of Sluice", id);
         }
-        if (resp_equals(name, "id")) {
-            continue;
-        }
+        if (resp_equals(name, "id")) { continue; }
         putc(',', to);
         print_json_string(to, name->bytes, name->length);
         putc(':', to);
         enum status status = embedding ? print_embedding(to, reply, value, err) : STATUS_OK;
-        if (status != STATUS_OK) {
-            return err_prefix(err, "%s", id);
-        }
+        if (status != STATUS_OK) { return err_prefix(err, "%s", id); }
         if (!embedding && is_number(name) && is_plain_number(value)) {
             fwrite(value->bytes, 1, value->length, to);
         } else if (!embedding) {

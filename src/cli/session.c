@@ -46,9 +46,7 @@ enum status session_open(struct session *session, const struct invocation *invoc
 
 void session_close(struct session *session)
 {
-    if (session->client) {
-        client_close(session->client);
-    }
+    if (session->client) { client_close(session->client); }
     address_free(&session->address);
 }
 
@@ -87,13 +85,9 @@ int session_run(struct invocation *invocation,
 bool session_is_one(const struct invocation *invocation)
 {
     size_t count = queue_count(&invocation->config);
-    if (count == 1) {
-        return true;
-    }
+    if (count == 1) { return true; }
     fprintf(stderr, "sluice %s: name one of the configuration's queues with --queue:", invocation->command->name);
-    for (size_t i = 0; i < count; i++) {
-        fprintf(stderr, " %s", queue_name(&invocation->config, i));
-    }
+    for (size_t i = 0; i < count; i++) { fprintf(stderr, " %s", queue_name(&invocation->config, i)); }
     fputc('\n', stderr);
     return false;
 }
@@ -106,9 +100,7 @@ int session_run_one(struct invocation *invocation,
 
 void session_heading(const struct session *session)
 {
-    if (session->several) {
-        printf("queue %s\n", session->queue);
-    }
+    if (session->several) { printf("queue %s\n", session->queue); }
 }
 
 const char *session_key(const struct session *session, const char *suffix, const char *more, char key[SESSION_KEY])
@@ -190,13 +182,9 @@ enum status heartbeats_read(struct session *session, struct heartbeats *out, str
     TRY(SESSION_ASK(session, &answer, err, "HGETALL", session_key(session, "workers", "", key)));
     out->answer = resp_clone(answer);
     out->lines = calloc(answer->count / 2 + 1, sizeof *out->lines);
-    if (!out->answer || !out->lines) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the workers");
-    }
+    if (!out->answer || !out->lines) { return err_set(err, STATUS_NO_MEMORY, "no memory for the workers"); }
     for (size_t i = 0; i + 1 < out->answer->count; i += 2) {
-        if (!is_command(&out->answer->items[i])) {
-            read_line(session, out->answer, i, &out->lines[out->count++]);
-        }
+        if (!is_command(&out->answer->items[i])) { read_line(session, out->answer, i, &out->lines[out->count++]); }
     }
     for (size_t i = 0; i < out->count; i++) {
         long long exists;

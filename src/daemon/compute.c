@@ -77,9 +77,7 @@ static void make_way(void *context)
     const struct timespec look = {.tv_nsec = LOOK_NS};
     unsigned begun = atomic_load_explicit(&thread->compute->begun, memory_order_relaxed);
     uint64_t now = clock_now_ns(), end = now + COMPUTE_WAY_NS, rested = now;
-    if (begun != thread->begun_then) {
-        rested += now - thread->went_on_ns;
-    }
+    if (begun != thread->begun_then) { rested += now - thread->went_on_ns; }
     thread->begun_then = begun;
     while ((atomic_load_explicit(&thread->compute->out, memory_order_relaxed) > 0 || now < rested) && now < end) {
         nanosleep(&look, NULL);
@@ -93,12 +91,8 @@ static enum status thread_open(struct compute_thread *thread, struct engine *con
     unsigned engine_count = thread->compute->options.engine_count;
     struct parallel_for *parallel = thread->compute->parallel;
     thread->encoders = calloc(engine_count, sizeof(struct encoder *));
-    if (!thread->encoders) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the encoders of a compute thread");
-    }
-    for (unsigned i = 0; i < engine_count; i++) {
-        TRY(encoder_open(engines[i], &thread->encoders[i], err));
-    }
+    if (!thread->encoders) { return err_set(err, STATUS_NO_MEMORY, "no memory for the encoders of a compute thread"); }
+    for (unsigned i = 0; i < engine_count; i++) { TRY(encoder_open(engines[i], &thread->encoders[i], err)); }
     for (unsigned i = 0; i < engine_count && thread->background; i++) {
         encoder_set_pause(thread->encoders[i], (struct encoder_pause){make_way, thread});
     }
@@ -129,9 +123,7 @@ static void finish(struct compute_thread *thread, struct thread_slot *slot, stru
         atomic_store(&thread->device->lost, true);
         thread_pool_leave(slot);
     }
-    if (thread->compute->options.end) {
-        thread->compute->options.end(job->owner, batch);
-    }
+    if (thread->compute->options.end) { thread->compute->options.end(job->owner, batch); }
     job->device = thread->device;
     thread_pool_finish(slot, job);
 }
@@ -142,9 +134,7 @@ static void begin(struct compute_thread *thread, struct thread_slot *slot, struc
     batch->started_ns = thread->went_on_ns = clock_now_ns();
     const struct compute_options *options = &thread->compute->options;
     enum status status = options->begin ? options->begin(job->owner, batch) : STATUS_OK;
-    if (status == STATUS_OK) {
-        status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
-    }
+    if (status == STATUS_OK) { status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err); }
     if (status != STATUS_OK) {
         finish(thread, slot, job, status);
         return;
@@ -172,9 +162,7 @@ static void thread_serve(void *context, struct thread_slot *slot)
 {
     struct compute_thread *thread = context;
     const struct compute_device *device = thread->device;
-    if (thread->background) {
-        priority_idle();
-    }
+    if (thread->background) { priority_idle(); }
     for (;;) {
         bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
         struct compute_job *job = more ? thread_pool_next(slot) : NULL;
@@ -194,9 +182,7 @@ static unsigned least_slots(const struct device *device, unsigned engine_count)
 {
     unsigned least = UINT_MAX;
     for (unsigned i = 0; i < engine_count; i++) {
-        if (encoder_slots(device->engines[i]) < least) {
-            least = encoder_slots(device->engines[i]);
-        }
+        if (encoder_slots(device->engines[i]) < least) { least = encoder_slots(device->engines[i]); }
     }
     return least;
 }
@@ -218,9 +204,7 @@ static struct compute_state look(const struct compute *compute)
 
 static void give_up(struct compute *compute, struct compute_device *device, const char *why)
 {
-    if (device->given_up) {
-        return;
-    }
+    if (device->given_up) { return; }
     device->given_up = true;
     compute->state = look(compute);
     log_error("device_lost", log_int("device", device->number), log_str("message", why),
@@ -230,9 +214,7 @@ static void give_up(struct compute *compute, struct compute_device *device, cons
 static enum status allocate(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     compute->devices = calloc(options->device_count, sizeof(struct compute_device));
-    if (!compute->devices) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u devices", options->device_count);
-    }
+    if (!compute->devices) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u devices", options->device_count); }
     compute->device_count = options->device_count;
     for (unsigned i = 0; i < options->device_count; i++) {
         struct compute_device *device = &compute->devices[i];
@@ -272,9 +254,7 @@ static enum status open_device(struct compute *compute, const struct device *dev
         thread->background = t >= own->threads;
         status = thread_open(thread, device->engines, err);
     }
-    if (status != STATUS_DEVICE_LOST) {
-        return status;
-    }
+    if (status != STATUS_DEVICE_LOST) { return status; }
     while (compute->thread_count > first) {
         thread_close(&compute->threads[--compute->thread_count]);
         compute->threads[compute->thread_count] = (struct compute_thread){0};
@@ -288,9 +268,7 @@ static enum status open_device(struct compute *compute, const struct device *dev
 static enum status open_parallel(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     bool computes = false;
-    for (unsigned i = 0; i < compute->device_count; i++) {
-        computes = computes || compute->devices[i].slots == 1;
-    }
+    for (unsigned i = 0; i < compute->device_count; i++) { computes = computes || compute->devices[i].slots == 1; }
     return computes && options->threads > 1 ? parallel_for_open(options->threads, &compute->parallel, err) : STATUS_OK;
 }
 
@@ -313,9 +291,7 @@ static enum status open_threads(struct compute *compute, const struct compute_op
                                        .contexts = compute->threads,
                                        .context_bytes = sizeof(struct compute_thread)};
     TRY(thread_pool_open(&pool, &compute->pool, err));
-    if (compute->background_count == 0) {
-        return STATUS_OK;
-    }
+    if (compute->background_count == 0) { return STATUS_OK; }
     pool.name = "background";
     pool.threads = pool.capacity = compute->background_count;
     pool.contexts = compute->threads + threads;
@@ -325,14 +301,10 @@ static enum status open_threads(struct compute *compute, const struct compute_op
 enum status compute_open(const struct compute_options *options, struct compute **out, struct err *err)
 {
     struct compute *compute = calloc(1, sizeof *compute);
-    if (!compute) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the compute threads");
-    }
+    if (!compute) { return err_set(err, STATUS_NO_MEMORY, "no memory for the compute threads"); }
     compute->options = *options;
     enum status status = allocate(compute, options, err);
-    if (status == STATUS_OK) {
-        status = open_threads(compute, options, err);
-    }
+    if (status == STATUS_OK) { status = open_threads(compute, options, err); }
     if (status != STATUS_OK) {
         compute_close(compute);
         return status;
@@ -370,16 +342,10 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
 static bool moves(struct compute *compute, struct compute_job *job)
 {
     struct batch *batch = job->batch;
-    if (batch->status != STATUS_DEVICE_LOST) {
-        return false;
-    }
+    if (batch->status != STATUS_DEVICE_LOST) { return false; }
     give_up(compute, job->device, batch->err.message);
-    if (compute->state.devices == 0) {
-        return false;
-    }
-    if (batch->watched_ns != 0) {
-        batch->watched_ns = clock_now_ns();
-    }
+    if (compute->state.devices == 0) { return false; }
+    if (batch->watched_ns != 0) { batch->watched_ns = clock_now_ns(); }
     thread_pool_put_first(compute->pool, job);
     return true;
 }
@@ -407,12 +373,8 @@ struct batch *compute_take(struct compute *compute, void **owner)
             job = next_finished(compute);
         } while (job && moves(compute, job));
     }
-    if (!job) {
-        return NULL;
-    }
-    if (owner) {
-        *owner = job->owner;
-    }
+    if (!job) { return NULL; }
+    if (owner) { *owner = job->owner; }
     job->next = compute->idle;
     compute->idle = job;
     --*(job->batch->background ? &compute->background_out : &compute->out);
@@ -421,14 +383,10 @@ struct batch *compute_take(struct compute *compute, void **owner)
 
 void compute_close(struct compute *compute)
 {
-    if (!compute) {
-        return;
-    }
+    if (!compute) { return; }
     thread_pool_close(compute->pool);
     thread_pool_close(compute->background_pool);
-    for (unsigned i = 0; i < compute->thread_count; i++) {
-        thread_close(&compute->threads[i]);
-    }
+    for (unsigned i = 0; i < compute->thread_count; i++) { thread_close(&compute->threads[i]); }
     parallel_for_close(compute->parallel);
     free(compute->devices);
     free(compute->threads);

@@ -93,9 +93,7 @@ void config_free(struct config *config)
 {
     settings_free(table, SETTINGS, config);
     for (size_t i = 0; i < config->queues.count; i++) {
-        for (size_t key = 0; key < SETTINGS; key++) {
-            free(config->queues.items[i].values[key]);
-        }
+        for (size_t key = 0; key < SETTINGS; key++) { free(config->queues.items[i].values[key]); }
     }
     free(config->queues.items);
     config->queues = (struct config_queues){0};
@@ -113,9 +111,7 @@ enum status config_set(struct config *config, const struct setting *setting, con
     unsigned char *current = &config->sources[setting - table];
     if (source >= *current) {
         enum status status = setting_parse(setting, text, where, config, err);
-        if (status == STATUS_OK) {
-            *current = (unsigned char)source;
-        }
+        if (status == STATUS_OK) { *current = (unsigned char)source; }
         return status;
     }
     /* A value that a higher source overrides is still checked. */
@@ -142,9 +138,7 @@ enum status config_environment(struct config *config, struct err *err)
             continue;
         }
         enum status status = config_set(config, &table[i], text, SOURCE_ENVIRONMENT, name, err);
-        if (status != STATUS_OK) {
-            return status;
-        }
+        if (status != STATUS_OK) { return status; }
     }
     return STATUS_OK;
 }
@@ -185,9 +179,7 @@ enum status config_check(const struct config *config, struct err *err)
 static unsigned line_of(const char *bytes, size_t at)
 {
     unsigned line = 1;
-    for (size_t i = 0; i < at; i++) {
-        line += bytes[i] == '\n';
-    }
+    for (size_t i = 0; i < at; i++) { line += bytes[i] == '\n'; }
     return line;
 }
 
@@ -195,9 +187,7 @@ static unsigned line_of(const char *bytes, size_t at)
  * it. */
 static size_t skip_string(const char *bytes, size_t length, size_t at)
 {
-    for (at++; at < length && bytes[at] != '"'; at++) {
-        at += bytes[at] == '\\';
-    }
+    for (at++; at < length && bytes[at] != '"'; at++) { at += bytes[at] == '\\'; }
     return at + 1;
 }
 
@@ -209,9 +199,7 @@ static size_t skip_comment(const char *bytes, size_t length, size_t at)
         return end ? (size_t)(end - bytes) : length;
     }
     for (at += 2; at + 1 < length; at++) {
-        if (bytes[at] == '*' && bytes[at + 1] == '/') {
-            return at + 2;
-        }
+        if (bytes[at] == '*' && bytes[at + 1] == '/') { return at + 2; }
     }
     return 0;
 }
@@ -230,9 +218,7 @@ static enum status blank_comments(char *bytes, size_t length, const char *name, 
             return err_set(err, STATUS_BAD_INPUT, "%s line %u: a comment without its closing */", name,
                            line_of(bytes, at));
         }
-        for (; at < end; at++) {
-            bytes[at] = bytes[at] == '\n' ? '\n' : ' ';
-        }
+        for (; at < end; at++) { bytes[at] = bytes[at] == '\n' ? '\n' : ' '; }
     }
     return STATUS_OK;
 }
@@ -262,9 +248,7 @@ static const char *numbers_text(const cJSON *item, struct number_text *number)
     number->text[0] = '\0';
     for (const cJSON *at = first; at != NULL && used < sizeof number->text;
          at = cJSON_IsArray(item) ? at->next : NULL) {
-        if (!is_whole(at)) {
-            return NULL;
-        }
+        if (!is_whole(at)) { return NULL; }
         used += (size_t)snprintf(number->text + used, sizeof number->text - used, "%s%.0f", at == first ? "" : ",",
                                  at->valuedouble);
     }
@@ -277,9 +261,7 @@ static enum status member_text(const struct setting *setting, const cJSON *item,
 {
     *text = NULL;
     bool wants_string = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
-    if (cJSON_IsNull(item) && setting->type == SETTING_TEXT) {
-        return STATUS_OK;
-    }
+    if (cJSON_IsNull(item) && setting->type == SETTING_TEXT) { return STATUS_OK; }
     bool is_auto = setting->automatic && cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0;
     if ((cJSON_IsString(item) && wants_string) || is_auto) {
         *text = item->valuestring;
@@ -317,13 +299,9 @@ static enum status parse_queue_member(struct config_queue *queue, const cJSON *i
     struct config scratch = {0};
     enum status status = text ? setting_parse(setting, text, where, &scratch, err) : STATUS_OK;
     config_free(&scratch);
-    if (status != STATUS_OK || !text) {
-        return status;
-    }
+    if (status != STATUS_OK || !text) { return status; }
     char *copy = strdup(text);
-    if (!copy) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
-    }
+    if (!copy) { return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where); }
     queue->values[setting - table] = copy;
     return STATUS_OK;
 }
@@ -333,15 +311,11 @@ static enum status parse_queue(struct config_queues *queues, const cJSON *object
     char name[256];
     size_t number = queues->count++;
     snprintf(name, sizeof name, "%.200s: \"queues\"[%zu]", file, number);
-    if (!cJSON_IsObject(object)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name);
-    }
+    if (!cJSON_IsObject(object)) { return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name); }
     const cJSON *item;
     cJSON_ArrayForEach(item, object) TRY(parse_queue_member(&queues->items[number], item, name, err));
     const char *queue = config_queue_value(queues, number, "queue");
-    if (!queue) {
-        return err_set(err, STATUS_BAD_INPUT, "%s lacks \"queue\", its name", name);
-    }
+    if (!queue) { return err_set(err, STATUS_BAD_INPUT, "%s lacks \"queue\", its name", name); }
     for (size_t i = 0; i < number; i++) {
         if (strcmp(config_queue_value(queues, i, "queue"), queue) == 0) {
             return err_set(err, STATUS_BAD_INPUT, "%s: the queue %s stands there twice", name, queue);
@@ -357,13 +331,9 @@ static enum status parse_queues(struct config *config, const cJSON *array, const
         return err_set(err, STATUS_BAD_INPUT, "%s: \"queues\" must be an array of at most %d objects", file,
                        CONFIG_QUEUES_MAX);
     }
-    if (count == 0) {
-        return STATUS_OK;
-    }
+    if (count == 0) { return STATUS_OK; }
     config->queues.items = calloc((size_t)count, sizeof(struct config_queue));
-    if (!config->queues.items) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %d queues", count);
-    }
+    if (!config->queues.items) { return err_set(err, STATUS_NO_MEMORY, "no memory for %d queues", count); }
     const cJSON *object;
     cJSON_ArrayForEach(object, array) TRY(parse_queue(&config->queues, object, file, err));
     config->sources[setting_find(table, SETTINGS, "queues") - table] = SOURCE_FILE;
@@ -386,9 +356,7 @@ static enum status parse_object(struct config *config, const cJSON *object, cons
         struct number_text number;
         snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
         TRY(member_text(setting, item, where, &number, &text, err));
-        if (text) {
-            TRY(config_set(config, setting, text, SOURCE_FILE, where, err));
-        }
+        if (text) { TRY(config_set(config, setting, text, SOURCE_FILE, where, err)); }
     }
     return STATUS_OK;
 }
@@ -399,14 +367,10 @@ enum status config_parse(struct config *config, char *bytes, size_t length, cons
         return err_set(err, STATUS_BAD_INPUT, "%s has more than %d bytes", name, CONFIG_FILE_MAX_BYTES);
     }
     enum status status = blank_comments(bytes, length, name, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     cJSON *root;
     status = json_parse(bytes, length, name, &root, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     if (cJSON_IsObject(root)) {
         status = parse_object(config, root, name, err);
     } else {
@@ -420,9 +384,7 @@ enum status config_read(struct config *config, const char *path, struct err *err
 {
     struct buffer bytes = {0};
     enum status status = file_read(path, CONFIG_FILE_MAX_BYTES, &bytes, err);
-    if (status == STATUS_OK) {
-        status = config_parse(config, bytes.data, bytes.length, path, err);
-    }
+    if (status == STATUS_OK) { status = config_parse(config, bytes.data, bytes.length, path, err); }
     buffer_free(&bytes);
     return status;
 }
@@ -431,13 +393,9 @@ enum status config_read(struct config *config, const char *path, struct err *err
 
 enum status config_pick_queue(struct config *config, struct err *err)
 {
-    if (config->queues.count == 0 || config_source_of(config, "queue") != SOURCE_DEFAULT) {
-        return STATUS_OK;
-    }
+    if (config->queues.count == 0 || config_source_of(config, "queue") != SOURCE_DEFAULT) { return STATUS_OK; }
     char *first = strdup(config_queue_value(&config->queues, 0, "queue"));
-    if (!first) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the name of a queue");
-    }
+    if (!first) { return err_set(err, STATUS_NO_MEMORY, "no memory for the name of a queue"); }
     free(config->queue);
     config->queue = first;
     return STATUS_OK;
@@ -477,9 +435,7 @@ enum status config_split(const struct config *config, struct config **out, size_
     bool picked = queues->count > 0 && config_source_of(config, "queue") > SOURCE_FILE;
     size_t most = queues->count == 0 || picked ? 1 : queues->count;
     struct config *items = calloc(most, sizeof *items);
-    if (!items) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the settings of %zu queues", most);
-    }
+    if (!items) { return err_set(err, STATUS_NO_MEMORY, "no memory for the settings of %zu queues", most); }
     size_t made = 0;
     enum status status = queues->count == 0 ? derive(config, NULL, &items[made++], err) : STATUS_OK;
     for (size_t i = 0; i < queues->count && status == STATUS_OK; i++) {
@@ -496,9 +452,7 @@ enum status config_split(const struct config *config, struct config **out, size_
         *count = made;
         return STATUS_OK;
     }
-    while (made > 0) {
-        config_free(&items[--made]);
-    }
+    while (made > 0) { config_free(&items[--made]); }
     free(items);
     return status;
 }
@@ -512,9 +466,7 @@ enum status config_reload(const struct config *old, const char *path, struct con
             out->sources[i] = old->sources[i];
         }
     }
-    if (path) {
-        TRY(config_read(out, path, err));
-    }
+    if (path) { TRY(config_read(out, path, err)); }
     if (!out->model && old->model && config_source_of(old, "model") == SOURCE_DEFAULT) {
         TRY(setting_copy(setting_find(table, SETTINGS, "model"), old, out, err));
     }
@@ -563,9 +515,7 @@ static enum status apply_passwords(const struct config *config, struct address *
 static enum status apply_tls(const struct config *config, struct address *address, struct err *err)
 {
     struct tls_options options = {config->tls_ca_file, config->tls_cert_file, config->tls_key_file};
-    if (address->encrypted) {
-        return tls_open(&options, &address->tls, err);
-    }
+    if (address->encrypted) { return tls_open(&options, &address->tls, err); }
     if (options.ca_file || options.cert_file) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s is set, but redis is not a rediss:// address: nothing would be encrypted",
@@ -578,16 +528,10 @@ enum status config_address(const struct config *config, struct address *out, str
 {
     *out = (struct address){0};
     enum status status = address_parse(config->redis, out, err);
-    if (status != STATUS_OK) {
-        return err_prefix(err, "redis");
-    }
+    if (status != STATUS_OK) { return err_prefix(err, "redis"); }
     status = apply_passwords(config, out, err);
-    if (status == STATUS_OK) {
-        status = apply_tls(config, out, err);
-    }
-    if (status != STATUS_OK) {
-        address_free(out);
-    }
+    if (status == STATUS_OK) { status = apply_tls(config, out, err); }
+    if (status != STATUS_OK) { address_free(out); }
     return status;
 }
 
@@ -615,9 +559,7 @@ static bool parse_number(const char **text, uint32_t *number)
 {
     size_t digits = strspn(*text, "0123456789");
     *number = 0;
-    for (size_t i = 0; i < digits && i < NUMBER_DIGITS; i++) {
-        *number = *number * 10 + (uint32_t)((*text)[i] - '0');
-    }
+    for (size_t i = 0; i < digits && i < NUMBER_DIGITS; i++) { *number = *number * 10 + (uint32_t)((*text)[i] - '0'); }
     *text += digits;
     return digits >= 1 && digits <= NUMBER_DIGITS;
 }
@@ -625,19 +567,11 @@ static bool parse_number(const char **text, uint32_t *number)
 bool device_list_parse(const char *text, struct device_list *list)
 {
     *list = (struct device_list){.all = strcmp(text, "all") == 0};
-    if (list->all) {
-        return true;
-    }
+    if (list->all) { return true; }
     for (;; text++) {
-        if (list->count == DEVICES_MAX || !parse_number(&text, &list->numbers[list->count])) {
-            return false;
-        }
+        if (list->count == DEVICES_MAX || !parse_number(&text, &list->numbers[list->count])) { return false; }
         list->count++;
-        if (*text == '\0') {
-            return true;
-        }
-        if (*text != ',') {
-            return false;
-        }
+        if (*text == '\0') { return true; }
+        if (*text != ',') { return false; }
     }
 }

@@ -13,9 +13,7 @@ static enum status choose(struct device_list *list, const struct config *config,
     bool read = device_list_parse(config->device, list);
     assert(read); /* config_set has checked it */
     (void)read;
-    if (!list->all) {
-        return STATUS_OK; /* opening them shows whether they exist */
-    }
+    if (!list->all) { return STATUS_OK; /* opening them shows whether they exist */ }
     TRY(engine_devices(config->backend, (enum precision)config->precision, &there, err));
     for (; list->count < there && list->count < DEVICES_MAX; list->count++) {
         list->numbers[list->count] = list->count;
@@ -32,9 +30,7 @@ enum status devices_open(struct devices *devices, const struct config *config, u
         struct device *device = &devices->items[devices->count];
         device->number = list.numbers[devices->count];
         device->engines = calloc(most, sizeof(struct engine *));
-        if (!device->engines) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for the engines of %u models", most);
-        }
+        if (!device->engines) { return err_set(err, STATUS_NO_MEMORY, "no memory for the engines of %u models", most); }
     }
     return STATUS_OK;
 }
@@ -43,9 +39,7 @@ void devices_close(struct devices *devices)
 {
     for (unsigned i = 0; i < devices->count; i++) {
         struct device *device = &devices->items[i];
-        for (unsigned number = 0; number < devices->capacity; number++) {
-            engine_close(device->engines[number]);
-        }
+        for (unsigned number = 0; number < devices->capacity; number++) { engine_close(device->engines[number]); }
         free(device->engines);
     }
     *devices = (struct devices){0};
@@ -61,9 +55,7 @@ static void leave_out(struct device *device, const struct err *err)
 static unsigned left(const struct devices *devices)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < devices->count; i++) {
-        count += !devices->items[i].lost;
-    }
+    for (unsigned i = 0; i < devices->count; i++) { count += !devices->items[i].lost; }
     return count;
 }
 
@@ -82,9 +74,7 @@ struct engine_options devices_options(const struct config *config, bool raw)
 static enum status same_backend(const struct devices *devices, const struct engine *engine, struct err *err)
 {
     const struct engine *first = devices_engine(devices, 0);
-    if (!first || strcmp(engine_backend(first), engine_backend(engine)) == 0) {
-        return STATUS_OK;
-    }
+    if (!first || strcmp(engine_backend(first), engine_backend(engine)) == 0) { return STATUS_OK; }
     return err_set(err, STATUS_UNSUPPORTED,
                    "%s is for backend \"%s\", but the queues before this one are on \"%s\", and a process computes on "
                    "one: set backend, or give such queues a daemon of their own",
@@ -97,9 +87,7 @@ enum status devices_load(struct devices *devices, const struct config *config, s
     struct engine_options options = devices_options(config, raw);
     for (unsigned i = 0; i < devices->count; i++) {
         struct device *device = &devices->items[i];
-        if (device->lost) {
-            continue;
-        }
+        if (device->lost) { continue; }
         model->read_once = i + 1 == devices->count; /* frees the file's memory while the last copy is made */
         options.device = device->number;
         enum status status = engine_open(model, &options, &device->engines[number], err);
@@ -108,13 +96,9 @@ enum status devices_load(struct devices *devices, const struct config *config, s
         } else if (status == STATUS_OK) {
             status = same_backend(devices, device->engines[number], err);
         }
-        if (status != STATUS_OK && status != STATUS_DEVICE_LOST) {
-            return err_prefix(err, "engine");
-        }
+        if (status != STATUS_OK && status != STATUS_DEVICE_LOST) { return err_prefix(err, "engine"); }
     }
-    if (left(devices) == 0) {
-        return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", devices->count);
-    }
+    if (left(devices) == 0) { return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", devices->count); }
     model_release_weights(model);
     return STATUS_OK;
 }
@@ -122,12 +106,8 @@ enum status devices_load(struct devices *devices, const struct config *config, s
 struct batch_size devices_batch_size(const struct config *config, const struct engine *engine)
 {
     struct batch_size size = engine_batch_size(engine);
-    if (config->max_batch_tokens > 0) {
-        size.tokens = (uint32_t)config->max_batch_tokens;
-    }
-    if (config->max_batch_rows > 0) {
-        size.rows = (uint32_t)config->max_batch_rows;
-    }
+    if (config->max_batch_tokens > 0) { size.tokens = (uint32_t)config->max_batch_tokens; }
+    if (config->max_batch_rows > 0) { size.rows = (uint32_t)config->max_batch_rows; }
     return size;
 }
 
@@ -149,9 +129,7 @@ struct engine_counters devices_counters(const struct devices *devices)
 struct engine *devices_engine(const struct devices *devices, unsigned number)
 {
     for (unsigned i = 0; i < devices->count; i++) {
-        if (!devices->items[i].lost) {
-            return devices->items[i].engines[number];
-        }
+        if (!devices->items[i].lost) { return devices->items[i].engines[number]; }
     }
     return NULL;
 }

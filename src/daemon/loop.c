@@ -76,9 +76,7 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
 static struct event_base *make_base(void)
 {
     struct event_config *config = event_config_new();
-    if (!config) {
-        return NULL;
-    }
+    if (!config) { return NULL; }
     event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
     struct event_base *base = event_base_new_with_config(config);
     event_config_free(config);
@@ -91,14 +89,10 @@ static bool add_events(struct loop *loop)
     loop->wake = event_new(loop->base, loop->wake_fd, EV_READ | EV_PERSIST, wake_came, loop);
     loop->period = event_new(loop->base, -1, EV_PERSIST, period_came, loop);
     loop->turn = event_new(loop->base, -1, EV_PERSIST, turn_came, loop);
-    if (!loop->deadline || !loop->wake || !loop->period || !loop->turn) {
-        return false;
-    }
+    if (!loop->deadline || !loop->wake || !loop->period || !loop->turn) { return false; }
     for (int i = 0; i < SIGNALS; i++) {
         loop->signals[i] = evsignal_new(loop->base, signals[i], signal_came, loop);
-        if (!loop->signals[i] || event_add(loop->signals[i], NULL) != 0) {
-            return false;
-        }
+        if (!loop->signals[i] || event_add(loop->signals[i], NULL) != 0) { return false; }
     }
     struct timeval every = {.tv_sec = loop->options.period_s}, second = {.tv_sec = 1};
     return event_add(loop->wake, NULL) == 0 && event_add(loop->turn, &second) == 0 &&
@@ -108,9 +102,7 @@ static bool add_events(struct loop *loop)
 enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err)
 {
     struct loop *loop = calloc(1, sizeof *loop);
-    if (!loop) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for an event loop");
-    }
+    if (!loop) { return err_set(err, STATUS_NO_MEMORY, "no memory for an event loop"); }
     loop->options = *options;
     loop->deadline_ns = UINT64_MAX;
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -133,29 +125,17 @@ enum status loop_open(const struct loop_options *options, struct loop **out, str
 
 void loop_close(struct loop *loop)
 {
-    if (!loop) {
-        return;
-    }
+    if (!loop) { return; }
     struct event *const events[] = {loop->deadline, loop->wake, loop->period, loop->turn};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        if (events[i]) {
-            event_free(events[i]);
-        }
+        if (events[i]) { event_free(events[i]); }
     }
     for (int i = 0; i < SIGNALS; i++) {
-        if (loop->signals[i]) {
-            event_free(loop->signals[i]);
-        }
+        if (loop->signals[i]) { event_free(loop->signals[i]); }
     }
-    if (loop->base) {
-        event_base_free(loop->base);
-    }
-    if (loop->wake_fd >= 0) {
-        close(loop->wake_fd);
-    }
-    if (loop->turned_fd >= 0) {
-        close(loop->turned_fd);
-    }
+    if (loop->base) { event_base_free(loop->base); }
+    if (loop->wake_fd >= 0) { close(loop->wake_fd); }
+    if (loop->turned_fd >= 0) { close(loop->turned_fd); }
     free(loop);
 }
 
@@ -171,9 +151,7 @@ int loop_wake_fd(const struct loop *loop)
 
 void loop_set_deadline(struct loop *loop, uint64_t deadline_ns)
 {
-    if (deadline_ns == loop->deadline_ns) {
-        return;
-    }
+    if (deadline_ns == loop->deadline_ns) { return; }
     loop->deadline_ns = deadline_ns;
     if (deadline_ns == UINT64_MAX) {
         event_del(loop->deadline);
@@ -205,20 +183,12 @@ enum status loop_turned(pid_t process, uint64_t *ago_ms, struct err *err)
     DIR *files = opendir(folder);
     for (struct dirent *file; files && turned_ms == 0 && (file = readdir(files));) {
         ssize_t length = readlinkat(dirfd(files), file->d_name, target, sizeof target);
-        if (length < (ssize_t)strlen(name) || memcmp(target, name, strlen(name)) != 0) {
-            continue;
-        }
+        if (length < (ssize_t)strlen(name) || memcmp(target, name, strlen(name)) != 0) { continue; }
         int fd = openat(dirfd(files), file->d_name, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && read(fd, &turned_ms, sizeof turned_ms) != sizeof turned_ms) {
-            turned_ms = 0;
-        }
-        if (fd >= 0) {
-            close(fd);
-        }
+        if (fd >= 0 && read(fd, &turned_ms, sizeof turned_ms) != sizeof turned_ms) { turned_ms = 0; }
+        if (fd >= 0) { close(fd); }
     }
-    if (files) {
-        closedir(files);
-    }
+    if (files) { closedir(files); }
     if (turned_ms == 0) {
         return err_set(err, STATUS_NOT_FOUND, "process %ld is no daemon that serves", (long)process);
     }

@@ -12,18 +12,14 @@
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
 {
     *models = (struct models){.items = calloc(most, sizeof *models->items)};
-    if (!models->items) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u models", most);
-    }
+    if (!models->items) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u models", most); }
     return devices_open(&models->devices, config, most, err);
 }
 
 void models_close(struct models *models)
 {
     devices_close(&models->devices);
-    for (unsigned i = 0; i < models->count; i++) {
-        model_close(models->items[i].model);
-    }
+    for (unsigned i = 0; i < models->count; i++) { model_close(models->items[i].model); }
     free(models->items);
     *models = (struct models){0};
 }
@@ -54,9 +50,7 @@ static bool recall(const char *directory, const struct cost_source *of, struct c
 {
     struct err err = {0};
     enum status status = STATUS_NOT_FOUND;
-    if (directory[0] != '\0') {
-        status = cost_recall(directory, of, cost, &err);
-    }
+    if (directory[0] != '\0') { status = cost_recall(directory, of, cost, &err); }
     if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
         log_warn("calibration_ignored", log_str("directory", directory), log_str("reason", err.message));
     }
@@ -79,9 +73,7 @@ static void calibrate(const struct models *models, unsigned number, struct cost 
         log_warn("not_calibrated", log_str("model", of.model->name), log_str("message", err.message));
         return;
     }
-    if (!kept) {
-        remember(directory, &of, cost);
-    }
+    if (!kept) { remember(directory, &of, cost); }
     log_info("calibrated", log_str("model", of.model->name), log_str("from", kept ? "cache" : "measurement"),
              log_int("batch_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
              log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),
@@ -99,9 +91,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
     }
     unsigned at = models->count;
     enum status status = config_model(config, &models->items[at].model, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     models->items[at].config = config;
     models->count++;
     *number = at;

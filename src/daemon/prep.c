@@ -57,12 +57,8 @@ static size_t entry_bytes(const struct request *request)
 static bool start_one(struct prep *prep, struct prep_client *client)
 {
     enum prep_queue queue = PREP_FORMAT_QUEUE;
-    while (queue < PREP_QUEUES && !waits(prep, client, queue)) {
-        queue++;
-    }
-    if (queue == PREP_QUEUES) {
-        return false;
-    }
+    while (queue < PREP_QUEUES && !waits(prep, client, queue)) { queue++; }
+    if (queue == PREP_QUEUES) { return false; }
     struct request_list *waiting = &client->waiting[queue];
     uint32_t share = waiting->count / prep->threads + 1;
     uint32_t size = share < JOB_REQUESTS ? share : JOB_REQUESTS;
@@ -72,9 +68,7 @@ static bool start_one(struct prep *prep, struct prep_client *client)
     size_t bytes = 0;
     for (uint32_t i = 0; i < size && waiting->count > 0; i++) {
         bytes += queue == PREP_FORMAT_QUEUE ? 0 : entry_bytes(waiting->first);
-        if (i > 0 && bytes > JOB_BYTES) {
-            break;
-        }
+        if (i > 0 && bytes > JOB_BYTES) { break; }
         request_list_push(&job->requests, request_list_pop(waiting));
     }
     prep->long_jobs += queue == PREP_LONG_QUEUE;
@@ -100,9 +94,7 @@ static void start_waiting(struct prep *prep)
 enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct err *err)
 {
     struct prep *prep = calloc(1, sizeof *prep);
-    if (!prep) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the prep pool");
-    }
+    if (!prep) { return err_set(err, STATUS_NO_MEMORY, "no memory for the prep pool"); }
     prep->threads = threads;
     prep->long_most = threads > 1 ? threads - 1 : 1;
     for (; prep->idle_count < JOBS; prep->idle_count++) {
@@ -132,9 +124,7 @@ void prep_add(struct prep *prep, struct prep_client *client, const struct model 
 
 void prep_put(struct prep *prep, struct prep_client *client, enum prep_kind kind, struct request_list *requests)
 {
-    if (kind == PREP_FORMAT) {
-        request_list_join(&client->waiting[PREP_FORMAT_QUEUE], requests);
-    }
+    if (kind == PREP_FORMAT) { request_list_join(&client->waiting[PREP_FORMAT_QUEUE], requests); }
     for (struct request *request; (request = request_list_pop(requests)) != NULL;) {
         request_list_push(&client->waiting[entry_bytes(request) > LONG_BYTES ? PREP_LONG_QUEUE : PREP_SHORT_QUEUE],
                           request);
@@ -156,9 +146,7 @@ void prep_take(struct prep *prep)
 
 void prep_close(struct prep *prep)
 {
-    if (!prep) {
-        return;
-    }
+    if (!prep) { return; }
     thread_pool_close(prep->pool);
     free(prep);
 }

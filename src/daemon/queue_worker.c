@@ -8,9 +8,7 @@
 static uint64_t random_seed(void)
 {
     uint64_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) {
-        seed = clock_now_ns();
-    }
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) { seed = clock_now_ns(); }
     return seed;
 }
 
@@ -69,14 +67,10 @@ static void execute(struct queue_worker *self, struct action *action)
 /* No action calls back into this function. */
 void queue_worker_step(struct queue_worker *self, const struct event *event)
 {
-    if (self->stopped) {
-        return;
-    }
+    if (self->stopped) { return; }
     self->actions.count = 0;
     self->deadline_ns = worker_step(self->worker, event, clock_now_ns(), &self->actions);
-    for (size_t i = 0; i < self->actions.count; i++) {
-        execute(self, &self->actions.items[i]);
-    }
+    for (size_t i = 0; i < self->actions.count; i++) { execute(self, &self->actions.items[i]); }
     self->shared->on_step(self->shared->context);
 }
 
@@ -84,9 +78,7 @@ void queue_worker_starts(struct queue_worker *self, struct batch *batch)
 {
     uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + self->compute_timeout_ns;
     batch->watched_ns = now_ns;
-    if (self->compute_timeout_ns > 0 && !self->stopped && ends_ns < self->deadline_ns) {
-        self->deadline_ns = ends_ns;
-    }
+    if (self->compute_timeout_ns > 0 && !self->stopped && ends_ns < self->deadline_ns) { self->deadline_ns = ends_ns; }
 }
 
 void queue_worker_take_prepared(struct queue_worker *self)
@@ -95,9 +87,7 @@ void queue_worker_take_prepared(struct queue_worker *self)
     for (int i = 0; i < PREP_KINDS; i++) {
         struct event event = {.kind = kinds[i], .requests = self->client.done[i]};
         self->client.done[i] = (struct request_list){0};
-        if (event.requests.count > 0) {
-            queue_worker_step(self, &event);
-        }
+        if (event.requests.count > 0) { queue_worker_step(self, &event); }
     }
 }
 
@@ -218,9 +208,7 @@ enum status queue_worker_tune(struct queue_worker *self, const struct config *co
 {
     struct worker_options options = worker_options_of(self, config);
     enum status status = worker_tune(self->worker, &options, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
     queue_worker_step(self, &(struct event){.kind = EVENT_TICK});
     return STATUS_OK;

@@ -46,17 +46,13 @@ static void look_at_ends(struct server *server)
     for (size_t i = 0; i < server->queue_count; i++) {
         const struct queue_worker *queue_worker = &server->queue_workers[i];
         stopped += queue_worker->stopped;
-        if (queue_worker->stopped) {
-            alone_end(&server->shared.alone, i, clock_now_ns());
-        }
+        if (queue_worker->stopped) { alone_end(&server->shared.alone, i, clock_now_ns()); }
         server->clean &= !queue_worker->stopped || queue_worker->clean;
         if (queue_worker->stopped && queue_worker->ended_with != STATUS_OK && !server->ending) {
             end_with(server, queue_worker);
         }
     }
-    if (stopped == server->queue_count) {
-        loop_stop(server->loop);
-    }
+    if (stopped == server->queue_count) { loop_stop(server->loop); }
 }
 
 /* A stopped worker may have left a read unanswered, so it counts as at rest. */
@@ -87,9 +83,7 @@ static void on_step(void *context)
     look_at_ends(server);
     uint64_t deadline_ns = alone_deadline(&server->shared.alone);
     for (size_t i = 0; i < server->queue_count; i++) {
-        if (server->queue_workers[i].deadline_ns < deadline_ns) {
-            deadline_ns = server->queue_workers[i].deadline_ns;
-        }
+        if (server->queue_workers[i].deadline_ns < deadline_ns) { deadline_ns = server->queue_workers[i].deadline_ns; }
     }
     loop_set_deadline(server->loop, deadline_ns);
 }
@@ -111,9 +105,7 @@ static void name_fixed(const struct config *now, const struct config *wanted)
 static const struct config *find_queue(const struct config *configs, size_t count, const char *queue)
 {
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(configs[i].queue, queue) == 0) {
-            return &configs[i];
-        }
+        if (strcmp(configs[i].queue, queue) == 0) { return &configs[i]; }
     }
     return NULL;
 }
@@ -126,15 +118,11 @@ static enum status take_over(struct server *server, const struct config *configs
         struct queue_worker *queue_worker = &server->queue_workers[i];
         const struct config *wanted = find_queue(configs, count, queue_worker->config->queue);
         same_queues &= wanted != NULL;
-        if (!wanted) {
-            continue;
-        }
+        if (!wanted) { continue; }
         name_fixed(queue_worker->config, wanted);
         TRY(queue_worker_tune(queue_worker, wanted, err));
     }
-    if (!same_queues) {
-        log_warn("reload_needs_restart", log_str("setting", "queues"));
-    }
+    if (!same_queues) { log_warn("reload_needs_restart", log_str("setting", "queues")); }
     return STATUS_OK;
 }
 
@@ -145,12 +133,8 @@ static void reload(struct server *server)
     size_t count = 0;
     struct err err;
     enum status status = config_reload(server->config, server->config_path, &fresh, &err);
-    if (status == STATUS_OK) {
-        status = config_split(&fresh, &configs, &count, &err);
-    }
-    if (status == STATUS_OK) {
-        status = take_over(server, configs, count, &err);
-    }
+    if (status == STATUS_OK) { status = config_split(&fresh, &configs, &count, &err); }
+    if (status == STATUS_OK) { status = take_over(server, configs, count, &err); }
     if (status == STATUS_OK) {
         log_info("reloaded", log_str("file", server->config_path));
         log_set_level((enum log_level)fresh.log_level);
@@ -158,9 +142,7 @@ static void reload(struct server *server)
         log_error("reload_refused", log_str("message", err.message),
                   log_str("effect", "the settings stay as they were"));
     }
-    for (size_t i = 0; i < count; i++) {
-        config_free(&configs[i]);
-    }
+    for (size_t i = 0; i < count; i++) { config_free(&configs[i]); }
     free(configs);
     config_free(&fresh);
 }
@@ -187,9 +169,7 @@ static void log_rows_again(struct server *server, bool at_once)
     struct engine_counters sum = devices_counters(&server->models.devices);
     uint64_t rows = sum.rows_bf16 + sum.rows_f32 + sum.rows_lost, now_ns = clock_now_ns();
     bool just_told = server->told_ns != 0 && now_ns < server->told_ns + NS_PER_S;
-    if (rows == server->rows_again || (just_told && !at_once)) {
-        return;
-    }
+    if (rows == server->rows_again || (just_told && !at_once)) { return; }
     server->rows_again = rows;
     server->told_ns = now_ns;
     log_warn("rows_not_finite", log_int("finite_in_bf16", (int64_t)sum.rows_bf16),
@@ -214,9 +194,7 @@ static void on_wake(void *context)
     look_at_devices(server);
     log_rows_again(server, false);
     prep_take(server->shared.prep);
-    for (size_t i = 0; i < server->queue_count; i++) {
-        queue_worker_take_prepared(&server->queue_workers[i]);
-    }
+    for (size_t i = 0; i < server->queue_count; i++) { queue_worker_take_prepared(&server->queue_workers[i]); }
 }
 
 static void on_deadline(void *context)
@@ -234,9 +212,7 @@ static void on_deadline(void *context)
 static void drain(struct server *server, int number)
 {
     size_t held = 0;
-    for (size_t i = 0; i < server->queue_count; i++) {
-        held += worker_stats(server->queue_workers[i].worker).held;
-    }
+    for (size_t i = 0; i < server->queue_count; i++) { held += worker_stats(server->queue_workers[i].worker).held; }
     log_info(server->draining ? "stopping" : "draining", log_str("signal", number == SIGTERM ? "TERM" : "INT"),
              log_int("held", (int64_t)held));
     bool second = server->draining;
@@ -347,9 +323,7 @@ static enum status open_queue_workers(struct server *server, struct err *err)
     if (!shared->alone.workers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     }
-    for (size_t i = 0; i < server->queue_count; i++) {
-        TRY(queue_worker_open(&server->queue_workers[i], shared, err));
-    }
+    for (size_t i = 0; i < server->queue_count; i++) { TRY(queue_worker_open(&server->queue_workers[i], shared, err)); }
     return STATUS_OK;
 }
 
@@ -381,18 +355,14 @@ enum status server_open(struct server *server, const struct config *config, cons
     *server = (struct server){.config = config, .config_path = config_path, .clean = true};
     enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads,
                                                                    open_queue_workers};
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        TRY(steps[i](server, err));
-    }
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) { TRY(steps[i](server, err)); }
     log_start(server);
     return STATUS_OK;
 }
 
 enum status server_run(struct server *server)
 {
-    for (size_t i = 0; i < server->queue_count; i++) {
-        queue_start(server->queue_workers[i].queue);
-    }
+    for (size_t i = 0; i < server->queue_count; i++) { queue_start(server->queue_workers[i].queue); }
     loop_run(server->loop);
     log_rows_again(server, true);
     for (size_t i = 0; i < server->queue_count; i++) {
@@ -416,9 +386,7 @@ void server_close(struct server *server)
     shares_close(&server->shared.background_shares);
     loop_close(server->loop);
     models_close(&server->models);
-    for (size_t i = 0; i < server->queue_count; i++) {
-        config_free(&server->configs[i]);
-    }
+    for (size_t i = 0; i < server->queue_count; i++) { config_free(&server->configs[i]); }
     free(server->configs);
     address_free(&server->shared.address);
 }

@@ -20,7 +20,7 @@
 struct server {
     const struct config *config;
     const char *config_path; /* of the file, for a reload; NULL for none */
-    struct config *configs; /* [queue_count]: each queue's own */
+    struct config *configs;  /* [queue_count]: each queue's own */
     struct models models;
     struct loop *loop;
     struct compute *compute;

@@ -26,17 +26,13 @@ static void *mutable_field(const struct setting *setting, void *target)
 void setting_flag(const struct setting *setting, char name[SETTING_NAME_MAX])
 {
     snprintf(name, SETTING_NAME_MAX, "--%s", setting->key);
-    for (char *c = name; *c != '\0'; c++) {
-        *c = *c == '_' ? '-' : *c;
-    }
+    for (char *c = name; *c != '\0'; c++) { *c = *c == '_' ? '-' : *c; }
 }
 
 void setting_variable(const struct setting *setting, char name[SETTING_NAME_MAX])
 {
     snprintf(name, SETTING_NAME_MAX, "SLUICE_%s", setting->key);
-    for (char *c = name; *c != '\0'; c++) {
-        *c = (char)toupper((unsigned char)*c);
-    }
+    for (char *c = name; *c != '\0'; c++) { *c = (char)toupper((unsigned char)*c); }
 }
 
 void setting_describe(const struct setting *setting, char *text, size_t size)
@@ -82,13 +78,9 @@ static enum status parse_text(const struct setting *setting, const char *text, c
     if (setting->most > 0 && strlen(text) > (size_t)setting->most) {
         return err_set(err, STATUS_BAD_INPUT, "%s is longer than %" PRId64 " bytes", where, setting->most);
     }
-    if (setting->accepts && !setting->accepts(text)) {
-        return refuse(setting, text, where, err);
-    }
+    if (setting->accepts && !setting->accepts(text)) { return refuse(setting, text, where, err); }
     char *copy = strdup(text);
-    if (!copy) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
-    }
+    if (!copy) { return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where); }
     free(*text_field(setting, target));
     *text_field(setting, target) = copy;
     return STATUS_OK;
@@ -116,9 +108,7 @@ static enum status parse_switch(const struct setting *setting, const char *text,
                                 struct err *err)
 {
     bool on = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
-    if (!on && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
-        return refuse(setting, text, where, err);
-    }
+    if (!on && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) { return refuse(setting, text, where, err); }
     *(bool *)mutable_field(setting, target) = on;
     return STATUS_OK;
 }
@@ -169,9 +159,7 @@ enum status setting_copy(const struct setting *setting, const void *from, void *
         return STATUS_OK;
     }
     const char *const *text = field(setting, from);
-    if (*text) {
-        return setting_parse(setting, *text, setting->key, to, err);
-    }
+    if (*text) { return setting_parse(setting, *text, setting->key, to, err); }
     free(*text_field(setting, to));
     *text_field(setting, to) = NULL;
     return STATUS_OK;
@@ -229,9 +217,7 @@ enum status settings_reset(const struct setting *table, size_t count, void *targ
 {
     enum status status = STATUS_OK;
     for (size_t i = 0; i < count && status == STATUS_OK; i++) {
-        if (table[i].fallback) {
-            status = setting_parse(&table[i], table[i].fallback, table[i].key, target, err);
-        }
+        if (table[i].fallback) { status = setting_parse(&table[i], table[i].fallback, table[i].key, target, err); }
     }
     return status;
 }
@@ -249,9 +235,7 @@ void settings_free(const struct setting *table, size_t count, void *target)
 const struct setting *setting_find(const struct setting *table, size_t count, const char *key)
 {
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(table[i].key, key) == 0) {
-            return &table[i];
-        }
+        if (strcmp(table[i].key, key) == 0) { return &table[i]; }
     }
     return NULL;
 }
@@ -275,9 +259,7 @@ unsigned edit_distance(const char *a, const char *b)
 {
     unsigned row[SETTING_NAME_MAX];
     size_t width = strnlen(b, SETTING_NAME_MAX - 1);
-    for (size_t j = 0; j <= width; j++) {
-        row[j] = (unsigned)j;
-    }
+    for (size_t j = 0; j <= width; j++) { row[j] = (unsigned)j; }
     for (size_t i = 0; i < SETTING_NAME_MAX - 1 && a[i] != '\0'; i++) {
         unsigned diagonal = row[0];
         row[0] = (unsigned)i + 1;
@@ -295,16 +277,12 @@ void url_password(const char *url, size_t *begin, size_t *end)
 {
     *begin = *end = 0;
     const char *authority = strstr(url, "://");
-    if (!authority) {
-        return;
-    }
+    if (!authority) { return; }
     authority += 3;
     /* The last @ ends the credentials: else the tail of a password with an unescaped @ would show. */
     const char *at = strrchr(authority, '@');
     const char *colon = strchr(authority, ':');
-    if (!at || !colon || colon > at) {
-        return;
-    }
+    if (!at || !colon || colon > at) { return; }
     *begin = (size_t)(colon + 1 - url);
     *end = (size_t)(at - url);
 }

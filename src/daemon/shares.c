@@ -17,9 +17,7 @@ enum status shares_open(struct shares *shares, size_t count, size_t capacity, st
 
 void shares_close(struct shares *shares)
 {
-    for (size_t i = 0; shares->items != NULL && i < shares->count; i++) {
-        free(shares->items[i].waiting);
-    }
+    for (size_t i = 0; shares->items != NULL && i < shares->count; i++) { free(shares->items[i].waiting); }
     free(shares->items);
     *shares = (struct shares){0};
 }
@@ -28,9 +26,7 @@ void shares_put(struct shares *shares, size_t who, struct batch *batch)
 {
     struct share *share = &shares->items[who];
     assert(share->count < shares->capacity && share->weight > 0);
-    if (share->count == 0 && share->used < shares->level) {
-        share->used = shares->level;
-    }
+    if (share->count == 0 && share->used < shares->level) { share->used = shares->level; }
     share->waiting[(share->first + share->count++) % shares->capacity] = batch;
 }
 
@@ -44,9 +40,7 @@ struct batch *shares_take(struct shares *shares, size_t *who)
             *who = i;
         }
     }
-    if (!next) {
-        return NULL;
-    }
+    if (!next) { return NULL; }
     struct batch *batch = next->waiting[next->first];
     next->first = (next->first + 1) % shares->capacity;
     next->count--;

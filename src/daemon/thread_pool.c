@@ -50,9 +50,7 @@ static size_t lacking(const struct thread_slot *slot)
     const struct thread_pool *pool = slot->pool;
     size_t count = 0;
     for (unsigned i = 0; i < pool->running && slot->holds > 0; i++) {
-        if (!pool->slots[i].left && pool->slots[i].holds < slot->holds) {
-            count += slot->holds - pool->slots[i].holds;
-        }
+        if (!pool->slots[i].left && pool->slots[i].holds < slot->holds) { count += slot->holds - pool->slots[i].holds; }
     }
     return count;
 }
@@ -92,9 +90,7 @@ void thread_pool_finish(struct thread_slot *slot, void *item)
     bool sent = channel_send(pool->out, item);
     assert(sent); /* nobody closes `out`, and it has room for every item */
     const uint64_t one = 1;
-    while (low && sent && write(pool->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
-        continue;
-    }
+    while (low && sent && write(pool->wake_fd, &one, sizeof one) < 0 && errno == EINTR) { continue; }
 }
 
 void thread_pool_leave(struct thread_slot *slot)
@@ -126,9 +122,7 @@ static void *thread_main(void *argument)
     (pool->serve ? pool->serve : work_one_by_one)(slot->context, slot);
     pthread_mutex_lock(&pool->lock);
     slot->left = true;
-    while (!pool->stopping) {
-        pthread_cond_wait(&pool->ends, &pool->lock);
-    }
+    while (!pool->stopping) { pthread_cond_wait(&pool->ends, &pool->lock); }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
@@ -148,9 +142,7 @@ static enum status start_threads(struct thread_pool *pool, const struct thread_p
         slot->pool = pool;
         slot->context = options->contexts ? (char *)options->contexts + i * options->context_bytes : NULL;
         failed = pthread_create(&slot->id, NULL, thread_main, slot);
-        if (failed != 0) {
-            break;
-        }
+        if (failed != 0) { break; }
         pool->running++;
     }
     pthread_mutex_unlock(&pool->lock);
@@ -178,15 +170,11 @@ enum status thread_pool_open(const struct thread_pool_options *options, struct t
     pool->wake_fd = options->wake_fd;
     pool->items = calloc(options->capacity, sizeof(void *));
     enum status status = STATUS_OK;
-    if (!pool->items) {
-        status = err_set(err, STATUS_NO_MEMORY, "no memory for a queue of %zu", options->capacity);
-    }
+    if (!pool->items) { status = err_set(err, STATUS_NO_MEMORY, "no memory for a queue of %zu", options->capacity); }
     if (status == STATUS_OK) {
         status = channel_open(options->capacity, pool->wake_below > 0 ? -1 : options->wake_fd, &pool->out, err);
     }
-    if (status == STATUS_OK) {
-        status = start_threads(pool, options, err);
-    }
+    if (status == STATUS_OK) { status = start_threads(pool, options, err); }
     if (status != STATUS_OK) {
         thread_pool_close(pool);
         return status;
@@ -202,9 +190,7 @@ static void put_at(struct thread_pool *pool, void *item, bool first)
     assert(pool->items_out < pool->capacity);
     pool->items_out++;
     pthread_mutex_lock(&pool->lock);
-    if (first) {
-        pool->first = (pool->first + pool->capacity - 1) % pool->capacity;
-    }
+    if (first) { pool->first = (pool->first + pool->capacity - 1) % pool->capacity; }
     pool->items[first ? pool->first : (pool->first + pool->count) % pool->capacity] = item;
     pool->count++;
     pthread_cond_signal(&pool->not_empty);
@@ -252,17 +238,13 @@ size_t thread_pool_out(const struct thread_pool *pool)
 
 void thread_pool_close(struct thread_pool *pool)
 {
-    if (!pool) {
-        return;
-    }
+    if (!pool) { return; }
     pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
     pthread_cond_broadcast(&pool->not_empty);
     pthread_cond_broadcast(&pool->ends);
     pthread_mutex_unlock(&pool->lock);
-    for (unsigned i = 0; i < pool->running; i++) {
-        pthread_join(pool->slots[i].id, NULL);
-    }
+    for (unsigned i = 0; i < pool->running; i++) { pthread_join(pool->slots[i].id, NULL); }
     channel_free(pool->out);
     free(pool->items);
     pthread_cond_destroy(&pool->ends);

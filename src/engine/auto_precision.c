@@ -61,12 +61,8 @@ static enum status run_both(struct rival rivals[RIVALS], const struct model *sam
     uint32_t length = sample->max_tokens < ROW_TOKENS ? sample->max_tokens : ROW_TOKENS;
     uint32_t starts[ROWS], lengths[ROWS];
     float *output = calloc((size_t)ROWS * sample->dim, sizeof *output);
-    if (!output) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to measure precisions");
-    }
-    for (uint32_t i = 0; i < ROWS * length; i++) {
-        ids[i] = (int32_t)(i * 7 % sample->vocabulary);
-    }
+    if (!output) { return err_set(err, STATUS_NO_MEMORY, "no memory to measure precisions"); }
+    for (uint32_t i = 0; i < ROWS * length; i++) { ids[i] = (int32_t)(i * 7 % sample->vocabulary); }
     for (uint32_t row = 0; row < ROWS; row++) {
         starts[row] = row * length;
         lengths[row] = length;
@@ -79,9 +75,7 @@ static enum status run_both(struct rival rivals[RIVALS], const struct model *sam
             uint64_t begin = clock_thread_ns();
             status = encoder_run(rivals[i].encoder, &batch, err);
             double took = (double)(clock_thread_ns() - begin);
-            if (run == 1 || (run > 1 && took < rivals[i].ns)) {
-                rivals[i].ns = took > 1 ? took : 1;
-            }
+            if (run == 1 || (run > 1 && took < rivals[i].ns)) { rivals[i].ns = took > 1 ? took : 1; }
         }
     }
     free(output);
@@ -130,9 +124,7 @@ static void remember(const char *directory, const char *head, const struct rival
     char name[NAME_BYTES];
     struct buffer text = {0};
     struct err err = {0};
-    if (directory[0] == '\0') {
-        return;
-    }
+    if (directory[0] == '\0') { return; }
     name_file(head, name);
     buffer_format(&text, "%sf32 %.0f bf16 %.0f\n", head, rivals[F32].ns, rivals[BF16].ns);
     if (cache_write(directory, name, &text, &err) != STATUS_OK) {
@@ -161,9 +153,7 @@ enum status auto_precision(const struct backend_ops *ops, const struct model *mo
                            struct err *err)
 {
     *out = native;
-    if (native != PRECISION_BF16) {
-        return STATUS_OK;
-    }
+    if (native != PRECISION_BF16) { return STATUS_OK; }
     char directory[CACHE_PATH_BYTES], head[TEXT_BYTES];
     struct rival rivals[RIVALS] = {0};
     struct model sample = sample_of(model);
@@ -176,12 +166,8 @@ enum status auto_precision(const struct backend_ops *ops, const struct model *mo
     }
     if (status == STATUS_OK && !kept) {
         status = open_rival(ops, &sample, options, native, &rivals[BF16], err);
-        if (status == STATUS_OK) {
-            status = run_both(rivals, &sample, err);
-        }
-        if (status == STATUS_OK) {
-            remember(directory, head, rivals);
-        }
+        if (status == STATUS_OK) { status = run_both(rivals, &sample, err); }
+        if (status == STATUS_OK) { remember(directory, head, rivals); }
     }
     close_rivals(rivals);
     if (status == STATUS_OK) {

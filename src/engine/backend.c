@@ -64,9 +64,7 @@ static enum status null_open(const struct model *model, const struct engine_opti
                              struct err *err)
 {
     struct backend *backend = calloc(1, sizeof *backend);
-    if (!backend) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the null backend");
-    }
+    if (!backend) { return err_set(err, STATUS_NO_MEMORY, "no memory for the null backend"); }
     *backend = (struct backend){.model = model, .precision = options->precision, .device = "none", .slots = 1};
     *out = backend;
     return STATUS_OK;
@@ -80,9 +78,7 @@ static void null_close(struct backend *backend)
 static enum status null_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
-    if (!workspace) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a null workspace");
-    }
+    if (!workspace) { return err_set(err, STATUS_NO_MEMORY, "no memory for a null workspace"); }
     workspace->model = backend->model;
     *out = workspace;
     return STATUS_OK;
@@ -136,12 +132,8 @@ static uint64_t mix(uint64_t x)
 static void null_vector(const struct model *model, const int32_t *ids, uint32_t length, float *to)
 {
     uint64_t seed = length;
-    for (uint32_t t = 0; t < length; t++) {
-        seed = mix(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull);
-    }
-    for (uint32_t i = 0; i < model->dim; i++) {
-        to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f;
-    }
+    for (uint32_t t = 0; t < length; t++) { seed = mix(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull); }
+    for (uint32_t i = 0; i < model->dim; i++) { to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f; }
 }
 
 static enum status null_pool(struct backend_workspace *workspace, struct err *err)
@@ -245,9 +237,7 @@ static enum status find_best(enum precision asked, const struct backend_ops **ou
         struct err why = {0};
         if (consider(table[i], asked, &why) == STATUS_OK) {
             *out = table[i];
-            if (passed_over && i > 0) {
-                (void)err_set(passed_over, STATUS_UNSUPPORTED, "%s", reasons);
-            }
+            if (passed_over && i > 0) { (void)err_set(passed_over, STATUS_UNSUPPORTED, "%s", reasons); }
             return STATUS_OK;
         }
         append(reasons, sizeof reasons, i == 0 ? "" : "; ");
@@ -259,16 +249,10 @@ static enum status find_best(enum precision asked, const struct backend_ops **ou
 enum status backend_find(const char *name, enum precision asked, const struct backend_ops **out,
                          struct err *passed_over, struct err *err)
 {
-    if (passed_over) {
-        *passed_over = (struct err){0};
-    }
-    if (is_auto(name)) {
-        return find_best(asked, out, passed_over, err);
-    }
+    if (passed_over) { *passed_over = (struct err){0}; }
+    if (is_auto(name)) { return find_best(asked, out, passed_over, err); }
     for (size_t i = 0; i < TABLE_ROWS; i++) {
-        if (strcmp(name, table[i]->name) != 0) {
-            continue;
-        }
+        if (strcmp(name, table[i]->name) != 0) { continue; }
         unsigned count;
         TRY(table[i]->devices(&count, err));
         *out = table[i];

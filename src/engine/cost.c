@@ -53,12 +53,8 @@ double cost_predict_ns(const struct cost *cost, struct cost_shape shape)
 /* A batch that took far longer, because the process was stopped, counts as one that took twice as long. */
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
 {
-    if (!(took_ns > 0) || !(shape.tokens > 0)) {
-        return;
-    }
-    if (!cost_known(cost)) {
-        *cost = cost_from(0, took_ns / shape.tokens, 0);
-    }
+    if (!(took_ns > 0) || !(shape.tokens > 0)) { return; }
+    if (!cost_known(cost)) { *cost = cost_from(0, took_ns / shape.tokens, 0); }
     double predicted = cost_predict_ns(cost, shape), part = fmax(weigh, 1.0 / (double)(cost->batches + 1));
     cost->error += part * (fabs(predicted - took_ns) / took_ns - cost->error);
     cost->batches++;
@@ -76,9 +72,7 @@ struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, uns
         const double u[COST_TERMS] = {1 / took_ns[k], shapes[k].tokens / took_ns[k], shapes[k].squares / took_ns[k]};
         for (int i = 0; i < COST_TERMS; i++) {
             b[i] += u[i];
-            for (int j = 0; j < COST_TERMS; j++) {
-                a[i][j] += u[i] * u[j];
-            }
+            for (int j = 0; j < COST_TERMS; j++) { a[i][j] += u[i] * u[j]; }
         }
     }
     int terms = count > COST_TERMS ? COST_TERMS : COST_TERMS - 1;
@@ -86,9 +80,7 @@ struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, uns
         for (int at = 0; at < terms; at++) {
             int i = order[at];
             double left = b[i];
-            for (int j = 0; j < COST_TERMS; j++) {
-                left -= j == i ? 0 : a[i][j] * x[j];
-            }
+            for (int j = 0; j < COST_TERMS; j++) { left -= j == i ? 0 : a[i][j] * x[j]; }
             x[i] = a[i][i] > 0 ? fmax(0, left / a[i][i]) : 0;
         }
     }
@@ -112,13 +104,9 @@ static enum status measure(struct encoder *encoder, const struct model *model, b
     uint32_t least_runs = warm + (alone ? 1 : HELPED_RUNS);
     uint64_t (*now_ns)(void) = alone && !device ? clock_thread_ns : clock_now_ns;
     int32_t *ids = malloc((extent + 2 * (size_t)rows + (size_t)rows * model->dim) * sizeof *ids);
-    if (!ids) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %u tokens", extent);
-    }
+    if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %u tokens", extent); }
     uint32_t *start = (uint32_t *)(ids + extent), *lengths = start + rows;
-    for (uint32_t i = 0; i < extent; i++) {
-        ids[i] = (int32_t)(i * 2654435761u % model->vocabulary);
-    }
+    for (uint32_t i = 0; i < extent; i++) { ids[i] = (int32_t)(i * 2654435761u % model->vocabulary); }
     for (uint32_t row = 0; row < rows; row++) {
         start[row] = row * length;
         lengths[row] = length;
@@ -175,9 +163,7 @@ static enum status calibrate(struct encoder *encoder, struct parallel_for *paral
         }
     }
     *cost = cost_fit(shapes, took_ns, count);
-    if (!parallel) {
-        return STATUS_OK;
-    }
+    if (!parallel) { return STATUS_OK; }
     TRY(encoder_join(encoder, parallel, err));
     return measure_help(encoder, model, budget_ns, cost, err);
 }
@@ -189,12 +175,8 @@ enum status cost_calibrate(const struct cost_source *of, uint64_t budget_ns, str
     struct cost cost;
     enum status status = STATUS_OK;
     *out = cost_from(0, 0, 0);
-    if (of->threads > 1 && encoder_slots(of->engine) == 1) {
-        status = parallel_for_open(of->threads, &parallel, err);
-    }
-    if (status == STATUS_OK) {
-        status = encoder_open(of->engine, &encoder, err);
-    }
+    if (of->threads > 1 && encoder_slots(of->engine) == 1) { status = parallel_for_open(of->threads, &parallel, err); }
+    if (status == STATUS_OK) { status = encoder_open(of->engine, &encoder, err); }
     if (status == STATUS_OK) {
         status = calibrate(encoder, parallel, of->model, (double)budget_ns, &cost, err);
         encoder_close(encoder);
@@ -222,9 +204,7 @@ void cost_print(const struct cost_source *of, const struct cost *cost, struct bu
     print_head(of, out);
     buffer_format(out, "terms %.17g %.17g %.17g help %.17g\n", cost->terms[0], cost->terms[1], cost->terms[2],
                   cost->help);
-    if (buffer_ok(out)) {
-        buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0));
-    }
+    if (buffer_ok(out)) { buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0)); }
 }
 
 /* Believed are numbers such as a fit finds, with nothing but our own bytes around them. */
@@ -238,18 +218,12 @@ enum status cost_parse(const char *text, size_t length, const struct cost_source
     bool good = at && sscanf(at, "\nterms %lf %lf %lf help %lf", &t[0], &t[1], &t[2], &cost.help) == 4;
     good = good && cost_known(&cost) && t[0] >= 0 && t[1] >= 0 && t[2] >= 0 && isfinite(t[0] + t[1] + t[2]) &&
            cost.help > 0 && isfinite(cost.help);
-    if (good) {
-        cost_print(of, &cost, &same);
-    }
+    if (good) { cost_print(of, &cost, &same); }
     bool complete = buffer_ok(&same);
     good = good && complete && same.length == length && memcmp(same.data, text, length) == 0;
     buffer_free(&same);
-    if (!complete) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to read a calibration");
-    }
-    if (!good) {
-        return err_set(err, STATUS_BAD_INPUT, "a calibration that is damaged");
-    }
+    if (!complete) { return err_set(err, STATUS_NO_MEMORY, "no memory to read a calibration"); }
+    if (!good) { return err_set(err, STATUS_BAD_INPUT, "a calibration that is damaged"); }
     *out = cost;
     return STATUS_OK;
 }
@@ -260,9 +234,7 @@ static enum status file_name(const struct cost_source *of, char out[NAME_BYTES],
     struct buffer head = {0};
     print_head(of, &head);
     bool complete = buffer_ok(&head);
-    if (complete) {
-        snprintf(out, NAME_BYTES, "cost-%016" PRIx64 ".txt", (uint64_t)XXH64(head.data, head.length, 0));
-    }
+    if (complete) { snprintf(out, NAME_BYTES, "cost-%016" PRIx64 ".txt", (uint64_t)XXH64(head.data, head.length, 0)); }
     buffer_free(&head);
     return complete ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the name of a file");
 }

@@ -37,9 +37,7 @@ static enum status check_row(const struct model *model, const struct engine_batc
 
 static enum status check_batch(const struct model *model, const struct engine_batch *batch, struct err *err)
 {
-    for (uint32_t row = 0; row < batch->rows; row++) {
-        TRY(check_row(model, batch, row, err));
-    }
+    for (uint32_t row = 0; row < batch->rows; row++) { TRY(check_row(model, batch, row, err)); }
     return STATUS_OK;
 }
 
@@ -54,9 +52,7 @@ static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, st
 {
     uint32_t origin = batch->start[first];
     uint32_t rows = 1, extent = batch->length[first];
-    if (place_end(batch, first) - origin <= limits.tokens) {
-        extent = place_end(batch, first) - origin;
-    }
+    if (place_end(batch, first) - origin <= limits.tokens) { extent = place_end(batch, first) - origin; }
     while (rows < limits.rows && first + rows < batch->rows &&
            place_end(batch, first + rows) - origin <= limits.tokens) {
         extent = place_end(batch, first + rows) - origin;
@@ -82,9 +78,7 @@ static enum status enqueue(const struct backend *backend, struct backend_workspa
     atomic_fetch_add(&backend->counters->passes, 1);
     TRY(ops->embed(workspace, pass, err));
     for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
-        if (pause && pause->wait) {
-            pause->wait(pause->context);
-        }
+        if (pause && pause->wait) { pause->wait(pause->context); }
         TRY(ops->linear(workspace, layer, LINEAR_QKV, err));
         TRY(ops->attention(workspace, layer, err));
         TRY(ops->linear(workspace, layer, LINEAR_ATTENTION_OUTPUT, err));
@@ -118,9 +112,7 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
     const struct engine_batch *batch = in_flight->batch;
     const struct backend *backend = encoder->backend;
     for (uint32_t first = 0; first < batch->rows;) {
-        if (encoder->passes_out == backend->slots) {
-            land_pass(encoder);
-        }
+        if (encoder->passes_out == backend->slots) { land_pass(encoder); }
         if (in_flight->err.status != STATUS_OK) { /* it was one of this batch */
             return;
         }
@@ -129,9 +121,7 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
         *pass = cut_pass(batch, first, backend->ops->limits(encoder->workspace), backend->model->dim);
         enum status status = enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
         in_flight->err.status = status;
-        if (status != STATUS_OK) {
-            return;
-        }
+        if (status != STATUS_OK) { return; }
         in_flight->alone = in_flight->alone || !backend->ops->helped || !backend->ops->helped(encoder->workspace);
         encoder->owners[at] = in_flight;
         encoder->passes_out++;
@@ -161,9 +151,7 @@ static const enum precision wider[FALLBACK_STEPS] = {PRECISION_BF16, PRECISION_F
 
 static void step_close(struct fallback_step *step)
 {
-    if (step->backend) {
-        step->backend->ops->close(step->backend);
-    }
+    if (step->backend) { step->backend->ops->close(step->backend); }
     model_close(step->again);
     *step = (struct fallback_step){0};
 }
@@ -186,9 +174,7 @@ static enum status step_open(const struct engine *engine, enum precision precisi
     TRY(narrow->ops->open(model, &options, &step->backend, err));
     step->backend->ops = narrow->ops;
     step->backend->counters = narrow->counters;
-    if (step->again) {
-        model_release_weights(step->again);
-    }
+    if (step->again) { model_release_weights(step->again); }
     return STATUS_OK;
 }
 
@@ -199,9 +185,7 @@ static enum status step_ready(struct engine *engine, int number, struct err *err
     pthread_mutex_lock(&engine->lock);
     if (!step->backend) {
         status = step_open(engine, wider[number], step, err);
-        if (status != STATUS_OK) {
-            step_close(step);
-        }
+        if (status != STATUS_OK) { step_close(step); }
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
@@ -211,9 +195,7 @@ static enum status step_run(struct encoder *encoder, int number, const struct pa
 {
     TRY(step_ready(encoder->engine, number, err));
     struct backend *backend = encoder->engine->steps[number].backend; /* does not change once it is open */
-    if (!encoder->wider[number]) {
-        TRY(backend->ops->workspace_open(backend, &encoder->wider[number], err));
-    }
+    if (!encoder->wider[number]) { TRY(backend->ops->workspace_open(backend, &encoder->wider[number], err)); }
     TRY(enqueue(backend, encoder->wider[number], pass, NULL, err));
     return backend->ops->wait(encoder->wider[number], err);
 }
@@ -236,14 +218,10 @@ static enum status run_again(struct encoder *encoder, const struct engine_batch 
     };
     struct err why = {0};
     for (int i = 0; i < FALLBACK_STEPS && narrow->precision == PRECISION_F16; i++) {
-        if (narrow->ops->choose(wider[i]) != wider[i]) {
-            continue;
-        }
+        if (narrow->ops->choose(wider[i]) != wider[i]) { continue; }
         enum status status = step_run(encoder, i, &pass, &why);
         if (status == STATUS_NO_MEMORY || status == STATUS_DEVICE_LOST) { /* not the row's fault */
-            if (err) {
-                *err = why;
-            }
+            if (err) { *err = why; }
             return status;
         }
         if (status == STATUS_OK && vector_finite(pass.output, dim)) {
@@ -269,21 +247,13 @@ static enum status finish_rows(struct encoder *encoder, const struct engine_batc
         float *vector = batch->output + (size_t)row * dim;
         struct err why = {0};
         enum status status = vector_finite(vector, dim) ? STATUS_OK : run_again(encoder, batch, row, &why);
-        if (status == STATUS_OK && encoder->engine->normalize) {
-            vector_normalize(vector, dim);
-        }
-        if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status)) {
-            continue;
-        }
+        if (status == STATUS_OK && encoder->engine->normalize) { vector_normalize(vector, dim); }
+        if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status)) { continue; }
         err_prefix(&why, "row %u", row);
         worst = why;
-        if (status != STATUS_NON_FINITE) {
-            break;
-        }
+        if (status != STATUS_NON_FINITE) { break; }
     }
-    if (worst.status != STATUS_OK && err) {
-        *err = worst;
-    }
+    if (worst.status != STATUS_OK && err) { *err = worst; }
     return worst.status;
 }
 
@@ -291,18 +261,12 @@ enum status encoder_take(struct encoder *encoder, struct err *err)
 {
     assert(encoder->batches_out > 0);
     struct batch_in_flight *in_flight = &encoder->in_flight[encoder->first_batch];
-    while (in_flight->passes > 0) {
-        land_pass(encoder);
-    }
+    while (in_flight->passes > 0) { land_pass(encoder); }
     encoder->first_batch = (encoder->first_batch + 1) % BACKEND_SLOTS_MAX;
     encoder->batches_out--;
     encoder->helped = !in_flight->alone;
-    if (in_flight->err.status == STATUS_OK) {
-        return finish_rows(encoder, in_flight->batch, err);
-    }
-    if (err) {
-        *err = in_flight->err;
-    }
+    if (in_flight->err.status == STATUS_OK) { return finish_rows(encoder, in_flight->batch, err); }
+    if (err) { *err = in_flight->err; }
     return in_flight->err.status;
 }
 
@@ -357,9 +321,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
     struct engine_options chosen = options ? *options : (struct engine_options){0};
     TRY(backend_choose(ops, chosen.precision, &chosen.precision, err));
     struct engine *engine = calloc(1, sizeof *engine);
-    if (!engine) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for an engine");
-    }
+    if (!engine) { return err_set(err, STATUS_NO_MEMORY, "no memory for an engine"); }
     enum status status = ops->open(model, &chosen, &engine->backend, err);
     if (status != STATUS_OK) {
         free(engine);
@@ -376,12 +338,8 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
 
 void engine_close(struct engine *engine)
 {
-    if (!engine) {
-        return;
-    }
-    for (int i = 0; i < FALLBACK_STEPS; i++) {
-        step_close(&engine->steps[i]);
-    }
+    if (!engine) { return; }
+    for (int i = 0; i < FALLBACK_STEPS; i++) { step_close(&engine->steps[i]); }
     pthread_mutex_destroy(&engine->lock);
     engine->backend->ops->close(engine->backend);
     free(engine);
@@ -434,9 +392,7 @@ size_t engine_weight_bytes(const struct engine *engine)
 enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err)
 {
     struct encoder *encoder = calloc(1, sizeof *encoder);
-    if (!encoder) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
-    }
+    if (!encoder) { return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder"); }
     encoder->engine = engine;
     encoder->backend = engine->backend;
     enum status status = engine->backend->ops->workspace_open(engine->backend, &encoder->workspace, err);
@@ -450,13 +406,9 @@ enum status encoder_open(struct engine *engine, struct encoder **out, struct err
 
 void encoder_close(struct encoder *encoder)
 {
-    if (!encoder) {
-        return;
-    }
+    if (!encoder) { return; }
     for (int i = 0; i < FALLBACK_STEPS; i++) {
-        if (encoder->wider[i]) {
-            encoder->engine->steps[i].backend->ops->workspace_close(encoder->wider[i]);
-        }
+        if (encoder->wider[i]) { encoder->engine->steps[i].backend->ops->workspace_close(encoder->wider[i]); }
     }
     encoder->backend->ops->workspace_close(encoder->workspace);
     free(encoder);

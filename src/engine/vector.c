@@ -9,13 +9,9 @@
 void vector_normalize(float *vector, uint32_t dim)
 {
     double squares = 0;
-    for (uint32_t i = 0; i < dim; i++) {
-        squares += (double)vector[i] * vector[i];
-    }
+    for (uint32_t i = 0; i < dim; i++) { squares += (double)vector[i] * vector[i]; }
     float scale = (float)(1.0 / fmax(sqrt(squares), 1e-12));
-    for (uint32_t i = 0; i < dim; i++) {
-        vector[i] *= scale;
-    }
+    for (uint32_t i = 0; i < dim; i++) { vector[i] *= scale; }
 }
 
 /* Zero times a finite float is zero, and zero times any other is NaN. Without a branch the loop runs at the speed of
@@ -25,17 +21,11 @@ bool vector_finite(const float *vector, uint32_t dim)
     float sums[8] = {0};
     uint32_t i = 0;
     for (; i + 8 <= dim; i += 8) {
-        for (int lane = 0; lane < 8; lane++) {
-            sums[lane] += vector[i + lane] * 0.0f;
-        }
+        for (int lane = 0; lane < 8; lane++) { sums[lane] += vector[i + lane] * 0.0f; }
     }
-    for (; i < dim; i++) {
-        sums[0] += vector[i] * 0.0f;
-    }
+    for (; i < dim; i++) { sums[0] += vector[i] * 0.0f; }
     float sum = 0;
-    for (int lane = 0; lane < 8; lane++) {
-        sum += sums[lane];
-    }
+    for (int lane = 0; lane < 8; lane++) { sum += sums[lane]; }
     return sum == 0.0f;
 }
 

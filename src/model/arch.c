@@ -51,9 +51,7 @@ static const char *const harmless[] = {
 static bool is_read(const struct arch *arch, const char *field)
 {
     for (int i = 0; i < CONFIG_FIELDS; i++) {
-        if (arch->fields[i] && strcmp(arch->fields[i], field) == 0) {
-            return true;
-        }
+        if (arch->fields[i] && strcmp(arch->fields[i], field) == 0) { return true; }
     }
     return strcmp(field, "model_type") == 0 || strcmp(field, "architectures") == 0;
 }
@@ -85,9 +83,7 @@ static enum status find_arch(const cJSON *root, const char *name, const struct a
 {
     const char *type = NULL;
     TRY(json_string(root, name, "model_type", &type, err));
-    if (!type) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: model_type is missing", name);
-    }
+    if (!type) { return err_set(err, STATUS_BAD_INPUT, "%s: model_type is missing", name); }
     char supported[256] = "";
     for (size_t i = 0, used = 0; i < ARCHES; i++) {
         if (strcmp(type, arches[i]->model_type) == 0) {
@@ -134,13 +130,9 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
     };
     const char *const *fields = model->arch->fields;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (!fields[i]) {
-            continue;
-        }
+        if (!fields[i]) { continue; }
         TRY(json_u32(root, name, fields[i], 1, sizes[i].most, sizes[i].to, err));
-        if (*sizes[i].to == 0) {
-            return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, fields[i]);
-        }
+        if (*sizes[i].to == 0) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, fields[i]); }
     }
     if (model->hidden % model->heads != 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name, fields[CONFIG_HIDDEN],
@@ -161,9 +153,7 @@ static enum status read_activation(const cJSON *root, const char *name, struct m
     };
     const char *field = model->arch->fields[CONFIG_ACTIVATION], *text = NULL;
     TRY(json_string(root, name, field, &text, err));
-    if (!text) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, field);
-    }
+    if (!text) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, field); }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i].name, text) == 0) {
             model->activation = known[i].activation;
@@ -177,9 +167,7 @@ static enum status read_activation(const cJSON *root, const char *name, struct m
 
 static enum status read_fields(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    if (!cJSON_IsObject(root)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: not a JSON object", name);
-    }
+    if (!cJSON_IsObject(root)) { return err_set(err, STATUS_BAD_INPUT, "%s: not a JSON object", name); }
     TRY(find_arch(root, name, &model->arch, err));
     TRY(check_classes(model->arch, root, name, err));
     const cJSON *value;
@@ -191,9 +179,7 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     TRY(read_activation(root, name, model, err));
     double eps = 1e-12;
     const char *field = model->arch->fields[CONFIG_EPS];
-    if (field) {
-        TRY(json_double(root, name, field, &eps, err));
-    }
+    if (field) { TRY(json_double(root, name, field, &eps, err)); }
     if (!(eps > 0 && eps < 1)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must lie between 0 and 1", name, field);
     }

@@ -15,9 +15,7 @@ static bool skip_string(const char *bytes, size_t length, size_t *at)
 {
     while (*at < length && bytes[*at] != '"') {
         if (bytes[*at] == '\\') {
-            if (length - *at >= 6 && memcmp(bytes + *at, "\\u0000", 6) == 0) {
-                return false;
-            }
+            if (length - *at >= 6 && memcmp(bytes + *at, "\\u0000", 6) == 0) { return false; }
             *at += 1;
         }
         *at += 1;
@@ -30,12 +28,8 @@ static bool skip_string(const char *bytes, size_t length, size_t *at)
 static enum status check_text(const char *bytes, size_t length, const char *name, struct err *err)
 {
     size_t valid = utf8_valid_prefix(bytes, length);
-    if (valid != length) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: byte %zu is not UTF-8", name, valid);
-    }
-    if (memchr(bytes, '\0', length)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: has a NUL byte", name);
-    }
+    if (valid != length) { return err_set(err, STATUS_BAD_INPUT, "%s: byte %zu is not UTF-8", name, valid); }
+    if (memchr(bytes, '\0', length)) { return err_set(err, STATUS_BAD_INPUT, "%s: has a NUL byte", name); }
     size_t depth = 0;
     for (size_t at = 0; at < length;) {
         char c = bytes[at++];
@@ -64,13 +58,9 @@ static enum status check_keys_of(const cJSON *object, const char *name, struct e
     size_t count = 0;
     const cJSON *child;
     cJSON_ArrayForEach(child, object) count++;
-    if (count < 2) {
-        return STATUS_OK;
-    }
+    if (count < 2) { return STATUS_OK; }
     const char **keys = calloc(count, sizeof *keys);
-    if (!keys) {
-        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu keys", name, count);
-    }
+    if (!keys) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu keys", name, count); }
     size_t at = 0;
     cJSON_ArrayForEach(child, object) keys[at++] = child->string;
     qsort(keys, count, sizeof *keys, compare_keys);
@@ -91,9 +81,7 @@ static enum status check_keys(const cJSON *value, const char *name, struct err *
     const cJSON *child;
     cJSON_ArrayForEach(child, value)
     {
-        if (child->child) {
-            TRY(check_keys(child, name, err));
-        }
+        if (child->child) { TRY(check_keys(child, name, err)); }
     }
     return STATUS_OK;
 }
@@ -102,9 +90,7 @@ enum status json_parse(const char *bytes, size_t length, const char *name, cJSON
 {
     *out = NULL;
     enum status status = check_text(bytes, length, name, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     const char *end = NULL;
     cJSON *root = cJSON_ParseWithLengthOpts(bytes, length + 1, &end, 0);
     if (!root) {
@@ -131,14 +117,10 @@ enum status json_read(const char *directory, const char *name, size_t limit, cJS
     *out = NULL;
     struct buffer path = {0};
     buffer_format(&path, "%s/%s", directory, name);
-    if (!buffer_ok(&path)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", name);
-    }
+    if (!buffer_ok(&path)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", name); }
     struct buffer text = {0};
     enum status status = file_read(path.data, limit, &text, err);
-    if (status == STATUS_OK) {
-        status = json_parse(text.data, text.length, name, out, err);
-    }
+    if (status == STATUS_OK) { status = json_parse(text.data, text.length, name, out, err); }
     buffer_free(&text);
     buffer_free(&path);
     return status;
@@ -158,35 +140,25 @@ const cJSON *json_field(const cJSON *object, const char *field)
 
 bool json_is_empty(const cJSON *value)
 {
-    if (!value || cJSON_IsNull(value) || cJSON_IsFalse(value)) {
-        return true;
-    }
-    if (cJSON_IsString(value)) {
-        return value->valuestring[0] == '\0';
-    }
+    if (!value || cJSON_IsNull(value) || cJSON_IsFalse(value)) { return true; }
+    if (cJSON_IsString(value)) { return value->valuestring[0] == '\0'; }
     return (cJSON_IsObject(value) || cJSON_IsArray(value)) && !value->child;
 }
 
 bool json_is_in(const char *const *list, const char *name)
 {
-    while (*list && strcmp(*list, name) != 0) {
-        list++;
-    }
+    while (*list && strcmp(*list, name) != 0) { list++; }
     return *list;
 }
 
 enum status json_only(const cJSON *object, const char *name, const char *const *known, const char *const *empty,
                       struct err *err)
 {
-    if (!cJSON_IsObject(object)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name);
-    }
+    if (!cJSON_IsObject(object)) { return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name); }
     const cJSON *value;
     cJSON_ArrayForEach(value, object)
     {
-        if (cJSON_IsNull(value) || json_is_in(known, value->string)) {
-            continue;
-        }
+        if (cJSON_IsNull(value) || json_is_in(known, value->string)) { continue; }
         if (!empty || !json_is_in(empty, value->string)) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: the field %.100s is not known here and may change the result; remove it if it does not",
@@ -202,12 +174,8 @@ enum status json_only(const cJSON *object, const char *name, const char *const *
 enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (!found) {
-        return STATUS_OK;
-    }
-    if (!cJSON_IsBool(found)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %s must be true or false", name, field);
-    }
+    if (!found) { return STATUS_OK; }
+    if (!cJSON_IsBool(found)) { return err_set(err, STATUS_BAD_INPUT, "%s: %s must be true or false", name, field); }
     *value = cJSON_IsTrue(found);
     return STATUS_OK;
 }
@@ -227,9 +195,7 @@ enum status json_u32(const cJSON *object, const char *name, const char *field, u
                      uint32_t *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (!found) {
-        return STATUS_OK;
-    }
+    if (!found) { return STATUS_OK; }
     uint64_t number;
     if (!json_whole(found, &number) || number < least || number > most) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must be a whole number from %u to %u", name, field, least, most);
@@ -241,9 +207,7 @@ enum status json_u32(const cJSON *object, const char *name, const char *field, u
 enum status json_double(const cJSON *object, const char *name, const char *field, double *value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (!found) {
-        return STATUS_OK;
-    }
+    if (!found) { return STATUS_OK; }
     if (!cJSON_IsNumber(found) || !isfinite(found->valuedouble)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number", name, field);
     }
@@ -254,12 +218,8 @@ enum status json_double(const cJSON *object, const char *name, const char *field
 enum status json_string(const cJSON *object, const char *name, const char *field, const char **value, struct err *err)
 {
     const cJSON *found = json_field(object, field);
-    if (!found) {
-        return STATUS_OK;
-    }
-    if (!cJSON_IsString(found)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %s must be a string", name, field);
-    }
+    if (!found) { return STATUS_OK; }
+    if (!cJSON_IsString(found)) { return err_set(err, STATUS_BAD_INPUT, "%s: %s must be a string", name, field); }
     *value = found->valuestring;
     return STATUS_OK;
 }

@@ -47,16 +47,12 @@ static enum status hash_file(XXH3_state_t *state, const char *directory, const c
 {
     struct buffer path = {0}, bytes = {0};
     buffer_format(&path, "%s/%s%s", directory, folder, file);
-    if (!buffer_ok(&path)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", file);
-    }
+    if (!buffer_ok(&path)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", file); }
     enum status status = file_read(path.data, TOKENIZER_FILE_MAX_BYTES, &bytes, err);
     char line[64];
     int length = snprintf(line, sizeof line, "%s %lld\n", file, status == STATUS_OK ? (long long)bytes.length : -1);
     XXH3_128bits_update(state, line, (size_t)length);
-    if (status == STATUS_OK && bytes.length > 0) {
-        XXH3_128bits_update(state, bytes.data, bytes.length);
-    }
+    if (status == STATUS_OK && bytes.length > 0) { XXH3_128bits_update(state, bytes.data, bytes.length); }
     buffer_free(&bytes);
     buffer_free(&path);
     return status == STATUS_NOT_FOUND ? STATUS_OK : status;
@@ -106,9 +102,7 @@ static enum status fill_id(XXH3_state_t *state, struct model *model, const char 
 static enum status identity_fill(struct model *model, const char *folder, struct err *err)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (!state) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
-    }
+    if (!state) { return err_set(err, STATUS_NO_MEMORY, "no memory for a hash"); }
     XXH3_128bits_reset(state);
     weights_visit(model, hash_tensor, state);
     char hex[33];
@@ -124,15 +118,11 @@ static enum status resolve(struct model *model, const char *directory, struct er
 {
     model->directory = realpath(directory, NULL);
     struct stat info;
-    if (!model->directory) {
-        return err_set_errno(err, "cannot open the model directory %s", directory);
-    }
+    if (!model->directory) { return err_set_errno(err, "cannot open the model directory %s", directory); }
     if (stat(model->directory, &info) != 0) {
         return err_set_errno(err, "cannot open the model directory %s", directory);
     }
-    if (!S_ISDIR(info.st_mode)) {
-        return err_set(err, STATUS_BAD_INPUT, "the model %s is not a directory", directory);
-    }
+    if (!S_ISDIR(info.st_mode)) { return err_set(err, STATUS_BAD_INPUT, "the model %s is not a directory", directory); }
     const char *last = strrchr(model->directory, '/') + 1;
     model->name = strdup(*last != '\0' ? last : "model");
     return model->name ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
@@ -196,9 +186,7 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     uint32_t limit = option != 0 ? option : sentence != 0 ? sentence : tokenizer != 0 ? tokenizer : positions;
     model->max_tokens = limit < positions ? limit : positions;
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
-    if (!ids) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
-    }
+    if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens); }
     uint32_t count;
     bool truncated;
     enum status status = tokenizer_encode(model->tokenizer, "", 0, model->max_tokens, ids, &count, &truncated, err);
@@ -211,14 +199,10 @@ static enum status open_tokenizer(struct model *model, const struct model_option
 {
     struct buffer folder = {0};
     buffer_format(&folder, "%s/%s", model->directory, sentence->folder);
-    if (!buffer_ok(&folder)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
-    }
+    if (!buffer_ok(&folder)) { return err_set(err, STATUS_NO_MEMORY, "no memory for a path"); }
     enum status status = tokenizer_open(folder.data, &model->tokenizer, err);
     buffer_free(&folder);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     if (tokenizer_vocabulary(model->tokenizer) > model->vocabulary) {
         return err_set(err, STATUS_BAD_INPUT, "the tokenizer has %u entries, above vocab_size %u of config.json",
                        tokenizer_vocabulary(model->tokenizer), model->vocabulary);
@@ -235,15 +219,11 @@ static enum status open_tokenizer(struct model *model, const struct model_option
 static enum status open_weights(struct model *model, const char *folder, struct err *err)
 {
     struct weights *weights = calloc(1, sizeof *weights);
-    if (!weights) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the list of weight files");
-    }
+    if (!weights) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of weight files"); }
     model->storage = weights;
     TRY(weights_open(model->directory, folder, weights, err));
     TRY(weights_bind(weights, model, err));
-    for (size_t i = 0; i < weights->count; i++) {
-        model->weight_bytes += weights->files[i].data_bytes;
-    }
+    for (size_t i = 0; i < weights->count; i++) { model->weight_bytes += weights->files[i].data_bytes; }
     return STATUS_OK;
 }
 
@@ -263,19 +243,13 @@ enum status model_open(const char *directory, const struct model_options *option
     static const struct model_options none = {0};
     *out = NULL;
     struct model *model = calloc(1, sizeof *model);
-    if (!model) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
-    }
+    if (!model) { return err_set(err, STATUS_NO_MEMORY, "no memory for a model"); }
     struct sentence_config sentence = {0};
     enum status status = resolve(model, directory, err);
-    if (status == STATUS_OK) {
-        status = refuse_no_model(model->directory, err);
-    }
+    if (status == STATUS_OK) { status = refuse_no_model(model->directory, err); }
     if (status == STATUS_OK) {
         status = fill(model, options ? options : &none, &sentence, err);
-        if (status != STATUS_OK && err) {
-            status = err_prefix(err, "model %s", directory);
-        }
+        if (status != STATUS_OK && err) { status = err_prefix(err, "model %s", directory); }
     }
     sentence_config_free(&sentence);
     if (status == STATUS_OK) {
@@ -296,9 +270,7 @@ void model_release_weights(struct model *model)
 static struct model *copy_sizes(const struct model *model)
 {
     struct model *copy = calloc(1, sizeof *copy);
-    if (!copy) {
-        return NULL;
-    }
+    if (!copy) { return NULL; }
     *copy = *model;
     copy->directory = copy->name = copy->prompt = NULL;
     copy->prompts = NULL;
@@ -314,9 +286,7 @@ static struct model *copy_sizes(const struct model *model)
 
 static enum status fill_again(const struct model *model, struct model *copy, struct err *err)
 {
-    if (!copy->layers || !copy->storage) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
-    }
+    if (!copy->layers || !copy->storage) { return err_set(err, STATUS_NO_MEMORY, "no memory for a model"); }
     TRY(weights_read_again(model->storage, model->directory, copy->storage, err));
     TRY(weights_bind(copy->storage, copy, err));
     TRY(identity_fill(copy, NULL, err));
@@ -345,15 +315,11 @@ enum status model_read_again(const struct model *model, struct model **out, stru
 enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,
                        size_t *length, struct err *err)
 {
-    if (prompt_bytes == 0) {
-        return STATUS_OK;
-    }
+    if (prompt_bytes == 0) { return STATUS_OK; }
     scratch->length = 0;
     buffer_append(scratch, prompt, prompt_bytes);
     buffer_append(scratch, *text, *length);
-    if (!buffer_ok(scratch)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", *length);
-    }
+    if (!buffer_ok(scratch)) { return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", *length); }
     *text = scratch->data;
     *length = scratch->length;
     return STATUS_OK;
@@ -379,12 +345,8 @@ enum status model_encode(const struct model *model, const char *text, size_t len
 
 void model_close(struct model *model)
 {
-    if (!model) {
-        return;
-    }
-    if (model->storage) {
-        weights_close(model->storage);
-    }
+    if (!model) { return; }
+    if (model->storage) { weights_close(model->storage); }
     free(model->storage);
     tokenizer_close(model->tokenizer);
     free(model->layers);

@@ -26,9 +26,7 @@ static const struct dtype_row {
 /* a * b; false when it does not fit. */
 static bool multiply(uint64_t a, uint64_t b, uint64_t *product)
 {
-    if (b != 0 && a > UINT64_MAX / b) {
-        return false;
-    }
+    if (b != 0 && a > UINT64_MAX / b) { return false; }
     *product = a * b;
     return true;
 }
@@ -41,9 +39,7 @@ static enum status read_dtype(const cJSON *value, const char *name, struct safet
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s has no dtype", name, entry->name);
     }
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-        if (strcmp(dtypes[i].name, dtype->valuestring) != 0) {
-            continue;
-        }
+        if (strcmp(dtypes[i].name, dtype->valuestring) != 0) { continue; }
         entry->dtype = dtypes[i].dtype;
         entry->dtype_name = dtypes[i].name;
         *bytes = dtypes[i].bytes;
@@ -99,9 +95,7 @@ static enum status read_entry(const cJSON *value, const char *name, uint64_t dat
 {
     unsigned element_bytes = 0;
     entry->name = strdup(value->string);
-    if (!entry->name) {
-        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for a tensor's name", name);
-    }
+    if (!entry->name) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for a tensor's name", name); }
     if (!cJSON_IsObject(value)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s is not an object", name, entry->name);
     }
@@ -113,18 +107,14 @@ static enum status read_entry(const cJSON *value, const char *name, uint64_t dat
 static int compare_begin(const void *a, const void *b)
 {
     const struct safetensors_entry *x = a, *y = b;
-    if (x->begin != y->begin) {
-        return x->begin < y->begin ? -1 : 1;
-    }
+    if (x->begin != y->begin) { return x->begin < y->begin ? -1 : 1; }
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
 /* The tensors must cover the data exactly: no byte twice, none that nothing describes. */
 static enum status check_coverage(struct safetensors *file, const char *name, uint64_t data_bytes, struct err *err)
 {
-    if (file->count > 0) {
-        qsort(file->entries, file->count, sizeof *file->entries, compare_begin);
-    }
+    if (file->count > 0) { qsort(file->entries, file->count, sizeof *file->entries, compare_begin); }
     uint64_t at = 0;
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
@@ -146,20 +136,14 @@ static enum status check_coverage(struct safetensors *file, const char *name, ui
 static enum status read_entries(const cJSON *root, uint64_t data_bytes, const char *name, struct safetensors *out,
                                 struct err *err)
 {
-    if (!cJSON_IsObject(root)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: the header is not a JSON object", name);
-    }
+    if (!cJSON_IsObject(root)) { return err_set(err, STATUS_BAD_INPUT, "%s: the header is not a JSON object", name); }
     size_t count = (size_t)cJSON_GetArraySize(root);
     out->entries = calloc(count > 0 ? count : 1, sizeof *out->entries);
-    if (!out->entries) {
-        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, count);
-    }
+    if (!out->entries) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, count); }
     const cJSON *value;
     cJSON_ArrayForEach(value, root)
     {
-        if (strcmp(value->string, "__metadata__") == 0) {
-            continue;
-        }
+        if (strcmp(value->string, "__metadata__") == 0) { continue; }
         TRY(read_entry(value, name, data_bytes, &out->entries[out->count++], err));
     }
     return check_coverage(out, name, data_bytes, err);
@@ -171,9 +155,7 @@ enum status safetensors_parse(const char *header, size_t length, uint64_t data_b
     *out = (struct safetensors){0};
     cJSON *root;
     enum status status = json_parse(header, length, name, &root, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     status = read_entries(root, data_bytes, name, out, err);
     cJSON_Delete(root);
     return status;
@@ -183,15 +165,9 @@ static enum status read_exact(int fd, void *to, size_t length, const char *name,
 {
     for (size_t have = 0; have < length;) {
         ssize_t got = read(fd, (char *)to + have, length - have);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return err_set_errno(err, "cannot read %s", name);
-        }
-        if (got == 0) {
-            return err_set(err, STATUS_BAD_INPUT, "%s: the file ends before its data does", name);
-        }
+        if (got < 0 && errno == EINTR) { continue; }
+        if (got < 0) { return err_set_errno(err, "cannot read %s", name); }
+        if (got == 0) { return err_set(err, STATUS_BAD_INPUT, "%s: the file ends before its data does", name); }
         have += (size_t)got;
     }
     return STATUS_OK;
@@ -201,13 +177,9 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
 {
     unsigned char prefix[8];
     enum status status = read_exact(fd, prefix, sizeof prefix, name, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) {
-        length = length << 8 | prefix[i];
-    }
+    for (int i = 7; i >= 0; i--) { length = length << 8 | prefix[i]; }
     if (length > SAFETENSORS_MAX_HEADER) {
         return err_set(err, STATUS_BAD_INPUT, "%s: a header of %llu bytes is above the limit of %llu", name,
                        (unsigned long long)length, (unsigned long long)SAFETENSORS_MAX_HEADER);
@@ -216,18 +188,14 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
         return err_set(err, STATUS_BAD_INPUT, "%s: the header is longer than the file", name);
     }
     char *header = malloc((size_t)length + 1);
-    if (!header) {
-        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for its header", name);
-    }
+    if (!header) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for its header", name); }
     header[length] = '\0';
     status = read_exact(fd, header, (size_t)length, name, err);
     if (status == STATUS_OK) {
         status = safetensors_parse(header, (size_t)length, file_bytes - sizeof prefix - length, name, out, err);
     }
     free(header);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     out->data_from = sizeof prefix + (size_t)length;
     out->data_bytes = (size_t)file_bytes - out->data_from;
     return STATUS_OK;
@@ -245,12 +213,8 @@ static enum status read_data(int fd, const char *name, struct safetensors *out, 
 static enum status read_file(int fd, const char *name, struct safetensors *out, struct err *err)
 {
     struct stat info;
-    if (fstat(fd, &info) != 0) {
-        return err_set_errno(err, "cannot stat %s", name);
-    }
-    if (!S_ISREG(info.st_mode)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s is not a regular file", name);
-    }
+    if (fstat(fd, &info) != 0) { return err_set_errno(err, "cannot stat %s", name); }
+    if (!S_ISREG(info.st_mode)) { return err_set(err, STATUS_BAD_INPUT, "%s is not a regular file", name); }
     if (info.st_size < 8) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %lld bytes are too few for a header", name, (long long)info.st_size);
     }
@@ -262,9 +226,7 @@ enum status safetensors_open(const char *path, const char *name, struct safetens
 {
     *out = (struct safetensors){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return err_set_errno(err, "cannot open %s", path);
-    }
+    if (fd < 0) { return err_set_errno(err, "cannot open %s", path); }
     enum status status = read_file(fd, name, out, err);
     close(fd);
     return status;
@@ -273,9 +235,7 @@ enum status safetensors_open(const char *path, const char *name, struct safetens
 enum status safetensors_read_again(const char *path, const char *name, struct safetensors *file, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return err_set_errno(err, "cannot open %s", path);
-    }
+    if (fd < 0) { return err_set_errno(err, "cannot open %s", path); }
     struct stat info;
     enum status status;
     if (fstat(fd, &info) != 0 || lseek(fd, (off_t)file->data_from, SEEK_SET) < 0) {
@@ -291,9 +251,7 @@ enum status safetensors_read_again(const char *path, const char *name, struct sa
 
 void safetensors_close(struct safetensors *file)
 {
-    for (size_t i = 0; i < file->count; i++) {
-        free(file->entries[i].name);
-    }
+    for (size_t i = 0; i < file->count; i++) { free(file->entries[i].name); }
     free(file->entries);
     free(file->data);
     *file = (struct safetensors){0};

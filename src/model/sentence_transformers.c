@@ -38,12 +38,8 @@ static enum status read_file(const char *folder, const char *file, reader *read,
     snprintf(name, sizeof name, "%s%s", folder, file);
     cJSON *root = NULL;
     enum status status = json_read_optional(reading->model->directory, name, &root, err);
-    if (there) {
-        *there = root;
-    }
-    if (status == STATUS_OK && root) {
-        status = read(root, name, reading, err);
-    }
+    if (there) { *there = root; }
+    if (status == STATUS_OK && root) { status = read(root, name, reading, err); }
     cJSON_Delete(root);
     return status;
 }
@@ -52,9 +48,7 @@ static enum status must_be(const cJSON *object, const char *name, const char *fi
                            struct err *err)
 {
     const cJSON *value = json_field(object, field);
-    if (!value || (cJSON_IsString(value) && strcmp(value->valuestring, expected) == 0)) {
-        return STATUS_OK;
-    }
+    if (!value || (cJSON_IsString(value) && strcmp(value->valuestring, expected) == 0)) { return STATUS_OK; }
     return err_set(err, STATUS_UNSUPPORTED, "%s: %s must be \"%s\", nothing else is supported", name, field, expected);
 }
 
@@ -63,13 +57,9 @@ static enum status must_be(const cJSON *object, const char *name, const char *fi
 static enum status check_modality(const cJSON *root, const char *name, struct err *err)
 {
     const cJSON *modality = json_field(root, "modality_config");
-    if (!modality) {
-        return STATUS_OK;
-    }
+    if (!modality) { return STATUS_OK; }
     const cJSON *text = json_field(modality, "text");
-    if (!cJSON_IsObject(text)) {
-        return err_set(err, STATUS_UNSUPPORTED, "%s: modality_config has no text", name);
-    }
+    if (!cJSON_IsObject(text)) { return err_set(err, STATUS_UNSUPPORTED, "%s: modality_config has no text", name); }
     TRY(must_be(text, name, "method", "forward", err));
     return must_be(text, name, "method_output_name", "last_hidden_state", err);
 }
@@ -111,9 +101,7 @@ static enum status set_mode(const cJSON *mode, const char *name, struct model *m
 
 static enum status read_mode(const cJSON *mode, const char *name, struct model *model, struct err *err)
 {
-    if (!cJSON_IsArray(mode)) {
-        return set_mode(mode, name, model, err);
-    }
+    if (!cJSON_IsArray(mode)) { return set_mode(mode, name, model, err); }
     if (cJSON_GetArraySize(mode) != 1) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: pooling_mode: only one mode is supported, not %d", name,
                        cJSON_GetArraySize(mode));
@@ -154,9 +142,7 @@ static enum status read_mode_flags(const cJSON *root, const char *name, struct m
         }
         chosen = on ? i : chosen;
     }
-    if (!any) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: pooling_mode is missing", name);
-    }
+    if (!any) { return err_set(err, STATUS_BAD_INPUT, "%s: pooling_mode is missing", name); }
     model->pooling = chosen == MODE_CLS ? POOLING_CLS : POOLING_MEAN;
     return STATUS_OK;
 }
@@ -187,13 +173,9 @@ static enum status read_normalize(const cJSON *root, const char *name, struct re
 static enum status keep_prompts(const cJSON *prompts, struct model *model, struct err *err)
 {
     int most = cJSON_GetArraySize(prompts);
-    if (most == 0) {
-        return STATUS_OK;
-    }
+    if (most == 0) { return STATUS_OK; }
     model->prompts = calloc((size_t)most, sizeof *model->prompts);
-    if (!model->prompts) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
-    }
+    if (!model->prompts) { return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts"); }
     const cJSON *entry;
     cJSON_ArrayForEach(entry, prompts)
     {
@@ -206,9 +188,7 @@ static enum status keep_prompts(const cJSON *prompts, struct model *model, struc
         struct model_prompt *prompt = &model->prompts[model->prompt_count++];
         prompt->name = strdup(entry->string);
         prompt->text = strdup(entry->valuestring);
-        if (!prompt->name || !prompt->text) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
-        }
+        if (!prompt->name || !prompt->text) { return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts"); }
     }
     return STATUS_OK;
 }
@@ -235,16 +215,10 @@ static enum status read_prompts(const cJSON *root, const char *name, struct read
         return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts must be an object");
     }
     TRY(keep_prompts(prompts, model, err));
-    if (!wanted) {
-        TRY(json_string(root, name, "default_prompt_name", &wanted, err));
-    }
-    if (!wanted || wanted[0] == '\0') {
-        return STATUS_OK;
-    }
+    if (!wanted) { TRY(json_string(root, name, "default_prompt_name", &wanted, err)); }
+    if (!wanted || wanted[0] == '\0') { return STATUS_OK; }
     for (uint32_t i = 0; i < model->prompt_count; i++) {
-        if (strcmp(model->prompts[i].name, wanted) == 0) {
-            return set_prompt(model, model->prompts[i].text, err);
-        }
+        if (strcmp(model->prompts[i].name, wanted) == 0) { return set_prompt(model, model->prompts[i].text, err); }
     }
     return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": prompts has no prompt named \"%.60s\"", wanted);
 }
@@ -284,18 +258,14 @@ static enum status folder_of(const cJSON *module, char **out, struct err *err)
 {
     const char *path = NULL;
     TRY(json_string(module, MODULES_FILE, "path", &path, err));
-    if (!path) {
-        path = "";
-    }
+    if (!path) { path = ""; }
     if (path[0] != '\0' && !is_safe_folder(path)) {
         return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": path %.100s must be a folder inside the model's", path);
     }
     struct buffer folder = {0};
     size_t length = strlen(path);
     buffer_format(&folder, "%s%s", path, length > 0 && path[length - 1] != '/' ? "/" : "");
-    if (!buffer_ok(&folder)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a folder's name");
-    }
+    if (!buffer_ok(&folder)) { return err_set(err, STATUS_NO_MEMORY, "no memory for a folder's name"); }
     *out = folder.data;
     return STATUS_OK;
 }
@@ -367,19 +337,11 @@ enum status sentence_config_read(struct model *model, const struct model_options
     *out = (struct sentence_config){.folder = strdup("")};
     model->pool_prompt = true;
     TRY(set_prompt(model, "", err));
-    if (!out->folder) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration");
-    }
+    if (!out->folder) { return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration"); }
     TRY(read_file("", MODULES_FILE, read_modules, &reading, &listed, err));
-    if (!listed) {
-        TRY(read_file("", "sentence_bert_config.json", read_transformer, &reading, NULL, err));
-    }
-    if (options->pooling != POOLING_UNSET) {
-        model->pooling = options->pooling;
-    }
-    if (model->pooling == POOLING_UNSET) {
-        return refuse_unknown_pooling(out, listed, err);
-    }
+    if (!listed) { TRY(read_file("", "sentence_bert_config.json", read_transformer, &reading, NULL, err)); }
+    if (options->pooling != POOLING_UNSET) { model->pooling = options->pooling; }
+    if (model->pooling == POOLING_UNSET) { return refuse_unknown_pooling(out, listed, err); }
     TRY(read_file("", PROMPTS_FILE, read_prompts, &reading, &prompts, err));
     if (!prompts && options->prompt && options->prompt[0] != '\0') {
         return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": does not exist, so there is no prompt named \"%.60s\"",

@@ -39,9 +39,7 @@ static enum status reserve(struct weights *out, size_t count, struct err *err)
 {
     out->files = calloc(count, sizeof *out->files);
     out->names = calloc(count, sizeof *out->names);
-    if (!out->files || !out->names) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weight files", count);
-    }
+    if (!out->files || !out->names) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weight files", count); }
     return STATUS_OK;
 }
 
@@ -63,12 +61,8 @@ static enum status list_shards(const cJSON *map, const char *name, const char **
                            item->string);
         }
         size_t i = 0;
-        while (i < *count && strcmp(shards[i], item->valuestring) != 0) {
-            i++;
-        }
-        if (i < *count) {
-            continue;
-        }
+        while (i < *count && strcmp(shards[i], item->valuestring) != 0) { i++; }
+        if (i < *count) { continue; }
         if (*count == WEIGHTS_MAX_SHARDS) {
             return err_set(err, STATUS_BAD_INPUT, "%s: weight_map names more than %d shards", name, WEIGHTS_MAX_SHARDS);
         }
@@ -103,19 +97,13 @@ static enum status open_shards(const char *directory, const char *folder, const 
                                struct weights *out, struct err *err)
 {
     const cJSON *map = json_field(index, "weight_map");
-    if (!cJSON_IsObject(map)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is missing", name);
-    }
+    if (!cJSON_IsObject(map)) { return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is missing", name); }
     const char *shards[WEIGHTS_MAX_SHARDS];
     size_t count = 0;
     TRY(list_shards(map, name, shards, &count, err));
-    if (count == 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name);
-    }
+    if (count == 0) { return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name); }
     TRY(reserve(out, count, err));
-    for (size_t i = 0; i < count; i++) {
-        TRY(open_file(directory, folder, shards[i], out, err));
-    }
+    for (size_t i = 0; i < count; i++) { TRY(open_file(directory, folder, shards[i], out, err)); }
     return check_map(map, name, out, shards, err);
 }
 
@@ -124,9 +112,7 @@ static enum status open_index(const char *directory, const char *folder, struct 
 {
     struct buffer name = {0};
     buffer_format(&name, "%s%s", folder, INDEX_FILE);
-    if (!buffer_ok(&name)) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", INDEX_FILE);
-    }
+    if (!buffer_ok(&name)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", INDEX_FILE); }
     cJSON *index;
     enum status status = json_read(directory, name.data, SAFETENSORS_MAX_HEADER, &index, err);
     if (status == STATUS_OK) {
@@ -146,12 +132,8 @@ enum status weights_open(const char *directory, const char *folder, struct weigh
 {
     *out = (struct weights){0};
     enum status status = reserve(out, 1, err);
-    if (status == STATUS_OK) {
-        status = open_file(directory, folder, SINGLE_FILE, out, err);
-    }
-    if (status != STATUS_NOT_FOUND) {
-        return status;
-    }
+    if (status == STATUS_OK) { status = open_file(directory, folder, SINGLE_FILE, out, err); }
+    if (status != STATUS_NOT_FOUND) { return status; }
     weights_close(out);
     return open_index(directory, folder, out, err);
 }
@@ -271,9 +253,7 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
     }
     visit_pair(context, visit, "", arch->embedding_norm, &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
                model->hidden, 1);
-    for (uint32_t i = 0; i < model->layer_count; i++) {
-        visit_layer(model, i, visit, context);
-    }
+    for (uint32_t i = 0; i < model->layer_count; i++) { visit_layer(model, i, visit, context); }
 }
 
 static void add_slot(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
@@ -313,9 +293,7 @@ static const char *skip_prefixes(const struct arch *arch, const char *name)
 static bool is_unused(const struct arch *arch, const char *name)
 {
     const char *const *head = arch->unused;
-    while (*head && strncmp(name, *head, strlen(*head)) != 0) {
-        head++;
-    }
+    while (*head && strncmp(name, *head, strlen(*head)) != 0) { head++; }
     return *head;
 }
 
@@ -325,9 +303,7 @@ static void spell(char *to, const char *name)
 {
     snprintf(to, NAME_BYTES, "%s", name);
     char *norm = strstr(to, "LayerNorm.");
-    if (!norm) {
-        return;
-    }
+    if (!norm) { return; }
     char *last = norm + strlen("LayerNorm.");
     size_t room = NAME_BYTES - (size_t)(last - to);
     if (strcmp(last, "gamma") == 0) {
@@ -376,9 +352,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
         const char *bare = skip_prefixes(arch, entry->name);
-        if (is_unused(arch, bare)) {
-            continue;
-        }
+        if (is_unused(arch, bare)) { continue; }
         struct slot key;
         spell(key.name, bare);
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
@@ -395,9 +369,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
     struct slots slots = {.list = calloc(5 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
-    if (!slots.list) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors");
-    }
+    if (!slots.list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors"); }
     weights_visit(model, add_slot, &slots);
     qsort(slots.list, slots.count, sizeof *slots.list, compare_slots);
     enum status status = STATUS_OK;

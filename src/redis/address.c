@@ -18,9 +18,7 @@ static void wipe(char *secret)
 enum status address_set_password(char **password, const char *text, struct err *err)
 {
     char *copy = strdup(text);
-    if (!copy) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis password");
-    }
+    if (!copy) { return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis password"); }
     wipe(*password);
     *password = copy;
     return STATUS_OK;
@@ -73,9 +71,7 @@ const char *address_print(const struct address *address, char text[ADDRESS_TEXT]
 
 void address_free(struct address *address)
 {
-    for (size_t i = 0; i < address->endpoint_count; i++) {
-        free(address->endpoints[i].host);
-    }
+    for (size_t i = 0; i < address->endpoint_count; i++) { free(address->endpoints[i].host); }
     free(address->path);
     free(address->endpoints);
     free(address->master);
@@ -90,9 +86,7 @@ void address_free(struct address *address)
 
 static int hex_digit(char c)
 {
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
+    if (c >= '0' && c <= '9') { return c - '0'; }
     c |= 0x20;
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
@@ -101,9 +95,7 @@ static int hex_digit(char c)
 static enum status decode(const char *from, const char *to, char **out, struct err *err)
 {
     char *text = malloc((size_t)(to - from) + 1), *end = text;
-    if (!text) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address");
-    }
+    if (!text) { return err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address"); }
     for (; from < to; from++) {
         char c = *from;
         if (c == '%') {
@@ -145,12 +137,8 @@ static enum status parse_login(const char *from, const char *to, struct address 
 {
     const char *colon = memchr(from, ':', (size_t)(to - from));
     enum status status = STATUS_OK;
-    if (colon != from && to > from) {
-        status = decode(from, colon ? colon : to, &out->user, err);
-    }
-    if (!status && colon) {
-        status = decode(colon + 1, to, &out->password, err);
-    }
+    if (colon != from && to > from) { status = decode(from, colon ? colon : to, &out->user, err); }
+    if (!status && colon) { status = decode(colon + 1, to, &out->password, err); }
     return status;
 }
 
@@ -170,19 +158,13 @@ static enum status parse_endpoint(const char *from, const char *to, struct addre
     } else {
         colon = memchr(from, ':', (size_t)(to - from));
         const char *end = colon ? colon : to;
-        if (end == from) {
-            return err_set(err, STATUS_BAD_INPUT, "the Redis address names no host");
-        }
+        if (end == from) { return err_set(err, STATUS_BAD_INPUT, "the Redis address names no host"); }
         status = decode(from, end, &endpoint->host, err);
     }
-    if (status) {
-        return status;
-    }
+    if (status) { return status; }
     out->endpoint_count++; /* from here on address_free knows the host */
     uint32_t port = endpoint->port;
-    if (colon) {
-        status = parse_number(colon + 1, to, 65535, "port", &port, err);
-    }
+    if (colon) { status = parse_number(colon + 1, to, 65535, "port", &port, err); }
     endpoint->port = (uint16_t)port;
     return status;
 }
@@ -192,16 +174,12 @@ static enum status parse_endpoints(const char *from, const char *to, uint16_t po
                                    struct err *err)
 {
     size_t count = 1;
-    for (const char *at = from; at < to; at++) {
-        count += *at == ',';
-    }
+    for (const char *at = from; at < to; at++) { count += *at == ','; }
     if (count > ADDRESS_ENDPOINTS_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "the Redis address names more than %d hosts", ADDRESS_ENDPOINTS_MAX);
     }
     out->endpoints = calloc(count, sizeof *out->endpoints);
-    if (!out->endpoints) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address");
-    }
+    if (!out->endpoints) { return err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address"); }
     for (size_t i = 0; i < count; i++) {
         const char *comma = memchr(from, ',', (size_t)(to - from));
         const char *end = comma ? comma : to;
@@ -218,9 +196,7 @@ static enum status parse_authority(const char *text, uint16_t port, struct addre
 {
     const char *slash = text + strcspn(text, "/?#");
     const char *at = memrchr(text, '@', (size_t)(slash - text));
-    if (at) {
-        TRY(parse_login(text, at, out, err));
-    }
+    if (at) { TRY(parse_login(text, at, out, err)); }
     *rest = slash;
     return parse_endpoints(at ? at + 1 : text, slash, port, out, err);
 }
@@ -228,9 +204,7 @@ static enum status parse_authority(const char *text, uint16_t port, struct addre
 /* /DATABASE, or nothing. */
 static enum status parse_database(const char *text, struct address *out, struct err *err)
 {
-    if (!*text || strcmp(text, "/") == 0) {
-        return STATUS_OK;
-    }
+    if (!*text || strcmp(text, "/") == 0) { return STATUS_OK; }
     if (*text != '/') {
         return err_set(err, STATUS_BAD_INPUT, "the Redis address may end in /DATABASE and nothing else");
     }
@@ -265,9 +239,7 @@ static enum status parse_unix_url(const char *text, struct address *out, struct 
     }
     const char *query = strchr(slash, '?'), *end = text + strlen(text);
     enum status status = slash > text ? parse_login(text, slash - 1, out, err) : STATUS_OK;
-    if (!status) {
-        status = decode(slash, query ? query : end, &out->path, err);
-    }
+    if (!status) { status = decode(slash, query ? query : end, &out->path, err); }
     if (!status && query) {
         if (strncmp(query, "?db=", 4) != 0) {
             return err_set(err, STATUS_BAD_INPUT, "redis+unix:// takes ?db=NUMBER and nothing else");
@@ -279,9 +251,7 @@ static enum status parse_unix_url(const char *text, struct address *out, struct 
 
 static enum status parse_path(const char *text, struct address *out, struct err *err)
 {
-    if (!*text) {
-        return err_set(err, STATUS_BAD_INPUT, "the Redis address is empty");
-    }
+    if (!*text) { return err_set(err, STATUS_BAD_INPUT, "the Redis address is empty"); }
     out->path = strdup(text);
     return out->path ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address");
 }
@@ -294,18 +264,12 @@ static bool starts(const char *text, const char *with)
 static enum status parse_any(const char *text, struct address *out, struct err *err)
 {
     out->encrypted = starts(text, "rediss://") || starts(text, "rediss+sentinel://");
-    if (starts(text, "redis://") || starts(text, "rediss://")) {
-        return parse_tcp(strstr(text, "://") + 3, out, err);
-    }
+    if (starts(text, "redis://") || starts(text, "rediss://")) { return parse_tcp(strstr(text, "://") + 3, out, err); }
     if (starts(text, "redis+sentinel://") || starts(text, "rediss+sentinel://")) {
         return parse_sentinel(strstr(text, "://") + 3, out, err);
     }
-    if (starts(text, "redis+unix://")) {
-        return parse_unix_url(text + 13, out, err);
-    }
-    if (starts(text, "unix:")) {
-        return parse_path(starts(text, "unix://") ? text + 7 : text + 5, out, err);
-    }
+    if (starts(text, "redis+unix://")) { return parse_unix_url(text + 13, out, err); }
+    if (starts(text, "unix:")) { return parse_path(starts(text, "unix://") ? text + 7 : text + 5, out, err); }
     if (strstr(text, "://")) {
         return err_set(err, STATUS_BAD_INPUT,
                        "the Redis address begins with a scheme that is not redis://, rediss://, "
@@ -323,8 +287,6 @@ enum status address_parse(const char *text, struct address *out, struct err *err
 {
     *out = (struct address){0};
     enum status status = parse_any(text, out, err);
-    if (status) {
-        address_free(out);
-    }
+    if (status) { address_free(out); }
     return status;
 }

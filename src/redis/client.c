@@ -42,9 +42,7 @@ static void on_down(void *context, const struct err *err)
 static void on_reply(void *context, const struct resp_value *reply)
 {
     struct client *client = context;
-    if (!reply || client->err.status) {
-        return;
-    }
+    if (!reply || client->err.status) { return; }
     struct answer *answer = calloc(1, sizeof *answer);
     if (!answer || !(answer->value = resp_clone(reply))) {
         free(answer);
@@ -92,9 +90,7 @@ enum status client_open(const struct address *address, uint32_t timeout_ms, stru
                                           .on_found = on_found,
                                           .on_failed = on_down};
     enum status status = find_master_open(&options, &client->finder, err);
-    if (!status) {
-        find_master_start(client->finder);
-    }
+    if (!status) { find_master_start(client->finder); }
     while (!status && !client->up) {
         if (client->err.status) {
             status = err_set(err, client->err.status, "%s", client->err.message);
@@ -112,9 +108,7 @@ enum status client_open(const struct address *address, uint32_t timeout_ms, stru
 
 void client_close(struct client *client)
 {
-    if (!client) {
-        return;
-    }
+    if (!client) { return; }
     connection_close(client->connection);
     find_master_close(client->finder);
     while (client->first) {
@@ -131,29 +125,21 @@ void client_close(struct client *client)
 enum status client_send(struct client *client, size_t count, const char *const *arguments, const size_t *lengths,
                         uint32_t block_ms, struct err *err)
 {
-    if (client->err.status) {
-        return err_set(err, client->err.status, "%s", client->err.message);
-    }
+    if (client->err.status) { return err_set(err, client->err.status, "%s", client->err.message); }
     enum status status = connection_command(client->connection, count, arguments, lengths,
                                             client->timeout_ms + block_ms, on_reply, client, err);
-    if (!status) {
-        event_base_loop(client->base, EVLOOP_NONBLOCK); /* it leaves while the caller makes the next one */
-    }
+    if (!status) { event_base_loop(client->base, EVLOOP_NONBLOCK); /* it leaves while the caller makes the next one */ }
     return status;
 }
 
 enum status client_receive(struct client *client, const struct resp_value **out, struct err *err)
 {
     *out = NULL;
-    while (!client->first && !client->err.status) {
-        event_base_loop(client->base, EVLOOP_ONCE);
-    }
+    while (!client->first && !client->err.status) { event_base_loop(client->base, EVLOOP_ONCE); }
     free(client->current);
     client->current = NULL;
     struct answer *answer = client->first;
-    if (!answer) {
-        return err_set(err, client->err.status, "%s", client->err.message);
-    }
+    if (!answer) { return err_set(err, client->err.status, "%s", client->err.message); }
     client->first = answer->next;
     client->last = client->first ? client->last : NULL;
     client->current = answer->value;

@@ -61,9 +61,7 @@ struct connection {
 static void destroy(struct connection *connection)
 {
     dial_close(connection->dial);
-    if (connection->buffers) {
-        bufferevent_free(connection->buffers);
-    }
+    if (connection->buffers) { bufferevent_free(connection->buffers); }
     resp_close(connection->reader);
     event_free(connection->timer);
     free(connection);
@@ -78,9 +76,7 @@ static void enter(struct connection *connection)
 
 static void leave(struct connection *connection)
 {
-    if (--connection->busy == 0 && connection->closed) {
-        destroy(connection);
-    }
+    if (--connection->busy == 0 && connection->closed) { destroy(connection); }
 }
 
 static struct pending *pop_pending(struct connection *connection)
@@ -97,9 +93,7 @@ static void flush_pending(struct connection *connection)
 {
     struct pending *pending;
     while ((pending = pop_pending(connection))) {
-        if (pending->reply) {
-            pending->reply(pending->context, NULL);
-        }
+        if (pending->reply) { pending->reply(pending->context, NULL); }
         free(pending);
     }
 }
@@ -107,9 +101,7 @@ static void flush_pending(struct connection *connection)
 /* Ends a connection, unless it is dead: calls on_down, then each command with NULL. */
 static void die(struct connection *connection, const struct err *err)
 {
-    if (connection->dead) {
-        return;
-    }
+    if (connection->dead) { return; }
     struct err why = *err;
     connection->dead = true;
     connection->up = false;
@@ -122,9 +114,7 @@ static void die(struct connection *connection, const struct err *err)
         connection->session = NULL;
     }
     enter(connection);
-    if (!connection->closed) {
-        connection->options.on_down(connection->options.context, &why);
-    }
+    if (!connection->closed) { connection->options.on_down(connection->options.context, &why); }
     flush_pending(connection);
     leave(connection);
 }
@@ -165,9 +155,7 @@ static const char *host(const struct connection *connection)
 /* Sets the timer to this time, unless it fires earlier. */
 static void arm(struct connection *connection, uint64_t at_ns)
 {
-    if (at_ns >= connection->timer_ns) {
-        return;
-    }
+    if (at_ns >= connection->timer_ns) { return; }
     uint64_t now_ns = clock_now_ns();
     uint64_t wait_us = at_ns > now_ns ? (at_ns - now_ns + 999) / 1000 : 0;
     struct timeval wait = {.tv_sec = (time_t)(wait_us / 1000000), .tv_usec = (suseconds_t)(wait_us % 1000000)};
@@ -196,23 +184,17 @@ static void on_written(struct evbuffer *output, const struct evbuffer_cb_info *i
 static bool still_sending(struct connection *connection, uint64_t now_ns)
 {
     int before = connection->unsent, left = 0;
-    if (!connection->buffers || ioctl(bufferevent_getfd(connection->buffers), SIOCOUTQ, &left)) {
-        return false;
-    }
+    if (!connection->buffers || ioctl(bufferevent_getfd(connection->buffers), SIOCOUTQ, &left)) { return false; }
     bool first = before < 0 && left > 0, sends = before > 0 && (left == 0 || left + SENT_BYTES <= before);
     connection->unsent = left;
-    if (sends) {
-        connection->progress_ns = now_ns;
-    }
+    if (sends) { connection->progress_ns = now_ns; }
     return first || sends;
 }
 
 /* Says what a connection that did not come up in time waited for. */
 static const char *stage(const struct connection *connection)
 {
-    if (connection->dial) {
-        return dial_stage(connection->dial);
-    }
+    if (connection->dial) { return dial_stage(connection->dial); }
     return connection->session && !connection->secured ? "no TLS handshake in time; is TLS spoken on that port?"
                                                        : "no answer to the login in time";
 }
@@ -248,9 +230,7 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
 enum status connection_send(struct connection *connection, const char *bytes, size_t length, uint32_t timeout_ms,
                             connection_reply_fn *reply, void *context, struct err *err)
 {
-    if (!connection || !connection->buffers) {
-        return err_set(err, STATUS_UNAVAILABLE, "not connected to Redis");
-    }
+    if (!connection || !connection->buffers) { return err_set(err, STATUS_UNAVAILABLE, "not connected to Redis"); }
     struct pending *pending = malloc(sizeof *pending);
     if (!pending || bufferevent_write(connection->buffers, bytes, length) < 0) {
         free(pending);
@@ -280,9 +260,7 @@ enum status connection_send_command(struct connection *connection, struct comman
     const char *bytes;
     size_t length;
     enum status status = command_finish(command, &bytes, &length, err);
-    if (!status) {
-        status = connection_send(connection, bytes, length, timeout_ms, reply, context, err);
-    }
+    if (!status) { status = connection_send(connection, bytes, length, timeout_ms, reply, context, err); }
     command_free(command);
     return status;
 }
@@ -306,9 +284,7 @@ static bool deliver_answers(struct connection *connection)
             die_because(connection, err.status, err.message);
             return false;
         }
-        if (!value) {
-            return true;
-        }
+        if (!value) { return true; }
         struct pending *pending = pop_pending(connection);
         if (!pending) {
             die_because(connection, STATUS_BAD_INPUT, "an answer without a question");
@@ -341,9 +317,7 @@ static void on_read(struct bufferevent *buffers, void *context)
         evbuffer_drain(input, length);
         connection->received += length;
         note_transferred(connection, length);
-        if (!deliver_answers(connection)) {
-            break;
-        }
+        if (!deliver_answers(connection)) { break; }
     }
     leave(connection);
 }
@@ -360,9 +334,7 @@ static void now_up(struct connection *connection)
 
 static void login_answered(struct connection *connection)
 {
-    if (--connection->login_pending == 0) {
-        now_up(connection);
-    }
+    if (--connection->login_pending == 0) { now_up(connection); }
 }
 
 /* Whether a login command succeeded; if not, the connection dies. */
@@ -370,18 +342,14 @@ static bool succeeded(struct connection *connection, const struct resp_value *re
 {
     struct err refused;
     enum status status = resp_check(reply, &refused);
-    if (status) {
-        die_because(connection, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message);
-    }
+    if (status) { die_because(connection, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message); }
     return status == STATUS_OK;
 }
 
 /* AUTH and SELECT must succeed. */
 static void on_login(void *context, const struct resp_value *reply)
 {
-    if (reply && succeeded(context, reply)) {
-        login_answered(context);
-    }
+    if (reply && succeeded(context, reply)) { login_answered(context); }
 }
 
 /* ["master", …] or ["slave", "host", port, …] */
@@ -389,9 +357,7 @@ static void on_role(void *context, const struct resp_value *reply)
 {
     struct connection *connection = context;
     char text[ADDRESS_TEXT];
-    if (!reply || !succeeded(connection, reply)) {
-        return;
-    }
+    if (!reply || !succeeded(connection, reply)) { return; }
     if (reply->type == RESP_ARRAY && reply->count > 0 && resp_equals(&reply->items[0], "master")) {
         login_answered(connection);
     } else if (reply->type == RESP_ARRAY && reply->count > 2 && resp_equals(&reply->items[0], "slave") &&
@@ -407,9 +373,7 @@ static void on_role(void *context, const struct resp_value *reply)
 static void on_named(void *context, const struct resp_value *reply)
 {
     struct err refused;
-    if (!reply) {
-        return;
-    }
+    if (!reply) { return; }
     enum status status = resp_check(reply, &refused);
     if (status == STATUS_UNAVAILABLE || (status == STATUS_DENIED && !resp_is_error(reply, "NOPERM"))) {
         die_because(context, status, refused.message);
@@ -465,9 +429,7 @@ static void log_in(struct connection *connection)
 /* What may be the reason when a connection ends too early. */
 static const char *hint(const struct connection *connection)
 {
-    if (connection->up || connection->options.address->path) {
-        return "";
-    }
+    if (connection->up || connection->options.address->path) { return ""; }
     if (!connection->session) {
         return connection->received > 0 ? "" : " before it said anything; a port with TLS is rediss://";
     }
@@ -545,9 +507,7 @@ static void on_dialled(void *context, int fd, const struct err *err)
         bufferevent_setcb(connection->buffers, on_read, NULL, on_event, connection);
         evbuffer_add_cb(bufferevent_get_output(connection->buffers), on_written, connection);
         bufferevent_enable(connection->buffers, EV_READ | EV_WRITE);
-        if (!connection->session) {
-            log_in(connection);
-        }
+        if (!connection->session) { log_in(connection); }
     }
     leave(connection);
 }
@@ -557,9 +517,7 @@ static void on_dialled(void *context, int fd, const struct err *err)
 enum status connection_open(const struct connection_options *options, struct connection **out, struct err *err)
 {
     struct connection *connection = calloc(1, sizeof *connection);
-    if (!connection) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
-    }
+    if (!connection) { return err_set(err, STATUS_NO_MEMORY, "no memory for a connection"); }
     signal(SIGPIPE, SIG_IGN); /* a write to a closed socket is an error, not the end of the process */
     connection->options = *options;
     connection->timer_ns = UINT64_MAX;
@@ -567,9 +525,7 @@ enum status connection_open(const struct connection_options *options, struct con
     connection->connect_ns = clock_now_ns() + options->connect_timeout_ms * NS_PER_MS;
     connection->timer = evtimer_new(options->base, on_timer, connection);
     enum status status = connection->timer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
-    if (!status) {
-        status = resp_open(options->max_reply_bytes, options->cut_bytes, &connection->reader, err);
-    }
+    if (!status) { status = resp_open(options->max_reply_bytes, options->cut_bytes, &connection->reader, err); }
     if (!status) {
         struct dial_options dial = {.base = options->base,
                                     .path = options->address->path,
@@ -581,9 +537,7 @@ enum status connection_open(const struct connection_options *options, struct con
     }
     if (status) {
         resp_close(connection->reader);
-        if (connection->timer) {
-            event_free(connection->timer);
-        }
+        if (connection->timer) { event_free(connection->timer); }
         free(connection);
         return status;
     }
@@ -594,9 +548,7 @@ enum status connection_open(const struct connection_options *options, struct con
 
 void connection_close(struct connection *connection)
 {
-    if (!connection || connection->closed) {
-        return;
-    }
+    if (!connection || connection->closed) { return; }
     connection->closed = true;
     enter(connection);
     die(connection, &(struct err){0}); /* tells nobody */

@@ -52,23 +52,17 @@ struct resolver {
 
 static void lookup_free(struct lookup *lookup)
 {
-    if (lookup->found) {
-        freeaddrinfo(lookup->found);
-    }
+    if (lookup->found) { freeaddrinfo(lookup->found); }
     free(lookup->host);
     free(lookup);
 }
 
 static void shared_leave(struct shared *shared)
 {
-    if (atomic_fetch_sub(&shared->users, 1) > 1) {
-        return;
-    }
+    if (atomic_fetch_sub(&shared->users, 1) > 1) { return; }
     channel_free(shared->in);
     channel_free(shared->out);
-    if (shared->wake_fd >= 0) {
-        close(shared->wake_fd);
-    }
+    if (shared->wake_fd >= 0) { close(shared->wake_fd); }
     free(shared);
 }
 
@@ -78,9 +72,7 @@ static void look_up(struct lookup *lookup)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     lookup->error = getaddrinfo(lookup->host, lookup->port, &hints, &lookup->found);
-    if (lookup->error) {
-        lookup->found = NULL;
-    }
+    if (lookup->error) { lookup->found = NULL; }
 }
 
 static void *thread_main(void *argument)
@@ -89,12 +81,8 @@ static void *thread_main(void *argument)
     struct lookup *lookup;
     pthread_setname_np(pthread_self(), "names");
     while ((lookup = channel_receive(shared->in))) {
-        if (!atomic_load(&lookup->abandoned)) {
-            look_up(lookup);
-        }
-        if (!channel_send(shared->out, lookup)) {
-            lookup_free(lookup); /* the resolver was closed */
-        }
+        if (!atomic_load(&lookup->abandoned)) { look_up(lookup); }
+        if (!channel_send(shared->out, lookup)) { lookup_free(lookup); /* the resolver was closed */ }
     }
     shared_leave(shared);
     return NULL;
@@ -105,9 +93,7 @@ static enum status start_thread(struct resolver *resolver, struct err *err)
 {
     sigset_t all, before;
     pthread_t id;
-    if (resolver->running) {
-        return STATUS_OK;
-    }
+    if (resolver->running) { return STATUS_OK; }
     atomic_fetch_add(&resolver->shared->users, 1);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -142,14 +128,10 @@ static void on_wake(evutil_socket_t fd, short what, void *context)
     uint64_t count;
     struct lookup *lookup;
     (void)what;
-    if (read(fd, &count, sizeof count) < 0) {
-        return;
-    }
+    if (read(fd, &count, sizeof count) < 0) { return; }
     while ((lookup = channel_try_receive(resolver->shared->out))) {
         resolver->out--;
-        if (!atomic_load(&lookup->abandoned)) {
-            give_answer(lookup);
-        }
+        if (!atomic_load(&lookup->abandoned)) { give_answer(lookup); }
         lookup_free(lookup);
     }
 }
@@ -179,22 +161,14 @@ enum status resolver_open(struct event_base *base, struct resolver **out, struct
 
 void resolver_close(struct resolver *resolver)
 {
-    if (!resolver) {
-        return;
-    }
+    if (!resolver) { return; }
     struct shared *shared = resolver->shared;
     struct lookup *lookup;
-    if (resolver->wake) {
-        event_free(resolver->wake);
-    }
-    if (shared->in) {
-        channel_close(shared->in);
-    }
+    if (resolver->wake) { event_free(resolver->wake); }
+    if (shared->in) { channel_close(shared->in); }
     if (shared->out) {
         channel_close(shared->out);
-        while ((lookup = channel_try_receive(shared->out))) {
-            lookup_free(lookup);
-        }
+        while ((lookup = channel_try_receive(shared->out))) { lookup_free(lookup); }
     }
     shared_leave(shared);
     free(resolver);
@@ -227,9 +201,7 @@ enum status lookup_open(struct resolver *resolver, const char *host, uint16_t po
 
 void lookup_close(struct lookup *lookup)
 {
-    if (lookup) {
-        atomic_store(&lookup->abandoned, true); /* the thread or on_wake frees it */
-    }
+    if (lookup) { atomic_store(&lookup->abandoned, true); /* the thread or on_wake frees it */ }
 }
 
 /* --- Dials -------------------------------------------------------------------------------------------------------- */
@@ -248,9 +220,7 @@ static void watch(struct dial *dial);
 
 static void close_fd(struct dial *dial)
 {
-    if (dial->fd >= 0) {
-        close(dial->fd);
-    }
+    if (dial->fd >= 0) { close(dial->fd); }
     dial->fd = -1;
 }
 
@@ -275,12 +245,8 @@ static bool try_connect(struct dial *dial, int family, const struct sockaddr *to
         setsockopt(dial->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         setsockopt(dial->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     }
-    if (connect(dial->fd, to, length) == 0) {
-        return true;
-    }
-    if (errno == EINPROGRESS) {
-        return false;
-    }
+    if (connect(dial->fd, to, length) == 0) { return true; }
+    if (errno == EINPROGRESS) { return false; }
     fail_errno(dial, errno);
     return true;
 }
@@ -302,9 +268,7 @@ static void try_next(struct dial *dial)
             watch(dial);
             return;
         }
-        if (dial->fd >= 0) {
-            break;
-        }
+        if (dial->fd >= 0) { break; }
     }
     finish(dial);
 }
@@ -315,9 +279,7 @@ static void on_writable(evutil_socket_t fd, short what, void *context)
     (void)what;
     int error = 0;
     socklen_t length = sizeof error;
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0) {
-        error = errno;
-    }
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0) { error = errno; }
     event_free(dial->event);
     dial->event = NULL;
     if (error) {
@@ -330,9 +292,7 @@ static void on_writable(evutil_socket_t fd, short what, void *context)
 
 static void watch(struct dial *dial)
 {
-    if (dial->event) {
-        event_free(dial->event);
-    }
+    if (dial->event) { event_free(dial->event); }
     dial->event = event_new(dial->options.base, dial->fd, EV_WRITE, on_writable, dial);
     if (!dial->event || event_add(dial->event, NULL) < 0) {
         fail_errno(dial, ENOMEM);
@@ -360,9 +320,7 @@ static void on_found(void *context, struct addrinfo *found, const struct err *er
     struct dial *dial = context;
     lookup_close(dial->lookup);
     dial->lookup = NULL;
-    if (err) {
-        dial->err = *err;
-    }
+    if (err) { dial->err = *err; }
     dial->next = dial->found = found;
     try_next(dial);
 }
@@ -420,16 +378,10 @@ enum status dial_open(const struct dial_options *options, struct dial **out, str
 
 void dial_close(struct dial *dial)
 {
-    if (!dial) {
-        return;
-    }
+    if (!dial) { return; }
     lookup_close(dial->lookup);
-    if (dial->event) {
-        event_free(dial->event);
-    }
-    if (dial->found) {
-        freeaddrinfo(dial->found);
-    }
+    if (dial->event) { event_free(dial->event); }
+    if (dial->found) { freeaddrinfo(dial->found); }
     close_fd(dial);
     free(dial);
 }

@@ -113,9 +113,7 @@ static void connect_to(struct find_master *finder, const struct endpoint *endpoi
         .on_up = on_up,
         .on_down = on_down,
     };
-    if (connection_open(&options, &finder->connection, &err)) {
-        failed(finder, &err);
-    }
+    if (connection_open(&options, &finder->connection, &err)) { failed(finder, &err); }
 }
 
 /* --- Sentinels ---------------------------------------------------------------------------------------------------- */
@@ -137,9 +135,7 @@ static void on_named(void *context, const struct resp_value *reply)
     struct find_master *finder = context;
     struct err err;
     char text[ADDRESS_TEXT];
-    if (!reply) {
-        return; /* on_down has dealt with it */
-    }
+    if (!reply) { return; /* on_down has dealt with it */ }
     const char *sentinel = endpoint_print(&finder->options.address->endpoints[current(finder)], text);
     if (resp_check(reply, &err)) {
         err_prefix(&err, "%s", sentinel);

@@ -37,9 +37,7 @@ static void log_malformed(struct queue *queue)
 {
     struct control *control = &queue->control;
     uint64_t now_ns = clock_now_ns();
-    if (control->malformed == 0 || now_ns - control->logged_ns < NS_PER_S) {
-        return;
-    }
+    if (control->malformed == 0 || now_ns - control->logged_ns < NS_PER_S) { return; }
     log_warn("control_malformed", log_int("entries", (int64_t)control->malformed),
              log_str("reason", "the field cancel is not the name of a request"));
     control->malformed = 0;
@@ -52,9 +50,7 @@ static void control_cancelled(struct queue *queue, enum verdict verdict)
 {
     struct control *control = &queue->control;
     control->failed = control->failed || verdict == VERDICT_AGAIN;
-    if (--control->out > 0 || queue->state != QUEUE_UP) {
-        return;
-    }
+    if (--control->out > 0 || queue->state != QUEUE_UP) { return; }
     log_malformed(queue);
     if (control->full) {
         read_in(queue, NEXT_MS);
@@ -143,9 +139,7 @@ static void send_cancel(struct cancel *cancel)
 
 static bool copy_text(const struct resp_value *value, char *to, size_t size)
 {
-    if (value->type != RESP_STRING || value->length >= size) {
-        return false;
-    }
+    if (value->type != RESP_STRING || value->length >= size) { return false; }
     memcpy(to, value->bytes, value->length + 1);
     return true;
 }
@@ -165,9 +159,7 @@ static void on_cancelled(void *context, const struct resp_value *reply)
     struct queue *queue = cancel->queue;
     if (!reply || queue_refused(queue, reply, "lua/cancel") || reply->type != RESP_ARRAY || reply->count == 0 ||
         reply->items[0].type != RESP_INTEGER) {
-        if (cancel->task) {
-            cancel->task->failed = cancel->task->failed || !reply || queue->state != QUEUE_UP;
-        }
+        if (cancel->task) { cancel->task->failed = cancel->task->failed || !reply || queue->state != QUEUE_UP; }
         end_cancel(cancel, VERDICT_AGAIN);
         return;
     }
@@ -247,16 +239,12 @@ static void on_control(void *context, const struct resp_value *reply)
     }
     control->unusable = unusable;
     if (!reply || unusable || queue_refused(queue, reply, "lua/control") || reply->type != RESP_ARRAY) {
-        if (queue->state == QUEUE_UP) {
-            read_in(queue, CHECK_MS);
-        }
+        if (queue->state == QUEUE_UP) { read_in(queue, CHECK_MS); }
         return;
     }
     control->full = reply->count >= 2 * READ_ENTRIES;
     control->out = 1; /* our own, until all are sent */
-    for (size_t i = 0; i + 1 < reply->count; i += 2) {
-        cancel_one(queue, &reply->items[i], &reply->items[i + 1]);
-    }
+    for (size_t i = 0; i + 1 < reply->count; i += 2) { cancel_one(queue, &reply->items[i], &reply->items[i + 1]); }
     control_cancelled(queue, VERDICT_DONE);
 }
 
@@ -277,9 +265,7 @@ static void on_checked(void *context, const struct resp_value *reply)
     struct queue *queue = context;
     queue->control.busy = false;
     if (!reply || queue_refused(queue, reply, "EXISTS")) {
-        if (queue->state == QUEUE_UP) {
-            read_later(queue);
-        }
+        if (queue->state == QUEUE_UP) { read_later(queue); }
         return;
     }
     queue->control.seen = reply->type == RESP_INTEGER && reply->integer > 0 ? queue->control.seen + 1 : 0;

@@ -40,9 +40,7 @@ void queue_add_keys(const struct queue *queue, struct command *command, ...)
 {
     va_list suffixes;
     va_start(suffixes, command);
-    for (const char *suffix; (suffix = va_arg(suffixes, const char *));) {
-        queue_add_key(queue, command, suffix, "");
-    }
+    for (const char *suffix; (suffix = va_arg(suffixes, const char *));) { queue_add_key(queue, command, suffix, ""); }
     va_end(suffixes);
 }
 
@@ -53,9 +51,7 @@ void queue_add_stream(const struct queue *queue, struct command *command, enum r
 
 void queue_add_streams(const struct queue *queue, struct command *command)
 {
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        command_text(command, queue->streams[c]);
-    }
+    for (int c = 0; c < CLASS_COUNT; c++) { command_text(command, queue->streams[c]); }
 }
 
 void queue_add_entry_id(struct command *command, struct entry_id id)
@@ -182,9 +178,7 @@ void queue_task_fail(struct task *task)
 
 bool queue_task_answered(struct task *task, const struct resp_value *reply, const char *what)
 {
-    if (reply && !queue_refused(task->queue, reply, what)) {
-        return true;
-    }
+    if (reply && !queue_refused(task->queue, reply, what)) { return true; }
     queue_task_fail(task);
     return false;
 }
@@ -201,9 +195,7 @@ void queue_execute(struct queue *queue, struct action *action)
     } else if (action->kind == ACTION_REJOIN) {
         rejoin(queue);
     }
-    if (!executor->execute) {
-        return; /* the others are the daemon's */
-    }
+    if (!executor->execute) { return; /* the others are the daemon's */ }
     if (queue->state != QUEUE_UP || !(task = malloc(sizeof *task))) {
         struct event event = queue_task_event(&once, true);
         emit(queue, &event);
@@ -243,9 +235,7 @@ static void drop(struct queue *queue, enum queue_state to)
 
 static void stop(struct queue *queue, const struct err *err)
 {
-    if (queue->state == QUEUE_STOPPED) {
-        return;
-    }
+    if (queue->state == QUEUE_STOPPED) { return; }
     queue->outbox.fatal = *err;
     queue->outbox.fatal_due = true;
     event_active(queue->outbox.wake, EV_TIMEOUT, 1);
@@ -258,9 +248,7 @@ static void stop(struct queue *queue, const struct err *err)
 static uint64_t backoff_ms(const struct queue *queue, unsigned tries)
 {
     uint64_t wait_ms = queue->options.backoff_ms;
-    for (unsigned i = 0; i < tries && wait_ms < queue->options.backoff_cap_ms; i++) {
-        wait_ms *= 2;
-    }
+    for (unsigned i = 0; i < tries && wait_ms < queue->options.backoff_cap_ms; i++) { wait_ms *= 2; }
     return wait_ms < queue->options.backoff_cap_ms ? wait_ms : queue->options.backoff_cap_ms;
 }
 
@@ -272,9 +260,7 @@ void queue_wake_in(struct event *timer, uint64_t wait_ms)
 
 void queue_down(struct queue *queue, const struct err *err)
 {
-    if (queue->state != QUEUE_UP && queue->state != QUEUE_CONNECTING) {
-        return;
-    }
+    if (queue->state != QUEUE_UP && queue->state != QUEUE_CONNECTING) { return; }
     if (err->status == STATUS_DENIED) {
         stop(queue, err);
         return;
@@ -315,12 +301,8 @@ static void connect_both(struct queue *queue, const struct endpoint *endpoint)
     enum status status = connection_open(&options, &queue->writer, &err);
     options.on_up = on_reader_up;
     options.cut_bytes = queue->options.max_reply_bytes / CUT_PART;
-    if (!status) {
-        status = connection_open(&options, &queue->reader, &err);
-    }
-    if (status) {
-        queue_down(queue, &err);
-    }
+    if (!status) { status = connection_open(&options, &queue->reader, &err); }
+    if (status) { queue_down(queue, &err); }
 }
 
 static void on_found(void *context, const struct endpoint *endpoint)
@@ -351,9 +333,7 @@ static void follow(struct queue *queue, const struct resp_value *reply)
     long port = colon ? strtol(colon + 1, NULL, 10) : 0;
     const struct address *address = queue->options.address;
     const struct endpoint *here = queue->endpoint ? queue->endpoint : address->endpoints;
-    if (port < 1 || port > 65535 || !here) {
-        return;
-    }
+    if (port < 1 || port > 65535 || !here) { return; }
     int length = (int)(colon - space - 1);
     if (length > 0) { /* 0: the same host */
         snprintf(queue->moved_host, sizeof queue->moved_host, "%.*s", length, space + 1);
@@ -368,9 +348,7 @@ static void follow(struct queue *queue, const struct resp_value *reply)
 static void log_refused(struct queue *queue, const struct err *err)
 {
     uint64_t now_ns = clock_now_ns();
-    if (now_ns - queue->refused_ns < NS_PER_S && strcmp(err->message, queue->refused.message) == 0) {
-        return;
-    }
+    if (now_ns - queue->refused_ns < NS_PER_S && strcmp(err->message, queue->refused.message) == 0) { return; }
     queue->refused = *err;
     queue->refused_ns = now_ns;
     log_warn("redis_refused", log_str("reason", err->message));
@@ -388,14 +366,10 @@ bool queue_refused(struct queue *queue, const struct resp_value *reply, const ch
 {
     struct err err;
     enum status status = resp_check(reply, &err);
-    if (status == STATUS_OK) {
-        return false;
-    }
+    if (status == STATUS_OK) { return false; }
     err_prefix(&err, "%s", what);
     bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* a stream, of which lua/group says more, or another key */
-    if (wrong_type) {
-        log_refused(queue, &err);
-    }
+    if (wrong_type) { log_refused(queue, &err); }
     follow(queue, reply);
     if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || wrong_type) {
         create_groups(queue);
@@ -420,9 +394,7 @@ static void put_hex(char *to, size_t bytes)
     if (getrandom(random, bytes, 0) != (ssize_t)bytes) {
         memset(random, getpid() & 255, sizeof random); /* then only the process id makes the name unique */
     }
-    for (size_t i = 0; i < bytes; i++) {
-        snprintf(to + 2 * i, 3, "%02x", random[i]);
-    }
+    for (size_t i = 0; i < bytes; i++) { snprintf(to + 2 * i, 3, "%02x", random[i]); }
 }
 
 static void make_name(struct queue *queue)
@@ -430,9 +402,7 @@ static void make_name(struct queue *queue)
     char host[HOST_MAX + 1] = "host", incarnation[9];
     gethostname(host, sizeof host - 1);
     host[HOST_MAX] = '\0';
-    for (char *at = host; *at; at++) {
-        *at = isalnum((unsigned char)*at) || *at == '.' ? *at : '-';
-    }
+    for (char *at = host; *at; at++) { *at = isalnum((unsigned char)*at) || *at == '.' ? *at : '-'; }
     put_hex(incarnation, 4);
     put_hex(queue->token, 16);
     snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
@@ -473,9 +443,7 @@ static void on_wrong_type(struct group *group)
         log_error("stream_unusable", log_str("key", queue->streams[group->class]),
                   log_str("reason", "it is not a stream: remove or rename that key"));
     }
-    if (!evtimer_pending(queue->group_retry, NULL)) {
-        try_later(queue);
-    }
+    if (!evtimer_pending(queue->group_retry, NULL)) { try_later(queue); }
 }
 
 static void on_group(void *context, const struct resp_value *reply)
@@ -483,16 +451,12 @@ static void on_group(void *context, const struct resp_value *reply)
     struct group *group = context;
     struct queue *queue = group->queue;
     queue->groups_asked--;
-    if (!reply) {
-        return;
-    }
+    if (!reply) { return; }
     if (resp_is_error(reply, "WRONGTYPE")) {
         on_wrong_type(group);
         return;
     }
-    if (queue_refused(queue, reply, "lua/group")) {
-        return;
-    }
+    if (queue_refused(queue, reply, "lua/group")) { return; }
     if (reply->type == RESP_INTEGER && reply->integer == 1) {
         log_info("group_created", log_str("key", queue->streams[group->class]));
     }
@@ -504,9 +468,7 @@ static void on_group(void *context, const struct resp_value *reply)
 
 static void create_groups(struct queue *queue)
 {
-    if (queue->groups_asked > 0) {
-        return; /* several commands got NOGROUP at once */
-    }
+    if (queue->groups_asked > 0) { return; /* several commands got NOGROUP at once */ }
     for (int c = 0; c < CLASS_COUNT; c++) {
         struct group *group = &queue->groups[c];
         struct command command = {0};
@@ -522,9 +484,7 @@ static void on_group_retry(int fd, short what, void *context)
     struct queue *queue = context;
     (void)fd;
     (void)what;
-    if (queue->state == QUEUE_UP) {
-        create_groups(queue);
-    }
+    if (queue->state == QUEUE_UP) { create_groups(queue); }
 }
 
 bool queue_serves(const struct queue *queue, enum request_class class)
@@ -538,9 +498,7 @@ static void on_time(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
     struct err err;
-    if (!reply) {
-        return; /* queue_down has handled the lost connection */
-    }
+    if (!reply) { return; /* queue_down has handled the lost connection */ }
     if (resp_check(reply, &err)) {
         queue_down(queue, &err);
     } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_STRING ||
@@ -600,9 +558,7 @@ static void on_joined(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
     struct err bad;
-    if (!reply) {
-        return; /* queue_down has handled the lost connection */
-    }
+    if (!reply) { return; /* queue_down has handled the lost connection */ }
     if (resp_check(reply, &bad)) {
         follow(queue, reply);
         queue_down(queue, &bad);
@@ -635,9 +591,7 @@ static void join(struct queue *queue)
     command_number(&command, queue->options.lease_ms);
     command_text(&command, queue->options.precision);
     for (size_t i = 0; i < count; i++) {
-        if (rights[i].roles & ROLE_WORKER) {
-            command_text(&command, rights[i].command);
-        }
+        if (rights[i].roles & ROLE_WORKER) { command_text(&command, rights[i].command); }
     }
     queue_call(queue, &command, on_joined, queue);
 }
@@ -646,9 +600,7 @@ static void join(struct queue *queue)
 static void rejoin(struct queue *queue)
 {
     make_name(queue);
-    if (queue->state == QUEUE_UP) {
-        join(queue);
-    } /* else the next connect takes the new name */
+    if (queue->state == QUEUE_UP) { join(queue); } /* else the next connect takes the new name */
 }
 
 /* --- The server --------------------------------------------------------------------------------------------------- */
@@ -702,9 +654,7 @@ static enum status check_server(struct queue *queue, const char *info, struct er
                        value);
     }
     if (queue_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
-        if (queue->run_id[0]) {
-            log_warn("redis_restarted", log_str("run_id", value));
-        }
+        if (queue->run_id[0]) { log_warn("redis_restarted", log_str("run_id", value)); }
         snprintf(queue->run_id, sizeof queue->run_id, "%.47s", value);
     }
     return STATUS_OK;
@@ -714,19 +664,13 @@ static void on_info(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
     struct err bad;
-    if (!reply) {
-        return;
-    }
+    if (!reply) { return; }
     enum status status = resp_check(reply, &bad);
     if (!status && reply->type != RESP_STRING) {
         status = err_set(&bad, STATUS_INTERNAL, "INFO answered in an unknown shape");
     }
-    if (!status) {
-        status = check_server(queue, reply->bytes, &bad);
-    }
-    if (!status) {
-        status = scripts_load(&queue->scripts, &bad);
-    }
+    if (!status) { status = check_server(queue, reply->bytes, &bad); }
+    if (!status) { status = scripts_load(&queue->scripts, &bad); }
     if (status == STATUS_UNSUPPORTED || status == STATUS_BAD_INPUT) {
         stop(queue, &bad);
     } else if (status) {
@@ -767,9 +711,7 @@ static void on_reader_up(void *context)
 
 static void on_unblocked(void *context, const struct resp_value *reply)
 {
-    if (reply) {
-        queue_refused(context, reply, "CLIENT UNBLOCK");
-    }
+    if (reply) { queue_refused(context, reply, "CLIENT UNBLOCK"); }
 }
 
 /* ACTION_UNBLOCK has no event: if it fails, the read blocks for its full time. */
@@ -816,9 +758,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
         return err_set(err, STATUS_BAD_INPUT, "a queue's name is 1 to %d of a-z 0-9 _ . -", QUEUE_NAME_MAX);
     }
     struct queue *queue = calloc(1, sizeof *queue);
-    if (!queue) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
-    }
+    if (!queue) { return err_set(err, STATUS_NO_MEMORY, "no memory for the queue"); }
     queue->options = *options;
     set_defaults(&queue->options);
     queue->random = options->seed;
@@ -854,18 +794,14 @@ void queue_start(struct queue *queue)
 
 void queue_close(struct queue *queue)
 {
-    if (!queue) {
-        return;
-    }
+    if (!queue) { return; }
     queue->state = QUEUE_STOPPED;
     close_connections(queue); /* the failed events of tasks go nowhere; worker_close frees the requests */
     find_master_close(queue->finder);
     entries_free(&queue->entries);
     struct event *const events[] = {queue->retry, queue->outbox.wake, queue->group_retry, queue->control.timer};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        if (events[i]) {
-            event_free(events[i]);
-        }
+        if (events[i]) { event_free(events[i]); }
     }
     free(queue);
 }

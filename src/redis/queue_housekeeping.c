@@ -66,9 +66,7 @@ static void on_memory(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     bool ok = reply && !queue_refused(task->queue, reply, "INFO memory") && reply->type == RESP_STRING;
-    if (ok) {
-        read_memory(task, reply->bytes);
-    }
+    if (ok) { read_memory(task, reply->bytes); }
     answered(task, ok);
 }
 
@@ -83,9 +81,7 @@ static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         for (int end = 0; end < ENDS; end++) {
-            if (counts[c][end] > 0) {
-                return false;
-            }
+            if (counts[c][end] > 0) { return false; }
         }
     }
     return true;
@@ -128,9 +124,7 @@ static enum event_kind command_of(const struct resp_value *text)
     static const char *const names[] = {
         [EVENT_QUIET] = "quiet", [EVENT_RESUME] = "resume", [EVENT_DRAIN] = "drain", [EVENT_STOP] = "stop"};
     for (int i = EVENT_QUIET; i <= EVENT_STOP; i++) {
-        if (resp_equals(text, names[i])) {
-            return (enum event_kind)i;
-        }
+        if (resp_equals(text, names[i])) { return (enum event_kind)i; }
     }
     if (text->type == RESP_STRING && text->length > 0) {
         log_warn("unknown_command", log_bytes("command", text->bytes, text->length));
@@ -171,9 +165,7 @@ static void note_found(struct queue *queue, struct pulse *pulse, const struct re
 {
     pulse->waiting = found->length > 0;
     snprintf(queue->claims.found, sizeof queue->claims.found, "%s", found->bytes);
-    if (!pulse->housekeeper) {
-        memset(queue->claims.left, 0, sizeof queue->claims.left);
-    }
+    if (!pulse->housekeeper) { memset(queue->claims.left, 0, sizeof queue->claims.left); }
 }
 
 static void add_left(const struct queue *queue, struct command *command)
@@ -189,14 +181,10 @@ static void add_left(const struct queue *queue, struct command *command)
 
 static bool read_pulse(struct queue *queue, const struct resp_value *reply, struct pulse *pulse)
 {
-    if (reply->type != RESP_ARRAY || reply->count != PULSE_ANSWER) {
-        return false;
-    }
+    if (reply->type != RESP_ARRAY || reply->count != PULSE_ANSWER) { return false; }
     for (size_t i = 0; i < PULSE_ANSWER; i++) {
         bool text = i == 2 || i == PULSE_ANSWER - 3 || i == PULSE_ANSWER - 1;
-        if (reply->items[i].type != (text ? RESP_STRING : RESP_INTEGER)) {
-            return false;
-        }
+        if (reply->items[i].type != (text ? RESP_STRING : RESP_INTEGER)) { return false; }
     }
     pulse->redis_ms = count_of(&reply->items[0]);
     pulse->paused = reply->items[1].integer != 0;
@@ -219,9 +207,7 @@ static void on_pulse(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     bool ok = reply && !queue_refused(task->queue, reply, "lua/pulse") && read_pulse(task->queue, reply, &task->pulse);
-    if (ok) {
-        note_counted(task->queue);
-    }
+    if (ok) { note_counted(task->queue); }
     answered(task, ok);
 }
 
@@ -290,9 +276,7 @@ void queue_pulse(struct task *task)
 static void on_last(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
-    if (reply && !queue_refused(queue, reply, "lua/pulse")) {
-        note_counted(queue);
-    }
+    if (reply && !queue_refused(queue, reply, "lua/pulse")) { note_counted(queue); }
 }
 
 /* The release behind it removes the heartbeat that goes with it. */
@@ -334,18 +318,14 @@ void queue_renew(struct task *task)
 static bool has_numbers(const struct resp_value *reply, size_t least)
 {
     bool ok = reply->type == RESP_ARRAY && reply->count >= least;
-    for (size_t i = 0; ok && i < least; i++) {
-        ok = reply->items[i].type == RESP_INTEGER;
-    }
+    for (size_t i = 0; ok && i < least; i++) { ok = reply->items[i].type == RESP_INTEGER; }
     return ok;
 }
 
 static void on_promoted(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    if (!queue_task_answered(task, reply, "lua/promote")) {
-        return;
-    }
+    if (!queue_task_answered(task, reply, "lua/promote")) { return; }
     struct event event = queue_task_event(task, !has_numbers(reply, 3));
     if (!event.failed && reply->items[1].integer >= 0) {
         event.promoted.next_due_in_ms = (uint64_t)reply->items[1].integer;
@@ -373,9 +353,7 @@ static void on_mended(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     struct queue *queue = task->queue;
-    if (!queue_task_answered(task, reply, "lua/mend")) {
-        return;
-    }
+    if (!queue_task_answered(task, reply, "lua/mend")) { return; }
     struct event event = queue_task_event(task, !has_numbers(reply, 3));
     if (!event.failed) {
         long long moved = reply->items[0].integer, streams = reply->items[1].integer;

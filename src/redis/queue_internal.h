@@ -227,8 +227,7 @@ void queue_pulse(struct task *task);
  * was too large, and this entry and those behind it are left out (`more`). Errors: STATUS_BAD_INPUT (another shape),
  * STATUS_NO_MEMORY. */
 MUST_CHECK enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
-                                         const char *const streams[CLASS_COUNT], uint64_t most_bytes,
-                                         struct err *err);
+                                         const char *const streams[CLASS_COUNT], uint64_t most_bytes, struct err *err);
 
 /* Likewise the answer of lua/reclaim, shed, fair or sweep; reclaim says whether the origin is RECLAIMED or RELEASED.
  * Errors: as above. */

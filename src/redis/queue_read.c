@@ -24,9 +24,7 @@ static enum status malformed(struct err *err)
 
 static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
 {
-    if (wanted <= *capacity) {
-        return true;
-    }
+    if (wanted <= *capacity) { return true; }
     size_t more = wanted < 64 ? 64 : wanted + wanted / 2;
     void *bigger = realloc(*items, more * size);
     if (bigger) {
@@ -54,9 +52,7 @@ static bool read_fields(const struct resp_value *list, struct entry_field *to)
 {
     for (size_t i = 0; i + 1 < list->count; i += 2) {
         const struct resp_value *name = &list->items[i], *value = &list->items[i + 1];
-        if (name->type != RESP_STRING || value->type != RESP_STRING) {
-            return false;
-        }
+        if (name->type != RESP_STRING || value->type != RESP_STRING) { return false; }
         to[i / 2] = (struct entry_field){name->bytes, name->length, value->bytes, value->length};
     }
     return list->count % 2 == 0;
@@ -74,9 +70,7 @@ static bool count_fields(const struct resp_value *list, size_t at, size_t *count
     for (size_t i = 0; i < list->count; i++) {
         const struct resp_value *entry = &list->items[i];
         bool whole = entry->type == RESP_ARRAY && entry->count == at + 1;
-        if (!whole && (at > 1 || entry->type != RESP_CUT)) {
-            return false;
-        }
+        if (!whole && (at > 1 || entry->type != RESP_CUT)) { return false; }
         *fields += whole ? entry->items[at].count / 2 : 0;
     }
     *count += list->count;
@@ -87,9 +81,7 @@ static bool count_fields(const struct resp_value *list, size_t at, size_t *count
 static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
 {
     int c = 0;
-    while (c < CLASS_COUNT && !resp_equals(name, streams[c])) {
-        c++;
-    }
+    while (c < CLASS_COUNT && !resp_equals(name, streams[c])) { c++; }
     return (enum request_class)c;
 }
 
@@ -122,9 +114,7 @@ static bool read_entry(struct reading *reading, const struct resp_value *from, e
         return true;
     }
     const struct resp_value *own = &from->items[1];
-    if (!read_id(&from->items[0], &entry.id)) {
-        return false;
-    }
+    if (!read_id(&from->items[0], &entry.id)) { return false; }
     uint64_t bytes = weigh(own, &cut);
     if (cut && bytes <= reading->most_bytes && entries->count > 0) {
         entries->more = true;
@@ -134,9 +124,7 @@ static bool read_entry(struct reading *reading, const struct resp_value *from, e
     entry.oversize_bytes = cut ? bytes : 0;
     entry.vanished = own->type == RESP_NIL;
     if (!cut && !entry.vanished) {
-        if (own->type != RESP_ARRAY || !read_fields(own, reading->fields)) {
-            return false;
-        }
+        if (own->type != RESP_ARRAY || !read_fields(own, reading->fields)) { return false; }
         entry.fields = reading->fields;
         entry.field_count = own->count / 2;
         reading->fields += entry.field_count;
@@ -157,9 +145,7 @@ enum status entries_from_read(struct entries *entries, const struct resp_value *
 {
     size_t count = 0, field_count = 0;
     bool cut = answer->type == RESP_CUT;
-    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY && !cut) {
-        return malformed(err);
-    }
+    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY && !cut) { return malformed(err); }
     for (size_t i = 0; i < answer->count; i++) {
         const struct resp_value *stream = &answer->items[i];
         if (stream->type != RESP_CUT &&
@@ -209,9 +195,7 @@ static bool read_ids(struct entries *entries, const struct resp_value *list, con
     for (size_t i = 0; i < list->count; i++) {
         struct entry *entry = &entries->items[entries->count++];
         *entry = *like;
-        if (!read_id(&list->items[i], &entry->id)) {
-            return false;
-        }
+        if (!read_id(&list->items[i], &entry->id)) { return false; }
     }
     return true;
 }
@@ -219,9 +203,7 @@ static bool read_ids(struct entries *entries, const struct resp_value *list, con
 static bool is_claim(const struct resp_value *answer)
 {
     bool ok = answer->type == RESP_ARRAY && answer->count >= 4 && answer->count <= 6;
-    for (size_t i = 0; ok && i < 3; i++) {
-        ok = answer->items[i].type == RESP_ARRAY;
-    }
+    for (size_t i = 0; ok && i < 3; i++) { ok = answer->items[i].type == RESP_ARRAY; }
     return ok && answer->items[3].type == RESP_INTEGER;
 }
 
@@ -229,9 +211,7 @@ enum status entries_from_claim(struct entries *entries, const struct resp_value 
                                struct err *err)
 {
     size_t count = 0, field_count = 0;
-    if (!is_claim(answer) || !count_fields(&answer->items[0], 3, &count, &field_count)) {
-        return malformed(err);
-    }
+    if (!is_claim(answer) || !count_fields(&answer->items[0], 3, &count, &field_count)) { return malformed(err); }
     const struct resp_value *claimed = &answer->items[0], *vanished = &answer->items[1], *large = &answer->items[2];
     enum status status = prepare(entries, count + vanished->count + large->count, field_count, err);
     struct entry_field *fields = entries->fields;
@@ -288,19 +268,13 @@ static void on_entries(void *context, const struct resp_value *reply)
     const char *streams[CLASS_COUNT];
     bool own = task->action.kind == ACTION_READ_OWN;
     struct err err;
-    if (!queue_task_answered(task, reply, "XREADGROUP")) {
-        return;
-    }
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        streams[c] = queue->streams[c];
-    }
+    if (!queue_task_answered(task, reply, "XREADGROUP")) { return; }
+    for (int c = 0; c < CLASS_COUNT; c++) { streams[c] = queue->streams[c]; }
     if (entries_from_read(&queue->entries, reply, streams, queue->options.max_reply_bytes / CUT_PART, &err)) {
         give_up(task, &err);
         return;
     }
-    if (own && queue->entries.count == task->action.read.count) {
-        queue->entries.more = true;
-    }
+    if (own && queue->entries.count == task->action.read.count) { queue->entries.more = true; }
     give_entries(task);
 }
 
@@ -325,9 +299,7 @@ static void send_read(struct task *task, uint32_t count, uint32_t block_ms, cons
             streams++;
         }
     }
-    for (; streams > 0; streams--) {
-        command_text(&command, from);
-    }
+    for (; streams > 0; streams--) { command_text(&command, from); }
     if (connection_send_command(queue->reader, &command, block_ms + READ_GRACE_MS, on_entries, task, &err)) {
         give_up(task, &err);
     }
@@ -384,9 +356,7 @@ static void on_claimed(void *context, const struct resp_value *reply)
     struct task *task = context;
     struct queue *queue = task->queue;
     struct err err;
-    if (!queue_task_answered(task, reply, "claiming entries")) {
-        return;
-    }
+    if (!queue_task_answered(task, reply, "claiming entries")) { return; }
     if (entries_from_claim(&queue->entries, reply, task->action.read.class, &err)) {
         give_up(task, &err);
     } else {
@@ -406,9 +376,7 @@ static void on_claimed(void *context, const struct resp_value *reply)
 static bool is_word(const struct resp_value *name)
 {
     for (size_t i = 0; i < name->length; i++) {
-        if (name->bytes[i] <= ' ' || name->bytes[i] > '~') {
-            return false;
-        }
+        if (name->bytes[i] <= ' ' || name->bytes[i] > '~') { return false; }
     }
     return name->length > 0;
 }
@@ -465,21 +433,15 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
     size_t count = 2, seen = 0;
     for (; seen < total && count <= JUDGED_MAX; seen++) {
         const struct resp_value *consumer = consumer_at(consumers, (start + seen) % total);
-        if (consumer && is_other(queue, &consumer->items[1])) {
-            names[count++] = consumer->items[1].bytes;
-        }
+        if (consumer && is_other(queue, &consumer->items[1])) { names[count++] = consumer->items[1].bytes; }
     }
     queue->claims.offset[class] = start + seen;
-    if (!consumers) {
-        count += found_names(queue, words, sizeof words, &names[2], JUDGED_MAX);
-    }
+    if (!consumers) { count += found_names(queue, words, sizeof words, &names[2], JUDGED_MAX); }
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_RECLAIM, 2 + count, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "trouble", "");
-    for (size_t i = 0; i < count; i++) {
-        queue_add_key(queue, &command, "alive:", names[i]);
-    }
+    for (size_t i = 0; i < count; i++) { queue_add_key(queue, &command, "alive:", names[i]); }
     command_text(&command, queue->worker);
     command_number(&command, task->action.read.count);
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
@@ -491,9 +453,7 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
 static void on_consumers(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    if (!queue_task_answered(task, reply, "XINFO CONSUMERS")) {
-        return;
-    }
+    if (!queue_task_answered(task, reply, "XINFO CONSUMERS")) { return; }
     if (worth_judging(task, reply)) {
         call_reclaim(task, reply);
     } else {
@@ -543,9 +503,7 @@ void queue_fair(struct task *task)
     queue_add_entry_id(&command, action->read.after);
     command_number(&command, action->read.count > 0 ? action->read.count : ASIDE_MAX);
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
-    for (uint32_t i = 0; i < action->read.enough_count; i++) {
-        command_text(&command, action->read.enough[i]);
-    }
+    for (uint32_t i = 0; i < action->read.enough_count; i++) { command_text(&command, action->read.enough[i]); }
     queue_call(queue, &command, on_claimed, task);
 }
 

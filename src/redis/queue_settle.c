@@ -65,15 +65,9 @@ static void add_vector(const struct queue *queue, struct command *command, const
     command_bytes(command, request->output.reply.data, request->output.reply.length);
     add_number(command, "tokens", tokens);
     add_milliseconds(command, "compute_ms", request->lifetime.computed_ns - request->lifetime.started_ns);
-    if (request->inputs) {
-        add_number(command, "count", request->row_count);
-    }
-    if (strcmp(queue->options.precision, "f32") != 0) {
-        add_pair(command, "precision", queue->options.precision);
-    }
-    if (truncated) {
-        add_pair(command, "truncated", "1");
-    }
+    if (request->inputs) { add_number(command, "count", request->row_count); }
+    if (strcmp(queue->options.precision, "f32") != 0) { add_pair(command, "precision", queue->options.precision); }
+    if (truncated) { add_pair(command, "truncated", "1"); }
 }
 
 static void add_failure(struct command *command, const struct request *request)
@@ -82,9 +76,7 @@ static void add_failure(struct command *command, const struct request *request)
     add_pair(command, "message", request->retry.message);
     add_pair(command, "retryable", request->retry.retryable || request->retry.code == CODE_QUEUE_FULL ? "1" : "0");
     add_number(command, "attempts", request->retry.attempt);
-    if (request->retry.row_failed) {
-        add_number(command, "index", request->retry.failed_index);
-    }
+    if (request->retry.row_failed) { add_number(command, "index", request->retry.failed_index); }
     if (request->retry.code == CODE_QUEUE_FULL) {
         add_number(command, "retry_after_ms", request->retry.retry_after_ms);
     }
@@ -97,9 +89,7 @@ static void add_echo(struct command *command, const struct request *request)
         command_text(command, "meta");
         command_bytes(command, request->identity.meta, request->identity.meta_bytes);
     }
-    if (request->identity.tenant[0]) {
-        add_pair(command, "tenant", request->identity.tenant);
-    }
+    if (request->identity.tenant[0]) { add_pair(command, "tenant", request->identity.tenant); }
     if (request->identity.traceparent) {
         command_text(command, "traceparent");
         command_bytes(command, request->identity.traceparent, request->identity.traceparent_bytes);
@@ -111,9 +101,7 @@ static void add_fields(const struct queue *queue, struct command *command, const
 {
     if (request->lifetime.outcome == OUTCOME_DONE) {
         add_vector(queue, command, request);
-        if (request->retry.attempt > 1) {
-            add_number(command, "attempts", request->retry.attempt);
-        }
+        if (request->retry.attempt > 1) { add_number(command, "attempts", request->retry.attempt); }
     } else {
         add_failure(command, request);
     }
@@ -171,9 +159,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
         } else if (request->output.notify) {
             queue_add_key(queue, command, "wake:", request->identity.id);
         }
-        if (request->output.staged) {
-            command_text(command, stage_key(queue, request, key));
-        }
+        if (request->output.staged) { command_text(command, stage_key(queue, request, key)); }
     }
     command_text(command, queue->worker);
     command_text(command, queue->options.model_name);
@@ -256,9 +242,7 @@ static enum status stage(struct queue *queue, struct request *request, struct er
     char key[QUEUE_KEY_MAX];
     struct command fields = {0}, expiry = {0};
     request->output.staged = true;
-    if (request->output.stage == 0) {
-        request->output.stage = ++queue->settling.stage;
-    }
+    if (request->output.stage == 0) { request->output.stage = ++queue->settling.stage; }
     stage_key(queue, request, key);
     command_text(&fields, "HSET");
     command_text(&fields, key);
@@ -268,9 +252,7 @@ static enum status stage(struct queue *queue, struct request *request, struct er
     add_pair(&fields, "revision", queue->options.revision);
     add_fields(queue, &fields, request);
     enum status status = send_ahead(queue, &fields, err);
-    if (status) {
-        return status;
-    }
+    if (status) { return status; }
     command_text(&expiry, "PEXPIRE");
     command_text(&expiry, key);
     command_number(&expiry, STAGE_TTL_MS);
@@ -291,9 +273,7 @@ static void stage_large(struct queue *queue, const struct request_list *requests
             status = status ? status : stage(queue, request, &err);
         }
     }
-    if (begun && !status) {
-        status = send_word(queue, "EXEC", &err);
-    }
+    if (begun && !status) { status = send_word(queue, "EXEC", &err); }
     if (status) { /* the transaction is open, and only a new connection ends it */
         queue_down(queue, &err);
     }
@@ -311,17 +291,13 @@ struct batch_call {
 void queue_answered(struct task *task, struct request_list *requests)
 {
     request_list_join(&task->answered, requests);
-    if (--task->calls == 0) {
-        queue_task_end(task, queue_task_event(task, task->failed));
-    }
+    if (--task->calls == 0) { queue_task_end(task, queue_task_event(task, task->failed)); }
 }
 
 /* Translates a script's number for a request; the heads of the scripts list them. */
 static enum verdict verdict_of(long long result)
 {
-    if (result > 0) {
-        return VERDICT_DONE;
-    }
+    if (result > 0) { return VERDICT_DONE; }
     switch (result) {
     case 0:
     case -1:
@@ -354,9 +330,7 @@ void queue_log_refusals(struct queue *queue)
 static enum log_level level_of(struct queue *queue, const struct request *request)
 {
     enum { LOGGED_MOST = 5 };
-    if (request->lifetime.outcome == OUTCOME_DEAD) {
-        return LOG_WARN;
-    }
+    if (request->lifetime.outcome == OUTCOME_DEAD) { return LOG_WARN; }
     if (queue->settling.refusals_logged < LOGGED_MOST) {
         queue->settling.refusals_logged++;
         return LOG_INFO;
@@ -372,9 +346,7 @@ static void log_failure(struct queue *queue, const struct request *request)
                              log_str("code", reply_code_name(request->retry.code)),
                              log_str("message", request->retry.message), log_int("attempts", request->retry.attempt)}};
     size_t next = 5;
-    if (request->identity.tenant[0]) {
-        line.fields[next++] = log_str("tenant", request->identity.tenant);
-    }
+    if (request->identity.tenant[0]) { line.fields[next++] = log_str("tenant", request->identity.tenant); }
     if (request->identity.traceparent) {
         line.fields[next++] =
             log_bytes("traceparent", request->identity.traceparent, request->identity.traceparent_bytes);
@@ -388,9 +360,7 @@ static void apply_result(struct queue *queue, enum script script, struct request
     if (script == SCRIPT_CHARGE && result > 0 && request->retry.quarantined) {
         request->retry.quarantine_runs = (uint32_t)result;
     }
-    if (script == SCRIPT_SETTLE && result == -5) {
-        queue_not_staged(queue);
-    }
+    if (script == SCRIPT_SETTLE && result == -5) { queue_not_staged(queue); }
     bool ours = request->lifetime.verdict == VERDICT_DONE ||
                 (request->lifetime.verdict == VERDICT_LATE && request->lifetime.repeated);
     if (script == SCRIPT_SETTLE && ours) {
@@ -408,9 +378,7 @@ static void apply_result(struct queue *queue, enum script script, struct request
 
 static void log_side_effects(const struct resp_value *reply, size_t at)
 {
-    if (reply->count != at + 2) {
-        return;
-    }
+    if (reply->count != at + 2) { return; }
     if (reply->items[at].integer || reply->items[at + 1].integer) {
         log_warn("settle_side_effects", log_int("side_keys_skipped", reply->items[at].integer),
                  log_int("dead_letters_trimmed", reply->items[at + 1].integer));
@@ -420,9 +388,7 @@ static void log_side_effects(const struct resp_value *reply, size_t at)
 static bool is_numbers(const struct resp_value *reply)
 {
     for (size_t i = 0; reply->type == RESP_ARRAY && i < reply->count; i++) {
-        if (reply->items[i].type != RESP_INTEGER) {
-            return false;
-        }
+        if (reply->items[i].type != RESP_INTEGER) { return false; }
     }
     return reply->type == RESP_ARRAY;
 }
@@ -443,9 +409,7 @@ static void on_called(void *context, const struct resp_value *reply)
             request->lifetime.verdict = VERDICT_AGAIN;
         }
     }
-    if (shaped && script == SCRIPT_SETTLE) {
-        log_side_effects(reply, at);
-    }
+    if (shaped && script == SCRIPT_SETTLE) { log_side_effects(reply, at); }
     bool whole = script == SCRIPT_CHARGE; /* it has no verdict of each request */
     task->failed = task->failed || !reply || (!shaped && whole) || (refused && queue->state != QUEUE_UP);
     struct request_list requests = call->requests;
@@ -473,9 +437,7 @@ static void send_call(struct task *task, enum script script, struct request_list
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
     task->calls++;
-    if (script == SCRIPT_SETTLE) {
-        stage_large(task->queue, &call->requests);
-    }
+    if (script == SCRIPT_SETTLE) { stage_large(task->queue, &call->requests); }
     writers[script](task->queue, &call->requests, &command);
     queue_call(task->queue, &command, on_called, call);
 }
@@ -486,9 +448,7 @@ static void send_call(struct task *task, enum script script, struct request_list
 static void send_calls(struct task *task, enum script script, struct request_list requests[CLASS_COUNT])
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
-        if (requests[c].first) {
-            send_call(task, script, &requests[c]);
-        }
+        if (requests[c].first) { send_call(task, script, &requests[c]); }
     }
 }
 
@@ -537,9 +497,7 @@ static void sign_off(struct task *task);
 /* One call has ended, or all of ours are sent. */
 static void release_ended(struct task *task)
 {
-    if (--task->calls > 0) {
-        return;
-    }
+    if (--task->calls > 0) { return; }
     if (!task->failed && task->action.last) {
         sign_off(task);
     } else {
@@ -570,9 +528,7 @@ static void send_release(struct task *task, enum request_class class, int last, 
     command_text(&command, queue->token);
     command_number(&command, (uint64_t)last);
     command_text(&command, class_prefixes[class]);
-    for (; first != end; first = first->next) {
-        queue_add_entry_id(&command, first->identity.entry);
-    }
+    for (; first != end; first = first->next) { queue_add_entry_id(&command, first->identity.entry); }
     task->calls++;
     queue_call(queue, &command, on_released, task);
 }
@@ -581,9 +537,7 @@ static void send_release(struct task *task, enum request_class class, int last, 
 static void sign_off(struct task *task)
 {
     int last = CLASS_LOW;
-    while (last > CLASS_HIGH && !queue_serves(task->queue, (enum request_class)last)) {
-        last--;
-    }
+    while (last > CLASS_HIGH && !queue_serves(task->queue, (enum request_class)last)) { last--; }
     if (!task->more) {
         do {
             task->signing_off++;
@@ -602,16 +556,12 @@ static void sign_off(struct task *task)
 void queue_release(struct task *task)
 {
     const struct request *first = task->action.requests.first;
-    if (task->action.last) {
-        queue_count_last(task->queue);
-    }
+    if (task->action.last) { queue_count_last(task->queue); }
     task->signing_off = -1; /* before the first class */
     task->calls = 1;        /* our own, until all are sent */
     while (first) {
         const struct request *end = first;
-        while (end && end->identity.class == first->identity.class) {
-            end = end->next;
-        }
+        while (end && end->identity.class == first->identity.class) { end = end->next; }
         send_release(task, first->identity.class, ONLY_THESE, first, end);
         first = end;
     }

@@ -35,15 +35,9 @@ struct arena {
 static struct arena_block *add_block(struct arena *arena, size_t bytes)
 {
     size_t size = arena->blocks ? arena->blocks->size * 2 : BLOCK_FIRST;
-    if (size > BLOCK_LARGEST) {
-        size = BLOCK_LARGEST;
-    }
-    if (size < bytes) {
-        size = bytes;
-    }
-    if (size > SIZE_MAX - sizeof(struct arena_block)) {
-        return NULL;
-    }
+    if (size > BLOCK_LARGEST) { size = BLOCK_LARGEST; }
+    if (size < bytes) { size = bytes; }
+    if (size > SIZE_MAX - sizeof(struct arena_block)) { return NULL; }
     struct arena_block *block = malloc(sizeof *block + size);
     if (block) {
         block->older = arena->blocks;
@@ -58,16 +52,12 @@ static struct arena_block *add_block(struct arena *arena, size_t bytes)
 static void *arena_take(struct arena *arena, size_t bytes)
 {
     size_t align = alignof(max_align_t);
-    if (bytes > SIZE_MAX - align) {
-        return NULL;
-    }
+    if (bytes > SIZE_MAX - align) { return NULL; }
     bytes = (bytes + align - 1) / align * align;
     struct arena_block *block = arena->blocks;
     if (!block || block->size - block->used < bytes) {
         block = add_block(arena, bytes);
-        if (!block) {
-            return NULL;
-        }
+        if (!block) { return NULL; }
     }
     void *memory = block->bytes + block->used;
     block->used += bytes;
@@ -135,16 +125,12 @@ static struct resp_value *value_of(const redisReadTask *task)
     struct resp_value *value;
     if (task->parent) {
         const struct resp_value *parent = task->parent->obj;
-        if (parent->type == RESP_CUT) {
-            return &reader->dropped;
-        }
+        if (parent->type == RESP_CUT) { return &reader->dropped; }
         value = &parent->items[task->idx];
     } else {
         value = reserve(task, sizeof *value);
     }
-    if (value) {
-        *value = (struct resp_value){.type = RESP_NIL};
-    }
+    if (value) { *value = (struct resp_value){.type = RESP_NIL}; }
     return value;
 }
 
@@ -152,9 +138,7 @@ static struct resp_value *value_of(const redisReadTask *task)
 static void *cut(const redisReadTask *task, struct resp_value *value, size_t length)
 {
     struct resp_reader *reader = task->privdata;
-    if (!value || !reader->cut_bytes || !reader->too_large) {
-        return NULL;
-    }
+    if (!value || !reader->cut_bytes || !reader->too_large) { return NULL; }
     reader->too_large = false;
     *value = (struct resp_value){.type = RESP_CUT, .length = length};
     return value;
@@ -170,14 +154,10 @@ static void *make_string(const redisReadTask *task, char *bytes, size_t length)
 {
     struct resp_reader *reader = task->privdata;
     struct resp_value *value = value_of(task);
-    if (value && is_dropped(task, value)) {
-        return value;
-    }
+    if (value && is_dropped(task, value)) { return value; }
     reader->too_large = value && reader->cut_bytes && task->type == REDIS_REPLY_STRING && length > reader->cut_bytes;
     char *copy = value && !reader->too_large ? reserve(task, length + 1) : NULL;
-    if (!copy) {
-        return cut(task, value, length);
-    }
+    if (!copy) { return cut(task, value, length); }
     memcpy(copy, bytes, length);
     copy[length] = '\0';
     value->type = task->type == REDIS_REPLY_ERROR    ? RESP_ERROR
@@ -191,18 +171,12 @@ static void *make_string(const redisReadTask *task, char *bytes, size_t length)
 static void *make_array(const redisReadTask *task, int count)
 {
     struct resp_value *value = value_of(task);
-    if (!value || count < 0) {
-        return NULL;
-    }
-    if (is_dropped(task, value)) {
-        return value;
-    }
+    if (!value || count < 0) { return NULL; }
+    if (is_dropped(task, value)) { return value; }
     struct resp_value *items = NULL;
     if (count > 0) {
         items = reserve(task, (size_t)count * sizeof *items);
-        if (!items) {
-            return cut(task, value, (size_t)count * sizeof *items);
-        }
+        if (!items) { return cut(task, value, (size_t)count * sizeof *items); }
     }
     value->type = RESP_ARRAY;
     value->items = items;
@@ -240,9 +214,7 @@ enum status resp_open(size_t max_bytes, size_t cut_bytes, struct resp_reader **o
 {
     static redisReplyObjectFunctions functions = {make_string, make_array, make_integer, make_nil, keep_object};
     struct resp_reader *reader = calloc(1, sizeof *reader);
-    if (reader) {
-        reader->codec = redisReaderCreateWithFunctions(&functions);
-    }
+    if (reader) { reader->codec = redisReaderCreateWithFunctions(&functions); }
     if (!reader || !reader->codec) {
         free(reader);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis connection");
@@ -272,9 +244,7 @@ static enum status fail(struct resp_reader *reader, enum status status, const ch
 
 enum status resp_feed(struct resp_reader *reader, const char *bytes, size_t length, struct err *err)
 {
-    if (reader->broken.status) {
-        return err_set(err, reader->broken.status, "%s", reader->broken.message);
-    }
+    if (reader->broken.status) { return err_set(err, reader->broken.status, "%s", reader->broken.message); }
     size_t skipped = length < reader->skip ? length : reader->skip;
     reader->skip -= skipped;
     if (skipped < length && redisReaderFeed(reader->codec, bytes + skipped, length - skipped) != REDIS_OK) {
@@ -317,9 +287,7 @@ static bool drop_too_large(struct resp_reader *reader)
 {
     size_t length = reader->cut_bytes ? announced_bytes(reader) : 0;
     const redisReader *codec = reader->codec;
-    if (length == 0 || !memchr(codec->buf + codec->pos, '\n', codec->len - codec->pos)) {
-        return false;
-    }
+    if (length == 0 || !memchr(codec->buf + codec->pos, '\n', codec->len - codec->pos)) { return false; }
     if (length <= reader->cut_bytes / 16 || /* small ones arrive soon */
         (length <= reader->cut_bytes && reader->arena.used + length < reader->max_bytes)) {
         return false;
@@ -331,9 +299,7 @@ static bool drop_too_large(struct resp_reader *reader)
 enum status resp_next(struct resp_reader *reader, const struct resp_value **out, struct err *err)
 {
     *out = NULL;
-    if (reader->broken.status) {
-        return err_set(err, reader->broken.status, "%s", reader->broken.message);
-    }
+    if (reader->broken.status) { return err_set(err, reader->broken.status, "%s", reader->broken.message); }
     if (reader->delivered) {
         arena_reset(&reader->arena);
         reader->delivered = false;
@@ -369,9 +335,7 @@ enum status resp_next(struct resp_reader *reader, const struct resp_value **out,
 static size_t clone_size(const struct resp_value *value)
 {
     size_t size = value->bytes ? value->length + 1 : 0;
-    for (size_t i = 0; i < value->count; i++) {
-        size += sizeof *value + clone_size(&value->items[i]);
-    }
+    for (size_t i = 0; i < value->count; i++) { size += sizeof *value + clone_size(&value->items[i]); }
     return size;
 }
 
@@ -393,18 +357,14 @@ static void clone_into(struct clone *clone, const struct resp_value *from, struc
         struct resp_value *items = clone->values;
         clone->values += from->count;
         to->items = items;
-        for (size_t i = 0; i < from->count; i++) {
-            clone_into(clone, &from->items[i], &items[i]);
-        }
+        for (size_t i = 0; i < from->count; i++) { clone_into(clone, &from->items[i], &items[i]); }
     }
 }
 
 static size_t count_values(const struct resp_value *value)
 {
     size_t count = 1;
-    for (size_t i = 0; i < value->count; i++) {
-        count += count_values(&value->items[i]);
-    }
+    for (size_t i = 0; i < value->count; i++) { count += count_values(&value->items[i]); }
     return count;
 }
 
@@ -435,9 +395,7 @@ bool resp_equals(const struct resp_value *value, const char *text)
 const struct resp_value *resp_field(const struct resp_value *list, const char *name)
 {
     for (size_t i = 0; list->type == RESP_ARRAY && i + 1 < list->count; i += 2) {
-        if (resp_equals(&list->items[i], name)) {
-            return &list->items[i + 1];
-        }
+        if (resp_equals(&list->items[i], name)) { return &list->items[i + 1]; }
     }
     return NULL;
 }
@@ -465,9 +423,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"MOVED", STATUS_UNAVAILABLE},
         {"OOM", STATUS_UNAVAILABLE},
     };
-    if (value->type != RESP_ERROR) {
-        return STATUS_OK;
-    }
+    if (value->type != RESP_ERROR) { return STATUS_OK; }
     static const struct {
         const char *begin;
         enum status status;
@@ -485,9 +441,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
     enum status status = STATUS_INTERNAL;
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         size_t begin = strlen(errors[i].begin);
-        if (value->length >= begin && memcmp(value->bytes, errors[i].begin, begin) == 0) {
-            status = errors[i].status;
-        }
+        if (value->length >= begin && memcmp(value->bytes, errors[i].begin, begin) == 0) { status = errors[i].status; }
     }
     return err_set(err, status, "Redis says: %.*s", length, value->bytes);
 }
@@ -511,9 +465,7 @@ static const struct resp_value *as_error(const char *text, struct resp_value *ex
 const struct resp_value *resp_explain_keys(const struct resp_value *reply, const char *head, size_t length,
                                            char text[RESP_TEXT_BYTES], struct resp_value *explained)
 {
-    if (!contains(reply, "permissions to access one of the keys")) {
-        return reply;
-    }
+    if (!contains(reply, "permissions to access one of the keys")) { return reply; }
     int used = snprintf(text, RESP_TEXT_BYTES, "%.*s:", (int)(reply->length < 200 ? reply->length : 200), reply->bytes);
     const char *at = head, *end = head + length;
     while (used < RESP_TEXT_BYTES && (at = memmem(at, (size_t)(end - at), KEY_BEGINS, strlen(KEY_BEGINS)))) {
@@ -531,9 +483,7 @@ const struct resp_value *resp_explain_line(const struct resp_value *reply, const
 {
     const char *mark = contains(reply, "The user executing the script") ? strstr(reply->bytes, LINE_MARK) : NULL;
     long number = mark ? strtol(mark + strlen(LINE_MARK), NULL, 10) : 0;
-    if (number < 1) {
-        return reply;
-    }
+    if (number < 1) { return reply; }
     const char *line = source;
     for (long i = 1; i < number && line; i++) {
         line = strchr(line, '\n');
@@ -565,9 +515,7 @@ void command_bytes(struct command *command, const void *bytes, size_t length)
 {
     struct buffer *buffer = &command->buffer;
     char *to = buffer_reserve(buffer, length + (buffer->length ? HEADER_ROOM : 2 * HEADER_ROOM));
-    if (!to) {
-        return;
-    }
+    if (!to) { return; }
     if (!buffer->length) {
         memset(to, ' ', HEADER_ROOM);
         buffer->length = HEADER_ROOM;
@@ -579,9 +527,7 @@ void command_bytes(struct command *command, const void *bytes, size_t length)
     memcpy(to, number + sizeof number - digits, digits);
     to += digits;
     memcpy(to, "\r\n", 2);
-    if (length) {
-        memcpy(to + 2, bytes, length);
-    }
+    if (length) { memcpy(to + 2, bytes, length); }
     memcpy(to + 2 + length, "\r\n", 2);
     buffer->length += 1 + digits + 2 + length + 2;
     command->words++;
@@ -601,9 +547,7 @@ void command_number(struct command *command, uint64_t number)
 
 void command_list(struct command *command, size_t count, const char *const *words, const size_t *lengths)
 {
-    for (size_t i = 0; i < count; i++) {
-        command_bytes(command, words[i], lengths ? lengths[i] : strlen(words[i]));
-    }
+    for (size_t i = 0; i < count; i++) { command_bytes(command, words[i], lengths ? lengths[i] : strlen(words[i])); }
 }
 
 enum status command_finish(struct command *command, const char **bytes, size_t *length, struct err *err)

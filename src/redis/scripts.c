@@ -22,9 +22,7 @@ struct call {
 static void on_digest(void *context, const struct resp_value *reply)
 {
     struct scripts *scripts = context;
-    if (!reply) {
-        return; /* on_down tells the owner */
-    }
+    if (!reply) { return; /* on_down tells the owner */ }
     unsigned index = SCRIPT_COUNT - scripts->loading--;
     struct err bad = {0};
     if (resp_check(reply, &bad)) {
@@ -48,9 +46,7 @@ static enum status load_all(struct scripts *scripts, connection_reply_fn *reply,
         const size_t lengths[] = {6, 4, script_sources[i].length};
         enum status status =
             connection_command(scripts->connection, 3, words, lengths, LOAD_TIMEOUT_MS, reply, scripts, err);
-        if (status) {
-            return status;
-        }
+        if (status) { return status; }
     }
     return STATUS_OK;
 }
@@ -111,9 +107,7 @@ static const struct resp_value *explain(const struct scripts *scripts, const str
 static void on_answer(void *context, const struct resp_value *reply)
 {
     struct call *call = context;
-    if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) {
-        return;
-    }
+    if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) { return; }
     char text[RESP_TEXT_BYTES];
     struct resp_value explained;
     call->reply(call->context, reply ? explain(call->scripts, reply, text, &explained) : NULL);
@@ -131,8 +125,6 @@ enum status script_send(struct scripts *scripts, struct command *command, uint32
     *call = (struct call){scripts, *command, timeout_ms, false, reply, context};
     *command = (struct command){0};
     enum status status = call_send(call, err);
-    if (status) {
-        call_free(call);
-    }
+    if (status) { call_free(call); }
     return status;
 }

@@ -53,15 +53,11 @@ static enum status look_at_files(struct tls *tls, struct tls_stamp stamps[TLS_FI
     for (int i = 0; i < TLS_FILES; i++) {
         struct stat info;
         stamps[i] = (struct tls_stamp){0};
-        if (!tls->files[i]) {
-            continue;
-        }
+        if (!tls->files[i]) { continue; }
         FILE *file = fopen(tls->files[i], "re");
         if (!file || fstat(fileno(file), &info) < 0) {
             err_set_errno(err, "%s %s", file_keys[i], tls->files[i]);
-            if (file) {
-                fclose(file);
-            }
+            if (file) { fclose(file); }
             return err->status;
         }
         fclose(file);
@@ -123,9 +119,7 @@ static enum status refresh(struct tls *tls, struct err *err)
     struct tls_stamp stamps[TLS_FILES];
     SSL_CTX *context = NULL;
     TRY(look_at_files(tls, stamps, err));
-    if (tls->context && memcmp(stamps, tls->stamps, sizeof stamps) == 0) {
-        return STATUS_OK;
-    }
+    if (tls->context && memcmp(stamps, tls->stamps, sizeof stamps) == 0) { return STATUS_OK; }
     TRY(make_context(tls, &context, err));
     SSL_CTX_free(tls->context); /* its open sessions keep a reference */
     tls->context = context;
@@ -155,13 +149,9 @@ enum status tls_open(const struct tls_options *options, struct tls **out, struct
 
 void tls_close(struct tls *tls)
 {
-    if (!tls) {
-        return;
-    }
+    if (!tls) { return; }
     SSL_CTX_free(tls->context);
-    for (int i = 0; i < TLS_FILES; i++) {
-        free(tls->files[i]);
-    }
+    for (int i = 0; i < TLS_FILES; i++) { free(tls->files[i]); }
     free(tls);
 }
 
@@ -171,9 +161,7 @@ void tls_close(struct tls *tls)
 static bool expect_host(SSL *session, const char *host)
 {
     X509_VERIFY_PARAM *wanted = SSL_get0_param(session);
-    if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host)) {
-        return true;
-    }
+    if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host)) { return true; }
     X509_VERIFY_PARAM_set_hostflags(wanted, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return X509_VERIFY_PARAM_set1_host(wanted, host, 0) && SSL_set_tlsext_host_name(session, (void *)(uintptr_t)host);
 }

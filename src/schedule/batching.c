@@ -29,30 +29,20 @@ static struct window_class *class_of(struct window *window, const struct row *ro
 static void dedup_add(struct window *window, struct row *row)
 {
     row->chained_by = NULL;
-    if (row->hash != 0 && !window->equal) {
-        window->equal = calloc(WINDOW_EQUAL_BUCKETS, sizeof(struct row *));
-    }
-    if (row->hash == 0 || !window->equal) {
-        return;
-    }
+    if (row->hash != 0 && !window->equal) { window->equal = calloc(WINDOW_EQUAL_BUCKETS, sizeof(struct row *)); }
+    if (row->hash == 0 || !window->equal) { return; }
     struct row **bucket = &window->equal[row->hash % WINDOW_EQUAL_BUCKETS];
     row->chain = *bucket;
     row->chained_by = bucket;
-    if (row->chain) {
-        row->chain->chained_by = &row->chain;
-    }
+    if (row->chain) { row->chain->chained_by = &row->chain; }
     *bucket = row;
 }
 
 static void dedup_remove(struct row *row)
 {
-    if (!row->chained_by) {
-        return;
-    }
+    if (!row->chained_by) { return; }
     *row->chained_by = row->chain;
-    if (row->chain) {
-        row->chain->chained_by = row->chained_by;
-    }
+    if (row->chain) { row->chain->chained_by = row->chained_by; }
     row->chained_by = NULL;
 }
 
@@ -67,9 +57,7 @@ bool rows_same_ids(const struct row *a, const struct row *b)
 static struct tenant_queue *find_queue(struct window *window, const struct row *row)
 {
     const struct request *request = row->request;
-    if (request->identity.tenant[0] == '\0') {
-        return &class_of(window, row)->plain;
-    }
+    if (request->identity.tenant[0] == '\0') { return &class_of(window, row)->plain; }
     return tenant_table_find(&window->queues, request->identity.class, request->identity.tenant);
 }
 
@@ -78,15 +66,11 @@ static struct tenant_queue *make_queue(struct window *window, const struct row *
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = find_queue(window, row);
-    if (queue) {
-        return queue;
-    }
+    if (queue) { return queue; }
     if (tenant_heap_reserve(&class->heap, class->tenants + 1)) {
         queue = tenant_table_make(&window->queues, row->request->identity.class, row->request->identity.tenant);
     }
-    if (!queue) {
-        return &class->plain;
-    }
+    if (!queue) { return &class->plain; }
     class->tenants++;
     return queue;
 }
@@ -98,9 +82,7 @@ static bool waits(const struct window_class *class)
 
 static void enter_heap(struct window_class *class, struct tenant_queue *queue)
 {
-    if (queue != &class->plain) {
-        tenant_heap_add(&class->heap, queue);
-    }
+    if (queue != &class->plain) { tenant_heap_add(&class->heap, queue); }
 }
 
 /* The queue that a row joins. */
@@ -108,15 +90,9 @@ static struct tenant_queue *join_queue(struct window *window, const struct row *
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = make_queue(window, row);
-    if (!waits(class) && class->had < window->level) {
-        class->had = window->level;
-    }
-    if (queue->first) {
-        return queue;
-    }
-    if (queue->had < class->level) {
-        queue->had = class->level;
-    }
+    if (!waits(class) && class->had < window->level) { class->had = window->level; }
+    if (queue->first) { return queue; }
+    if (queue->had < class->level) { queue->had = class->level; }
     enter_heap(class, queue);
     return queue;
 }
@@ -127,13 +103,9 @@ static void leave_queue(struct window *window, struct row *row)
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue;
     tenant_queue_unlink(row);
-    if (queue->first || queue == &window->overdue || queue == &class->plain) {
-        return;
-    }
+    if (queue->first || queue == &window->overdue || queue == &class->plain) { return; }
     tenant_heap_remove(&class->heap, queue);
-    if (queue->idle) {
-        return;
-    }
+    if (queue->idle) { return; }
     queue->idle = true;
     queue->next = window->idle;
     window->idle = queue;
@@ -144,9 +116,7 @@ static void end_idle(struct window *window)
     for (struct tenant_queue *queue; (queue = window->idle) != NULL;) {
         window->idle = queue->next;
         queue->idle = false;
-        if (queue->first) {
-            continue;
-        }
+        if (queue->first) { continue; }
         window->classes[queue->class].tenants--;
         tenant_table_end(&window->queues, queue);
     }
@@ -159,14 +129,10 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
     class->had += (uint64_t)tokens * class_cost[row->request->identity.class]; /* wraps back when it is below 0 */
-    if (!queue) {
-        return;
-    }
+    if (!queue) { return; }
     queue->had += (uint64_t)tokens;
     class->most = queue->had > class->most ? queue->had : class->most;
-    if (queue != &class->plain && queue->first) {
-        tenant_heap_update(&class->heap, queue);
-    }
+    if (queue != &class->plain && queue->first) { tenant_heap_update(&class->heap, queue); }
 }
 
 static void count_in(struct window *window, struct row *row)
@@ -205,17 +171,13 @@ void window_unhold(struct window *window, struct row *row)
     struct tenant_queue *queue = row->passed_over < WINDOW_PASSED_OVER ? row->queue : &window->overdue;
     charge(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
-    if (!queue->first && queue != &window->overdue) {
-        enter_heap(class_of(window, row), queue);
-    }
+    if (!queue->first && queue != &window->overdue) { enter_heap(class_of(window, row), queue); }
     tenant_queue_push_first(queue, row);
 }
 
 static void window_leave(struct window *window, struct row *row)
 {
-    if (!row->in_hand) {
-        leave_queue(window, row);
-    }
+    if (!row->in_hand) { leave_queue(window, row); }
     row->in_hand = false;
     row->queue = NULL;
     window->rows--;
@@ -233,9 +195,7 @@ void window_remove(struct window *window, struct row *row)
 void window_close(struct window *window)
 {
     tenant_table_close(&window->queues);
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        free(window->classes[i].heap.queues);
-    }
+    for (int i = 0; i < CLASS_COUNT; i++) { free(window->classes[i].heap.queues); }
     free(window->equal);
     *window = (struct window){0};
 }
@@ -245,9 +205,7 @@ void window_close(struct window *window)
 static struct tenant_queue *next_queue(struct window_class *class)
 {
     struct tenant_queue *plain = &class->plain, *other = class->heap.count > 0 ? class->heap.queues[0] : NULL;
-    if (!plain->first) {
-        return other;
-    }
+    if (!plain->first) { return other; }
     return other && other->had < plain->had ? other : plain;
 }
 
@@ -255,9 +213,7 @@ static struct tenant_queue *next_queue(struct window_class *class)
 static struct row *next_overdue(const struct window *window, enum window_only only)
 {
     struct row *row = window->overdue.first;
-    while (row && !window_admits(only, row)) {
-        row = row->next;
-    }
+    while (row && !window_admits(only, row)) { row = row->next; }
     return row;
 }
 
@@ -266,15 +222,11 @@ static bool window_high_is_next(const struct window *window)
 {
     const struct window_class *high = &window->classes[CLASS_HIGH];
     const struct row *overdue = window->overdue.first;
-    if (!waits(high) || window->only == WINDOW_LOW) {
-        return false;
-    }
+    if (!waits(high) || window->only == WINDOW_LOW) { return false; }
     for (int i = CLASS_HIGH + 1; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
         bool there = waits(class) || (overdue && overdue->request->identity.class == (enum request_class)i);
-        if (there && class->had < high->had) {
-            return false;
-        }
+        if (there && class->had < high->had) { return false; }
     }
     return true;
 }
@@ -283,15 +235,11 @@ struct row *window_next(struct window *window)
 {
     struct window_class *least = NULL;
     struct row *overdue = next_overdue(window, window->only);
-    if (overdue && !(window->brief && window_high_is_next(window))) {
-        return overdue;
-    }
+    if (overdue && !(window->brief && window_high_is_next(window))) { return overdue; }
     int end = window->only == WINDOW_ONLINE ? CLASS_LOW : CLASS_COUNT;
     for (int i = window->only == WINDOW_LOW ? CLASS_LOW : 0; i < end; i++) {
         struct window_class *class = &window->classes[i];
-        if (waits(class) && (!least || class->had < least->had)) {
-            least = class;
-        }
+        if (waits(class) && (!least || class->had < least->had)) { least = class; }
     }
     return least ? tenant_queue_turn(next_queue(least), window->urgent_ms) : NULL;
 }
@@ -315,13 +263,9 @@ bool window_has_others(const struct window *window)
 bool window_low_is_next(const struct window *window)
 {
     const struct window_class *low = &window->classes[CLASS_LOW];
-    if (window->overdue.first) {
-        return window->overdue.first->request->identity.class == CLASS_LOW;
-    }
+    if (window->overdue.first) { return window->overdue.first->request->identity.class == CLASS_LOW; }
     for (int i = 0; i < CLASS_LOW; i++) {
-        if (waits(&window->classes[i]) && window->classes[i].had <= low->had) {
-            return false;
-        }
+        if (waits(&window->classes[i]) && window->classes[i].had <= low->had) { return false; }
     }
     return waits(low);
 }
@@ -337,9 +281,7 @@ static struct row *window_oldest(const struct window *window)
     for (int i = 0; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
         oldest = older(oldest, class->plain.first);
-        for (uint32_t f = 0; f < class->heap.count; f++) {
-            oldest = older(oldest, class->heap.queues[f]->first);
-        }
+        for (uint32_t f = 0; f < class->heap.count; f++) { oldest = older(oldest, class->heap.queues[f]->first); }
     }
     return oldest;
 }
@@ -353,17 +295,13 @@ uint64_t window_oldest_ns(const struct window *window)
 struct row *window_pop(struct window *window)
 {
     struct row *row = window_next(window);
-    if (row) {
-        window_remove(window, row);
-    }
+    if (row) { window_remove(window, row); }
     return row;
 }
 
 bool window_full(const struct window *window, const struct window_limits *limits)
 {
-    if (window->rows >= limits->rows || window->tokens >= limits->tokens) {
-        return true;
-    }
+    if (window->rows >= limits->rows || window->tokens >= limits->tokens) { return true; }
     struct cost_shape shape = {(double)window->tokens, (double)window->squares, false};
     return limits->most_ns > 0 && cost_predict_ns(limits->cost, shape) >= limits->most_ns;
 }
@@ -378,9 +316,7 @@ static void window_taken(struct window *window)
         uint64_t level = waits(class) ? next_queue(class)->had : class->most;
         class->level = level > class->level ? level : class->level;
         most = class->had > most ? class->had : most;
-        if (waits(class) && class->had < least) {
-            least = class->had;
-        }
+        if (waits(class) && class->had < least) { least = class->had; }
     }
     least = least == UINT64_MAX ? most : least;
     window->level = least > window->level ? least : window->level;
@@ -415,14 +351,10 @@ static void expire_queue(struct window *window, struct tenant_queue *queue, uint
 
 void window_expire(struct window *window, uint64_t now_ms)
 {
-    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms) {
-        return;
-    }
+    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms) { return; }
     window->expires_at_ms = 0;
     expire_queue(window, &window->overdue, now_ms);
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        expire_queue(window, &window->classes[i].plain, now_ms);
-    }
+    for (int i = 0; i < CLASS_COUNT; i++) { expire_queue(window, &window->classes[i].plain, now_ms); }
     for (int i = 0; i < TENANT_BUCKETS; i++) {
         for (struct tenant_queue *queue = window->queues.buckets[i]; queue != NULL; queue = queue->chain) {
             expire_queue(window, queue, now_ms);
@@ -469,15 +401,11 @@ static void take_duplicates(struct filling *filling, struct row *row)
     for (struct row *other = first, *next; other != NULL; other = next) {
         next = other->chain;
         if (!rows_same_ids(row, other)) {
-            if (++others == WINDOW_LOOK_AHEAD) {
-                return;
-            }
+            if (++others == WINDOW_LOOK_AHEAD) { return; }
         } else if (window_row_expired(other, filling->limits->now_ms)) {
             window_leave_expired(window, other);
         } else if (window_admits(window->only, other)) {
-            if (other->in_hand) {
-                window_unhold(window, other);
-            }
+            if (other->in_hand) { window_unhold(window, other); }
             window_leave(window, other);
             other->duplicates = row->duplicates;
             row->duplicates = other;
@@ -493,18 +421,14 @@ static void choose(struct filling *filling, struct row *row)
     filling->chosen[filling->count++] = row;
     filling->tokens += row->tokens;
     filling->squares += (double)row->tokens * row->tokens;
-    if (row->tokens > filling->longest) {
-        filling->longest = row->tokens;
-    }
+    if (row->tokens > filling->longest) { filling->longest = row->tokens; }
 }
 
 static bool in_time(struct filling *filling, const struct row *row, uint64_t extent)
 {
     const struct window_limits *limits = filling->limits;
     bool low = gives_way(limits, row);
-    if (limits->most_ns <= 0 && !low) {
-        return true;
-    }
+    if (limits->most_ns <= 0 && !low) { return true; }
     double squares = filling->squares + (double)row->tokens * row->tokens;
     struct cost_shape shape = {(double)extent, squares, false};
     double takes_ns = cost_predict_ns(limits->cost, shape);
@@ -515,9 +439,7 @@ static bool in_time(struct filling *filling, const struct row *row, uint64_t ext
 static bool fits(struct filling *filling, const struct row *row)
 {
     uint64_t tokens = (uint64_t)filling->tokens + row->tokens;
-    if (filling->count >= filling->limits->rows) {
-        return false;
-    }
+    if (filling->count >= filling->limits->rows) { return false; }
     if (filling->limits->layout == LAYOUT_PACKED) {
         return tokens <= filling->limits->tokens && in_time(filling, row, tokens);
     }
@@ -550,9 +472,7 @@ static struct row *hold_head(struct filling *filling)
         return hold_next(filling);
     }
     struct row *row = window_oldest(window);
-    if (!row || window_row_expired(row, filling->limits->now_ms)) {
-        return hold_next(filling);
-    }
+    if (!row || window_row_expired(row, filling->limits->now_ms)) { return hold_next(filling); }
     window->batches = 0;
     window_hold(window, row);
     return row;
@@ -567,9 +487,7 @@ static void leave_behind(struct filling *filling)
             continue;
         }
         bool passed = i < filling->passed && !(filling->low_full && gives_way(filling->limits, row));
-        if (passed && row->passed_over < WINDOW_PASSED_OVER) {
-            row->passed_over++;
-        }
+        if (passed && row->passed_over < WINDOW_PASSED_OVER) { row->passed_over++; }
         window_unhold(filling->window, row);
     }
 }
@@ -580,12 +498,8 @@ static void take_packed(struct filling *filling, uint32_t look_ahead)
     for (uint32_t seen = 1; seen < look_ahead; seen++) {
         struct row *row = NULL;
         bool room = !filling->low_full || (limits->only != WINDOW_LOW && window_has_online(filling->window));
-        if (room && filling->count < limits->rows && filling->tokens < limits->tokens) {
-            row = hold_next(filling);
-        }
-        if (!row) {
-            return;
-        }
+        if (room && filling->count < limits->rows && filling->tokens < limits->tokens) { row = hold_next(filling); }
+        if (!row) { return; }
         if (fits(filling, row)) {
             choose(filling, row);
             filling->passed = filling->held;
@@ -603,9 +517,7 @@ struct neighbour {
 static int nearer(const void *left, const void *right)
 {
     const struct neighbour *a = left, *b = right;
-    if (a->distance != b->distance) {
-        return a->distance < b->distance ? -1 : 1;
-    }
+    if (a->distance != b->distance) { return a->distance < b->distance ? -1 : 1; }
     return a->place < b->place ? -1 : 1;
 }
 
@@ -621,13 +533,9 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
     qsort(near, filling->held, sizeof(near[0]), nearer);
     for (uint32_t i = 0; i < filling->held; i++) {
         struct row *row = filling->hand[near[i].place];
-        if (!row->queue || !fits(filling, row)) {
-            continue;
-        }
+        if (!row->queue || !fits(filling, row)) { continue; }
         choose(filling, row);
-        if (near[i].place > filling->passed) {
-            filling->passed = near[i].place;
-        }
+        if (near[i].place > filling->passed) { filling->passed = near[i].place; }
     }
 }
 
@@ -673,12 +581,8 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
 static int longer_first(const void *left, const void *right)
 {
     const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
-    if (a->tokens != b->tokens) {
-        return a->tokens > b->tokens ? -1 : 1;
-    }
-    if (a->request == b->request) {
-        return a < b ? -1 : 1;
-    }
+    if (a->tokens != b->tokens) { return a->tokens > b->tokens ? -1 : 1; }
+    if (a->request == b->request) { return a < b ? -1 : 1; }
     return entry_id_compare(a->request->identity.entry, b->request->identity.entry);
 }
 
@@ -692,9 +596,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
     size_t extent = layout != LAYOUT_PACKED ? (size_t)longest * count : tokens;
     size_t words = extent + 2 * (size_t)count + (size_t)count * dim;
     struct batch *batch = malloc(sizeof(*batch) + count * sizeof(struct row *) + words * sizeof(uint32_t));
-    if (!batch) {
-        return NULL;
-    }
+    if (!batch) { return NULL; }
     *batch = (struct batch){.rows = (struct row **)(batch + 1), .tokens = tokens};
     memcpy(batch->rows, rows, count * sizeof(struct row *));
     qsort(batch->rows, count, sizeof(struct row *), longer_first);
@@ -702,9 +604,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
     float *output = (float *)(batch->rows + count);
     uint32_t *start = (uint32_t *)(output + (size_t)count * dim), *length = start + count;
     int32_t *ids = (int32_t *)(length + count);
-    if (layout != LAYOUT_PACKED) {
-        memset(ids, 0, extent * sizeof(*ids));
-    }
+    if (layout != LAYOUT_PACKED) { memset(ids, 0, extent * sizeof(*ids)); }
     uint32_t packed = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct row *row = batch->rows[i];
@@ -720,9 +620,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
 
 void batch_free(struct batch *batch)
 {
-    if (batch) {
-        batch_free(batch->other); /* it has no other half itself */
-    }
+    if (batch) { batch_free(batch->other); /* it has no other half itself */ }
     free(batch);
 }
 
@@ -742,22 +640,16 @@ void batch_list_push_first(struct batch_list *list, struct batch *batch)
 {
     batch->next = list->first;
     list->first = batch;
-    if (!list->last) {
-        list->last = batch;
-    }
+    if (!list->last) { list->last = batch; }
     list->count++;
 }
 
 struct batch *batch_list_pop(struct batch_list *list)
 {
     struct batch *batch = list->first;
-    if (!batch) {
-        return NULL;
-    }
+    if (!batch) { return NULL; }
     list->first = batch->next;
-    if (!list->first) {
-        list->last = NULL;
-    }
+    if (!list->first) { list->last = NULL; }
     list->count--;
     batch->next = NULL;
     return batch;
@@ -767,9 +659,7 @@ void batch_list_remove(struct batch_list *list, struct batch *batch)
 {
     struct batch_list rest = {0};
     for (struct batch *other = batch_list_pop(list); other != NULL; other = batch_list_pop(list)) {
-        if (other != batch) {
-            batch_list_push(&rest, other);
-        }
+        if (other != batch) { batch_list_push(&rest, other); }
     }
     *list = rest;
 }
@@ -797,9 +687,7 @@ static uint32_t bucket_of(uint64_t latency_ms)
 static uint32_t percentile_99(const struct tune *tune)
 {
     uint32_t above = tune->seen / 100, bucket = TUNE_BUCKETS;
-    for (uint32_t passed = 0; bucket > 0 && passed <= above;) {
-        passed += tune->buckets[--bucket];
-    }
+    for (uint32_t passed = 0; bucket > 0 && passed <= above;) { passed += tune->buckets[--bucket]; }
     return (uint32_t)floor(exp2((double)bucket / PER_DOUBLING));
 }
 
@@ -815,26 +703,18 @@ static void adjust(struct tune *tune)
 
 void tune_answered(struct tune *tune, uint64_t latency_ms, uint64_t now_ns)
 {
-    if (tune->seen == 0) {
-        tune->ends_ns = now_ns + PERIOD_MS * NS_PER_MS;
-    }
+    if (tune->seen == 0) { tune->ends_ns = now_ns + PERIOD_MS * NS_PER_MS; }
     tune->buckets[bucket_of(latency_ms)]++;
-    if (++tune->seen < TUNE_SEEN_LEAST || now_ns < tune->ends_ns) {
-        return;
-    }
+    if (++tune->seen < TUNE_SEEN_LEAST || now_ns < tune->ends_ns) { return; }
     tune->p99_ms = percentile_99(tune);
-    if (tune->target_ns != 0) {
-        adjust(tune);
-    }
+    if (tune->target_ns != 0) { adjust(tune); }
     memset(tune->buckets, 0, sizeof tune->buckets);
     tune->seen = 0;
 }
 
 double tune_batch_ns(const struct tune *tune, const struct cost *cost, uint64_t oldest_ns)
 {
-    if (tune->target_ns == 0 || oldest_ns > tune->target_ns || !cost_known(cost)) {
-        return 0;
-    }
+    if (tune->target_ns == 0 || oldest_ns > tune->target_ns || !cost_known(cost)) { return 0; }
     return fmax(tune->share * (double)tune->target_ns, worth * cost_predict_ns(cost, (struct cost_shape){0}));
 }
 
@@ -848,9 +728,7 @@ void budget_halve(struct budget *budget)
 
 void budget_good(struct budget *budget)
 {
-    if (budget->tokens >= budget->full || ++budget->good < BUDGET_GROWS_AFTER) {
-        return;
-    }
+    if (budget->tokens >= budget->full || ++budget->good < BUDGET_GROWS_AFTER) { return; }
     budget->good = 0;
     budget->tokens = budget->tokens > budget->full / 2 ? budget->full : budget->tokens * 2;
 }

@@ -10,12 +10,8 @@ const char *const class_prefixes[CLASS_COUNT] = {"high:", "", "low:"};
 
 int entry_id_compare(struct entry_id a, struct entry_id b)
 {
-    if (a.ms != b.ms) {
-        return a.ms < b.ms ? -1 : 1;
-    }
-    if (a.seq != b.seq) {
-        return a.seq < b.seq ? -1 : 1;
-    }
+    if (a.ms != b.ms) { return a.ms < b.ms ? -1 : 1; }
+    if (a.seq != b.seq) { return a.seq < b.seq ? -1 : 1; }
     return 0;
 }
 
@@ -27,9 +23,7 @@ static char *put_decimal(char *to, uint64_t value)
         digits[count++] = (char)('0' + value % 10);
         value /= 10;
     } while (value > 0);
-    while (count > 0) {
-        *to++ = digits[--count];
-    }
+    while (count > 0) { *to++ = digits[--count]; }
     return to;
 }
 
@@ -43,9 +37,7 @@ void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT])
 bool entry_id_parse(const char *text, size_t length, struct entry_id *out)
 {
     const char *dash = memchr(text, '-', length);
-    if (!dash) {
-        return false;
-    }
+    if (!dash) { return false; }
     size_t before = (size_t)(dash - text);
     return decimal_parse(text, before, &out->ms) && decimal_parse(dash + 1, length - before - 1, &out->seq);
 }
@@ -75,13 +67,9 @@ static const uint64_t NAME_MS_LEAST = 1000000000000;
 
 bool request_id_usable(const char *id, size_t length)
 {
-    if (length == 0 || length > REQUEST_ID_MAX) {
-        return false;
-    }
+    if (length == 0 || length > REQUEST_ID_MAX) { return false; }
     for (size_t i = 0; i < length; i++) {
-        if (id[i] < ' ' || id[i] > '~') {
-            return false;
-        }
+        if (id[i] < ' ' || id[i] > '~') { return false; }
     }
     enum request_class class;
     struct entry_id entry;
@@ -91,14 +79,10 @@ bool request_id_usable(const char *id, size_t length)
 bool decimal_parse(const char *text, size_t length, uint64_t *out)
 {
     uint64_t value = 0;
-    if (length == 0 || length > 20) {
-        return false;
-    }
+    if (length == 0 || length > 20) { return false; }
     for (size_t i = 0; i < length; i++) {
         unsigned digit = (unsigned)(unsigned char)text[i] - '0';
-        if (digit > 9 || value > (UINT64_MAX - digit) / 10) {
-            return false;
-        }
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10) { return false; }
         value = value * 10 + digit;
     }
     *out = value;

@@ -67,9 +67,7 @@ static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most,
 static bool parse_switch(struct parsing *parsing, bool *out)
 {
     *out = field_is(parsing, "1");
-    if (*out || field_is(parsing, "0")) {
-        return true;
-    }
+    if (*out || field_is(parsing, "0")) { return true; }
     request_fail(parsing->request, CODE_BAD_REQUEST, "%s: 0 or 1", parsing->name);
     return false;
 }
@@ -207,9 +205,7 @@ static void parse_traceparent(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
     bool good = field->value_length >= 1 && field->value_length <= TRACEPARENT_MAX_BYTES;
-    for (size_t i = 0; good && i < field->value_length; i++) {
-        good = field->value[i] > ' ' && field->value[i] <= '~';
-    }
+    for (size_t i = 0; good && i < field->value_length; i++) { good = field->value[i] > ' ' && field->value[i] <= '~'; }
     if (!good) {
         request_fail(parsing->request, CODE_BAD_REQUEST, "traceparent: 1 to %d visible ASCII characters",
                      TRACEPARENT_MAX_BYTES);
@@ -240,9 +236,7 @@ static void parse_notify(struct parsing *parsing)
         parsing->field = &name;
         bool good = parse_word(parsing, RESULTS_CHARACTERS, request->output.results, RESULTS_NAME_MAX);
         parsing->field = whole;
-        if (good) {
-            return;
-        }
+        if (good) { return; }
     }
     request->output.notify = field_is(parsing, "1");
     if (!request->output.notify && !field_is(parsing, "0")) {
@@ -254,9 +248,7 @@ static void parse_notify(struct parsing *parsing)
 static void parse_max_attempts(struct parsing *parsing)
 {
     uint64_t attempts;
-    if (parse_number(parsing, 1, 10, &attempts)) {
-        parsing->request->retry.max_attempts = (uint32_t)attempts;
-    }
+    if (parse_number(parsing, 1, 10, &attempts)) { parsing->request->retry.max_attempts = (uint32_t)attempts; }
 }
 
 /* --- When it may run --- */
@@ -372,25 +364,19 @@ static void parse_encoding(struct parsing *parsing)
 static void parse_truncate(struct parsing *parsing)
 {
     bool on;
-    if (parse_switch(parsing, &on)) {
-        parsing->request->truncate = on;
-    }
+    if (parse_switch(parsing, &on)) { parsing->request->truncate = on; }
 }
 
 static void parse_normalize(struct parsing *parsing)
 {
     bool on;
-    if (parse_switch(parsing, &on)) {
-        parsing->request->output.normalize = on;
-    }
+    if (parse_switch(parsing, &on)) { parsing->request->output.normalize = on; }
 }
 
 static void parse_dims(struct parsing *parsing)
 {
     uint64_t dims;
-    if (parse_number(parsing, 1, parsing->rules->dim, &dims)) {
-        parsing->request->output.dims = (uint32_t)dims;
-    }
+    if (parse_number(parsing, 1, parsing->rules->dim, &dims)) { parsing->request->output.dims = (uint32_t)dims; }
 }
 
 /* An empty name stands for no prompt. */
@@ -548,9 +534,7 @@ static void collect(struct fields *fields, const struct entry *entry, const stru
         }
     }
     for (int i = 0; fields->too_many && i < KNOWN_FIELDS; i++) {
-        if (i != FIELD_ID && i != FIELD_OWN_ID) {
-            fields->known[i] = NULL;
-        }
+        if (i != FIELD_ID && i != FIELD_OWN_ID) { fields->known[i] = NULL; }
     }
     const struct entry_field *inputs = fields->known[FIELD_INPUTS];
     if (inputs) {
@@ -560,9 +544,7 @@ static void collect(struct fields *fields, const struct entry *entry, const stru
 
 static uint32_t count_rows(const struct fields *fields)
 {
-    if (fields->known[FIELD_TEXT]) {
-        return 1;
-    }
+    if (fields->known[FIELD_TEXT]) { return 1; }
     bool readable = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK;
     return readable ? fields->inputs.count : 0;
 }
@@ -578,9 +560,7 @@ static size_t copied_bytes(const struct fields *fields, const struct request_rul
     size_t bytes = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
         const struct entry_field *field = fields->known[copied[i].field];
-        if (field && field->value_length <= copied[i].most) {
-            bytes += field->value_length;
-        }
+        if (field && field->value_length <= copied[i].most) { bytes += field->value_length; }
     }
     return bytes;
 }
@@ -602,12 +582,8 @@ static void check_cancel_alone(const struct fields *fields, struct request *requ
 static void apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
 {
     struct parsing parsing = {.rules = rules, .inputs = &fields->inputs, .request = request, .copy = copy};
-    if (fields->too_many) {
-        request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX);
-    }
-    if (fields->doubled) {
-        request_fail(request, CODE_BAD_REQUEST, "%s: given more than once", fields->doubled);
-    }
+    if (fields->too_many) { request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX); }
+    if (fields->doubled) { request_fail(request, CODE_BAD_REQUEST, "%s: given more than once", fields->doubled); }
     if (fields->known[FIELD_TEXT] && fields->known[FIELD_INPUTS]) {
         request_fail(request, CODE_BAD_REQUEST, "inputs: not together with text");
     }
@@ -618,9 +594,7 @@ static void apply(const struct fields *fields, const struct request_rules *rules
         request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
     }
     for (int i = 0; i < KNOWN_FIELDS; i++) {
-        if (!fields->known[i] || fields->doubled == known_fields[i].name) {
-            continue;
-        }
+        if (!fields->known[i] || fields->doubled == known_fields[i].name) { continue; }
         parsing.name = known_fields[i].name;
         parsing.field = fields->known[i];
         known_fields[i].parse(&parsing);
@@ -660,9 +634,7 @@ static void estimate(struct request *request, size_t allocated)
     enum { BYTES_PER_TOKEN = 4, SPECIAL = 2 };
     size_t ids = 0;
     request->bytes = allocated;
-    if (request->retry.code != CODE_NONE) {
-        return;
-    }
+    if (request->retry.code != CODE_NONE) { return; }
     for (uint32_t i = 0; i < request->row_count; i++) {
         size_t bytes = request->rows[i].text_bytes + (size_t)request->prompt_bytes, most = request->max_tokens;
         request->tokens +=
@@ -696,15 +668,11 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     size_t head = sizeof(struct request) + row_count * sizeof(struct row);
     size_t size = head + copied_bytes(&fields, rules);
     struct request *request = malloc(size);
-    if (!request) {
-        return NULL;
-    }
+    if (!request) { return NULL; }
     memset(request, 0, head);
     request->rows = (struct row *)(request + 1);
     request->row_count = request->rows_left = row_count;
-    for (uint32_t i = 0; i < row_count; i++) {
-        request->rows[i].request = request;
-    }
+    for (uint32_t i = 0; i < row_count; i++) { request->rows[i].request = request; }
     request->lifetime.received_ns = now_ns;
     request->identity.unknown_fields = fields.unknown;
     set_defaults(request, rules, entry);

@@ -9,9 +9,7 @@ enum status held_open(struct held *held, struct err *err)
 {
     *held = (struct held){.mask = HELD_BUCKETS - 1};
     held->buckets = calloc(HELD_BUCKETS, sizeof(struct request *));
-    if (!held->buckets) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the table of held requests");
-    }
+    if (!held->buckets) { return err_set(err, STATUS_NO_MEMORY, "no memory for the table of held requests"); }
     return STATUS_OK;
 }
 
@@ -48,9 +46,7 @@ static void grow(struct held *held)
 {
     uint32_t old = held->mask;
     struct request **buckets = calloc((size_t)(old + 1) * 2, sizeof(struct request *));
-    if (!buckets) {
-        return;
-    }
+    if (!buckets) { return; }
     struct request **before = held->buckets;
     held->buckets = buckets;
     held->mask = old * 2 + 1;
@@ -83,9 +79,7 @@ struct held_sum held_all(const struct held *held)
 
 void held_add(struct held *held, struct request *request)
 {
-    if (held->count > held->mask) {
-        grow(held);
-    }
+    if (held->count > held->mask) { grow(held); }
     uint32_t at = bucket_of(held, request->identity.class, request->identity.entry);
     request->chain = held->buckets[at];
     held->buckets[at] = request;
@@ -99,18 +93,14 @@ void held_add(struct held *held, struct request *request)
 void held_remove(struct held *held, struct request *request)
 {
     struct request **at = &held->buckets[bucket_of(held, request->identity.class, request->identity.entry)];
-    while (*at != request) {
-        at = &(*at)->chain;
-    }
+    while (*at != request) { at = &(*at)->chain; }
     *at = request->chain;
     held->count--;
     struct held_sum *sum = sum_of(held, request);
     sum->count--;
     sum->tokens -= request->tokens;
     sum->bytes -= request->bytes;
-    if (request->lifetime.begun) {
-        sum->work_bytes -= request->work_bytes;
-    }
+    if (request->lifetime.begun) { sum->work_bytes -= request->work_bytes; }
 }
 
 uint32_t held_begin(struct held *held, const struct request_list *list, uint32_t most, uint64_t credit_bytes)
@@ -118,12 +108,8 @@ uint32_t held_begin(struct held *held, const struct request_list *list, uint32_t
     uint32_t count = 0;
     for (struct request *request = list->first; request != NULL && count < most; request = request->next, count++) {
         struct held_sum *sum = sum_of(held, request);
-        if (request->lifetime.begun) {
-            continue;
-        }
-        if (sum->work_bytes > 0 && sum->work_bytes + request->work_bytes > credit_bytes) {
-            break;
-        }
+        if (request->lifetime.begun) { continue; }
+        if (sum->work_bytes > 0 && sum->work_bytes + request->work_bytes > credit_bytes) { break; }
         request->lifetime.begun = true;
         sum->work_bytes += request->work_bytes;
     }

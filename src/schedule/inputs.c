@@ -18,9 +18,7 @@ struct scanner {
 
 static void put(struct scanner *scanner, const void *bytes, size_t length)
 {
-    if (scanner->copy) {
-        memcpy(scanner->copy + scanner->copied, bytes, length);
-    }
+    if (scanner->copy) { memcpy(scanner->copy + scanner->copied, bytes, length); }
     scanner->copied += length;
 }
 
@@ -30,9 +28,7 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
     char utf8[4];
     size_t length;
     enum json_escape escape = json_read_escape(&scanner->reader, utf8, &length);
-    if (escape != JSON_ESCAPE_OK) {
-        return escape == JSON_ESCAPE_HALF ? INPUTS_BAD_UTF8 : INPUTS_BAD_STRING;
-    }
+    if (escape != JSON_ESCAPE_OK) { return escape == JSON_ESCAPE_HALF ? INPUTS_BAD_UTF8 : INPUTS_BAD_STRING; }
     put(scanner, utf8, length);
     return INPUTS_OK;
 }
@@ -49,16 +45,10 @@ static enum inputs_problem scan_string(struct scanner *scanner)
             return INPUTS_BAD_UTF8;
         }
         put(scanner, run, (size_t)(reader->at - run));
-        if (json_take(reader, '"')) {
-            return INPUTS_OK;
-        }
-        if (!json_take(reader, '\\')) {
-            return INPUTS_BAD_STRING;
-        }
+        if (json_take(reader, '"')) { return INPUTS_OK; }
+        if (!json_take(reader, '\\')) { return INPUTS_BAD_STRING; }
         enum inputs_problem problem = scan_escape(scanner);
-        if (problem != INPUTS_OK) {
-            return problem;
-        }
+        if (problem != INPUTS_OK) { return problem; }
     }
 }
 
@@ -78,13 +68,9 @@ static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
 {
     size_t before = scanner->copied;
     json_skip_space(&scanner->reader);
-    if (!json_take(&scanner->reader, '"')) {
-        return begins_value(scanner) ? INPUTS_NOT_TEXT : INPUTS_NOT_JSON;
-    }
+    if (!json_take(&scanner->reader, '"')) { return begins_value(scanner) ? INPUTS_NOT_TEXT : INPUTS_NOT_JSON; }
     enum inputs_problem problem = scan_string(scanner);
-    if (problem == INPUTS_OK && scanner->copied == before) {
-        return INPUTS_EMPTY_TEXT;
-    }
+    if (problem == INPUTS_OK && scanner->copied == before) { return INPUTS_EMPTY_TEXT; }
     if (problem == INPUTS_OK && scanner->rows) {
         scanner->rows[index].text = scanner->copy + before;
         scanner->rows[index].text_bytes = (uint32_t)(scanner->copied - before);
@@ -97,24 +83,14 @@ static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *in
                                       size_t most_bytes)
 {
     for (;;) {
-        if (inputs->count == most_texts) {
-            return INPUTS_TOO_MANY;
-        }
+        if (inputs->count == most_texts) { return INPUTS_TOO_MANY; }
         enum inputs_problem problem = scan_text(scanner, inputs->count);
-        if (problem != INPUTS_OK) {
-            return problem;
-        }
-        if (scanner->copied > most_bytes) {
-            return INPUTS_TOO_LARGE;
-        }
+        if (problem != INPUTS_OK) { return problem; }
+        if (scanner->copied > most_bytes) { return INPUTS_TOO_LARGE; }
         inputs->count++;
         json_skip_space(&scanner->reader);
-        if (json_take(&scanner->reader, ']')) {
-            return INPUTS_OK;
-        }
-        if (!json_take(&scanner->reader, ',')) {
-            return INPUTS_NOT_JSON;
-        }
+        if (json_take(&scanner->reader, ']')) { return INPUTS_OK; }
+        if (!json_take(&scanner->reader, ',')) { return INPUTS_NOT_JSON; }
     }
 }
 
@@ -122,15 +98,11 @@ static enum inputs_problem scan_array(struct scanner *scanner, struct inputs *in
                                       size_t most_bytes)
 {
     json_skip_space(&scanner->reader);
-    if (!json_take(&scanner->reader, '[')) {
-        return begins_value(scanner) ? INPUTS_NOT_ARRAY : INPUTS_NOT_JSON;
-    }
+    if (!json_take(&scanner->reader, '[')) { return begins_value(scanner) ? INPUTS_NOT_ARRAY : INPUTS_NOT_JSON; }
     json_skip_space(&scanner->reader);
     bool empty = json_take(&scanner->reader, ']');
     enum inputs_problem problem = empty ? INPUTS_NO_TEXTS : scan_texts(scanner, inputs, most_texts, most_bytes);
-    if (problem != INPUTS_OK && problem != INPUTS_NO_TEXTS) {
-        return problem;
-    }
+    if (problem != INPUTS_OK && problem != INPUTS_NO_TEXTS) { return problem; }
     json_skip_space(&scanner->reader);
     return scanner->reader.at == scanner->reader.end ? problem : INPUTS_NOT_JSON;
 }

@@ -83,13 +83,9 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
 static bool allocate_work(struct request *request, const struct model *model)
 {
     size_t floats = (size_t)request->row_count * request->dim, ids = 0;
-    for (uint32_t i = 0; i < request->row_count; i++) {
-        ids += row_capacity(request, &request->rows[i], model);
-    }
+    for (uint32_t i = 0; i < request->row_count; i++) { ids += row_capacity(request, &request->rows[i], model); }
     float *outputs = malloc(floats * sizeof(*outputs) + ids * sizeof(int32_t) + 1); /* never of size 0 */
-    if (!outputs) {
-        return false;
-    }
+    if (!outputs) { return false; }
     int32_t *next = (int32_t *)(outputs + floats);
     for (uint32_t i = 0; i < request->row_count; i++) {
         request->rows[i].output = outputs + (size_t)i * request->dim;

@@ -69,9 +69,7 @@ static int put_digits(char *to, struct decimal decimal)
     memcpy(to + 1, eight, sizeof(eight));
     int count = DIGITS - (int)decimal.ends_in_zero;
     if (split >> 48 == 0) {
-        while (count > 1 && to[count - 1] == '0') {
-            count--;
-        }
+        while (count > 1 && to[count - 1] == '0') { count--; }
     }
     return count;
 }
@@ -106,9 +104,7 @@ static char *put_plain(char *to, const char *digits, int count, int exponent)
 {
     int whole = exponent + 1;
     memcpy(to, digits, DIGITS); /* trailing zeros are still there: 100 keeps its own */
-    if (count <= whole) {
-        return to + whole;
-    }
+    if (count <= whole) { return to + whole; }
     to[whole] = '.';
     memcpy(to + whole + 1, digits + whole, (size_t)(count - whole));
     return to + count + 1;
@@ -119,9 +115,7 @@ static char *put_other(char *to, struct decimal decimal)
 {
     char digits[DIGITS];
     int shift = 0;
-    for (; decimal.digits < 100000000; decimal.digits *= 10) {
-        shift++;
-    }
+    for (; decimal.digits < 100000000; decimal.digits *= 10) { shift++; }
     decimal.ends_in_zero |= shift > 0;
     int count = put_digits(digits, decimal);
     int exponent = DIGITS - 1 - shift - decimal.places;
@@ -171,25 +165,17 @@ static size_t json_most(const struct run *run)
 static char *put_json(const struct run *run, char *to)
 {
     const float *next = run->floats;
-    if (run->nested) {
-        *to++ = '[';
-    }
+    if (run->nested) { *to++ = '['; }
     for (uint32_t r = 0; r < run->rows; r++) {
-        if (r > 0) {
-            *to++ = ',';
-        }
+        if (r > 0) { *to++ = ','; }
         *to++ = '[';
         for (uint32_t i = 0; i < run->dims; i++) {
-            if (i > 0) {
-                *to++ = ',';
-            }
+            if (i > 0) { *to++ = ','; }
             to += reply_put_float(to, *next++);
         }
         *to++ = ']';
     }
-    if (run->nested) {
-        *to++ = ']';
-    }
+    if (run->nested) { *to++ = ']'; }
     return to;
 }
 
@@ -213,12 +199,8 @@ static char *put_f32(const struct run *run, char *to)
         unsigned char low;
     } order = {1};
     size_t bytes = f32_most(run);
-    if (order.low == 1) {
-        memcpy(to, run->floats, bytes);
-    }
-    for (size_t i = 0; i < bytes && order.low != 1; i++) {
-        to[i] = (char)f32_byte(run, i);
-    }
+    if (order.low == 1) { memcpy(to, run->floats, bytes); }
+    for (size_t i = 0; i < bytes && order.low != 1; i++) { to[i] = (char)f32_byte(run, i); }
     return to + bytes;
 }
 
@@ -271,9 +253,7 @@ static char *put_base64(const struct run *run, char *to)
         unsigned group = f32_byte(run, i) << 16;
         group |= left > 1 ? f32_byte(run, i + 1) << 8 : 0;
         group |= left > 2 ? f32_byte(run, i + 2) : 0;
-        for (unsigned d = 0; d < 4; d++) {
-            *to++ = d <= left ? base64_digits[group >> (18 - 6 * d) & 63] : '=';
-        }
+        for (unsigned d = 0; d < 4; d++) { *to++ = d <= left ? base64_digits[group >> (18 - 6 * d) & 63] : '='; }
     }
     return to;
 }
@@ -302,14 +282,10 @@ static bool read_base64(const char *bytes, size_t length, struct buffer *floats)
 {
     size_t digits = length, start = floats->length;
     uint32_t bits = 0, count = 0;
-    for (int padding = 0; padding < 2 && digits > 0 && bytes[digits - 1] == '='; padding++) {
-        digits--;
-    }
+    for (int padding = 0; padding < 2 && digits > 0 && bytes[digits - 1] == '='; padding++) { digits--; }
     for (size_t i = 0; i < digits; i++) {
         const char *at = bytes[i] == '\0' ? NULL : strchr(base64_digits, bytes[i]);
-        if (!at) {
-            return false;
-        }
+        if (!at) { return false; }
         bits = bits << 6 | (uint32_t)(at - base64_digits);
         count += 6;
         if (count >= 8) {
@@ -367,9 +343,7 @@ static void finish_vectors(struct request *request)
 {
     for (uint32_t r = 0; r < request->row_count; r++) {
         float *vector = request->rows[r].output;
-        if (request->output.normalize) {
-            vector_normalize(vector, request->output.dims);
-        }
+        if (request->output.normalize) { vector_normalize(vector, request->output.dims); }
         memmove(request->rows[0].output + (size_t)r * request->output.dims, vector,
                 request->output.dims * sizeof(float));
     }
@@ -380,9 +354,7 @@ static bool check_vectors(struct request *request, const struct run *run)
     float limit = request->output.encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
     for (uint32_t r = 0; r < run->rows; r++) {
         const float *vector = run->floats + (size_t)r * run->dims;
-        if (vector_below(vector, run->dims, limit)) {
-            continue;
-        }
+        if (vector_below(vector, run->dims, limit)) { continue; }
         if (vector_finite(vector, run->dims)) {
             request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
         } else {
@@ -408,9 +380,7 @@ void reply_format(struct request *request)
     buffer_free(&request->output.reply);
     finish_vectors(request);
     struct run run = run_of(request);
-    if (!check_vectors(request, &run)) {
-        return;
-    }
+    if (!check_vectors(request, &run)) { return; }
     char *start = buffer_reserve(&request->output.reply, encodings[request->output.encoding].most(&run));
     if (start) {
         request->output.reply.length = (size_t)(encodings[request->output.encoding].put(&run, start) - start);

@@ -58,13 +58,9 @@ void request_list_push(struct request_list *list, struct request *request)
 struct request *request_list_pop(struct request_list *list)
 {
     struct request *request = list->first;
-    if (!request) {
-        return NULL;
-    }
+    if (!request) { return NULL; }
     list->first = request->next;
-    if (!list->first) {
-        list->last = NULL;
-    }
+    if (!list->first) { list->last = NULL; }
     list->count--;
     request->next = NULL;
     return request;
@@ -72,9 +68,7 @@ struct request *request_list_pop(struct request_list *list)
 
 void request_list_join(struct request_list *list, struct request_list *more)
 {
-    if (!more->first) {
-        return;
-    }
+    if (!more->first) { return; }
     if (!list->last) {
         list->first = more->first;
     } else {
@@ -94,9 +88,7 @@ PRINTF_LIKE(3, 0) static void fail(struct request *request, enum reply_code code
 
 void request_fail(struct request *request, enum reply_code code, const char *format, ...)
 {
-    if (request->retry.code != CODE_NONE) {
-        return;
-    }
+    if (request->retry.code != CODE_NONE) { return; }
     va_list args;
     va_start(args, format);
     fail(request, code, format, args);
@@ -105,9 +97,7 @@ void request_fail(struct request *request, enum reply_code code, const char *for
 
 void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
 {
-    if (request->retry.code != CODE_NONE) {
-        return;
-    }
+    if (request->retry.code != CODE_NONE) { return; }
     va_list args;
     va_start(args, format);
     fail(request, code, format, args);
@@ -138,9 +128,7 @@ void request_disown(struct request *request)
 
 void request_free(struct request *request)
 {
-    if (!request) {
-        return;
-    }
+    if (!request) { return; }
     buffer_free(&request->output.reply);
     free(request->work);
     free(request);

@@ -11,26 +11,20 @@ uint64_t row_expires_at_ms(const struct row *row)
 
 void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)
 {
-    if (expires_ms != 0 && (*bound_ms == 0 || expires_ms < *bound_ms)) {
-        *bound_ms = expires_ms;
-    }
+    if (expires_ms != 0 && (*bound_ms == 0 || expires_ms < *bound_ms)) { *bound_ms = expires_ms; }
 }
 
 /* A queue's bound stays when the row that set it leaves. A look that finds no urgent row corrects it, or, if it has not
  * seen all rows, moves it to `urgent_ms`: otherwise every row of this batch would cost a search. */
 struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
 {
-    if (queue->expires_at_ms == 0 || queue->expires_at_ms >= urgent_ms) {
-        return queue->first;
-    }
+    if (queue->expires_at_ms == 0 || queue->expires_at_ms >= urgent_ms) { return queue->first; }
     struct row *earliest = NULL, *row = queue->first;
     uint64_t bound_ms = 0;
     for (uint32_t seen = 0; row != NULL && seen < TENANT_LOOK; row = row->next, seen++) {
         uint64_t before_ms = bound_ms;
         expiry_bound(&bound_ms, row_expires_at_ms(row));
-        if (bound_ms != before_ms) {
-            earliest = row;
-        }
+        if (bound_ms != before_ms) { earliest = row; }
     }
     bool urgent = bound_ms != 0 && bound_ms < urgent_ms;
     if (!row) { /* all rows were seen */
@@ -88,12 +82,8 @@ static void sift_down(struct tenant_heap *heap, struct tenant_queue *queue)
 {
     uint32_t index = queue->index;
     for (uint32_t child; (child = 2 * index + 1) < heap->count; index = child) {
-        if (child + 1 < heap->count && heap->queues[child + 1]->had < heap->queues[child]->had) {
-            child++;
-        }
-        if (heap->queues[child]->had >= queue->had) {
-            break;
-        }
+        if (child + 1 < heap->count && heap->queues[child + 1]->had < heap->queues[child]->had) { child++; }
+        if (heap->queues[child]->had >= queue->had) { break; }
         put(heap, index, heap->queues[child]);
     }
     put(heap, index, queue);
@@ -101,14 +91,10 @@ static void sift_down(struct tenant_heap *heap, struct tenant_queue *queue)
 
 bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count)
 {
-    if (count <= heap->capacity) {
-        return true;
-    }
+    if (count <= heap->capacity) { return true; }
     uint32_t capacity = count < 8 ? 8 : count * 2;
     struct tenant_queue **queues = realloc(heap->queues, capacity * sizeof(*queues));
-    if (!queues) {
-        return false;
-    }
+    if (!queues) { return false; }
     heap->queues = queues;
     heap->capacity = capacity;
     return true;
@@ -123,9 +109,7 @@ void tenant_heap_add(struct tenant_heap *heap, struct tenant_queue *queue)
 void tenant_heap_remove(struct tenant_heap *heap, struct tenant_queue *queue)
 {
     struct tenant_queue *last = heap->queues[--heap->count];
-    if (last == queue) {
-        return;
-    }
+    if (last == queue) { return; }
     put(heap, queue->index, last);
     tenant_heap_update(heap, last);
 }
@@ -139,31 +123,23 @@ void tenant_heap_update(struct tenant_heap *heap, struct tenant_queue *queue)
 static uint32_t bucket_of(enum request_class class, const char *tenant)
 {
     uint32_t hash = 2166136261u + class; /* FNV-1a: names are short */
-    for (; *tenant != '\0'; tenant++) {
-        hash = (hash ^ (unsigned char)*tenant) * 16777619u;
-    }
+    for (; *tenant != '\0'; tenant++) { hash = (hash ^ (unsigned char)*tenant) * 16777619u; }
     return (hash ^ hash >> 16) % TENANT_BUCKETS;
 }
 
 struct tenant_queue *tenant_table_find(const struct tenant_table *table, enum request_class class, const char *tenant)
 {
     struct tenant_queue *queue = table->buckets[bucket_of(class, tenant)];
-    while (queue && (queue->class != class || strcmp(queue->tenant, tenant) != 0)) {
-        queue = queue->chain;
-    }
+    while (queue && (queue->class != class || strcmp(queue->tenant, tenant) != 0)) { queue = queue->chain; }
     return queue;
 }
 
 struct tenant_queue *tenant_table_make(struct tenant_table *table, enum request_class class, const char *tenant)
 {
     struct tenant_queue *queue = tenant_table_find(table, class, tenant);
-    if (queue) {
-        return queue;
-    }
+    if (queue) { return queue; }
     queue = calloc(1, sizeof(*queue));
-    if (!queue) {
-        return NULL;
-    }
+    if (!queue) { return NULL; }
     struct tenant_queue **bucket = &table->buckets[bucket_of(class, tenant)];
     queue->class = class;
     memcpy(queue->tenant, tenant, strlen(tenant) + 1);
@@ -175,9 +151,7 @@ struct tenant_queue *tenant_table_make(struct tenant_table *table, enum request_
 void tenant_table_end(struct tenant_table *table, struct tenant_queue *queue)
 {
     struct tenant_queue **at = &table->buckets[bucket_of(queue->class, queue->tenant)];
-    while (*at != queue) {
-        at = &(*at)->chain;
-    }
+    while (*at != queue) { at = &(*at)->chain; }
     *at = queue->chain;
     free(queue);
 }

@@ -51,9 +51,7 @@ static bool trickles(const struct worker *worker)
 static bool holds_unbegun(const struct worker *worker)
 {
     bool holds = worker->quarantine.first;
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        holds |= worker->to_prepare[c].first != NULL || worker->suspects[c].first;
-    }
+    for (int c = 0; c < CLASS_COUNT; c++) { holds |= worker->to_prepare[c].first != NULL || worker->suspects[c].first; }
     return holds;
 }
 
@@ -95,9 +93,7 @@ static void next_turn(struct worker *worker)
 {
     struct tight *tight = &worker->tight;
     bool above = worker->pulse.used_bytes >= ceiling(worker), fallen = has_fallen(worker, above);
-    if (!above) {
-        tight->pause_ms = TRICKLE_MS;
-    }
+    if (!above) { tight->pause_ms = TRICKLE_MS; }
     if (!fallen && worker->now < tight->turn_at) {
         tight->turn_used = worker->pulse.used_bytes > tight->turn_used ? worker->pulse.used_bytes : tight->turn_used;
         return;
@@ -113,9 +109,7 @@ static void next_turn(struct worker *worker)
 static enum memory_level level_of(const struct pulse *pulse)
 {
     double used = (double)pulse->used_bytes * 100, most = (double)pulse->most_bytes;
-    if (most <= 0 || used < most * MEMORY_TIGHT_PERCENT) {
-        return MEMORY_ROOM;
-    }
+    if (most <= 0 || used < most * MEMORY_TIGHT_PERCENT) { return MEMORY_ROOM; }
     return used < most * MEMORY_TRICKLE_PERCENT ? MEMORY_TIGHT : MEMORY_TRICKLE;
 }
 
@@ -128,9 +122,7 @@ void tight_pulsed(struct worker *worker)
     tight->ended_then = tight->ended_asked;
     tight->level = level_of(&worker->pulse);
     tight->allowed = most == 0 ? UINT64_MAX : (room < unseen ? room : unseen) / workers(worker);
-    if (!trickles(worker)) {
-        return;
-    }
+    if (!trickles(worker)) { return; }
     if (anew) { /* above the ceiling not at once: the worker may be one that restarts again and again */
         tight->pause_ms = TRICKLE_MS;
         tight->turn_at = worker_after_ms(worker, room == 0 ? (uint64_t)TRICKLE_MS * workers(worker) : 0);
@@ -149,16 +141,10 @@ uint32_t tight_reads(const struct worker *worker, uint32_t most)
     const struct tight *tight = &worker->tight;
     uint64_t fit = left(worker) / REPLY_KEYS, unbegun = worker->held.count - tight->begun;
     bool first = trickles(worker) ? tight->turn_reads == TRICKLE_MOST : worker->held.count == 0;
-    if (trickles(worker) && (holds_unbegun(worker) || tight->turn_reads == 0)) {
-        return 0;
-    }
-    if (trickles(worker) && tight->turn_reads < most) {
-        most = tight->turn_reads;
-    }
+    if (trickles(worker) && (holds_unbegun(worker) || tight->turn_reads == 0)) { return 0; }
+    if (trickles(worker) && tight->turn_reads < most) { most = tight->turn_reads; }
     fit = fit > unbegun ? fit - unbegun : 0;
-    if (fit == 0 && first) {
-        fit = 1;
-    }
+    if (fit == 0 && first) { fit = 1; }
     return fit < most ? (uint32_t)fit : most;
 }
 
@@ -173,16 +159,12 @@ uint32_t tight_begins(const struct worker *worker, const struct request_list *li
     bool first = trickles(worker) ? tight->turn_begins == TRICKLE_MOST : tight->begun == 0;
     uint64_t bytes = 0;
     uint32_t count = 0, begin = 0;
-    if (tight->allowed == UINT64_MAX) {
-        return most;
-    }
+    if (tight->allowed == UINT64_MAX) { return most; }
     for (const struct request *request = list->first; request != NULL && count < most; request = request->next) {
         if (request->reply_bytes == 0) {
             bytes += reply_bytes(request);
             bool fits = bytes <= left(worker) || (first && begin == 0);
-            if (!fits || (trickles(worker) && begin == tight->turn_begins)) {
-                break;
-            }
+            if (!fits || (trickles(worker) && begin == tight->turn_begins)) { break; }
             begin++;
         }
         count++;
@@ -199,9 +181,7 @@ static void tight_taken(struct worker *worker)
 void tight_begun(struct worker *worker, struct request *request)
 {
     struct tight *tight = &worker->tight;
-    if (request->reply_bytes > 0) {
-        return;
-    }
+    if (request->reply_bytes > 0) { return; }
     request->reply_bytes = reply_bytes(request);
     tight->begun_bytes += request->reply_bytes;
     tight->begun++;
@@ -250,9 +230,7 @@ static void count(struct worker *worker, const struct request *request)
     stats->taken_ahead += request->identity.origin == ORIGIN_FAIR;
     stats->unknown_fields += request->identity.unknown_fields;
     stats->ids_ahead += request->identity.ahead;
-    if (request->identity.ahead) {
-        chores_mend_soon(worker);
-    }
+    if (request->identity.ahead) { chores_mend_soon(worker); }
 }
 
 bool admit_expired(const struct worker *worker, struct request *request)
@@ -272,9 +250,7 @@ static bool park(struct worker *worker, struct request *request)
     if (request->lifetime.expires_at_ms != 0 && request->lifetime.expires_at_ms < request->lifetime.due_at_ms) {
         request->lifetime.due_at_ms = request->lifetime.expires_at_ms;
     }
-    if (worker_ms_until(worker, request->lifetime.due_at_ms) == 0) {
-        return false;
-    }
+    if (worker_ms_until(worker, request->lifetime.due_at_ms) == 0) { return false; }
     request->lifetime.due_ms = 0;
     request->retry.next_attempt = request->retry.attempt;
     settle_as(worker, request, OUTCOME_DEFER);
@@ -291,9 +267,7 @@ static void start(struct worker *worker, struct request *request)
         settle_finish(worker, request);
         return;
     }
-    if (park(worker, request)) {
-        return;
-    }
+    if (park(worker, request)) { return; }
     if (request->retry.suspect) {
         quarantine_add(worker, request);
     } else {
@@ -305,9 +279,7 @@ static void start(struct worker *worker, struct request *request)
 static uint32_t retry_after_ms(const struct worker *worker, enum request_class class)
 {
     double rows = 0, rate = pace_rows_per_s(worker);
-    for (int before = 0; before <= (int)class; before++) {
-        rows += (double)worker->pulse.depth[before];
-    }
+    for (int before = 0; before <= (int)class; before++) { rows += (double)worker->pulse.depth[before]; }
     double wait_ms = rate > 0 ? rows / rate * 1000 : 0;
     return wait_ms < RETRY_AFTER_LEAST_MS  ? RETRY_AFTER_LEAST_MS
            : wait_ms > RETRY_AFTER_MOST_MS ? RETRY_AFTER_MOST_MS

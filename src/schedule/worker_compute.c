@@ -24,12 +24,8 @@ static bool hurries(const struct worker *worker, const struct request *request)
 /* A request is to be prepared: notes whether it is online, and urgent. */
 static void pace_arrived(struct worker *worker, const struct request *request)
 {
-    if (hurries(worker, request)) {
-        worker->hurry_at = worker->now;
-    }
-    if (request->identity.class == CLASS_LOW) {
-        return;
-    }
+    if (hurries(worker, request)) { worker->hurry_at = worker->now; }
+    if (request->identity.class == CLASS_LOW) { return; }
     worker->online_before = worker->online_at;
     worker->online_at = worker->now;
 }
@@ -50,9 +46,7 @@ static bool pace_is_hurried(const struct worker *worker)
 static double brief_ns(const struct worker *worker)
 {
     struct cost_shape worthwhile = {BRIEF_TOKENS, (double)BRIEF_TOKENS * BRIEF_LENGTH, false};
-    if (!cost_known(&worker->cost) || worker->options.window_fixed) {
-        return 0;
-    }
+    if (!cost_known(&worker->cost) || worker->options.window_fixed) { return 0; }
     double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0});
     return fmax(BRIEF_FIXED * fixed, cost_predict_ns(&worker->cost, worthwhile));
 }
@@ -68,15 +62,11 @@ void pace_open(struct worker *worker)
 static void pace_computed(struct worker *worker, const struct batch *batch)
 {
     struct cost_shape *mean = &worker->mean_row;
-    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK) {
-        return;
-    }
+    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK) { return; }
     struct cost_shape shape = cost_shape_of(&batch->engine);
     double rows = batch->engine.rows;
     shape.helped = batch->helped;
-    if (mean->tokens == 0) {
-        *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false};
-    }
+    if (mean->tokens == 0) { *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false}; }
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
     if (batch->background) { /* a background batch says nothing of the engine's speed */
@@ -119,9 +109,7 @@ static double bound_ns(const struct worker *worker)
 static double most_ns(const struct worker *worker)
 {
     double tuned = tuned_ns(worker);
-    if (worker->options.max_batch_ms == 0 || !cost_known(&worker->cost)) {
-        return tuned;
-    }
+    if (worker->options.max_batch_ms == 0 || !cost_known(&worker->cost)) { return tuned; }
     double bound = bound_ns(worker);
     return tuned > 0 ? fmin(tuned, bound) : bound;
 }
@@ -141,20 +129,12 @@ static void pace_limits(const struct worker *worker, struct window_limits *limit
     limits->cost = &worker->cost;
     limits->most_ns = most_ns(worker);
     double brief = brief_ns(worker);
-    if (window_has_low(&worker->window) && pace_is_online(worker)) {
-        limits->low_ns = brief;
-    }
+    if (window_has_low(&worker->window) && pace_is_online(worker)) { limits->low_ns = brief; }
     limits->brief = brief > 0 && pace_is_hurried(worker) && window_has_others(&worker->window);
-    if (limits->brief) {
-        limits->most_ns = limits->most_ns > 0 ? fmin(limits->most_ns, brief) : brief;
-    }
-    if (limits->now_ms == 0) {
-        return;
-    }
+    if (limits->brief) { limits->most_ns = limits->most_ns > 0 ? fmin(limits->most_ns, brief) : brief; }
+    if (limits->now_ms == 0) { return; }
     double takes_ns = cost_predict_ns(&worker->cost, next_shape(worker, limits));
-    if (limits->most_ns > 0) {
-        takes_ns = fmin(takes_ns, limits->most_ns);
-    }
+    if (limits->most_ns > 0) { takes_ns = fmin(takes_ns, limits->most_ns); }
     limits->urgent_ms = limits->now_ms + (uint64_t)(takes_ns / (double)NS_PER_MS) + MARGIN_MS;
 }
 
@@ -167,18 +147,14 @@ static double full_batch_rows(const struct worker *worker, struct cost_shape row
 {
     double rows = fmin(worker->options.max_batch_rows, worker->budget.tokens / row.tokens);
     double fixed = batch_ns(worker, row, 0), each = batch_ns(worker, row, 1) - fixed;
-    if (most > 0 && fixed + rows * each > most) {
-        rows = (most - fixed) / each;
-    }
+    if (most > 0 && fixed + rows * each > most) { rows = (most - fixed) / each; }
     return fmax(1, rows);
 }
 
 double pace_rows_per_s(const struct worker *worker)
 {
     const struct cost_shape row = worker->mean_row;
-    if (row.tokens <= 0 || !cost_known(&worker->cost)) {
-        return 0;
-    }
+    if (row.tokens <= 0 || !cost_known(&worker->cost)) { return 0; }
     double rows = full_batch_rows(worker, row, most_ns(worker));
     return rows / batch_ns(worker, row, rows) * (double)NS_PER_S * worker->options.engine_slots;
 }
@@ -212,9 +188,7 @@ void pace_second(struct worker *worker)
 /* Called for each row that has come back: if it was the last one out, moves the request on. */
 static void after_row(struct worker *worker, struct request *request)
 {
-    if (request->rows_out > 0) {
-        return;
-    }
+    if (request->rows_out > 0) { return; }
     bool alone = worker->alone == request;
     request->lifetime.state = REQUEST_WAITING;
     if (request->retry.code != CODE_NONE) {
@@ -243,9 +217,7 @@ static void row_ended(struct worker *worker, struct row *row)
 void rows_drop(struct worker *worker, struct request *request)
 {
     for (uint32_t i = 0; i < request->row_count; i++) {
-        if (request->rows[i].queue) {
-            window_remove(&worker->window, &request->rows[i]);
-        }
+        if (request->rows[i].queue) { window_remove(&worker->window, &request->rows[i]); }
     }
 }
 
@@ -316,9 +288,7 @@ static void row_back(struct worker *worker, struct row *row)
 static int younger_first(const void *left, const void *right)
 {
     const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
-    if (a->request == b->request) {
-        return a > b ? -1 : 1;
-    }
+    if (a->request == b->request) { return a > b ? -1 : 1; }
     return entry_id_compare(b->request->identity.entry, a->request->identity.entry);
 }
 
@@ -326,9 +296,7 @@ static int younger_first(const void *left, const void *right)
  * own again, behind them. Owns: the caller ends the batch. NULL is allowed. */
 static void rows_back(struct worker *worker, struct batch *batch)
 {
-    if (!batch) {
-        return;
-    }
+    if (!batch) { return; }
     uint32_t count = batch->engine.rows;
     qsort(batch->rows, count, sizeof(struct row *), younger_first);
     for (uint32_t i = 0; i < count; i++) {
@@ -337,9 +305,7 @@ static void rows_back(struct worker *worker, struct batch *batch)
             row_back(worker, row);
         }
     }
-    for (uint32_t i = 0; i < count; i++) {
-        row_back(worker, batch->rows[i]);
-    }
+    for (uint32_t i = 0; i < count; i++) { row_back(worker, batch->rows[i]); }
 }
 
 /* --- in halves --- */
@@ -361,9 +327,7 @@ static bool try_again(struct worker *worker, struct row **rows, uint32_t count)
     uint32_t half = count > 1 ? count / 2 : 1, dim = rows[0]->request->dim;
     enum batch_layout layout = worker->options.layout;
     struct batch *first = batch_build(rows, half, layout, dim);
-    if (first && count > 1) {
-        first->other = batch_build(rows + half, count - half, layout, dim);
-    }
+    if (first && count > 1) { first->other = batch_build(rows + half, count - half, layout, dim); }
     if (!first || (count > 1 && !first->other)) {
         batch_free(first);
         worker->starved = true;
@@ -382,25 +346,17 @@ static void halve(struct worker *worker, struct batch *batch)
         count += batch->rows[count] != NULL;
     }
     batch->engine.rows = count;
-    if (count == 0) {
-        return;
-    }
+    if (count == 0) { return; }
     worker->stats.bisected++;
-    if (!try_again(worker, batch->rows, count)) {
-        rows_back(worker, batch);
-    }
+    if (!try_again(worker, batch->rows, count)) { rows_back(worker, batch); }
 }
 
 /* The duplicates of a failed row have not failed: they try on their own. */
 static void duplicates_again(struct worker *worker, struct row *duplicates)
 {
     struct row *first = first_wanted(worker, duplicates);
-    if (!first) {
-        return;
-    }
-    if (worker_takes_more(worker) && try_again(worker, &first, 1)) {
-        return;
-    }
+    if (!first) { return; }
+    if (worker_takes_more(worker) && try_again(worker, &first, 1)) { return; }
     for (struct row *row = first, *duplicate; row != NULL; row = duplicate) {
         duplicate = row->duplicates;
         row_back(worker, row);
@@ -462,12 +418,8 @@ static void rows_returned(struct worker *worker, struct batch *batch)
     bool good =
         batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE; /* formatting finds which are not finite */
     batch->other = NULL;
-    if (good) {
-        rows_computed(worker, batch);
-    }
-    if (other) {
-        other_half(worker, other, good);
-    }
+    if (good) { rows_computed(worker, batch); }
+    if (other) { other_half(worker, other, good); }
     if (!good) { /* its own halves go before the other half */
         batch_failed(worker, batch);
     }
@@ -479,17 +431,11 @@ static bool rows_unwanted(struct worker *worker, struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
-            if (row->request->retry.code == CODE_NONE) {
-                return false;
-            }
+            if (row->request->retry.code == CODE_NONE) { return false; }
         }
     }
-    for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        (void)first_wanted(worker, batch->rows[i]);
-    }
-    if (batch->other) {
-        other_half(worker, batch->other, false);
-    }
+    for (uint32_t i = 0; i < batch->engine.rows; i++) { (void)first_wanted(worker, batch->rows[i]); }
+    if (batch->other) { other_half(worker, batch->other, false); }
     batch->other = NULL;
     batch_free(batch);
     return true;
@@ -503,9 +449,7 @@ enum { SHARE_TOKENS = 256 };
 bool run_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
 {
     struct action *action = worker_act(worker, kind);
-    if (!action) {
-        return false;
-    }
+    if (!action) { return false; }
     while (action->requests.count < most && from->first) {
         struct request *request = request_list_pop(from);
         request->lifetime.state = kind == ACTION_PREPARE ? REQUEST_PREPARING : REQUEST_FORMATTING;
@@ -524,9 +468,7 @@ void run_submit(struct worker *worker, struct action *action, struct batch *batc
         for (struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
             batch->low = batch->low || row->request->identity.class == CLASS_LOW;
             row->request->lifetime.state = REQUEST_COMPUTING;
-            if (row->request->lifetime.started_ns == 0) {
-                row->request->lifetime.started_ns = worker->now;
-            }
+            if (row->request->lifetime.started_ns == 0) { row->request->lifetime.started_ns = worker->now; }
         }
     }
     batch_list_push(&worker->running, batch);
@@ -550,9 +492,7 @@ static void to_window(struct worker *worker, struct request *request)
         return;
     }
     request->lifetime.state = REQUEST_WAITING;
-    for (uint32_t i = 0; i < request->row_count; i++) {
-        window_push(&worker->window, &request->rows[i], worker->now);
-    }
+    for (uint32_t i = 0; i < request->row_count; i++) { window_push(&worker->window, &request->rows[i], worker->now); }
 }
 
 void run_prepared(struct worker *worker, const struct event *event)
@@ -567,9 +507,7 @@ void run_prepared(struct worker *worker, const struct event *event)
             continue;
         }
         uint32_t tokens = 0;
-        for (uint32_t i = 0; i < request->row_count; i++) {
-            tokens += request->rows[i].tokens;
-        }
+        for (uint32_t i = 0; i < request->row_count; i++) { tokens += request->rows[i].tokens; }
         worker_weigh(&worker->classes[request->identity.class].mean_tokens, tokens);
         held_weigh(&worker->held, request, tokens);
         to_window(worker, request);
@@ -628,9 +566,7 @@ static bool background_is_slow(const struct worker *worker)
 {
     enum { SLOW_MS = 50 }; /* a short batch takes 1 or 2 ms if it has a core */
     for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
-        if (batch->background && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS) {
-            return true;
-        }
+        if (batch->background && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS) { return true; }
     }
     return false;
 }
@@ -642,9 +578,7 @@ static bool low_may_go(const struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots,
              background = background_is_slow(worker) ? 0 : worker->options.background_slots;
-    if (slots == 1) {
-        return background == 0;
-    }
+    if (slots == 1) { return background == 0; }
     return count_low(worker, false) + background + 1 < slots &&
            (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
 }
@@ -655,16 +589,12 @@ static bool cut_now(const struct worker *worker, const struct window_limits *lim
 {
     const struct worker_options *options = &worker->options;
     uint32_t running = count_running(worker);
-    if (worker->window.rows == 0 || running >= options->batches_out) {
-        return false;
-    }
+    if (worker->window.rows == 0 || running >= options->batches_out) { return false; }
     if (limits->low_ns > 0) {
         bool anyone = window_has_online(&worker->window) || limits->only == WINDOW_ALL;
         return anyone && running < options->engine_slots; /* an online request may come at any time */
     }
-    if (window_full(&worker->window, limits)) {
-        return true;
-    }
+    if (window_full(&worker->window, limits)) { return true; }
     if (options->window_fixed) {
         return worker->now >= window_oldest_ns(&worker->window) + options->window_ms * NS_PER_MS;
     }
@@ -678,9 +608,7 @@ static void share(const struct worker *worker, struct window_limits *limits)
     uint32_t idle = busy < slots ? slots - busy : 1;
     uint64_t part = (worker->window.tokens + idle - 1) / idle;
     part = part < SHARE_TOKENS ? SHARE_TOKENS : part;
-    if (idle > 1 && part < limits->tokens) {
-        limits->tokens = (uint32_t)part;
-    }
+    if (idle > 1 && part < limits->tokens) { limits->tokens = (uint32_t)part; }
 }
 
 /* A batch with class high in it goes before those that were cut earlier and have not begun. Only one such batch is out
@@ -701,19 +629,13 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
     struct action *action = worker_act(worker, ACTION_SUBMIT);
-    if (!action) {
-        return false;
-    }
-    if (limits.only != WINDOW_LOW) {
-        share(worker, &limits);
-    }
+    if (!action) { return false; }
+    if (limits.only != WINDOW_LOW) { share(worker, &limits); }
     uint32_t count = window_take(&worker->window, &limits, rows);
     struct batch *batch = count == 0 ? NULL : batch_build(rows, count, limits.layout, rows[0]->request->dim);
     watch_expired(worker);
     if (!batch) {
-        while (count > 0) {
-            rows_uncut(worker, rows[--count]);
-        }
+        while (count > 0) { rows_uncut(worker, rows[--count]); }
         worker->actions->count--;
         worker->starved |= worker->window.rows > 0;
         return false;
@@ -729,9 +651,7 @@ static void advance_retries(struct worker *worker)
 {
     while (worker->retries.first && count_running(worker) < worker->options.batches_out) {
         struct batch *batch = batch_list_pop(&worker->retries);
-        if (rows_unwanted(worker, batch)) {
-            continue;
-        }
+        if (rows_unwanted(worker, batch)) { continue; }
         struct action *action = worker_act(worker, ACTION_SUBMIT);
         if (!action) {
             batch_list_push_first(&worker->retries, batch);
@@ -756,9 +676,7 @@ static void cut_background(struct worker *worker, struct window_limits limits)
 {
     limits.only = WINDOW_LOW;
     while (count_low(worker, true) < worker->options.background_slots && window_has_low(&worker->window)) {
-        if (!cut_batch(worker, limits)) {
-            return;
-        }
+        if (!cut_batch(worker, limits)) { return; }
     }
 }
 
@@ -768,20 +686,14 @@ static void advance_window(struct worker *worker)
     do {
         limits.only = limits.low_ns > 0 && !low_may_go(worker) ? WINDOW_ONLINE : WINDOW_ALL;
     } while (cut_now(worker, &limits) && cut_batch(worker, limits));
-    if (limits.low_ns > 0) {
-        cut_background(worker, limits);
-    }
+    if (limits.low_ns > 0) { cut_background(worker, limits); }
 }
 
 /* How many requests of a class may go to the prep threads in one list: what is there cannot be overtaken. */
 static uint32_t prepare_most(const struct worker *worker, enum request_class class)
 {
-    if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST)) {
-        return 0;
-    }
-    if (class != CLASS_LOW || !pace_is_online(worker)) {
-        return LIST_MOST;
-    }
+    if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST)) { return 0; }
+    if (class != CLASS_LOW || !pace_is_online(worker)) { return LIST_MOST; }
     return worker->at_prep_low < PREP_LOW ? 1 : 0;
 }
 
@@ -801,13 +713,9 @@ static void advance_prepare(struct worker *worker)
         struct request_list *list = &worker->to_prepare[c];
         for (uint32_t most; list->first != NULL && (most = prepare_most(worker, (enum request_class)c)) > 0;) {
             uint32_t count = held_begin(&worker->held, list, tight_begins(worker, list, most), most_bytes);
-            if (count == 0) {
-                break;
-            }
+            if (count == 0) { break; }
             begin(worker, list, count);
-            if (!run_send(worker, ACTION_PREPARE, list, count)) {
-                return;
-            }
+            if (!run_send(worker, ACTION_PREPARE, list, count)) { return; }
         }
     }
 }
@@ -829,9 +737,7 @@ void run_unstarted(struct worker *worker)
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
         rows_drop(worker, row->request);
         row->request->lifetime.given_up = true;
-        if (row->request->rows_out == 0) {
-            settle_release(worker, row->request);
-        }
+        if (row->request->rows_out == 0) { settle_release(worker, row->request); }
     }
     for (struct batch *batch; (batch = batch_list_pop(&worker->retries)) != NULL;) {
         rows_back(worker, batch->other);
@@ -842,16 +748,12 @@ void run_unstarted(struct worker *worker)
 
 void run_advance(struct worker *worker)
 {
-    if (watch_ends(worker)) {
-        return;
-    }
+    if (watch_ends(worker)) { return; }
     while (worker->to_format.first && run_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
         ;
     advance_retries(worker);
     watch_advance(worker);
-    if (quarantine_advance(worker)) {
-        return;
-    }
+    if (quarantine_advance(worker)) { return; }
     advance_window(worker);
     advance_prepare(worker);
 }

@@ -24,9 +24,7 @@ static uint64_t sweep_interval_ms(const struct worker *worker)
 /* The housekeeper has found more than it has room for. */
 static void chores_waiting(struct worker *worker)
 {
-    if (worker->reclaim.at == NEVER && !worker->reclaim.out) {
-        worker->reclaim.at = worker->now;
-    }
+    if (worker->reclaim.at == NEVER && !worker->reclaim.out) { worker->reclaim.at = worker->now; }
 }
 
 /* Became the housekeeper: what the last one may have left undone is due now. Or is it no longer. */
@@ -34,9 +32,7 @@ static void chores_elected(struct worker *worker, bool elected)
 {
     worker->promote_at = elected ? worker->now : NEVER;
     worker->mend_at = worker->now;
-    if (elected && !worker->reclaim.out) {
-        worker->reclaim = (struct round){.at = worker->now};
-    }
+    if (elected && !worker->reclaim.out) { worker->reclaim = (struct round){.at = worker->now}; }
 }
 
 /* --- lease and promotion --- */
@@ -55,9 +51,7 @@ void chores_lease(struct worker *worker, const struct event *event)
 
 static void renew(struct worker *worker)
 {
-    if (!worker_act(worker, ACTION_RENEW)) {
-        return;
-    }
+    if (!worker_act(worker, ACTION_RENEW)) { return; }
     worker->renewing = true;
     worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
 }
@@ -69,12 +63,8 @@ void chores_promoted(struct worker *worker, const struct event *event)
     uint64_t due = event->failed ? MOST_MS : event->promoted.next_due_in_ms;
     due = due < LEAST_MS ? LEAST_MS : due > MOST_MS ? MOST_MS : due;
     uint64_t at = worker_after_ms(worker, due);
-    if (worker->pulse.housekeeper && at < worker->promote_at) {
-        worker->promote_at = at;
-    }
-    if (event->failed) {
-        worker_call_failed(worker);
-    }
+    if (worker->pulse.housekeeper && at < worker->promote_at) { worker->promote_at = at; }
+    if (event->failed) { worker_call_failed(worker); }
 }
 
 /* --- ids ahead of the clock --- */
@@ -93,18 +83,14 @@ void chores_mended(struct worker *worker, const struct event *event)
 
 void chores_mend_soon(struct worker *worker)
 {
-    if (!worker->mending) {
-        worker->mend_at = worker->now;
-    }
+    if (!worker->mending) { worker->mend_at = worker->now; }
 }
 
 /* Also while the queue is paused: producers must be able to add. */
 static void mend(struct worker *worker)
 {
     bool may = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
-    if (may && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND)) {
-        worker->mending = true;
-    }
+    if (may && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND)) { worker->mending = true; }
 }
 
 /* --- rounds: class after class, until there is no more to take --- */
@@ -126,9 +112,7 @@ static void round_ends(struct worker *worker, struct round *round)
 static void round_goes_on(struct worker *worker, struct round *round)
 {
     round->after = (struct entry_id){0};
-    if (++round->class == CLASS_COUNT) {
-        round_ends(worker, round);
-    }
+    if (++round->class == CLASS_COUNT) { round_ends(worker, round); }
 }
 
 void chores_claimed(struct worker *worker, const struct event *event)
@@ -164,9 +148,7 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
         round_goes_on(worker, round);
     }
     struct action *action = room == 0 && !judges ? NULL : worker_act(worker, kind);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     action->read.class = round->class;
     action->read.count = room / 2 < RECLAIM_MOST ? (room + 1) / 2 : RECLAIM_MOST;
     action->read.judge = worker->pulse.housekeeper && worker->now >= worker->judge_at;
@@ -206,9 +188,7 @@ static void share_pulsed(struct worker *worker)
         uint64_t cap = worker->pulse.cap[c], depth = worker->pulse.depth[c];
         state->over_cap = cap > 0 && depth > cap;
         state->shed_before = (struct entry_id){0};
-        if (depth == 0) {
-            state->tenants = false;
-        }
+        if (depth == 0) { state->tenants = false; }
     }
 }
 
@@ -223,9 +203,7 @@ static void shed(struct worker *worker, enum request_class class)
 {
     struct class_state *state = &worker->classes[class];
     struct action *action = worker_act(worker, ACTION_SHED);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     action->read.class = class;
     action->read.count = SHED_MOST; /* waiting cancels come with what is refused */
     action->read.cap = worker->pulse.cap[class];
@@ -243,31 +221,19 @@ static uint32_t find_enough(struct worker *worker, enum request_class class)
     uint64_t tokens[ENOUGH_MOST] = {0}, enough = worker->options.max_batch_tokens;
     uint32_t known = 0, count = 0;
     double part = read_credit_tokens(worker, class) / 8;
-    if ((double)enough > part) {
-        enough = (uint64_t)part;
-    }
+    if ((double)enough > part) { enough = (uint64_t)part; }
     for (uint32_t i = 0; i <= worker->held.mask; i++) {
         for (const struct request *at = worker->held.buckets[i]; at != NULL; at = at->chain) {
             uint32_t tenant = 0;
-            if (at->identity.class != class) {
-                continue;
-            }
-            while (tenant < known && strcmp(worker->enough[tenant], at->identity.tenant) != 0) {
-                tenant++;
-            }
-            if (tenant == ENOUGH_MOST) {
-                continue;
-            }
-            if (tenant == known) {
-                memcpy(worker->enough[known++], at->identity.tenant, sizeof(at->identity.tenant));
-            }
+            if (at->identity.class != class) { continue; }
+            while (tenant < known && strcmp(worker->enough[tenant], at->identity.tenant) != 0) { tenant++; }
+            if (tenant == ENOUGH_MOST) { continue; }
+            if (tenant == known) { memcpy(worker->enough[known++], at->identity.tenant, sizeof(at->identity.tenant)); }
             tokens[tenant] += at->tokens;
         }
     }
     for (uint32_t i = 0; i < known; i++) {
-        if (tokens[i] >= enough) {
-            memmove(worker->enough[count++], worker->enough[i], sizeof(worker->enough[i]));
-        }
+        if (tokens[i] >= enough) { memmove(worker->enough[count++], worker->enough[i], sizeof(worker->enough[i])); }
     }
     return count;
 }
@@ -283,9 +249,7 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
 {
     struct class_state *state = &worker->classes[class];
     struct action *action = worker_act(worker, ACTION_FAIR);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     state->fair_at_tail = state->fair_tail_known && (!state->fair_at_tail || worker->now < state->fair_pass_at);
     action->read.class = class;
     action->read.count = room < FAIR_MOST ? room : FAIR_MOST;
@@ -325,16 +289,10 @@ static void fair_answered(struct worker *worker, struct class_state *state, cons
         state->fair_first = aside ? state->fair_after : event->entries.entries[0].id;
     }
     state->fair_after = event->entries.last;
-    if (event->entries.more) {
-        return;
-    }
-    if (!state->fair_tail_known) {
-        state->fair_tail = event->entries.last;
-    }
+    if (event->entries.more) { return; }
+    if (!state->fair_tail_known) { state->fair_tail = event->entries.last; }
     state->fair_tail_known = true;
-    if (!state->fair_found) {
-        state->fair_pass_at = worker_after_ms(worker, FAIR_IDLE_MS);
-    }
+    if (!state->fair_found) { state->fair_pass_at = worker_after_ms(worker, FAIR_IDLE_MS); }
     state->fair_after = state->fair_first;
     state->fair_found = false;
 }
@@ -371,13 +329,9 @@ uint64_t share_deadline(const struct worker *worker)
 
 void share_advance(struct worker *worker)
 {
-    if (!worker_may_call(worker) || worker->leaving) {
-        return;
-    }
+    if (!worker_may_call(worker) || worker->leaving) { return; }
     for (int c = 0; c < CLASS_COUNT; c++) {
-        if (worker->classes[c].over_cap && may_shed(worker)) {
-            shed(worker, (enum request_class)c);
-        }
+        if (worker->classes[c].over_cap && may_shed(worker)) { shed(worker, (enum request_class)c); }
     }
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint32_t room = read_room_ahead(worker, (enum request_class)c);
@@ -405,12 +359,8 @@ static uint32_t pulse_ms(const struct worker *worker)
 
 static enum housekeeper_rank rank(const struct worker *worker)
 {
-    if (!worker_takes_more(worker)) {
-        return RANK_NONE;
-    }
-    if (worker->quiet) {
-        return RANK_PUBLISHES;
-    }
+    if (!worker_takes_more(worker)) { return RANK_NONE; }
+    if (worker->quiet) { return RANK_PUBLISHES; }
     return worker->now >= worker->judge_at ? RANK_JUDGES : RANK_WORKS;
 }
 
@@ -453,12 +403,8 @@ void pulse_answered(struct worker *worker, const struct event *event)
     worker_clock(worker, event->pulse.redis_ms);
     worker_obey(worker, event->pulse.command);
     share_pulsed(worker);
-    if (kept != worker->pulse.housekeeper) {
-        chores_elected(worker, !kept);
-    }
-    if (worker->pulse.waiting) {
-        chores_waiting(worker);
-    }
+    if (kept != worker->pulse.housekeeper) { chores_elected(worker, !kept); }
+    if (worker->pulse.waiting) { chores_waiting(worker); }
     tight_pulsed(worker);
 }
 
@@ -474,13 +420,9 @@ static void pulse_advance(struct worker *worker)
 {
     bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
     bool gives_up = worker->pulse.housekeeper && rank(worker) < worker->told_rank;
-    if (worker->pulsing || leaves || (worker->now < pulse_due(worker) && !gives_up)) {
-        return;
-    }
+    if (worker->pulsing || leaves || (worker->now < pulse_due(worker) && !gives_up)) { return; }
     struct action *action = worker_act(worker, ACTION_PULSE);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     action->heartbeat = heartbeat(worker);
     worker->told_rank = action->heartbeat.rank;
     tight_asked(worker);
@@ -502,17 +444,11 @@ void chores_connected(struct worker *worker)
 
 void chores_advance(struct worker *worker)
 {
-    if (!worker_may_call(worker) || worker->leaving) {
-        return;
-    }
-    if (!worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at) {
-        renew(worker);
-    }
+    if (!worker_may_call(worker) || worker->leaving) { return; }
+    if (!worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at) { renew(worker); }
     pulse_advance(worker);
     mend(worker);
-    if (!worker_claims(worker)) {
-        return;
-    }
+    if (!worker_claims(worker)) { return; }
     if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at) {
         round_calls(worker, &worker->reclaim, ACTION_RECLAIM);
     }
@@ -538,9 +474,7 @@ static uint64_t hangs_at(const struct worker *worker)
     uint64_t timeout_ns = worker->options.compute_timeout_ms * NS_PER_MS, first = NEVER;
     for (const struct batch *batch = worker->running.first; batch != NULL && timeout_ns > 0; batch = batch->next) {
         uint64_t ends = batch->watched_ns + (batch->background ? BACKGROUND_FACTOR : 1) * timeout_ns;
-        if (batch->watched_ns != 0 && ends < first) {
-            first = ends;
-        }
+        if (batch->watched_ns != 0 && ends < first) { first = ends; }
     }
     return first;
 }
@@ -548,9 +482,7 @@ static uint64_t hangs_at(const struct worker *worker)
 void watch_slept(struct worker *worker, uint64_t late_ns)
 {
     enum { STOPPED_MS = 50 };
-    if (late_ns <= STOPPED_MS * NS_PER_MS) {
-        return;
-    }
+    if (late_ns <= STOPPED_MS * NS_PER_MS) { return; }
     worker->hang_seen = 0;
     for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
         batch->watched_ns += batch->watched_ns != 0 ? late_ns : 0;
@@ -565,9 +497,7 @@ bool watch_ends(struct worker *worker)
     } else if (worker->hang_seen == 0) {
         worker->hang_seen = worker->now;
     }
-    if (worker->hang_seen == 0 || worker->now < worker->hang_seen + HANG_GRACE_MS * NS_PER_MS) {
-        return false;
-    }
+    if (worker->hang_seen == 0 || worker->now < worker->hang_seen + HANG_GRACE_MS * NS_PER_MS) { return false; }
     settle_drain(worker, 0,
                  STATUS_TIMEOUT); /* any held request may be the cause: the next worker gets them as suspects */
     return true;
@@ -594,9 +524,7 @@ void watch_advance(struct worker *worker)
     enum { EXPIRE_MS = 50 };
     struct window *window = &worker->window;
     uint64_t now_ms = worker_redis_ms(worker);
-    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms || worker->now < worker->expire_at) {
-        return;
-    }
+    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms || worker->now < worker->expire_at) { return; }
     worker->expire_at = worker->now + EXPIRE_MS * NS_PER_MS;
     window_expire(window, now_ms);
     watch_expired(worker);
@@ -606,9 +534,7 @@ static uint64_t expiry_at(const struct worker *worker)
 {
     enum { FAR_MS = 24 * 3600 * 1000 };
     uint64_t expires_ms = worker->window.expires_at_ms, now_ms = worker_redis_ms(worker);
-    if (expires_ms == 0 || now_ms == 0) {
-        return NEVER;
-    }
+    if (expires_ms == 0 || now_ms == 0) { return NEVER; }
     uint64_t in_ms = expires_ms > now_ms ? expires_ms - now_ms : 0;
     uint64_t at = worker->now + (in_ms < FAR_MS ? in_ms : FAR_MS) * NS_PER_MS;
     return at > worker->expire_at ? at : worker->expire_at;
@@ -617,9 +543,7 @@ static uint64_t expiry_at(const struct worker *worker)
 uint64_t watch_deadline(const struct worker *worker)
 {
     uint64_t next = hangs_at(worker), expires = expiry_at(worker);
-    if (worker->hang_seen != 0) {
-        next = worker->hang_seen + HANG_GRACE_MS * NS_PER_MS;
-    }
+    if (worker->hang_seen != 0) { next = worker->hang_seen + HANG_GRACE_MS * NS_PER_MS; }
     next = expires < next ? expires : next;
     if (worker->options.window_fixed && worker->window.rows > 0) {
         uint64_t ends = window_oldest_ns(&worker->window) + worker->options.window_ms * NS_PER_MS;

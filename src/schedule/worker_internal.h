@@ -178,7 +178,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct request_list quarantine; /* to run alone, one at a time */
     bool asked;                     /* it wants the process for itself */
     enum turn turn;
-    uint64_t turn_ends; /* TURN_ALONE: no further suspect begins then */
+    uint64_t turn_ends;    /* TURN_ALONE: no further suspect begins then */
     struct request *alone; /* the suspect that runs alone now */
     enum quarantine_stage alone_stage;
     struct row *alone_rows; /* its waiting rows, by `next` */

@@ -26,9 +26,7 @@ static void quarantine_leave(struct worker *worker, struct request *request)
     worker->grouped -= request->retry.grouped;
     worker->grouped_low -= request->retry.grouped && request->identity.class == CLASS_LOW;
     request->retry.grouped = false;
-    if (worker->alone != request) {
-        return;
-    }
+    if (worker->alone != request) { return; }
     worker->alone = NULL;
     worker->alone_rows = NULL;
     worker->alone_stage = QUARANTINE_NONE;
@@ -80,9 +78,7 @@ static void forget(struct worker *worker, struct request_list *list)
 
 void quarantine_forget(struct worker *worker)
 {
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        forget(worker, &worker->suspects[c]);
-    }
+    for (int c = 0; c < CLASS_COUNT; c++) { forget(worker, &worker->suspects[c]); }
     forget(worker, &worker->quarantine);
 }
 
@@ -90,9 +86,7 @@ void quarantine_forget(struct worker *worker)
 
 static void member_recorded(struct worker *worker, struct request *request)
 {
-    if (request->lifetime.verdict == VERDICT_DONE) {
-        recorded(worker, request);
-    }
+    if (request->lifetime.verdict == VERDICT_DONE) { recorded(worker, request); }
     request->retry.on_record = false;
     if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
@@ -144,9 +138,7 @@ static void group_recorded(struct worker *worker, const struct event *event)
         group_unsure(worker, &list);
         return;
     }
-    for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
-        member_recorded(worker, request);
-    }
+    for (struct request *request; (request = request_list_pop(&list)) != NULL;) { member_recorded(worker, request); }
 }
 
 /* Whether an urgent suspect is to be recorded; it is the first of its class. */
@@ -166,9 +158,7 @@ static struct request_list *next_suspects(struct worker *worker)
     for (int c = 0; c < CLASS_COUNT; c++) {
         bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
         const struct request *first = worker->suspects[c].first;
-        if (first && !held_up && (first->retry.urgent || !worker->quarantine.first)) {
-            return &worker->suspects[c];
-        }
+        if (first && !held_up && (first->retry.urgent || !worker->quarantine.first)) { return &worker->suspects[c]; }
     }
     return NULL;
 }
@@ -178,13 +168,9 @@ static void record_group(struct worker *worker)
 {
     bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
     struct request_list *next = next_suspects(worker);
-    if (!may || !next || worker->recording || worker->grouped > GROUP_MOST / 2) {
-        return;
-    }
+    if (!may || !next || worker->recording || worker->grouped > GROUP_MOST / 2) { return; }
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     for (; next != NULL && worker->grouped < GROUP_MOST; next = next_suspects(worker)) {
         struct request *request = request_list_pop(next);
         if (admit_expired(worker, request)) {
@@ -198,9 +184,7 @@ static void record_group(struct worker *worker)
         request_list_push(&action->requests, request);
     }
     worker->recording = action->requests.first;
-    if (!worker->recording) {
-        worker->actions->count--;
-    }
+    if (!worker->recording) { worker->actions->count--; }
 }
 
 /* --- alone --- */
@@ -250,9 +234,7 @@ static bool wants_to_be_alone(const struct worker *worker)
 static void ask(struct worker *worker)
 {
     bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
-    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER)) {
-        worker->asked = wants;
-    }
+    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER)) { worker->asked = wants; }
 }
 
 void quarantine_turn(struct worker *worker, const struct event *event)
@@ -264,9 +246,7 @@ void quarantine_turn(struct worker *worker, const struct event *event)
 static void record_run(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     worker->alone->lifetime.verdict = VERDICT_DONE;
     worker->alone_stage = QUARANTINE_AWAY;
     request_list_push(&action->requests, worker->alone);
@@ -275,9 +255,7 @@ static void record_run(struct worker *worker)
 /* Recording and preparing it took a while. */
 static bool expired(struct worker *worker)
 {
-    if (worker->alone->lifetime.started_ns != 0 || !admit_expired(worker, worker->alone)) {
-        return false;
-    }
+    if (worker->alone->lifetime.started_ns != 0 || !admit_expired(worker, worker->alone)) { return false; }
     worker->alone_stage = QUARANTINE_AWAY;
     settle_finish(worker, worker->alone);
     return true;
@@ -300,9 +278,7 @@ static void send(struct worker *worker, enum action_kind kind)
 {
     struct request_list list = {0};
     request_list_push(&list, worker->alone);
-    if (run_send(worker, kind, &list, 1)) {
-        worker->alone_stage = QUARANTINE_AWAY;
-    }
+    if (run_send(worker, kind, &list, 1)) { worker->alone_stage = QUARANTINE_AWAY; }
 }
 
 /* As many of its rows as make one batch, at least one; without duplicates, so that its own vector is computed. */
@@ -315,9 +291,7 @@ static uint32_t next_rows(const struct worker *worker, struct row **rows)
         tokens += row->tokens;
         longest = row->tokens > longest ? row->tokens : longest;
         uint64_t extent = limits.layout != LAYOUT_PACKED ? longest * (count + 1) : tokens;
-        if (count > 0 && extent > limits.tokens) {
-            break;
-        }
+        if (count > 0 && extent > limits.tokens) { break; }
         row->duplicates = NULL;
         rows[count++] = row;
     }
@@ -362,19 +336,13 @@ static void run_alone(struct worker *worker)
     }
     switch (worker->alone_stage) {
     case QUARANTINE_UNSURE: /* its run may be on record, so no other may run until that is known */
-        if (worker_may_call(worker)) {
-            record_run(worker);
-        }
+        if (worker_may_call(worker)) { record_run(worker); }
         break;
     case QUARANTINE_RECORDED:
-        if (!expired(worker)) {
-            send(worker, ACTION_PREPARE);
-        }
+        if (!expired(worker)) { send(worker, ACTION_PREPARE); }
         break;
     case QUARANTINE_PREPARED:
-        if (!expired(worker)) {
-            submit(worker);
-        }
+        if (!expired(worker)) { submit(worker); }
         break;
     case QUARANTINE_COMPUTED:
         send(worker, ACTION_FORMAT);
@@ -406,9 +374,7 @@ void alone_ask(struct alone *alone, size_t who)
 void alone_end(struct alone *alone, size_t who, uint64_t now_ns)
 {
     alone->workers[who].asks = false;
-    if (!alone->held || alone->holder != who) {
-        return;
-    }
+    if (!alone->held || alone->holder != who) { return; }
     alone->held = alone->granted = false;
     alone->opens_ns = now_ns + ALONE_SLICE_MS * NS_PER_MS;
 }
@@ -429,17 +395,13 @@ static void choose_worker(struct alone *alone)
 static bool all_told(const struct alone *alone, enum turn turn)
 {
     bool told = true;
-    for (size_t i = 0; i < alone->count; i++) {
-        told &= alone->workers[i].told == turn;
-    }
+    for (size_t i = 0; i < alone->count; i++) { told &= alone->workers[i].told == turn; }
     return told;
 }
 
 static enum turn turn_of(const struct alone *alone, size_t who)
 {
-    if (!alone->held) {
-        return TURN_TOGETHER;
-    }
+    if (!alone->held) { return TURN_TOGETHER; }
     return alone->granted && alone->holder == who ? TURN_ALONE : TURN_REST;
 }
 
@@ -463,8 +425,6 @@ bool alone_next(struct alone *alone, uint64_t now_ns, bool at_rest, size_t *who,
 uint64_t alone_deadline(const struct alone *alone)
 {
     bool wanted = false;
-    for (size_t i = 0; i < alone->count; i++) {
-        wanted |= alone->workers[i].asks;
-    }
+    for (size_t i = 0; i < alone->count; i++) { wanted |= alone->workers[i].asks; }
     return wanted && !alone->held ? alone->opens_ns : UINT64_MAX;
 }

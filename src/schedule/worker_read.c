@@ -6,12 +6,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-enum {
-    UNBLOCK_AGAIN_MS = 100,
-    READ_BYTES = 4 << 20,
-    CREDIT_BYTES = 64 << 20,
-    READ_BLOCK_MS = 2000
-};
+enum { UNBLOCK_AGAIN_MS = 100, READ_BYTES = 4 << 20, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
 
 /* --- credit --- */
 
@@ -34,12 +29,8 @@ static struct credit credit_of(const struct worker *worker, enum request_class c
     struct credit credit = {given > 0 ? given : worker->second_tokens, (double)read_credit_bytes(worker)};
     double low = (double)options->batches_out * options->max_batch_tokens;
     double tight = (double)options->engine_slots * options->max_batch_tokens;
-    if (class == CLASS_LOW && low < credit.tokens) {
-        credit.tokens = low;
-    }
-    if (worker->tight.level != MEMORY_ROOM && tight < credit.tokens) {
-        credit.tokens = tight;
-    }
+    if (class == CLASS_LOW && low < credit.tokens) { credit.tokens = low; }
+    if (worker->tight.level != MEMORY_ROOM && tight < credit.tokens) { credit.tokens = tight; }
     return credit;
 }
 
@@ -112,18 +103,12 @@ static uint32_t worthwhile_room(const struct worker *worker, enum request_class 
 static void read_weighed(struct worker *worker, const struct event *event)
 {
     bool seen[CLASS_COUNT] = {false};
-    for (size_t i = 0; i < event->entries.count; i++) {
-        seen[event->entries.entries[i].class] = true;
-    }
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        worker->classes[c].largest_bytes /= seen[c] ? 2 : 1;
-    }
+    for (size_t i = 0; i < event->entries.count; i++) { seen[event->entries.entries[i].class] = true; }
+    for (int c = 0; c < CLASS_COUNT; c++) { worker->classes[c].largest_bytes /= seen[c] ? 2 : 1; }
     for (size_t i = 0; i < event->entries.count; i++) {
         double bytes = (double)entry_bytes(&event->entries.entries[i]);
         struct class_state *state = &worker->classes[event->entries.entries[i].class];
-        if (bytes > state->largest_bytes) {
-            state->largest_bytes = bytes;
-        }
+        if (bytes > state->largest_bytes) { state->largest_bytes = bytes; }
     }
 }
 
@@ -145,9 +130,7 @@ void read_own_again(struct worker *worker)
 void read_own_after_ms(struct worker *worker, uint64_t ms)
 {
     uint64_t at = worker_after_ms(worker, ms);
-    if (worker->own_at == NEVER || worker->reading_own) {
-        own_begin(worker, at);
-    }
+    if (worker->own_at == NEVER || worker->reading_own) { own_begin(worker, at); }
 }
 
 static void own_answered(struct worker *worker, const struct event *event)
@@ -162,12 +145,8 @@ static void own_answered(struct worker *worker, const struct event *event)
         return;
     }
     worker->own_after = event->entries.more ? event->entries.last : (struct entry_id){0};
-    if (event->entries.more) {
-        return;
-    }
-    if (++worker->own_class < CLASS_COUNT) {
-        return;
-    }
+    if (event->entries.more) { return; }
+    if (++worker->own_class < CLASS_COUNT) { return; }
     worker->own_at = NEVER;
     worker->own_count = OWN_MOST;
     worker->reclaim_unsure = false;
@@ -176,9 +155,7 @@ static void own_answered(struct worker *worker, const struct event *event)
 static void read_own(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_READ_OWN);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     action->read.class = worker->own_class;
     action->read.count = read_most(worker, worker->own_class, worker->own_count);
     action->read.after = worker->own_after;
@@ -194,9 +171,7 @@ static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
     uint32_t most = 0;
     bool left_out = false;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        if (worker->classes[c].busy && counts[c] > most) {
-            most = counts[c];
-        }
+        if (worker->classes[c].busy && counts[c] > most) { most = counts[c]; }
     }
     worker->small_turn = !worker->small_turn;
     for (int c = 0; c < CLASS_COUNT && !worker->small_turn; c++) {
@@ -217,17 +192,11 @@ static void read_more(struct worker *worker)
     }
     bool small_left_out = leave_small_out(worker, counts);
     for (int c = 0; c < CLASS_COUNT; c++) {
-        if (counts[c] > 0 && (least == 0 || counts[c] < least)) {
-            least = counts[c];
-        }
+        if (counts[c] > 0 && (least == 0 || counts[c] < least)) { least = counts[c]; }
     }
     struct action *action = least == 0 ? NULL : worker_act(worker, ACTION_READ);
-    if (!action) {
-        return;
-    }
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        action->read.counts[c] = counts[c] > 0 ? least : 0;
-    }
+    if (!action) { return; }
+    for (int c = 0; c < CLASS_COUNT; c++) { action->read.counts[c] = counts[c] > 0 ? least : 0; }
     uint32_t block_ms = worker->options.read_block_ms;
     action->read.count = least;
     action->read.block_ms = small_left_out ? 0 : block_ms > 0 ? block_ms : READ_BLOCK_MS;
@@ -244,15 +213,9 @@ static void new_answered(struct worker *worker, const struct event *event)
     if (event->failed || event->entries.more) { /* what it may have brought is in our own lists */
         read_own_again(worker);
     }
-    if (event->failed) {
-        return;
-    }
-    for (size_t i = 0; i < event->entries.count; i++) {
-        counts[event->entries.entries[i].class]++;
-    }
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        worker->classes[c].busy = counts[c] >= worker->read_count;
-    }
+    if (event->failed) { return; }
+    for (size_t i = 0; i < event->entries.count; i++) { counts[event->entries.entries[i].class]++; }
+    for (int c = 0; c < CLASS_COUNT; c++) { worker->classes[c].busy = counts[c] >= worker->read_count; }
 }
 
 /* Whether the read in flight should stop blocking. */
@@ -338,9 +301,7 @@ void read_entries(struct worker *worker, const struct event *event)
 void read_advance(struct worker *worker)
 {
     advance_unblock(worker);
-    if (!worker_may_call(worker) || !worker_takes_more(worker) || worker->reading || worker->reading_own) {
-        return;
-    }
+    if (!worker_may_call(worker) || !worker_takes_more(worker) || worker->reading || worker->reading_own) { return; }
     if (worker->turn !=
         TURN_TOGETHER) { /* a read may kill the process, and a suspect that runs alone would be blamed */
         return;

@@ -22,13 +22,9 @@ uint32_t policy_random(uint64_t *random, uint32_t below)
 uint32_t policy_backoff_ms(const struct worker_options *options, uint32_t attempt, uint64_t *random)
 {
     uint64_t delay = options->backoff_ms;
-    for (uint32_t i = 1; i < attempt && delay < options->backoff_cap_ms; i++) {
-        delay *= 2;
-    }
+    for (uint32_t i = 1; i < attempt && delay < options->backoff_cap_ms; i++) { delay *= 2; }
     delay = delay * (800 + policy_random(random, 401)) / 1000;
-    if (delay > options->backoff_cap_ms) {
-        delay = options->backoff_cap_ms;
-    }
+    if (delay > options->backoff_cap_ms) { delay = options->backoff_cap_ms; }
     return delay == 0 ? 1 : (uint32_t)delay;
 }
 
@@ -55,9 +51,7 @@ void policy_judge(const struct worker_options *options, struct request *request,
     }
     bool dead = request->retry.retryable || request->retry.code == CODE_POISON;
     request->lifetime.outcome = dead ? OUTCOME_DEAD : OUTCOME_ERROR;
-    if (request->output.ttl_s < options->rules.error_ttl_s) {
-        request->output.ttl_s = options->rules.error_ttl_s;
-    }
+    if (request->output.ttl_s < options->rules.error_ttl_s) { request->output.ttl_s = options->rules.error_ttl_s; }
 }
 
 enum reply_code policy_code(enum status status)
@@ -83,9 +77,7 @@ void settle_forget(struct worker *worker, struct request *request)
     /* Delivered again after the script found it gone or gave it back: it is pending with us, and nobody else will look.
      */
     bool gone = request->lifetime.verdict == VERDICT_LATE || request->lifetime.state == REQUEST_LEAVING;
-    if (gone && request->lifetime.delivered_again) {
-        read_own_again(worker);
-    }
+    if (gone && request->lifetime.delivered_again) { read_own_again(worker); }
     quarantine_ended(worker, request);
     tight_ended(worker, request);
     held_remove(&worker->held, request);
@@ -134,9 +126,7 @@ void settle_gone(struct worker *worker, struct request *request)
 void settle_finish(struct worker *worker, struct request *request)
 {
     policy_judge(&worker->options, request, worker_redis_ms(worker), &worker->random);
-    if (request->lifetime.outcome != OUTCOME_DONE) {
-        buffer_free(&request->output.reply);
-    }
+    if (request->lifetime.outcome != OUTCOME_DONE) { buffer_free(&request->output.reply); }
     make_ready(worker, request);
 }
 
@@ -192,13 +182,9 @@ static void count(struct worker *worker, const struct request *request)
 static void expect_due(struct worker *worker, const struct request *request)
 {
     uint64_t in_ms = worker_ms_until(worker, request->lifetime.due_at_ms);
-    if (request->lifetime.outcome != OUTCOME_DEFER) {
-        return;
-    }
+    if (request->lifetime.outcome != OUTCOME_DEFER) { return; }
     uint64_t due = worker_after_ms(worker, in_ms > request->lifetime.due_ms ? in_ms : request->lifetime.due_ms);
-    if (due < worker->promote_at) {
-        worker->promote_at = due;
-    }
+    if (due < worker->promote_at) { worker->promote_at = due; }
 }
 
 /* Redis could not do it now. Tries are further and further apart. The request delays nobody else meanwhile: neither
@@ -207,17 +193,13 @@ static void put_off(struct worker *worker, struct request *request)
 {
     uint64_t pause_ms = PAUSE_MS;
     worker->stats.again++;
-    for (uint32_t i = 0; i < request->lifetime.refusals && pause_ms < AGAIN_CAP_MS; i++) {
-        pause_ms *= 2;
-    }
+    for (uint32_t i = 0; i < request->lifetime.refusals && pause_ms < AGAIN_CAP_MS; i++) { pause_ms *= 2; }
     worker->stats.stuck += ++request->lifetime.refusals == STUCK_REFUSALS;
     request->lifetime.again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
     request->lifetime.state = REQUEST_READY;
     quarantine_ended(worker, request);
     request_list_push(&worker->again, request);
-    if (request->lifetime.again_ns < worker->again_at) {
-        worker->again_at = request->lifetime.again_ns;
-    }
+    if (request->lifetime.again_ns < worker->again_at) { worker->again_at = request->lifetime.again_ns; }
 }
 
 static void apply_verdict(struct worker *worker, struct request *request)
@@ -265,9 +247,7 @@ void settle_settled(struct worker *worker, const struct event *event)
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         apply_verdict(worker, request);
     }
-    if (worker->settle_most < SETTLE_ENTRIES) {
-        worker->settle_most *= 2;
-    }
+    if (worker->settle_most < SETTLE_ENTRIES) { worker->settle_most *= 2; }
 }
 
 /* --- calls --- */
@@ -283,9 +263,7 @@ static size_t bytes_read(const struct request *request)
 static bool settle_some(struct worker *worker, struct request_list *from, uint32_t most)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
-    if (!action) {
-        return false;
-    }
+    if (!action) { return false; }
     size_t bytes = 0, read = 0;
     while (from->first && action->requests.count < most) {
         size_t next = from->first->output.reply.length, next_read = bytes_read(from->first);
@@ -309,9 +287,7 @@ static bool settle_some(struct worker *worker, struct request_list *from, uint32
  * wait, and a busy worker sends few large calls. */
 static bool settle_now(const struct worker *worker)
 {
-    if (!worker->ready.first || worker->settles_out >= SETTLES_OUT) {
-        return false;
-    }
+    if (!worker->ready.first || worker->settles_out >= SETTLES_OUT) { return false; }
     return worker->settles_out == 0 || worker->ready.count >= worker->settle_most ||
            worker->ready_bytes >= SETTLE_BYTES;
 }
@@ -319,9 +295,7 @@ static bool settle_now(const struct worker *worker)
 static void leave(struct worker *worker, bool clean)
 {
     struct action *action = worker_act(worker, ACTION_EXIT);
-    if (!action) {
-        return; /* out of memory: the next step tries again */
-    }
+    if (!action) { return; /* out of memory: the next step tries again */ }
     action->exit.clean = clean;
     action->exit.status = worker->exit_status;
     worker->exited = true;
@@ -342,23 +316,15 @@ void settle_released(struct worker *worker, const struct event *event)
         worker->stats.released++;
         settle_forget(worker, request);
     }
-    if (last) {
-        leave(worker, true);
-    }
+    if (last) { leave(worker, true); }
 }
 
 void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status)
 {
     uint64_t ends = worker_after_ms(worker, timeout_ms);
-    if (status != STATUS_OK) {
-        worker->exit_status = status;
-    }
-    if (ends < worker->drain_ends) {
-        worker->drain_ends = ends;
-    }
-    if (worker->draining) {
-        return;
-    }
+    if (status != STATUS_OK) { worker->exit_status = status; }
+    if (ends < worker->drain_ends) { worker->drain_ends = ends; }
+    if (worker->draining) { return; }
     worker->draining = true;
     run_unstarted(worker);
 }
@@ -366,9 +332,7 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
 static void release(struct worker *worker, bool last)
 {
     struct action *action = worker_act(worker, ACTION_RELEASE);
-    if (!action) {
-        return;
-    }
+    if (!action) { return; }
     size_t read = 0;
     action->last = last;
     for (; worker->to_release.first != NULL && action->requests.count < RELEASE_ENTRIES && read < LOOK_BYTES;) {
@@ -402,9 +366,7 @@ static void advance_drain(struct worker *worker)
  * under the old name, which clears our recorded runs; then we rejoin under a new name. */
 static void advance_rejoin(struct worker *worker)
 {
-    if (worker->held.count > 0 || !quiet(worker) || !worker_act(worker, ACTION_REJOIN)) {
-        return;
-    }
+    if (worker->held.count > 0 || !quiet(worker) || !worker_act(worker, ACTION_REJOIN)) { return; }
     worker->connected = false;
 }
 
@@ -412,9 +374,7 @@ static void advance_rejoin(struct worker *worker)
 static void advance_again(struct worker *worker)
 {
     struct request_list list = worker->again;
-    if (worker->now < worker->again_at) {
-        return;
-    }
+    if (worker->now < worker->again_at) { return; }
     worker->again = (struct request_list){0};
     worker->again_at = NEVER;
     for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
@@ -424,9 +384,7 @@ static void advance_again(struct worker *worker)
             make_ready(worker, request);
         } else {
             request_list_push(&worker->again, request);
-            if (request->lifetime.again_ns < worker->again_at) {
-                worker->again_at = request->lifetime.again_ns;
-            }
+            if (request->lifetime.again_ns < worker->again_at) { worker->again_at = request->lifetime.again_ns; }
         }
     }
 }
@@ -435,16 +393,12 @@ void settle_advance(struct worker *worker)
 {
     advance_again(worker);
     while (worker_may_call(worker) && settle_now(worker)) {
-        if (!settle_some(worker, &worker->ready, worker->settle_most)) {
-            break;
-        }
+        if (!settle_some(worker, &worker->ready, worker->settle_most)) { break; }
     }
     if (worker_may_call(worker) && worker->ready_single.first && !worker->single_out) {
         worker->single_out = settle_some(worker, &worker->ready_single, 1);
     }
-    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first) {
-        release(worker, false);
-    }
+    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first) { release(worker, false); }
     if (worker->draining) {
         advance_drain(worker);
     } else if (worker->lease_lost && worker_may_call(worker)) {

@@ -24,9 +24,7 @@ static enum status worker_check(const struct worker_options *options, struct err
         {options->rules.dim > 0 && options->rules.max_tokens > 0, "rules"},
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-        if (!checks[i].ok) {
-            return err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", checks[i].name);
-        }
+        if (!checks[i].ok) { return err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", checks[i].name); }
     }
     return STATUS_OK;
 }
@@ -68,9 +66,7 @@ static void free_batches(struct batch_list *list)
 
 void worker_close(struct worker *worker)
 {
-    if (!worker) {
-        return;
-    }
+    if (!worker) { return; }
     free_batches(&worker->running);
     free_batches(&worker->retries);
     window_close(&worker->window);
@@ -184,7 +180,7 @@ static void on_command(struct worker *worker, const struct event *event)
 static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_CONNECTED] = read_connected, [EVENT_DISCONNECTED] = on_disconnected,
     [EVENT_ENTRIES] = read_entries,     [EVENT_PREPARED] = run_prepared,
-    [EVENT_BATCH] = run_batch,      [EVENT_FORMATTED] = run_formatted,
+    [EVENT_BATCH] = run_batch,          [EVENT_FORMATTED] = run_formatted,
     [EVENT_SETTLED] = settle_settled,   [EVENT_RUN_RECORDED] = quarantine_recorded,
     [EVENT_TURN] = quarantine_turn,     [EVENT_DEVICE_LOST] = run_device_lost,
     [EVENT_LEASE] = chores_lease,       [EVENT_PROMOTED] = chores_promoted,
@@ -203,26 +199,18 @@ static uint64_t next_deadline(const struct worker *worker)
                          worker->sweep.at,    pulse_due(worker),  worker->own_at,        worker->again_at,
                          worker->mend_at,     worker->unblock_at, share_deadline(worker)};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
-        if (always[i] > worker->now && always[i] < next) {
-            next = always[i];
-        }
+        if (always[i] > worker->now && always[i] < next) { next = always[i]; }
     }
     for (size_t i = 0; worker->connected && i < sizeof(linked) / sizeof(linked[0]); i++) {
-        if (linked[i] > worker->now && linked[i] < next) {
-            next = linked[i];
-        }
+        if (linked[i] > worker->now && linked[i] < next) { next = linked[i]; }
     }
-    if (worker->starved && worker->now + STARVED_MS * NS_PER_MS < next) {
-        next = worker->now + STARVED_MS * NS_PER_MS;
-    }
+    if (worker->starved && worker->now + STARVED_MS * NS_PER_MS < next) { next = worker->now + STARVED_MS * NS_PER_MS; }
     return next;
 }
 
 uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions)
 {
-    if (worker->exited) {
-        return NEVER;
-    }
+    if (worker->exited) { return NEVER; }
     worker->now = now_ns;
     worker->actions = actions;
     worker->starved = false;
@@ -230,9 +218,7 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     handlers[event->kind](worker, event);
     static void (*const stages[])(struct worker *) = {run_advance, settle_advance, chores_advance, share_advance,
                                                       read_advance};
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++) {
-        stages[i](worker);
-    }
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++) { stages[i](worker); }
     worker->actions = NULL;
     worker->wakes_at = worker->exited ? NEVER : next_deadline(worker);
     return worker->wakes_at;
@@ -255,9 +241,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     double credit = read_credit_tokens(worker, CLASS_NORMAL);
     stats.credit_tokens = credit < UINT32_MAX ? (uint32_t)credit : UINT32_MAX;
     stats.waiting = worker->window.rows + worker->quarantine.count;
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        stats.waiting += worker->suspects[c].count;
-    }
+    for (int c = 0; c < CLASS_COUNT; c++) { stats.waiting += worker->suspects[c].count; }
     stats.computing = worker->running.count;
     stats.devices = worker->options.devices - stats.devices_lost;
     stats.batch_tokens = worker->budget.tokens;
@@ -289,9 +273,7 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
     worker->options.engine_slots = old.engine_slots; /* a device may have been lost */
     worker->options.batches_out = old.batches_out;
     worker->options.lease_ms = old.lease_ms;
-    if (options->target_p99_ms != old.target_p99_ms) {
-        tune_begin(&worker->tune, options->target_p99_ms);
-    }
+    if (options->target_p99_ms != old.target_p99_ms) { tune_begin(&worker->tune, options->target_p99_ms); }
     if (options->max_batch_tokens != old.max_batch_tokens) {
         worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
     }

@@ -43,8 +43,7 @@ static void read_all(const uint8_t *data, size_t size, char separator)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size > 1 << 14)
-        return 0;
+    if (size > 1 << 14) return 0;
     read_all(data, size, ',');
     read_all(data, size, '\t');
     return 0;

@@ -25,8 +25,7 @@ static void pick(const struct recipe *recipe, const char *line, size_t length)
     if (problem == PICK_OK) {
         FUZZ_CHECK(recipe_make(recipe, values, &scratch, &document, &err) == STATUS_OK);
         FUZZ_CHECK((document.code == ROW_OK) == (document.message_bytes == 0));
-        if (document.code == ROW_OK)
-            FUZZ_CHECK(utf8_valid(document.text, document.text_bytes));
+        if (document.code == ROW_OK) FUZZ_CHECK(utf8_valid(document.text, document.text_bytes));
         FUZZ_CHECK(utf8_valid(document.kept == NULL ? "" : document.kept, document.kept_bytes));
     }
     recipe_scratch_free(&scratch);

@@ -75,15 +75,12 @@ static void replace(const char *name, const uint8_t *text, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (directory == NULL)
-        build_directory();
+    if (directory == NULL) build_directory();
     const uint8_t *line = memchr(data, '\n', size);
-    if (line == NULL)
-        return 0;
+    if (line == NULL) return 0;
     size_t length = (size_t)(line - data);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strlen(names[i]) != length || memcmp(names[i], data, length) != 0)
-            continue;
+        if (strlen(names[i]) != length || memcmp(names[i], data, length) != 0) continue;
         size_t kept_size;
         char *kept = model_file_read(directory, names[i], &kept_size);
         replace(names[i], line + 1, size - length - 1);

@@ -55,9 +55,7 @@ static void check_address(const struct request *request)
     FUZZ_CHECK(request_name_parse(request->identity.name, strlen(request->identity.name), &class, &id));
     FUZZ_CHECK(strcmp(request->identity.id, request->identity.name) == 0 ||
                request_id_usable(request->identity.id, strlen(request->identity.id)));
-    for (const char *at = request->identity.id; *at != '\0'; at++) {
-        FUZZ_CHECK(*at >= ' ' && *at <= '~');
-    }
+    for (const char *at = request->identity.id; *at != '\0'; at++) { FUZZ_CHECK(*at >= ' ' && *at <= '~'); }
 }
 
 /* What every request keeps to, also one that has failed: an error reply echoes some of it. */
@@ -83,8 +81,7 @@ static void check_failed(const struct request *request, const struct entry *entr
 {
     FUZZ_CHECK(request->retry.retryable == entry->vanished && request->retry.message[0] != '\0');
     FUZZ_CHECK(!request->retry.row_failed || (request->inputs && request->retry.failed_index < rules.max_inputs));
-    for (const char *c = request->retry.message; *c != '\0'; c++)
-        FUZZ_CHECK(*c >= ' ' && *c <= '~');
+    for (const char *c = request->retry.message; *c != '\0'; c++) FUZZ_CHECK(*c >= ' ' && *c <= '~');
 }
 
 static void check_rows(const struct request *request)
@@ -117,8 +114,7 @@ static void check_request(const struct request *request, const struct entry *ent
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct entry_field fields[FIELDS];
-    if (size < 1 || size > 1u << 16)
-        return 0;
+    if (size < 1 || size > 1u << 16) return 0;
     struct entry entry = {.class = data[0] % CLASS_COUNT,
                           .origin = data[0] / 4 % 5,
                           .quarantine_runs = data[0] / 64,

@@ -14,10 +14,8 @@ static uint64_t sum(const struct resp_value *value, int depth)
 {
     uint64_t total = (uint64_t)value->type * 31 + (uint64_t)value->integer;
     FUZZ_CHECK(depth < DEPTH && value->count <= MAX_BYTES && value->length <= MAX_BYTES);
-    for (size_t i = 0; i < value->length; i++)
-        total = total * 131 + (unsigned char)value->bytes[i];
-    for (size_t i = 0; i < value->count; i++)
-        total = total * 17 + sum(&value->items[i], depth + 1);
+    for (size_t i = 0; i < value->length; i++) total = total * 131 + (unsigned char)value->bytes[i];
+    for (size_t i = 0; i < value->count; i++) total = total * 17 + sum(&value->items[i], depth + 1);
     FUZZ_CHECK(!value->bytes || value->bytes[value->length] == '\0');
     return total;
 }
@@ -68,8 +66,7 @@ static uint64_t read_all(const uint8_t *data, size_t size, size_t cut, size_t dr
         const struct resp_value *value = NULL;
         *status = resp_feed(reader, (const char *)data + at, size - at < cut ? size - at : cut, &err);
         do {
-            if (*status == STATUS_OK)
-                *status = resp_next(reader, &value, &err);
+            if (*status == STATUS_OK) *status = resp_next(reader, &value, &err);
             if (*status == STATUS_OK && value) {
                 check_value(value);
                 total = total * 7 + sum(value, 0);
@@ -83,8 +80,7 @@ static uint64_t read_all(const uint8_t *data, size_t size, size_t cut, size_t dr
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum status whole, bytewise;
-    if (size > MAX_BYTES / 4)
-        return 0;
+    if (size > MAX_BYTES / 4) return 0;
     uint64_t a = read_all(data, size, size ? size : 1, 0, &whole), b = read_all(data, size, 1, 0, &bytewise);
     if (whole != STATUS_UNSUPPORTED &&
         bytewise != STATUS_UNSUPPORTED) /* unread bytes count, too: near the cap cuts differ */

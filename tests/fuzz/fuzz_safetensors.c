@@ -13,8 +13,7 @@ static void check(const struct safetensors *file, size_t size)
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
         FUZZ_CHECK(entry->begin == at && entry->end >= at && entry->rank <= SAFETENSORS_MAX_RANK);
-        for (; at < entry->end; at++)
-            sum += file->data[at];
+        for (; at < entry->end; at++) sum += file->data[at];
     }
     FUZZ_CHECK(at == file->data_bytes && at < size && sum <= 255 * at);
 }

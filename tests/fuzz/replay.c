@@ -40,9 +40,7 @@ static const char *unescape(struct seed *seed, const char *at)
     } else {
         sscanf(at, "x%2x%n", &byte, &length);
     }
-    if (length == 0) {
-        return NULL;
-    }
+    if (length == 0) { return NULL; }
     add(seed, (int)byte, count);
     return at + length;
 }
@@ -65,9 +63,7 @@ static void run(struct seed *seed)
     fflush(stdout);
     uint8_t *exact = malloc(seed->size + (seed->size == 0));
     FUZZ_CHECK(exact != NULL);
-    if (seed->size > 0) {
-        memcpy(exact, seed->data, seed->size);
-    }
+    if (seed->size > 0) { memcpy(exact, seed->data, seed->size); }
     LLVMFuzzerTestOneInput(exact, seed->size);
     free(exact);
     seed->size = 0;
@@ -86,9 +82,7 @@ static int replay(const char *path)
     }
     while (count >= 0 && fgets(line, sizeof line, file) != NULL) {
         bool head = strncmp(line, "== ", 3) == 0;
-        if (head && count > 0) {
-            run(&seed);
-        }
+        if (head && count > 0) { run(&seed); }
         if (head && sscanf(line + 3, "%127s", seed.name) == 1) {
             count++;
         } else if (head || count == 0 || strchr(line, '\n') == NULL || !append(&seed, line)) {
@@ -96,9 +90,7 @@ static int replay(const char *path)
             count = -1;
         }
     }
-    if (count > 0) {
-        run(&seed);
-    }
+    if (count > 0) { run(&seed); }
     fclose(file);
     free(seed.data);
     return count;
@@ -109,9 +101,7 @@ int main(int argc, char **argv)
     int total = 0;
     for (int i = 1; i < argc; i++) {
         int count = replay(argv[i]);
-        if (count < 0) {
-            return 1;
-        }
+        if (count < 0) { return 1; }
         total += count;
     }
     printf("%d inputs\n", total);

@@ -38,16 +38,13 @@ static int run(struct encoder *encoder, uint32_t dim)
     uint32_t at[MOST_ROWS], length[MOST_ROWS], rows = read_rows(ids, at, length), zero = 0;
     float *output = calloc((size_t)rows + 1, dim * sizeof *output);
     struct err err = {0};
-    if (output == NULL || rows == 0)
-        abort();
+    if (output == NULL || rows == 0) abort();
     struct engine_batch all = {rows, at[rows - 1] + length[rows - 1], ids, at, length, output};
-    if (encoder_run(encoder, &all, &err) != STATUS_OK)
-        return fail(&err);
+    if (encoder_run(encoder, &all, &err) != STATUS_OK) return fail(&err);
     fwrite(output, sizeof(float) * dim, rows, stdout);
     for (uint32_t r = 0; r < rows; r++) {
         struct engine_batch one = {1, length[r], ids + at[r], &zero, &length[r], output};
-        if (encoder_run(encoder, &one, &err) != STATUS_OK)
-            return fail(&err);
+        if (encoder_run(encoder, &one, &err) != STATUS_OK) return fail(&err);
         fwrite(output, sizeof(float) * dim, 1, stdout);
     }
     free(output);
@@ -73,8 +70,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "encode_ids: %s\n", err.message);
         return 77; /* the caller decides whether this machine should have been able to */
     }
-    if (status != STATUS_OK || encoder_open(engine, &encoder, &err) != STATUS_OK)
-        return fail(&err);
+    if (status != STATUS_OK || encoder_open(engine, &encoder, &err) != STATUS_OK) return fail(&err);
     model_release_weights(model);
     int code = run(encoder, model->dim);
     encoder_close(encoder);

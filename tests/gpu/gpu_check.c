@@ -149,8 +149,7 @@ static int run_engine(const struct call *call, struct engine *engine, const stru
     struct err err = {0};
     struct gpu_lane lane = {.slots = encoder_slots(engine)};
     enum status status = encoder_open(engine, &lane.encoder, &err);
-    if (status != STATUS_OK)
-        return failed(status, &err);
+    if (status != STATUS_OK) return failed(status, &err);
     run_job(call, &lane, job);
     print_engine(engine);
     encoder_close(lane.encoder);
@@ -162,11 +161,9 @@ static int run_model(struct call *call)
     struct err err = {0};
     struct model *model;
     struct engine *engine;
-    if (model_open(call->argument[1], NULL, &model, &err) != STATUS_OK)
-        return failed(STATUS_BAD_INPUT, &err);
+    if (model_open(call->argument[1], NULL, &model, &err) != STATUS_OK) return failed(STATUS_BAD_INPUT, &err);
     struct gpu_job *job = gpu_job_read(call->argument[2], model->dim);
-    if (call->options.batch_tokens == 0)
-        call->options.batch_tokens = job->most_tokens;
+    if (call->options.batch_tokens == 0) call->options.batch_tokens = job->most_tokens;
     call->options.batch_rows = job->most_rows;
     enum status status = engine_open(model, &call->options, &engine, &err);
     int code = status == STATUS_OK ? 0 : failed(status, &err);
@@ -185,8 +182,7 @@ int main(int argc, char **argv)
     struct call call = {.timing = {.runs = 1, .rounds = 5, .round_ms = 200, .warm_ups = 2, .latencies = 1000}};
     int letter;
     while ((letter = getopt_long(argc, argv, "", option_list, NULL)) != -1)
-        if (!set_option(&call, letter, optarg))
-            return usage();
+        if (!set_option(&call, letter, optarg)) return usage();
     call.arguments = argc - optind;
     call.argument = argv + optind;
     const char *command = call.arguments > 0 ? call.argument[0] : "";

@@ -32,16 +32,14 @@ static void run_load(const struct gpu_lane *lane, const struct gpu_load *load)
         }
         must(encoder_put(lane->encoder, &load->batch[b], &err), &err);
     }
-    for (; out > 0; out--)
-        take_one(lane->encoder);
+    for (; out > 0; out--) take_one(lane->encoder);
 }
 
 void gpu_run_vectors(const struct gpu_lane *lane, const struct gpu_job *job, const struct gpu_timing *timing,
                      const char *path)
 {
     for (uint32_t run = 0; run < timing->runs; run++)
-        for (uint32_t l = 0; l < job->loads; l++)
-            run_load(lane, &job->load[l]);
+        for (uint32_t l = 0; l < job->loads; l++) run_load(lane, &job->load[l]);
     FILE *file = fopen(path, "wb");
     if (file == NULL || fwrite(job->output, sizeof *job->output, job->output_floats, file) != job->output_floats ||
         fclose(file) != 0) {
@@ -65,15 +63,13 @@ static double seconds_of(const struct gpu_lane *lane, const struct gpu_load *loa
 static void warm_up(const struct gpu_lane *lane, const struct gpu_job *job, uint32_t times)
 {
     for (uint32_t i = 0; i < times; i++)
-        for (uint32_t l = 0; l < job->loads; l++)
-            run_load(lane, &job->load[l]);
+        for (uint32_t l = 0; l < job->loads; l++) run_load(lane, &job->load[l]);
 }
 
 static double *samples_new(size_t count)
 {
     double *samples = calloc(count > 0 ? count : 1, sizeof *samples);
-    if (samples == NULL)
-        exit(1);
+    if (samples == NULL) exit(1);
     return samples;
 }
 
@@ -116,8 +112,7 @@ void gpu_run_latencies(const struct gpu_lane *lane, const struct gpu_job *job, c
     double *samples = samples_new(timing->latencies);
     warm_up(lane, job, timing->warm_ups);
     for (uint32_t l = 0; l < job->loads; l++) {
-        if (job->load[l].batches == 0)
-            continue;
+        if (job->load[l].batches == 0) continue;
         latencies_of(lane, &job->load[l], samples, timing->latencies);
         printf("{\"load\": %u, \"samples\": %u, \"p50_ms\": %.6f, \"p99_ms\": %.6f, \"least_ms\": %.6f}\n", l,
                timing->latencies, samples[timing->latencies / 2], samples[(uint64_t)timing->latencies * 99 / 100],

@@ -21,8 +21,7 @@ const struct kernel_queue *device_queue(void)
 {
     static struct kernel_queue queue;
     int device, multiprocessors, major, minor;
-    if (queue.launch != NULL)
-        return &queue;
+    if (queue.launch != NULL) return &queue;
     must(cudaGetDevice(&device), "cudaGetDevice");
     must(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     must(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");

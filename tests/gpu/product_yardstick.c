@@ -40,14 +40,12 @@ static void fail(const char *what, const char *why)
 
 static void must(const struct yardstick *y, cudaError_t answer, const char *what)
 {
-    if (answer != cudaSuccess)
-        fail(what, y->api->cudaGetErrorString(answer));
+    if (answer != cudaSuccess) fail(what, y->api->cudaGetErrorString(answer));
 }
 
 static void must_blas(const struct yardstick *y, cublasStatus_t answer, const char *what)
 {
-    if (answer != CUBLAS_STATUS_SUCCESS)
-        fail(what, y->api->cublasLtGetStatusName(answer));
+    if (answer != CUBLAS_STATUS_SUCCESS) fail(what, y->api->cublasLtGetStatusName(answer));
 }
 
 /* Bits of a number in (-1, 1) or so of any of the three types: a small exponent, the rest by chance. */
@@ -70,8 +68,7 @@ static void *matrix(const struct yardstick *y, uint64_t rows, uint64_t columns)
 {
     size_t bytes = rows * columns * y->element;
     void *host = malloc(bytes), *device;
-    if (host == NULL)
-        fail("a matrix", "no memory");
+    if (host == NULL) fail("a matrix", "no memory");
     fill(host, rows * columns, y->precision);
     must(y, y->api->cudaMalloc(&device, bytes), "cudaMalloc");
     must(y, y->api->cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, y->stream), "copying a matrix");
@@ -83,8 +80,7 @@ static void *matrix(const struct yardstick *y, uint64_t rows, uint64_t columns)
 static void open_yardstick(struct yardstick *y, const struct cuda_api *api, const struct engine_options *options)
 {
     *y = (struct yardstick){.api = api, .precision = options->precision};
-    if (y->precision == PRECISION_AUTO)
-        y->precision = PRECISION_F16;
+    if (y->precision == PRECISION_AUTO) y->precision = PRECISION_F16;
     y->element = y->precision == PRECISION_F32 ? 4 : 2;
     y->type = y->precision == PRECISION_F32 ? CUDA_R_32F : y->precision == PRECISION_BF16 ? CUDA_R_16BF : CUDA_R_16F;
     must(y, api->cudaSetDevice((int)options->device), "cudaSetDevice");
@@ -180,8 +176,7 @@ static int fastest(const struct yardstick *y, const struct product *p, double *b
             *best_ms = ms;
         }
     }
-    if (best < 0)
-        fail("a product", "no algorithm runs");
+    if (best < 0) fail("a product", "no algorithm runs");
     return best;
 }
 

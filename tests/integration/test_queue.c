@@ -70,13 +70,9 @@ static void many_settles_are_one_event(void **state)
     struct redis_fixture *redis = *state;
     struct desk desk;
     desk_connect(&desk, &redis->address);
-    for (int i = 0; i < 200; i++) {
-        redis_do(redis, "XADD " STREAM " * text hello");
-    }
+    for (int i = 0; i < 200; i++) { redis_do(redis, "XADD " STREAM " * text hello"); }
     assert_int_equal(desk_read(&desk, 1000, 0), 200);
-    for (struct request *request = desk.held.first; request; request = request->next) {
-        request->output.notify = true;
-    }
+    for (struct request *request = desk.held.first; request; request = request->next) { request->output.notify = true; }
     size_t before = desk.count;
     desk_settle(&desk, OUTCOME_DONE);
     assert_int_equal(desk.count, before + 1);
@@ -329,9 +325,7 @@ static void an_oversized_entry_is_answered_unread(void **state)
     struct desk desk;
     desk_open(&desk, &redis->address, &(struct queue_options){.max_reply_bytes = 20000});
     desk_wait(&desk, EVENT_CONNECTED);
-    for (int i = 1; i <= 9; i++) {
-        redis_do(redis, "XADD " STREAM " %d-1 text %0*d", i, i == 3 ? 50000 : 4000, 7);
-    }
+    for (int i = 1; i <= 9; i++) { redis_do(redis, "XADD " STREAM " %d-1 text %0*d", i, i == 3 ? 50000 : 4000, 7); }
     queue_execute(desk.queue, &(struct action)DESK_READ(20, 0));
     desk_wait(&desk, EVENT_ENTRIES);
     assert_true(desk.last.entries.more);
@@ -343,9 +337,7 @@ static void an_oversized_entry_is_answered_unread(void **state)
         assert_int_equal(request->retry.code == CODE_TOO_LARGE, request->identity.entry.ms == 3);
         seen[request->identity.entry.ms] = true;
     }
-    for (int i = 1; i <= 9; i++) {
-        assert_true(seen[i]);
-    }
+    for (int i = 1; i <= 9; i++) { assert_true(seen[i]); }
     desk_close(&desk);
 }
 

@@ -97,9 +97,7 @@ static bool group_there(struct redis_fixture *redis, const char *stream)
 
 static void wait_for_group(struct desk *desk, struct redis_fixture *redis, const char *stream)
 {
-    for (int i = 0; i < 20000 && !group_there(redis, stream); i++) {
-        desk_pause(desk);
-    }
+    for (int i = 0; i < 20000 && !group_there(redis, stream); i++) { desk_pause(desk); }
     assert_true(group_there(redis, stream));
 }
 
@@ -140,9 +138,7 @@ static void a_stream_that_is_overwritten_rests(void **state)
     redis_do(redis, "XADD " NORMAL " * id a text normal");
     assert_int_equal(read_all(&desk, 9, 9, 9), 0);
     assert_true(desk.last.failed); /* this one finds out */
-    for (int i = 0; i < 1000 && desk.held.count == 0; i++) {
-        read_all(&desk, 9, 9, 9);
-    }
+    for (int i = 0; i < 1000 && desk.held.count == 0; i++) { read_all(&desk, 9, 9, 9); }
     desk_settle(&desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     redis_do(redis, "DEL " HIGH);
@@ -209,9 +205,7 @@ static void read_own_to_the_end(struct desk *desk, enum request_class class)
         desk_wait(desk, EVENT_ENTRIES);
         more = desk->last.failed || desk->last.entries.more;
         after = desk->last.failed ? (struct entry_id){0} : desk->last.entries.last;
-        if (desk->last.failed) {
-            desk_wait(desk, EVENT_CONNECTED);
-        }
+        if (desk->last.failed) { desk_wait(desk, EVENT_CONNECTED); }
     }
 }
 

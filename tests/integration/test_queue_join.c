@@ -16,9 +16,7 @@ static void expect_fatal(struct redis_fixture *redis, const struct queue_options
     desk_open(&desk, &redis->address, options);
     desk_wait_fatal(&desk);
     assert_int_equal(desk.fatal.status, status);
-    if (!strstr(desk.fatal.message, words)) {
-        fail_msg("\"%s\" does not say \"%s\"", desk.fatal.message, words);
-    }
+    if (!strstr(desk.fatal.message, words)) { fail_msg("\"%s\" does not say \"%s\"", desk.fatal.message, words); }
     desk_close(&desk);
 }
 
@@ -127,9 +125,7 @@ static void no_server_is_retried_until_there_is_one(void **state)
     struct desk desk;
     redis_server_kill(&redis->server);
     desk_open(&desk, &redis->address, NULL);
-    for (int i = 0; i < 20; i++) {
-        event_base_loop(desk.base, EVLOOP_ONCE);
-    }
+    for (int i = 0; i < 20; i++) { event_base_loop(desk.base, EVLOOP_ONCE); }
     assert_int_equal(desk.count, 0);
     redis_server_again(&redis->server);
     desk_wait(&desk, EVENT_CONNECTED);

@@ -83,9 +83,7 @@ static void ids_ahead_of_the_clock_are_mended(void **state)
     struct desk desk;
     desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 9999999999999999-0 id a text hello");
-    for (int i = 0; i < 64; i++) {
-        redis_do(redis, "XADD " STREAM " * text hello");
-    }
+    for (int i = 0; i < 64; i++) { redis_do(redis, "XADD " STREAM " * text hello"); }
     for (int call = 0; call < 3; call++) {
         queue_execute(desk.queue, &(struct action){.kind = ACTION_MEND});
         desk_wait(&desk, EVENT_MENDED);
@@ -364,15 +362,11 @@ static void a_pulse_tells_how_many_workers_there_may_be(void **state)
         redis_do(redis, "HSET " Q "workers %s %s", gone[i], "9999999999999");
     }
     assert_int_equal(pulse(&desk).workers, 1); /* three connections: the reader, the writer, the test */
-    for (size_t i = 0; i < 4; i++) {
-        desk_connect(&others[i], &redis->address);
-    }
+    for (size_t i = 0; i < 4; i++) { desk_connect(&others[i], &redis->address); }
     assert_int_equal(pulse(&desk).workers, 5);
     redis_do(redis, "DEL " Q "workers");
     assert_int_equal(pulse(&desk).workers, 1);
-    for (size_t i = 0; i < 4; i++) {
-        desk_close(&others[i]);
-    }
+    for (size_t i = 0; i < 4; i++) { desk_close(&others[i]); }
     desk_close(&desk);
 }
 
@@ -402,9 +396,7 @@ static void cancels_of_the_control_stream(void **state)
     assert_true(pulse(&desk).housekeeper);
     redis_do(redis, "XADD " STREAM " 1-1 id mine text hello");
     redis_do(redis, "XADD " STREAM " 2-1 text hello ttl 7");
-    for (int i = 0; i < 70; i++) {
-        redis_do(redis, "XADD " Q "control * cancel high:7-7");
-    }
+    for (int i = 0; i < 70; i++) { redis_do(redis, "XADD " Q "control * cancel high:7-7"); }
     redis_do(redis, "XADD " Q "control * cancel 1-1");
     redis_do(redis, "XADD " Q "control * text junk");
     desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
@@ -419,12 +411,8 @@ static void cancels_of_the_control_stream(void **state)
     redis_expect(redis, "[cancelled 7]",
                  "EVAL "
                  "return{redis.call('HGET',KEYS[1],'status'),redis.call('TTL',KEYS[1])} 1 " Q "reply:2-1");
-    for (int i = 0; i < 200; i++) {
-        redis_do(redis, "XADD " Q "control * cancel high:7-7");
-    }
-    while (atoi(redis_do(redis, "XLEN " Q "control")) == 200) {
-        desk_pause(&desk);
-    }
+    for (int i = 0; i < 200; i++) { redis_do(redis, "XADD " Q "control * cancel high:7-7"); }
+    while (atoi(redis_do(redis, "XLEN " Q "control")) == 200) { desk_pause(&desk); }
     desk_close(&desk); /* with calls that are out */
     assert_true(atoi(redis_do(redis, "XLEN " Q "control")) > 0);
 }
@@ -449,9 +437,7 @@ static void the_newest_above_the_cap_are_shed(void **state)
     struct redis_fixture *redis = *state;
     struct desk desk;
     desk_connect(&desk, &redis->address);
-    for (int i = 1; i <= 5; i++) {
-        redis_do(redis, "XADD " STREAM " %d-1 id r%d text hello", i, i);
-    }
+    for (int i = 1; i <= 5; i++) { redis_do(redis, "XADD " STREAM " %d-1 id r%d text hello", i, i); }
     struct action action = {.kind = ACTION_SHED, .read = {.class = CLASS_NORMAL, .count = 1, .cap = 3}};
     assert_int_equal(desk_take(&desk, &action), 1);
     assert_int_equal(desk.last.entries.source, READ_SHED);

@@ -216,8 +216,7 @@ static void a_busy_server_is_waited_out(void **state)
     assert_int_equal(client_send(other, 3, (const char *const[]){"EVAL", "while true do end", "0"}, NULL, 0, &err),
                      STATUS_OK);
     const struct resp_value *value;
-    for (int i = 0; i < 20000 && strncmp(redis_do(redis, "PING"), "!BUSY", 5) != 0; i++) {
-    }
+    for (int i = 0; i < 20000 && strncmp(redis_do(redis, "PING"), "!BUSY", 5) != 0; i++) {}
     redis_expect(redis, "!BUSY...", "PING");
     queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
     desk_wait(&desk, EVENT_DISCONNECTED);

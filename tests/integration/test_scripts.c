@@ -244,9 +244,7 @@ static void settle_never_unpacks_a_large_body(void **state)
     for (int i = 1; i <= 2; i++) {
         static char line[1 << 17];
         size_t at = (size_t)snprintf(line, sizeof line, "XADD " STREAM " %d-1", i);
-        for (int f = 0; f < 2000; f++) {
-            at += (size_t)snprintf(line + at, sizeof line - at, " f%d v", f);
-        }
+        for (int f = 0; f < 2000; f++) { at += (size_t)snprintf(line + at, sizeof line - at, " f%d v", f); }
         redis_do(redis, "%s", line);
     }
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");

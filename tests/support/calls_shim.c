@@ -13,9 +13,7 @@ static int note(const char *call, const char *path, int result)
     int fd = result == 0 ? open(getenv("CALLS_SHIM"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
     if (fd >= 0) {
         int length = snprintf(line, sizeof line, "%s %s\n", call, path);
-        if (write(fd, line, (size_t)length) != length) {
-            abort();
-        }
+        if (write(fd, line, (size_t)length) != length) { abort(); }
         close(fd);
     }
     return result;
@@ -25,9 +23,7 @@ static int note_fd(const char *call, int fd, int result)
 {
     char link[64], path[PATH_MAX] = "";
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (readlink(link, path, sizeof path - 1) < 0) {
-        abort();
-    }
+    if (readlink(link, path, sizeof path - 1) < 0) { abort(); }
     return note(call, path, result);
 }
 

@@ -21,8 +21,7 @@ static inline void cuda_run(struct cuda_opened *opened, struct cuda_rows *rows, 
 {
     struct err err = {0};
     enum status status = encoder_run(opened->encoder, &rows->batch, &err);
-    if (status != expected)
-        fail_msg("%s: %s", status_name(status), err.message);
+    if (status != expected) fail_msg("%s: %s", status_name(status), err.message);
 }
 
 #endif

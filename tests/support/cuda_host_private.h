@@ -198,8 +198,7 @@ cublasStatus_t host_leave_blas(cublasStatus_t answer);
 #define ENTER(call)                                                                                                    \
     do {                                                                                                               \
         int entered_ = host_enter(HOST_##call);                                                                        \
-        if (entered_ != 0)                                                                                             \
-            return entered_;                                                                                           \
+        if (entered_ != 0) return entered_;                                                                            \
     } while (0)
 
 /* Reports a misuse (the mutex is held) and returns the error that a call then gives. */

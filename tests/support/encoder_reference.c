@@ -16,8 +16,7 @@ static double at(const struct tensor *tensor, size_t element)
 static double *zeros(size_t count)
 {
     double *values = calloc(count, sizeof *values);
-    if (values == NULL)
-        abort();
+    if (values == NULL) abort();
     return values;
 }
 
@@ -27,14 +26,12 @@ static double *affine(const struct linear *linear, const double *x, uint32_t row
     uint64_t outputs = linear->weight.shape[0], inputs = linear->weight.shape[1];
     double *y = zeros(rows * outputs);
     float *weight = calloc(inputs, sizeof *weight);
-    if (weight == NULL)
-        abort();
+    if (weight == NULL) abort();
     for (uint64_t o = 0; o < outputs; o++) {
         tensor_read_f32(&linear->weight, o * inputs, inputs, weight);
         for (uint32_t r = 0; r < rows; r++) {
             double sum = at(&linear->bias, o);
-            for (uint64_t i = 0; i < inputs; i++)
-                sum += x[r * inputs + i] * weight[i];
+            for (uint64_t i = 0; i < inputs; i++) sum += x[r * inputs + i] * weight[i];
             y[r * outputs + o] = sum;
         }
     }
@@ -46,10 +43,8 @@ static void layer_norm(const struct layer_norm *norm, double eps, double *x, uin
 {
     for (uint32_t r = 0; r < rows; r++, x += width) {
         double mean = 0, variance = 0;
-        for (uint32_t i = 0; i < width; i++)
-            mean += x[i] / width;
-        for (uint32_t i = 0; i < width; i++)
-            variance += (x[i] - mean) * (x[i] - mean) / width;
+        for (uint32_t i = 0; i < width; i++) mean += x[i] / width;
+        for (uint32_t i = 0; i < width; i++) variance += (x[i] - mean) * (x[i] - mean) / width;
         for (uint32_t i = 0; i < width; i++)
             x[i] = (x[i] - mean) / sqrt(variance + eps) * at(&norm->gain, i) + at(&norm->bias, i);
     }
@@ -58,10 +53,8 @@ static void layer_norm(const struct layer_norm *norm, double eps, double *x, uin
 static double activate(enum activation activation, double x)
 {
     const double pi = 3.14159265358979323846;
-    if (activation == ACTIVATION_GELU_ERF)
-        return 0.5 * x * (1 + erf(x / sqrt(2)));
-    if (activation == ACTIVATION_GELU_TANH)
-        return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+    if (activation == ACTIVATION_GELU_ERF) return 0.5 * x * (1 + erf(x / sqrt(2)));
+    if (activation == ACTIVATION_GELU_TANH) return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
     return x > 0 ? x : 0;
 }
 
@@ -70,15 +63,12 @@ static void attend_one(const double *q, const double *k, const double *v, uint32
 {
     double *weight = zeros(rows), total = 0, largest = -INFINITY;
     for (uint32_t j = 0; j < rows; j++) {
-        for (uint32_t i = 0; i < dim; i++)
-            weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim);
+        for (uint32_t i = 0; i < dim; i++) weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim);
         largest = fmax(largest, weight[j]);
     }
+    for (uint32_t j = 0; j < rows; j++) total += weight[j] = exp(weight[j] - largest);
     for (uint32_t j = 0; j < rows; j++)
-        total += weight[j] = exp(weight[j] - largest);
-    for (uint32_t j = 0; j < rows; j++)
-        for (uint32_t i = 0; i < dim; i++)
-            to[i] += weight[j] / total * v[(size_t)j * width + i];
+        for (uint32_t i = 0; i < dim; i++) to[i] += weight[j] / total * v[(size_t)j * width + i];
     free(weight);
 }
 
@@ -100,8 +90,7 @@ static double *attend(const struct model *model, const struct model_layer *layer
 
 static void add(double *x, double *y, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        x[i] += y[i];
+    for (size_t i = 0; i < count; i++) x[i] += y[i];
     free(y);
 }
 
@@ -123,12 +112,9 @@ static void pool(const struct model *model, const double *x, uint32_t rows, doub
     double squares = 0;
     memset(to, 0, model->dim * sizeof *to);
     for (uint32_t r = 0; r < used; r++)
-        for (uint32_t i = 0; i < model->dim; i++)
-            to[i] += x[(size_t)r * model->hidden + i] / used;
-    for (uint32_t i = 0; i < model->dim; i++)
-        squares += to[i] * to[i];
-    for (uint32_t i = 0; i < model->dim && model->normalize; i++)
-        to[i] /= sqrt(squares);
+        for (uint32_t i = 0; i < model->dim; i++) to[i] += x[(size_t)r * model->hidden + i] / used;
+    for (uint32_t i = 0; i < model->dim; i++) squares += to[i] * to[i];
+    for (uint32_t i = 0; i < model->dim && model->normalize; i++) to[i] /= sqrt(squares);
 }
 
 void reference_encode(const struct model *model, const int32_t *ids, uint32_t length, double *to)
@@ -142,8 +128,7 @@ void reference_encode(const struct model *model, const int32_t *ids, uint32_t le
                 at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i) +
                 (model->token_types > 0 ? at(&model->type_embeddings, i) : 0);
     layer_norm(&model->embedding_norm, model->layer_norm_eps, x, length, width);
-    for (uint32_t layer = 0; layer < model->layer_count; layer++)
-        run_layer(model, &model->layers[layer], x, length);
+    for (uint32_t layer = 0; layer < model->layer_count; layer++) run_layer(model, &model->layers[layer], x, length);
     pool(model, x, length, to);
     free(x);
 }

@@ -58,8 +58,7 @@ static size_t read_faults(struct fault faults[FAULTS_MAX])
     while (text != NULL && count < FAULTS_MAX) {
         struct fault *fault = &faults[count];
         *fault = (struct fault){.argument = 0};
-        if (sscanf(text, " %15[a-z]:%d:%ld", fault->kind, &fault->token, &fault->argument) < 2)
-            break;
+        if (sscanf(text, " %15[a-z]:%d:%ld", fault->kind, &fault->token, &fault->argument) < 2) break;
         count++;
         text = strchr(text, ' ');
         text = text == NULL ? NULL : text + 1;
@@ -70,16 +69,14 @@ static size_t read_faults(struct fault faults[FAULTS_MAX])
 static bool row_has(const struct engine_batch *batch, uint32_t row, int32_t token)
 {
     for (uint32_t i = 0; i < batch->length[row]; i++)
-        if (batch->ids[batch->start[row] + i] == token)
-            return true;
+        if (batch->ids[batch->start[row] + i] == token) return true;
     return false;
 }
 
 static bool batch_has(const struct engine_batch *batch, int32_t token)
 {
     for (uint32_t row = 0; row < batch->rows; row++)
-        if (row_has(batch, row, token))
-            return true;
+        if (row_has(batch, row, token)) return true;
     return false;
 }
 
@@ -89,16 +86,14 @@ static bool fires(const char *kind, long limit)
 {
     const char *path = getenv("FAULTY_ENGINE_LOG");
     FILE *log = path == NULL ? NULL : fopen(path, "a+");
-    if (log == NULL)
-        return true;
+    if (log == NULL) return true;
     flock(fileno(log), LOCK_EX);
     long before = 0;
     char line[64];
     while (fgets(line, sizeof line, log) != NULL)
         before += strncmp(line, kind, strlen(kind)) == 0 && line[strlen(kind)] == '\n';
     bool fired = limit == 0 || before < limit;
-    if (fired)
-        fprintf(log, "%s\n", kind);
+    if (fired) fprintf(log, "%s\n", kind);
     fclose(log);
     return fired;
 }
@@ -123,8 +118,7 @@ static enum status fail(struct err *err, enum status status, const char *kind)
 static void spoil(const struct engine_batch *batch, int32_t token, uint32_t dim)
 {
     for (uint32_t row = 0; row < batch->rows; row++)
-        for (uint32_t i = 0; i < dim && row_has(batch, row, token); i++)
-            batch->output[(size_t)row * dim + i] = NAN;
+        for (uint32_t i = 0; i < dim && row_has(batch, row, token); i++) batch->output[(size_t)row * dim + i] = NAN;
 }
 
 /* What the fault does before the pass; STATUS_OK when the pass may go on. */
@@ -132,23 +126,19 @@ static enum status before_pass(const struct fault *fault, const struct engine_ba
 {
     if (strcmp(fault->kind, "crowd") == 0)
         return batch->rows > (uint32_t)fault->argument ? fail(err, STATUS_NO_MEMORY, "crowd") : STATUS_OK;
-    if (strcmp(fault->kind, "dead") == 0 || !batch_has(batch, fault->token))
-        return STATUS_OK;
+    if (strcmp(fault->kind, "dead") == 0 || !batch_has(batch, fault->token)) return STATUS_OK;
     if (strcmp(fault->kind, "crash") == 0) {
         fires("crash", 0);
         kill(getpid(), SIGKILL);
     }
-    if (strcmp(fault->kind, "error") == 0)
-        return fail(err, STATUS_INTERNAL, "error");
-    if (strcmp(fault->kind, "oom") == 0)
-        return fail(err, STATUS_NO_MEMORY, "oom");
+    if (strcmp(fault->kind, "error") == 0) return fail(err, STATUS_INTERNAL, "error");
+    if (strcmp(fault->kind, "oom") == 0) return fail(err, STATUS_NO_MEMORY, "oom");
     if (strcmp(fault->kind, "lost") == 0) {
         enum status status = fail_upto(err, STATUS_DEVICE_LOST, "lost", fault->argument);
         here.lost = status != STATUS_OK;
         return status;
     }
-    if (strcmp(fault->kind, "flaky") == 0)
-        return fail_upto(err, STATUS_INTERNAL, "flaky", fault->argument);
+    if (strcmp(fault->kind, "flaky") == 0) return fail_upto(err, STATUS_INTERNAL, "flaky", fault->argument);
     if (strcmp(fault->kind, "slow") == 0) {
         fires("slow", 0);
         pause_ms(fault->argument);
@@ -171,12 +161,10 @@ enum status __wrap_encoder_put(struct encoder *encoder, const struct engine_batc
 {
     struct fault faults[FAULTS_MAX];
     size_t count = read_faults(faults);
-    if (here.lost)
-        return fail(err, STATUS_DEVICE_LOST, "used");
+    if (here.lost) return fail(err, STATUS_DEVICE_LOST, "used");
     for (size_t i = 0; i < count; i++) {
         enum status status = before_pass(&faults[i], batch, err);
-        if (status != STATUS_OK)
-            return status;
+        if (status != STATUS_OK) return status;
     }
     here.batch = batch;
     return __real_encoder_put(encoder, batch, err);

@@ -23,6 +23,5 @@ __attribute__((constructor)) static void open_gpus(void)
 {
     static const struct cuda_host_options options = {.devices = GPUS, .order = CUDA_HOST_OTHERS};
     cuda_host_open(&options);
-    for (int i = 0; i < 2 * GPUS; i++)
-        signal(SIGRTMIN + i, on_signal);
+    for (int i = 0; i < 2 * GPUS; i++) signal(SIGRTMIN + i, on_signal);
 }

@@ -22,19 +22,15 @@ static float of_bits(uint32_t bits)
 uint16_t f16_from_f32(float x)
 {
     uint16_t sign = (uint16_t)(bits_of(x) >> 16 & 0x8000);
-    if (isnan(x))
-        return sign | 0x7e00;
+    if (isnan(x)) return sign | 0x7e00;
     double size = fabs((double)x);
     int exponent;
-    frexp(size, &exponent); /* size < 2^exponent */
-    if (exponent < -13)
-        exponent = -13; /* subnormal: steps of 2^-24 */
+    frexp(size, &exponent);             /* size < 2^exponent */
+    if (exponent < -13) exponent = -13; /* subnormal: steps of 2^-24 */
     double steps = nearbyint(ldexp(size, 11 - exponent));
     double value = ldexp(steps, exponent - 11);
-    if (value > 65504.0)
-        return sign | 0x7c00;
-    if (value < ldexp(1.0, -14))
-        return sign | (uint16_t)ldexp(value, 24);
+    if (value > 65504.0) return sign | 0x7c00;
+    if (value < ldexp(1.0, -14)) return sign | (uint16_t)ldexp(value, 24);
     frexp(value, &exponent);
     return sign | (uint16_t)((exponent + 14) << 10) | ((uint16_t)ldexp(value, 11 - exponent) & 0x3ff);
 }
@@ -53,8 +49,7 @@ float f32_from_f16(uint16_t bits)
 uint16_t bf16_from_f32(float x)
 {
     uint32_t bits = bits_of(x);
-    if (isnan(x))
-        return (uint16_t)(bits >> 16 | 0x40);
+    if (isnan(x)) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 

@@ -28,15 +28,13 @@ static FILE *create(const char *directory, const char *name)
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "wb");
-    if (file == NULL)
-        die("cannot write", path);
+    if (file == NULL) die("cannot write", path);
     return file;
 }
 
 static void finish(FILE *file, const char *name)
 {
-    if (ferror(file) || fclose(file) != 0)
-        die("cannot write", name);
+    if (ferror(file) || fclose(file) != 0) die("cannot write", name);
 }
 
 /* --- config.json and the files of sentence-transformers, of 2.x with transformers 4 and 6.x with 5 --- */
@@ -88,8 +86,7 @@ static void make_folder(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        die("cannot make", path);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) die("cannot make", path);
 }
 
 static void write_modules(const struct model_spec *spec, const char *directory)
@@ -202,8 +199,7 @@ void model_word(uint32_t id, char *to)
 
 static void write_escaped(FILE *file, const char *word)
 {
-    for (; *word != '\0'; word++)
-        fprintf(file, *word == '"' || *word == '\\' ? "\\%c" : "%c", *word);
+    for (; *word != '\0'; word++) fprintf(file, *word == '"' || *word == '\\' ? "\\%c" : "%c", *word);
 }
 
 static void write_tokenizer_file(const struct model_spec *spec, const char *directory)
@@ -286,8 +282,7 @@ static void write_tokenizer(const struct model_spec *spec, const char *directory
 {
     write_tokenizer_file(spec, directory);
     write_tokenizer_config(spec, directory);
-    if (spec->generation != GENERATION_CURRENT)
-        write_vocabulary(spec, directory);
+    if (spec->generation != GENERATION_CURRENT) write_vocabulary(spec, directory);
 }
 
 /* --- Weights --- */
@@ -306,8 +301,7 @@ static uint64_t mix(uint64_t x)
 static uint64_t hash_name(uint64_t seed, const char *name)
 {
     uint64_t hash = mix(seed);
-    for (; *name != '\0'; name++)
-        hash = mix(hash ^ (unsigned char)*name);
+    for (; *name != '\0'; name++) hash = mix(hash ^ (unsigned char)*name);
     return hash;
 }
 
@@ -316,8 +310,7 @@ static float gaussian(uint64_t key, uint64_t element)
 {
     uint64_t bits = mix(key ^ element * 0xD6E8FEB86659FD93ull);
     int64_t sum = 0;
-    for (int i = 0; i < 4; i++)
-        sum += (int64_t)(bits >> 16 * i & 0xFFFF);
+    for (int i = 0; i < 4; i++) sum += (int64_t)(bits >> 16 * i & 0xFFFF);
     return (float)(sum - 2 * 65535) * (1.0f / 37837.0f);
 }
 
@@ -353,8 +346,7 @@ static float from_f16(uint16_t half)
     int exponent = half >> 10 & 0x1F;
     float mantissa = (float)(half & 0x3FF);
     float value = exponent == 0 ? mantissa * 0x1p-24f : (1024.0f + mantissa) * 0x1p-25f;
-    for (int i = 1; i < exponent; i++)
-        value *= 2;
+    for (int i = 1; i < exponent; i++) value *= 2;
     value = exponent == 0 ? value : value * 2;
     return half & 0x8000 ? -value : value;
 }
@@ -369,18 +361,15 @@ static bool ends_with(const char *name, const char *tail)
 static float exact_value(const struct model_spec *spec, const char *name, uint64_t key, uint64_t element)
 {
     float value = gaussian(key, element);
-    if (ends_with(name, "LayerNorm.weight") || ends_with(name, "layer_norm.weight"))
-        return 1.0f + 0.1f * value;
+    if (ends_with(name, "LayerNorm.weight") || ends_with(name, "layer_norm.weight")) return 1.0f + 0.1f * value;
     return value * (ends_with(name, ".bias") ? 0.1f : spec->scale);
 }
 
 float model_weight(const struct model_spec *spec, const char *name, uint64_t element)
 {
     float value = exact_value(spec, name, hash_name(spec->seed, name), element);
-    if (spec->dtype == DTYPE_F32)
-        return value;
-    if (spec->dtype == DTYPE_F16)
-        return from_f16(to_f16(value));
+    if (spec->dtype == DTYPE_F32) return value;
+    if (spec->dtype == DTYPE_F16) return from_f16(to_f16(value));
     uint32_t bits = (uint32_t)to_bf16(value) << 16;
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -444,12 +433,10 @@ static void list_pieces(struct pieces *pieces, const struct model_spec *spec)
     pieces->count = 0;
     add(pieces, 2, spec->vocabulary, spec->hidden, "embeddings.word_embeddings.weight");
     add(pieces, 2, spec->positions, spec->hidden, "embeddings.position_embeddings.weight");
-    if (!spec->distilbert)
-        add(pieces, 2, spec->token_types, spec->hidden, "embeddings.token_type_embeddings.weight");
+    if (!spec->distilbert) add(pieces, 2, spec->token_types, spec->hidden, "embeddings.token_type_embeddings.weight");
     add(pieces, 1, spec->hidden, 1, "embeddings.LayerNorm.weight");
     add(pieces, 1, spec->hidden, 1, "embeddings.LayerNorm.bias");
-    for (uint32_t l = 0; l < spec->layers; l++)
-        add_layer(pieces, spec, l);
+    for (uint32_t l = 0; l < spec->layers; l++) add_layer(pieces, spec, l);
     if (spec->pooler && spec->distilbert) {
         add(pieces, 2, spec->hidden, spec->hidden, "vocab_transform.weight");
         add(pieces, 1, spec->hidden, 1, "vocab_layer_norm.bias");
@@ -469,8 +456,7 @@ static void name_in_file(const struct model_spec *spec, const struct piece *piec
 {
     snprintf(to, 160, "%s%s", spec->prefix, piece->name);
     char *norm = strstr(to, "LayerNorm.");
-    if (!spec->gamma_beta || norm == NULL)
-        return;
+    if (!spec->gamma_beta || norm == NULL) return;
     norm += strlen("LayerNorm.");
     snprintf(norm, 8, "%s", strcmp(norm, "weight") == 0 ? "gamma" : "beta");
 }
@@ -486,8 +472,7 @@ static void write_header(FILE *file, const struct model_spec *spec, const struct
     char *text = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
-    if (memory == NULL)
-        die("cannot open", "a memory stream");
+    if (memory == NULL) die("cannot open", "a memory stream");
     fputs("{\"__metadata__\":{\"format\":\"pt\"}", memory);
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
@@ -502,11 +487,9 @@ static void write_header(FILE *file, const struct model_spec *spec, const struct
     }
     fputc('}', memory);
     fflush(memory);
-    for (size_t pad = (8 - length % 8) % 8; pad > 0; pad--)
-        fputc(' ', memory);
+    for (size_t pad = (8 - length % 8) % 8; pad > 0; pad--) fputc(' ', memory);
     fclose(memory);
-    for (int i = 0; i < 8; i++)
-        fputc((int)(length >> 8 * i & 0xFF), file);
+    for (int i = 0; i < 8; i++) fputc((int)(length >> 8 * i & 0xFF), file);
     fwrite(text, 1, length, file);
     free(text);
 }
@@ -532,8 +515,7 @@ static void write_weight_file(const struct model_spec *spec, const char *directo
 {
     FILE *file = create(directory, name);
     write_header(file, spec, pieces, count);
-    for (size_t i = 0; i < count; i++)
-        write_piece(file, spec, &pieces[i]);
+    for (size_t i = 0; i < count; i++) write_piece(file, spec, &pieces[i]);
     finish(file, name);
 }
 
@@ -559,8 +541,7 @@ static void write_shards(const struct model_spec *spec, const char *directory, c
 static void write_weights(const struct model_spec *spec, const char *directory)
 {
     struct pieces *pieces = calloc(1, sizeof *pieces);
-    if (pieces == NULL)
-        die("no memory for", "the list of tensors");
+    if (pieces == NULL) die("no memory for", "the list of tensors");
     list_pieces(pieces, spec);
     if (spec->shards > 0)
         write_shards(spec, directory, pieces);
@@ -628,8 +609,7 @@ void model_build_into(const struct model_spec *spec, const char *directory)
     write_config(spec, directory);
     write_weights(spec, directory);
     write_tokenizer(spec, directory);
-    if (spec->generation != GENERATION_BARE)
-        write_sentence_files(spec, directory);
+    if (spec->generation != GENERATION_BARE) write_sentence_files(spec, directory);
 }
 
 char *model_build(const struct model_spec *spec)
@@ -637,12 +617,10 @@ char *model_build(const struct model_spec *spec)
     const char *base = getenv("TMPDIR");
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/sluice-model-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(path) == NULL)
-        die("cannot make", path);
+    if (mkdtemp(path) == NULL) die("cannot make", path);
     model_build_into(spec, path);
     char *directory = strdup(path);
-    if (directory == NULL)
-        die("no memory for", path);
+    if (directory == NULL) die("no memory for", path);
     return directory;
 }
 
@@ -656,8 +634,7 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 
 void model_build_remove(char *directory)
 {
-    if (nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0)
-        die("cannot remove", directory);
+    if (nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) die("cannot remove", directory);
     free(directory);
 }
 
@@ -672,8 +649,7 @@ void model_file_remove(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    if (remove(path) != 0)
-        die("cannot remove", path);
+    if (remove(path) != 0) die("cannot remove", path);
 }
 
 char *model_file_read(const char *directory, const char *name, size_t *length)
@@ -682,14 +658,11 @@ char *model_file_read(const char *directory, const char *name, size_t *length)
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "rb");
     struct stat info;
-    if (file == NULL || fstat(fileno(file), &info) != 0)
-        die("cannot read", path);
+    if (file == NULL || fstat(fileno(file), &info) != 0) die("cannot read", path);
     char *text = malloc((size_t)info.st_size + 1);
-    if (text == NULL || fread(text, 1, (size_t)info.st_size, file) != (size_t)info.st_size)
-        die("cannot read", path);
+    if (text == NULL || fread(text, 1, (size_t)info.st_size, file) != (size_t)info.st_size) die("cannot read", path);
     text[info.st_size] = '\0';
-    if (length != NULL)
-        *length = (size_t)info.st_size;
+    if (length != NULL) *length = (size_t)info.st_size;
     fclose(file);
     return text;
 }

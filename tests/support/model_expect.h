@@ -11,8 +11,7 @@ static inline struct model *expect_model(const char *directory, const struct mod
 {
     struct model *model = NULL;
     struct err err = {0};
-    if (model_open(directory, options, &model, &err) != STATUS_OK)
-        fail_msg("not opened: %s", err.message);
+    if (model_open(directory, options, &model, &err) != STATUS_OK) fail_msg("not opened: %s", err.message);
     return model;
 }
 

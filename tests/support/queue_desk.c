@@ -49,9 +49,7 @@ static void on_fatal(void *context, const struct err *err)
 bool desk_lost(const struct desk *desk)
 {
     bool lost = false;
-    for (size_t i = 0; i < desk->count; i++) {
-        lost = lost || desk->events[i].kind == EVENT_DISCONNECTED;
-    }
+    for (size_t i = 0; i < desk->count; i++) { lost = lost || desk->events[i].kind == EVENT_DISCONNECTED; }
     return lost;
 }
 
@@ -84,9 +82,7 @@ static bool run(struct desk *desk, int kind)
             desk->last = desk->events[desk->seen++];
             found = (int)desk->last.kind == kind;
         }
-        if (!found) {
-            event_base_loop(desk->base, EVLOOP_ONCE);
-        }
+        if (!found) { event_base_loop(desk->base, EVLOOP_ONCE); }
     }
     event_free(timer);
     return !late;
@@ -95,9 +91,7 @@ static bool run(struct desk *desk, int kind)
 void desk_wait(struct desk *desk, enum event_kind kind)
 {
     bool in_time = run(desk, (int)kind);
-    if (!in_time || desk->fatal.status) {
-        fail_msg("event %d did not come: %s", (int)kind, desk->fatal.message);
-    }
+    if (!in_time || desk->fatal.status) { fail_msg("event %d did not come: %s", (int)kind, desk->fatal.message); }
 }
 
 void desk_wait_fatal(struct desk *desk)
@@ -114,9 +108,7 @@ void desk_pause(struct desk *desk)
 
 void desk_wait_redis(struct desk *desk, struct redis_fixture *redis, const char *expected, const char *command)
 {
-    for (int i = 0; i < 2000 && strcmp(redis_do(redis, "%s", command), expected) != 0; i++) {
-        desk_pause(desk);
-    }
+    for (int i = 0; i < 2000 && strcmp(redis_do(redis, "%s", command), expected) != 0; i++) { desk_pause(desk); }
     redis_expect(redis, expected, "%s", command);
 }
 
@@ -147,9 +139,7 @@ void desk_open(struct desk *desk, const struct address *address, const struct qu
     options.context = desk;
     options.on_event = on_event;
     options.on_fatal = on_fatal;
-    if (queue_open(&options, &desk->queue, &err)) {
-        fail_msg("%s", err.message);
-    }
+    if (queue_open(&options, &desk->queue, &err)) { fail_msg("%s", err.message); }
     queue_start(desk->queue);
 }
 
@@ -209,9 +199,7 @@ void desk_settle(struct desk *desk, enum outcome outcome)
         if (outcome == OUTCOME_DONE) {
             buffer_free(&request->output.reply);
             buffer_append(&request->output.reply, "\0\r\nabcde", 8);
-            for (size_t i = 0; i < desk->padding; i++) {
-                buffer_append(&request->output.reply, "x", 1);
-            }
+            for (size_t i = 0; i < desk->padding; i++) { buffer_append(&request->output.reply, "x", 1); }
         } else {
             request_fail(request, CODE_INTERNAL, "broken");
         }

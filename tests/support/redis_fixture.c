@@ -15,9 +15,7 @@ void redis_reconnect(struct redis_fixture *redis)
     struct err err = {0};
     client_close(redis->client);
     redis->client = NULL;
-    if (client_open(&redis->address, CLIENT_TIMEOUT_MS, &redis->client, &err)) {
-        fail_msg("%s", err.message);
-    }
+    if (client_open(&redis->address, CLIENT_TIMEOUT_MS, &redis->client, &err)) { fail_msg("%s", err.message); }
 }
 
 int redis_setup(void **state)

@@ -30,9 +30,7 @@ static void run_server(const struct redis_server *server, pid_t parent)
         "redis-server", "--port",    "0",         "--unixsocket",       server->socket, "--dir",
         server->dir,    "--save",    "",          "--maxmemory-policy", "noeviction",   "--daemonize",
         "no",           "--logfile", "redis.log", "--appendfsync",      "always"};
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
-        arguments[count++] = strdup(fixed[i]);
-    }
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) { arguments[count++] = strdup(fixed[i]); }
     for (const char *const *option = server->options; option && *option && count < ARGUMENTS_MAX - 1; option++) {
         arguments[count++] = strdup(*option);
     }
@@ -54,9 +52,7 @@ static bool answers(const struct redis_server *server)
     bool ok = fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0 && write(fd, "PING\r\n", 6) == 6 &&
               read(fd, answer, sizeof answer - 1) > 0 &&
               (strncmp(answer, "+PONG", 5) == 0 || strncmp(answer, "-NOAUTH", 7) == 0);
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (fd >= 0) { close(fd); }
     return ok;
 }
 
@@ -66,9 +62,7 @@ void redis_server_again(struct redis_server *server)
     unlink(server->socket);
     pid_t parent = getpid();
     server->pid = fork();
-    if (server->pid == 0) {
-        run_server(server, parent);
-    }
+    if (server->pid == 0) { run_server(server, parent); }
     assert_true(server->pid > 0);
     for (int i = 0; i < START_TRIES && !answers(server); i++) {
         assert_int_equal(waitpid(server->pid, NULL, WNOHANG), 0);

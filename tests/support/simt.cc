@@ -66,8 +66,7 @@ PLAIN static void jump_to(void **jump)
 PLAIN void lane_pause(struct lane *lane)
 {
     before_switch(&lane->fiber, &machine->scheduler);
-    if (__builtin_setjmp(lane->fiber.jump) == 0)
-        jump_to(machine->scheduler.jump);
+    if (__builtin_setjmp(lane->fiber.jump) == 0) jump_to(machine->scheduler.jump);
     struct fiber unused;
     after_switch(&running->fiber, &unused);
 }
@@ -123,8 +122,7 @@ PLAIN void lane_run(struct lane *lane)
 #endif
     before_switch(&machine->scheduler, &lane->fiber);
     if (__builtin_setjmp(machine->scheduler.jump) == 0) {
-        if (lane->entered)
-            jump_to(lane->fiber.jump);
+        if (lane->entered) jump_to(lane->fiber.jump);
         lane_enter(lane);
     }
     struct fiber unused;
@@ -168,8 +166,7 @@ machine::~machine()
 void machine_need()
 {
     static thread_local std::unique_ptr<struct machine> owner;
-    if (owner)
-        return;
+    if (owner) return;
     owner.reset(new struct machine());
     machine = owner.get();
 }
@@ -208,20 +205,16 @@ void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void
     lane->mask = mask;
     uint32_t *here = &machine->meeting[first / WARP];
     *here |= (uint32_t)1 << number % WARP;
-    if ((mask & ~*here) != 0)
-        return lane_pause(lane);
+    if ((mask & ~*here) != 0) return lane_pause(lane);
     void *records[WARP] = {};
     for (uint32_t k = 0; k < WARP; k++) {
-        if ((mask >> k & 1) == 0)
-            continue;
+        if ((mask >> k & 1) == 0) continue;
         const struct lane *other = machine->lanes[first + k].get();
-        if (other->mask != mask || !same_site(other->site, site))
-            return lane_pause(lane);
+        if (other->mask != mask || !same_site(other->site, site)) return lane_pause(lane);
         records[k] = other->record;
     }
     if (combine == nullptr) { /* __syncwarp, the one that orders memory */
-        if (machine->watching)
-            race_warp(first, mask);
+        if (machine->watching) race_warp(first, mask);
     } else {
         bool watching = machine->watching;
         machine->watching = false; /* what it reads is the lanes' own */
@@ -229,8 +222,7 @@ void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void
         machine->watching = watching;
     }
     for (uint32_t k = 0; k < WARP; k++)
-        if (mask >> k & 1)
-            set_ready(first + k);
+        if (mask >> k & 1) set_ready(first + k);
     lane_pause(lane);
 }
 
@@ -240,8 +232,7 @@ int simt_barrier(struct simt_site site, enum simt_vote vote, bool mine)
     lane->vote = mine;
     lane_wait(lane, LANE_AT_BARRIER, site, 0);
     int count = machine->vote_count;
-    if (vote == SIMT_COUNT)
-        return count;
+    if (vote == SIMT_COUNT) return count;
     return vote == SIMT_ANY ? count > 0 : count == static_cast<int>(machine->lane_count);
 }
 
@@ -257,11 +248,9 @@ static void ballot_combine(void *const records[32], uint32_t mask)
 {
     uint32_t all = 0;
     for (uint32_t k = 0; k < WARP; k++)
-        if (mask >> k & 1)
-            all |= (uint32_t) static_cast<struct ballot_record *>(records[k])->mine << k;
+        if (mask >> k & 1) all |= (uint32_t) static_cast<struct ballot_record *>(records[k])->mine << k;
     for (uint32_t k = 0; k < WARP; k++)
-        if (mask >> k & 1)
-            static_cast<struct ballot_record *>(records[k])->all = all;
+        if (mask >> k & 1) static_cast<struct ballot_record *>(records[k])->all = all;
 }
 
 uint32_t simt_ballot(struct simt_site site, uint32_t mask, bool mine)
@@ -279,8 +268,7 @@ struct shuffle_record {
 static void shuffle_combine(void *const records[32], uint32_t mask)
 {
     for (uint32_t k = 0; k < WARP; k++) {
-        if ((mask >> k & 1) == 0)
-            continue;
+        if ((mask >> k & 1) == 0) continue;
         struct shuffle_record *to = static_cast<struct shuffle_record *>(records[k]);
         if ((mask >> to->from & 1) == 0)
             simt_complain("lane %u of a warp shuffles from lane %d, which is not in the mask %08x", (unsigned)k,
@@ -360,8 +348,7 @@ void simt_complain(const char *format, ...)
     va_start(arguments, format);
     complaint_set(format, arguments);
     va_end(arguments);
-    for (;;)
-        lane_pause(running);
+    for (;;) lane_pause(running);
 }
 
 static std::string where(uint32_t lane)
@@ -389,12 +376,10 @@ static void block_stuck()
 {
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         const struct lane &lane = *machine->lanes[i];
-        if (lane.state != LANE_AT_MEETING)
-            continue;
+        if (lane.state != LANE_AT_MEETING) continue;
         uint32_t first = i / WARP * WARP;
         for (uint32_t k = 0; k < WARP; k++) {
-            if ((lane.mask >> k & 1) == 0)
-                continue;
+            if ((lane.mask >> k & 1) == 0) continue;
             if (first + k >= machine->lane_count)
                 return block_fail("%s for lane %u, which does not exist", where(i).c_str(), (unsigned)(first + k));
             const struct lane &other = *machine->lanes[first + k];
@@ -436,11 +421,9 @@ static int take_ready()
     for (int i = 0; i < words; i++) {
         int w = machine->order == SIMT_REVERSED ? words - 1 - i : (from + i) % words;
         uint64_t set = machine->ready[w];
-        if (set == 0)
-            continue;
+        if (set == 0) continue;
         int bit = __builtin_ctzll(set);
-        if (machine->order == SIMT_REVERSED)
-            bit = 63 - __builtin_clzll(set);
+        if (machine->order == SIMT_REVERSED) bit = 63 - __builtin_clzll(set);
         if (machine->order == SIMT_RANDOM) {
             int by = static_cast<int>(random_next() % 64);
             uint64_t turned = by == 0 ? set : set >> by | set << (64 - by);
@@ -467,8 +450,7 @@ static void piece_make(struct shared_piece *piece, size_t bytes)
     piece->bytes = std::unique_ptr<unsigned char[]>(new unsigned char[whole == 0 ? 1 : whole]);
     piece->size = bytes;
     memset(piece->bytes.get(), 0xff, whole);
-    if (machine->watching)
-        race_forget(piece->bytes.get(), whole);
+    if (machine->watching) race_forget(piece->bytes.get(), whole);
 }
 
 static void piece_check(const struct shared_piece &piece)
@@ -502,8 +484,7 @@ bool simt_sees_overruns(void)
 void *simt_shared(const void *key, size_t bytes)
 {
     for (const struct shared_piece &piece : machine->shared)
-        if (piece.key == key)
-            return piece.bytes.get();
+        if (piece.key == key) return piece.bytes.get();
     machine->static_bytes += bytes;
     if (machine->static_bytes + machine->dynamic.size > SHARED_BYTES_MAX)
         simt_complain("more than %d bytes of shared memory", SHARED_BYTES_MAX);
@@ -520,8 +501,7 @@ void *simt_shared_dynamic()
 
 static void shared_end()
 {
-    for (const struct shared_piece &piece : machine->shared)
-        piece_check(piece);
+    for (const struct shared_piece &piece : machine->shared) piece_check(piece);
     piece_check(machine->dynamic);
     machine->shared.clear();
 }
@@ -535,31 +515,26 @@ static bool open_barrier()
     int votes = 0;
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         const struct lane &lane = *machine->lanes[i];
-        if (lane.state != LANE_AT_BARRIER || !same_site(lane.site, machine->lanes[0]->site))
-            return false;
+        if (lane.state != LANE_AT_BARRIER || !same_site(lane.site, machine->lanes[0]->site)) return false;
         votes += lane.vote;
     }
     machine->vote_count = votes;
-    if (machine->watching)
-        race_barrier();
-    for (uint32_t i = 0; i < machine->lane_count; i++)
-        set_ready(i);
+    if (machine->watching) race_barrier();
+    for (uint32_t i = 0; i < machine->lane_count; i++) set_ready(i);
     return true;
 }
 
 static bool all_left()
 {
     for (uint32_t i = 0; i < machine->lane_count; i++)
-        if (machine->lanes[i]->state != LANE_LEFT)
-            return false;
+        if (machine->lanes[i]->state != LANE_LEFT) return false;
     return true;
 }
 
 static bool block_run(uint3 block, dim3 grid, dim3 size)
 {
     machine->static_bytes = 0;
-    if (machine->watching)
-        race_block();
+    if (machine->watching) race_block();
     piece_make(&machine->dynamic, machine->dynamic.size);
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         uint3 thread = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
@@ -578,20 +553,17 @@ static bool block_run(uint3 block, dim3 grid, dim3 size)
             block_stuck();
     }
     shared_end();
-    if (!machine->failed)
-        return true;
+    if (!machine->failed) return true;
     memset(machine->ready, 0, sizeof machine->ready);
     memset(machine->meeting, 0, sizeof machine->meeting);
-    for (auto &lane : machine->lanes)
-        lane_forget(lane.get());
+    for (auto &lane : machine->lanes) lane_forget(lane.get());
     return false;
 }
 
 /* The number of the i-th block to run. */
 static uint64_t block_at(uint64_t i, uint64_t blocks, uint64_t turn)
 {
-    if (machine->order == SIMT_REVERSED)
-        return blocks - 1 - i;
+    if (machine->order == SIMT_REVERSED) return blocks - 1 - i;
     return machine->order == SIMT_RANDOM ? (i + turn) % blocks : i;
 }
 
@@ -624,15 +596,13 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
     machine->argument = arguments[0];
     machine->argument_bytes = simt_kernel_bytes(kernel);
     machine->watching = simt_sees_races() && !machine->unwatched;
-    if (machine->watching)
-        race_launch();
+    if (machine->watching) race_launch();
     machine->dynamic.size = shared_bytes;
     uint64_t turn = machine->order == SIMT_RANDOM ? random_next() % blocks : 0;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t b = block_at(i, blocks, turn);
         uint3 at = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
-        if (!block_run(at, grid, block))
-            break;
+        if (!block_run(at, grid, block)) break;
     }
     machine->watching = false;
     return machine->failed ? cudaErrorLaunchFailure : cudaSuccess;
@@ -641,8 +611,7 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
 void simt_kernel_run(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes)
 {
     void *arguments[] = {const_cast<void *>(argument)};
-    if (simt_launch(kernel, grid, block, arguments, shared_bytes, nullptr) == cudaSuccess)
-        return;
+    if (simt_launch(kernel, grid, block, arguments, shared_bytes, nullptr) == cudaSuccess) return;
     fprintf(stderr, "a kernel failed: %s\n", simt_complaint());
     abort();
 }

@@ -69,8 +69,7 @@ static struct place *place_at(struct race_watch *watch, uintptr_t address)
     uintptr_t number = address / PAGE_BYTES, slot = number % NEAR_PAGES;
     if (watch->near[slot] == nullptr || watch->near_number[slot] != number) {
         std::unique_ptr<struct page> &page = watch->pages[number];
-        if (!page)
-            page.reset(new struct page());
+        if (!page) page.reset(new struct page());
         watch->near[slot] = page.get();
         watch->near_number[slot] = number;
     }
@@ -87,8 +86,7 @@ static struct place *place_at(struct race_watch *watch, uintptr_t address)
 
 void race_launch()
 {
-    if (machine->watch == nullptr)
-        machine->watch = new struct race_watch();
+    if (machine->watch == nullptr) machine->watch = new struct race_watch();
     struct race_watch *watch = machine->watch;
     if (watch->pages.size() > PAGES_KEPT) {
         watch->pages.clear();
@@ -109,16 +107,14 @@ void race_block()
     machine->watch->block++;
     machine->watch->barriers = 0;
     clocks_reset(machine->watch);
-    if (machine->watch->block > BLOCKS_MAX)
-        abort();
+    if (machine->watch->block > BLOCKS_MAX) abort();
 }
 
 void race_barrier()
 {
     machine->watch->barriers++;
     clocks_reset(machine->watch);
-    if (machine->watch->barriers > BARRIERS_MAX)
-        abort();
+    if (machine->watch->barriers > BARRIERS_MAX) abort();
 }
 
 void race_warp(uint32_t first, uint32_t mask)
@@ -129,17 +125,14 @@ void race_warp(uint32_t first, uint32_t mask)
         for (uint32_t i = 0; i < WARP && (mask >> k & 1) != 0; i++)
             joined[i] = std::max(joined[i], watch->known[first + k][i]);
     for (uint32_t k = 0; k < WARP; k++)
-        if ((mask >> k & 1) != 0)
-            joined[k] = ++watch->clock[first + k];
+        if ((mask >> k & 1) != 0) joined[k] = ++watch->clock[first + k];
     for (uint32_t k = 0; k < WARP; k++)
-        if ((mask >> k & 1) != 0)
-            memcpy(watch->known[first + k], joined, sizeof joined);
+        if ((mask >> k & 1) != 0) memcpy(watch->known[first + k], joined, sizeof joined);
 }
 
 void race_forget(const void *at, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i += PLACE_BYTES)
-        *place_at(machine->watch, reinterpret_cast<uintptr_t>(at) + i) = {};
+    for (size_t i = 0; i < bytes; i += PLACE_BYTES) *place_at(machine->watch, reinterpret_cast<uintptr_t>(at) + i) = {};
 }
 
 /* --- accesses ------------------------------------------------------------------------------------------------------
@@ -148,12 +141,9 @@ void race_forget(const void *at, size_t bytes)
 /* Whether what was done then is behind the lane that runs now. */
 static bool is_behind(const struct race_watch *watch, const struct touch &then, uint32_t lane)
 {
-    if (then.block == 0)
-        return true;
-    if (then.block != watch->block)
-        return false;
-    if (then.lane == lane || then.barriers < watch->barriers)
-        return true;
+    if (then.block == 0) return true;
+    if (then.block != watch->block) return false;
+    if (then.lane == lane || then.barriers < watch->barriers) return true;
     return then.lane / WARP == lane / WARP && watch->known[lane][then.lane % WARP] > then.clock;
 }
 
@@ -204,8 +194,7 @@ static std::string name_of_code(const void *code)
 static void read_place(struct race_watch *watch, const void *at, struct place *place, const struct touch &now,
                        const void *code)
 {
-    if (place->write.arriving)
-        complain(at, code, "reads", place->write, "copies to, and has not waited for");
+    if (place->write.arriving) complain(at, code, "reads", place->write, "copies to, and has not waited for");
     if (!(now.atomic && place->write.atomic) && !is_behind(watch, place->write, now.lane))
         complain(at, code, "reads", place->write, "writes");
     struct touch *a = &place->reads[0], *b = &place->reads[1];
@@ -233,8 +222,7 @@ static void write_place(struct race_watch *watch, const void *at, struct place *
  * nobody writes. */
 static void touch_memory(const void *at, size_t bytes, enum race_kind kind, const void *code)
 {
-    if (machine == nullptr || !machine->watching)
-        return;
+    if (machine == nullptr || !machine->watching) return;
     const struct lane *lane = running;
     if (is_within(at, lane->fiber.stack, lane->fiber.stack_bytes) || is_within(at, lane, sizeof *lane) ||
         is_within(at, machine->argument, machine->argument_bytes))

@@ -62,8 +62,7 @@ static void *open_library(void)
         snprintf(path, sizeof path, "%s/lib/" LIBRARY, root);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
-    if (library == NULL)
-        library = dlopen(SLUICE_CUDA_LIBRARY_DIR "/" LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) library = dlopen(SLUICE_CUDA_LIBRARY_DIR "/" LIBRARY, RTLD_NOW | RTLD_LOCAL);
     return library;
 }
 
@@ -82,8 +81,7 @@ static enum status fill_table(struct cudnn_api *api, struct err *err)
     missing = symbol == NULL ? #name : missing;
     CUDNN_CALLS(FIND)
 #undef FIND
-    if (missing != NULL)
-        return err_set(err, STATUS_UNSUPPORTED, LIBRARY " has no %s", missing);
+    if (missing != NULL) return err_set(err, STATUS_UNSUPPORTED, LIBRARY " has no %s", missing);
     if (api->cudnnGetVersion() < CUDNN_LEAST_VERSION)
         return err_set(err, STATUS_UNSUPPORTED, LIBRARY " is version %zu, and %d has attention first",
                        api->cudnnGetVersion(), CUDNN_LEAST_VERSION);
@@ -95,16 +93,14 @@ static struct err reason; /* of a table that could not be filled */
 
 static void fill_once(void)
 {
-    if (fill_table(&table, &reason) == STATUS_OK)
-        reason.status = STATUS_OK;
+    if (fill_table(&table, &reason) == STATUS_OK) reason.status = STATUS_OK;
 }
 
 enum status cudnn_api_real(const struct cudnn_api **out, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_once);
-    if (reason.status != STATUS_OK)
-        return err_set(err, reason.status, "%s", reason.message);
+    if (reason.status != STATUS_OK) return err_set(err, reason.status, "%s", reason.message);
     *out = &table;
     return STATUS_OK;
 }
@@ -115,8 +111,7 @@ static enum status check(const struct cudnn *cudnn, int answer, const char *what
     const struct cudnn_api *api = cudnn->options.api;
     size_t free_bytes, all_bytes;
     char last[200] = "";
-    if (answer == DNN_SUCCESS)
-        return STATUS_OK;
+    if (answer == DNN_SUCCESS) return STATUS_OK;
     TRY(cuda_check(cudnn->options.cuda, cudnn->options.cuda->cudaMemGetInfo(&free_bytes, &all_bytes), what, err));
     api->cudnnGetLastErrorString(last, sizeof last);
     enum status status = answer / 1000 * 1000 == DNN_NOT_SUPPORTED ? STATUS_UNSUPPORTED : STATUS_INTERNAL;
@@ -177,8 +172,7 @@ static enum status make_tensor(const struct maker *m, enum tensor_name name, enu
     TRY(set(m->cudnn, *out, DNN_TENSOR_STRIDE, DNN_INT64, 4, stride, err));
     TRY(set(m->cudnn, *out, DNN_TENSOR_ALIGNMENT, DNN_INT64, 1, &alignment, err));
     TRY(set(m->cudnn, *out, DNN_TENSOR_BY_VALUE, DNN_BOOLEAN, 1, &by_value, err));
-    if (starts != NULL)
-        TRY(set_descriptor(m, *out, DNN_TENSOR_STARTS, starts, err));
+    if (starts != NULL) TRY(set_descriptor(m, *out, DNN_TENSOR_STARTS, starts, err));
     return finish(m, *out, "a tensor", err);
 }
 
@@ -239,14 +233,12 @@ static enum status find_configs(const struct maker *m, cudnn_descriptor operatio
     TRY(set_descriptor(m, heuristics, DNN_HEURISTICS_GRAPH, graph, err));
     TRY(set(cudnn, heuristics, DNN_HEURISTICS_MODE, DNN_MODE, 1, &mode, err));
     TRY(finish(m, heuristics, "the heuristics", err));
-    for (uint32_t i = 0; i < CONFIGS_MAX; i++)
-        TRY(make(m, DNN_ENGINE_CONFIG, &configs[i], err));
+    for (uint32_t i = 0; i < CONFIGS_MAX; i++) TRY(make(m, DNN_ENGINE_CONFIG, &configs[i], err));
     TRY(check(cudnn,
               cudnn->options.api->cudnnBackendGetAttribute(heuristics, DNN_HEURISTICS_RESULTS, DNN_DESCRIPTOR,
                                                            CONFIGS_MAX, count, configs),
               "asking the heuristics", err));
-    if (*count > 0)
-        return STATUS_OK;
+    if (*count > 0) return STATUS_OK;
     return err_set(err, STATUS_UNSUPPORTED, "cuDNN %zu has no engine for this shape on this device",
                    cudnn->options.api->cudnnGetVersion());
 }
@@ -297,8 +289,7 @@ static void plan_close(const struct cudnn *cudnn, struct cudnn_plan *plan)
 enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, struct err *err)
 {
     struct cudnn *cudnn = calloc(1, sizeof *cudnn);
-    if (cudnn == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for cuDNN");
+    if (cudnn == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for cuDNN");
     cudnn->options = *options;
     cudnn->hidden = (int64_t)options->heads * options->head_dim;
     enum status status = check(cudnn, options->api->cudnnCreate(&cudnn->handle), "opening it", err);
@@ -314,15 +305,13 @@ enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, 
 
 void cudnn_close(struct cudnn *cudnn)
 {
-    if (cudnn == NULL)
-        return;
+    if (cudnn == NULL) return;
     while (cudnn->plans != NULL) {
         struct cudnn_plan *plan = cudnn->plans;
         cudnn->plans = plan->next;
         plan_close(cudnn, plan);
     }
-    if (cudnn->handle != NULL)
-        (void)cudnn->options.api->cudnnDestroy(cudnn->handle);
+    if (cudnn->handle != NULL) (void)cudnn->options.api->cudnnDestroy(cudnn->handle);
     free(cudnn);
 }
 
@@ -330,18 +319,15 @@ enum status cudnn_find(struct cudnn *cudnn, uint32_t rows, uint32_t longest, con
                        struct err *err)
 {
     struct cudnn_plan *plan = cudnn->plans;
-    while (plan != NULL && (plan->rows != rows || plan->longest != longest))
-        plan = plan->next;
+    while (plan != NULL && (plan->rows != rows || plan->longest != longest)) plan = plan->next;
     if (plan == NULL) {
         plan = calloc(1, sizeof *plan);
-        if (plan == NULL)
-            return err_set(err, STATUS_NO_MEMORY, "no memory for a plan of cuDNN's");
+        if (plan == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for a plan of cuDNN's");
         *plan = (struct cudnn_plan){.next = cudnn->plans, .rows = rows, .longest = longest};
         cudnn->plans = plan;
         plan->why.status = make_plan(&(struct maker){cudnn, plan}, &plan->why);
     }
-    if (plan->why.status != STATUS_OK)
-        return err_set(err, plan->why.status, "%s", plan->why.message);
+    if (plan->why.status != STATUS_OK) return err_set(err, plan->why.status, "%s", plan->why.message);
     *out = plan;
     return STATUS_OK;
 }
@@ -350,8 +336,7 @@ static enum status execute(struct cudnn *cudnn, const struct cudnn_plan *plan, c
                            const void *const *places, struct err *err)
 {
     int64_t numbers[TENSORS];
-    for (int i = 0; i < TENSORS; i++)
-        numbers[i] = i + 1;
+    for (int i = 0; i < TENSORS; i++) numbers[i] = i + 1;
     TRY(set(cudnn, pack, DNN_PACK_NUMBERS, DNN_INT64, TENSORS, numbers, err));
     TRY(set(cudnn, pack, DNN_PACK_POINTERS, DNN_POINTER, TENSORS, places, err));
     TRY(set(cudnn, pack, DNN_PACK_WORKSPACE, DNN_POINTER, 1, &cudnn->options.workspace, err));

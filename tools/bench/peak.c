@@ -55,15 +55,13 @@ static double operations_of(const struct model *model)
     struct shape shapes[SITES];
     double operations = 0;
     shapes_of(model, shapes);
-    for (int i = 0; i < SITES; i++)
-        operations += 2.0 * ROWS * shapes[i].outputs * shapes[i].inputs;
+    for (int i = 0; i < SITES; i++) operations += 2.0 * ROWS * shapes[i].outputs * shapes[i].inputs;
     return operations;
 }
 
 static enum status check(dnnl_status_t status, struct err *err)
 {
-    if (status == dnnl_success)
-        return STATUS_OK;
+    if (status == dnnl_success) return STATUS_OK;
     return err_set(err, STATUS_UNSUPPORTED, "oneDNN refuses a bare product (its status is %d)", (int)status);
 }
 
@@ -75,8 +73,7 @@ static enum status bind(struct state *state, struct product *product, int at, in
 {
     size_t bytes = (dnnl_memory_desc_get_size(shape) + 127) / 64 * 64;
     uint16_t *values = aligned_alloc(64, bytes);
-    if (values == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a product of %zu bytes", bytes);
+    if (values == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for a product of %zu bytes", bytes);
     for (size_t i = 0; i < bytes / 2; i++)
         values[i] = (uint16_t)((is_f32 && i % 2 == 0 ? 0 : 0x3c00) + i * 2654435761u % 512);
     product->buffers[at] = values;
@@ -98,8 +95,7 @@ static enum status describe(struct state *state, struct shape shape, dnnl_data_t
     CHECK(dnnl_matmul_desc_init(&matmul, &descs[0], &weight, NULL, &descs[1]));
     CHECK(dnnl_primitive_attr_create(&attributes));
     dnnl_status_t status = dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(out, &matmul, attributes, state->engine, NULL);
+    if (status == dnnl_success) status = dnnl_primitive_desc_create(out, &matmul, attributes, state->engine, NULL);
     dnnl_primitive_attr_destroy(attributes);
     return check(status, err);
 }
@@ -117,13 +113,11 @@ static enum status open_product(struct state *state, struct product *product, st
     bool is_f32 = precision == PRECISION_F32;
     TRY(describe(state, shape, type_of(precision), descs, &described, err));
     enum status status = check(dnnl_primitive_create(&product->primitive, described), err);
-    if (status == STATUS_OK)
-        status = bind(state, product, 0, DNNL_ARG_SRC, &descs[0], is_f32, err);
+    if (status == STATUS_OK) status = bind(state, product, 0, DNNL_ARG_SRC, &descs[0], is_f32, err);
     if (status == STATUS_OK)
         status = bind(state, product, 1, DNNL_ARG_WEIGHTS,
                       dnnl_primitive_desc_query_md(described, dnnl_query_weights_md, 0), is_f32, err);
-    if (status == STATUS_OK)
-        status = bind(state, product, 2, DNNL_ARG_DST, &descs[1], true, err);
+    if (status == STATUS_OK) status = bind(state, product, 2, DNNL_ARG_DST, &descs[1], true, err);
     if (status == STATUS_OK)
         status = bind(state, product, 3, DNNL_ARG_SCRATCHPAD,
                       dnnl_primitive_desc_query_md(described, dnnl_query_scratchpad_md, 0), true, err);
@@ -148,14 +142,12 @@ static enum status open(void *context, void **out, struct err *err)
     struct shape shapes[SITES];
     struct state *state = calloc(1, sizeof *state);
     *out = state;
-    if (state == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the yardstick");
+    if (state == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for the yardstick");
     single_thread();
     CHECK(dnnl_engine_create(&state->engine, dnnl_cpu, 0));
     CHECK(dnnl_stream_create(&state->stream, state->engine, dnnl_stream_default_flags));
     shapes_of(peak->model, shapes);
-    for (int i = 0; i < SITES; i++)
-        TRY(open_product(state, &state->products[i], shapes[i], peak->precision, err));
+    for (int i = 0; i < SITES; i++) TRY(open_product(state, &state->products[i], shapes[i], peak->precision, err));
     return STATUS_OK;
 }
 
@@ -171,25 +163,19 @@ static enum status run_once(void *of, struct err *err)
 static void close_product(struct product *product)
 {
     for (int i = 0; i < OPERANDS; i++) {
-        if (product->arguments[i].memory != NULL)
-            dnnl_memory_destroy(product->arguments[i].memory);
+        if (product->arguments[i].memory != NULL) dnnl_memory_destroy(product->arguments[i].memory);
         free(product->buffers[i]);
     }
-    if (product->primitive != NULL)
-        dnnl_primitive_destroy(product->primitive);
+    if (product->primitive != NULL) dnnl_primitive_destroy(product->primitive);
 }
 
 static void end(void *of)
 {
     struct state *state = of;
-    if (state == NULL)
-        return;
-    for (int i = 0; i < SITES; i++)
-        close_product(&state->products[i]);
-    if (state->stream != NULL)
-        dnnl_stream_destroy(state->stream);
-    if (state->engine != NULL)
-        dnnl_engine_destroy(state->engine);
+    if (state == NULL) return;
+    for (int i = 0; i < SITES; i++) close_product(&state->products[i]);
+    if (state->stream != NULL) dnnl_stream_destroy(state->stream);
+    if (state->engine != NULL) dnnl_engine_destroy(state->engine);
     free(state);
 }
 
@@ -230,9 +216,7 @@ static enum status measure_length(struct bench *bench, unsigned threads, uint32_
             best = fmax(best, rate);
             status = workload_measure(&bare, threads, round_ns, &rate, err);
         }
-        if (status == STATUS_OK) {
-            peak = fmax(peak, rate);
-        }
+        if (status == STATUS_OK) { peak = fmax(peak, rate); }
     }
     passes_close(&passes);
     if (status == STATUS_OK) {
@@ -266,9 +250,7 @@ static enum status run(struct bench *bench, const struct config *config, struct 
                            (long long)bench->lengths.items[i], bench->model->name, bench->model->max_tokens);
         }
         TRY(measure_length(bench, 1, (uint32_t)bench->lengths.items[i], err));
-        if (threads > 1) {
-            TRY(measure_length(bench, threads, (uint32_t)bench->lengths.items[i], err));
-        }
+        if (threads > 1) { TRY(measure_length(bench, threads, (uint32_t)bench->lengths.items[i], err)); }
     }
     return STATUS_OK;
 }
@@ -277,12 +259,8 @@ static enum status measure_peak(const struct invocation *invocation, struct repo
 {
     struct bench bench = {.options = invocation->own, .report = report};
     enum status status = run(&bench, &invocation->config, err);
-    if (bench.engine != NULL) {
-        engine_close(bench.engine);
-    }
-    if (bench.model != NULL) {
-        model_close(bench.model);
-    }
+    if (bench.engine != NULL) { engine_close(bench.engine); }
+    if (bench.model != NULL) { model_close(bench.model); }
     return status;
 }
 

@@ -59,8 +59,7 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
     double tokens = 0, bytes = 0, all = 0;
     enum status status = STATUS_OK;
     uint64_t begin = clock_now_ns(), now = begin, begin_cpu = clock_thread_ns();
-    for (size_t i = 0; i < corpus->count; i++)
-        all += (double)corpus->lengths[i];
+    for (size_t i = 0; i < corpus->count; i++) all += (double)corpus->lengths[i];
     uint64_t ends = begin + (uint64_t)bench->options->round_ms * NS_PER_MS;
     for (size_t done = 0; status == STATUS_OK && (done < corpus->count || now < ends); done++) {
         uint32_t count = 0;
@@ -92,8 +91,7 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
 static enum status append(struct corpus *corpus, const char *text, size_t length, struct err *err)
 {
     char *copy = malloc(length + 1);
-    if (copy == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for texts");
+    if (copy == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for texts");
     memcpy(copy, text, length);
     copy[length] = '\0';
     corpus->lengths[corpus->count] = length;
@@ -114,8 +112,7 @@ static enum status corpus_open(struct corpus *corpus, const char *name, size_t m
 
 static void corpus_close(struct corpus *corpus)
 {
-    for (size_t i = 0; i < corpus->count; i++)
-        free(corpus->items[i]);
+    for (size_t i = 0; i < corpus->count; i++) free(corpus->items[i]);
     free(corpus->items);
     free(corpus->lengths);
 }
@@ -132,15 +129,13 @@ static enum status measure_texts(struct bench *bench, const struct texts *texts,
         if (joined > 0) {
             buffer_string(&document, number == 0 ? "" : ". ");
             buffer_append(&document, text.data, text.length); /* no NUL ends it */
-            if (buffer_ok(&document) && document.length < joined)
-                continue;
+            if (buffer_ok(&document) && document.length < joined) continue;
         }
         struct buffer *whole = joined > 0 ? &document : &text;
         status = buffer_ok(whole) ? append(&corpus, whole->data, whole->length, err)
                                   : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
     }
-    if (status == STATUS_OK)
-        status = measure(bench, &corpus, err);
+    if (status == STATUS_OK) status = measure(bench, &corpus, err);
     corpus_close(&corpus);
     buffer_free(&text);
     buffer_free(&document);
@@ -174,8 +169,7 @@ static enum status run(struct bench *bench, const struct config *config, struct 
         TRY(texts_open(bench->model, 0, texts, err));
     TRY(texts_open(bench->model, (uint32_t)options->short_tokens, brief, err));
     bench->ids = calloc(limit > kept ? limit : kept, sizeof *bench->ids);
-    if (bench->ids == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the ids of a text");
+    if (bench->ids == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for the ids of a text");
     report_text(bench->report, "model", bench->model->name);
     TRY(measure_open(bench, err));
     report_table(bench->report, "runs", columns, sizeof columns / sizeof columns[0]);
@@ -194,8 +188,7 @@ static enum status measure_tokenizer(const struct invocation *invocation, struct
     texts_close(&brief);
     buffer_free(&bench.scratch);
     free(bench.ids);
-    if (bench.model != NULL)
-        model_close(bench.model);
+    if (bench.model != NULL) model_close(bench.model);
     return status;
 }
 

@@ -26,9 +26,7 @@ size_t csv_scan(struct csv_scan *scan, const char *bytes, size_t length, char se
             scan->state = CSV_PLAIN;
         }
         scan->here.column++;
-        if (c == '\n') {
-            scan->here = (struct csv_position){.line = scan->here.line + 1};
-        }
+        if (c == '\n') { scan->here = (struct csv_position){.line = scan->here.line + 1}; }
     }
     return at;
 }
@@ -44,9 +42,7 @@ static enum status add(struct csv_fields *out, struct value value, struct err *e
     if (out->count == out->room) {
         uint32_t room = out->room == 0 ? 16 : out->room * 2;
         struct value *values = realloc(out->values, room * sizeof *values);
-        if (!values) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for %u fields", room);
-        }
+        if (!values) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u fields", room); }
         out->values = values;
         out->room = room;
     }
@@ -60,9 +56,7 @@ static struct value unquote(char *content, size_t length, size_t *at)
     char *to = content + *at + 1, *begin = to;
     size_t from = *at + 1;
     for (; from < length; from++) {
-        if (content[from] == '"' && (from + 1 == length || content[from + 1] != '"')) {
-            break;
-        }
+        if (content[from] == '"' && (from + 1 == length || content[from + 1] != '"')) { break; }
         from += content[from] == '"';
         *to++ = content[from];
     }
@@ -84,8 +78,6 @@ enum status csv_split(char *content, size_t length, char separator, struct csv_f
             at = to;
         }
         TRY(add(out, value, err));
-        if (at >= length) {
-            return STATUS_OK;
-        }
+        if (at >= length) { return STATUS_OK; }
     }
 }

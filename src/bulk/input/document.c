@@ -11,13 +11,9 @@
 static enum status add_field(struct recipe *recipe, const char *option, const char *name, size_t length, uint32_t *out,
                              struct err *err)
 {
-    if (length == 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s names a field without a name", option);
-    }
+    if (length == 0) { return err_set(err, STATUS_BAD_INPUT, "%s names a field without a name", option); }
     size_t depth = 1;
-    for (size_t i = 0; i < length; i++) {
-        depth += name[i] == '.';
-    }
+    for (size_t i = 0; i < length; i++) { depth += name[i] == '.'; }
     if (depth > RECIPE_DEPTH_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "%s: \"%.*s\" is more than %d deep", option, (int)length, name,
                        RECIPE_DEPTH_MAX);
@@ -31,9 +27,7 @@ static enum status add_field(struct recipe *recipe, const char *option, const ch
         return err_set(err, STATUS_BAD_INPUT, "%s: more than %d fields", option, RECIPE_FIELDS_MAX);
     }
     recipe->fields[*out] = strndup(name, length);
-    if (!recipe->fields[*out]) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of fields");
-    }
+    if (!recipe->fields[*out]) { return err_set(err, STATUS_NO_MEMORY, "no memory for the names of fields"); }
     recipe->field_count++;
     return STATUS_OK;
 }
@@ -51,9 +45,7 @@ static enum status add_part(struct recipe *recipe, struct recipe_part part, stru
 static enum status add_placeholder(struct recipe *recipe, const char **at, struct err *err)
 {
     const char *end = strchr(*at, '}');
-    if (!end) {
-        return err_set(err, STATUS_BAD_INPUT, "--template has a { without a }; {{ is a brace");
-    }
+    if (!end) { return err_set(err, STATUS_BAD_INPUT, "--template has a { without a }; {{ is a brace"); }
     struct recipe_part part = {0};
     TRY(add_field(recipe, "--template", *at + 1, (size_t)(end - *at) - 1, &part.field, err));
     *at = end + 1;
@@ -62,13 +54,9 @@ static enum status add_placeholder(struct recipe *recipe, const char **at, struc
 
 static enum status parse_template(struct recipe *recipe, const char *template, struct err *err)
 {
-    if (!utf8_valid(template, strlen(template))) {
-        return err_set(err, STATUS_BAD_INPUT, "--template is not UTF-8");
-    }
+    if (!utf8_valid(template, strlen(template))) { return err_set(err, STATUS_BAD_INPUT, "--template is not UTF-8"); }
     char *to = recipe->literals = malloc(strlen(template) + 1);
-    if (!to) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the template");
-    }
+    if (!to) { return err_set(err, STATUS_NO_MEMORY, "no memory for the template"); }
     for (const char *at = template; *at != '\0';) {
         if (*at == '{' && at[1] != '{') {
             TRY(add_placeholder(recipe, &at, err));
@@ -128,9 +116,7 @@ enum status recipe_open(struct recipe *recipe, const struct recipe_options *opti
 
 void recipe_close(struct recipe *recipe)
 {
-    for (uint32_t i = 0; i < recipe->field_count; i++) {
-        free(recipe->fields[i]);
-    }
+    for (uint32_t i = 0; i < recipe->field_count; i++) { free(recipe->fields[i]); }
     free(recipe->literals);
     *recipe = (struct recipe){0};
 }
@@ -186,9 +172,7 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
             buffer_append(&scratch->text, part->literal, part->length);
             continue;
         }
-        if (!check(recipe, values, part->field, scratch, out)) {
-            return false;
-        }
+        if (!check(recipe, values, part->field, scratch, out)) { return false; }
         if (only && is_plain(value)) {
             out->text = value->bytes;
             out->text_bytes = value->length;
@@ -238,9 +222,7 @@ enum status recipe_make(const struct recipe *recipe, const struct value *values,
 {
     scratch->text.length = scratch->id.length = scratch->kept.length = scratch->message.length = 0;
     bool good = put_text(recipe, values, scratch, out);
-    if (good && recipe->has_id) {
-        good = check(recipe, values, recipe->id, scratch, out);
-    }
+    if (good && recipe->has_id) { good = check(recipe, values, recipe->id, scratch, out); }
     if (recipe->has_id && values[recipe->id].kind >= VALUE_TEXT && values[recipe->id].kind <= VALUE_SCALAR) {
         put_json(&scratch->id, &values[recipe->id]);
         out->id = scratch->id.data;

@@ -42,9 +42,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 
 static bool wanted(const struct files *files, const char *name)
 {
-    if (files->glob) {
-        return fnmatch(files->glob, name, FNM_PERIOD) == 0;
-    }
+    if (files->glob) { return fnmatch(files->glob, name, FNM_PERIOD) == 0; }
     return fnmatch("*.txt", name, FNM_PERIOD) == 0 || fnmatch("*.md", name, FNM_PERIOD) == 0;
 }
 
@@ -57,9 +55,7 @@ static enum status walk_open(struct files *files, char *folder, struct err *err)
 
 static void walk_close(struct files *files)
 {
-    if (files->walk) {
-        fts_close(files->walk);
-    }
+    if (files->walk) { fts_close(files->walk); }
     files->walk = NULL;
 }
 
@@ -70,21 +66,15 @@ static enum status walk_next(struct files *files, FTSENT **out, struct err *err)
     for (;;) {
         errno = 0;
         FTSENT *entry = *out = fts_read(files->walk);
-        if (!entry) {
-            return errno == 0 ? STATUS_OK : err_set_errno(err, "cannot read a folder");
-        }
+        if (!entry) { return errno == 0 ? STATUS_OK : err_set_errno(err, "cannot read a folder"); }
         if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR) {
             errno = entry->fts_errno;
             return err_set_errno(err, "cannot read %s", entry->fts_path);
         }
         bool hidden = entry->fts_name[0] == '.' && entry->fts_level > 0;
-        if (entry->fts_info == FTS_D && hidden) {
-            fts_set(files->walk, entry, FTS_SKIP);
-        }
+        if (entry->fts_info == FTS_D && hidden) { fts_set(files->walk, entry, FTS_SKIP); }
         bool file = entry->fts_info == FTS_F || entry->fts_info == FTS_NS || entry->fts_info == FTS_SLNONE;
-        if (file && wanted(files, entry->fts_name)) {
-            return STATUS_OK;
-        }
+        if (file && wanted(files, entry->fts_name)) { return STATUS_OK; }
     }
 }
 
@@ -112,9 +102,7 @@ static enum status files_open(struct files *files, char *const *operands, size_t
             known = false;
             continue;
         }
-        if (stat(operands[i], &info) != 0) {
-            return err_set_errno(err, "cannot open %s", operands[i]);
-        }
+        if (stat(operands[i], &info) != 0) { return err_set_errno(err, "cannot open %s", operands[i]); }
         if (S_ISDIR(info.st_mode)) {
             TRY(add_folder(files, operands[i], err));
         } else if (S_ISREG(info.st_mode)) {
@@ -141,9 +129,7 @@ static enum status files_next(struct files *files, struct file_name *out, struct
             }
             walk_close(files);
         }
-        if (files->next == files->count) {
-            return STATUS_OK;
-        }
+        if (files->next == files->count) { return STATUS_OK; }
         char *operand = files->operands[files->next++];
         struct stat info;
         if (strcmp(operand, "-") != 0 && stat(operand, &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -218,9 +204,7 @@ static void fail_json(struct source *source, struct document *out, enum pick_pro
 static bool is_blank(const struct record *record)
 {
     for (size_t i = 0; i < record->length; i++) {
-        if (record->bytes[i] != ' ' && record->bytes[i] != '\t') {
-            return false;
-        }
+        if (record->bytes[i] != ' ' && record->bytes[i] != '\t') { return false; }
     }
     return !record->too_large;
 }
@@ -236,9 +220,7 @@ static enum status read_json(struct source *source, struct document *out, bool *
     } while (record.bytes && is_blank(&record));
     *found = record.bytes;
     out->line = record.line;
-    if (!*found) {
-        return STATUS_OK;
-    }
+    if (!*found) { return STATUS_OK; }
     if (record.too_large) {
         fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
         return STATUS_OK;
@@ -247,9 +229,7 @@ static enum status read_json(struct source *source, struct document *out, bool *
         pick_fields(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
     if (problem == PICK_OK) {
         TRY(recipe_make(recipe, values, &source->scratch, out, err));
-        if (source->documents == 0 && out->code != ROW_OK) {
-            pick_names(&source->there, record.bytes, record.length);
-        }
+        if (source->documents == 0 && out->code != ROW_OK) { pick_names(&source->there, record.bytes, record.length); }
         return STATUS_OK;
     }
     fail_json(source, out, problem, at);
@@ -298,17 +278,13 @@ static enum status next_record(struct source *source, char separator, struct rec
             TRY(reader_more(reader, err));
             continue;
         }
-        if (scan.state == CSV_QUOTED) {
-            return fail_quote(source, line, scan.quote, "is never closed", err);
-        }
+        if (scan.state == CSV_QUOTED) { return fail_quote(source, line, scan.quote, "is never closed", err); }
         *out = ahead;
         out->line = line;
         out->length = csv_content(ahead.bytes, held);
         out->too_large = scanned > most || out->length > reader->limit;
         reader_take(reader, held, scan.here.line - taken);
-        if (out->length > 0 || out->too_large || scan.state != CSV_DONE) {
-            return STATUS_OK;
-        }
+        if (out->length > 0 || out->too_large || scan.state != CSV_DONE) { return STATUS_OK; }
         scan = (struct csv_scan){0}; /* an empty line */
         held = scanned = taken = 0;
         line = reader->line + 1;
@@ -371,9 +347,7 @@ static enum status make_row(struct source *source, struct document *out, struct 
              source->column_count);
         return STATUS_OK;
     }
-    for (uint32_t f = 0; f < recipe->field_count; f++) {
-        values[f] = source->fields.values[source->columns[f]];
-    }
+    for (uint32_t f = 0; f < recipe->field_count; f++) { values[f] = source->fields.values[source->columns[f]]; }
     return recipe_make(recipe, values, &source->scratch, out, err);
 }
 
@@ -381,9 +355,7 @@ static enum status make_row(struct source *source, struct document *out, struct 
 static bool check_record(struct source *source, const struct record *record, size_t broken, struct document *out)
 {
     size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
-    if (!record->too_large && broken == 0 && valid == record->length) {
-        return true;
-    }
+    if (!record->too_large && broken == 0 && valid == record->length) { return true; }
     if (record->too_large) {
         fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
     } else if (broken > 0) {
@@ -404,20 +376,14 @@ static enum status read_csv(struct source *source, struct document *out, bool *f
         *found = record.length > 0 || record.too_large;
         out->line = record.line;
         bool header = source->column_count == 0 && !source->options.headerless;
-        if (!*found || (!check_record(source, &record, broken, out) && !header)) {
-            return STATUS_OK;
-        }
+        if (!*found || (!check_record(source, &record, broken, out) && !header)) { return STATUS_OK; }
         if (out->code != ROW_OK) {
             return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the header: %.*s", source->file.path,
                            (unsigned long long)record.line, (int)out->message_bytes, out->message);
         }
         TRY(csv_split(record.bytes, record.length, separator, &source->fields, err));
-        if (source->column_count == 0) {
-            TRY(bind(source, err));
-        }
-        if (!header) {
-            return make_row(source, out, err);
-        }
+        if (source->column_count == 0) { TRY(bind(source, err)); }
+        if (!header) { return make_row(source, out, err); }
     }
 }
 
@@ -431,9 +397,7 @@ const char *const source_format_names[] = {
 enum status source_open(const struct source_options *options, struct source **out, struct err *err)
 {
     struct source *source = calloc(1, sizeof *source);
-    if (!source) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the input");
-    }
+    if (!source) { return err_set(err, STATUS_NO_MEMORY, "no memory for the input"); }
     source->options = *options;
     enum status status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
     if (status != STATUS_OK) {
@@ -455,9 +419,7 @@ static void close_file(struct source *source)
 
 void source_close(struct source *source)
 {
-    if (!source) {
-        return;
-    }
+    if (!source) { return; }
     close_file(source);
     walk_close(&source->files);
     recipe_scratch_free(&source->scratch);
@@ -494,18 +456,10 @@ static bool named(const char *path, const char *ending)
 static enum source_format format_of(const struct source *source)
 {
     const char *path = source->file.path;
-    if (source->options.format != FORMAT_AUTO) {
-        return source->options.format;
-    }
-    if (named(path, ".jsonl") || named(path, ".ndjson")) {
-        return FORMAT_JSONL;
-    }
-    if (named(path, ".csv")) {
-        return FORMAT_CSV;
-    }
-    if (named(path, ".tsv")) {
-        return FORMAT_TSV;
-    }
+    if (source->options.format != FORMAT_AUTO) { return source->options.format; }
+    if (named(path, ".jsonl") || named(path, ".ndjson")) { return FORMAT_JSONL; }
+    if (named(path, ".csv")) { return FORMAT_CSV; }
+    if (named(path, ".tsv")) { return FORMAT_TSV; }
     return source->file.in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
 }
 
@@ -528,20 +482,14 @@ static void put_name(struct source *source, struct document *out)
 static enum status open_next(struct source *source, struct document *out, struct err *err)
 {
     TRY(files_next(&source->files, &source->file, err));
-    if (!source->file.path) {
-        return STATUS_OK;
-    }
+    if (!source->file.path) { return STATUS_OK; }
     source->format = format_of(source);
     source->column_count = 0;
     size_t limit = source->options.max_text_bytes;
-    if (is_table(source->format)) {
-        limit = limit * RECORD_FACTOR + RECORD_EXTRA;
-    }
+    if (is_table(source->format)) { limit = limit * RECORD_FACTOR + RECORD_EXTRA; }
     struct err why;
     enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
-    if (status == STATUS_OK) {
-        return STATUS_OK;
-    }
+    if (status == STATUS_OK) { return STATUS_OK; }
     source->reader.stream = NULL;
     if (!source->file.in_folder || status == STATUS_NO_MEMORY) {
         *err = why;
@@ -561,9 +509,7 @@ static enum status read_line(struct source *source, struct document *out, bool *
     out->text = record.bytes;
     out->text_bytes = record.length;
     out->line = record.line;
-    if (record.too_large) {
-        fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
-    }
+    if (record.too_large) { fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE)); }
     return STATUS_OK;
 }
 
@@ -575,9 +521,7 @@ static enum status read_document(struct source *source, struct document *out, bo
     out->text = record.bytes ? record.bytes : "";
     out->text_bytes = record.length;
     out->line = 1;
-    if (record.too_large) {
-        fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
-    }
+    if (record.too_large) { fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE)); }
     put_name(source, out);
     return STATUS_OK;
 }
@@ -603,9 +547,7 @@ static enum status read_next(struct source *source, struct document *out, bool *
 /* Checks a text, whatever its format. */
 static void check_text(struct source *source, struct document *out)
 {
-    if (out->code != ROW_OK) {
-        return;
-    }
+    if (out->code != ROW_OK) { return; }
     size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
     if (out->text_bytes > source->options.max_text_bytes) {
         fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
@@ -635,9 +577,7 @@ static void compare_failure(struct source *source, const struct document *docume
 enum status source_check_fields(const struct source *source, struct err *err)
 {
     const struct buffer *place = &source->first_place, *said = &source->first_said, *there = &source->there;
-    if (!source->unusable || !buffer_ok(place) || !buffer_ok(said) || !buffer_ok(there)) {
-        return STATUS_OK;
-    }
+    if (!source->unusable || !buffer_ok(place) || !buffer_ok(said) || !buffer_ok(there)) { return STATUS_OK; }
     return err_set(err, STATUS_BAD_INPUT,
                    "%.*s: %.*s, as in all rows read (%llu); there %s%.*s: name others with --field, --template or "
                    "--id-field",
@@ -664,17 +604,11 @@ enum status source_next(struct source *source, struct document *out, bool *more,
         if (!source->reader.stream) {
             TRY(open_next(source, out, err));
             *more = source->file.path;
-            if (!*more) {
-                return STATUS_OK;
-            }
-            if (out->code != ROW_OK) {
-                break;
-            }
+            if (!*more) { return STATUS_OK; }
+            if (out->code != ROW_OK) { break; }
         }
         TRY(read_next(source, out, more, err));
-        if (*more) {
-            break;
-        }
+        if (*more) { break; }
         close_file(source);
     }
     give_out(source, out);

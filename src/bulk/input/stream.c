@@ -40,12 +40,8 @@ static enum status fill_raw(struct stream *stream, struct err *err)
     do {
         got = read(stream->fd, stream->raw + stream->raw_end, RAW_BYTES - stream->raw_end);
     } while (got < 0 && errno == EINTR && (!stream->stop || *stream->stop == 0));
-    if (got < 0 && errno == EINTR) {
-        return err_set(err, STATUS_UNAVAILABLE, "reading %s was stopped", stream->name);
-    }
-    if (got < 0) {
-        return err_set_errno(err, "cannot read %s", stream->name);
-    }
+    if (got < 0 && errno == EINTR) { return err_set(err, STATUS_UNAVAILABLE, "reading %s was stopped", stream->name); }
+    if (got < 0) { return err_set_errno(err, "cannot read %s", stream->name); }
     stream->raw_end += (size_t)got;
     stream->raw_read += (size_t)got;
     stream->raw_ended = got == 0;
@@ -62,17 +58,13 @@ static enum status broken(const struct stream *stream, const char *what, struct 
 /* Only another member may follow a member, or zeros that fill a block. */
 static bool skip_padding(struct stream *stream)
 {
-    while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0) {
-        stream->raw_at++;
-    }
+    while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0) { stream->raw_at++; }
     return stream->raw_at < stream->raw_end;
 }
 
 static enum status gzip_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
-    if (stream->between && !skip_padding(stream)) {
-        return STATUS_OK;
-    }
+    if (stream->between && !skip_padding(stream)) { return STATUS_OK; }
     stream->between = false;
     z_stream *zlib = &stream->zlib;
     zlib->next_in = stream->raw + stream->raw_at;
@@ -86,9 +78,7 @@ static enum status gzip_unpack(struct stream *stream, char *to, size_t room, siz
         stream->between = true;
         code = inflateReset(zlib);
     }
-    if (code == Z_MEM_ERROR) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
-    }
+    if (code == Z_MEM_ERROR) { return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name); }
     if (code != Z_OK && code != Z_BUF_ERROR) {
         return broken(stream, zlib->msg ? zlib->msg : "it cannot be unpacked", err);
     }
@@ -102,21 +92,15 @@ static enum status zstd_unpack(struct stream *stream, char *to, size_t room, siz
     size_t code = ZSTD_decompressStream(stream->zstd, &out, &in);
     stream->raw_at += in.pos;
     *got = out.pos;
-    if (ZSTD_isError(code)) {
-        return broken(stream, ZSTD_getErrorName(code), err);
-    }
-    if (in.pos > 0 || out.pos > 0) {
-        stream->between = code == 0;
-    }
+    if (ZSTD_isError(code)) { return broken(stream, ZSTD_getErrorName(code), err); }
+    if (in.pos > 0 || out.pos > 0) { stream->between = code == 0; }
     return STATUS_OK;
 }
 
 static enum status find_packing(struct stream *stream, struct err *err)
 {
     const unsigned char *magic = stream->raw;
-    while (stream->raw_end < MAGIC_BYTES && !stream->raw_ended) {
-        TRY(fill_raw(stream, err));
-    }
+    while (stream->raw_end < MAGIC_BYTES && !stream->raw_ended) { TRY(fill_raw(stream, err)); }
     memset(stream->raw + stream->raw_end, 0, stream->raw_end < MAGIC_BYTES ? MAGIC_BYTES - stream->raw_end : 0);
     bool frame = magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd;
     bool skippable = (magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
@@ -134,12 +118,8 @@ static enum status find_packing(struct stream *stream, struct err *err)
 /* Called with bytes in `raw`, or at the end of the file. */
 static enum status unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
-    if (stream->packing == GZIP) {
-        return gzip_unpack(stream, to, room, got, err);
-    }
-    if (stream->packing == ZSTD) {
-        return zstd_unpack(stream, to, room, got, err);
-    }
+    if (stream->packing == GZIP) { return gzip_unpack(stream, to, room, got, err); }
+    if (stream->packing == ZSTD) { return zstd_unpack(stream, to, room, got, err); }
     size_t have = stream->raw_end - stream->raw_at;
     *got = have < room ? have : room;
     memcpy(to, stream->raw + stream->raw_at, *got);
@@ -151,9 +131,7 @@ enum status stream_open(const char *path, const volatile sig_atomic_t *stop, str
 {
     bool standard = strcmp(path, "-") == 0;
     struct stream *stream = calloc(1, sizeof *stream);
-    if (!stream) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path);
-    }
+    if (!stream) { return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path); }
     stream->name = standard ? "standard input" : path;
     stream->stop = stop;
     stream->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
@@ -167,16 +145,10 @@ enum status stream_open(const char *path, const volatile sig_atomic_t *stop, str
 
 void stream_close(struct stream *stream)
 {
-    if (!stream) {
-        return;
-    }
-    if (stream->packing == GZIP) {
-        inflateEnd(&stream->zlib);
-    }
+    if (!stream) { return; }
+    if (stream->packing == GZIP) { inflateEnd(&stream->zlib); }
     ZSTD_freeDStream(stream->zstd);
-    if (stream->fd > STDIN_FILENO) {
-        close(stream->fd);
-    }
+    if (stream->fd > STDIN_FILENO) { close(stream->fd); }
     free(stream);
 }
 
@@ -193,21 +165,15 @@ uint64_t stream_raw_bytes(const struct stream *stream)
 enum status stream_read(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
     *got = 0;
-    if (stream->packing == UNKNOWN) {
-        TRY(find_packing(stream, err));
-    }
+    if (stream->packing == UNKNOWN) { TRY(find_packing(stream, err)); }
     for (;;) {
         size_t before = stream->raw_at;
         TRY(unpack(stream, to, room, got, err)); /* the decoder may still hold unpacked bytes */
-        if (*got > 0) {
-            return STATUS_OK;
-        }
+        if (*got > 0) { return STATUS_OK; }
         if (stream->raw_at > before && stream->raw_at < stream->raw_end) {
             continue; /* an empty member; another one follows */
         }
-        if (stream->raw_ended) {
-            break;
-        }
+        if (stream->raw_ended) { break; }
         TRY(fill_raw(stream, err));
     }
     return stream->packing != PLAIN && !stream->between ? broken(stream, "it ends early", err) : STATUS_OK;
@@ -233,9 +199,7 @@ void reader_close(struct reader *reader)
 
 static void skip_byte_order_mark(struct reader *reader)
 {
-    if (reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0) {
-        reader->at = 3;
-    }
+    if (reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0) { reader->at = 3; }
     reader->begun = true;
 }
 
@@ -244,18 +208,14 @@ enum status reader_more(struct reader *reader, struct err *err)
     buffer_consume(&reader->buffer, reader->at);
     reader->at = 0;
     char *to = buffer_reserve(&reader->buffer, PIECE_BYTES);
-    if (!to) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", stream_name(reader->stream));
-    }
+    if (!to) { return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", stream_name(reader->stream)); }
     size_t got;
     if (stream_read(reader->stream, to, PIECE_BYTES, &got, err) != STATUS_OK) {
         return err_prefix(err, "line %llu", (unsigned long long)reader->line + 1);
     }
     reader->buffer.length += got;
     reader->ended = got == 0;
-    if (!reader->begun && (reader->ended || reader->buffer.length >= 3)) {
-        skip_byte_order_mark(reader);
-    }
+    if (!reader->begun && (reader->ended || reader->buffer.length >= 3)) { skip_byte_order_mark(reader); }
     return STATUS_OK;
 }
 
@@ -285,9 +245,7 @@ static enum status skip_line(struct reader *reader, struct err *err)
             return STATUS_OK;
         }
         reader_take(reader, ahead.length, 0);
-        if (reader->ended) {
-            return STATUS_OK;
-        }
+        if (reader->ended) { return STATUS_OK; }
         TRY(reader_more(reader, err));
     }
 }
@@ -345,12 +303,8 @@ enum status reader_text(struct reader *reader, struct record *out, struct err *e
 enum status reader_whole(struct reader *reader, struct record *out, struct err *err)
 {
     *out = (struct record){0};
-    if (reader->ended) {
-        return STATUS_OK;
-    }
-    while (!reader->ended && reader->buffer.length - reader->at <= reader->limit) {
-        TRY(reader_more(reader, err));
-    }
+    if (reader->ended) { return STATUS_OK; }
+    while (!reader->ended && reader->buffer.length - reader->at <= reader->limit) { TRY(reader_more(reader, err)); }
     *out = reader_ahead(reader);
     out->too_large = out->length > reader->limit;
     reader->ended = true;

@@ -26,9 +26,7 @@ static char *join(const char *a, const char *between, const char *b)
 {
     struct buffer text = {0};
     buffer_format(&text, "%s%s%s", a, between, b);
-    if (!buffer_ok(&text)) {
-        buffer_free(&text);
-    }
+    if (!buffer_ok(&text)) { buffer_free(&text); }
     return text.data;
 }
 
@@ -81,9 +79,7 @@ void output_free(struct output *output)
 {
     char *names[] = {output->path,     output->job,      output->journal, output->scratch,
                      output->manifest, output->failures, output->ids,     output->documents};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        free(names[i]);
-    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) { free(names[i]); }
     *output = (struct output){0};
 }
 
@@ -91,9 +87,7 @@ enum status append_file_open(struct append_file *file, const char *path, uint64_
 {
     *file = (struct append_file){.path = path, .written = length, .standard = strcmp(path, "-") == 0};
     file->fd = STDOUT_FILENO;
-    if (file->standard) {
-        return STATUS_OK;
-    }
+    if (file->standard) { return STATUS_OK; }
     enum status status = file_make(path, O_WRONLY, &file->fd, err);
     if (status != STATUS_OK) {
         file->path = NULL;
@@ -112,26 +106,20 @@ enum status append_file_open(struct append_file *file, const char *path, uint64_
 
 void append_file_close(struct append_file *file)
 {
-    if (file->path && !file->standard) {
-        close(file->fd);
-    }
+    if (file->path && !file->standard) { close(file->fd); }
     buffer_free(&file->pending);
     file->path = NULL;
 }
 
 enum status append_file_flush(struct append_file *file, struct err *err)
 {
-    if (!file->path) {
-        return STATUS_OK;
-    }
+    if (!file->path) { return STATUS_OK; }
     if (!buffer_ok(&file->pending)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the lines of %s", file->path);
     }
     for (size_t done = 0; done < file->pending.length;) {
         ssize_t wrote = write(file->fd, file->pending.data + done, file->pending.length - done);
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
+        if (wrote < 0 && errno == EINTR) { continue; }
         if (wrote <= 0) {
             return err_set_errno(err, "cannot write %s", file->standard ? "to standard output" : file->path);
         }
@@ -145,8 +133,6 @@ enum status append_file_flush(struct append_file *file, struct err *err)
 enum status append_file_sync(struct append_file *file, struct err *err)
 {
     TRY(append_file_flush(file, err));
-    if (!file->path || file->standard || fdatasync(file->fd) == 0) {
-        return STATUS_OK;
-    }
+    if (!file->path || file->standard || fdatasync(file->fd) == 0) { return STATUS_OK; }
     return err_set_errno(err, "cannot write %s", file->path);
 }

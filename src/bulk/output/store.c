@@ -24,9 +24,7 @@ void npy_header(char to[NPY_HEADER_BYTES], const char *type, uint64_t rows, uint
 {
     static const char version[4] = {1, 0, NPY_HEADER_BYTES - 10, 0};
     char columns[16] = "";
-    if (dim > 0) {
-        snprintf(columns, sizeof columns, " %u", dim);
-    }
+    if (dim > 0) { snprintf(columns, sizeof columns, " %u", dim); }
     memset(to, ' ', NPY_HEADER_BYTES);
     memcpy(to, magic, sizeof magic);
     memcpy(to + sizeof magic, version, sizeof version);
@@ -50,9 +48,7 @@ enum status npy_read(const char *bytes, size_t length, const char *name, struct 
                        "%s: version %d of the .npy format, or a header of %zu bytes, is not read", name, bytes[6],
                        size);
     }
-    if (size > length - 10) {
-        return err_set(err, STATUS_BAD_INPUT, "%s ends within its header", name);
-    }
+    if (size > length - 10) { return err_set(err, STATUS_BAD_INPUT, "%s ends within its header", name); }
     memcpy(text, bytes + 10, size);
     bool good =
         sscanf(text, "{'descr': '%15[^']', 'fortran_order': %5[a-zA-Z], 'shape': (%n", out->type, order, &at) == 2;
@@ -62,9 +58,7 @@ enum status npy_read(const char *bytes, size_t length, const char *name, struct 
         errno = 0;
         uint64_t rows = strtoull(end, &end, 10);
         good = errno == 0 && out->dimensions < NPY_DIMENSIONS_MAX;
-        if (good) {
-            out->shape[out->dimensions++] = rows;
-        }
+        if (good) { out->shape[out->dimensions++] = rows; }
     }
     if (!good || *end != ')') {
         return err_set(err, STATUS_BAD_INPUT, "%s: its header is not that of an array of plain numbers", name);
@@ -104,13 +98,9 @@ static enum status failed(const struct store *store, uint64_t file, const char *
 
 void store_close(struct store *store)
 {
-    if (!store) {
-        return;
-    }
+    if (!store) { return; }
     for (int i = 0; i < STORE_OPEN_FILES; i++) {
-        if (store->files[i].fd >= 0) {
-            close(store->files[i].fd);
-        }
+        if (store->files[i].fd >= 0) { close(store->files[i].fd); }
     }
     free(store->bytes);
     free(store);
@@ -118,9 +108,7 @@ void store_close(struct store *store)
 
 uint64_t store_files(const struct store *store, uint64_t rows)
 {
-    if (store->options.kind != STORE_SHARDS || rows == 0) {
-        return 1;
-    }
+    if (store->options.kind != STORE_SHARDS || rows == 0) { return 1; }
     return rows / store->file_rows + (rows % store->file_rows != 0);
 }
 
@@ -135,9 +123,7 @@ void store_file_path(const struct store *store, uint64_t file, char *to, size_t 
 
 uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file)
 {
-    if (store->options.kind != STORE_SHARDS) {
-        return rows;
-    }
+    if (store->options.kind != STORE_SHARDS) { return rows; }
     uint64_t before = file * store->file_rows;
     return rows - before < store->file_rows ? rows - before : store->file_rows;
 }
@@ -147,12 +133,8 @@ static enum status write_at(const struct store *store, const struct open_file *f
 {
     for (size_t done = 0; done < length;) {
         ssize_t wrote = pwrite(file->fd, bytes + done, length - done, (off_t)(at + done));
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote <= 0) {
-            return failed(store, file->number, "write", err);
-        }
+        if (wrote < 0 && errno == EINTR) { continue; }
+        if (wrote <= 0) { return failed(store, file->number, "write", err); }
         done += (size_t)wrote;
     }
     return STATUS_OK;
@@ -161,9 +143,7 @@ static enum status write_at(const struct store *store, const struct open_file *f
 static enum status put_header(const struct store *store, struct open_file *file, uint64_t rows, struct err *err)
 {
     char header[NPY_HEADER_BYTES];
-    if (store->header_bytes == 0) {
-        return STATUS_OK;
-    }
+    if (store->header_bytes == 0) { return STATUS_OK; }
     npy_header(header, store->options.element == ELEMENT_F16 ? "<f2" : "<f4", rows, store->options.dim);
     file->dirty = true;
     return write_at(store, file, header, sizeof header, 0, err);
@@ -178,9 +158,7 @@ static enum status close_oldest(struct store *store, struct open_file **out, str
         }
     }
     *out = oldest;
-    if (oldest->fd < 0) {
-        return STATUS_OK;
-    }
+    if (oldest->fd < 0) { return STATUS_OK; }
     enum status status =
         oldest->dirty && fdatasync(oldest->fd) != 0 ? failed(store, oldest->number, "write", err) : STATUS_OK;
     close(oldest->fd);
@@ -207,29 +185,21 @@ static enum status find_file(struct store *store, uint64_t number, struct open_f
     **out = (struct open_file){.fd = fd, .number = number, .used = ++store->uses};
     off_t size = lseek(fd, 0, SEEK_END);
     bool fresh = store->options.fresh && !below; /* files of a folder may be reopened; the job empties the folder */
-    if (fresh && ftruncate(fd, 0) != 0) {
-        return failed(store, number, "write", err);
-    }
+    if (fresh && ftruncate(fd, 0) != 0) { return failed(store, number, "write", err); }
     store->options.fresh = store->options.fresh && below;
-    if (size <= 0 && below) {
-        TRY(file_sync_folder(path, err)); /* the job syncs the names of other files */
-    }
+    if (size <= 0 && below) { TRY(file_sync_folder(path, err)); /* the job syncs the names of other files */ }
     return size <= 0 || fresh ? put_header(store, *out, 0, err) : STATUS_OK;
 }
 
 enum status store_open(const struct store_options *options, struct store **out, struct err *err)
 {
     struct store *store = calloc(1, sizeof *store);
-    if (!store) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the output");
-    }
+    if (!store) { return err_set(err, STATUS_NO_MEMORY, "no memory for the output"); }
     store->options = *options;
     store->row_bytes = options->dim * (options->element == ELEMENT_F16 ? sizeof(uint16_t) : sizeof(float));
     store->header_bytes = options->kind == STORE_NPY || options->kind == STORE_SHARDS ? NPY_HEADER_BYTES : 0;
     store->file_rows = options->kind == STORE_SHARDS ? options->shard_rows : UINT64_MAX;
-    for (int i = 0; i < STORE_OPEN_FILES; i++) {
-        store->files[i].fd = -1;
-    }
+    for (int i = 0; i < STORE_OPEN_FILES; i++) { store->files[i].fd = -1; }
     store->block_rows = 1 + BLOCK_BYTES / store->row_bytes;
     store->bytes = malloc(store->block_rows * store->row_bytes);
     if (!store->bytes) {
@@ -253,13 +223,9 @@ static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
     uint64_t at = store->header_bytes + row % store->file_rows * store->row_bytes;
     for (size_t done = 0; done < store->row_bytes;) {
         ssize_t got = pread(file->fd, store->bytes + done, store->row_bytes - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
+        if (got < 0 && errno == EINTR) { continue; }
         errno = got == 0 ? EIO : errno; /* it was written: somebody has cut the file */
-        if (got <= 0) {
-            return failed(store, file->number, "read", err);
-        }
+        if (got <= 0) { return failed(store, file->number, "read", err); }
         done += (size_t)got;
     }
     return STATUS_OK;
@@ -320,12 +286,8 @@ enum status store_check(struct store *store, uint64_t row, struct err *err)
     char path[PATH_MAX];
     TRY(find_file(store, row / store->file_rows, &file, err));
     off_t size = lseek(file->fd, 0, SEEK_END);
-    if (size < 0) {
-        return failed(store, file->number, "read", err);
-    }
-    if ((uint64_t)size >= store->header_bytes + (row % store->file_rows + 1) * store->row_bytes) {
-        return STATUS_OK;
-    }
+    if (size < 0) { return failed(store, file->number, "read", err); }
+    if ((uint64_t)size >= store->header_bytes + (row % store->file_rows + 1) * store->row_bytes) { return STATUS_OK; }
     store_file_path(store, file->number, path, sizeof path);
     return err_set(err, STATUS_BAD_INPUT, "%s is not as this job left it: vectors are gone; --overwrite begins again",
                    path);
@@ -336,15 +298,11 @@ enum status store_dirty(struct store *store, int *fds, unsigned *count, struct e
     *count = 0;
     for (int i = 0; i < STORE_OPEN_FILES; i++) {
         struct open_file *file = &store->files[i];
-        if (file->fd < 0 || !file->dirty) {
-            continue;
-        }
+        if (file->fd < 0 || !file->dirty) { continue; }
         int fd = dup(file->fd);
         if (fd < 0) {
             enum status status = failed(store, file->number, "write", err);
-            while (*count > 0) {
-                close(fds[--*count]);
-            }
+            while (*count > 0) { close(fds[--*count]); }
             return status;
         }
         fds[(*count)++] = fd;
@@ -357,12 +315,8 @@ enum status store_sync(struct store *store, struct err *err)
 {
     for (int i = 0; i < STORE_OPEN_FILES; i++) {
         struct open_file *file = &store->files[i];
-        if (file->fd < 0 || !file->dirty) {
-            continue;
-        }
-        if (fdatasync(file->fd) != 0) {
-            return failed(store, file->number, "write", err);
-        }
+        if (file->fd < 0 || !file->dirty) { continue; }
+        if (fdatasync(file->fd) != 0) { return failed(store, file->number, "write", err); }
         file->dirty = false;
     }
     return STATUS_OK;

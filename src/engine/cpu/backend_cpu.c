@@ -41,16 +41,12 @@ static void find_model(char *out, size_t size)
     snprintf(out, size, "unknown processor");
     while (file && fgets(line, sizeof line, file)) {
         char *name = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-        if (!name) {
-            continue;
-        }
+        if (!name) { continue; }
         name += 1 + strspn(name + 1, " \t");
         snprintf(out, size, "%.*s", (int)strcspn(name, "\n"), name);
         break;
     }
-    if (file) {
-        fclose(file);
-    }
+    if (file) { fclose(file); }
 }
 
 /* In int8 the words include the number of such layers, because the time depends on it. */
@@ -124,9 +120,7 @@ static const void *input_of(const struct backend_workspace *workspace, enum line
     if (site == LINEAR_ATTENTION_OUTPUT) {
         return half ? (const void *)workspace->context.bf16 : workspace->context.f32;
     }
-    if (site == LINEAR_OUTPUT) {
-        return half ? (const void *)workspace->wide16 : workspace->wide;
-    }
+    if (site == LINEAR_OUTPUT) { return half ? (const void *)workspace->wide16 : workspace->wide; }
     return half ? (const void *)workspace->hidden16 : workspace->hidden;
 }
 
@@ -190,9 +184,7 @@ static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t laye
         .bias = linear->bias,
         .to.f32 = ends_in_residual(site) ? workspace->product : workspace->wide,
     };
-    if (half && site == LINEAR_INTERMEDIATE) {
-        job.to = (struct activations){.bf16 = workspace->wide16};
-    }
+    if (half && site == LINEAR_INTERMEDIATE) { job.to = (struct activations){.bf16 = workspace->wide16}; }
     if (linear->kind == GEMM_BF16) {
         job.from_tiled = site == LINEAR_OUTPUT;
         job.to_tiled = site == LINEAR_INTERMEDIATE;
@@ -247,9 +239,7 @@ static void amx_gemm(struct backend_workspace *workspace, uint32_t layer, enum l
         return;
     }
     gemm_all(workspace, layer, site);
-    if (ends_in_residual(site)) {
-        norm_all(workspace, layer, norm_behind(site));
-    }
+    if (ends_in_residual(site)) { norm_all(workspace, layer, norm_behind(site)); }
 }
 
 static void split_chunk(void *context, unsigned thread, unsigned chunk)
@@ -314,9 +304,7 @@ static void int8_gemm(struct backend_workspace *workspace, uint32_t layer, enum 
 static void cpu_gemm_prepare(struct backend_workspace *workspace)
 {
     struct int8_work work = int8_work_of(workspace);
-    if (cpu_weights_is_int8(workspace->weights, 0)) {
-        int8_pass_embedded(&workspace->int8, workspace->weights, &work);
-    }
+    if (cpu_weights_is_int8(workspace->weights, 0)) { int8_pass_embedded(&workspace->int8, workspace->weights, &work); }
     split_hidden(workspace, 0, workspace->pass->extent);
 }
 
@@ -346,9 +334,7 @@ static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer,
         int8_pass_norm(&workspace->int8, weights, &work, layer, site);
         return STATUS_OK;
     }
-    if (weights->kind != GEMM_BF16) {
-        norm_all(workspace, layer, site);
-    }
+    if (weights->kind != GEMM_BF16) { norm_all(workspace, layer, site); }
     if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8) {
         int8_pass_embedded(&workspace->int8, weights, &work);
     }
@@ -361,9 +347,7 @@ static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer,
  */
 static void ask_word(const struct cpu_weights *weights, const struct pass *pass, uint32_t row, uint32_t token)
 {
-    if (token >= pass->length[row]) {
-        return;
-    }
+    if (token >= pass->length[row]) { return; }
     uint32_t width = weights->backend.model->hidden;
     size_t first = (size_t)pass->ids[pass->start[row] - pass->origin + token] * width;
     for (size_t i = 0; weights->word && i < width; i += 64 / sizeof(float)) {
@@ -383,9 +367,7 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
         uint32_t at = pass->start[r] - pass->origin;
-        for (uint32_t t = 0; t < WORDS_AHEAD; t++) {
-            ask_word(weights, pass, r, t);
-        }
+        for (uint32_t t = 0; t < WORDS_AHEAD; t++) { ask_word(weights, pass, r, t); }
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
             size_t id = (size_t)pass->ids[at + t] * width;
@@ -463,9 +445,7 @@ static enum status cpu_pool(struct backend_workspace *workspace, struct err *err
 static enum status cpu_submit(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
-    if (workspace->parallel) {
-        parallel_for_leave(workspace->parallel, workspace->helped);
-    }
+    if (workspace->parallel) { parallel_for_leave(workspace->parallel, workspace->helped); }
     return STATUS_OK;
 }
 

@@ -91,9 +91,7 @@ const struct instruction_set *instruction_set_pick(void)
     for (const struct instruction_set *row = set; best && row->name; row++) {
         set = strcmp(row->name, best) == 0 ? row : set;
     }
-    while (!set->runs_here()) {
-        set++;
-    }
+    while (!set->runs_here()) { set++; }
     return set;
 }
 
@@ -105,9 +103,7 @@ enum gemm_kind gemm_bf16_kind(const struct instruction_set *set)
 {
     static const enum gemm_kind kinds[] = {GEMM_BF16_WIDE, GEMM_BF16_DOT};
     uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
-    if (!set->kernels->gemm_bf16_dot) {
-        return GEMM_BF16_WIDE;
-    }
+    if (!set->kernels->gemm_bf16_dot) { return GEMM_BF16_WIDE; }
     /* Zeros take as long as other numbers. */
     static const float from[(TRY_ROWS + GEMM_ROWS_BEHIND) * TRY_INPUTS];
     static const uint32_t packed[GEMM_MULTIPLE * TRY_INPUTS / 2];
@@ -206,24 +202,16 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
 {
     uint32_t bins[BINS + 1] = {0};
     float sum = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++) {
-        sum += from[i] * inverse - nearest(from[i] * inverse);
-    }
+    for (uint32_t i = 0; i < weight->inputs; i++) { sum += from[i] * inverse - nearest(from[i] * inverse); }
     int way = sum < 0 ? -1 : 1, moved = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++) {
-        bins[bin_of(from[i] * inverse, way)]++;
-    }
+    for (uint32_t i = 0; i < weight->inputs; i++) { bins[bin_of(from[i] * inverse, way)]++; }
     int edge = BINS; /* all weights in later bins move, and `more` of this one */
     uint32_t more = (uint32_t)nearest(fabsf(sum));
-    for (; edge > BINS / 2 && more > bins[edge]; edge--) {
-        more -= bins[edge];
-    }
+    for (; edge > BINS / 2 && more > bins[edge]; edge--) { more -= bins[edge]; }
     for (uint32_t i = 0; i < weight->inputs; i++) {
         int bin = bin_of(from[i] * inverse, way);
         int8_t *to = weight->scaled.value + packed_at(weight, o, i);
-        if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST) {
-            continue;
-        }
+        if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST) { continue; }
         more -= bin == edge;
         *to = (int8_t)(*to + way);
         moved += way;
@@ -240,12 +228,8 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
         largest = fabsf(from[i]) > largest ? fabsf(from[i]) : largest;
         finite = finite && isfinite(from[i]);
     }
-    if (!finite) {
-        weight->scaled.scale[o] = NAN;
-    }
-    if (!finite || largest < 1e-30f) {
-        return;
-    }
+    if (!finite) { weight->scaled.scale[o] = NAN; }
+    if (!finite || largest < 1e-30f) { return; }
     float inverse = INT8_LARGEST / largest;
     for (uint32_t i = 0; i < weight->inputs; i += 4) {
         int8_t *to = weight->scaled.value + packed_at(weight, o, i);
@@ -254,9 +238,7 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
             total += to[k];
         }
     }
-    if (cancel) {
-        total += cancel_remainders(weight, o, from, inverse);
-    }
+    if (cancel) { total += cancel_remainders(weight, o, from, inverse); }
     weight->scaled.scale[o] = largest / INT8_LARGEST;
     weight->total[o] = (float)total * weight->scaled.scale[o];
 }
@@ -297,12 +279,8 @@ size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
     if (kind == GEMM_INT8) {
         return int8_value_bytes(&weight) + (size_t)weight.panels * INT8_PANEL * 2 * sizeof(float);
     }
-    if (kind == GEMM_SPLIT_F32) {
-        return split_f32_bytes(outputs, inputs) + outputs * sizeof(float);
-    }
-    if (kind == GEMM_BF16) {
-        return (size_t)outputs * inputs * sizeof(uint16_t);
-    }
+    if (kind == GEMM_SPLIT_F32) { return split_f32_bytes(outputs, inputs) + outputs * sizeof(float); }
+    if (kind == GEMM_BF16) { return (size_t)outputs * inputs * sizeof(uint16_t); }
     return plain_bytes(kind, outputs, inputs);
 }
 

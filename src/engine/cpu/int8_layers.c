@@ -19,9 +19,7 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 {
     size_t hidden = round_up(model->hidden, INT8_STEP), inner = round_up(model->intermediate_size, INT8_STEP);
     size_t scales = round_up(rows * sizeof(float), 64), sums = rows * round_up(model->hidden, INT8_PANEL);
-    if (hidden > inner) {
-        inner = hidden;
-    }
+    if (hidden > inner) { inner = hidden; }
     if (block) {
         space->sums = (int32_t *)block;
         space->product = (float *)block;
@@ -151,7 +149,8 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     size_t hidden = model->hidden, inner = model->intermediate_size, used = 0;
     size_t wide = 3 * hidden > inner ? 3 * hidden : inner, longest = hidden > inner ? hidden : inner;
     struct int8_work *work = &trial->work;
-    trial->states = memory_part(block, &used, ((model->layer_count + 1) * TRIAL_ROWS + INT8_BLOCK) * hidden * sizeof(float));
+    trial->states =
+        memory_part(block, &used, ((model->layer_count + 1) * TRIAL_ROWS + INT8_BLOCK) * hidden * sizeof(float));
     trial->product = memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float));
     trial->wide = memory_part(block, &used, TRIAL_ROOM * longest * sizeof(float));
     trial->plain = memory_part(block, &used, PLAIN_OUTPUTS * longest * sizeof(float));
@@ -237,24 +236,18 @@ static enum status prepare(struct int8_trial *trial, struct err *err)
 {
     size_t bytes = lay_out(trial, NULL);
     trial->memory = memory_aligned(bytes);
-    if (!trial->memory) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to try int8 (%zu bytes)", bytes);
-    }
+    if (!trial->memory) { return err_set(err, STATUS_NO_MEMORY, "no memory to try int8 (%zu bytes)", bytes); }
     memset(trial->memory, 0, bytes); /* memory behind the last row is read, too */
     lay_out(trial, trial->memory);
     embed(trial);
-    for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++) {
-        run_exact(trial, layer);
-    }
+    for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++) { run_exact(trial, layer); }
     return STATUS_OK;
 }
 
 enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial **out, struct err *err)
 {
     struct int8_trial *trial = calloc(1, sizeof *trial);
-    if (!trial) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to try int8");
-    }
+    if (!trial) { return err_set(err, STATUS_NO_MEMORY, "no memory to try int8"); }
     trial->weights = weights;
     trial->work.rows = TRIAL_ROWS;
     trial->work.chunks = 1;
@@ -269,9 +262,7 @@ enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial
 
 void int8_trial_close(struct int8_trial *trial)
 {
-    if (!trial) {
-        return;
-    }
+    if (!trial) { return; }
     free(trial->memory);
     free(trial);
 }
@@ -339,9 +330,7 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     double error = 0;
     memcpy(trial->work.hidden, state(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
     int8_pass_embedded(&trial->space, weights, &trial->work);
-    for (uint32_t layer = first; layer < model->layer_count; layer++) {
-        run_int8(trial, layer);
-    }
+    for (uint32_t layer = first; layer < model->layer_count; layer++) { run_int8(trial, layer); }
     for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {
         weights->set->kernels->mean(tokens, model->hidden, model->dim, exact + row * model->hidden, vector);
         weights->set->kernels->mean(tokens, model->hidden, model->dim, near + row * model->hidden,

@@ -133,9 +133,7 @@ static inline void vec_store_bf16(uint16_t *to, vec a)
 {
     uint32_t bits[VEC];
     memcpy(bits, &a, sizeof bits);
-    for (size_t i = 0; i < VEC; i++) {
-        to[i] = (uint16_t)((bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16);
-    }
+    for (size_t i = 0; i < VEC; i++) { to[i] = (uint16_t)((bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16); }
 }
 
 /* --- for int8 --- */
@@ -171,18 +169,14 @@ static inline struct vec_range vec_widen(struct vec_range range, vec a)
 static inline int32_t vec_high(struct vec_range range)
 {
     int32_t high = 0;
-    for (int i = 0; i < VEC; i++) {
-        high = range.high[i] > high ? range.high[i] : high;
-    }
+    for (int i = 0; i < VEC; i++) { high = range.high[i] > high ? range.high[i] : high; }
     return high;
 }
 
 static inline uint32_t vec_low(struct vec_range range)
 {
     uint32_t low = 0;
-    for (int i = 0; i < VEC; i++) {
-        low = range.low[i] > low ? range.low[i] : low;
-    }
+    for (int i = 0; i < VEC; i++) { low = range.low[i] > low ? range.low[i] : low; }
     return low;
 }
 

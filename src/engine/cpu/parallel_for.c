@@ -69,9 +69,7 @@ static bool claim(struct parallel_for *parallel, unsigned thread, unsigned *chun
     uint_fast64_t ticket = atomic_load_explicit(&parallel->ticket, memory_order_relaxed);
     for (;;) {
         unsigned first = ticket & CHUNKS_MAX, end = ticket >> CHUNK_BITS & CHUNKS_MAX;
-        if (first >= end) {
-            return false;
-        }
+        if (first >= end) { return false; }
         bool down = parallel_for_goes_down(thread);
         uint_fast64_t rest = down ? ticket - (1u << CHUNK_BITS) : ticket + 1;
         *chunk = down ? end - 1 : first;
@@ -98,9 +96,7 @@ static void help(struct parallel_for *parallel, unsigned thread)
             continue;
         }
         relax();
-        if (++spins % SPINS_A_LOOK == 0 && clock_now_ns() - since > SPIN_NS) {
-            return;
-        }
+        if (++spins % SPINS_A_LOOK == 0 && clock_now_ns() - since > SPIN_NS) { return; }
     }
 }
 
@@ -116,12 +112,8 @@ static void *helper_main(void *argument)
     for (;;) {
         atomic_fetch_add(&parallel->asleep, 1);
         pthread_cond_signal(&parallel->settled);
-        while (parallel->calls == seen && !parallel->closing) {
-            pthread_cond_wait(&parallel->called, &parallel->lock);
-        }
-        if (parallel->closing) {
-            break;
-        }
+        while (parallel->calls == seen && !parallel->closing) { pthread_cond_wait(&parallel->called, &parallel->lock); }
+        if (parallel->closing) { break; }
         seen = parallel->calls;
         pthread_mutex_unlock(&parallel->lock);
         help(parallel, helper->thread);
@@ -134,9 +126,7 @@ static void *helper_main(void *argument)
 /* A helper that is about to fall asleep may miss this; the next step calls again. */
 static void call(struct parallel_for *parallel)
 {
-    if (atomic_load_explicit(&parallel->asleep, memory_order_relaxed) == 0 || !has_core(parallel, 1)) {
-        return;
-    }
+    if (atomic_load_explicit(&parallel->asleep, memory_order_relaxed) == 0 || !has_core(parallel, 1)) { return; }
     pthread_mutex_lock(&parallel->lock);
     atomic_store(&parallel->asleep, 0);
     parallel->calls++;
@@ -157,9 +147,7 @@ static int start(struct parallel_for *parallel)
         struct helper *helper = &parallel->helpers[parallel->running];
         *helper = (struct helper){.parallel = parallel, .thread = thread};
         failed = pthread_create(&helper->handle, NULL, helper_main, helper);
-        if (failed != 0) {
-            break;
-        }
+        if (failed != 0) { break; }
         parallel->running++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -175,9 +163,7 @@ enum status parallel_for_open(unsigned cores, struct parallel_for **out, struct 
 {
     size_t bytes = (sizeof(struct parallel_for) + LINE - 1) / LINE * LINE;
     struct parallel_for *parallel = aligned_alloc(LINE, bytes);
-    if (!parallel) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for helpers of %u cores", cores);
-    }
+    if (!parallel) { return err_set(err, STATUS_NO_MEMORY, "no memory for helpers of %u cores", cores); }
     memset(parallel, 0, bytes);
     parallel->cores = cores;
     parallel->threads = cores < PARALLEL_THREADS_MAX ? cores : PARALLEL_THREADS_MAX;
@@ -195,16 +181,12 @@ enum status parallel_for_open(unsigned cores, struct parallel_for **out, struct 
 
 void parallel_for_close(struct parallel_for *parallel)
 {
-    if (!parallel) {
-        return;
-    }
+    if (!parallel) { return; }
     pthread_mutex_lock(&parallel->lock);
     parallel->closing = true;
     pthread_cond_broadcast(&parallel->called);
     pthread_mutex_unlock(&parallel->lock);
-    for (unsigned i = 0; i < parallel->running; i++) {
-        pthread_join(parallel->helpers[i].handle, NULL);
-    }
+    for (unsigned i = 0; i < parallel->running; i++) { pthread_join(parallel->helpers[i].handle, NULL); }
     pthread_cond_destroy(&parallel->called);
     pthread_cond_destroy(&parallel->settled);
     pthread_mutex_destroy(&parallel->lock);
@@ -221,18 +203,14 @@ unsigned parallel_for_threads(const struct parallel_for *parallel)
 bool parallel_for_enter(struct parallel_for *parallel, bool wants)
 {
     bool alone = atomic_fetch_add(&parallel->computing, 1) + 1 < parallel->cores;
-    if (!wants || !alone || atomic_exchange_explicit(&parallel->owned, true, memory_order_acquire)) {
-        return false;
-    }
+    if (!wants || !alone || atomic_exchange_explicit(&parallel->owned, true, memory_order_acquire)) { return false; }
     call(parallel);
     return true;
 }
 
 void parallel_for_leave(struct parallel_for *parallel, bool owns)
 {
-    if (owns) {
-        atomic_store_explicit(&parallel->owned, false, memory_order_release);
-    }
+    if (owns) { atomic_store_explicit(&parallel->owned, false, memory_order_release); }
     atomic_fetch_sub(&parallel->computing, 1);
 }
 
@@ -256,15 +234,11 @@ void parallel_for_run(struct parallel_for *parallel, const struct parallel_step 
         return;
     }
     publish(parallel, step);
-    for (; claim(parallel, 0, &chunk); own++) {
-        step->chunk(step->context, 0, chunk);
-    }
+    for (; claim(parallel, 0, &chunk); own++) { step->chunk(step->context, 0, chunk); }
     for (unsigned spins = 1; own + atomic_load_explicit(&parallel->done, memory_order_acquire) < step->chunks;
          spins++) {
         relax();
-        if (spins % SPINS_A_YIELD == 0) {
-            sched_yield();
-        }
+        if (spins % SPINS_A_YIELD == 0) { sched_yield(); }
     }
 }
 
@@ -274,9 +248,7 @@ void parallel_for_run(struct parallel_for *parallel, const struct parallel_step 
 static unsigned affinity_threads(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) {
-        return (unsigned)CPU_COUNT(&set);
-    }
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) { return (unsigned)CPU_COUNT(&set); }
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (unsigned)online : 1;
 }
@@ -285,13 +257,9 @@ static unsigned affinity_threads(void)
 static bool read_line(const char *directory, const char *name, char *line, int size)
 {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path) {
-        return false;
-    }
+    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path) { return false; }
     FILE *file = fopen(path, "re");
-    if (!file) {
-        return false;
-    }
+    if (!file) { return false; }
     bool found = fgets(line, size, file);
     fclose(file);
     return found;
@@ -303,18 +271,14 @@ static double group_quota(const char *directory)
     char line[128], period_line[128];
     double quota = 0, period = 0;
     if (read_line(directory, "cpu.max", line, sizeof line)) {
-        if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
-            return quota / period;
-        }
+        if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) { return quota / period; }
         return 0;
     }
     if (read_line(directory, "cpu.cfs_quota_us", line, sizeof line) &&
         read_line(directory, "cpu.cfs_period_us", period_line, sizeof period_line)) {
         quota = strtod(line, NULL);
         period = strtod(period_line, NULL);
-        if (quota > 0 && period > 0) {
-            return quota / period;
-        }
+        if (quota > 0 && period > 0) { return quota / period; }
     }
     return 0;
 }
@@ -323,19 +287,13 @@ static double group_quota(const char *directory)
 static double least_quota(const char *root, const char *group, double least)
 {
     char directory[4096];
-    if (snprintf(directory, sizeof directory, "%s%s", root, group) >= (int)sizeof directory) {
-        return least;
-    }
+    if (snprintf(directory, sizeof directory, "%s%s", root, group) >= (int)sizeof directory) { return least; }
     size_t root_length = strlen(root);
     for (;;) {
         double quota = group_quota(directory);
-        if (quota > 0 && (least == 0 || quota < least)) {
-            least = quota;
-        }
+        if (quota > 0 && (least == 0 || quota < least)) { least = quota; }
         char *slash = strrchr(directory, '/');
-        if (!slash || (size_t)(slash - directory) < root_length) {
-            return least;
-        }
+        if (!slash || (size_t)(slash - directory) < root_length) { return least; }
         *slash = '\0';
     }
 }
@@ -344,9 +302,7 @@ static bool names_cpu(const char *controllers)
 {
     size_t length = strlen(controllers);
     for (const char *at = controllers; at < controllers + length; at += strcspn(at, ",") + 1) {
-        if (strncmp(at, "cpu", 3) == 0 && (at[3] == ',' || at[3] == '\0')) {
-            return true;
-        }
+        if (strncmp(at, "cpu", 3) == 0 && (at[3] == ',' || at[3] == '\0')) { return true; }
     }
     return false;
 }
@@ -356,16 +312,12 @@ double threads_cgroup_quota(const char *proc_cgroup, const char *mount)
     char line[4096], v1[4096];
     double least = 0;
     FILE *file = fopen(proc_cgroup, "re");
-    if (!file) {
-        return 0;
-    }
+    if (!file) { return 0; }
     snprintf(v1, sizeof v1, "%s/cpu", mount);
     while (fgets(line, sizeof line, file)) { /* hierarchy:controllers:/group */
         char *controllers = strchr(line, ':');
         char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group) {
-            continue;
-        }
+        if (!group) { continue; }
         *group++ = '\0';
         group[strcspn(group, "\n")] = '\0';
         controllers++;
@@ -383,8 +335,6 @@ unsigned engine_default_threads(void)
 {
     unsigned threads = affinity_threads();
     double quota = threads_cgroup_quota("/proc/self/cgroup", "/sys/fs/cgroup");
-    if (quota > 0 && quota < threads) {
-        threads = quota < 1 ? 1 : (unsigned)quota;
-    }
+    if (quota > 0 && quota < threads) { threads = quota < 1 ? 1 : (unsigned)quota; }
     return threads;
 }

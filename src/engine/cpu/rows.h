@@ -19,9 +19,7 @@ INLINE vec load_upto(const float *from, uint32_t left)
 INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
 {
     uint16_t half[VEC] = {0};
-    if (left >= VEC) {
-        return vec_load_bf16(from);
-    }
+    if (left >= VEC) { return vec_load_bf16(from); }
     memcpy(half, from, left * sizeof half[0]);
     return vec_load_bf16(half);
 }
@@ -49,12 +47,8 @@ INLINE void store_bf16_upto(uint16_t *to, vec a, uint32_t left)
 
 INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
 {
-    if (to.f32) {
-        store_f32_upto(to.f32 + at, a, left);
-    }
-    if (to.bf16) {
-        store_bf16_upto(to.bf16 + at, a, left);
-    }
+    if (to.f32) { store_f32_upto(to.f32 + at, a, left); }
+    if (to.bf16) { store_bf16_upto(to.bf16 + at, a, left); }
 }
 
 /* Sums of one row in four vectors, so that an addition need not wait for the one before. */
@@ -70,9 +64,7 @@ INLINE struct row_sums no_sums(void)
 /* The total of the first `parts` vectors, 1 or 4. */
 INLINE float total(const struct row_sums *sums, const uint32_t parts)
 {
-    if (parts == 1) {
-        return vec_sum(sums->part[0]);
-    }
+    if (parts == 1) { return vec_sum(sums->part[0]); }
     return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
 }
 
@@ -101,9 +93,7 @@ INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t widt
 {
     struct row_sums squares[NORM_ROWS_MAX];
     uint32_t i = 0;
-    for (uint32_t r = 0; r < rows; r++) {
-        squares[r] = no_sums();
-    }
+    for (uint32_t r = 0; r < rows; r++) { squares[r] = no_sums(); }
     for (; i + parts * VEC <= width; i += parts * VEC) {
         for (uint32_t r = 0; r < rows; r++) {
             for (uint32_t k = 0; k < parts; k++) {
@@ -134,9 +124,7 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, c
             size_t at = (size_t)r * width + i;
             vec y = vec_mul(vec_sub(load_upto(x.f32 + at, left), vec_set(mean[r])), vec_set(scale[r]));
             y = vec_fma(y, gain, bias);
-            if (range) {
-                range[r] = vec_widen(range[r], y);
-            }
+            if (range) { range[r] = vec_widen(range[r], y); }
             store_upto(x, at, y, left);
         }
     }

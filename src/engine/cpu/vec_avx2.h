@@ -212,9 +212,7 @@ static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
         sum = _mm256_dpbusd_avx_epi32(sum, _mm256_set1_epi8(1), _mm256_loadu_si256((const void *)(from + i)));
     }
     dot_store(lane, sum);
-    for (int i = 0; i < 8; i++) {
-        all += lane[i];
-    }
+    for (int i = 0; i < 8; i++) { all += lane[i]; }
     return -128 * all;
 }
 

@@ -99,12 +99,8 @@ INLINE vec gelu_erf16(vec x)
 
 INLINE vec activation_of(enum activation activation, bool rough, vec x)
 {
-    if (activation == ACTIVATION_GELU_ERF) {
-        return rough ? gelu_erf16(x) : gelu_erf(x);
-    }
-    if (activation == ACTIVATION_GELU_TANH) {
-        return gelu_tanh(x);
-    }
+    if (activation == ACTIVATION_GELU_ERF) { return rough ? gelu_erf16(x) : gelu_erf(x); }
+    if (activation == ACTIVATION_GELU_TANH) { return gelu_tanh(x); }
     return vec_max(vec_set(0.0f), x);
 }
 

@@ -22,9 +22,7 @@ static enum status no_memory(size_t elements, struct err *err)
 
 static void copied(const struct cpu_weights *weights, const struct tensor *tensor)
 {
-    if (weights->backend.model->read_once) {
-        tensor_release(tensor);
-    }
+    if (weights->backend.model->read_once) { tensor_release(tensor); }
 }
 
 /* Copies a vector of weights. */
@@ -36,9 +34,7 @@ static enum status keep_vector(struct cpu_weights *weights, const struct tensor 
                        elements);
     }
     float *values = memory_aligned(elements * sizeof *values);
-    if (!values) {
-        return no_memory(elements, err);
-    }
+    if (!values) { return no_memory(elements, err); }
     tensor_read_f32(tensor, 0, elements, values);
     copied(weights, tensor);
     weights->bytes += elements * sizeof *values;
@@ -68,9 +64,7 @@ static enum status keep_words16(struct cpu_weights *weights, const struct model 
     }
     for (size_t at = 0; at < words->elements; at += model->hidden) {
         tensor_read_f32(words, at, model->hidden, row);
-        for (uint32_t i = 0; i < model->hidden; i++) {
-            weights->word16[at + i] = bf16_of(row[i]);
-        }
+        for (uint32_t i = 0; i < model->hidden; i++) { weights->word16[at + i] = bf16_of(row[i]); }
     }
     free(row);
     copied(weights, words);
@@ -93,9 +87,7 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
     }
 
     weights->position = malloc(positions * sizeof *weights->position);
-    if (!weights->position) {
-        return no_memory(positions, err);
-    }
+    if (!weights->position) { return no_memory(positions, err); }
     weights->bytes += positions * sizeof *weights->position;
     TRY(model_read_positions(model, weights->position, err));
     return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
@@ -123,9 +115,7 @@ static enum status keep_bias(struct cpu_weights *weights, const struct site_line
 {
     size_t rows = from->outputs / from->count;
     out->bias = malloc(from->outputs * sizeof *out->bias);
-    if (!out->bias) {
-        return no_memory(from->outputs, err);
-    }
+    if (!out->bias) { return no_memory(from->outputs, err); }
     for (unsigned i = 0; i < from->count; i++) {
         if (from->part[i]->weight.elements != rows * from->inputs || from->part[i]->bias.elements != rows) {
             return err_set(err, STATUS_UNSUPPORTED, "a linear layer does not have %zu by %u weights", rows,
@@ -165,28 +155,22 @@ static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned s
     size_t part = (size_t)from.outputs / from.count * from.inputs;
     bool one_sided = site == LINEAR_OUTPUT; /* GELU and ReLU give little below zero */
     out->kind = kind_of(weights, layer, site);
-    for (unsigned i = 0; i < from.count; i++) {
-        tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part);
-    }
-    void *to = memory_part(weights->packed, &weights->packed_used,
-                           gemm_weight_bytes(out->kind, from.outputs, from.inputs));
+    for (unsigned i = 0; i < from.count; i++) { tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part); }
+    void *to =
+        memory_part(weights->packed, &weights->packed_used, gemm_weight_bytes(out->kind, from.outputs, from.inputs));
     gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
 }
 
 static void keep_products(struct cpu_weights *weights, uint32_t layer, float *plain)
 {
-    for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        keep_product(weights, layer, site, plain);
-    }
+    for (unsigned site = 0; site < CPU_SHAPES; site++) { keep_product(weights, layer, site, plain); }
 }
 
 static void products_copied(struct cpu_weights *weights, uint32_t layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         struct site_linears linears = site_linears_of(weights->backend.model, layer, site);
-        for (unsigned i = 0; i < linears.count; i++) {
-            copied(weights, &linears.part[i]->weight);
-        }
+        for (unsigned i = 0; i < linears.count; i++) { copied(weights, &linears.part[i]->weight); }
     }
 }
 
@@ -216,12 +200,8 @@ static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, s
     struct int8_trial *trial;
     TRY(int8_trial_open(weights, &trial, err));
     for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0;) {
-        if (weights->first_int8_layer == layer + 1) {
-            keep_int8(weights, layer, trial, plain);
-        }
-        if (weights->first_int8_layer > layer) {
-            keep_products(weights, layer, plain);
-        }
+        if (weights->first_int8_layer == layer + 1) { keep_int8(weights, layer, trial, plain); }
+        if (weights->first_int8_layer > layer) { keep_products(weights, layer, plain); }
         products_copied(weights, layer);
     }
     int8_trial_close(trial);
@@ -247,20 +227,14 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
 static enum status keep_layers(struct cpu_weights *weights, const struct model *model, struct err *err)
 {
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
-    if (!weights->layers) {
-        return no_memory(model->layer_count, err);
-    }
+    if (!weights->layers) { return no_memory(model->layer_count, err); }
     weights->first_int8_layer = model->layer_count;
     TRY(prepare_products(weights, model, err));
-    for (uint32_t layer = 0; layer < model->layer_count; layer++) {
-        TRY(keep_vectors(weights, layer, err));
-    }
+    for (uint32_t layer = 0; layer < model->layer_count; layer++) { TRY(keep_vectors(weights, layer, err)); }
     size_t longer = model->intermediate_size > 3 * model->hidden ? model->intermediate_size : 3 * model->hidden;
     size_t largest = longer * model->hidden; /* elements of any product */
     float *plain = malloc(largest * sizeof *plain);
-    if (!plain) {
-        return no_memory(largest, err);
-    }
+    if (!plain) { return no_memory(largest, err); }
     enum status status = STATUS_OK;
     if (weights->int8) {
         status = keep_int8_layers(weights, plain, err);
@@ -306,9 +280,7 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
                              struct err *err)
 {
     struct cpu_weights *weights = calloc(1, sizeof *weights);
-    if (!weights) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend");
-    }
+    if (!weights) { return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend"); }
     weights->backend.model = model;
     weights->set = instruction_set_pick();
     enum status status = fill(weights, model, precision, err);
@@ -322,9 +294,7 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
 
 static void close_layer(struct cpu_layer *layer)
 {
-    for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        free(layer->linear[site].bias);
-    }
+    for (unsigned site = 0; site < CPU_SHAPES; site++) { free(layer->linear[site].bias); }
     for (unsigned site = 0; site < CPU_NORMS; site++) {
         free(layer->norm[site].gain);
         free(layer->norm[site].bias);
@@ -333,9 +303,7 @@ static void close_layer(struct cpu_layer *layer)
 
 void cpu_weights_close(struct cpu_weights *weights)
 {
-    if (!weights) {
-        return;
-    }
+    if (!weights) { return; }
     for (uint32_t layer = 0; weights->layers && layer < weights->backend.model->layer_count; layer++) {
         close_layer(&weights->layers[layer]);
     }

@@ -57,17 +57,13 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     workspace->hidden = memory_part(block, &used, hidden * sizeof(float));
     workspace->product = memory_part(block, &used, hidden * sizeof(float));
     workspace->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
-    if (weights->kind != GEMM_BF16) {
-        workspace->wide = memory_part(block, &used, wide * sizeof(float));
-    }
+    if (weights->kind != GEMM_BF16) { workspace->wide = memory_part(block, &used, wide * sizeof(float)); }
     if (weights->kind == GEMM_SPLIT_F32) {
         workspace->hidden_split = lay_out_split(rows, model->hidden, block, &used);
         uint32_t inner = model->hidden > model->intermediate_size ? model->hidden : model->intermediate_size;
         workspace->inner_split = lay_out_split(rows, inner, block, &used);
     }
-    if (weights->int8) {
-        used += int8_space_lay_out(&workspace->int8, model, rows, memory_part(block, &used, 0));
-    }
+    if (weights->int8) { used += int8_space_lay_out(&workspace->int8, model, rows, memory_part(block, &used, 0)); }
     if (weights->int8 || cpu_weights_are_half(weights)) {
         workspace->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
     }
@@ -76,17 +72,13 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
         return used;
     }
     workspace->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
-    if (weights->first_int8_layer > 0) {
-        workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
-    }
+    if (weights->first_int8_layer > 0) { workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t)); }
     return used;
 }
 
 void cpu_workspace_close(struct backend_workspace *workspace)
 {
-    if (!workspace) {
-        return;
-    }
+    if (!workspace) { return; }
     free(workspace->helpers_memory);
     free(workspace->memory);
     free(workspace);
@@ -96,9 +88,7 @@ void cpu_workspace_close(struct backend_workspace *workspace)
 static enum status make_room(size_t bytes, void **out, struct err *err)
 {
     *out = memory_aligned(bytes);
-    if (!*out) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace (%zu bytes)", bytes);
-    }
+    if (!*out) { return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace (%zu bytes)", bytes); }
     memset(*out, 0, bytes);
     return STATUS_OK;
 }
@@ -107,9 +97,7 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
 {
     struct cpu_weights *weights = (struct cpu_weights *)backend;
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
-    if (!workspace) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace");
-    }
+    if (!workspace) { return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace"); }
     workspace->weights = weights;
     workspace->threads = 1;
     size_t bytes = lay_out(workspace, NULL);
@@ -127,9 +115,7 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
 enum status cpu_workspace_join(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err)
 {
     unsigned threads = parallel_for_threads(parallel);
-    if (threads == 1) {
-        return STATUS_OK;
-    }
+    if (threads == 1) { return STATUS_OK; }
     TRY(make_room(lay_out_helpers(workspace, threads, NULL), &workspace->helpers_memory, err));
     lay_out_helpers(workspace, threads, workspace->helpers_memory);
     workspace->threads = threads;
@@ -141,9 +127,7 @@ enum status cpu_workspace_join(struct backend_workspace *workspace, struct paral
 
 unsigned cpu_chunks(const struct backend_workspace *workspace, uint32_t parts, uint32_t least)
 {
-    if (!workspace->helped) {
-        return 1;
-    }
+    if (!workspace->helped) { return 1; }
     unsigned most = parts / least, good = workspace->threads * CHUNKS_PER_THREAD;
     return most < 1 ? 1 : most < good ? most : good;
 }
@@ -156,7 +140,5 @@ void cpu_do(const struct cpu_step *step, void (*chunk)(void *context, unsigned t
         parallel_for_run(workspace->parallel, &(struct parallel_step){chunk, &own, step->chunks});
         return;
     }
-    for (unsigned i = 0; i < step->chunks; i++) {
-        chunk(&own, 0, i);
-    }
+    for (unsigned i = 0; i < step->chunks; i++) { chunk(&own, 0, i); }
 }

@@ -55,9 +55,7 @@ static enum status meaning(cudaError_t answer)
 
 enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const char *what, struct err *err)
 {
-    if (answer == cudaSuccess) {
-        return STATUS_OK;
-    }
+    if (answer == cudaSuccess) { return STATUS_OK; }
     (void)api->cudaGetLastError(); /* clears the error */
     return err_set(err, meaning(answer), "CUDA failed (%s): %s, %s", what, api->cudaGetErrorName(answer),
                    api->cudaGetErrorString(answer));
@@ -73,13 +71,9 @@ static cudaError_t device_health(const struct cuda_api *api)
 
 enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, const char *what, struct err *err)
 {
-    if (answer == CUBLAS_STATUS_SUCCESS) {
-        return STATUS_OK;
-    }
+    if (answer == CUBLAS_STATUS_SUCCESS) { return STATUS_OK; }
     cudaError_t health = device_health(api);
-    if (health != cudaSuccess) {
-        return cuda_check(api, health, what, err);
-    }
+    if (health != cudaSuccess) { return cuda_check(api, health, what, err); }
     enum status status = STATUS_INTERNAL;
     if (answer == CUBLAS_STATUS_ALLOC_FAILED) {
         status = STATUS_NO_MEMORY;
@@ -103,13 +97,9 @@ void *cuda_library_open(const char *file, const char *const folders[], size_t co
         char path[512];
         snprintf(path, sizeof path, "%s%s", folders[i], file);
         void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (handle) {
-            return handle;
-        }
+        if (handle) { return handle; }
         const char *why = dlerror();
-        if (i == 0 || (!told && !is_missing(path, why))) {
-            (void)err_set(err, STATUS_UNSUPPORTED, "%s", why);
-        }
+        if (i == 0 || (!told && !is_missing(path, why))) { (void)err_set(err, STATUS_UNSUPPORTED, "%s", why); }
         told = told || !is_missing(path, why);
     }
     return NULL;
@@ -119,9 +109,7 @@ static enum status driver_version(const struct cuda_api *api, int *out, struct e
 {
     *out = 0;
     TRY(cuda_check(api, api->cudaDriverGetVersion(out), "asking for the driver", err));
-    if (*out != 0) {
-        return STATUS_OK;
-    }
+    if (*out != 0) { return STATUS_OK; }
     static const char *const loader[] = {""};
     struct err why;
     if (cuda_library_open("libcuda.so.1", loader, 1, &why)) {

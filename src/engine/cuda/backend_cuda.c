@@ -18,18 +18,14 @@ static enum status cuda_devices(unsigned *count, struct err *err)
     *count = found;
     enum status status = cuda_device_query(api, 0, &device, err);
     for (uint32_t i = 1; i < found && status == STATUS_UNSUPPORTED; i++) {
-        if (cuda_device_query(api, (int)i, &device, NULL) == STATUS_OK) {
-            status = STATUS_OK;
-        }
+        if (cuda_device_query(api, (int)i, &device, NULL) == STATUS_OK) { status = STATUS_OK; }
     }
     return status;
 }
 
 static enum precision cuda_choose(enum precision asked)
 {
-    if (asked == PRECISION_INT8) {
-        return PRECISION_AUTO;
-    }
+    if (asked == PRECISION_INT8) { return PRECISION_AUTO; }
     return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
 }
 
@@ -47,9 +43,7 @@ static void choose_activation(struct cuda_backend *cuda, const struct engine_opt
     switch (cuda->backend.model->activation) {
     case ACTIVATION_GELU_ERF:
         cuda->activation = KERNEL_GELU_ERF;
-        if (exact) {
-            cuda->activation_epilogue = CUDA_EPILOGUE_NONE;
-        }
+        if (exact) { cuda->activation_epilogue = CUDA_EPILOGUE_NONE; }
         break;
     case ACTIVATION_GELU_TANH:
         cuda->activation = KERNEL_GELU_TANH;
@@ -85,12 +79,8 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
 static void cuda_close(struct backend *backend)
 {
     struct cuda_backend *cuda = (struct cuda_backend *)backend;
-    if (cuda->weights.memory) {
-        (void)cuda->api->cudaSetDevice(cuda->device.number);
-    }
-    if (cuda->gemm) {
-        cuda_gemm_close(cuda->gemm);
-    }
+    if (cuda->weights.memory) { (void)cuda->api->cudaSetDevice(cuda->device.number); }
+    if (cuda->gemm) { cuda_gemm_close(cuda->gemm); }
     cuda_weights_close(cuda->api, &cuda->weights);
     free(cuda);
 }
@@ -131,9 +121,7 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
     const struct cuda_api *api;
     TRY(cuda_api_real(&api, err));
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
-    if (!cuda) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the CUDA backend");
-    }
+    if (!cuda) { return err_set(err, STATUS_NO_MEMORY, "no memory for the CUDA backend"); }
     cuda->api = api;
     cuda->backend = (struct backend){.model = model, .precision = options->precision, .slots = CUDA_SLOTS};
     enum status status = fill(cuda, options, err);
@@ -149,17 +137,11 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
 
 static void cuda_workspace_close(struct backend_workspace *workspace)
 {
-    if (!workspace) {
-        return;
-    }
+    if (!workspace) { return; }
     (void)workspace->cuda->api->cudaSetDevice(workspace->cuda->device.number);
-    if (workspace->memory.device) {
-        cuda_pass_abort(workspace);
-    }
+    if (workspace->memory.device) { cuda_pass_abort(workspace); }
     cuda_graphs_close(&workspace->graphs);
-    if (workspace->runner) {
-        cuda_gemm_runner_close(workspace->runner);
-    }
+    if (workspace->runner) { cuda_gemm_runner_close(workspace->runner); }
     cuda_memory_close(&workspace->memory);
     free(workspace->ops);
     free(workspace);
@@ -169,9 +151,7 @@ static enum status workspace_fill(struct backend_workspace *workspace, struct er
 {
     struct cuda_backend *cuda = workspace->cuda;
     workspace->ops = calloc(CUDA_PASS_OPS(cuda->backend.model->layer_count), sizeof *workspace->ops);
-    if (!workspace->ops) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU");
-    }
+    if (!workspace->ops) { return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU"); }
     TRY(cuda_select(cuda, err));
     TRY(cuda_memory_open(cuda->api, &cuda->request, &cuda->plan, &workspace->memory, err));
     atomic_fetch_add(&cuda->backend.counters->halvings, workspace->memory.plan.halvings);
@@ -186,9 +166,7 @@ static enum status workspace_fill(struct backend_workspace *workspace, struct er
 static enum status cuda_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
-    if (!workspace) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU");
-    }
+    if (!workspace) { return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU"); }
     workspace->cuda = (struct cuda_backend *)backend;
     enum status status = workspace_fill(workspace, err);
     if (status == STATUS_OK) {

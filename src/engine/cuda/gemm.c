@@ -62,9 +62,7 @@ static cudaDataType_t data_type(enum kernel_type type)
 static cublasStatus_t set_bias(const struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                const struct cuda_gemm_operands *operands)
 {
-    if (plan->key.shape.epilogue == CUDA_EPILOGUE_NONE) {
-        return CUBLAS_STATUS_SUCCESS;
-    }
+    if (plan->key.shape.epilogue == CUDA_EPILOGUE_NONE) { return CUBLAS_STATUS_SUCCESS; }
     return runner->gemm->api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                              &operands->bias, sizeof operands->bias);
 }
@@ -78,9 +76,7 @@ static cublasStatus_t multiply(struct cuda_gemm_runner *runner, const struct cud
     const float beta = adds ? 1.0f : 0.0f;
     const void *added = adds ? operands->residual : operands->to;
     cublasStatus_t answer = set_bias(runner, plan, operands);
-    if (answer != CUBLAS_STATUS_SUCCESS) {
-        return answer;
-    }
+    if (answer != CUBLAS_STATUS_SUCCESS) { return answer; }
     return runner->gemm->api->cublasLtMatmul(runner->lt, plan->desc, &alpha, operands->weight, plan->weight,
                                              operands->from, plan->from, &beta, added, plan->to, operands->to, plan->to,
                                              algorithm, runner->workspace, runner->gemm->workspace_bytes,
@@ -208,9 +204,7 @@ static enum status measure(struct tuning *tuning, int candidate, int launches, s
 {
     float ms = FLT_MAX;
     TRY(run(tuning, candidate, launches, &ms, err));
-    if (ms < tuning->best_ms[candidate]) {
-        tuning->best_ms[candidate] = ms;
-    }
+    if (ms < tuning->best_ms[candidate]) { tuning->best_ms[candidate] = ms; }
     return STATUS_OK;
 }
 
@@ -239,21 +233,15 @@ static enum status capture(struct tuning *tuning, int candidate, struct err *err
     if (status == STATUS_OK) {
         status = cuda_check(api, api->cudaGraphInstantiate(&tuning->graph[candidate], graph, 0), what, err);
     }
-    if (status != STATUS_OK) {
-        tuning->graph[candidate] = NULL;
-    }
-    if (graph) {
-        (void)api->cudaGraphDestroy(graph);
-    }
+    if (status != STATUS_OK) { tuning->graph[candidate] = NULL; }
+    if (graph) { (void)api->cudaGraphDestroy(graph); }
     return status;
 }
 
 static void drop_graphs(struct tuning *tuning)
 {
     for (int i = 0; i < tuning->count; i++) {
-        if (tuning->graph[i]) {
-            (void)tuning->runner->gemm->api->cudaGraphExecDestroy(tuning->graph[i]);
-        }
+        if (tuning->graph[i]) { (void)tuning->runner->gemm->api->cudaGraphExecDestroy(tuning->graph[i]); }
         tuning->graph[i] = NULL;
     }
 }
@@ -264,28 +252,20 @@ static enum status capture_all(struct tuning *tuning, struct err *err)
 {
     bool fails[CANDIDATES_MAX] = {false}, captured = false;
     for (int i = 0; i < tuning->count; i++) {
-        if (tuning->dropped[i]) {
-            continue;
-        }
+        if (tuning->dropped[i]) { continue; }
         enum status status = capture(tuning, i, err);
-        if (ends_it(status)) {
-            return status;
-        }
+        if (ends_it(status)) { return status; }
         fails[i] = !tuning->graph[i];
         captured = captured || tuning->graph[i];
     }
-    for (int i = 0; i < tuning->count; i++) {
-        tuning->dropped[i] = fails[i] ? captured : tuning->dropped[i];
-    }
+    for (int i = 0; i < tuning->count; i++) { tuning->dropped[i] = fails[i] ? captured : tuning->dropped[i]; }
     return STATUS_OK;
 }
 
 static int left(const struct tuning *tuning)
 {
     int count = 0;
-    for (int i = 0; i < tuning->count; i++) {
-        count += !tuning->dropped[i];
-    }
+    for (int i = 0; i < tuning->count; i++) { count += !tuning->dropped[i]; }
     return count;
 }
 
@@ -294,9 +274,7 @@ static enum status last_rounds(struct tuning *tuning, struct err *err)
     TRY(capture_all(tuning, err));
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < tuning->count; i++) {
-            if (!tuning->dropped[i]) {
-                TRY(measure(tuning, i, tuning->launches, err));
-            }
+            if (!tuning->dropped[i]) { TRY(measure(tuning, i, tuning->launches, err)); }
         }
     }
     return STATUS_OK;
@@ -306,12 +284,8 @@ static enum status tune(struct tuning *tuning, struct err *err)
 {
     for (int i = 0; i < tuning->count; i++) {
         float unmeasured;
-        if (!tuning->dropped[i]) {
-            TRY(run(tuning, i, 1, &unmeasured, err));
-        }
-        if (!tuning->dropped[i]) {
-            TRY(measure(tuning, i, 1, err));
-        }
+        if (!tuning->dropped[i]) { TRY(run(tuning, i, 1, &unmeasured, err)); }
+        if (!tuning->dropped[i]) { TRY(measure(tuning, i, 1, err)); }
     }
     float bound_ms = least_ms(tuning) * far_behind + noise_ms;
     float launches = round_ms / (least_ms(tuning) + 1e-6f);
@@ -319,9 +293,7 @@ static enum status tune(struct tuning *tuning, struct err *err)
     for (int i = 0; i < tuning->count; i++) {
         tuning->dropped[i] = tuning->dropped[i] || tuning->best_ms[i] > bound_ms;
     }
-    if (left(tuning) < 2) {
-        return STATUS_OK;
-    }
+    if (left(tuning) < 2) { return STATUS_OK; }
     for (int i = 0; i < tuning->count; i++) {
         tuning->best_ms[i] = FLT_MAX; /* these times include the launch; graphs do not */
     }
@@ -335,9 +307,7 @@ static int fastest(const struct tuning *tuning)
 {
     int best = -1;
     for (int i = 0; i < tuning->count; i++) {
-        if (!tuning->dropped[i] && (best < 0 || tuning->best_ms[i] < clearly * tuning->best_ms[best])) {
-            best = i;
-        }
+        if (!tuning->dropped[i] && (best < 0 || tuning->best_ms[i] < clearly * tuning->best_ms[best])) { best = i; }
     }
     return best;
 }
@@ -350,14 +320,10 @@ static enum status choose_algorithm(struct cuda_gemm_runner *runner, const struc
     struct tuning tuning = {.runner = runner, .plan = plan, .operands = operands};
     bool timed = runner->gemm->candidates > 1;
     TRY(collect(&tuning, err));
-    if (timed) {
-        TRY(tune(&tuning, err));
-    }
+    if (timed) { TRY(tune(&tuning, err)); }
     int best = fastest(&tuning);
     out->by_gemm_ex = best < 0;
-    if (!out->by_gemm_ex) {
-        out->algorithm = tuning.candidates[best].algo;
-    }
+    if (!out->by_gemm_ex) { out->algorithm = tuning.candidates[best].algo; }
     log_debug("gemm_timed", log_int("outputs", plan->key.shape.outputs), log_int("inputs", plan->key.shape.inputs),
               log_int("rows", plan->key.rows), log_int("epilogue", plan->key.shape.epilogue), log_int("chosen", best),
               log_int("of", tuning.count),
@@ -377,9 +343,7 @@ size_t cuda_gemm_workspace_bytes(const struct cuda_device *device)
 enum status cuda_gemm_open(const struct cuda_gemm_options *options, struct cuda_gemm **out, struct err *err)
 {
     struct cuda_gemm *gemm = calloc(1, sizeof *gemm);
-    if (!gemm) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
-    }
+    if (!gemm) { return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products"); }
     gemm->api = options->api;
     gemm->candidates = options->candidates == 0 ? DEFAULT_CANDIDATES : options->candidates;
     gemm->workspace_bytes = cuda_gemm_workspace_bytes(options->device);
@@ -390,9 +354,7 @@ enum status cuda_gemm_open(const struct cuda_gemm_options *options, struct cuda_
 
 void cuda_gemm_close(struct cuda_gemm *gemm)
 {
-    if (!gemm) {
-        return;
-    }
+    if (!gemm) { return; }
     pthread_mutex_destroy(&gemm->mutex);
     for (struct gemm_pick *next, *pick = gemm->picks; pick; pick = next) {
         next = pick->next;
@@ -412,9 +374,7 @@ static bool same_key(const struct gemm_key *a, const struct gemm_key *b)
 static const struct gemm_pick *find_pick(const struct cuda_gemm *gemm, const struct gemm_key *key)
 {
     const struct gemm_pick *pick = gemm->picks;
-    while (pick && !same_key(&pick->key, key)) {
-        pick = pick->next;
-    }
+    while (pick && !same_key(&pick->key, key)) { pick = pick->next; }
     return pick;
 }
 
@@ -422,9 +382,7 @@ static bool recall_pick(struct cuda_gemm *gemm, struct gemm_pick *pick)
 {
     pthread_mutex_lock(&gemm->mutex);
     const struct gemm_pick *found = find_pick(gemm, &pick->key);
-    if (found) {
-        *pick = *found;
-    }
+    if (found) { *pick = *found; }
     pthread_mutex_unlock(&gemm->mutex);
     return found;
 }
@@ -433,9 +391,7 @@ static bool recall_pick(struct cuda_gemm *gemm, struct gemm_pick *pick)
 static enum status store_pick(struct cuda_gemm *gemm, struct gemm_pick *pick, struct err *err)
 {
     struct gemm_pick *kept = malloc(sizeof *kept);
-    if (!kept) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
-    }
+    if (!kept) { return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products"); }
     pthread_mutex_lock(&gemm->mutex);
     const struct gemm_pick *found = find_pick(gemm, &pick->key);
     if (found) {
@@ -457,9 +413,7 @@ enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_qu
 {
     const struct cuda_api *api = gemm->api;
     struct cuda_gemm_runner *runner = calloc(1, sizeof *runner);
-    if (!runner) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
-    }
+    if (!runner) { return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products"); }
     runner->gemm = gemm;
     runner->queue = *queue;
     enum status status = cuda_blas_check(api, api->cublasLtCreate(&runner->lt), "opening cuBLASLt", err);
@@ -484,46 +438,26 @@ enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_qu
 
 static void plan_close(const struct cuda_api *api, struct cuda_gemm_plan *plan)
 {
-    if (plan->desc) {
-        api->cublasLtMatmulDescDestroy(plan->desc);
-    }
-    if (plan->weight) {
-        api->cublasLtMatrixLayoutDestroy(plan->weight);
-    }
-    if (plan->from) {
-        api->cublasLtMatrixLayoutDestroy(plan->from);
-    }
-    if (plan->to) {
-        api->cublasLtMatrixLayoutDestroy(plan->to);
-    }
+    if (plan->desc) { api->cublasLtMatmulDescDestroy(plan->desc); }
+    if (plan->weight) { api->cublasLtMatrixLayoutDestroy(plan->weight); }
+    if (plan->from) { api->cublasLtMatrixLayoutDestroy(plan->from); }
+    if (plan->to) { api->cublasLtMatrixLayoutDestroy(plan->to); }
     free(plan);
 }
 
 void cuda_gemm_runner_close(struct cuda_gemm_runner *runner)
 {
-    if (!runner) {
-        return;
-    }
+    if (!runner) { return; }
     const struct cuda_api *api = runner->gemm->api;
     for (struct cuda_gemm_plan *next, *plan = runner->plans; plan; plan = next) {
         next = plan->next;
         plan_close(api, plan);
     }
-    if (runner->end) {
-        api->cudaEventDestroy(runner->end);
-    }
-    if (runner->begin) {
-        api->cudaEventDestroy(runner->begin);
-    }
-    if (runner->workspace) {
-        api->cudaFree(runner->workspace);
-    }
-    if (runner->blas) {
-        api->cublasDestroy_v2(runner->blas);
-    }
-    if (runner->lt) {
-        api->cublasLtDestroy(runner->lt);
-    }
+    if (runner->end) { api->cudaEventDestroy(runner->end); }
+    if (runner->begin) { api->cudaEventDestroy(runner->begin); }
+    if (runner->workspace) { api->cudaFree(runner->workspace); }
+    if (runner->blas) { api->cublasDestroy_v2(runner->blas); }
+    if (runner->lt) { api->cublasLtDestroy(runner->lt); }
     free(runner);
 }
 
@@ -580,9 +514,7 @@ static cublasStatus_t set_up_blas(const struct cuda_gemm_runner *runner)
 static enum status open_blas(struct cuda_gemm_runner *runner, struct err *err)
 {
     const struct cuda_api *api = runner->gemm->api;
-    if (runner->blas) {
-        return STATUS_OK;
-    }
+    if (runner->blas) { return STATUS_OK; }
     if (!api->cublasCreate_v2) {
         return err_set(err, STATUS_UNSUPPORTED, "cuBLASLt has no algorithm for it, and there is no libcublas");
     }
@@ -614,15 +546,11 @@ static enum status make_plan(struct cuda_gemm_runner *runner, const struct gemm_
                              const struct cuda_gemm_operands *operands, struct cuda_gemm_plan **out, struct err *err)
 {
     struct cuda_gemm_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a matrix product");
-    }
+    if (!plan) { return err_set(err, STATUS_NO_MEMORY, "no memory for a matrix product"); }
     plan->key = *key;
     enum status status =
         cuda_blas_check(runner->gemm->api, describe(runner->gemm->api, plan), "describing a product", err);
-    if (status == STATUS_OK) {
-        status = choose(runner, plan, operands, err);
-    }
+    if (status == STATUS_OK) { status = choose(runner, plan, operands, err); }
     if (status != STATUS_OK) {
         err_prefix(err, "a product of %" PRIu32 " rows, %" PRIu32 " by %" PRIu32, key->rows, key->shape.outputs,
                    key->shape.inputs);
@@ -639,9 +567,7 @@ enum status cuda_gemm_prepare(struct cuda_gemm_runner *runner, const struct cuda
 {
     const struct gemm_key key = {*shape, rows};
     struct cuda_gemm_plan *plan = runner->plans;
-    while (plan && !same_key(&plan->key, &key)) {
-        plan = plan->next;
-    }
+    while (plan && !same_key(&plan->key, &key)) { plan = plan->next; }
     if (!plan) {
         TRY(make_plan(runner, &key, operands, &plan, err));
         plan->next = runner->plans;
@@ -715,9 +641,7 @@ enum status cuda_gemm_run(struct cuda_gemm_runner *runner, const struct cuda_gem
     assert(plan->key.shape.epilogue != CUDA_EPILOGUE_BIAS_RESIDUAL ||
            is_aligned(operands->residual, CUDA_GEMM_ALIGNMENT));
     assert(plan->key.shape.epilogue == CUDA_EPILOGUE_NONE || is_aligned(operands->bias, CUDA_GEMM_BIAS_ALIGNMENT));
-    if (plan->by_gemm_ex) {
-        return multiply_by_gemm_ex(runner, plan, operands, err);
-    }
+    if (plan->by_gemm_ex) { return multiply_by_gemm_ex(runner, plan, operands, err); }
     cublasStatus_t answer = multiply(runner, plan, &plan->algorithm, operands);
     return cuda_blas_check(runner->gemm->api, answer, "a product", err);
 }

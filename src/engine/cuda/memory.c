@@ -34,9 +34,7 @@ static void fill_tokens(const struct pass *pass, const uint32_t *start, int32_t 
             memset(position + end, 0, (at - end) * sizeof *position);
         }
         memcpy(ids + at, pass->ids + at, length * sizeof *ids);
-        for (uint32_t t = 0; t < length; t++) {
-            position[at + t] = t;
-        }
+        for (uint32_t t = 0; t < length; t++) { position[at + t] = t; }
         end = at + length;
     }
     if (pass->extent > end) {
@@ -50,9 +48,7 @@ size_t cuda_ragged_fill(const struct cuda_ragged_layout *layout, const struct pa
     char *base = block;
     uint32_t *counts = block, *start = (uint32_t *)(void *)(base + layout->start);
     struct kernel_tile *tiles = (struct kernel_tile *)(void *)(base + layout->tiles);
-    for (uint32_t row = 0; row < pass->rows; row++) {
-        start[row] = pass->start[row] - pass->origin;
-    }
+    for (uint32_t row = 0; row < pass->rows; row++) { start[row] = pass->start[row] - pass->origin; }
     memcpy(base + layout->length, pass->length, pass->rows * sizeof(uint32_t));
     fill_tokens(pass, start, (int32_t *)(void *)(base + layout->ids), (uint32_t *)(void *)(base + layout->position));
     counts[KERNEL_COUNT_ROWS] = pass->rows;
@@ -79,18 +75,14 @@ struct kernel_ragged cuda_ragged_view(const struct cuda_ragged_layout *layout, c
 uint32_t cuda_bucket_tokens(uint32_t tokens)
 {
     uint32_t step = 8;
-    while (tokens / step >= 32) {
-        step *= 2;
-    }
+    while (tokens / step >= 32) { step *= 2; }
     return (tokens + step - 1) / step * step;
 }
 
 uint32_t cuda_bucket_rows(uint32_t rows, uint32_t most)
 {
     uint32_t bucket = 8;
-    while (bucket < rows) {
-        bucket *= 2;
-    }
+    while (bucket < rows) { bucket *= 2; }
     return bucket < most ? bucket : most;
 }
 
@@ -181,9 +173,7 @@ enum status cuda_plan_make(const struct cuda_plan_request *request, struct cuda_
 {
     *out = (struct cuda_plan){.tokens = plan_tokens(request)};
     fill(request, out);
-    while (out->total_bytes > request->available_bytes) {
-        TRY(cuda_plan_halve(request, out, err));
-    }
+    while (out->total_bytes > request->available_bytes) { TRY(cuda_plan_halve(request, out, err)); }
     return STATUS_OK;
 }
 
@@ -212,12 +202,8 @@ static enum status reserve(struct cuda_memory *memory, struct err *err)
 
 static void give_back(struct cuda_memory *memory)
 {
-    if (memory->device) {
-        (void)memory->api->cudaFree(memory->device);
-    }
-    if (memory->pinned) {
-        (void)memory->api->cudaFreeHost(memory->pinned);
-    }
+    if (memory->device) { (void)memory->api->cudaFree(memory->device); }
+    if (memory->pinned) { (void)memory->api->cudaFreeHost(memory->pinned); }
     memory->device = memory->pinned = NULL;
 }
 
@@ -275,9 +261,7 @@ enum status cuda_memory_open(const struct cuda_api *api, const struct cuda_plan_
 {
     *out = (struct cuda_memory){.api = api, .plan = *plan};
     enum status status = make_all(out, request, err);
-    if (status != STATUS_OK) {
-        cuda_memory_close(out);
-    }
+    if (status != STATUS_OK) { cuda_memory_close(out); }
     return status;
 }
 
@@ -286,22 +270,16 @@ void cuda_memory_close(struct cuda_memory *memory)
     const struct cuda_api *api = memory->api;
     cudaStream_t *const streams[] = {&memory->in, &memory->compute, &memory->out};
     for (int i = 0; i < 3; i++) {
-        if (*streams[i]) {
-            (void)api->cudaStreamSynchronize(*streams[i]);
-        }
+        if (*streams[i]) { (void)api->cudaStreamSynchronize(*streams[i]); }
     }
     for (unsigned i = 0; i < CUDA_SLOTS; i++) {
         const cudaEvent_t events[] = {memory->slots[i].arrived, memory->slots[i].computed, memory->slots[i].delivered};
         for (int e = 0; e < 3; e++) {
-            if (events[e]) {
-                (void)api->cudaEventDestroy(events[e]);
-            }
+            if (events[e]) { (void)api->cudaEventDestroy(events[e]); }
         }
     }
     for (int i = 0; i < 3; i++) {
-        if (*streams[i]) {
-            (void)api->cudaStreamDestroy(*streams[i]);
-        }
+        if (*streams[i]) { (void)api->cudaStreamDestroy(*streams[i]); }
     }
     give_back(memory);
     *memory = (struct cuda_memory){0};
@@ -361,9 +339,7 @@ static enum status await(const struct cuda_memory *memory, cudaEvent_t event, st
     do {
         answer = memory->api->cudaEventQuery(event);
     } while (answer == cudaErrorNotReady && clock_now_ns() < until_ns);
-    if (answer == cudaErrorNotReady) {
-        answer = memory->api->cudaEventSynchronize(event);
-    }
+    if (answer == cudaErrorNotReady) { answer = memory->api->cudaEventSynchronize(event); }
     return check(memory, answer, what, err);
 }
 

@@ -15,9 +15,7 @@ static enum status check(const struct backend_workspace *workspace, cudaError_t 
 
 static void destroy(struct cuda_graphs *graphs, struct cuda_bucket *bucket)
 {
-    if (!bucket->graph) {
-        return;
-    }
+    if (!bucket->graph) { return; }
     (void)graphs->api->cudaGraphExecDestroy(bucket->graph);
     bucket->graph = NULL;
     graphs->graphs--;
@@ -25,9 +23,7 @@ static void destroy(struct cuda_graphs *graphs, struct cuda_bucket *bucket)
 
 void cuda_graphs_drop(struct cuda_graphs *graphs)
 {
-    for (size_t i = 0; i < graphs->count; i++) {
-        destroy(graphs, &graphs->buckets[i]);
-    }
+    for (size_t i = 0; i < graphs->count; i++) { destroy(graphs, &graphs->buckets[i]); }
 }
 
 void cuda_graphs_close(struct cuda_graphs *graphs)
@@ -41,9 +37,7 @@ static enum status grow(struct cuda_graphs *graphs, struct err *err)
 {
     size_t capacity = graphs->capacity == 0 ? 32 : 2 * graphs->capacity;
     struct cuda_bucket *buckets = realloc(graphs->buckets, capacity * sizeof *buckets);
-    if (!buckets) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu sizes of passes", capacity);
-    }
+    if (!buckets) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu sizes of passes", capacity); }
     graphs->buckets = buckets;
     graphs->capacity = capacity;
     return STATUS_OK;
@@ -55,13 +49,9 @@ static enum status find_or_add_bucket(struct cuda_graphs *graphs, uint32_t token
 {
     for (size_t i = 0; i < graphs->count; i++) {
         *out = &graphs->buckets[i];
-        if ((*out)->tokens == tokens && (*out)->rows == rows) {
-            return STATUS_OK;
-        }
+        if ((*out)->tokens == tokens && (*out)->rows == rows) { return STATUS_OK; }
     }
-    if (graphs->count == graphs->capacity) {
-        TRY(grow(graphs, err));
-    }
+    if (graphs->count == graphs->capacity) { TRY(grow(graphs, err)); }
     *out = &graphs->buckets[graphs->count++];
     **out = (struct cuda_bucket){.tokens = tokens, .rows = rows};
     return STATUS_OK;
@@ -72,9 +62,7 @@ static struct cuda_bucket *least_recent(const struct cuda_graphs *graphs)
     struct cuda_bucket *found = NULL;
     for (size_t i = 0; i < graphs->count; i++) {
         struct cuda_bucket *bucket = &graphs->buckets[i];
-        if (bucket->graph && (!found || bucket->last_pass < found->last_pass)) {
-            found = bucket;
-        }
+        if (bucket->graph && (!found || bucket->last_pass < found->last_pass)) { found = bucket; }
     }
     return found;
 }
@@ -82,9 +70,7 @@ static struct cuda_bucket *least_recent(const struct cuda_graphs *graphs)
 static enum status make_room(struct cuda_graphs *graphs, cudaStream_t cuda_stream, uint64_t running, struct err *err)
 {
     const struct cuda_api *api = graphs->api;
-    if (graphs->graphs < graphs->most) {
-        return STATUS_OK;
-    }
+    if (graphs->graphs < graphs->most) { return STATUS_OK; }
     struct cuda_bucket *evicted = least_recent(graphs);
     if (evicted->last_pass >= running) {
         TRY(cuda_check(api, api->cudaStreamSynchronize(cuda_stream), "waiting for a graph", err));
@@ -120,9 +106,7 @@ static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bu
                               cudaStream_t cuda_stream, uint64_t running, struct err *err)
 {
     enum status status = make_room(graphs, cuda_stream, running, err);
-    if (status == STATUS_OK) {
-        status = instantiate(graphs, bucket, captured, cuda_stream, err);
-    }
+    if (status == STATUS_OK) { status = instantiate(graphs, bucket, captured, cuda_stream, err); }
     (void)graphs->api->cudaGraphDestroy(captured);
     return status;
 }
@@ -230,12 +214,8 @@ static struct gemm_args gemm_args_of(const struct backend_workspace *workspace, 
         args.operands.residual = args.operands.to = extent.x;
         args.shape.epilogue = CUDA_EPILOGUE_BIAS_RESIDUAL;
     }
-    if (site == LINEAR_INTERMEDIATE) {
-        args.shape.epilogue = cuda->activation_epilogue;
-    }
-    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) {
-        narrow_to_queries(workspace, &args);
-    }
+    if (site == LINEAR_INTERMEDIATE) { args.shape.epilogue = cuda->activation_epilogue; }
+    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) { narrow_to_queries(workspace, &args); }
     return args;
 }
 
@@ -286,9 +266,7 @@ static enum status plan_layer(struct backend_workspace *workspace, uint32_t laye
         struct gemm_args args = gemm_args_of(workspace, layer, (enum linear_site)site);
         TRY(plan_gemm(workspace, &args, plan_of(workspace, layer, (enum linear_site)site), err));
     }
-    if (!first_tokens_only(workspace, layer)) {
-        return STATUS_OK;
-    }
+    if (!first_tokens_only(workspace, layer)) { return STATUS_OK; }
     struct gemm_args args = keys_and_values(workspace, layer);
     return plan_gemm(workspace, &args, &workspace->bucket->keys_values, err);
 }
@@ -350,13 +328,9 @@ static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t 
 {
     const struct cuda_backend *cuda = workspace->cuda;
     struct gemm_args gemm = gemm_args_of(workspace, layer, site);
-    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) {
-        TRY(begin_last_layer(workspace, layer, err));
-    }
+    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) { TRY(begin_last_layer(workspace, layer, err)); }
     TRY(cuda_gemm_run(workspace->runner, *plan_of(workspace, layer, site), &gemm.operands, err));
-    if (gemm.shape.epilogue != CUDA_EPILOGUE_NONE) {
-        return STATUS_OK;
-    }
+    if (gemm.shape.epilogue != CUDA_EPILOGUE_NONE) { return STATUS_OK; }
     struct kernel_activate_args args = {
         .type = gemm.shape.type,
         .activation = cuda->activation,
@@ -448,14 +422,10 @@ static void drop_capture(struct backend_workspace *workspace)
 {
     const struct cuda_api *api = workspace->cuda->api;
     cudaGraph_t graph = NULL;
-    if (!workspace->capturing) {
-        return;
-    }
+    if (!workspace->capturing) { return; }
     workspace->capturing = false;
     (void)api->cudaStreamEndCapture(workspace->memory.compute, &graph);
-    if (graph) {
-        (void)api->cudaGraphDestroy(graph);
-    }
+    if (graph) { (void)api->cudaGraphDestroy(graph); }
     (void)api->cudaGetLastError();
 }
 
@@ -471,9 +441,7 @@ static enum status abort_pass(struct backend_workspace *workspace, struct err *e
 /* Notes what an error means for later passes: a lost device gets no more calls; without memory, graphs go first. */
 static enum status note_status(struct backend_workspace *workspace, enum status status)
 {
-    if (status == STATUS_DEVICE_LOST) {
-        workspace->lost = true;
-    }
+    if (status == STATUS_DEVICE_LOST) { workspace->lost = true; }
     if (status == STATUS_NO_MEMORY && abort_pass(workspace, NULL) == STATUS_OK) {
         cuda_graphs_drop(&workspace->graphs);
     }
@@ -485,9 +453,7 @@ static enum status find_bucket(struct backend_workspace *workspace, const struct
     const struct model *model = workspace->cuda->backend.model;
     const struct cuda_plan *plan = &workspace->memory.plan;
     uint32_t tokens = cuda_bucket_tokens(pass->extent), rows = plan->rows < tokens ? plan->rows : tokens;
-    if (model->pooling == POOLING_CLS) {
-        rows = cuda_bucket_rows(pass->rows, rows);
-    }
+    if (model->pooling == POOLING_CLS) { rows = cuda_bucket_rows(pass->rows, rows); }
     TRY(find_or_add_bucket(&workspace->graphs, tokens, rows, &workspace->bucket, err));
     workspace->bucket->last_pass = workspace->passes++;
     workspace->mode = PASS_DIRECT;
@@ -519,9 +485,7 @@ static enum status enqueue(struct backend_workspace *workspace, const struct pas
  * and missing memory to the caller (see note_status). */
 static enum status fall_back(struct backend_workspace *workspace, enum status status, struct err *err)
 {
-    if (status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY) {
-        return status;
-    }
+    if (status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY) { return status; }
     drop_capture(workspace);
     TRY(cuda_memory_drain(&workspace->memory, err)); /* graphs of earlier passes may still run */
     log_warn("graphs_given_up", log_int("gpu", workspace->cuda->device.number),
@@ -530,9 +494,7 @@ static enum status fall_back(struct backend_workspace *workspace, enum status st
     cuda_graphs_drop(&workspace->graphs);
     workspace->graphs.most = 0;
     workspace->mode = PASS_DIRECT;
-    for (uint32_t i = 0; i < workspace->op_count; i++) {
-        TRY(enqueue(workspace, &workspace->ops[i], err));
-    }
+    for (uint32_t i = 0; i < workspace->op_count; i++) { TRY(enqueue(workspace, &workspace->ops[i], err)); }
     return STATUS_OK;
 }
 
@@ -541,31 +503,23 @@ static enum status add_op(struct backend_workspace *workspace, struct pass_op op
 {
     assert(workspace->op_count < CUDA_PASS_OPS(workspace->cuda->backend.model->layer_count));
     workspace->ops[workspace->op_count++] = op;
-    if (workspace->mode == PASS_REPLAY) {
-        return STATUS_OK;
-    }
+    if (workspace->mode == PASS_REPLAY) { return STATUS_OK; }
     enum status status = enqueue(workspace, &op, err);
     return status == STATUS_OK || workspace->mode == PASS_DIRECT ? status : fall_back(workspace, status, err);
 }
 
 static enum status begin_pass(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
 {
-    if (workspace->lost) {
-        return lost_error(workspace, err);
-    }
+    if (workspace->lost) { return lost_error(workspace, err); }
     TRY(cuda_select(workspace->cuda, err));
-    if (workspace->begun) {
-        TRY(abort_pass(workspace, err));
-    }
+    if (workspace->begun) { TRY(abort_pass(workspace, err)); }
     workspace->begun = true;
     workspace->op_count = 0;
     TRY(find_bucket(workspace, pass, err));
     struct cuda_ragged_layout layout = cuda_ragged_layout(workspace->bucket->tokens, workspace->bucket->rows);
     const void *block = workspace->memory.device + workspace->memory.plan.offsets.ragged;
     workspace->ragged = cuda_ragged_view(&layout, block);
-    if (!workspace->bucket->planned) {
-        TRY(plan_bucket(workspace, err));
-    }
+    if (!workspace->bucket->planned) { TRY(plan_bucket(workspace, err)); }
     workspace->bucket->planned = true;
     workspace->slot = cuda_memory_slot(&workspace->memory);
     TRY(cuda_memory_copy_in(&workspace->memory, workspace->slot, &layout, pass, err));
@@ -618,9 +572,7 @@ static enum status end_capture(struct backend_workspace *workspace, struct err *
 
 static enum status run_graph(struct backend_workspace *workspace, struct err *err)
 {
-    if (workspace->mode == PASS_CAPTURE) {
-        TRY(end_capture(workspace, err));
-    }
+    if (workspace->mode == PASS_CAPTURE) { TRY(end_capture(workspace, err)); }
     TRY(check(workspace, workspace->cuda->api->cudaGraphLaunch(workspace->bucket->graph, workspace->memory.compute),
               "launching a graph", err));
     atomic_fetch_add(&workspace->cuda->backend.counters->graph_launches, 1);
@@ -652,9 +604,7 @@ enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *er
 enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err)
 {
     enum status status = workspace->lost ? lost_error(workspace, err) : cuda_select(workspace->cuda, err);
-    if (status == STATUS_OK) {
-        return note_status(workspace, cuda_memory_wait(&workspace->memory, err));
-    }
+    if (status == STATUS_OK) { return note_status(workspace, cuda_memory_wait(&workspace->memory, err)); }
     cuda_memory_skip(&workspace->memory);
     return note_status(workspace, status);
 }

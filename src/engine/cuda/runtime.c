@@ -48,8 +48,7 @@ static enum status find_blaslt(struct cuda_api *api, struct err *err)
     }
     const char *missing = NULL;
 #define FIND(call)                                                                                                     \
-    if (!find(library, #call, &api->call))                                                                             \
-        missing = #call;
+    if (!find(library, #call, &api->call)) missing = #call;
     CUDA_BLASLT_CALLS(FIND)
 #undef FIND
     if (missing) {
@@ -89,18 +88,14 @@ static struct err reason; /* why the table is empty */
 
 static void fill_once(void)
 {
-    if (fill(&table, &reason) == STATUS_OK) {
-        reason.status = STATUS_OK;
-    }
+    if (fill(&table, &reason) == STATUS_OK) { reason.status = STATUS_OK; }
 }
 
 enum status cuda_api_real(const struct cuda_api **out, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_once);
-    if (reason.status != STATUS_OK) {
-        return err_set(err, reason.status, "%s", reason.message);
-    }
+    if (reason.status != STATUS_OK) { return err_set(err, reason.status, "%s", reason.message); }
     *out = &table;
     return STATUS_OK;
 }

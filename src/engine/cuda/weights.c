@@ -40,17 +40,11 @@ void cuda_narrow(enum kernel_type type, const float *values, size_t count, float
     float *f32 = to;
     uint16_t *half = to;
     if (type == KERNEL_F32) {
-        for (size_t i = 0; i < count; i++) {
-            f32[i] = values[i] * scale;
-        }
+        for (size_t i = 0; i < count; i++) { f32[i] = values[i] * scale; }
     } else if (type == KERNEL_F16) {
-        for (size_t i = 0; i < count; i++) {
-            half[i] = to_f16(values[i] * scale);
-        }
+        for (size_t i = 0; i < count; i++) { half[i] = to_f16(values[i] * scale); }
     } else {
-        for (size_t i = 0; i < count; i++) {
-            half[i] = to_bf16(values[i] * scale);
-        }
+        for (size_t i = 0; i < count; i++) { half[i] = to_bf16(values[i] * scale); }
     }
 }
 
@@ -79,9 +73,7 @@ static enum status loader_open(struct loader *loader, struct err *err)
     size_t rows = model->max_tokens < 5 ? 5 : model->max_tokens;
     loader->plain = malloc(PIECE_ELEMENTS * sizeof *loader->plain);
     loader->scratch = malloc(rows * model->hidden * sizeof *loader->scratch);
-    if (!loader->plain || !loader->scratch) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
-    }
+    if (!loader->plain || !loader->scratch) { return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights"); }
     TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&loader->cuda_stream, cudaStreamNonBlocking), what, err));
     for (int i = 0; i < PIECES; i++) {
         TRY(cuda_check(api, api->cudaEventCreateWithFlags(&loader->copied[i], cudaEventDisableTiming), what, err));
@@ -100,16 +92,10 @@ static void loader_close(struct loader *loader)
         (void)api->cudaStreamSynchronize(loader->cuda_stream); /* after an error a copy may still read pinned memory */
     }
     for (int i = 0; i < PIECES; i++) {
-        if (loader->copied[i]) {
-            (void)api->cudaEventDestroy(loader->copied[i]);
-        }
+        if (loader->copied[i]) { (void)api->cudaEventDestroy(loader->copied[i]); }
     }
-    if (loader->cuda_stream) {
-        (void)api->cudaStreamDestroy(loader->cuda_stream);
-    }
-    if (loader->pinned) {
-        (void)api->cudaFreeHost(loader->pinned);
-    }
+    if (loader->cuda_stream) { (void)api->cudaStreamDestroy(loader->cuda_stream); }
+    if (loader->pinned) { (void)api->cudaFreeHost(loader->pinned); }
     free(loader->scratch);
     free(loader->plain);
 }
@@ -191,9 +177,7 @@ static struct cuda_linear lay_out_linear(struct layout *layout, size_t outputs, 
 static struct cuda_linear from_row(const struct layout *layout, const struct cuda_linear *linear, size_t row,
                                    size_t inputs)
 {
-    if (!layout->block) {
-        return (struct cuda_linear){0};
-    }
+    if (!layout->block) { return (struct cuda_linear){0}; }
     return (struct cuda_linear){(char *)linear->weight + layout->element * row * inputs,
                                 (char *)linear->bias + layout->element * row};
 }
@@ -213,9 +197,7 @@ static struct cuda_layer lay_out_layer(struct layout *layout, const struct model
     } else {
         layer.keys_values = from_row(layout, &layer.linear[LINEAR_QKV], hidden, hidden);
     }
-    for (unsigned site = 0; site < CUDA_NORMS; site++) {
-        layer.norm[site] = lay_out_norm(layout, model->hidden);
-    }
+    for (unsigned site = 0; site < CUDA_NORMS; site++) { layer.norm[site] = lay_out_norm(layout, model->hidden); }
     return layer;
 }
 
@@ -229,9 +211,7 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     weights->embedding_norm = lay_out_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
         struct cuda_layer layer = lay_out_layer(&layout, model, cuda_first_tokens_only(model, i));
-        if (weights->layers) {
-            weights->layers[i] = layer;
-        }
+        if (weights->layers) { weights->layers[i] = layer; }
     }
     return layout.used;
 }
@@ -246,9 +226,7 @@ size_t cuda_weights_bytes(const struct model *model, enum kernel_type type)
 
 static enum status expect(const struct tensor *tensor, size_t elements, struct err *err)
 {
-    if (tensor->elements == elements) {
-        return STATUS_OK;
-    }
+    if (tensor->elements == elements) { return STATUS_OK; }
     return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements, elements);
 }
 
@@ -262,9 +240,7 @@ static enum status load(struct loader *loader, enum kernel_type type, const stru
         tensor_read_f32(tensor, at, now, loader->plain);
         TRY(put_piece(loader, type, loader->plain, now, scale, element(to, type, at), err));
     }
-    if (loader->model->read_once) {
-        tensor_release(tensor);
-    }
+    if (loader->model->read_once) { tensor_release(tensor); }
     return STATUS_OK;
 }
 
@@ -297,9 +273,7 @@ static enum status fold_value_bias(const struct linear *output, const struct ten
     for (uint32_t o = 0; o < hidden; o++) {
         double sum = to[o];
         tensor_read_f32(&output->weight, (size_t)o * hidden, hidden, row);
-        for (uint32_t i = 0; i < hidden; i++) {
-            sum += (double)row[i] * values[i];
-        }
+        for (uint32_t i = 0; i < hidden; i++) { sum += (double)row[i] * values[i]; }
         to[o] = (float)sum;
     }
     return STATUS_OK;
@@ -378,9 +352,7 @@ enum status cuda_weights_open(const struct cuda_api *api, const struct model *mo
     struct cuda_weights weights = {.model = model, .type = type};
     TRY(check_sizes(model, err));
     weights.layers = calloc(model->layer_count, sizeof *weights.layers);
-    if (!weights.layers) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count);
-    }
+    if (!weights.layers) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count); }
     weights.bytes = cuda_weights_bytes(model, type);
     enum status status =
         cuda_check(api, api->cudaMalloc(&weights.memory, weights.bytes), "memory for the weights", err);
@@ -400,9 +372,7 @@ enum status cuda_weights_open(const struct cuda_api *api, const struct model *mo
 
 void cuda_weights_close(const struct cuda_api *api, struct cuda_weights *weights)
 {
-    if (weights->memory) {
-        (void)api->cudaFree(weights->memory);
-    }
+    if (weights->memory) { (void)api->cudaFree(weights->memory); }
     free(weights->layers);
     *weights = (struct cuda_weights){0};
 }

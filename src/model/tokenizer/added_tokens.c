@@ -9,13 +9,9 @@ enum status added_set_build(struct added_set *set, const struct added_token *tok
                             size_t count, struct err *err)
 {
     *set = (struct added_set){.tokens = tokens, .only_start = -1};
-    if (count == 0) {
-        return STATUS_OK;
-    }
+    if (count == 0) { return STATUS_OK; }
     TRY(trie_build(keys, count, &set->trie, err));
-    for (size_t i = 0; i < count; i++) {
-        set->starts[(unsigned char)keys[i].bytes[0]] = true;
-    }
+    for (size_t i = 0; i < count; i++) { set->starts[(unsigned char)keys[i].bytes[0]] = true; }
     if (keys[0].bytes[0] == keys[count - 1].bytes[0]) { /* they are sorted now */
         set->only_start = (unsigned char)keys[0].bytes[0];
     }
@@ -32,9 +28,7 @@ void added_set_close(struct added_set *set)
 static bool word_at(const char *text, size_t length, size_t at)
 {
     size_t left = length - at < 4 ? length - at : 4;
-    if (utf8_valid_prefix(text + at, left) == 0) {
-        return false;
-    }
+    if (utf8_valid_prefix(text + at, left) == 0) { return false; }
     return (unicode_lookup(utf8_next(text, &at))->flags & UNICODE_WORD) != 0;
 }
 
@@ -48,9 +42,7 @@ static size_t character_before(const char *text, size_t at)
 
 static bool stands_alone(const char *text, size_t length, const struct added_match *match)
 {
-    if (match->start > 0 && word_at(text, length, character_before(text, match->start))) {
-        return false;
-    }
+    if (match->start > 0 && word_at(text, length, character_before(text, match->start))) { return false; }
     return !word_at(text, length, match->end);
 }
 
@@ -61,9 +53,7 @@ static size_t next_start(const struct added_set *set, const char *text, size_t f
         const char *found = memchr(text + from, set->only_start, until - from);
         return found ? (size_t)(found - text) : until;
     }
-    while (from < until && !set->starts[(unsigned char)text[from]]) {
-        from++;
-    }
+    while (from < until && !set->starts[(unsigned char)text[from]]) { from++; }
     return from;
 }
 
@@ -71,9 +61,7 @@ bool added_set_find(const struct added_set *set, const char *text, size_t length
                     struct added_match *match)
 {
     size_t at = *from;
-    if (!set->trie) {
-        at = at < until ? until : at;
-    }
+    if (!set->trie) { at = at < until ? until : at; }
     while (at < until) {
         at = next_start(set, text, at, until);
         size_t matched = 0;
@@ -84,9 +72,7 @@ bool added_set_find(const struct added_set *set, const char *text, size_t length
         }
         struct added_match candidate = {&set->tokens[index], at, at + matched};
         at = candidate.end; /* also behind one that does not count: nothing is looked for inside it */
-        if (candidate.token->single_word && !stands_alone(text, length, &candidate)) {
-            continue;
-        }
+        if (candidate.token->single_word && !stands_alone(text, length, &candidate)) { continue; }
         *match = candidate;
         *from = at;
         return true;
@@ -99,9 +85,7 @@ size_t added_space_before(const char *text, size_t from, size_t at)
 {
     while (at > from) {
         size_t before = character_before(text, at), read = before;
-        if (!(unicode_lookup(utf8_next(text, &read))->flags & UNICODE_SPACE)) {
-            break;
-        }
+        if (!(unicode_lookup(utf8_next(text, &read))->flags & UNICODE_SPACE)) { break; }
         at = before;
     }
     return at;
@@ -110,9 +94,7 @@ size_t added_space_before(const char *text, size_t from, size_t at)
 size_t added_space_behind(const char *text, size_t length, size_t at)
 {
     for (size_t read = at; read < length; at = read) {
-        if (!(unicode_lookup(utf8_next(text, &read))->flags & UNICODE_SPACE)) {
-            break;
-        }
+        if (!(unicode_lookup(utf8_next(text, &read))->flags & UNICODE_SPACE)) { break; }
     }
     return at;
 }

@@ -20,9 +20,7 @@ static enum status fields_need(const cJSON *object, const char *path, const char
                                struct err *err)
 {
     *value = json_field(object, field);
-    if (!*value) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", path, field);
-    }
+    if (!*value) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", path, field); }
     return STATUS_OK;
 }
 
@@ -72,9 +70,7 @@ static enum status read_switch(const cJSON *json, const char *field, int *value,
     bool on = false;
     *value = -1;
     TRY(json_bool(json, CONFIG_FILE, field, &on, err));
-    if (json_field(json, field)) {
-        *value = on;
-    }
+    if (json_field(json, field)) { *value = on; }
     return STATUS_OK;
 }
 
@@ -83,9 +79,7 @@ static enum status read_limit(const cJSON *json, uint32_t *limit, struct err *er
 {
     double number = 0;
     TRY(json_double(json, CONFIG_FILE, "model_max_length", &number, err));
-    if (!json_field(json, "model_max_length") || number >= INT32_MAX) {
-        return STATUS_OK;
-    }
+    if (!json_field(json, "model_max_length") || number >= INT32_MAX) { return STATUS_OK; }
     return json_u32(json, CONFIG_FILE, "model_max_length", 1, INT32_MAX, limit, err);
 }
 
@@ -99,9 +93,7 @@ static enum status check_unsupported(const cJSON *json, struct err *err)
         return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": truncation_side %.100s is not supported", side);
     }
     TRY(read_switch(json, "split_special_tokens", &split, err));
-    if (split == 1) {
-        return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": split_special_tokens is not supported");
-    }
+    if (split == 1) { return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": split_special_tokens is not supported"); }
     TRY(read_switch(json, "do_basic_tokenize", &basic, err));
     if (basic == 0) {
         return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": do_basic_tokenize false is not supported");
@@ -113,12 +105,8 @@ enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *c
 {
     *config = (struct tokenizer_config){.do_lower_case = -1, .strip_accents = -1, .tokenize_chinese_chars = -1};
     config->json = json;
-    if (!json) {
-        return STATUS_OK;
-    }
-    if (!cJSON_IsObject(json)) {
-        return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE " must be an object");
-    }
+    if (!json) { return STATUS_OK; }
+    if (!cJSON_IsObject(json)) { return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE " must be an object"); }
     TRY(read_switch(json, "do_lower_case", &config->do_lower_case, err));
     TRY(read_switch(json, "strip_accents", &config->strip_accents, err));
     TRY(read_switch(json, "tokenize_chinese_chars", &config->tokenize_chinese_chars, err));
@@ -128,9 +116,7 @@ enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *c
 
 static enum status same(const char *field, int said, bool is, struct err *err)
 {
-    if (said < 0 || said == (int)is) {
-        return STATUS_OK;
-    }
+    if (said < 0 || said == (int)is) { return STATUS_OK; }
     return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": %s is %s, but tokenizer.json: normalizer says otherwise",
                    field, said ? "true" : "false");
 }
@@ -152,9 +138,7 @@ enum status tokenizer_config_token(const cJSON *value, const char *where, struct
     }
     token->length = strlen(content);
     token->content = strdup(content);
-    if (token->content) {
-        return STATUS_OK;
-    }
+    if (token->content) { return STATUS_OK; }
     err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
     return STATUS_NO_MEMORY;
 }
@@ -221,9 +205,7 @@ static const char *const named_tokens[SPECIALS][2] = {
 static bool same_special(const struct tokenizer_config *config, const cJSON *special)
 {
     const cJSON *said = json_field(config->json, special->string);
-    if (said) {
-        return cJSON_Compare(said, special, true);
-    }
+    if (said) { return cJSON_Compare(said, special, true); }
     for (int i = 0; i < SPECIALS; i++) {
         if (strcmp(special->string, named_tokens[i][0]) == 0) {
             return cJSON_IsString(special) && strcmp(special->valuestring, named_tokens[i][1]) == 0;
@@ -235,16 +217,12 @@ static bool same_special(const struct tokenizer_config *config, const cJSON *spe
 enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_config *config, struct err *err)
 {
     cJSON *added = NULL, *map = NULL;
-    if (json_field(config->json, "added_tokens_decoder")) {
-        return STATUS_OK; /* then they are not read */
-    }
+    if (json_field(config->json, "added_tokens_decoder")) { return STATUS_OK; /* then they are not read */ }
     enum status status = json_read_optional(directory, "added_tokens.json", &added, err);
     if (status == STATUS_OK && !json_is_empty(added)) {
         status = err_set(err, STATUS_UNSUPPORTED, "added_tokens.json beside vocab.txt is not supported");
     }
-    if (status == STATUS_OK) {
-        status = json_read_optional(directory, "special_tokens_map.json", &map, err);
-    }
+    if (status == STATUS_OK) { status = json_read_optional(directory, "special_tokens_map.json", &map, err); }
     if (status == STATUS_OK && map && !cJSON_IsObject(map)) {
         status = err_set(err, STATUS_BAD_INPUT, "special_tokens_map.json must be an object");
     }
@@ -309,9 +287,7 @@ static enum status read_template(const cJSON *part, struct tokenizer_spec *spec,
     const char *path = JSON_FILE ": post_processor.single", *name = NULL;
     const cJSON *single = json_field(part, "single"), *tokens = json_field(part, "special_tokens"), *child;
     bool behind = false;
-    if (!cJSON_IsArray(single)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s must be an array", path);
-    }
+    if (!cJSON_IsArray(single)) { return err_set(err, STATUS_BAD_INPUT, "%s must be an array", path); }
     cJSON_ArrayForEach(child, single)
     {
         const cJSON *sequence = json_field(child, "Sequence"), *special = json_field(child, "SpecialToken");
@@ -345,13 +321,9 @@ static enum status read_pair(const cJSON *part, const char *field, bool behind, 
 enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": post_processor", *type = NULL;
-    if (!part) {
-        return STATUS_OK;
-    }
+    if (!part) { return STATUS_OK; }
     TRY(fields_string(part, path, "type", &type, err));
-    if (strcmp(type, "TemplateProcessing") == 0) {
-        return read_template(part, spec, err);
-    }
+    if (strcmp(type, "TemplateProcessing") == 0) { return read_template(part, spec, err); }
     if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported", path, type);
     }
@@ -365,9 +337,7 @@ static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spe
                                         "strip_accents", "lowercase",  NULL};
     const char *path = JSON_FILE ": normalizer";
     struct normalizer_options *options = &spec->normalizer;
-    if (!part) {
-        return STATUS_OK;
-    }
+    if (!part) { return STATUS_OK; }
     TRY(fields_type(part, path, "BertNormalizer", err));
     TRY(json_only(part, path, known, NULL, err));
     TRY(fields_bool(part, path, "clean_text", &options->clean_text, err));
@@ -388,16 +358,12 @@ static enum status read_pre_tokenizer(const cJSON *part, struct err *err)
 static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": model.vocab";
-    if (!cJSON_IsObject(vocabulary)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", path);
-    }
+    if (!cJSON_IsObject(vocabulary)) { return err_set(err, STATUS_BAD_INPUT, "%s must be an object", path); }
     size_t count = 0;
     const cJSON *child;
     cJSON_ArrayForEach(child, vocabulary) count++;
     spec->vocabulary = calloc(count + 1, sizeof *spec->vocabulary);
-    if (!spec->vocabulary) {
-        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tokens", path, count);
-    }
+    if (!spec->vocabulary) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tokens", path, count); }
     cJSON_ArrayForEach(child, vocabulary)
     {
         struct vocabulary_entry entry = {0};
@@ -409,9 +375,7 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
             return err_prefix(err, "the token %.100s", child->string);
         }
         entry.token = strdup(child->string);
-        if (!entry.token) {
-            return err_set(err, STATUS_NO_MEMORY, "%s: no memory for tokens", path);
-        }
+        if (!entry.token) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for tokens", path); }
         spec->vocabulary[spec->vocabulary_count++] = entry;
     }
     return STATUS_OK;
@@ -457,17 +421,11 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
 
 static enum status read_added(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
-    if (!part) {
-        return STATUS_OK;
-    }
-    if (!cJSON_IsArray(part)) {
-        return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": added_tokens must be an array");
-    }
+    if (!part) { return STATUS_OK; }
+    if (!cJSON_IsArray(part)) { return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": added_tokens must be an array"); }
     size_t count = (size_t)cJSON_GetArraySize(part);
     spec->added = calloc(count + 1, sizeof *spec->added);
-    if (!spec->added) {
-        return err_set(err, STATUS_NO_MEMORY, JSON_FILE ": no memory for %zu added tokens", count);
-    }
+    if (!spec->added) { return err_set(err, STATUS_NO_MEMORY, JSON_FILE ": no memory for %zu added tokens", count); }
     const cJSON *child;
     cJSON_ArrayForEach(child, part)
     {
@@ -511,9 +469,7 @@ enum status tokenizer_json_parse(const char *text, size_t length, struct tokeniz
     cJSON *root = NULL;
     spec->file = JSON_FILE;
     enum status status = json_parse(text, length, JSON_FILE, &root, err);
-    if (status == STATUS_OK) {
-        status = read_parts(root, spec, err);
-    }
+    if (status == STATUS_OK) { status = read_parts(root, spec, err); }
     cJSON_Delete(root);
     return status;
 }
@@ -524,9 +480,7 @@ enum status tokenizer_json_parse(const char *text, size_t length, struct tokeniz
 static size_t count_lines(const char *text, size_t length)
 {
     size_t count = 0;
-    for (size_t at = 0; at < length; at++) {
-        count += text[at] == '\n' || at + 1 == length;
-    }
+    for (size_t at = 0; at < length; at++) { count += text[at] == '\n' || at + 1 == length; }
     return count;
 }
 
@@ -542,9 +496,7 @@ static enum status read_line(const char *line, size_t length, size_t number, str
         return STATUS_OK;
     }
     struct vocabulary_entry entry = {.token = strndup(line, length), .id = (int32_t)number};
-    if (!entry.token) {
-        return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens");
-    }
+    if (!entry.token) { return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens"); }
     spec->vocabulary[spec->vocabulary_count++] = entry;
     return STATUS_OK;
 }
@@ -561,9 +513,7 @@ static void drop_repeated(struct tokenizer_spec *spec)
 {
     struct vocabulary_entry *entries = spec->vocabulary;
     size_t kept = 0;
-    if (spec->vocabulary_count > 1) {
-        qsort(entries, spec->vocabulary_count, sizeof *entries, compare_tokens);
-    }
+    if (spec->vocabulary_count > 1) { qsort(entries, spec->vocabulary_count, sizeof *entries, compare_tokens); }
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
         if (i + 1 < spec->vocabulary_count && strcmp(entries[i].token, entries[i + 1].token) == 0) {
             free(entries[i].token);
@@ -581,9 +531,7 @@ static enum status read_lines(const char *text, size_t length, struct tokenizer_
         return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE ": byte %zu is not UTF-8, or there is a NUL", valid);
     }
     spec->vocabulary = calloc(count_lines(text, length) + 1, sizeof *spec->vocabulary);
-    if (!spec->vocabulary) {
-        return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens");
-    }
+    if (!spec->vocabulary) { return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory for tokens"); }
     size_t number = 0;
     for (size_t at = 0; at < length; number++) {
         const char *end = memchr(text + at, '\n', length - at);
@@ -643,9 +591,7 @@ static enum status read_special(const cJSON *json, const char *field, const char
 static int32_t id_of(const struct tokenizer_spec *spec, const char *token)
 {
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
-        if (strcmp(spec->vocabulary[i].token, token) == 0) {
-            return spec->vocabulary[i].id;
-        }
+        if (strcmp(spec->vocabulary[i].token, token) == 0) { return spec->vocabulary[i].id; }
     }
     return -1;
 }
@@ -669,9 +615,7 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
     size_t room = (size_t)cJSON_GetArraySize(decoder) + (size_t)cJSON_GetArraySize(additional) + SPECIALS;
     spec->added_count = 0;
     spec->added = calloc(room, sizeof *spec->added);
-    if (!spec->added) {
-        return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory for added tokens");
-    }
+    if (!spec->added) { return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory for added tokens"); }
     const char *content[SPECIALS];
     TRY(read_added_tokens(decoder, spec, err));
     for (int i = 0; i < SPECIALS; i++) {
@@ -697,9 +641,7 @@ static enum status check_class(const cJSON *json, struct err *err)
     const char *class = known[0];
     TRY(json_string(json, CONFIG_FILE, "tokenizer_class", &class, err));
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(class, known[i]) == 0) {
-            return STATUS_OK;
-        }
+        if (strcmp(class, known[i]) == 0) { return STATUS_OK; }
     }
     return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": tokenizer_class %.100s is not supported with " VOCAB_FILE,
                    class);
@@ -717,8 +659,6 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
     TRY(check_class(config->json, err));
     TRY(read_lines(text, length, spec, err));
     TRY(read_specials(config->json, spec, err));
-    if (!(spec->continuing = strdup("##"))) {
-        return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory");
-    }
+    if (!(spec->continuing = strdup("##"))) { return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory"); }
     return STATUS_OK;
 }

@@ -42,16 +42,12 @@ static void end_word(struct splitter *splitter)
 
 static void add_character(struct splitter *splitter, struct normal_character character)
 {
-    if (++splitter->characters > splitter->tokenizer->model.max_characters) {
-        return;
-    }
+    if (++splitter->characters > splitter->tokenizer->model.max_characters) { return; }
     if (character.order == 0) {
         splitter->length += utf8_put(splitter->word + splitter->length, character.code_point);
         return;
     }
-    if (splitter->run_end != splitter->length) {
-        splitter->run_start = splitter->length;
-    }
+    if (splitter->run_end != splitter->length) { splitter->run_start = splitter->length; }
     splitter->length += normalizer_insert(splitter->word, splitter->run_start, splitter->length, character);
     splitter->run_end = splitter->length;
 }
@@ -67,33 +63,21 @@ static void feed_slowly(struct splitter *splitter, uint32_t code_point)
             continue;
         }
         uint8_t flags = unicode_lookup(parts[i].code_point)->flags;
-        if (flags & (UNICODE_SPACE | UNICODE_PUNCTUATION)) {
-            end_word(splitter);
-        }
-        if (!(flags & UNICODE_SPACE)) {
-            add_character(splitter, parts[i]);
-        }
-        if (flags & UNICODE_PUNCTUATION) {
-            end_word(splitter);
-        }
+        if (flags & (UNICODE_SPACE | UNICODE_PUNCTUATION)) { end_word(splitter); }
+        if (!(flags & UNICODE_SPACE)) { add_character(splitter, parts[i]); }
+        if (flags & UNICODE_PUNCTUATION) { end_word(splitter); }
     }
 }
 
 static void feed_entry(struct splitter *splitter, const struct normal_entry *entry)
 {
-    if (entry->kind != NORMAL_TEXT) {
-        end_word(splitter);
-    }
-    if (entry->kind == NORMAL_SPACE) {
-        return;
-    }
+    if (entry->kind != NORMAL_TEXT) { end_word(splitter); }
+    if (entry->kind == NORMAL_SPACE) { return; }
     if (++splitter->characters <= splitter->tokenizer->model.max_characters) {
         memcpy(splitter->word + splitter->length, entry->bytes, sizeof entry->bytes);
         splitter->length += entry->length;
     }
-    if (entry->kind == NORMAL_ISOLATED) {
-        end_word(splitter);
-    }
+    if (entry->kind == NORMAL_ISOLATED) { end_word(splitter); }
 }
 
 /* Splits text[from..until), valid UTF-8, until it ends or there are more ids than room. */
@@ -117,19 +101,13 @@ static enum status encode_stream(struct splitter *splitter, const char *text, si
     while (at < length && !id_sink_full(splitter->sink)) {
         size_t window = length - at < WINDOW_BYTES ? length - at : WINDOW_BYTES;
         size_t until = at + utf8_valid_prefix(text + at, window);
-        if (until == at) {
-            return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", at);
-        }
-        if (searched < at) {
-            searched = at;
-        }
+        if (until == at) { return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", at); }
+        if (searched < at) { searched = at; }
         struct added_match match;
         bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, until, &match);
         feed(splitter, text, at, found ? match.start : until);
         at = found ? match.end : until;
-        if (!found || id_sink_full(splitter->sink)) {
-            continue;
-        }
+        if (!found || id_sink_full(splitter->sink)) { continue; }
         end_word(splitter);
         id_sink_put(splitter->sink, match.token->id);
     }
@@ -149,9 +127,7 @@ static enum status encode_stretch(struct splitter *splitter, const char *text, s
                                     normal.length, &match);
         feed(splitter, normal.data, at, found ? match.start : normal.length);
         end_word(splitter);
-        if (found) {
-            id_sink_put(splitter->sink, match.token->id);
-        }
+        if (found) { id_sink_put(splitter->sink, match.token->id); }
         at = found ? match.end : normal.length;
     }
     bool complete = buffer_ok(&normal);
@@ -163,34 +139,24 @@ static enum status encode_stretch(struct splitter *splitter, const char *text, s
 static enum status encode_stretches(struct splitter *splitter, const char *text, size_t length, struct err *err)
 {
     size_t valid = utf8_valid_prefix(text, length);
-    if (valid != length) {
-        return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid);
-    }
+    if (valid != length) { return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid); }
     for (size_t at = 0, searched = 0; at < length && !id_sink_full(splitter->sink);) {
         struct added_match match = {.start = length, .end = length};
         bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, length, &match);
         if (found && match.token->lstrip) {
             match.start = added_space_before(text, at < match.start ? at : match.start, match.start);
         }
-        if (at < match.start) {
-            TRY(encode_stretch(splitter, text + at, match.start - at, err));
-        }
-        if (found) {
-            id_sink_put(splitter->sink, match.token->id);
-        }
+        if (at < match.start) { TRY(encode_stretch(splitter, text + at, match.start - at, err)); }
+        if (found) { id_sink_put(splitter->sink, match.token->id); }
         at = match.end;
-        if (found && match.token->rstrip) {
-            at = added_space_behind(text, length, at);
-        }
+        if (found && match.token->rstrip) { at = added_space_behind(text, length, at); }
     }
     return STATUS_OK;
 }
 
 static void put_specials(int32_t *ids, uint32_t *count, const int32_t *specials, uint32_t special_count)
 {
-    if (special_count > 0) {
-        memcpy(ids + *count, specials, special_count * sizeof *ids);
-    }
+    if (special_count > 0) { memcpy(ids + *count, specials, special_count * sizeof *ids); }
     *count += special_count;
 }
 
@@ -249,12 +215,8 @@ bool tokenizer_lowercases(const struct tokenizer *tokenizer)
 
 void tokenizer_close(struct tokenizer *tokenizer)
 {
-    if (!tokenizer) {
-        return;
-    }
-    for (size_t i = 0; i < tokenizer->added_count; i++) {
-        free(tokenizer->added[i].content);
-    }
+    if (!tokenizer) { return; }
+    for (size_t i = 0; i < tokenizer->added_count; i++) { free(tokenizer->added[i].content); }
     free(tokenizer->added);
     added_set_close(&tokenizer->raw);
     added_set_close(&tokenizer->normalized);
@@ -268,12 +230,8 @@ void tokenizer_close(struct tokenizer *tokenizer)
 
 void tokenizer_spec_free(struct tokenizer_spec *spec)
 {
-    for (size_t i = 0; i < spec->vocabulary_count; i++) {
-        free(spec->vocabulary[i].token);
-    }
-    for (size_t i = 0; i < spec->added_count; i++) {
-        free(spec->added[i].content);
-    }
+    for (size_t i = 0; i < spec->vocabulary_count; i++) { free(spec->vocabulary[i].token); }
+    for (size_t i = 0; i < spec->added_count; i++) { free(spec->added[i].content); }
     free(spec->vocabulary);
     free(spec->added);
     free(spec->unknown);
@@ -305,9 +263,7 @@ static enum status check_ids(struct tokenizer_spec *spec, struct err *err)
 static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
 {
     struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
-    if (!keys) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count);
-    }
+    if (!keys) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count); }
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
         const struct vocabulary_entry *entry = &spec->vocabulary[i];
         keys[i] = (struct trie_key){entry->token, strlen(entry->token), entry->id};
@@ -347,19 +303,13 @@ static enum status check_added_ids(struct tokenizer *tokenizer, const struct tok
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         struct added_token *token = &tokenizer->added[i];
         int32_t id = trie_find(tokenizer->model.vocabulary, token->content, token->length);
-        if (id == TRIE_NONE) {
-            id = next++;
-        }
-        if (token->id < 0) {
-            token->id = id;
-        }
+        if (id == TRIE_NONE) { id = next++; }
+        if (token->id < 0) { token->id = id; }
         if (token->id != id) {
             return err_set(err, STATUS_BAD_INPUT, "%s: the added token \"%.100s\" says it is id %d but is numbered %d",
                            spec->file, token->content, token->id, id);
         }
-        if ((uint32_t)id >= tokenizer->vocabulary) {
-            tokenizer->vocabulary = (uint32_t)id + 1;
-        }
+        if ((uint32_t)id >= tokenizer->vocabulary) { tokenizer->vocabulary = (uint32_t)id + 1; }
     }
     return STATUS_OK;
 }
@@ -371,15 +321,11 @@ static enum status build_set(struct tokenizer *tokenizer, bool normalized, struc
     size_t count = 0;
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         const struct added_token *token = &tokenizer->added[i];
-        if (token->normalized != normalized) {
-            continue;
-        }
+        if (token->normalized != normalized) { continue; }
         keys[count] = (struct trie_key){token->content, token->length, (int32_t)i};
         if (normalized) {
             normalizer_text(tokenizer->normalizer, token->content, token->length, &texts[i]);
-            if (!buffer_ok(&texts[i])) {
-                return err_set(err, STATUS_NO_MEMORY, "no memory for added tokens");
-            }
+            if (!buffer_ok(&texts[i])) { return err_set(err, STATUS_NO_MEMORY, "no memory for added tokens"); }
             keys[count].bytes = texts[i].data;
             keys[count].length = texts[i].length;
         }
@@ -399,12 +345,8 @@ static enum status build_sets(struct tokenizer *tokenizer, struct err *err)
     } else {
         err_set(err, status, "no memory for %zu added tokens", count);
     }
-    if (status == STATUS_OK) {
-        status = build_set(tokenizer, true, keys, texts, &tokenizer->normalized, err);
-    }
-    for (size_t i = 0; texts != NULL && i < count; i++) {
-        buffer_free(&texts[i]);
-    }
+    if (status == STATUS_OK) { status = build_set(tokenizer, true, keys, texts, &tokenizer->normalized, err); }
+    for (size_t i = 0; texts != NULL && i < count; i++) { buffer_free(&texts[i]); }
     free(texts);
     free(keys);
     return status;
@@ -438,16 +380,12 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
 {
     tokenizer->raw.only_start = tokenizer->normalized.only_start = -1;
     tokenizer->normalizer = normalizer_open(spec->normalizer);
-    if (!tokenizer->normalizer) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
-    }
+    if (!tokenizer->normalizer) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
     TRY(build_model(tokenizer, spec, err));
     TRY(build_added(tokenizer, spec, err));
     if (tokenizer->normalized.trie) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
-        if (!tokenizer->plain) {
-            return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
-        }
+        if (!tokenizer->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
     }
     tokenizer->specials = spec->specials;
     return check_specials(tokenizer, spec->file, err);
@@ -457,9 +395,7 @@ enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out,
 {
     *out = NULL;
     struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
-    if (!tokenizer) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a tokenizer");
-    }
+    if (!tokenizer) { return err_set(err, STATUS_NO_MEMORY, "no memory for a tokenizer"); }
     enum status status = build_all(tokenizer, spec, err);
     if (status == STATUS_OK) {
         *out = tokenizer;
@@ -491,14 +427,10 @@ static enum status read_spec(const char *directory, const struct tokenizer_confi
     enum status status = read_file(directory, "tokenizer.json", &text, err);
     if (status == STATUS_OK) {
         status = tokenizer_json_parse(text.data, text.length, spec, err);
-        if (status == STATUS_OK) {
-            status = tokenizer_config_agrees(config, spec, err);
-        }
+        if (status == STATUS_OK) { status = tokenizer_config_agrees(config, spec, err); }
     } else if (status == STATUS_NOT_FOUND) {
         status = read_file(directory, "vocab.txt", &text, err);
-        if (status == STATUS_OK) {
-            status = tokenizer_legacy_check(directory, config, err);
-        }
+        if (status == STATUS_OK) { status = tokenizer_legacy_check(directory, config, err); }
         if (status == STATUS_OK) {
             status = tokenizer_vocab_parse(text.data, text.length, config, spec, err);
         } else if (status == STATUS_NOT_FOUND) {
@@ -516,18 +448,10 @@ enum status tokenizer_open(const char *directory, struct tokenizer **out, struct
     struct tokenizer_spec spec = {0};
     *out = NULL;
     enum status status = json_read_optional(directory, "tokenizer_config.json", &json, err);
-    if (status == STATUS_OK) {
-        status = tokenizer_config_parse(json, &config, err);
-    }
-    if (status == STATUS_OK) {
-        status = read_spec(directory, &config, &spec, err);
-    }
-    if (status == STATUS_OK) {
-        status = tokenizer_build(&spec, out, err);
-    }
-    if (status == STATUS_OK) {
-        (*out)->max_tokens = config.max_tokens;
-    }
+    if (status == STATUS_OK) { status = tokenizer_config_parse(json, &config, err); }
+    if (status == STATUS_OK) { status = read_spec(directory, &config, &spec, err); }
+    if (status == STATUS_OK) { status = tokenizer_build(&spec, out, err); }
+    if (status == STATUS_OK) { (*out)->max_tokens = config.max_tokens; }
     tokenizer_spec_free(&spec);
     cJSON_Delete(json);
     return status;

@@ -38,18 +38,14 @@ static int compare_keys(const void *a, const void *b)
     const struct trie_key *x = a, *y = b;
     size_t common = x->length < y->length ? x->length : y->length;
     int order = memcmp(x->bytes, y->bytes, common);
-    if (order != 0) {
-        return order;
-    }
+    if (order != 0) { return order; }
     return (x->length > y->length) - (x->length < y->length);
 }
 
 static enum status check_keys(const struct trie_key *keys, size_t count, struct err *err)
 {
     for (size_t i = 0; i < count; i++) {
-        if (keys[i].length == 0) {
-            return err_set(err, STATUS_BAD_INPUT, "an empty token");
-        }
+        if (keys[i].length == 0) { return err_set(err, STATUS_BAD_INPUT, "an empty token"); }
         if (i > 0 && compare_keys(&keys[i - 1], &keys[i]) == 0) {
             return err_set(err, STATUS_BAD_INPUT, "the token \"%.*s\" stands twice",
                            keys[i].length < 100 ? (int)keys[i].length : 100, keys[i].bytes);
@@ -60,14 +56,10 @@ static enum status check_keys(const struct trie_key *keys, size_t count, struct 
 
 static bool grow(struct trie *trie, size_t need)
 {
-    if (need <= trie->count) {
-        return true;
-    }
+    if (need <= trie->count) { return true; }
     size_t count = need + need / 4 + 1024;
     struct slot *slots = realloc(trie->slots, count * sizeof *slots);
-    if (!slots) {
-        return false;
-    }
+    if (!slots) { return false; }
     for (size_t i = trie->count; i < count; i++) {
         slots[i] = (struct slot){.base = 0, .parent = TRIE_NONE, .id = TRIE_NONE};
     }
@@ -82,9 +74,7 @@ static size_t child_bytes(const struct builder *builder, const struct pending *a
     size_t count = 0;
     for (size_t i = at->first; i < at->last; i++) {
         unsigned char byte = (unsigned char)builder->keys[i].bytes[at->depth];
-        if (count == 0 || bytes[count - 1] != byte) {
-            bytes[count++] = byte;
-        }
+        if (count == 0 || bytes[count - 1] != byte) { bytes[count++] = byte; }
         ends[count - 1] = i + 1;
     }
     return count;
@@ -99,22 +89,12 @@ static int32_t find_base(struct builder *builder, const unsigned char *bytes, si
         builder->first_free++;
     }
     for (size_t slot = builder->first_free;; slot++) {
-        if (!grow(trie, slot + 512)) {
-            return 0;
-        }
-        if (trie->slots[slot].parent != TRIE_NONE) {
-            continue;
-        }
+        if (!grow(trie, slot + 512)) { return 0; }
+        if (trie->slots[slot].parent != TRIE_NONE) { continue; }
         size_t base = slot - bytes[0], i = 1;
-        while (i < count && trie->slots[base + bytes[i]].parent == TRIE_NONE) {
-            i++;
-        }
-        if (i < count) {
-            continue;
-        }
-        if (slot - builder->first_free > 2048) {
-            builder->first_free = slot;
-        }
+        while (i < count && trie->slots[base + bytes[i]].parent == TRIE_NONE) { i++; }
+        if (i < count) { continue; }
+        if (slot - builder->first_free > 2048) { builder->first_free = slot; }
         return (int32_t)base;
     }
 }
@@ -128,13 +108,9 @@ static bool place_children(struct builder *builder, struct pending at)
         at.first++;
     }
     size_t count = child_bytes(builder, &at, bytes, ends);
-    if (count == 0) {
-        return true;
-    }
+    if (count == 0) { return true; }
     int32_t base = find_base(builder, bytes, count);
-    if (base == 0) {
-        return false;
-    }
+    if (base == 0) { return false; }
     struct slot *slots = builder->trie->slots;
     slots[at.node].base = base;
     for (size_t i = 0; i < count; i++) {
@@ -148,19 +124,13 @@ static bool place_children(struct builder *builder, struct pending at)
 
 static bool place_all(struct builder *builder, size_t keys)
 {
-    if (!grow(builder->trie, 1)) {
-        return false;
-    }
+    if (!grow(builder->trie, 1)) { return false; }
     builder->trie->slots[TRIE_ROOT].parent = TRIE_ROOT;
     builder->first_free = 256; /* so that every free slot suits every byte and leaves a base above 0 */
-    if (keys == 0) {
-        return true;
-    }
+    if (keys == 0) { return true; }
     builder->queue[builder->queued++] = (struct pending){.first = 0, .last = keys, .depth = 0, .node = TRIE_ROOT};
     for (size_t done = 0; done < builder->queued; done++) {
-        if (!place_children(builder, builder->queue[done])) {
-            return false;
-        }
+        if (!place_children(builder, builder->queue[done])) { return false; }
     }
     return true;
 }
@@ -168,22 +138,14 @@ static bool place_all(struct builder *builder, size_t keys)
 enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, struct err *err)
 {
     *out = NULL;
-    if (count > 0) {
-        qsort(keys, count, sizeof *keys, compare_keys);
-    }
+    if (count > 0) { qsort(keys, count, sizeof *keys, compare_keys); }
     enum status status = check_keys(keys, count, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
+    if (status != STATUS_OK) { return status; }
     size_t nodes = 1; /* at most: the root and one for each byte of each key */
-    for (size_t i = 0; i < count; i++) {
-        nodes += keys[i].length;
-    }
+    for (size_t i = 0; i < count; i++) { nodes += keys[i].length; }
     struct builder builder = {.keys = keys};
     builder.trie = calloc(1, sizeof *builder.trie);
-    if (nodes < INT32_MAX / 8) {
-        builder.queue = calloc(nodes, sizeof *builder.queue);
-    }
+    if (nodes < INT32_MAX / 8) { builder.queue = calloc(nodes, sizeof *builder.queue); }
     bool placed = builder.trie && builder.queue && place_all(&builder, count);
     free(builder.queue);
     if (!placed) {
@@ -196,9 +158,7 @@ enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, s
 
 void trie_close(struct trie *trie)
 {
-    if (!trie) {
-        return;
-    }
+    if (!trie) { return; }
     free(trie->slots);
     free(trie);
 }
@@ -211,9 +171,7 @@ static int32_t child_of(const struct trie *trie, int32_t node, char byte)
 
 int32_t trie_walk(const struct trie *trie, int32_t node, const char *bytes, size_t length)
 {
-    for (size_t i = 0; i < length && node != TRIE_NONE; i++) {
-        node = child_of(trie, node, bytes[i]);
-    }
+    for (size_t i = 0; i < length && node != TRIE_NONE; i++) { node = child_of(trie, node, bytes[i]); }
     return node;
 }
 

@@ -31,9 +31,7 @@ static size_t map(const struct unicode_mapping *mappings, uint32_t count, const 
         to[0] = code_point;
         return 1;
     }
-    for (size_t i = 0; i < mappings[low].count; i++) {
-        to[i] = targets[mappings[low].at + i];
-    }
+    for (size_t i = 0; i < mappings[low].count; i++) { to[i] = targets[mappings[low].at + i]; }
     return mappings[low].count;
 }
 
@@ -49,9 +47,7 @@ static size_t decompose_hangul(uint32_t index, uint32_t *to)
 size_t unicode_decompose(uint32_t code_point, uint32_t *to)
 {
     const uint32_t first = 0xAC00, count = 11172;
-    if (code_point - first < count) {
-        return decompose_hangul(code_point - first, to);
-    }
+    if (code_point - first < count) { return decompose_hangul(code_point - first, to); }
     return map(unicode_decompositions, unicode_decomposition_count, unicode_decomposition_targets, code_point, to);
 }
 

@@ -27,9 +27,7 @@ struct id_sink {
 /* Appends an id; one beyond the room is counted only. */
 static inline void id_sink_put(struct id_sink *sink, int32_t id)
 {
-    if (sink->count < sink->room) {
-        sink->ids[sink->count] = id;
-    }
+    if (sink->count < sink->room) { sink->ids[sink->count] = id; }
     sink->count++;
 }
 

@@ -23,11 +23,9 @@ static void keeps_order_and_bound(void **state)
     (void)state;
     int items[4];
     struct channel *channel = open_channel(3, -1);
-    for (int i = 0; i < 3; i++)
-        assert_true(channel_try_send(channel, &items[i]));
+    for (int i = 0; i < 3; i++) assert_true(channel_try_send(channel, &items[i]));
     assert_false(channel_try_send(channel, &items[3]));
-    for (int i = 0; i < 3; i++)
-        assert_ptr_equal(channel_receive(channel), &items[i]);
+    for (int i = 0; i < 3; i++) assert_ptr_equal(channel_receive(channel), &items[i]);
     assert_null(channel_try_receive(channel));
     channel_free(channel);
 }
@@ -78,8 +76,7 @@ static void *send_all(void *argument)
 {
     struct sender *sender = argument;
     for (size_t i = 0; i < EACH; i++)
-        if (!channel_send(sender->crowd->channel, &sender->crowd->seen[sender->first + i]))
-            return sender;
+        if (!channel_send(sender->crowd->channel, &sender->crowd->seen[sender->first + i])) return sender;
     return NULL;
 }
 
@@ -87,8 +84,7 @@ static void *receive_all(void *argument)
 {
     struct crowd *crowd = argument;
     unsigned char *item;
-    while ((item = channel_receive(crowd->channel)) != NULL)
-        (*item)++;
+    while ((item = channel_receive(crowd->channel)) != NULL) (*item)++;
     return NULL;
 }
 
@@ -111,10 +107,8 @@ static void nothing_is_lost_or_doubled(void **state)
         assert_null(failed);
     }
     channel_close(crowd.channel);
-    for (size_t i = 0; i < RECEIVERS; i++)
-        pthread_join(receivers[i], NULL);
-    for (size_t i = 0; i < SENDERS * EACH; i++)
-        assert_int_equal(crowd.seen[i], 1);
+    for (size_t i = 0; i < RECEIVERS; i++) pthread_join(receivers[i], NULL);
+    for (size_t i = 0; i < SENDERS * EACH; i++) assert_int_equal(crowd.seen[i], 1);
     channel_free(crowd.channel);
 }
 

@@ -24,8 +24,7 @@ static void letters(void **state)
         char text[] = {(char)c, 'x', '\0'}, utf8[4];
         const char *at = strchr(known, c);
         assert_int_equal(read_one(text, utf8, &length, &taken), at == NULL ? JSON_ESCAPE_BAD : JSON_ESCAPE_OK);
-        if (at == NULL)
-            continue;
+        if (at == NULL) continue;
         assert_int_equal(taken, 1);
         assert_int_equal(length, 1);
         assert_int_equal(utf8[0], meanings[at - known]);
@@ -45,8 +44,7 @@ static void code_points(void **state)
             snprintf(text, sizeof text, "u%04x\\u%04xz", 0xd800 + (above >> 10), 0xdc00 + (above & 0x3ff));
         bool half = c >= 0xd800 && c <= 0xdfff;
         assert_int_equal(read_one(text, utf8, &length, &taken), half ? JSON_ESCAPE_HALF : JSON_ESCAPE_OK);
-        if (half)
-            continue;
+        if (half) continue;
         assert_int_equal(taken, strlen(text) - 1);
         assert_int_equal(length, utf8_put(wanted, c));
         assert_memory_equal(utf8, wanted, length);

@@ -19,9 +19,7 @@ static const char *split(const char *text, bool ended, char separator, size_t *l
         snprintf(out, sizeof out, "!%zu", *length);
         return out;
     }
-    if (scan.state != CSV_DONE && !ended) {
-        return "?";
-    }
+    if (scan.state != CSV_DONE && !ended) { return "?"; }
     if (scan.state == CSV_QUOTED) {
         snprintf(out, sizeof out, "\"%llu:%llu", (unsigned long long)scan.quote.line,
                  (unsigned long long)scan.quote.column);

@@ -29,8 +29,7 @@ static enum status see(void *context, const struct journal_record *record, struc
         seen->rows += done.row;
         seen->done++;
     }
-    if (record->kind == JOURNAL_SEED)
-        seen->seed = record->seed;
+    if (record->kind == JOURNAL_SEED) seen->seed = record->seed;
     if (record->kind == JOURNAL_CHECKPOINT) {
         seen->checkpoints++;
         seen->last = record->checkpoint;
@@ -59,8 +58,7 @@ static struct journal *open_journal(struct seen *seen)
 
 static void add(struct journal *journal, uint64_t from, uint64_t to)
 {
-    for (; from < to; from++)
-        journal_add_done(journal, (struct done){from, {from * 3, ~from}});
+    for (; from < to; from++) journal_add_done(journal, (struct done){from, {from * 3, ~from}});
 }
 
 static enum status write_done(struct journal *journal, struct err *err)

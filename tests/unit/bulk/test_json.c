@@ -33,10 +33,8 @@ static void finds_paths(void **state)
     expect(&values[0], VALUE_STRING, "hi");
     expect(&values[1], VALUE_STRING, "T");
     expect(&values[2], VALUE_SCALAR, "-1.5e+3");
-    assert_int_equal(pick("{\"title\":\"not this\",\"meta\":{\"text\":1},\"meta.title\":3}", values, &at),
-                     PICK_OK);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(values[i].kind, VALUE_ABSENT);
+    assert_int_equal(pick("{\"title\":\"not this\",\"meta\":{\"text\":1},\"meta.title\":3}", values, &at), PICK_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(values[i].kind, VALUE_ABSENT);
 }
 
 static void kinds_of_values(void **state)
@@ -44,8 +42,7 @@ static void kinds_of_values(void **state)
     (void)state;
     struct value values[3];
     size_t at;
-    assert_int_equal(pick("{\"text\":null,\"meta\":{\"title\":[1, {}],\"a\":{\"b\":true}}}", values, &at),
-                     PICK_OK);
+    assert_int_equal(pick("{\"text\":null,\"meta\":{\"title\":[1, {}],\"a\":{\"b\":true}}}", values, &at), PICK_OK);
     assert_int_equal(values[0].kind, VALUE_NULL);
     expect(&values[1], VALUE_TREE, "[1, {}]");
     expect(&values[2], VALUE_SCALAR, "true");

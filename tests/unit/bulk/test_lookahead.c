@@ -61,10 +61,8 @@ static void rows_keep_their_numbers(void **state)
         assert_int_equal(row->number, 100 + i);
         assert_int_equal(row->state, failed ? STATE_FAILED : STATE_TODO);
         assert_int_equal(row->code, failed ? ROW_BAD_JSON : ROW_OK);
-        if (!failed)
-            assert_int_equal(row->pieces->row.text_bytes, 1 + i % DOCUMENTS % 7);
-        if (!failed)
-            assert_int_equal(row->pieces->row.text[0], 'a');
+        if (!failed) assert_int_equal(row->pieces->row.text_bytes, 1 + i % DOCUMENTS % 7);
+        if (!failed) assert_int_equal(row->pieces->row.text[0], 'a');
         assert_string_equal(row->document->file, "in.txt");
     }
     lookahead_free(&look);
@@ -114,8 +112,7 @@ static void doc_batches_have_a_bound(void **state)
     doc_batch_free(docs);
     docs = doc_batch_new(&plain);
     uint32_t count = 0;
-    for (added = true; added; count += added)
-        assert_int_equal(doc_batch_add(docs, &small, &added, &err), STATUS_OK);
+    for (added = true; added; count += added) assert_int_equal(doc_batch_add(docs, &small, &added, &err), STATUS_OK);
     assert_int_equal(count, DOC_BATCH_MAX);
     doc_batch_free(docs);
     free(text);
@@ -228,13 +225,11 @@ static void no_chunk_is_too_long_and_nothing_is_lost(void **state)
         assert_int_equal(chunking_parse(ways[w], &chunking, &err), STATUS_OK);
         for (size_t i = 0; i < count; i++) {
             assert_in_range(tokens_of(text + chunks[i].begin, chunks[i].end - chunks[i].begin), 3, chunking.tokens);
-            for (; reached < chunks[i].begin; reached++)
-                assert_non_null(strchr(" \n", text[reached]));
+            for (; reached < chunks[i].begin; reached++) assert_non_null(strchr(" \n", text[reached]));
             assert_true(i == 0 || chunks[i].begin > chunks[i - 1].begin);
             reached = chunks[i].end;
         }
-        for (; reached < strlen(text); reached++)
-            assert_non_null(strchr(" \n", text[reached]));
+        for (; reached < strlen(text); reached++) assert_non_null(strchr(" \n", text[reached]));
         free(chunks);
     }
 }

@@ -25,10 +25,8 @@ static void all_dimensions(void **state)
     for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++) {
         uint32_t dim = dims[d];
         float *rows = malloc((size_t)ROWS * dim * sizeof *rows), *query = malloc(dim * sizeof *query);
-        for (size_t i = 0; i < (size_t)ROWS * dim; i++)
-            rows[i] = noise(&seed);
-        for (uint32_t i = 0; i < dim; i++)
-            query[i] = noise(&seed);
+        for (size_t i = 0; i < (size_t)ROWS * dim; i++) rows[i] = noise(&seed);
+        for (uint32_t i = 0; i < dim; i++) query[i] = noise(&seed);
         struct nearest nearest;
         struct err err;
         assert_int_equal(nearest_open(&nearest, query, dim, MOST, &err), STATUS_OK);
@@ -75,8 +73,7 @@ static void rows_without_direction_are_skipped(void **state)
     nearest_add(&nearest, rows[0], 8);
     assert_int_equal(nearest.skipped, 3);
     assert_int_equal(nearest.count, 5);
-    for (uint32_t i = 0; i < 5; i++)
-        assert_int_equal(nearest.rows[i].row, wanted[i]); /* equal ones: the first first */
+    for (uint32_t i = 0; i < 5; i++) assert_int_equal(nearest.rows[i].row, wanted[i]); /* equal ones: the first first */
     assert_true(nearest.rows[2].cosine == 1.0F && nearest.rows[4].cosine == -1.0F);
     free(nearest.rows);
     const float none[2] = {0, 0};
@@ -193,7 +190,8 @@ static void refused(void **state)
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 4), }", ">f4"},
         {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4), }", "Fortran"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (8,), }", "1 dimensions"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 5), }", "with 5 columns; the model's vectors are <f4 or <f2 in rows, with 4"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 5), }",
+         "with 5 columns; the model's vectors are <f4 or <f2 in rows, with 4"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }", "32 bytes are not those of 3 rows"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4), }", "unfinished"},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", "plain numbers"},

@@ -35,8 +35,7 @@ static void shards(void **state)
     }
     float run[10][3];
     for (int i = 0; i < 10; i++) /* rows 20 to 29, in four files */
-        for (int d = 0; d < 3; d++)
-            run[i][d] = i == 0 ? NAN : (float)(120 + i);
+        for (int d = 0; d < 3; d++) run[i][d] = i == 0 ? NAN : (float)(120 + i);
     assert_int_equal(store_put(store, 20, 10, run[0], &err), STATUS_OK);
     assert_int_equal(store_finish(store, ROWS, &err), STATUS_OK);
     assert_int_equal(store_files(store, ROWS), 13);
@@ -67,8 +66,7 @@ static void halves(void **state)
     enum { MANY = 40000 }; /* more than are encoded at once */
     float vector[2] = {1.0F / 3, -2}, nothing[2] = {NAN, NAN};
     float *many = malloc(MANY * sizeof vector);
-    for (uint32_t i = 0; i < 2 * MANY; i++)
-        many[i] = (float)(i % 2048);
+    for (uint32_t i = 0; i < 2 * MANY; i++) many[i] = (float)(i % 2048);
     assert_int_equal(store_put(store, 2, MANY, many, &err), STATUS_OK);
     free(many);
     assert_int_equal(store_put(store, 1, 1, vector, &err), STATUS_OK);

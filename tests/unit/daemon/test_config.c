@@ -144,15 +144,13 @@ static void bad_lists_of_devices_are_refused(void **state)
     }
     char many[256] = "0";
     struct device_list list;
-    for (int i = 1; i < DEVICES_MAX; i++)
-        strcat(many, ",0");
+    for (int i = 1; i < DEVICES_MAX; i++) strcat(many, ",0");
     assert_true(device_list_parse(many, &list));
     assert_int_equal(list.count, DEVICES_MAX);
     strcat(many, ",0");
     assert_false(device_list_parse(many, &list));
     char file[1024] = "{\"device\": [10000000";
-    for (int i = 0; i < 60; i++)
-        strcat(file, ",10000000");
+    for (int i = 0; i < 60; i++) strcat(file, ",10000000");
     strcat(file, "]}");
     expect_refused(file, "\"device\" must be");
 }
@@ -343,8 +341,7 @@ static void shipped_file_and_table_agree(void **state)
     assert_non_null(root);
     const cJSON *item = root->child;
     for (size_t i = 0; i < count; i++, item = item->next) {
-        if (item == NULL)
-            fail_msg("config/sluice.json lacks \"%s\"", table[i].key);
+        if (item == NULL) fail_msg("config/sluice.json lacks \"%s\"", table[i].key);
         assert_string_equal(item->string, table[i].key); /* the same order, so that a reader finds both */
         char in_file[128], by_default[128];
         setting_format(&table[i], &config, in_file, sizeof in_file);
@@ -380,14 +377,12 @@ static void rows_are_complete(void **state)
 static void read_ok(struct config *config, const char *text)
 {
     struct err err;
-    if (parse(config, text, &err) != STATUS_OK)
-        fail_msg("%s", err.message);
+    if (parse(config, text, &err) != STATUS_OK) fail_msg("%s", err.message);
 }
 
 static void free_all(struct config *configs, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        config_free(&configs[i]);
+    for (size_t i = 0; i < count; i++) config_free(&configs[i]);
     free(configs);
 }
 

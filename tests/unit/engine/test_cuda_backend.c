@@ -102,8 +102,7 @@ static void a_batch_takes_few_calls(void **state)
     cuda_host_open(NULL);
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     for (int batch = 0; batch < 2 + BATCHES; batch++) {
-        for (int i = 0; i < CALLS && batch == 2; i++)
-            before[i] = cuda_host_calls(calls[i].call);
+        for (int i = 0; i < CALLS && batch == 2; i++) before[i] = cuda_host_calls(calls[i].call);
         cuda_rows_make(&rows, opened.model, lengths, 0, (uint64_t)batch);
         cuda_run(&opened, &rows, STATUS_OK);
         cuda_expect(&rows, opened.model, cuda_near_f16);
@@ -250,8 +249,7 @@ static double recall(const char *folder, struct engine_options options, const st
     const struct cost_source of = {opened.engine, opened.model, 1};
     enum status status = cost_recall(folder, &of, &cost, &err);
     assert_true(status == STATUS_OK || status == STATUS_NOT_FOUND);
-    if (to_remember != NULL)
-        assert_int_equal(cost_remember(folder, &of, to_remember, &err), STATUS_OK);
+    if (to_remember != NULL) assert_int_equal(cost_remember(folder, &of, to_remember, &err), STATUS_OK);
     cuda_opened_close(&opened);
     return status == STATUS_OK ? cost.terms[0] : -1;
 }
@@ -274,8 +272,7 @@ static void another_option_has_its_own_file(void **state)
         struct cost cost = cost_from(i + 1, 2, 3);
         assert_true(recall(folder, options[i], &cost) == -1);
     }
-    for (int i = 0; i < OPTIONS; i++)
-        assert_true(recall(folder, options[i], NULL) == i + 1);
+    for (int i = 0; i < OPTIONS; i++) assert_true(recall(folder, options[i], NULL) == i + 1);
     cuda_host_close();
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);

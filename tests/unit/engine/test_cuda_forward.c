@@ -29,8 +29,7 @@ static struct model *model_with_biases(struct memory_shape shape, uint64_t seed)
                                          &layer->attention_output.bias, &layer->output.bias};
         for (size_t b = 0; b < sizeof biases / sizeof biases[0]; b++) {
             float *bias = (float *)model->storage + ((const float *)biases[b]->data - (const float *)model->storage);
-            for (size_t i = 0; i < biases[b]->elements; i++)
-                bias[i] *= 20;
+            for (size_t i = 0; i < biases[b]->elements; i++) bias[i] *= 20;
         }
     }
     return model;
@@ -133,8 +132,7 @@ static void bf16_is_near_plain_loops(void **state)
 static bool is_untouched(const unsigned char *memory, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
-        if (memory[i] != 0xff)
-            return false;
+        if (memory[i] != 0xff) return false;
     return true;
 }
 
@@ -220,8 +218,7 @@ static void graphs_change_no_bit(void **state)
         for (int round = 0; round < 4; round++) {
             cuda_rows_make(&rows, model, lengths, 0, 5);
             assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-            if (round == 0)
-                memcpy(first, rows.output, sizeof first);
+            if (round == 0) memcpy(first, rows.output, sizeof first);
             assert_memory_equal(first, rows.output, sizeof first);
             cuda_rows_make(&rows, model, same_size, 0, (uint64_t)round + 50);
             assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
@@ -311,12 +308,10 @@ static void what_lies_beside_the_rows_does_not_matter(void **state)
         memset(nans, 0xff, bytes);
         for (uint32_t stride = 0; stride <= 36; stride += 36)
             for (int round = 0; round < 4; round++) { /* directly, captured, replayed twice; the last three in NaNs */
-                if (round > 0)
-                    cuda_host_poke(memory->device, nans, bytes);
+                if (round > 0) cuda_host_poke(memory->device, nans, bytes);
                 cuda_rows_make(&rows, model, lengths, stride, 5);
                 assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-                if (round == 0)
-                    memcpy(clean, rows.output, sizeof clean);
+                if (round == 0) memcpy(clean, rows.output, sizeof clean);
                 assert_memory_equal(clean, rows.output, sizeof clean);
             }
         free(nans);

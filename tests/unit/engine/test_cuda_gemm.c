@@ -129,8 +129,7 @@ static enum status prepare_and_run(struct bench *b, enum cuda_epilogue epilogue,
 static void run(struct bench *b, enum cuda_epilogue epilogue, void *out)
 {
     struct err err = {0};
-    if (prepare_and_run(b, epilogue, &err) != STATUS_OK)
-        fail_msg("%s", err.message);
+    if (prepare_and_run(b, epilogue, &err) != STATUS_OK) fail_msg("%s", err.message);
     cuda_host_peek(out, b->operands.to, ROWS * OUTPUTS * host_element_bytes(data_type(b->type)));
 }
 
@@ -139,10 +138,8 @@ static double expected(const struct bench *b, enum cuda_epilogue epilogue, uint3
     double sum = epilogue == CUDA_EPILOGUE_NONE ? 0.0 : (double)b->bias[output];
     for (uint32_t i = 0; i < INPUTS; i++)
         sum += (double)b->weight[output * INPUTS + i] * (double)b->from[row * INPUTS + i];
-    if (epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL)
-        sum += (double)b->residual[row * OUTPUTS + output];
-    if (epilogue == CUDA_EPILOGUE_BIAS_RELU)
-        sum = sum > 0.0 ? sum : 0.0;
+    if (epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL) sum += (double)b->residual[row * OUTPUTS + output];
+    if (epilogue == CUDA_EPILOGUE_BIAS_RELU) sum = sum > 0.0 ? sum : 0.0;
     if (epilogue == CUDA_EPILOGUE_BIAS_GELU)
         sum = 0.5 * sum * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (sum + 0.044715 * sum * sum * sum)));
     return sum;
@@ -498,10 +495,8 @@ static void threads_find_the_same_algorithm(void **state)
         racers[i].bench = &b;
         MUST(pthread_create(&threads[i], NULL, run_beside_others, &racers[i]));
     }
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
-    for (int i = 1; i < 4; i++)
-        assert_memory_equal(racers[i].got, racers[0].got, sizeof racers[0].got);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 1; i < 4; i++) assert_memory_equal(racers[i].got, racers[0].got, sizeof racers[0].got);
     close_gemm(&b);
     close_operands(&b);
     close_host(&b);
@@ -514,8 +509,7 @@ static void products_are_captured(void **state)
     char got[ROOM * 4];
     for (int plain = 0; plain < 2; plain++) {
         open_host(&b, NULL);
-        if (plain)
-            cuda_host_offer(NULL);
+        if (plain) cuda_host_offer(NULL);
         open_operands(&b, KERNEL_F16);
         open_gemm(&b, 0);
         const struct cuda_gemm_shape shape = shape_of(&b, CUDA_EPILOGUE_BIAS_RESIDUAL);
@@ -549,8 +543,7 @@ static enum status whole_life(struct bench *b, struct err *err)
     enum status status = try_gemm(b, 0, err);
     for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL && status == STATUS_OK; epilogue++)
         status = prepare_and_run(b, (enum cuda_epilogue)epilogue, err);
-    if (status == STATUS_OK)
-        status = cuda_check(b->api, b->api->cudaStreamSynchronize(b->stream), "waiting", err);
+    if (status == STATUS_OK) status = cuda_check(b->api, b->api->cudaStreamSynchronize(b->stream), "waiting", err);
     close_gemm(b);
     return status;
 }
@@ -571,11 +564,9 @@ static void fail_everywhere(const char *call, int answer, bool lost, const struc
         enum status status = whole_life(&b, &err);
         failed = status != STATUS_OK;
         failures += failed;
-        if (failed && status != expected_status)
-            fail_msg("call %u: %s (%s)", at, status_name(status), err.message);
+        if (failed && status != expected_status) fail_msg("call %u: %s (%s)", at, status_name(status), err.message);
         cuda_host_clear();
-        if (failed && !lost)
-            assert_int_equal(whole_life(&b, &err), STATUS_OK);
+        if (failed && !lost) assert_int_equal(whole_life(&b, &err), STATUS_OK);
         close_operands(&b);
         close_host(&b);
     }

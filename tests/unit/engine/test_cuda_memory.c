@@ -189,8 +189,7 @@ static struct batch make_batch(uint32_t rows, uint32_t longest_gap)
     assert_true(extent <= TOKENS);
     batch.ids = malloc(extent * sizeof *batch.ids);
     assert_non_null(batch.ids);
-    for (uint32_t i = 0; i < extent; i++)
-        batch.ids[i] = -1;
+    for (uint32_t i = 0; i < extent; i++) batch.ids[i] = -1;
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t t = 0; t < batch.length[r]; t++)
             batch.ids[batch.start[r] - origin + t] = (int32_t)(next_random() % 1000 + 1);
@@ -209,13 +208,11 @@ static void expect_block(const struct batch *batch, const struct cuda_ragged_lay
     for (uint32_t r = 0; r < pass->rows; r++) {
         assert_int_equal(view.start[r], batch->start[r] - pass->origin);
         assert_int_equal(view.length[r], batch->length[r]);
-        for (; at < view.start[r]; at++)
-            assert_true(view.ids[at] == 0 && view.position[at] == 0);
+        for (; at < view.start[r]; at++) assert_true(view.ids[at] == 0 && view.position[at] == 0);
         for (uint32_t t = 0; t < view.length[r]; t++, at++)
             assert_true(view.ids[at] == pass->ids[at] && view.position[at] == t);
     }
-    for (; at < pass->extent; at++)
-        assert_true(view.ids[at] == 0 && view.position[at] == 0);
+    for (; at < pass->extent; at++) assert_true(view.ids[at] == 0 && view.position[at] == 0);
     struct kernel_tile tiles[TOKENS / 64 + ROWS + 1];
     uint32_t count = kernel_tiles_fill(view.start, view.length, pass->rows, tiles);
     assert_int_equal(view.counts[KERNEL_COUNT_TILES], count);
@@ -269,8 +266,7 @@ static void check_rounding(enum dtype dtype, uint16_t infinity)
         float here = widened(dtype, (uint16_t)half);
         assert_int_equal(narrowed(dtype, here), half);
         assert_int_equal(narrowed(dtype, -here), half | 0x8000);
-        if (half + 1 == infinity)
-            break;
+        if (half + 1 == infinity) break;
         float next = widened(dtype, (uint16_t)(half + 1)), middle = here + (next - here) / 2;
         assert_int_equal(narrowed(dtype, middle), half % 2 == 0 ? half : half + 1);
         assert_int_equal(narrowed(dtype, nextafterf(middle, 0)), half);
@@ -314,8 +310,7 @@ static void no_more_is_reserved_than_allowed(void **state)
         /* A host whose memory is all cuBLASLt's workspace, the weights and a few passes' worth. */
         size_t memory = half == 0 ? (size_t)256 << 20 : 0;
         float share = half == 0 ? 0.9f : 0; /* 0: the default */
-        if (half == 1)
-            memory = most[0] * 9 / 10;
+        if (half == 1) memory = most[0] * 9 / 10;
         cuda_host_open(&(struct cuda_host_options){.memory_bytes = memory});
         struct cuda_opened opened =
             cuda_opened(memory_model(shape, 1), &(struct engine_options){.memory_share = share, .batch_tokens = 60000});
@@ -349,11 +344,9 @@ static void every_allocation_may_fail(void **state)
                 (struct cuda_host_fault){.call = calls[which], .at = at, .answer = cudaErrorMemoryAllocation});
             enum status status =
                 engine_open(model, &(struct engine_options){.backend = "cuda", .cache_path = ""}, &engine, &err);
-            if (status == STATUS_OK)
-                status = encoder_open(engine, &encoder, &err);
+            if (status == STATUS_OK) status = encoder_open(engine, &encoder, &err);
             cuda_rows_make(&rows, model, lengths, 0, 1);
-            if (status == STATUS_OK)
-                status = encoder_run(encoder, &rows.batch, &err);
+            if (status == STATUS_OK) status = encoder_run(encoder, &rows.batch, &err);
             bool whole = status == STATUS_OK && engine_counters(engine).halvings == 0;
             if (status == STATUS_OK)
                 cuda_expect(&rows, model, cuda_near_f16);
@@ -365,8 +358,7 @@ static void every_allocation_may_fail(void **state)
             engine_close(engine);
             memory_model_free(model);
             cuda_host_close();
-            if (whole)
-                break;
+            if (whole) break;
         }
     assert_true(smaller >= 2);
     assert_true(refused >= 2);

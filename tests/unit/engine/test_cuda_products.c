@@ -130,8 +130,7 @@ static void *run(struct place *p)
 {
     struct err err = {0};
     const struct cuda_gemm_plan *plan = prepare(p);
-    if (cuda_gemm_run(p->runner, plan, &p->operands, &err) != STATUS_OK)
-        fail_msg("%s", err.message);
+    if (cuda_gemm_run(p->runner, plan, &p->operands, &err) != STATUS_OK) fail_msg("%s", err.message);
     return bits_of_result(p);
 }
 
@@ -150,10 +149,8 @@ static double expected(const struct place *p, uint32_t row, uint32_t output, boo
     if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL)
         sum += (double)p->residual[(size_t)row * p->shape.outputs + output];
     double between = plain ? (double)number_step(p->shape.type, (float)sum) : 0.0;
-    if (p->shape.epilogue != CUDA_EPILOGUE_NONE)
-        sum += (double)p->bias[output];
-    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RELU)
-        sum = sum > 0.0 ? sum : 0.0;
+    if (p->shape.epilogue != CUDA_EPILOGUE_NONE) sum += (double)p->bias[output];
+    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RELU) sum = sum > 0.0 ? sum : 0.0;
     if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_GELU)
         sum = 0.5 * sum * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (sum + 0.044715 * sum * sum * sum)));
     /* gelu's slope is at most 1.13; a GPU's tanh may be off by 2^-10 of the value in its fast form */
@@ -168,8 +165,7 @@ static void assert_near(const struct place *p, const void *bits, bool plain)
     size_t count = (size_t)p->rows * p->shape.outputs;
     float *got = malloc(count * sizeof *got);
     numbers_read(p->shape.type, bits, count, got);
-    for (size_t i = 0; i < count; i++)
-        assert_true(isfinite(got[i]));
+    for (size_t i = 0; i < count; i++) assert_true(isfinite(got[i]));
     for (size_t s = 0; s < SAMPLES; s++) {
         size_t i = s < 8 ? s * (count - 1) / 7 : s * 2654435761u % count;
         double error;
@@ -269,10 +265,8 @@ static void the_same_operands_give_the_same_bits(void **state)
         MUST(cuda_gemm_runner_open(p.gemm, &queue, &p.runner, NULL));
         bits[2] = run(&p);
         cuda_gemm_runner_close(first);
-        for (int i = 1; i < 3; i++)
-            assert_memory_equal(bits[i], bits[0], bytes);
-        for (int i = 0; i < 3; i++)
-            free(bits[i]);
+        for (int i = 1; i < 3; i++) assert_memory_equal(bits[i], bits[0], bytes);
+        for (int i = 0; i < 3; i++) free(bits[i]);
         close_operands(&p);
         close_gemm(&p);
     }

@@ -50,14 +50,12 @@ static struct scene scene_open(const uint32_t size[3])
     scene.from = room(from * sizeof(float));
     scene.half = room(from * sizeof(uint16_t));
     scene.bias = room(scene.outputs * sizeof(float));
-    for (size_t i = 0; i < weight; i++)
-        scene.weight[i] = rounded(next_random());
+    for (size_t i = 0; i < weight; i++) scene.weight[i] = rounded(next_random());
     for (size_t i = 0; i < from; i++) {
         scene.from[i] = i / scene.inputs < scene.rows ? rounded(next_random()) : NAN;
         scene.half[i] = bf16_of(scene.from[i]);
     }
-    for (uint32_t i = 0; i < scene.outputs; i++)
-        scene.bias[i] = next_random();
+    for (uint32_t i = 0; i < scene.outputs; i++) scene.bias[i] = next_random();
     return scene;
 }
 
@@ -123,14 +121,11 @@ static void products_are_those_of_plain_loops(void **state)
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s]);
         for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++) {
-            if (!set->runs_here())
-                continue;
+            if (!set->runs_here()) continue;
             expect_right(set, GEMM_F32, &scene);
-            if (scene.inputs % 2 != 0)
-                continue;
+            if (scene.inputs % 2 != 0) continue;
             expect_right(set, GEMM_BF16_WIDE, &scene);
-            if (set->kernels->gemm_bf16_dot != NULL)
-                expect_right(set, GEMM_BF16_DOT, &scene);
+            if (set->kernels->gemm_bf16_dot != NULL) expect_right(set, GEMM_BF16_DOT, &scene);
         }
         scene_close(&scene);
     }

@@ -27,8 +27,7 @@ static float *random_floats(size_t count)
 {
     float *values = malloc(count * sizeof *values);
     assert_non_null(values);
-    for (size_t i = 0; i < count; i++)
-        values[i] = next_random();
+    for (size_t i = 0; i < count; i++) values[i] = next_random();
     return values;
 }
 
@@ -63,8 +62,8 @@ static struct gemm_weight pack_for(const struct instruction_set *set, uint32_t o
                                    const float *weight, bool one_sided)
 {
     struct gemm_weight packed;
-    gemm_pack(set, GEMM_INT8, outputs, inputs, weight, one_sided,
-              zeros(gemm_weight_bytes(GEMM_INT8, outputs, inputs)), &packed);
+    gemm_pack(set, GEMM_INT8, outputs, inputs, weight, one_sided, zeros(gemm_weight_bytes(GEMM_INT8, outputs, inputs)),
+              &packed);
     return packed;
 }
 
@@ -72,8 +71,7 @@ static struct gemm_weight pack_for(const struct instruction_set *set, uint32_t o
 static struct gemm_weight pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided)
 {
     const struct instruction_set *set = instruction_sets;
-    while (set->int8 != &int8_generic)
-        set++;
+    while (set->int8 != &int8_generic) set++;
     return pack_for(set, outputs, inputs, weight, one_sided);
 }
 
@@ -82,8 +80,7 @@ static const struct instruction_set *set_now; /* whose kernels are tried */
 /* The int8 kernels of the next instruction set that runs here; NULL behind the last. */
 static const struct gemm_int8 *next_kernels(unsigned *at)
 {
-    while (instruction_sets[*at].name != NULL && !instruction_sets[*at].runs_here())
-        ++*at;
+    while (instruction_sets[*at].name != NULL && !instruction_sets[*at].runs_here()) ++*at;
     set_now = &instruction_sets[*at];
     return set_now->name == NULL ? NULL : instruction_sets[(*at)++].int8;
 }
@@ -105,8 +102,7 @@ static void ties_go_to_the_even_number(void **state)
             kernels->quantise(1, WIDTH, (struct activations){.f32 = from}, rows, row_bytes(WIDTH));
             assert_true(rows.scale[0] == 1.0f && (!offsets || rows.offset[0] == 0));
             assert_memory_equal(rows.value, expected, WIDTH);
-            for (size_t i = WIDTH; i < row_bytes(WIDTH); i++)
-                assert_int_equal(rows.value[i], 0);
+            for (size_t i = WIDTH; i < row_bytes(WIDTH); i++) assert_int_equal(rows.value[i], 0);
             rows_close(&rows);
         }
     }
@@ -185,8 +181,7 @@ static float *random_rows(uint32_t rows, uint32_t width)
 {
     float *from = random_floats((size_t)rows * width);
     for (size_t i = 0; i < (size_t)rows * width; i++)
-        if (i / width % 3 != 0)
-            from[i] = i / width % 3 == 1 ? fabsf(from[i]) : -fabsf(from[i]);
+        if (i / width % 3 != 0) from[i] = i / width % 3 == 1 ? fabsf(from[i]) : -fabsf(from[i]);
     return from;
 }
 
@@ -229,8 +224,7 @@ static void expect_alike(struct likes *likes, bool offsets)
             struct activations source = {.f32 = halves ? NULL : likes->plain, .bf16 = halves ? likes->half : NULL};
             memset(rows.value, 0, LIKE_ROWS * stride);
             kernels->quantise(LIKE_ROWS, width, source, rows, stride);
-            for (uint32_t r = 0; r < LIKE_ROWS; r++)
-                assert_true(same_row(rows, r, expected, r, width));
+            for (uint32_t r = 0; r < LIKE_ROWS; r++) assert_true(same_row(rows, r, expected, r, width));
         }
     rows_close(&expected);
     rows_close(&rows);
@@ -257,8 +251,7 @@ static void a_weight_has_a_scale_for_each_output(void **state)
     assert_memory_equal(packed.scaled.value, expected, sizeof expected);
     assert_true(packed.scaled.scale[0] == 1.0f / 127 && packed.scaled.scale[1] == 0 && isnan(packed.scaled.scale[2]));
     assert_true(packed.total[0] == -31 * packed.scaled.scale[0] && packed.total[1] == 0 && packed.scaled.scale[3] == 0);
-    for (uint32_t o = 4; o < INT8_PANEL; o++)
-        assert_true(packed.scaled.scale[o] == 0 && packed.total[o] == 0);
+    for (uint32_t o = 4; o < INT8_PANEL; o++) assert_true(packed.scaled.scale[o] == 0 && packed.total[o] == 0);
     free(packed.scaled.value);
 }
 
@@ -391,8 +384,7 @@ static void sums_are_those_of_plain_loops(void **state)
 
 static double activated(enum activation activation, double x)
 {
-    if (activation == ACTIVATION_GELU_ERF)
-        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    if (activation == ACTIVATION_GELU_ERF) return 0.5 * x * (1 + erf(x / sqrt(2)));
     if (activation == ACTIVATION_GELU_TANH)
         return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     return x > 0 ? x : 0;
@@ -403,10 +395,8 @@ static double ended(const struct scene *scene, const struct gemm_job *job, uint3
 {
     double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.scaled.scale[output] *
                (double)scene->from.scale[row];
-    if (scene->from.offset != NULL)
-        x += (double)scene->from.offset[row] * (double)scene->weight.total[output];
-    if (job->end == GEMM_PLAIN)
-        return x;
+    if (scene->from.offset != NULL) x += (double)scene->from.offset[row] * (double)scene->weight.total[output];
+    if (job->end == GEMM_PLAIN) return x;
     x += (double)scene->bias[output];
     return job->end == GEMM_ACTIVATION ? activated(job->activation, x) : x;
 }
@@ -430,14 +420,12 @@ static void expect_end(const struct gemm_int8 *kernels, const struct scene *scen
         uint32_t bits = (uint32_t)half[i] << 16;
         float value;
         memcpy(&value, &bits, sizeof value);
-        if (end == GEMM_PLAIN)
-            value = plain[i];
+        if (end == GEMM_PLAIN) value = plain[i];
         double most = end == GEMM_PLAIN ? 2e-5 + 1e-6 * fabs(expected) : 1.5e-3 + fabs(expected) / 250;
         if (!(fabs(value - expected) <= most))
             fail_msg("%s: end %d: %g, not %g", set_now->name, (int)end, (double)value, expected);
     }
-    for (size_t i = count; i < count + 64; i++)
-        assert_true(half[i] == 0x7777);
+    for (size_t i = count; i < count + 64; i++) assert_true(half[i] == 0x7777);
     free(half);
     free(plain);
 }
@@ -470,8 +458,7 @@ static void normed(const struct scene *scene, const struct norm_weights *norm, u
         to[o] = (double)x[o] + ended(scene, &job, row, o);
         mean += to[o] / scene->outputs;
     }
-    for (uint32_t o = 0; o < scene->outputs; o++)
-        variance += (to[o] - mean) * (to[o] - mean) / scene->outputs;
+    for (uint32_t o = 0; o < scene->outputs; o++) variance += (to[o] - mean) * (to[o] - mean) / scene->outputs;
     for (uint32_t o = 0; o < scene->outputs; o++)
         to[o] = (to[o] - mean) / sqrt(variance + norm->eps) * (double)norm->gain[o] + (double)norm->bias[o];
 }
@@ -486,8 +473,7 @@ static void expect_norm(const struct gemm_int8 *kernels, const struct scene *sce
     struct scaled_rows to = rows_open(scene->rows, scene->outputs, false);
     struct scaled_rows again = rows_open(scene->rows, scene->outputs, false);
     assert_true(x != NULL && expected != NULL);
-    if (scene->rows > 2)
-        before[2 * scene->outputs] = NAN;
+    if (scene->rows > 2) before[2 * scene->outputs] = NAN;
     memcpy(x, before, count * sizeof *x);
     struct gemm_job scaled = job_of(scene, GEMM_PLAIN);
     float *product = random_floats(count);

@@ -57,8 +57,7 @@ static void damp(struct model *model, float by)
         const struct tensor *weights[] = {&model->layers[layer].attention_output.weight,
                                           &model->layers[layer].output.weight};
         for (unsigned w = 0; w < 2; w++)
-            for (size_t i = 0; i < weights[w]->elements; i++)
-                ((float *)(uintptr_t)weights[w]->data)[i] *= by;
+            for (size_t i = 0; i < weights[w]->elements; i++) ((float *)(uintptr_t)weights[w]->data)[i] *= by;
     }
 }
 

@@ -41,12 +41,10 @@ struct chunks {
 static void do_chunk(void *context, unsigned thread, unsigned chunk)
 {
     struct chunks *chunks = context;
-    if (atomic_fetch_add(&chunks->on[thread], 1) != 0)
-        atomic_fetch_add(&chunks->clashes, 1);
+    if (atomic_fetch_add(&chunks->on[thread], 1) != 0) atomic_fetch_add(&chunks->clashes, 1);
     chunks->done[chunk]++;
     chunks->sums[thread] += chunks->number;
-    if (chunk == 60)
-        sched_yield();
+    if (chunk == 60) sched_yield();
     atomic_fetch_sub(&chunks->on[thread], 1);
 }
 
@@ -60,12 +58,9 @@ static unsigned do_steps(struct parallel_for *parallel, struct chunks *chunks, u
             unsigned count = 1 + next_random(&seed) % CHUNKS;
             chunks->number = next_random(&seed) % 10;
             memset(chunks->done, 0, sizeof chunks->done);
-            for (unsigned r = 0; r < count && !owns; r++)
-                do_chunk(chunks, 0, r);
-            if (owns)
-                parallel_for_run(parallel, &(struct parallel_step){do_chunk, chunks, count});
-            for (unsigned r = 0; r < CHUNKS; r++)
-                assert_int_equal(chunks->done[r], r < count);
+            for (unsigned r = 0; r < count && !owns; r++) do_chunk(chunks, 0, r);
+            if (owns) parallel_for_run(parallel, &(struct parallel_step){do_chunk, chunks, count});
+            for (unsigned r = 0; r < CHUNKS; r++) assert_int_equal(chunks->done[r], r < count);
             expected += chunks->number * count;
         }
         parallel_for_leave(parallel, owns);
@@ -80,8 +75,7 @@ static void every_chunk_is_done_once(void **state)
         struct parallel_for *parallel = open_team(threads);
         struct chunks chunks = {0};
         unsigned expected = do_steps(parallel, &chunks, threads), sum = 0;
-        for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++)
-            sum += chunks.sums[thread];
+        for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++) sum += chunks.sums[thread];
         assert_int_equal(sum, expected);
         assert_int_equal(chunks.clashes, 0);
         parallel_for_close(parallel);
@@ -116,8 +110,7 @@ static void a_team_has_one_owner_and_no_more_hands_than_cores(void **state)
     parallel_for_leave(parallel, true);
     assert_false(parallel_for_enter(parallel, false));
     assert_false(parallel_for_enter(parallel, true)); /* no: three compute */
-    for (int i = 0; i < 3; i++)
-        parallel_for_leave(parallel, false);
+    for (int i = 0; i < 3; i++) parallel_for_leave(parallel, false);
     assert_true(parallel_for_enter(parallel, true));
     parallel_for_leave(parallel, true);
     parallel_for_close(parallel);
@@ -147,11 +140,9 @@ static void *disturb(void *argument)
     uint32_t seed = 5;
     while (!atomic_load(&disturbance->ends)) {
         bool owns = parallel_for_enter(disturbance->parallel, false);
-        for (uint32_t spins = next_random(&seed) % 2000; spins > 0; spins--)
-            atomic_signal_fence(memory_order_seq_cst);
+        for (uint32_t spins = next_random(&seed) % 2000; spins > 0; spins--) atomic_signal_fence(memory_order_seq_cst);
         parallel_for_leave(disturbance->parallel, owns);
-        for (uint32_t yields = next_random(&seed) % 4; yields > 0; yields--)
-            sched_yield();
+        for (uint32_t yields = next_random(&seed) % 4; yields > 0; yields--) sched_yield();
     }
     return NULL;
 }
@@ -210,8 +201,7 @@ static void *embed_all(void *argument)
         const float *expected = scene->expected + (size_t)length * dim;
         wrong += !embed(scene, encoder, length, vector) || memcmp(vector, expected, dim * sizeof *vector) != 0;
     }
-    for (unsigned i = 0; i < LONGEST / 4; i++)
-        wrong += embed_together(scene, encoder);
+    for (unsigned i = 0; i < LONGEST / 4; i++) wrong += embed_together(scene, encoder);
     encoder_close(encoder);
     free(vector);
     return (void *)wrong;
@@ -224,8 +214,7 @@ static void check_bits(struct memory_shape shape, enum precision precision)
     struct encoder *alone;
     struct err err;
     uint32_t seed = 1;
-    for (uint32_t i = 0; i < LONGEST; i++)
-        scene.ids[i] = (int32_t)(next_random(&seed) % scene.model->vocabulary);
+    for (uint32_t i = 0; i < LONGEST; i++) scene.ids[i] = (int32_t)(next_random(&seed) % scene.model->vocabulary);
     assert_int_equal(engine_open(scene.model, &options, &scene.engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(scene.engine, &alone, &err), STATUS_OK);
     scene.expected = calloc((LONGEST + 1) * (size_t)scene.model->dim, sizeof(float));

@@ -31,8 +31,7 @@ static void *room_for(size_t bytes)
 static float *random_floats(size_t count)
 {
     float *values = room_for(count * sizeof *values);
-    for (size_t i = 0; i < count; i++)
-        values[i] = next_random();
+    for (size_t i = 0; i < count; i++) values[i] = next_random();
     return values;
 }
 
@@ -40,8 +39,7 @@ static const struct gemm_split_f32 *digits_here(void)
 {
     const struct gemm_split_f32 *digits = instruction_set_pick()->split_f32;
     assert_true((digits == NULL) == (instruction_set_pick()->bf16 == NULL));
-    if (digits == NULL)
-        skip();
+    if (digits == NULL) skip();
     return digits;
 }
 
@@ -115,8 +113,7 @@ static double exact_sum(const struct product *product, uint32_t row, uint32_t ou
     const float *from = product->from + (size_t)row * product->inputs;
     const float *weight = product->weight + (size_t)output * product->inputs;
     double sum = 0;
-    for (uint32_t i = 0; i < product->inputs; i++)
-        sum += (double)from[i] * weight[i];
+    for (uint32_t i = 0; i < product->inputs; i++) sum += (double)from[i] * weight[i];
     return sum;
 }
 
@@ -126,10 +123,8 @@ static double f32_sum(const struct product *product, uint32_t row, uint32_t outp
     const float *from = product->from + (size_t)row * product->inputs;
     const float *weight = product->weight + (size_t)output * product->inputs;
     float sums[16] = {0}, sum = 0;
-    for (uint32_t i = 0; i < product->inputs; i++)
-        sums[i % 16] = fmaf(from[i], weight[i], sums[i % 16]);
-    for (unsigned i = 0; i < 16; i++)
-        sum += sums[i];
+    for (uint32_t i = 0; i < product->inputs; i++) sums[i % 16] = fmaf(from[i], weight[i], sums[i % 16]);
+    for (unsigned i = 0; i < 16; i++) sum += sums[i];
     return sum;
 }
 
@@ -172,8 +167,7 @@ static void numbers_that_stand_out_cost_nothing(void **state)
     for (uint32_t row = 0; row < product.rows; row++)
         for (uint32_t i = 0; i < product.inputs; i++)
             product.from[row * product.inputs + i] *= ldexpf(i % 100 == 7 ? 100 : 1, (int)row % 20 - 10);
-    for (uint32_t i = 0; i < product.outputs * product.inputs; i += 97)
-        product.weight[i] *= 100;
+    for (uint32_t i = 0; i < product.outputs * product.inputs; i += 97) product.weight[i] *= 100;
     split_again(digits, &product);
     double ours, theirs;
     compare_with_f32(digits, &product, &ours, &theirs);
@@ -196,8 +190,7 @@ static void no_product_of_digits_is_forgotten(void **state)
             product.weight[i] = i % INPUTS == 0   ? 0.0f
                                 : i % INPUTS == 1 ? 0x1p30f
                                                   : rintf(product.weight[i] * (zeros == 0 ? LOW : 1 << 29));
-        for (uint32_t row = 0; row < 16; row++)
-            product.from[row * INPUTS + 1] = 0;
+        for (uint32_t row = 0; row < 16; row++) product.from[row * INPUTS + 1] = 0;
         split_again(digits, &product);
         struct gemm_job job = job_of(&product, GEMM_PLAIN);
         digits->run(&job);
@@ -233,15 +226,13 @@ static void digits_add_up_to_the_number(void **state)
     struct scaled_rows split = rows_open(ROWS, INPUTS);
     float from[ROWS * INPUTS];
     for (unsigned round = 0; round < ROUNDS; round++) {
-        for (unsigned i = 0; i < ROWS * INPUTS; i++)
-            from[i] = ldexpf(next_random(), (int)round - 70);
+        for (unsigned i = 0; i < ROWS * INPUTS; i++) from[i] = ldexpf(next_random(), (int)round - 70);
         from[round % INPUTS] = ldexpf(round % 2 == 0 ? -0x1.fffffep0f : 0x1.fdfdfcp0f, (int)round - 70); /* the ends */
         digits->split(0, 7, INPUTS, from, split);
         digits->split(7, ROWS, INPUTS, from, split);
         for (uint32_t row = 0; row < ROWS; row++) {
             float largest = 0;
-            for (uint32_t i = 0; i < INPUTS; i++)
-                largest = fmaxf(largest, fabsf(from[row * INPUTS + i]));
+            for (uint32_t i = 0; i < INPUTS; i++) largest = fmaxf(largest, fabsf(from[row * INPUTS + i]));
             for (uint32_t i = 0; i < 2 * SPLIT_STEP; i++) {
                 float number = i < INPUTS ? from[row * INPUTS + i] : 0;
                 double off = fabs(number_of(split, INPUTS, row, i) - number);
@@ -259,8 +250,7 @@ static void bias_and_activation_follow(void **state)
     const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
-        for (size_t i = 0; i < (size_t)product.outputs * product.inputs; i++)
-            product.weight[i] /= 16;
+        for (size_t i = 0; i < (size_t)product.outputs * product.inputs; i++) product.weight[i] /= 16;
         split_again(digits, &product);
         for (enum gemm_end end = GEMM_BIAS; end <= GEMM_ACTIVATION; end++) {
             struct gemm_job job = job_of(&product, end);
@@ -351,8 +341,7 @@ static void rows_of_any_size_are_right(void **state)
     const struct gemm_split_f32 *digits = digits_here();
     for (unsigned i = 0; i < sizeof factors / sizeof factors[0]; i++) {
         struct product product = product_open(digits, 16, 32, 64);
-        for (uint32_t j = 0; j < 16 * 64; j++)
-            product.from[j] *= factors[i];
+        for (uint32_t j = 0; j < 16 * 64; j++) product.from[j] *= factors[i];
         split_again(digits, &product);
         struct gemm_job job = job_of(&product, GEMM_PLAIN);
         digits->run(&job);

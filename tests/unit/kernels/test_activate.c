@@ -27,8 +27,7 @@ static double activated(enum kernel_activation activation, double x)
 static struct kernel_matrix spread(enum kernel_type type, uint32_t rows, uint32_t width)
 {
     struct kernel_matrix x = matrix_random(type, 1, rows, width);
-    for (size_t i = 0; i < (size_t)rows * width; i++)
-        x.host[i] *= 8;
+    for (size_t i = 0; i < (size_t)rows * width; i++) x.host[i] *= 8;
     matrix_put(&x);
     return x;
 }
@@ -125,8 +124,7 @@ static void what_it_does_not_do_is_refused(void **state)
     bad[3].type = (enum kernel_type)3;
     bad[4].x = (char *)x.device + 8;
     bad[5].bound = UINT32_MAX;
-    for (size_t i = 0; i < 6; i++)
-        assert_int_equal(kernel_activate(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 6; i++) assert_int_equal(kernel_activate(device_queue(), &bad[i]), cudaErrorInvalidValue);
     matrix_free(&x);
     device_free(count);
 }

@@ -67,10 +67,8 @@ static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t he
     }
     const size_t count = (size_t)3 * s.hidden * s.tokens;
     s.qkv = need(count * sizeof *s.qkv);
-    for (size_t i = 0; i < count; i++)
-        s.qkv[i] = NAN;
-    for (uint32_t r = 0; r < rows; r++)
-        fill_row(&s, r, r, size);
+    for (size_t i = 0; i < count; i++) s.qkv[i] = NAN;
+    for (uint32_t r = 0; r < rows; r++) fill_row(&s, r, r, size);
     return s;
 }
 
@@ -139,10 +137,8 @@ static void *run_raw(const struct scene *s)
     assert_int_equal(kernel_attention(device_queue(), &args), cudaSuccess);
     void *out = need(bytes);
     device_read(out, context, bytes);
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
-        device_free(lists[i]);
-    if (queries != NULL)
-        device_free(queries);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) device_free(lists[i]);
+    if (queries != NULL) device_free(queries);
     device_free(qkv);
     device_free(context);
     free(tiles);
@@ -178,8 +174,7 @@ static double score_query(const struct scene *s, uint32_t row, uint32_t head, ui
         size = fmax(size, all * s->scale);
     }
     *sum = 0.0;
-    for (uint32_t k = 0; k < s->length[row]; k++)
-        *sum += powers[k] = exp(powers[k] - top);
+    for (uint32_t k = 0; k < s->length[row]; k++) *sum += powers[k] = exp(powers[k] - top);
     return (s->head_dim + 8.0) * 0x1p-24 * size + 0x1p-20;
 }
 
@@ -213,8 +208,7 @@ static void check(const struct scene *s)
     float *got = need(count * sizeof *got);
     numbers_read(s->type, raw, count, got);
     uint32_t longest = 1;
-    for (uint32_t r = 0; r < s->rows; r++)
-        longest = s->length[r] > longest ? s->length[r] : longest;
+    for (uint32_t r = 0; r < s->rows; r++) longest = s->length[r] > longest ? s->length[r] : longest;
     double *powers = need(longest * sizeof *powers);
     bool *owned = need(context_rows(s) * sizeof *owned);
     for (uint32_t r = 0; r < s->rows; r++)
@@ -230,8 +224,7 @@ static void check(const struct scene *s)
         }
     const size_t width = s->hidden * number_bytes(s->type);
     for (uint32_t t = 0; t < context_rows(s); t++)
-        for (size_t i = 0; !owned[t] && i < width; i++)
-            assert_int_equal(raw[t * width + i], 0xff);
+        for (size_t i = 0; !owned[t] && i < width; i++) assert_int_equal(raw[t * width + i], 0xff);
     free(owned);
     free(powers);
     free(got);
@@ -259,8 +252,7 @@ static const struct layout packed = {0, 0};
 static void check_range(enum kernel_type type, uint32_t head_dim, uint32_t from, uint32_t to)
 {
     uint32_t length[160];
-    for (uint32_t n = from; n <= to; n++)
-        length[n - from] = n;
+    for (uint32_t n = from; n <= to; n++) length[n - from] = n;
     check_size(type, 1, head_dim, to - from + 1, length, packed, 0.5f);
 }
 
@@ -442,8 +434,7 @@ static void check_poison(struct scene *s, const void *before, uint32_t row, uint
     void *after = run_raw(s);
     *at = kept;
     for (uint32_t r = 0; r < s->rows; r++)
-        if (r != row)
-            assert_same_row(s, before, r, s, after, r);
+        if (r != row) assert_same_row(s, before, r, s, after, r);
     const size_t count = (size_t)s->tokens * s->hidden;
     float *got = need(count * sizeof *got);
     numbers_read(s->type, after, count, got);
@@ -493,8 +484,7 @@ static void scores_beyond_f32(void **state)
             uint8_t *raw = run_raw(&s);
             float *got = need(sizeof *got * tokens * 32);
             numbers_read(s.type, raw, (size_t)tokens * 32, got);
-            for (uint32_t i = 0; i < tokens * 32; i++)
-                assert_true(isnan(got[i]));
+            for (uint32_t i = 0; i < tokens * 32; i++) assert_true(isnan(got[i]));
             free(got);
             free(raw);
             scene_free(&s);
@@ -506,8 +496,7 @@ static void sizes_that_are_refused(void **state)
     (void)state;
     const struct kernel_attention_args good = {.type = KERNEL_F16, .bound = 1, .heads = 2, .head_dim = 32, .scale = 1};
     struct kernel_attention_args bad[9];
-    for (size_t i = 0; i < 9; i++)
-        bad[i] = good;
+    for (size_t i = 0; i < 9; i++) bad[i] = good;
     bad[0].bound = 0;
     bad[1].heads = 0;
     bad[2].head_dim = 0;
@@ -517,8 +506,7 @@ static void sizes_that_are_refused(void **state)
     bad[6].qkv = (const void *)(uintptr_t)8;
     bad[7].type = (enum kernel_type)3;
     bad[8].queries = (const void *)(uintptr_t)8;
-    for (size_t i = 0; i < 9; i++)
-        assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 9; i++) assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
 }
 
 static const struct CMUnitTest cases[] = {

@@ -18,13 +18,10 @@ static const float epsilon = 0.01f; /* large, so that it is seen to be there */
 static void layer_norm(double *x, uint32_t width, const float *gain, const float *shift)
 {
     double sum = 0, squares = 0;
-    for (uint32_t i = 0; i < width; i++)
-        sum += x[i];
-    for (uint32_t i = 0; i < width; i++)
-        squares += (x[i] - sum / width) * (x[i] - sum / width);
+    for (uint32_t i = 0; i < width; i++) sum += x[i];
+    for (uint32_t i = 0; i < width; i++) squares += (x[i] - sum / width) * (x[i] - sum / width);
     double scale = 1 / sqrt(squares / width + (double)epsilon);
-    for (uint32_t i = 0; i < width; i++)
-        x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (double)shift[i];
+    for (uint32_t i = 0; i < width; i++) x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (double)shift[i];
 }
 
 static void assert_row(const struct kernel_matrix *result, uint32_t row, const double *expected)
@@ -40,8 +37,7 @@ static void assert_row(const struct kernel_matrix *result, uint32_t row, const d
 static void assert_untouched(const struct kernel_matrix *result, uint32_t first_row)
 {
     for (uint32_t r = first_row; r < result->rows; r++)
-        for (uint32_t i = 0; i < result->columns; i++)
-            assert_true(isnan(*matrix_at(result, r, i)));
+        for (uint32_t i = 0; i < result->columns; i++) assert_true(isnan(*matrix_at(result, r, i)));
 }
 
 /* --- norm ------------------------------------------------------------------------------------------------------------
@@ -70,8 +66,7 @@ static struct norm_scene norm_new(enum kernel_type type, uint32_t rows, uint32_t
 static void norm_free(struct norm_scene *s)
 {
     struct kernel_matrix *all[] = {&s->from, &s->bias, &s->residual, &s->gain, &s->shift, &s->to};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        matrix_free(all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) matrix_free(all[i]);
     device_free(s->count);
 }
 
@@ -158,8 +153,7 @@ static void an_offset_does_not_hurt(void **state)
 {
     (void)state;
     struct norm_scene s = norm_new(KERNEL_F32, 2, 2, 384);
-    for (size_t i = 0; i < (size_t)2 * 384; i++)
-        s.from.host[i] = roundf(s.from.host[i] * 64) + 2048;
+    for (size_t i = 0; i < (size_t)2 * 384; i++) s.from.host[i] = roundf(s.from.host[i] * 64) + 2048;
     matrix_put(&s.from);
     check_norm(&s, false, false);
     norm_free(&s);
@@ -223,16 +217,14 @@ static void what_it_does_not_do_is_refused(void **state)
     (void)state;
     struct norm_scene s = norm_new(KERNEL_F16, 1, 1, 4096);
     struct kernel_norm_args good = norm_args(&s, true, true, s.to.device), bad[6];
-    for (size_t i = 0; i < 6; i++)
-        bad[i] = good;
+    for (size_t i = 0; i < 6; i++) bad[i] = good;
     bad[0].hidden = 4104;
     bad[1].hidden = 100;
     bad[2].hidden = 0;
     bad[3].bound = 0;
     bad[4].type = (enum kernel_type)3;
     bad[5].from = (const char *)good.from + 8;
-    for (size_t i = 0; i < 6; i++)
-        assert_int_equal(kernel_norm(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 6; i++) assert_int_equal(kernel_norm(device_queue(), &bad[i]), cudaErrorInvalidValue);
     matrix_fetch(&s.to);
     assert_untouched(&s.to, 0);
     assert_int_equal(kernel_norm(device_queue(), &good), cudaSuccess);
@@ -264,8 +256,7 @@ static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint3
 static void embed_free(struct embed_scene *s)
 {
     struct kernel_matrix *all[] = {&s->word, &s->position, &s->gain, &s->shift, &s->to};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        matrix_free(all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) matrix_free(all[i]);
     rows_free(&s->rows);
 }
 
@@ -356,8 +347,7 @@ static void positions_beyond_the_table(void **state)
     assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
     matrix_fetch(&s.to);
     for (uint32_t t = 0; t < s.rows.tokens; t++)
-        if (s.rows.position[t] >= 5)
-            s.rows.position[t] = 0;
+        if (s.rows.position[t] >= 5) s.rows.position[t] = 0;
     assert_embedded(&s);
     embed_free(&s);
 }

@@ -78,13 +78,11 @@ static void reference(const struct pool_scene *s, uint32_t row, double *vector)
     double squares = 0;
     for (uint32_t i = 0; i < s->args.dim; i++) {
         vector[i] = 0;
-        for (uint32_t t = 0; t < count; t++)
-            vector[i] += (double)*matrix_at(&s->x, first + t, i);
+        for (uint32_t t = 0; t < count; t++) vector[i] += (double)*matrix_at(&s->x, first + t, i);
         vector[i] /= count;
         squares += vector[i] * vector[i];
     }
-    for (uint32_t i = 0; i < s->args.dim && s->args.normalize != 0; i++)
-        vector[i] /= fmax(sqrt(squares), 1e-12);
+    for (uint32_t i = 0; i < s->args.dim && s->args.normalize != 0; i++) vector[i] /= fmax(sqrt(squares), 1e-12);
 }
 
 static void assert_pooled(struct pool_scene *s)
@@ -117,8 +115,7 @@ static void every_pooling_and_type(void **state)
             for (unsigned kind = 0; kind < 4; kind++) {
                 struct pool_scene s = pool_new(type, 384, 384, pooling);
                 s.args.normalize = kind & 1;
-                if (kind & 2)
-                    pool_output_as(&s, KERNEL_F16);
+                if (kind & 2) pool_output_as(&s, KERNEL_F16);
                 assert_pooled(&s);
                 pool_free(&s);
             }
@@ -160,8 +157,7 @@ static void lengths_of_extreme_vectors(void **state)
     static const float sizes[] = {1e30f, 3e38f, 1e-10f, 1e-20f};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         struct pool_scene s = pool_new(KERNEL_F32, 64, 64, KERNEL_POOL_FIRST);
-        for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++)
-            s.x.host[i] *= sizes[k];
+        for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) s.x.host[i] *= sizes[k];
         matrix_put(&s.x);
         s.args.x = s.x.device;
         s.args.normalize = 1;
@@ -174,15 +170,13 @@ static void a_zero_vector_stays_zero(void **state)
 {
     (void)state;
     struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_FIRST);
-    for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++)
-        s.x.host[i] = 0;
+    for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) s.x.host[i] = 0;
     matrix_put(&s.x);
     s.args.x = s.x.device;
     s.args.normalize = 1;
     uint32_t finite[8];
     pool_run(&s, finite);
-    for (uint32_t i = 0; i < 64; i++)
-        assert_true(*matrix_at(&s.output, 0, i) == 0.0f);
+    for (uint32_t i = 0; i < 64; i++) assert_true(*matrix_at(&s.output, 0, i) == 0.0f);
     assert_int_equal(finite[0], 1);
     pool_free(&s);
 }
@@ -200,8 +194,7 @@ static void what_is_not_finite_is_flagged(void **state)
         s.args.normalize = k >= 3;
         uint32_t finite[8];
         pool_run(&s, finite);
-        for (uint32_t r = 0; r < s.rows.rows; r++)
-            assert_int_equal(finite[r], r != 2);
+        for (uint32_t r = 0; r < s.rows.rows; r++) assert_int_equal(finite[r], r != 2);
         pool_free(&s);
     }
 }
@@ -242,8 +235,7 @@ static void company_does_not_matter(void **state)
     assert_int_equal(kernel_pool(device_queue(), &args), cudaSuccess);
     matrix_fetch(&alone);
     assert_memory_equal(alone.host, matrix_at(&s.output, 2, 0), 384 * sizeof(float));
-    for (size_t i = 0; i < 3; i++)
-        device_free(lists[i]);
+    for (size_t i = 0; i < 3; i++) device_free(lists[i]);
     matrix_free(&alone);
     pool_free(&s);
 }
@@ -253,8 +245,7 @@ static void what_it_does_not_do_is_refused(void **state)
     (void)state;
     struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_MEAN);
     struct kernel_pool_args bad[8];
-    for (size_t i = 0; i < 8; i++)
-        bad[i] = s.args;
+    for (size_t i = 0; i < 8; i++) bad[i] = s.args;
     bad[0].dim = 65;
     bad[1].dim = 0;
     bad[2].hidden = 4104;
@@ -263,8 +254,7 @@ static void what_it_does_not_do_is_refused(void **state)
     bad[5].type = (enum kernel_type)3;
     bad[6].output_type = KERNEL_BF16;
     bad[7].pooling = (enum kernel_pooling)3;
-    for (size_t i = 0; i < 8; i++)
-        assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 8; i++) assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue);
     pool_free(&s);
 }
 
@@ -286,8 +276,7 @@ static void first_tokens(void **state)
             for (uint32_t r = 0; r < s.rows.rows; r++)
                 assert_memory_equal(matrix_at(&to, r, 0), matrix_at(&from, s.rows.start[r], 0),
                                     widths[k] * sizeof(float));
-            for (uint32_t r = s.rows.rows; r < s.bound; r++)
-                assert_true(isnan(*matrix_at(&to, r, 0)));
+            for (uint32_t r = s.rows.rows; r < s.bound; r++) assert_true(isnan(*matrix_at(&to, r, 0)));
             matrix_free(&from);
             matrix_free(&to);
             pool_free(&s);
@@ -305,8 +294,7 @@ static void what_gather_does_not_do_is_refused(void **state)
     bad[1].bound = 0;
     bad[2].type = (enum kernel_type)3;
     bad[3].to = (char *)x.device + 4;
-    for (size_t i = 0; i < 4; i++)
-        assert_int_equal(kernel_gather(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 4; i++) assert_int_equal(kernel_gather(device_queue(), &bad[i]), cudaErrorInvalidValue);
     matrix_free(&x);
 }
 

@@ -87,8 +87,7 @@ static void check_product(enum kernel_type type)
     multiply(type, a, b, d);
     for (uint32_t i = 0; i < M * N; i++) {
         double want = c[i];
-        for (uint32_t k = 0; k < K; k++)
-            want += (double)a[i / N * K + k] * b[k * N + i % N];
+        for (uint32_t k = 0; k < K; k++) want += (double)a[i / N * K + k] * b[k * N + i % N];
         /* Hardware cuts sums off where f32 would round them: a few units of 2^-23 of the largest term. */
         assert_true(fabs(d[i] - want) <= 0x1p-19);
     }
@@ -131,10 +130,8 @@ static void matrices_are_read_transposed(void **state)
     (void)state;
     uint16_t from[64][8];
     uint32_t row[LANES], to[LANES][4];
-    for (uint32_t i = 0; i < 64 * 8; i++)
-        from[i / 8][i % 8] = (uint16_t)(1000 + i);
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        row[lane] = lane * 37 % 64; /* any order, each another row */
+    for (uint32_t i = 0; i < 64 * 8; i++) from[i / 8][i % 8] = (uint16_t)(1000 + i);
+    for (uint32_t lane = 0; lane < LANES; lane++) row[lane] = lane * 37 % 64; /* any order, each another row */
     void *const df = given(from, sizeof from), *const dr = given(row, sizeof row),
                 *const dt = device_new(sizeof to, NULL);
     const struct probe_ldmatrix_args args = {.from = df, .row = dr, .to = dt};
@@ -158,8 +155,7 @@ static void copies_arrive_or_are_zeros(void **state)
     uint32_t from[COUNT][4], valid[COUNT], to[COUNT][4];
     for (uint32_t i = 0; i < COUNT; i++) {
         valid[i] = i % 3 != 0 && i < 100;
-        for (uint32_t k = 0; k < 4; k++)
-            from[i][k] = 7 + 4 * i + k;
+        for (uint32_t k = 0; k < 4; k++) from[i][k] = 7 + 4 * i + k;
     }
     /* The source ends at the last lane that is valid. */
     void *const df = given(from, 100 * sizeof from[0]), *const dv = given(valid, sizeof valid);
@@ -171,16 +167,14 @@ static void copies_arrive_or_are_zeros(void **state)
     device_free(dv);
     device_free(dt);
     for (uint32_t i = 0; i < COUNT; i++)
-        for (uint32_t k = 0; k < 4; k++)
-            assert_int_equal(to[i][k], valid[127 - i] ? from[127 - i][k] : 0);
+        for (uint32_t k = 0; k < 4; k++) assert_int_equal(to[i][k], valid[127 - i] ? from[127 - i][k] : 0);
 }
 
 static void powers_of_two(void **state)
 {
     (void)state;
     float x[LANES] = {0.0f, 1.0f, -1.0f, -INFINITY, INFINITY, NAN, -200.0f, 127.0f, -126.0f, 0x1p-30f}, y[LANES];
-    for (uint32_t i = 10; i < LANES; i++)
-        x[i] = -0.37f * (float)i;
+    for (uint32_t i = 10; i < LANES; i++) x[i] = -0.37f * (float)i;
     void *const dx = given(x, sizeof x), *const dy = device_new(sizeof y, NULL);
     const struct probe_exp2_args args = {.x = dx, .y = dy};
     assert_int_equal(probe_exp2(device_queue(), &args), cudaSuccess);
@@ -229,22 +223,19 @@ static void accesses_meet_all_banks(void **state)
         const int chunks = head_dim / 8;
         for (int first = 0; first < 16 * chunks; first += 8) { /* copies: chunks in a row */
             uint32_t banks = 0;
-            for (int i = first; i < first + 8; i++)
-                banks |= bank_of(head_dim, i / chunks, i % chunks);
+            for (int i = first; i < first + 8; i++) banks |= bank_of(head_dim, i / chunks, i % chunks);
             assert_int_equal(banks, 0xff);
         }
         for (int token = 0; token < 16; token += 2) /* keys: four chunks of two tokens */
             for (int chunk = 0; chunk < chunks; chunk += 4) {
                 uint32_t banks = 0;
-                for (int i = 0; i < 8; i++)
-                    banks |= bank_of(head_dim, token + i / 4, chunk + i % 4);
+                for (int i = 0; i < 8; i++) banks |= bank_of(head_dim, token + i / 4, chunk + i % 4);
                 assert_int_equal(banks, 0xff);
             }
         for (int token = 0; token < 16; token += 8) /* values: a chunk of eight tokens */
             for (int chunk = 0; chunk < chunks; chunk++) {
                 uint32_t banks = 0;
-                for (int i = 0; i < 8; i++)
-                    banks |= bank_of(head_dim, token + i, chunk);
+                for (int i = 0; i < 8; i++) banks |= bank_of(head_dim, token + i, chunk);
                 assert_int_equal(banks, 0xff);
             }
     }

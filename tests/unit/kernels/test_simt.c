@@ -19,8 +19,7 @@ static cudaError_t launch_grid(struct run *run, const char *name, dim3 grid, uns
 {
     const void *kernel = mistake_find(name);
     assert_non_null(kernel);
-    for (unsigned i = 0; i < 4 * LANES; i++)
-        run->in[i] = (float)(i + 1);
+    for (unsigned i = 0; i < 4 * LANES; i++) run->in[i] = (float)(i + 1);
     memset(run->out, 0, sizeof run->out);
     run->counter = 0;
     struct mistake_args args = {run->in, run->out, &run->counter};
@@ -56,8 +55,7 @@ static bool sums_are_right(const struct run *run)
     for (unsigned i = 0; i < LANES; i++) {
         unsigned warp = (LANES - 1 - i) / 32;
         float sum = (float)(32 * (32 * warp + 1) + 31 * 16);
-        if (!(run->out[i] == sum))
-            return false;
+        if (!(run->out[i] == sum)) return false;
     }
     return true;
 }
@@ -71,8 +69,7 @@ static void right_kernels_pass_in_every_order(void **state)
         assert_int_equal(launch(&run, "sum_by_warps", LANES), cudaSuccess);
         assert_true(sums_are_right(&run));
         assert_int_equal(launch(&run, "vote", LANES), cudaSuccess);
-        for (unsigned i = 0; i < LANES; i++)
-            assert_true(run.out[i] == 1.0f + 10.0f * LANES / 2 + 1000.0f);
+        for (unsigned i = 0; i < LANES; i++) assert_true(run.out[i] == 1.0f + 10.0f * LANES / 2 + 1000.0f);
         assert_int_equal(launch_grid(&run, "count_blocks", (dim3){3, 4, 5}, 40, 0), cudaSuccess);
         assert_int_equal(run.counter, 60 * 61 / 2);
         assert_int_equal(launch(&run, "two_lanes_write_halves", LANES), cudaSuccess);
@@ -127,11 +124,9 @@ static void missing_barriers_show(void **state)
         assert_int_equal(launch(&run, "barrier_left_out", LANES), cudaSuccess);
         wrong = wrong || !sums_are_right(&run);
         assert_int_equal(launch(&run, "barrier_left_out_of_a_loop", LANES), cudaSuccess);
-        for (unsigned i = 0; i < 2 * LANES; i++)
-            wrong_loop = wrong_loop || run.out[i] != run.in[i / LANES];
+        for (unsigned i = 0; i < 2 * LANES; i++) wrong_loop = wrong_loop || run.out[i] != run.in[i / LANES];
         assert_int_equal(launch(&run, "warp_barrier_left_out", 32), cudaSuccess);
-        for (unsigned i = 0; i < 32; i++)
-            wrong_warp = wrong_warp || run.out[i] != run.in[31 - i];
+        for (unsigned i = 0; i < 32; i++) wrong_warp = wrong_warp || run.out[i] != run.in[31 - i];
     }
     assert_true(wrong);
     assert_true(wrong_loop);

@@ -29,11 +29,9 @@ static const char *write_file(uint64_t claimed, const char *header, size_t data_
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     FILE *out = fdopen(fd, "wb");
-    for (int i = 0; i < 8; i++)
-        fputc((int)(claimed >> 8 * i & 0xFF), out);
+    for (int i = 0; i < 8; i++) fputc((int)(claimed >> 8 * i & 0xFF), out);
     fputs(header, out);
-    for (size_t i = 0; i < data_bytes; i++)
-        fputc((int)(i & 0xFF), out);
+    for (size_t i = 0; i < data_bytes; i++) fputc((int)(i & 0xFF), out);
     assert_int_equal(fclose(out), 0);
     return path;
 }
@@ -66,8 +64,7 @@ static void reads_names_shapes_and_bytes(void **state)
     assert_int_equal(file.entries[1].dtype, SAFETENSORS_OTHER);
     assert_string_equal(file.entries[1].dtype_name, "I64");
     assert_int_equal(file.data_bytes, 28);
-    for (int i = 0; i < 28; i++)
-        assert_int_equal(file.data[i], i);
+    for (int i = 0; i < 28; i++) assert_int_equal(file.data[i], i);
     safetensors_close(&file);
 }
 

@@ -221,8 +221,7 @@ static void opens_an_encoder_in_its_own_folder(void **state)
     model_file_write(folder, SENTENCE_FILE, "{\"max_seq_length\": 21, \"do_lower_case\": false}");
     static const char *const gone[] = {"config.json",           "model.safetensors", "tokenizer.json",
                                        "tokenizer_config.json", "vocab.txt",         SENTENCE_FILE};
-    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
-        model_file_remove(directory, gone[i]);
+    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) model_file_remove(directory, gone[i]);
     model_file_edit(directory, "modules.json", "\"path\": \"\"", "\"path\": \"0_Transformer\"");
     struct model *model = expect_model(directory, NULL);
     assert_int_equal(model->max_tokens, 21);

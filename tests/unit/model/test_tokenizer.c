@@ -37,8 +37,7 @@ static void check(const struct tokenizer *tokenizer, const char *text, const int
     uint32_t count, wanted = 0;
     bool truncated;
     struct err err = {0};
-    while (expected[wanted] != END)
-        wanted++;
+    while (expected[wanted] != END) wanted++;
     assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), MOST, ids, &count, &truncated, &err), STATUS_OK);
     assert_false(truncated);
     assert_int_equal(count, wanted + 2);

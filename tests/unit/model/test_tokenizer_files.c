@@ -56,8 +56,7 @@ static struct tokenizer *must_open(void)
 {
     struct tokenizer *tokenizer;
     struct err err = {0};
-    if (tokenizer_open(directory, &tokenizer, &err) != STATUS_OK)
-        fail_msg("%s", err.message);
+    if (tokenizer_open(directory, &tokenizer, &err) != STATUS_OK) fail_msg("%s", err.message);
     return tokenizer;
 }
 

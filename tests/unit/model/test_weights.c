@@ -181,8 +181,7 @@ static void patch_weights(const char *directory, const char *from, const char *t
     assert_int_equal(size, strlen(to));
     char *bytes = model_file_read(directory, "model.safetensors", &length);
     size_t at = 0;
-    while (at + size <= length && memcmp(bytes + at, from, size) != 0)
-        at++;
+    while (at + size <= length && memcmp(bytes + at, from, size) != 0) at++;
     assert_true(at + size <= length);
     char path[512];
     snprintf(path, sizeof path, "%s/model.safetensors", directory);

@@ -8,17 +8,13 @@ static void expect(const char *text, const char *path, const char *host, unsigne
 {
     struct address address;
     struct err err = {0};
-    if (address_parse(text, &address, &err)) {
-        fail_msg("%s: %s", text, err.message);
-    }
+    if (address_parse(text, &address, &err)) { fail_msg("%s: %s", text, err.message); }
     assert_int_equal(address.endpoint_count, host ? 1 : 0);
     const char *got[] = {address.path, host ? address.endpoints[0].host : NULL, address.user, address.password};
     const char *wanted[] = {path, host, user, password};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(got[i] == NULL, wanted[i] == NULL);
-        if (wanted[i]) {
-            assert_string_equal(got[i], wanted[i]);
-        }
+        if (wanted[i]) { assert_string_equal(got[i], wanted[i]); }
     }
     assert_int_equal(host ? address.endpoints[0].port : 0, port);
     assert_int_equal(address.db, db);

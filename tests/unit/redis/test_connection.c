@@ -41,9 +41,7 @@ static void on_reply(void *context, const struct resp_value *reply)
     struct stage *stage = context;
     stage->answers += reply != NULL;
     stage->nulls += reply == NULL;
-    if (reply) {
-        stage->last = reply->integer;
-    }
+    if (reply) { stage->last = reply->integer; }
     if (reply && stage->close_in_answer) {
         struct connection *connection = stage->connection;
         stage->connection = NULL;
@@ -93,9 +91,7 @@ static int teardown(void **state)
     connection_close(stage->connection);
     event_base_free(stage->base);
     close(stage->listener);
-    if (stage->peer >= 0) {
-        close(stage->peer);
-    }
+    if (stage->peer >= 0) { close(stage->peer); }
     unlink(stage->path);
     rmdir(stage->dir);
     address_free(&stage->address);
@@ -111,17 +107,13 @@ static void turn(struct stage *stage)
 /* Runs the event loop, which dials, until the connection arrives. */
 static void accept_peer(struct stage *stage)
 {
-    while ((stage->peer = accept(stage->listener, NULL, NULL)) < 0) {
-        event_base_loop(stage->base, EVLOOP_NONBLOCK);
-    }
+    while ((stage->peer = accept(stage->listener, NULL, NULL)) < 0) { event_base_loop(stage->base, EVLOOP_NONBLOCK); }
 }
 
 static void connect_and_accept(struct stage *stage, size_t max_bytes)
 {
     open_connection(stage, max_bytes);
-    while (stage->ups == 0 && stage->downs == 0) {
-        turn(stage);
-    }
+    while (stage->ups == 0 && stage->downs == 0) { turn(stage); }
     accept_peer(stage);
 }
 
@@ -142,26 +134,20 @@ static void answers_come_in_order_byte_by_byte(void **state)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
-    for (int i = 0; i < 3; i++) {
-        send_command(stage, 20000);
-    }
+    for (int i = 0; i < 3; i++) { send_command(stage, 20000); }
     const char *bytes = ":1\r\n:2\r\n:3\r\n";
     for (; *bytes; bytes++) {
         say(stage, (const char[]){*bytes, '\0'});
         turn(stage);
     }
-    while (stage->answers < 3) {
-        turn(stage);
-    }
+    while (stage->answers < 3) { turn(stage); }
     assert_int_equal(stage->last, 3);
     assert_int_equal(stage->downs, 0);
 }
 
 static void expect_death(struct stage *stage, enum status status, int nulls)
 {
-    while (stage->downs == 0) {
-        turn(stage);
-    }
+    while (stage->downs == 0) { turn(stage); }
     assert_int_equal(stage->err.status, status);
     assert_int_equal(stage->downs, 1);
     assert_int_equal(stage->nulls, nulls);
@@ -238,9 +224,7 @@ static void a_slow_answer_is_no_silence(void **state)
         assert_int_equal(write(stage->peer, piece, sizeof piece), sizeof piece);
     }
     say(stage, "\r\n");
-    while (stage->answers + stage->downs == 0) {
-        turn(stage);
-    }
+    while (stage->answers + stage->downs == 0) { turn(stage); }
     assert_int_equal(stage->answers, 1);
 }
 
@@ -266,9 +250,7 @@ static void a_slow_request_is_no_silence(void **state)
     }
     event_base_loop(stage->base, EVLOOP_NONBLOCK);
     say(stage, ":1\r\n");
-    while (stage->answers + stage->downs == 0) {
-        turn(stage);
-    }
+    while (stage->answers + stage->downs == 0) { turn(stage); }
     assert_int_equal(stage->answers, 1);
 }
 
@@ -282,9 +264,7 @@ static void a_drip_is_silence(void **state)
     for (int i = 0; i < 900 && stage->downs == 0; i++) {
         usleep(10000);
         event_base_loop(stage->base, EVLOOP_NONBLOCK);
-        if (stage->downs == 0) {
-            say(stage, "x");
-        }
+        if (stage->downs == 0) { say(stage, "x"); }
     }
     assert_int_equal(stage->downs, 1);
     assert_int_equal(stage->nulls, 1);
@@ -307,9 +287,7 @@ static void closing_inside_an_answer(void **state)
     send_command(stage, 20000);
     stage->close_in_answer = true;
     say(stage, ":1\r\n:2\r\n");
-    while (stage->nulls == 0) {
-        turn(stage);
-    }
+    while (stage->nulls == 0) { turn(stage); }
     assert_int_equal(stage->answers, 1);
     assert_int_equal(stage->downs, 0); /* no on_down for who closes it */
 }
@@ -330,9 +308,7 @@ static void expect_login(struct stage *stage, const char *expected)
 
 static void expect_up(struct stage *stage)
 {
-    while (stage->ups + stage->downs == 0) {
-        turn(stage);
-    }
+    while (stage->ups + stage->downs == 0) { turn(stage); }
     assert_int_equal(stage->ups, 1);
 }
 

@@ -34,19 +34,13 @@ static int real(const char *host, const char *port, const struct addrinfo *hints
 /* `one` is 127.0.0.1, `two` is 127.0.0.2 and then 127.0.0.1; other names are unknown. Numeric addresses are real. */
 int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out)
 {
-    if (hints->ai_flags & AI_NUMERICHOST) {
-        return real(host, port, hints, out);
-    }
+    if (hints->ai_flags & AI_NUMERICHOST) { return real(host, port, hints, out); }
     pthread_mutex_lock(&lock);
     asked++;
     pthread_cond_broadcast(&changed);
-    while (hanging) {
-        pthread_cond_wait(&changed, &lock);
-    }
+    while (hanging) { pthread_cond_wait(&changed, &lock); }
     pthread_mutex_unlock(&lock);
-    if (strcmp(host, "one") == 0) {
-        return real("127.0.0.1", port, hints, out);
-    }
+    if (strcmp(host, "one") == 0) { return real("127.0.0.1", port, hints, out); }
     if (strcmp(host, "two") == 0) {
         int first = real("127.0.0.2", port, hints, out);
         return first ? first : real("127.0.0.1", port, hints, &(*out)->ai_next);
@@ -65,9 +59,7 @@ static void hang(bool on)
 static void wait_asked(int count)
 {
     pthread_mutex_lock(&lock);
-    while (asked < count) {
-        pthread_cond_wait(&changed, &lock);
-    }
+    while (asked < count) { pthread_cond_wait(&changed, &lock); }
     pthread_mutex_unlock(&lock);
 }
 
@@ -129,9 +121,7 @@ static void look_up(struct stage *stage, const char *host)
 static void wait_answer(struct stage *stage)
 {
     int before = stage->answers;
-    while (stage->answers == before) {
-        event_base_loop(stage->base, EVLOOP_ONCE);
-    }
+    while (stage->answers == before) { event_base_loop(stage->base, EVLOOP_ONCE); }
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *context)
@@ -169,9 +159,7 @@ static void the_loop_runs_while_the_name_service_hangs(void **state)
     look_up(stage, "one");
     wait_asked(1);
     event_add(tick, &(struct timeval){.tv_usec = 100});
-    while (stage->ticks < 100) {
-        event_base_loop(stage->base, EVLOOP_ONCE);
-    }
+    while (stage->ticks < 100) { event_base_loop(stage->base, EVLOOP_ONCE); }
     assert_int_equal(stage->answers, 0);
     hang(false);
     wait_answer(stage);
@@ -268,9 +256,7 @@ static struct connection *open_connection(struct stage *stage, struct address *a
                                          .on_up = on_up,
                                          .on_down = on_down};
     assert_int_equal(connection_open(&options, &connection, &err), STATUS_OK);
-    while (call->ups + call->downs == 0) {
-        event_base_loop(stage->base, EVLOOP_ONCE);
-    }
+    while (call->ups + call->downs == 0) { event_base_loop(stage->base, EVLOOP_ONCE); }
     return connection;
 }
 

@@ -9,9 +9,7 @@ static struct buffer read_source(const char *path)
 {
     struct buffer text = {0};
     struct err err = {0};
-    if (file_read(path, 1 << 20, &text, &err)) {
-        fail_msg("%s", err.message);
-    }
+    if (file_read(path, 1 << 20, &text, &err)) { fail_msg("%s", err.message); }
     return text;
 }
 
@@ -24,9 +22,7 @@ static void expect_named(const struct buffer *doc, const char *name)
 {
     char quoted[128];
     snprintf(quoted, sizeof quoted, "`%s`", name);
-    if (!strstr(doc->data, quoted)) {
-        fail_msg("docs/protocol.md does not name %s", quoted);
-    }
+    if (!strstr(doc->data, quoted)) { fail_msg("docs/protocol.md does not name %s", quoted); }
 }
 
 static void names_every_code(void **state)
@@ -61,9 +57,7 @@ static void names_every_script(void **state)
 {
     (void)state;
     struct buffer doc = read_doc();
-    for (int i = 0; i < SCRIPT_COUNT; i++) {
-        expect_named(&doc, script_sources[i].name);
-    }
+    for (int i = 0; i < SCRIPT_COUNT; i++) { expect_named(&doc, script_sources[i].name); }
     buffer_free(&doc);
 }
 

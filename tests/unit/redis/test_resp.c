@@ -72,9 +72,7 @@ static void many_in_one_feed(void **state)
     struct resp_reader *reader = open_reader(10000);
     const struct resp_value *value;
     struct err err;
-    for (int i = 0; i < 20; i++) {
-        assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK);
-    }
+    for (int i = 0; i < 20; i++) { assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK); }
     for (int i = 0; i < 20; i++) {
         assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
         check_whole(value);
@@ -173,9 +171,7 @@ static void a_text_that_is_too_large_is_dropped_as_it_comes(void **state)
 {
     (void)state;
     static const size_t cuts[] = {1, 7, 1000, 16000, 31000};
-    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
-        drop_in_pieces(cuts[i]);
-    }
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) { drop_in_pieces(cuts[i]); }
 }
 
 /* Strings that are too large together, and an array that is too long. */
@@ -335,9 +331,7 @@ static void a_command_of_thousands_of_words(void **state)
     const char *bytes;
     size_t length;
     struct err err;
-    for (uint64_t i = 0; i < 12345; i++) {
-        command_number(&command, i);
-    }
+    for (uint64_t i = 0; i < 12345; i++) { command_number(&command, i); }
     assert_int_equal(command_finish(&command, &bytes, &length, &err), STATUS_OK);
     assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
     assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
@@ -418,9 +412,7 @@ static void long_keys_are_cut(void **state)
     assert_int_equal(got->length, strlen(text));
     assert_true(got->length < RESP_TEXT_BYTES);
     char many[RESP_HEAD_BYTES]; /* as many keys as there can be */
-    for (size_t i = 0; i + 9 <= sizeof many; i += 9) {
-        memcpy(many + i, "\nsluice:{", 9);
-    }
+    for (size_t i = 0; i + 9 <= sizeof many; i += 9) { memcpy(many + i, "\nsluice:{", 9); }
     got = resp_explain_keys(&reply, many, sizeof many, text, &explained);
     assert_true(got->length < RESP_TEXT_BYTES);
 }

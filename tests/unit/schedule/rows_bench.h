@@ -114,8 +114,7 @@ static inline void rows_prepare(struct rows_bench *bench, struct request *reques
         assert_in_range(number, 0, NUMBERS - 1);
         rows[r] = (struct row){.request = request, .tokens = asked->tokens, .ids = id, .output = output + r * DIM};
         rows[r].hash = asked->hashed ? 1 + (uint64_t)number % 7 : 0; /* so that different ones collide, too */
-        for (uint32_t t = 0; t < asked->tokens; t++)
-            id[t] = number;
+        for (uint32_t t = 0; t < asked->tokens; t++) id[t] = number;
     }
     request->work = rows;
     request->rows = rows;
@@ -130,8 +129,7 @@ static inline enum status rows_run(struct rows_bench *bench, struct batch *batch
     const struct engine_batch *engine = &batch->engine;
     bench->forwards++;
     bench->most_rows = (int)engine->rows > bench->most_rows ? (int)engine->rows : bench->most_rows;
-    if (engine->rows > 1 && engine->extent > bench->most_tokens)
-        bench->most_tokens = engine->extent;
+    if (engine->rows > 1 && engine->extent > bench->most_tokens) bench->most_tokens = engine->extent;
     for (uint32_t i = 0; i < engine->rows; i++) {
         int number = engine->ids[engine->start[i]];
         bool flaky = bench->flaky[number] > 0;
@@ -143,10 +141,8 @@ static inline enum status rows_run(struct rows_bench *bench, struct batch *batch
         for (int d = 0; d < DIM; d++)
             engine->output[i * DIM + (uint32_t)d] = bench->infinite[number] ? (float)INFINITY : (float)number + 0.25f;
     }
-    if (engine->rows > 1 && engine->extent > bench->memory)
-        status = STATUS_NO_MEMORY;
-    if (bench->device_lost)
-        status = STATUS_DEVICE_LOST;
+    if (engine->rows > 1 && engine->extent > bench->memory) status = STATUS_NO_MEMORY;
+    if (bench->device_lost) status = STATUS_DEVICE_LOST;
     return status;
 }
 
@@ -165,8 +161,7 @@ static inline void rows_format(struct rows_bench *bench, struct request *request
             else
                 assert_true(value == (float)number + 0.25f);
         }
-        if (bench->infinite[number])
-            request_fail(request, CODE_NON_FINITE, "not finite");
+        if (bench->infinite[number]) request_fail(request, CODE_NON_FINITE, "not finite");
     }
 }
 
@@ -234,10 +229,8 @@ static inline bool rows_answer_one(struct rows_bench *bench)
 {
     size_t able[MOST], count = 0;
     for (size_t i = 0; i < bench->basic.count; i++)
-        if (rows_local(bench->basic.out[i].kind))
-            able[count++] = i;
-    if (count == 0)
-        return false;
+        if (rows_local(bench->basic.out[i].kind)) able[count++] = i;
+    if (count == 0) return false;
     rows_answer(bench, take_at(&bench->basic, able[bench->shuffled ? rows_chance(bench, (uint32_t)count) : 0]));
     return true;
 }
@@ -250,8 +243,7 @@ static inline void rows_run_all(struct rows_bench *bench)
 
 static inline void rows_prepare_all(struct rows_bench *bench)
 {
-    while (waiting(&bench->basic, ACTION_PREPARE) > 0)
-        rows_answer(bench, take(&bench->basic, ACTION_PREPARE));
+    while (waiting(&bench->basic, ACTION_PREPARE) > 0) rows_answer(bench, take(&bench->basic, ACTION_PREPARE));
 }
 
 static inline struct rows_bench *rows_begin(struct worker_options options)

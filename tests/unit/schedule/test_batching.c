@@ -122,8 +122,7 @@ static void the_look_ahead_ends(void **state)
     static uint32_t lengths[300];
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
-    for (int i = 0; i < 300; i++)
-        lengths[i] = 99;
+    for (int i = 0; i < 300; i++) lengths[i] = 99;
     lengths[256] = 1;
     fill(&window, lengths, 300);
     expect_batch(&window, &limits, "0");
@@ -171,8 +170,7 @@ static void random_windows_lose_and_double_nothing(void **state)
         struct window_limits limits = {(enum batch_layout)(round % 3), 50 + (uint32_t)rand() % 600,
                                        1 + (uint32_t)rand() % 300};
         uint32_t count = 1 + (uint32_t)rand() % ROWS, taken = 0, batches = 0;
-        for (uint32_t i = 0; i < count; i++)
-            lengths[i] = 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 500 : 60);
+        for (uint32_t i = 0; i < count; i++) lengths[i] = 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 500 : 60);
         fill(&window, lengths, count);
         bool seen[ROWS] = {false};
         while (window.rows > 0) {
@@ -213,8 +211,7 @@ static struct row *new_row(struct window *window, enum request_class class, uint
     assert_true(request != NULL && row != NULL);
     request->identity.class = class;
     request->identity.entry = (struct entry_id){++names, 0};
-    if (tenant > 0)
-        snprintf(request->identity.tenant, sizeof(request->identity.tenant), "tenant-%u", tenant);
+    if (tenant > 0) snprintf(request->identity.tenant, sizeof(request->identity.tenant), "tenant-%u", tenant);
     *row = (struct row){.request = request, .tokens = tokens, .ids = ids[0]};
     window_push(window, row, names);
     return row;
@@ -263,8 +260,7 @@ static void supply_batches(struct supply *supply, uint32_t count, bool by_tenant
 
 static void supply_end(struct supply *supply)
 {
-    for (struct row *row; (row = window_pop(&supply->window)) != NULL;)
-        free_row(row);
+    for (struct row *row; (row = window_pop(&supply->window)) != NULL;) free_row(row);
     assert_int_equal(supply->window.rows, 0);
     assert_int_equal(supply->window.tokens, 0);
     for (int i = 0; i < TENANT_BUCKETS; i++) /* queues end with their last row */
@@ -275,11 +271,9 @@ static void supply_end(struct supply *supply)
 static void expect_share(const uint64_t *had, int index, int count, double wanted)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < count; i++)
-        sum += had[i];
+    for (int i = 0; i < count; i++) sum += had[i];
     double share = (double)had[index] / (double)sum;
-    if (share < wanted - 0.02 || share > wanted + 0.02)
-        fail_msg("share %d is %f, not %f", index, share, wanted);
+    if (share < wanted - 0.02 || share > wanted + 0.02) fail_msg("share %d is %f, not %f", index, share, wanted);
 }
 
 static void classes_share_six_to_three_to_one(void **state)
@@ -310,17 +304,14 @@ static void what_a_class_leaves_goes_to_the_others(void **state)
     (void)state;
     struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 64, 0}};
     srand(4);
-    for (int i = 0; i < 500; i++)
-        (void)new_row(&supply.window, CLASS_LOW, 0, some_tokens());
+    for (int i = 0; i < 500; i++) (void)new_row(&supply.window, CLASS_LOW, 0, some_tokens());
     supply_batches(&supply, 500, false);
     expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 1);
-    for (int i = 0; i < 500; i++)
-        (void)new_row(&supply.window, CLASS_NORMAL, 0, some_tokens());
+    for (int i = 0; i < 500; i++) (void)new_row(&supply.window, CLASS_NORMAL, 0, some_tokens());
     memset(supply.had, 0, sizeof(supply.had));
     supply_batches(&supply, 500, false); /* who had nothing for long has saved nothing up: 3:1 from the first on */
     expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 0.25);
-    for (int i = 0; i < 500; i++)
-        (void)new_row(&supply.window, CLASS_HIGH, 0, some_tokens());
+    for (int i = 0; i < 500; i++) (void)new_row(&supply.window, CLASS_HIGH, 0, some_tokens());
     for (int i = 0; i < 5; i++) {
         memset(supply.had, 0, sizeof(supply.had));
         supply_batches(&supply, 40, false);
@@ -335,11 +326,9 @@ static void tenants_share_alike_in_tokens(void **state)
     (void)state;
     for (int layout = LAYOUT_PACKED; layout <= LAYOUT_PADDED; layout++) {
         struct supply supply = {.limits = {(enum batch_layout)layout, 1000, 128, 0}};
-        for (uint32_t i = 0; i < 1200; i++)
-            (void)new_row(&supply.window, CLASS_NORMAL, i % 4, i % 4 == 1 ? 250 : 10);
+        for (uint32_t i = 0; i < 1200; i++) (void)new_row(&supply.window, CLASS_NORMAL, i % 4, i % 4 == 1 ? 250 : 10);
         supply_batches(&supply, 3000, true);
-        for (int tenant = 0; tenant < 4; tenant++)
-            expect_share(supply.had_by_tenant, tenant, 4, 0.25);
+        for (int tenant = 0; tenant < 4; tenant++) expect_share(supply.had_by_tenant, tenant, 4, 0.25);
         supply_end(&supply);
     }
 }
@@ -349,16 +338,13 @@ static void a_tenant_that_did_not_wait_has_saved_nothing_up(void **state)
 {
     (void)state;
     struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 128, 0}};
-    for (int i = 0; i < 400; i++)
-        (void)new_row(&supply.window, CLASS_NORMAL, 1, 10);
+    for (int i = 0; i < 400; i++) (void)new_row(&supply.window, CLASS_NORMAL, 1, 10);
     supply_batches(&supply, 500, true);
     for (uint32_t tenant = 2; tenant <= 4; tenant++) { /* the first has had 500000 tokens when the second comes */
-        for (int i = 0; i < 400; i++)
-            (void)new_row(&supply.window, CLASS_NORMAL, tenant, 10);
+        for (int i = 0; i < 400; i++) (void)new_row(&supply.window, CLASS_NORMAL, tenant, 10);
         memset(supply.had_by_tenant, 0, sizeof(supply.had_by_tenant));
         supply_batches(&supply, 60, true);
-        for (uint32_t each = 1; each <= tenant; each++)
-            expect_share(supply.had_by_tenant, (int)each, 8, 1.0 / tenant);
+        for (uint32_t each = 1; each <= tenant; each++) expect_share(supply.had_by_tenant, (int)each, 8, 1.0 / tenant);
     }
     supply_end(&supply);
 }
@@ -386,8 +372,7 @@ static void one_tenants_mass_does_not_delay_anothers_few(void **state)
     uint32_t found = 0, batches = 0;
     for (; found < FEW; batches++) {
         uint32_t count = window_take(&window, &limits, chosen);
-        for (uint32_t i = 0; i < count; i++)
-            found += chosen[i]->request == &other;
+        for (uint32_t i = 0; i < count; i++) found += chosen[i]->request == &other;
     }
     assert_true(batches <= 2); /* half of each batch is theirs */
     window_close(&window);
@@ -437,16 +422,14 @@ static void every_tenth_batch_begins_with_the_oldest_row(void **state)
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 10, 1, 0};
     struct row *low = new_row(&window, CLASS_LOW, 0, 10), *oldest = NULL;
-    for (int i = 0; i < 20; i++)
-        (void)new_row(&window, CLASS_HIGH, 0, 10);
+    for (int i = 0; i < 20; i++) (void)new_row(&window, CLASS_HIGH, 0, 10);
     window.classes[CLASS_LOW].had = 1000000; /* it has had more than its share */
     for (int i = 0; i < 10; i++) {
         assert_int_equal(window_take(&window, &limits, &oldest), 1);
         assert_int_equal(oldest == low, i == 9);
         free_row(oldest);
     }
-    for (struct row *row; (row = window_pop(&window)) != NULL;)
-        free_row(row);
+    for (struct row *row; (row = window_pop(&window)) != NULL;) free_row(row);
     window_close(&window);
 }
 
@@ -720,8 +703,7 @@ static void fill_at_random(struct window *window, bool seen[])
         snprintf(requests[i].identity.tenant, sizeof(requests[i].identity.tenant), "%.*s", rand() % 3, "ab");
         requests[i].lifetime.expires_at_ms = rand() % 10 == 0 ? 1 + (uint64_t)rand() % 200 : 0;
         uint32_t number = (uint32_t)rand() % 500, tokens = 1 + number * 7 % (number % 9 == 0 ? 300 : 50);
-        for (uint32_t t = 0; t < tokens; t++)
-            ids[i][t] = (int32_t)number;
+        for (uint32_t t = 0; t < tokens; t++) ids[i][t] = (int32_t)number;
         rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i], .hash = number % 90};
         seen[i] = false;
         window_push(window, &rows[i], i);
@@ -791,8 +773,7 @@ static void rows_leave_once_whatever_happens(void **state)
                 window_remove(&window, any);
                 gone += see(any, seen);
             }
-            if (rand() % 4 == 0)
-                window_expire(&window, limits.now_ms);
+            if (rand() % 4 == 0) window_expire(&window, limits.now_ms);
             for (struct row *row = window_take_expired(&window), *next; row != NULL; row = next, expired++) {
                 next = row->next;
                 gone += see(row, seen);
@@ -801,10 +782,8 @@ static void rows_leave_once_whatever_happens(void **state)
         }
         assert_int_equal(window.tokens, 0);
         assert_int_equal(window.squares, 0);
-        for (int i = 0; i < WINDOW_EQUAL_BUCKETS; i++)
-            assert_null(window.equal[i]);
-        for (int i = 0; i < TENANT_BUCKETS; i++)
-            assert_null(window.queues.buckets[i]);
+        for (int i = 0; i < WINDOW_EQUAL_BUCKETS; i++) assert_null(window.equal[i]);
+        for (int i = 0; i < TENANT_BUCKETS; i++) assert_null(window.queues.buckets[i]);
         window_close(&window);
     }
     assert_true(expired > 1000 && shared > 1000);
@@ -815,8 +794,7 @@ static void check_layout(enum batch_layout layout, uint32_t extent, const uint32
     struct window window = {0};
     fill(&window, (uint32_t[]){3, 5, 2}, 3);
     for (int i = 0; i < 3; i++)
-        for (uint32_t t = 0; t < 5; t++)
-            ids[i][t] = i * 100 + (int)t;
+        for (uint32_t t = 0; t < 5; t++) ids[i][t] = i * 100 + (int)t;
     struct batch *batch = batch_build((struct row *[]){&rows[0], &rows[1], &rows[2]}, 3, layout, 7);
     static const int order[] = {1, 0, 2}; /* longest first */
     assert_int_equal(batch->tokens, 10);
@@ -827,8 +805,7 @@ static void check_layout(enum batch_layout layout, uint32_t extent, const uint32
         assert_int_equal(batch->engine.start[i], starts[i]);
         assert_int_equal(batch->engine.length[i], rows[order[i]].tokens);
         assert_memory_equal(batch->engine.ids + starts[i], ids[order[i]], rows[order[i]].tokens * 4);
-        for (int d = 0; d < 7; d++)
-            batch->engine.output[i * 7 + d] = 1; /* there is room: the sanitizer looks */
+        for (int d = 0; d < 7; d++) batch->engine.output[i * 7 + d] = 1; /* there is room: the sanitizer looks */
     }
     batch_free(batch);
 }
@@ -846,8 +823,7 @@ static const struct cost tune_cost = {.terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.
 
 static void answer(struct tune *tune, uint64_t latency_ms, int count, uint64_t *now)
 {
-    for (int i = 0; i < count; i++)
-        tune_answered(tune, latency_ms, *now += 10 * NS_PER_MS);
+    for (int i = 0; i < count; i++) tune_answered(tune, latency_ms, *now += 10 * NS_PER_MS);
 }
 
 static void the_percentile_is_that_of_the_last_second(void **state)
@@ -946,10 +922,8 @@ static void arrive(struct queue_model *model)
 
 static void run_one_batch(struct queue_model *model)
 {
-    if (model->first == model->last)
-        model->now_ns = fmax(model->now_ns, model->next_ns);
-    while (model->next_ns <= model->now_ns)
-        arrive(model);
+    if (model->first == model->last) model->now_ns = fmax(model->now_ns, model->next_ns);
+    while (model->next_ns <= model->now_ns) arrive(model);
     double oldest_ns = model->now_ns - model->waiting[model->first],
            most = tune_batch_ns(&model->tune, &tune_cost, (uint64_t)oldest_ns);
     int taken = 1;
@@ -969,8 +943,7 @@ static void a_steady_load_meets_its_target(void **state)
     static struct queue_model model;
     model = (struct queue_model){.every_ns = 2e6};
     tune_begin(&model.tune, 40);
-    while (model.last < 60000)
-        run_one_batch(&model);
+    while (model.last < 60000) run_one_batch(&model);
     assert_true(model.tune.p99_ms > 0 && model.tune.p99_ms <= 40);
 }
 
@@ -1030,8 +1003,7 @@ static void an_overload_runs_at_full_throughput(void **state)
     static struct queue_model model;
     model = (struct queue_model){.every_ns = 0.9e6}; /* 1 ms of work each */
     tune_begin(&model.tune, 2);
-    while (model.last < 90000)
-        run_one_batch(&model);
+    while (model.last < 90000) run_one_batch(&model);
     double per_row_ns = model.now_ns / model.first;
     assert_true(per_row_ns < 1.005e6); /* 1 ms and a 400th of the fixed cost; batches of 2 ms would need 1.1 */
 }

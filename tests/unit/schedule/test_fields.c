@@ -151,8 +151,7 @@ static void bad_inputs_say_which_one(void **state)
         struct request *request = PARSE("inputs", cases[i].inputs);
         assert_int_equal(request->row_count, 0);
         assert_int_equal(request->retry.row_failed, cases[i].index >= 0);
-        if (cases[i].index >= 0)
-            assert_int_equal(request->retry.failed_index, cases[i].index);
+        if (cases[i].index >= 0) assert_int_equal(request->retry.failed_index, cases[i].index);
         expect(request, cases[i].code, "inputs");
     }
     char large[120] = "[\"a\",\"";

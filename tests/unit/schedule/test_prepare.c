@@ -82,11 +82,9 @@ static void short_texts_become_their_ids(void **state)
     struct row *row = &request->rows[0];
     assert_int_equal(request->retry.code, CODE_NONE);
     assert_int_equal(row->tokens, 5);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(row->ids[i + 1], MODEL_SPEC_MIN_VOCABULARY + i);
+    for (int i = 0; i < 3; i++) assert_int_equal(row->ids[i + 1], MODEL_SPEC_MIN_VOCABULARY + i);
     assert_false(row->truncated);
-    for (uint32_t i = 0; i < setup->model->dim; i++)
-        row->output[i] = 1; /* there is room: the sanitizer looks */
+    for (uint32_t i = 0; i < setup->model->dim; i++) row->output[i] = 1; /* there is room: the sanitizer looks */
     request_free(request);
 }
 
@@ -172,8 +170,7 @@ static void each_of_several_texts_has_its_ids_and_room(void **state)
         assert_int_equal(request->rows[r].tokens, tokens[r]);
         assert_int_equal(request->rows[r].truncated, r == 1);
         assert_ptr_equal(request->rows[r].output, request->rows[0].output + r * dim); /* as reply_format wants them */
-        for (uint32_t i = 0; i < dim; i++)
-            request->rows[r].output[i] = 1;
+        for (uint32_t i = 0; i < dim; i++) request->rows[r].output[i] = 1;
     }
     assert_int_equal(request->rows[0].ids[1], MODEL_SPEC_MIN_VOCABULARY); /* the vectors have not touched them */
     assert_true(request->rows[0].hash == request->rows[2].hash);
@@ -206,8 +203,7 @@ static void the_weight_covers_the_ids(void **state)
     for (uint32_t words = 1; words < 40; words++) {
         struct request *request = request_of(setup->model, words, true);
         size_t ids = 0;
-        for (uint32_t r = 0; r < request->row_count; r++)
-            ids += request->rows[r].tokens;
+        for (uint32_t r = 0; r < request->row_count; r++) ids += request->rows[r].tokens;
         size_t floats = (size_t)request->row_count * request->dim;
         assert_true(request->bytes >= sizeof(*request) + sizeof(struct row) + request->rows[0].text_bytes +
                                           ids * sizeof(int32_t) + floats * sizeof(float));

@@ -26,12 +26,10 @@ static void suspects_run_in_groups(void **state)
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 3);
     prepare_all(&bench, 4);
     uint32_t rows = answer_batch(&bench, STATUS_OK);
-    while (rows < 64 + 3)
-        rows += answer_batch(&bench, STATUS_OK);
+    while (rows < 64 + 3) rows += answer_batch(&bench, STATUS_OK);
     format_all(&bench);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* nobody has ended yet */
-    while (waiting(&bench, ACTION_SETTLE) > 0)
-        (void)settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) (void)settle(&bench, false);
     charge = take(&bench, ACTION_RECORD_RUN);
     assert_in_range(charge.requests.count, 32, 36);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
@@ -335,8 +333,7 @@ static void who_asks_again_waits_for_the_others(void **state)
     static const size_t order[] = {1, 2, 0, 1, 2, 0};
     struct process process;
     begin_process(&process);
-    for (size_t who = 0; who < COUNT; who++)
-        alone_ask(&process.alone, who);
+    for (size_t who = 0; who < COUNT; who++) alone_ask(&process.alone, who);
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         tell_workers(&process);
         for (size_t who = 0; who < COUNT; who++)

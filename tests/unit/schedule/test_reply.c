@@ -16,11 +16,9 @@ static void reads_back(uint32_t bits)
     assert_true(length > 0 && length <= REPLY_FLOAT_MAX);
     text[length] = '\0';
     back = strtof(text, NULL);
-    if (memcmp(&value, &back, sizeof(value)) != 0)
-        fail_msg("%a became %s", (double)value, text);
+    if (memcmp(&value, &back, sizeof(value)) != 0) fail_msg("%a became %s", (double)value, text);
     back = (float)strtod(text, NULL); /* what most JSON readers do */
-    if (memcmp(&value, &back, sizeof(value)) != 0)
-        fail_msg("%a became %s, through a double", (double)value, text);
+    if (memcmp(&value, &back, sizeof(value)) != 0) fail_msg("%a became %s, through a double", (double)value, text);
 }
 
 /* Every exponent with many mantissas, both signs; 397 is prime to 2^32. */
@@ -28,16 +26,14 @@ static void floats_read_back_over_the_whole_range(void **state)
 {
     (void)state;
     for (uint64_t bits = 0; bits < 0x100000000u; bits += 397 * 3)
-        if ((bits >> 23 & 255) != 255)
-            reads_back((uint32_t)bits);
+        if ((bits >> 23 & 255) != 255) reads_back((uint32_t)bits);
 }
 
 /* Where formatters go wrong: subnormals, powers of two and of ten and their neighbours, the largest. */
 static void floats_read_back_at_the_edges(void **state)
 {
     (void)state;
-    for (uint32_t bits = 0; bits < 70000; bits++)
-        reads_back(bits);
+    for (uint32_t bits = 0; bits < 70000; bits++) reads_back(bits);
     for (uint32_t exponent = 0; exponent < 255; exponent++)
         for (uint32_t off = 0; off < 400; off++) {
             reads_back((exponent << 23) + off);
@@ -48,8 +44,7 @@ static void floats_read_back_at_the_edges(void **state)
         uint32_t bits;
         memcpy(&bits, &value, sizeof(bits));
         for (uint32_t off = 0; off < 200; off++)
-            if (bits >= 100)
-                reads_back(bits - 100 + off);
+            if (bits >= 100) reads_back(bits - 100 + off);
     }
 }
 
@@ -74,8 +69,7 @@ static void floats_have_no_digit_too_many(void **state)
 {
     (void)state;
     for (uint32_t bits = 1; bits < 0x4b800000u; bits += 7919) {
-        if ((bits & 0x7fffff) == 0)
-            continue;
+        if ((bits & 0x7fffff) == 0) continue;
         float value;
         char text[REPLY_FLOAT_MAX + 1], fewer[32];
         memcpy(&value, &bits, sizeof(value));
@@ -125,8 +119,7 @@ static struct request *request_of(enum encoding encoding, float *floats, uint32_
 {
     static struct request request;
     static struct row rows[4];
-    for (uint32_t r = 0; r < row_count; r++)
-        rows[r] = (struct row){.request = &request, .output = floats + r * dim};
+    for (uint32_t r = 0; r < row_count; r++) rows[r] = (struct row){.request = &request, .output = floats + r * dim};
     request = (struct request){.output.encoding = encoding,
                                .rows = rows,
                                .row_count = row_count,
@@ -196,8 +189,7 @@ static void halves_are_the_nearest(void **state)
     (void)state;
     for (uint32_t half = 0; half < 0x7c00; half++) {
         double value = value_of_half((uint16_t)half), next = value_of_half((uint16_t)(half + 1));
-        if (half == 0x7bff)
-            next = 65536;
+        if (half == 0x7bff) next = 65536;
         float middle = (float)((value + next) / 2);
         uint32_t even = half % 2 == 0 ? half : half + 1;
         assert_int_equal(reply_half((float)value), half);

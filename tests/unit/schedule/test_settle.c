@@ -37,8 +37,7 @@ static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_a
 {
     uint64_t random = 3;
     struct request request = {.retry.attempt = attempt, .retry.max_attempts = max_attempts, .output.ttl_s = 60};
-    if (code != CODE_NONE)
-        request_fail(&request, code, "because");
+    if (code != CODE_NONE) request_fail(&request, code, "because");
     policy_judge(&options, &request, 1000, &random);
     *ttl_s = request.output.ttl_s;
     return request.lifetime.outcome;
@@ -107,16 +106,13 @@ static void the_budget_halves_and_grows_back(void **state)
     budget_halve(&budget);
     budget_halve(&budget);
     assert_int_equal(budget.tokens, 250);
-    for (int i = 0; i < BUDGET_GROWS_AFTER - 1; i++)
-        budget_good(&budget);
+    for (int i = 0; i < BUDGET_GROWS_AFTER - 1; i++) budget_good(&budget);
     assert_int_equal(budget.tokens, 250);
     budget_good(&budget);
     assert_int_equal(budget.tokens, 500);
-    for (int i = 0; i < 10 * BUDGET_GROWS_AFTER; i++)
-        budget_good(&budget);
+    for (int i = 0; i < 10 * BUDGET_GROWS_AFTER; i++) budget_good(&budget);
     assert_int_equal(budget.tokens, 1000);
-    for (int i = 0; i < 40; i++)
-        budget_halve(&budget);
+    for (int i = 0; i < 40; i++) budget_halve(&budget);
     assert_int_equal(budget.tokens, 1);
 }
 

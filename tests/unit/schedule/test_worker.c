@@ -76,8 +76,7 @@ static void only_the_guilty_row_is_charged(void **state)
     while (waiting(&bench, ACTION_SUBMIT) > 0) {
         struct batch *batch = take(&bench, ACTION_SUBMIT).batch;
         bool guilty = false;
-        for (uint32_t i = 0; i < batch->engine.rows; i++)
-            guilty |= batch->rows[i]->request->identity.entry.ms == 3;
+        for (uint32_t i = 0; i < batch->engine.rows; i++) guilty |= batch->rows[i]->request->identity.entry.ms == 3;
         batch->status = guilty ? STATUS_INTERNAL : STATUS_OK;
         memset(batch->engine.output, 0, batch->engine.rows * DIM * sizeof(float));
         send(&bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
@@ -108,8 +107,7 @@ static void out_of_memory_halves_the_budget(void **state)
     assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
     format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0)
-        settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) settle(&bench, false);
     assert_int_equal(worker_stats(bench.worker).done, 8);
     worker_close(bench.worker);
 }
@@ -252,8 +250,7 @@ static void settles_read_a_mebibyte_at_most(void **state)
     prepare_all(&bench, 4);
     uint32_t dead = 0;
     for (int i = 0; i < 40 && dead < 8; i++) {
-        while (waiting(&bench, ACTION_SUBMIT) > 0)
-            answer_batch(&bench, STATUS_INTERNAL);
+        while (waiting(&bench, ACTION_SUBMIT) > 0) answer_batch(&bench, STATUS_INTERNAL);
         while (waiting(&bench, ACTION_SETTLE) > 0) {
             struct request_list list = take(&bench, ACTION_SETTLE).requests;
             assert_int_equal(list.first->lifetime.outcome, OUTCOME_DEAD);
@@ -539,8 +536,7 @@ static void a_drain_finishes_what_runs_and_releases_the_rest(void **state)
     answer_batch(&bench, STATUS_OK);
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0)
-        settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) settle(&bench, false);
     assert_true(take(&bench, ACTION_RELEASE).last);
     send(&bench, (struct event){.kind = EVENT_RELEASED});
     assert_true(take(&bench, ACTION_EXIT).exit.clean);

@@ -88,8 +88,7 @@ static void flood_settle_down(struct flood *flood)
             moved = true;
         }
         bool unblock = waiting(bench, ACTION_UNBLOCK) > 0;
-        while (waiting(bench, ACTION_UNBLOCK) > 0)
-            (void)take(bench, ACTION_UNBLOCK);
+        while (waiting(bench, ACTION_UNBLOCK) > 0) (void)take(bench, ACTION_UNBLOCK);
         for (size_t i = 0; i < bench->count; i++)
             if (bench->out[i].kind == ACTION_READ) {
                 const uint32_t *counts = bench->out[i].read.counts;
@@ -125,8 +124,7 @@ static void low_never_holds_up_high_nor_fills_the_memory(void **state)
         flood_settle_down(&flood);
         flood.bench.now += BATCH_MS * NS_PER_MS;
         send(&flood.bench, (struct event){.kind = EVENT_TICK});
-        if (waiting(&flood.bench, ACTION_SUBMIT) > 0)
-            (void)answer_batch(&flood.bench, STATUS_OK);
+        if (waiting(&flood.bench, ACTION_SUBMIT) > 0) (void)answer_batch(&flood.bench, STATUS_OK);
     }
     assert_true(flood.low_done > 5000); /* it goes on */
     assert_true(flood.high_wait_ns > 0);
@@ -372,8 +370,7 @@ static void a_pause_ends_the_read_and_finishes_what_is_held(void **state)
     answer_batch(&bench, STATUS_OK);
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0)
-        settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) settle(&bench, false);
     assert_int_equal(worker_stats(bench.worker).done, 2);
     bench.count = 0;
     tick_after_ms(&bench, 900);

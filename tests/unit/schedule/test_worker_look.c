@@ -63,8 +63,7 @@ static void step(struct bench *bench, struct event event)
 static const struct action *find(const struct bench *bench, enum action_kind kind)
 {
     for (size_t i = 0; i < bench->actions.count; i++)
-        if (bench->actions.items[i].kind == kind)
-            return &bench->actions.items[i];
+        if (bench->actions.items[i].kind == kind) return &bench->actions.items[i];
     return NULL;
 }
 
@@ -116,8 +115,7 @@ static void held_requests_are_shown_up_to_a_limit(void **state)
         char name[REQUEST_NAME_MAX];
         snprintf(name, sizeof name, "7-%u", i);
         unsigned times = 0;
-        for (unsigned j = 0; j < 3; j++)
-            times += strcmp(seen.names[j], name) == 0;
+        for (unsigned j = 0; j < 3; j++) times += strcmp(seen.names[j], name) == 0;
         assert_int_equal(times, 1);
     }
     seen.count = 0;

@@ -42,27 +42,23 @@ static uint32_t compute(struct bench *bench, double factor)
 static void finish(struct bench *bench)
 {
     format_all(bench);
-    while (waiting(bench, ACTION_SETTLE) > 0)
-        (void)settle(bench, false);
+    while (waiting(bench, ACTION_SETTLE) > 0) (void)settle(bench, false);
     answer_chores(bench);
 }
 
 /* What is out, and what is cut behind it. */
 static void finish_all(struct bench *bench)
 {
-    while (waiting(bench, ACTION_SUBMIT) > 0)
-        (void)compute(bench, 1);
+    while (waiting(bench, ACTION_SUBMIT) > 0) (void)compute(bench, 1);
     finish(bench);
 }
 
 static struct heartbeat heartbeat(struct bench *bench)
 {
-    while (waiting(bench, ACTION_PULSE) == 0)
-        tick_after_ms(bench, 100);
+    while (waiting(bench, ACTION_PULSE) == 0) tick_after_ms(bench, 100);
     struct heartbeat heartbeat = bench->out[0].heartbeat;
     for (size_t i = 0; i < bench->count; i++)
-        if (bench->out[i].kind == ACTION_PULSE)
-            heartbeat = bench->out[i].heartbeat;
+        if (bench->out[i].kind == ACTION_PULSE) heartbeat = bench->out[i].heartbeat;
     answer_chores(bench);
     return heartbeat;
 }
@@ -114,8 +110,7 @@ static void a_slower_machine_gets_shorter_batches(void **state)
         prepare_all(&bench, 4);
         for (bool head = true; waiting(&bench, ACTION_SUBMIT) > 0; head = false) {
             uint32_t rows = compute(&bench, 2);
-            if (head)
-                last = rows;
+            if (head) last = rows;
             first = first == 0 ? rows : first;
         }
         finish(&bench);
@@ -235,8 +230,7 @@ static void a_target_makes_batches_shorter(void **state)
 
 static void read_low(struct bench *bench, int count)
 {
-    while (count-- > 0)
-        read_one(bench, CLASS_LOW, FIELDS("text", "word"));
+    while (count-- > 0) read_one(bench, CLASS_LOW, FIELDS("text", "word"));
 }
 
 /* After so long without an online request that none is expected. */
@@ -336,11 +330,9 @@ static bool next_holds(const struct bench *bench, enum request_class class, bool
 {
     const struct batch *batch = NULL;
     for (size_t i = 0; i < bench->count && (batch == NULL || !first); i++)
-        if (bench->out[i].kind == ACTION_SUBMIT)
-            batch = bench->out[i].batch;
+        if (bench->out[i].kind == ACTION_SUBMIT) batch = bench->out[i].batch;
     for (uint32_t i = 0; batch != NULL && i < batch->engine.rows; i++)
-        if (batch->rows[i]->request->identity.class == class)
-            return true;
+        if (batch->rows[i]->request->identity.class == class) return true;
     return false;
 }
 
@@ -406,8 +398,7 @@ static void batches_are_brief_beside_requests_in_a_hurry(void **state)
         worker_close(bench.worker);
     }
     struct bench bench = begin(wide_options());
-    for (int i = 0; i < 60; i++)
-        read_one(&bench, CLASS_HIGH, FIELDS("text", "word"));
+    for (int i = 0; i < 60; i++) read_one(&bench, CLASS_HIGH, FIELDS("text", "word"));
     prepare_all(&bench, 40);
     assert_int_equal(compute(&bench, 1), 1); /* nothing else was there when it was cut */
     assert_int_equal(compute(&bench, 1), 25);
@@ -427,8 +418,7 @@ static void high_is_in_the_next_batch(void **state)
     srand(17);
     read_normal(&bench, 200);
     for (int i = 0; i < 300; i++) {
-        if (waiting(&bench, ACTION_READ) > 0 && worker_stats(bench.worker).waiting < 150)
-            read_normal(&bench, 50);
+        if (waiting(&bench, ACTION_READ) > 0 && worker_stats(bench.worker).waiting < 150) read_normal(&bench, 50);
         for (int batches = 2 + rand() % 5; batches > 0; batches--) {
             (void)compute(&bench, 1);
             finish(&bench);
@@ -454,8 +444,7 @@ static void high_is_in_the_next_batch(void **state)
 static bool first_is_spare(const struct bench *bench)
 {
     for (size_t i = 0; i < bench->count; i++)
-        if (bench->out[i].kind == ACTION_SUBMIT)
-            return bench->out[i].batch->background;
+        if (bench->out[i].kind == ACTION_SUBMIT) return bench->out[i].batch->background;
     fail_msg("no batch is out");
     return false;
 }

@@ -70,8 +70,7 @@ static inline void send(struct bench *bench, struct event event)
     actions_free(&actions);
     size_t who;
     event = (struct event){.kind = EVENT_TURN};
-    if (alone_next(&bench->alone, bench->now, worker_rests(bench->worker), &who, &event.turn))
-        send(bench, event);
+    if (alone_next(&bench->alone, bench->now, worker_rests(bench->worker), &who, &event.turn)) send(bench, event);
     uint64_t deadline = alone_deadline(&bench->alone);
     bench->wakes_at = deadline < bench->wakes_at ? deadline : bench->wakes_at;
 }
@@ -79,8 +78,7 @@ static inline void send(struct bench *bench, struct event event)
 static inline int waiting(const struct bench *bench, enum action_kind kind)
 {
     int count = 0;
-    for (size_t i = 0; i < bench->count; i++)
-        count += bench->out[i].kind == kind;
+    for (size_t i = 0; i < bench->count; i++) count += bench->out[i].kind == kind;
     return count;
 }
 
@@ -95,8 +93,7 @@ static inline struct action take_at(struct bench *bench, size_t at)
 static inline struct action take(struct bench *bench, enum action_kind kind)
 {
     for (size_t i = 0; i < bench->count; i++)
-        if (bench->out[i].kind == kind)
-            return take_at(bench, i);
+        if (bench->out[i].kind == kind) return take_at(bench, i);
     fail_msg("no action of kind %d", kind);
     return (struct action){0};
 }
@@ -170,15 +167,13 @@ static inline void pulse(struct bench *bench, struct pulse pulse)
 {
     (void)take(bench, ACTION_PULSE);
     pulse.housekeeper = true; /* there is no other worker */
-    if (pulse.redis_ms == 0)
-        pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS;
+    if (pulse.redis_ms == 0) pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS;
     send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});
 }
 
 static inline void answer_chores(struct bench *bench)
 {
-    while (waiting(bench, ACTION_PULSE) > 0)
-        pulse(bench, (struct pulse){0});
+    while (waiting(bench, ACTION_PULSE) > 0) pulse(bench, (struct pulse){0});
     while (waiting(bench, ACTION_RENEW) > 0) {
         (void)take(bench, ACTION_RENEW);
         send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = true});
@@ -296,8 +291,7 @@ static inline void give_one(struct bench *bench, enum read_source source, struct
     for (; fields[2 * count] != NULL; count++)
         known[count] = (struct entry_field){fields[2 * count], strlen(fields[2 * count]), fields[2 * count + 1],
                                             strlen(fields[2 * count + 1])};
-    if (entry.id.ms == 0)
-        entry.id.ms = ++bench->next_entry;
+    if (entry.id.ms == 0) entry.id.ms = ++bench->next_entry;
     entry.fields = known;
     entry.field_count = count;
     send(bench, (struct event){.kind = EVENT_ENTRIES,

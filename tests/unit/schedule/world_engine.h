@@ -23,8 +23,7 @@ static inline void run_prepare(struct world *world, struct request *request)
         row->output = output + (size_t)i * DIM;
         row->ids = ids + (size_t)i * item->tokens;
         row->tokens = item->tokens;
-        for (uint32_t token = 0; token < item->tokens; token++)
-            row->ids[token] = text_token(item, i);
+        for (uint32_t token = 0; token < item->tokens; token++) row->ids[token] = text_token(item, i);
         row->hash = (uint64_t)text_token(item, i) * 0x9e3779b97f4a7c15u;
     }
 }
@@ -90,8 +89,7 @@ static inline void run_format(struct request *request)
 static inline struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++)
-        if (item_of_row(world, batch, i)->kind == kind)
-            return batch->rows[i]->request;
+        if (item_of_row(world, batch, i)->kind == kind) return batch->rows[i]->request;
     return NULL;
 }
 

@@ -51,8 +51,7 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         break;
     case ACTION_RENEW:
         call->held = alive(world, peer->name);
-        if (call->held)
-            world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
+        if (call->held) world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
         break;
     case ACTION_PROMOTE:
         run_promote(world, call);
@@ -71,8 +70,7 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
             run_prepare(world, request);
         break;
     case ACTION_FORMAT:
-        for (struct request *request = requests->first; request != NULL; request = request->next)
-            run_format(request);
+        for (struct request *request = requests->first; request != NULL; request = request->next) run_format(request);
         break;
     default:
         break;
@@ -129,8 +127,7 @@ static inline void end_peer(struct world *world, struct peer *peer)
     world->alone[process].workers[lane].told = TURN_TOGETHER;
     while (peer->call_count > 0) {
         struct call *call = peer->calls[0];
-        if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0)
-            run_call(world, peer, call);
+        if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0) run_call(world, peer, call);
         drop_call(peer, 0);
     }
     add_stats(world, peer);
@@ -144,13 +141,11 @@ static inline void kill_peer(struct world *world, struct peer *peer)
     int process = process_of(world, peer);
     size_t count = world->alone[process].count;
     world->counts.kills++;
-    for (size_t lane = 0; lane < count; lane++)
-        world->dead[world->peers[(size_t)process + lane].name] = true;
+    for (size_t lane = 0; lane < count; lane++) world->dead[world->peers[(size_t)process + lane].name] = true;
     for (int i = 0; i < world->added; i++)
         for (int g = 0; g < world->items[i].group_count && world->items[i].place == IN_STREAM; g++)
             world->counts.group_crashes += world->items[i].groups[g] == peer->name;
-    for (size_t lane = 0; lane < count; lane++)
-        end_peer(world, &world->peers[(size_t)process + lane]);
+    for (size_t lane = 0; lane < count; lane++) end_peer(world, &world->peers[(size_t)process + lane]);
 }
 
 static inline void connect_peer(struct world *world, struct peer *peer)
@@ -210,10 +205,8 @@ static inline void write_fields(const struct world *world, const struct item *it
 {
     to->count = 0;
     if (unread) {
-        if (item->promoted)
-            put_name(to, "_id", item);
-        if (item->group != NOBODY)
-            put(to, "id", "group%d", item->group);
+        if (item->promoted) put_name(to, "_id", item);
+        if (item->group != NOBODY) put(to, "id", "group%d", item->group);
         return;
     }
     if (item->promoted) {
@@ -233,14 +226,10 @@ static inline void write_fields(const struct world *world, const struct item *it
     }
     put_texts(to, item);
     put(to, "max_attempts", "3");
-    if (item->group != NOBODY)
-        put(to, "id", "group%d", item->group);
-    if (item->tenant != 0)
-        put(to, "tenant", "t%u", item->tenant);
-    if (item->delay_ms != 0)
-        put(to, "delay", "%" PRIu64, item->delay_ms);
-    if (item->expires_ms != 0)
-        put(to, "expires_in", "%" PRIu64, item->expires_ms - item->name_ms);
+    if (item->group != NOBODY) put(to, "id", "group%d", item->group);
+    if (item->tenant != 0) put(to, "tenant", "t%u", item->tenant);
+    if (item->delay_ms != 0) put(to, "delay", "%" PRIu64, item->delay_ms);
+    if (item->expires_ms != 0) put(to, "expires_in", "%" PRIu64, item->expires_ms - item->name_ms);
 }
 
 static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
@@ -265,8 +254,7 @@ static inline bool kills_reader(struct world *world, const struct peer *peer, co
     bool kills = false;
     for (int i = 0; i < call->got_count && !call->failed && !peer->draining && !peer->exited; i++) {
         struct item *item = &world->items[call->got[i]];
-        if (call->unread[i])
-            item->unread_by = peer->name;
+        if (call->unread[i]) item->unread_by = peer->name;
         kills |= item->kind == UNREADABLE && item->unread_by != peer->name && !item->deleted;
     }
     return kills;
@@ -291,8 +279,7 @@ static inline void answer_entries(struct world *world, struct peer *peer, struct
     event.entries.first = call->first;
     for (int i = 0; i < call->got_count && !call->failed; i++) {
         entries[i] = entry_of(world, call, i, &written[i]);
-        if (call->kind == ACTION_READ_OWN)
-            event.entries.last = entries[i].id;
+        if (call->kind == ACTION_READ_OWN) event.entries.last = entries[i].id;
     }
     event.entries.entries = entries;
     event.entries.count = call->failed ? 0 : (size_t)call->got_count;
@@ -322,8 +309,7 @@ static inline void quarantine_ended(struct peer *peer, const struct call *call)
 static inline void hear_pulse(struct peer *peer, const struct call *call)
 {
     peer->pulsed = true;
-    if (call->failed)
-        return;
+    if (call->failed) return;
     peer->closed = call->pulse.paused;
     peer->trickles =
         call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_TRICKLE_PERCENT && call->pulse.most_bytes > 0;
@@ -362,8 +348,7 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
         hear_pulse(peer, call);
     } else {
         event.requests = call->action.requests;
-        if (!local(call->kind))
-            quarantine_ended(peer, call);
+        if (!local(call->kind)) quarantine_ended(peer, call);
     }
     step(world, peer, &event);
 }
@@ -385,15 +370,12 @@ static inline void disconnect(struct world *world, struct peer *peer)
     peer->connected = false;
     for (int i = 0; i < count; i++) {
         bool alive_still = peer->name == name && !peer->exited; /* a step may have started a poison text */
-        if (alive_still && !broken[i]->ran && chance(world, 2) == 0)
-            run_call(world, peer, broken[i]);
+        if (alive_still && !broken[i]->ran && chance(world, 2) == 0) run_call(world, peer, broken[i]);
         broken[i]->failed = true;
-        if (alive_still)
-            answer(world, peer, broken[i]);
+        if (alive_still) answer(world, peer, broken[i]);
         free(broken[i]);
     }
-    if (peer->name != name || peer->exited)
-        return;
+    if (peer->name != name || peer->exited) return;
     step(world, peer, &(struct event){.kind = EVENT_DISCONNECTED});
     peer->connects_at = world->now + (chance(world, 4) == 0 ? 2 * LEASE_MS * NS_PER_MS : some_time(world));
 }
@@ -403,8 +385,7 @@ static inline void disconnect(struct world *world, struct peer *peer)
 static inline int out(const struct peer *peer, enum action_kind kind)
 {
     int count = 0;
-    for (int i = 0; i < peer->call_count; i++)
-        count += peer->calls[i]->kind == kind;
+    for (int i = 0; i < peer->call_count; i++) count += peer->calls[i]->kind == kind;
     return count;
 }
 
@@ -435,16 +416,14 @@ static inline void check_alone(struct world *world, const struct peer *peer, boo
         world->counts.alone_beside += other != peer && other->connected;
         assert_true(other == peer || other->turn == TURN_REST);
         for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-            if (kinds[i] != ACTION_SUBMIT || other != peer || !batches)
-                assert_int_equal(out(other, kinds[i]), 0);
+            if (kinds[i] != ACTION_SUBMIT || other != peer || !batches) assert_int_equal(out(other, kinds[i]), 0);
     }
 }
 
 static inline bool on_record(const struct item *item, int name)
 {
     bool is = false;
-    for (int i = 0; i < item->group_count; i++)
-        is |= item->groups[i] == name;
+    for (int i = 0; i < item->group_count; i++) is |= item->groups[i] == name;
     return is;
 }
 
@@ -453,8 +432,7 @@ static inline bool on_record(const struct item *item, int name)
 static inline void check_lonely(struct world *world, struct peer *peer, const struct request *request)
 {
     const struct item *item = item_of(world, request);
-    if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING)
-        peer->lonely = NULL;
+    if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) peer->lonely = NULL;
     if (!request->retry.quarantined) {
         assert_null(peer->lonely);
         assert_true(peer->turn != TURN_ALONE);
@@ -476,8 +454,7 @@ static inline void check_time(const struct world *world, const struct request *r
 {
     const struct item *item = &world->items[index_of(world, request)];
     uint64_t now_ms = redis_ms(world);
-    if (world->faults.clock_jump > 0)
-        return;
+    if (world->faults.clock_jump > 0) return;
     assert_true(item->due_ms <= now_ms);
     assert_true(item->expires_ms == 0 ||
                 now_ms <= item->expires_ms + 70 + (world->faults.stall > 0 ? 2 * LEASE_MS : 0));
@@ -507,8 +484,7 @@ static inline void check_batch(struct world *world, struct peer *peer, const str
             assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
             check_lonely(world, peer, row->request);
             assert_true(!batch->background || row->request->identity.class == CLASS_LOW);
-            if (row->request->lifetime.started_ns == world->now)
-                check_time(world, row->request);
+            if (row->request->lifetime.started_ns == world->now) check_time(world, row->request);
         }
 }
 
@@ -535,8 +511,7 @@ static inline void check_read(struct world *world, struct peer *peer, const stru
         uint64_t credit = (uint64_t)peer->devices * world->options.credit_tokens;
         credit = credit == 0 ? UINT64_MAX : credit; /* a second's work: test_worker_pace knows how much that is */
         credit = c == CLASS_LOW && low < credit ? low : credit;
-        if (action->read.counts[c] > 0)
-            assert_true(sums.count[c] == 0 || sums.tokens[c] < credit);
+        if (action->read.counts[c] > 0) assert_true(sums.count[c] == 0 || sums.tokens[c] < credit);
         assert_in_range(action->read.counts[c], 0, peer->trickles ? 16 : READ_CAP / CLASS_COUNT);
     }
 }
@@ -561,8 +536,7 @@ static inline void check_housekeeper(struct world *world, const struct peer *pee
 static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
 {
     bool redis = !local(action->kind) && action->kind != ACTION_ALONE && action->kind != ACTION_TOGETHER;
-    if (redis && action->kind != ACTION_EXIT)
-        assert_true(peer->connected);
+    if (redis && action->kind != ACTION_EXIT) assert_true(peer->connected);
     switch (action->kind) {
     case ACTION_READ:
         check_claims(peer);
@@ -574,8 +548,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         break;
     case ACTION_RECLAIM:
         assert_true(!action->read.judge || world->now >= peer->judges_at);
-        if (action->read.judge)
-            check_housekeeper(world, peer);
+        if (action->read.judge) check_housekeeper(world, peer);
         check_claims(peer);
         assert_int_equal(out(peer, action->kind), 0);
         break;
@@ -619,11 +592,9 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
         break;
     case ACTION_RECORD_RUN:
-        if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING)
-            peer->lonely = NULL;
+        if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) peer->lonely = NULL;
         assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
-        if (action->requests.first->retry.quarantined)
-            check_alone(world, peer, false);
+        if (action->requests.first->retry.quarantined) check_alone(world, peer, false);
         check_lists(action, action->requests.first->retry.quarantined ? 1 : 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next)
             assert_true(request->retry.suspect &&
@@ -736,8 +707,7 @@ static inline void execute(struct world *world, struct peer *peer)
 
 static inline void step(struct world *world, struct peer *peer, const struct event *event)
 {
-    if (peer->exited)
-        return;
+    if (peer->exited) return;
     world->actions.count = 0;
     peer->wakes_at = worker_step(peer->worker, event, world->now, &world->actions);
     assert_true(peer->wakes_at > world->now);
@@ -776,29 +746,24 @@ static inline bool readable(const struct world *world, const struct action *read
 
 static inline uint64_t call_time(const struct world *world, const struct call *call)
 {
-    if (call->ran)
-        return call->answers_at;
-    if (call->kind != ACTION_READ || readable(world, &call->action))
-        return call->runs_at;
+    if (call->ran) return call->answers_at;
+    if (call->kind != ACTION_READ || readable(world, &call->action)) return call->runs_at;
     return call->runs_at + call->action.read.block_ms * NS_PER_MS;
 }
 
 static inline void advance_peer(struct world *world, struct peer *peer)
 {
-    if (peer->paused_until > world->now)
-        return;
+    if (peer->paused_until > world->now) return;
     if (!peer->connected && peer->connects_at <= world->now) {
         connect_peer(world, peer);
         return;
     }
     for (int i = 0; i < peer->call_count; i++) {
         struct call *call = peer->calls[i];
-        if (call_time(world, call) > world->now)
-            continue;
+        if (call_time(world, call) > world->now) continue;
         if (!call->ran) {
             run_call(world, peer, call);
-            if (call->answers_at < world->now)
-                call->answers_at = world->now;
+            if (call->answers_at < world->now) call->answers_at = world->now;
             continue;
         }
         peer->calls[i] = peer->calls[--peer->call_count];
@@ -815,8 +780,7 @@ static inline void advance_peer(struct world *world, struct peer *peer)
 static inline uint64_t peer_time(const struct world *world, const struct peer *peer)
 {
     uint64_t next = peer->wakes_at;
-    if (!peer->connected && peer->connects_at < next)
-        next = peer->connects_at;
+    if (!peer->connected && peer->connects_at < next) next = peer->connects_at;
     for (int i = 0; i < peer->call_count; i++) {
         uint64_t at = call_time(world, peer->calls[i]);
         next = at < next ? at : next;
