@@ -8,8 +8,8 @@
 -- Entries with such ids move to `later`, due now, and promote brings them back with new ids under their old names.
 -- So do entries that a worker holds: its settle finds them no longer pending. When the last one has moved, the last ids of the
 -- stream and the group are set to now. Until then promote skips the class.
--- Names of moved requests may lie in the future. `ahead_high`, `ahead_normal` and `ahead_low` of `meta` hold the last name of
--- each ms; shortly before that time the stream's last id is set to it, so that `*` never repeats such a name.
+-- Names that were given out ahead of their time may still be in use when it comes. `ahead_high`, `ahead_normal` and `ahead_low` of
+-- `meta` hold each such ms; shortly before it the stream's last id is set to the end of that ms, so that `*` repeats no name.
 -- May not: move an entry that it may not remove; record or clear a run alone (promote carries the record in `trouble` over).
 
 local call = redis.call
@@ -40,24 +40,26 @@ end
 
 -- --- Names in times to come ---
 
--- `meta` has them as text: 'ms-seq ms-seq ...'.
-local function kept_names(class)
+local function ms_of(id)
+  return tonumber(string.match(id or '', '^%d+')) or 0
+end
+
+-- `meta` has them as text: 'ms ms ...'.
+local function kept_times(class)
   local kept, text = {}, unless_wrong(redis.pcall('HGET', meta, 'ahead_' .. CLASSES[class]))
-  for ms, seq in string.gmatch(text or '', '(%d+)%-(%d+)') do kept[ms] = seq end
+  for ms in string.gmatch(text or '', '%d+') do kept[tonumber(ms)] = true end
   return kept, text
 end
 
-local function keep(kept, name)
-  local ms, seq = string.match(name, '(%d+)%-(%d+)$')
-  if tonumber(ms) > now + KEPT_MS then return end
-  if not kept[ms] or #kept[ms] < #seq or #kept[ms] == #seq and kept[ms] < seq then kept[ms] = seq end
+local function keep(kept, ms)
+  if ms >= now and ms <= now + KEPT_MS then kept[ms] = true end
 end
 
 local function write_kept(class, kept, before)
   local times, words = {}, {}
-  for ms in pairs(kept) do times[#times + 1] = ms end
-  table.sort(times, function(a, b) return tonumber(a) < tonumber(b) end)
-  for i = 1, math.min(#times, KEPT_MOST) do words[i] = times[i] .. '-' .. kept[times[i]] end
+  for ms in pairs(kept) do times[#times + 1] = ms >= now and ms or nil end
+  table.sort(times)
+  for i = 1, math.min(#times, KEPT_MOST) do words[i] = string.format('%.0f', times[i]) end
   local text = table.concat(words, ' ')
   if text == (before or '') then return end
   if text == '' then
@@ -67,16 +69,16 @@ local function write_kept(class, kept, before)
   end
 end
 
--- Goes over those that are due soon: the last of them is the stream's last id from now on, in its own time.
+-- Goes over those that come soon: `*` continues in the ms behind the last of them, which then counts as one of them. What the
+-- group has read tells whether the stream is there already; where unread entries are, Redis refuses to go back.
 local function go_over(kept)
-  local last = nil
-  for ms, seq in pairs(kept) do
-    if tonumber(ms) <= now + SOON_MS then
-      if tonumber(ms) >= now and (not last or newer(ms .. '-' .. seq, last)) then last = ms .. '-' .. seq end
-      kept[ms] = nil
-    end
+  local last = 0
+  for ms in pairs(kept) do
+    if ms <= now + SOON_MS then last = math.max(last, ms) end
   end
-  if last then redis.pcall('XSETID', stream, last) end -- refused where an entry is ahead of it already
+  if last < now or call('EXISTS', stream) == 0 or ms_of(read_until(stream)) >= last then return end
+  redis.pcall('XSETID', stream, string.format('%.0f-18446744073709551615', last))
+  keep(kept, last + 1)
 end
 
 -- --- Moving ---
@@ -110,7 +112,7 @@ local function move(class, id, fields, kept)
   name = parking_name(id, name, claims, class_word, attempt, own)
   put_into_later(name, class_word, attempt, first_at, own, now + moved / 1000) -- in their order
   leave_stream(id)
-  if not claims then keep(kept, id) end
+  keep(kept, ms_of(id))
   moved = moved + 1
 end
 
@@ -126,29 +128,30 @@ local function move_all(class, kept)
 end
 
 -- The present is not less than the greatest id in the stream.
-local function set_to_present()
+local function set_to_present(kept, read)
   local present = PRESENT
   if redis.pcall('XSETID', stream, present, 'MAXDELETEDID', present).err then
     present = call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
     call('XSETID', stream, present, 'MAXDELETEDID', present)
+    keep(kept, ms_of(present))
   end
-  local read = read_until(stream)
   if read and newer(read, present) then call('XGROUP', 'SETID', stream, 'sluice', present) end
   set_back = set_back + 1
 end
 
 local function mend(class)
-  local kept, before = kept_names(class)
-  if before then go_over(kept) end
+  local kept, before = kept_times(class)
   if more == 0 and is_ahead(stream, now + AHEAD_MS) then
-    local lacking = lacks_right('mend')
+    local lacking, read = lacks_right('mend'), read_until(stream)
     if lacking then return lacking end
+    keep(kept, ms_of(read)) -- of what was read there and has ended, nothing is left to move
     if move_all(class, kept) then
-      set_to_present()
+      set_to_present(kept, read)
     else
       more = 1
     end
   end
+  if next(kept) then go_over(kept) end
   write_kept(class, kept, before)
 end
 

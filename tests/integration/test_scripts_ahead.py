@@ -311,26 +311,53 @@ class Ahead(ScriptCase):
         self.assertEqual((self.desk.reply("first")["status"], self.desk.reply("second")), ("cancelled", {}))
         self.assertEqual(list(self.desk.entries()), [name])
 
-    def test_star_never_gives_out_the_name_of_a_moved_request(self):
-        """Not even when its ms has come: shortly before, the stream's last id goes over it."""
-        soon = self.now() + 2400
-        self.add(entry_id=f"{soon}-0", delay="9")
-        names = {f"{soon}-0", *(self.add() for _ in range(200))}
-        while self.mend()[2]:
-            pass
-        self.assertIn(f"{soon}-200", plain(self.client.hget(self.desk.key("meta"), "ahead_normal")))
-        self.wait_until(lambda: self.now() > soon - 1900, "it to be near")
-        self.mend()
+    def end(self, *names):
+        self.desk.read("me")
+        self.client.xdel(self.desk.stream(), *names)
+        self.client.xack(self.desk.stream(), "sluice", *names)
+
+    def given_until(self, end_ms):
+        """What `*` gives out until that time."""
         given = set()
-        while self.now() <= soon + 3:
+        while self.now() <= end_ms:
             pipe = self.client.pipeline(transaction=False)
             for _ in range(500):
                 pipe.xadd(self.desk.stream(), {"text": "x"})
             given.update(plain(pipe.execute()))
-        self.assertTrue(any(self.ms(entry_id) == soon for entry_id in given))
+        return given
+
+    def test_star_repeats_no_name(self):
+        """Neither one that was moved nor one that had ended by then: shortly before its ms comes, the stream's last id goes over it."""
+        soon = self.now() + 2400
+        self.add(entry_id=f"{soon}-0", delay="9")
+        names = {f"{soon}-0", *(self.add() for _ in range(200))}
+        self.end(*[f"{soon}-{last}" for last in range(101, 201)])
+        while self.mend()[2]:
+            pass
+        self.assertEqual(plain(self.client.hget(self.desk.key("meta"), "ahead_normal")), str(soon))
+        self.wait_until(lambda: self.now() > soon - 1900, "it to be near")
+        self.mend()
+        given = self.given_until(soon + 3)
+        self.assertTrue(any(self.ms(entry_id) == soon + 1 for entry_id in given))
         self.assertEqual(given & names, set())
         self.mend()
         self.assertFalse(self.client.hexists(self.desk.key("meta"), "ahead_normal"))
+
+    def test_star_repeats_no_name_though_the_stream_is_set_back_again(self):
+        """While it goes over a time, another id of a time to come is mended."""
+        soon = self.now() + 2400
+        names = {self.add(entry_id=f"{soon}-0"), *(self.add() for _ in range(10))}
+        self.mend()
+        self.wait_until(lambda: self.now() > soon - 1900, "it to be near")
+        self.mend()
+        ended = [self.add() for _ in range(200)]
+        self.end(*ended)
+        names.update(ended)
+        names.add(self.add(entry_id=f"{self.now() + 60000}-0"))
+        self.mend()
+        self.assertEqual(self.ms(self.add()), soon + 2)
+        given = self.given_until(soon + 3)
+        self.assertEqual(given & names, set())
 
     def test_an_id_that_comes_again_is_its_owners_to_end(self):
         """Who still computes the first one must not end the second, which it does not know."""
