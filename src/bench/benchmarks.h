@@ -9,6 +9,7 @@
 
 /* Options of `sluice bench e2e`: from XADD to the reply, through Redis and a daemon. */
 struct bench_e2e_options {
+    char *json;
     char *tokens; /* lengths of the texts: "16,64,256"; 0: mixed */
     char *input;  /* a file with a text per line, in place of made-up texts */
     int64_t rate; /* also a run with this many requests per second; 0: none */
@@ -16,7 +17,6 @@ struct bench_e2e_options {
     int64_t outstanding; /* 0: by the length of the texts */
     bool alone;          /* also with batches of one text */
     bool appendonly;     /* for the Redis that we start */
-    char *json;
 };
 
 /* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, trial_run and model_open;
@@ -26,6 +26,7 @@ MUST_CHECK enum status bench_e2e(const struct config *config, const struct bench
 
 /* Options of `sluice bench ab`: what each way to batch costs, at the same arrivals. */
 struct bench_ab_options {
+    char *json;
     char *ways;         /* "off,fifo,sorted,packed" */
     char *windows;      /* ms: "0,5,50" */
     char *loads;        /* percent of what packed batches could do: "20,50,80,95" */
@@ -35,7 +36,6 @@ struct bench_ab_options {
     int64_t burst, burst_load;
     int64_t duration_ms;
     char *price_per_hour;
-    char *json;
 };
 
 /* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, trial_run and model_open;

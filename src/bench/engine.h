@@ -47,12 +47,12 @@ struct workload passes_workload(struct passes *passes);
 
 /* The command's own options. */
 struct bench_engine_options {
+    char *json;
     char *tokens;             /* lengths of the texts: "16,128" */
     int64_t batch_tokens;     /* per batch, rounded to whole texts */
     int64_t round_ms, rounds; /* length of a round; the best of `rounds` counts */
     bool graphs;              /* of a GPU: passes run as CUDA graphs */
     int gelu;                 /* of a GPU; 1: the erf form */
-    char *json;
 };
 
 /* Operations per token in a text of this length, products and attention, as papers count them. */

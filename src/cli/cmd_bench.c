@@ -9,21 +9,9 @@
 #include "bench/benchmarks.h"
 #include "bench/engine.h"
 
-/* The value of --json, or NULL. */
-static const char *json_of(const struct invocation *invocation)
-{
-    const struct subcommand *command = invocation->command;
-    for (size_t i = 0; i < command->own_count; i++) {
-        if (strcmp(command->own[i].key, "json") == 0) {
-            return *(char *const *)((const char *)invocation->own + command->own[i].offset);
-        }
-    }
-    return NULL;
-}
-
 int benchmark_run(struct invocation *invocation)
 {
-    const char *json = json_of(invocation);
+    const char *json = *(char *const *)invocation->own; /* the first member: see BENCH_JSON */
     struct report figures;
     struct err err;
     log_setup(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
@@ -33,7 +21,7 @@ int benchmark_run(struct invocation *invocation)
     enum status status = invocation->command->measure(invocation, &figures, &err);
     if (status == STATUS_OK) { status = report_end(&figures, json, &err); }
     report_free(&figures);
-    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+    return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
 }
 
 #define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_engine_options, name)
@@ -66,9 +54,7 @@ const struct subcommand command_bench_engine = {
         "mixed: 32 texts of 6 to 200 tokens as one batch, packed and padded, and one by one.\n"
         "passes: on one thread, of one text and of about 1,024 tokens, and of a short text with all threads' help.\n"
         "cost: how well the calibration of a daemon's start predicts their medians.",
-    .own = engine_settings,
-    .own_count = sizeof engine_settings / sizeof engine_settings[0],
-    .own_size = sizeof(struct bench_engine_options),
+    OWN_OPTIONS(engine_settings, struct bench_engine_options),
     .run = benchmark_run,
     .measure = measure_engine,
 };
@@ -105,9 +91,7 @@ const struct subcommand command_bench_e2e = {
         "requests waiting that the daemon is never idle; `random` ones send at --rate whatever comes back, and\n"
         "latency counts from when a request was to be sent. Batching off is --max-batch-rows 1. CPU us: the\n"
         "daemon's processor time for a text.",
-    .own = e2e_settings,
-    .own_count = sizeof e2e_settings / sizeof e2e_settings[0],
-    .own_size = sizeof(struct bench_e2e_options),
+    OWN_OPTIONS(e2e_settings, struct bench_e2e_options),
     .run = benchmark_run,
     .measure = measure_e2e,
 };
@@ -146,9 +130,7 @@ const struct subcommand command_bench_ab = {
         "the same of texts of similar length. packed: what the daemon does. Loads are percent of what packed\n"
         "batches without a window can do, which is measured first: all ways get the same requests at the same\n"
         "times, at random (a Poisson process) and in bursts. Latency counts from when a request was to be sent.",
-    .own = ab_settings,
-    .own_count = sizeof ab_settings / sizeof ab_settings[0],
-    .own_size = sizeof(struct bench_ab_options),
+    OWN_OPTIONS(ab_settings, struct bench_ab_options),
     .run = benchmark_run,
     .measure = measure_ab,
 };

@@ -70,8 +70,6 @@ const struct subcommand command_caps = {
         "second: while none lives, a class grows on (`sluice stats` shows what is above). Without options: the\n"
         "caps in effect. Where the configuration lists several queues and --queue names none of them, each gets\n"
         "the same caps.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

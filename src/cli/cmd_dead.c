@@ -356,8 +356,6 @@ const struct subcommand command_dead = {
         "requeue  submit again, as a new request with the same id; the letter is gone then\n"
         "delete   remove; purge is the same for many\n\n"
         "LETTER is the first column of list. Without one, --all means all that the filters let through.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sysexits.h>
 
-#include "base/buffer.h"
 #include "base/clock.h"
 #include "cli/session.h"
 #include "daemon/config.h"
@@ -23,9 +22,9 @@ enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
 struct doctor {
     struct session session;
     const struct config *config;
-    unsigned role;      /* enum role: whose rights to check; 0: not guessed yet */
-    const char *user;   /* NULL: the user that we are logged in as */
-    struct buffer info; /* the server's INFO */
+    unsigned role;           /* enum role: whose rights to check; 0: not guessed yet */
+    const char *user;        /* NULL: the user that we are logged in as */
+    struct resp_value *info; /* the answer of INFO */
     unsigned warned, failed;
 };
 
@@ -49,7 +48,7 @@ static const char *info_field(const struct doctor *doctor, const char *name, cha
 {
     size_t length = strlen(name);
     value[0] = '\0';
-    for (const char *line = doctor->info.data; line != NULL; line = strchr(line, '\n')) {
+    for (const char *line = session_text(doctor->info); line != NULL; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (strncmp(line, name, length) == 0 && line[length] == ':') {
             line += length + 1;
@@ -58,15 +57,6 @@ static const char *info_field(const struct doctor *doctor, const char *name, cha
         }
     }
     return value;
-}
-
-static enum status read_info(struct doctor *doctor, struct err *err)
-{
-    const struct resp_value *reply;
-    TRY(SESSION_ASK(&doctor->session, &reply, err, "INFO"));
-    buffer_append(&doctor->info, session_text(reply), strlen(session_text(reply)) + 1);
-    if (!buffer_ok(&doctor->info)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the answer of INFO"); }
-    return STATUS_OK;
 }
 
 /* The Redis server: version, memory, clock; and which durability tier it gives. */
@@ -131,13 +121,6 @@ static void check_clock(struct doctor *doctor)
         far ? "this host's clock is %lld ms ahead of Redis', by which deadlines and delays go"
             : "this host's clock and Redis' differ by %lld ms",
         skew_ms);
-}
-
-static void check_server(struct doctor *doctor)
-{
-    check_version(doctor);
-    check_memory(doctor);
-    check_clock(doctor);
 }
 
 /* A value of CONFIG GET; "" if we may not ask. */
@@ -229,14 +212,6 @@ static enum status try_dry(struct doctor *doctor, const char *user, const char *
     const struct resp_value *reply;
     TRY(session_ask(&doctor->session, count, words, &reply, err));
     snprintf(answer, 256, "%s", reply->type == RESP_STATUS ? "" : session_text(reply));
-    return STATUS_OK;
-}
-
-static enum status who_am_i(struct doctor *doctor, char user[256], struct err *err)
-{
-    const struct resp_value *reply;
-    if (!doctor->user) { TRY(SESSION_ASK(&doctor->session, &reply, err, "ACL", "WHOAMI")); }
-    snprintf(user, 256, "%s", doctor->user ? doctor->user : session_text(reply));
     return STATUS_OK;
 }
 
@@ -356,9 +331,11 @@ static void check_rights(struct doctor *doctor)
     char user[256];
     struct err err;
     struct lack lack = {0};
+    const struct resp_value *reply = NULL;
     check_strangers(doctor);
     check_replay(doctor);
-    enum status status = who_am_i(doctor, user, &err);
+    enum status status = doctor->user ? STATUS_OK : SESSION_ASK(&doctor->session, &reply, &err, "ACL", "WHOAMI");
+    snprintf(user, sizeof user, "%s", doctor->user ? doctor->user : session_text(reply));
     if (!status && doctor->role == 0) { status = guess_role(doctor, user, &err); }
     doctor->role = doctor->role == 0 ? ROLE_WORKER : doctor->role;
     if (!status) { status = try_rights(doctor, user, doctor->role, false, &lack, &err); }
@@ -426,19 +403,6 @@ static void check_types(struct doctor *doctor)
     if (wrong == 0) { say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue); }
 }
 
-static bool has_group(const struct resp_value *groups)
-{
-    for (size_t i = 0; i < groups->count; i++) {
-        for (size_t j = 0; groups->items[i].type == RESP_ARRAY && j + 1 < groups->items[i].count; j += 2) {
-            if (resp_equals(&groups->items[i].items[j], "name") &&
-                resp_equals(&groups->items[i].items[j + 1], "sluice")) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 static void check_group(struct doctor *doctor)
 {
     char key[SESSION_KEY];
@@ -450,7 +414,7 @@ static void check_group(struct doctor *doctor)
         say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
     } else if (status != STATUS_OK) {
         cannot_tell(doctor, "group", "XINFO GROUPS @requests*", &err);
-    } else if (has_group(reply)) {
+    } else if (session_group(reply)) {
         say(doctor, FINDING_OK, "group", "sluice reads %s", key);
     } else {
         say(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
@@ -466,15 +430,6 @@ static unsigned long long seconds_ahead(const struct doctor *doctor, const struc
     return ahead ? (parsed.ms - doctor->session.redis_ms) / 1000 : 0;
 }
 
-static const struct resp_value *last_delivered(const struct resp_value *groups)
-{
-    for (size_t i = 0; i < groups->count; i++) {
-        const struct resp_value *group = &groups->items[i], *name = resp_field(group, "name");
-        if (name && resp_equals(name, "sluice")) { return resp_field(group, "last-delivered-id"); }
-    }
-    return NULL;
-}
-
 /* Reports ids of a class that are ahead of the clock, or that it cannot tell. Returns whether it reported anything. */
 static bool check_ids_of(struct doctor *doctor, const char *suffix)
 {
@@ -484,10 +439,9 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
     session_key(&doctor->session, suffix, "", key);
     enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "STREAM", key);
     unsigned long long stream = status ? 0 : seconds_ahead(doctor, resp_field(reply, "last-generated-id")), group = 0;
-    if (!status) {
-        status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
-        group = status ? 0 : seconds_ahead(doctor, last_delivered(reply));
-    }
+    if (!status) { status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key); }
+    const struct resp_value *ours = status ? NULL : session_group(reply);
+    if (ours) { group = seconds_ahead(doctor, resp_field(ours, "last-delivered-id")); }
     bool none = status && (strstr(err.message, "no such key") || strstr(err.message, "WRONGTYPE"));
     if (status && !none) {
         cannot_tell(doctor, "ids", "XINFO STREAM @requests*", &err);
@@ -503,13 +457,6 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
             key, group);
     }
     return (status && !none) || stream + group > 0;
-}
-
-static void check_ids(struct doctor *doctor)
-{
-    bool said = false;
-    for (int i = 0; i < CLASS_COUNT; i++) { said |= check_ids_of(doctor, class_streams[i]); }
-    if (!said) { say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock"); }
 }
 
 static void check_workers(struct doctor *doctor)
@@ -549,7 +496,9 @@ static void check_queue(struct doctor *doctor)
 {
     check_types(doctor);
     check_group(doctor);
-    check_ids(doctor);
+    bool said = false;
+    for (int i = 0; i < CLASS_COUNT; i++) { said |= check_ids_of(doctor, class_streams[i]); }
+    if (!said) { say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock"); }
     check_workers(doctor);
     check_none(doctor, "pause", "EXISTS", "paused", "pause of the queue: nobody takes anything (sluice resume)");
     check_none(doctor, "dead", "XLEN", "dead", "dead letters (sluice dead list)");
@@ -631,12 +580,6 @@ static void check_backend(struct doctor *doctor)
     }
 }
 
-static void check_host(struct doctor *doctor)
-{
-    check_backend(doctor);
-    say(doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
-}
-
 struct own {
     char *user;
     int role; /* index into roles: 0, or one more than the bit of enum role */
@@ -656,8 +599,12 @@ static const struct setting own_settings[] = {
 static enum status reach(struct doctor *doctor, const struct invocation *invocation, struct err *err)
 {
     char address[ADDRESS_TEXT];
+    const struct resp_value *reply;
     enum status status = session_open(&doctor->session, invocation, err);
-    if (status == STATUS_OK) { status = read_info(doctor, err); }
+    if (status == STATUS_OK) { status = SESSION_ASK(&doctor->session, &reply, err, "INFO"); }
+    if (status == STATUS_OK && !(doctor->info = resp_clone(reply))) {
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the answer of INFO");
+    }
     if (status != STATUS_OK) {
         say(doctor, FINDING_FAIL, "redis", "%s", err->message);
     } else {
@@ -689,16 +636,19 @@ static int run(struct invocation *invocation)
     struct config *configs;
     size_t count;
     struct err err = {0};
-    if (config_split(&invocation->config, &configs, &count, &err)) { return report(invocation, &err); }
+    if (config_split(&invocation->config, &configs, &count, &err)) { return print_error(invocation, &err); }
     enum status status = reach(&doctor, invocation, &err);
     if (!status) {
-        check_server(&doctor);
+        check_version(&doctor);
+        check_memory(&doctor);
+        check_clock(&doctor);
         check_durability(&doctor);
         check_queues(&doctor, configs, count);
     }
-    check_host(&doctor);
+    check_backend(&doctor);
+    say(&doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
     printf("%u failed, %u warnings\n", doctor.failed, doctor.warned);
-    buffer_free(&doctor.info);
+    free(doctor.info);
     session_close(&doctor.session);
     for (size_t i = 0; i < count; i++) { config_free(&configs[i]); }
     free(configs);
@@ -714,8 +664,6 @@ const struct subcommand command_doctor = {
         "A line for each finding: ok, warn, or fail. Exit 78 when something failed, 69 or 77 when Redis cannot be\n"
         "reached or refuses the login. Nothing is changed. Where the configuration lists several queues, each is\n"
         "looked at under its own heading and with its own model, or the one that --queue names.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

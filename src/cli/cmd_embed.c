@@ -153,14 +153,6 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
     return STATUS_OK;
 }
 
-static void embed_job_close(struct embed_job *job)
-{
-    recipe_close(&job->recipe);
-    output_free(&job->output);
-    buffer_free(&job->terms);
-    buffer_free(&job->facts);
-}
-
 /* A term is a line; values are JSON strings, which have no line feeds. */
 static void put_term(struct buffer *to, const char *key, const char *value)
 {
@@ -337,18 +329,14 @@ static void print_json(const char *phase, const struct job_progress *now, struct
     fputs("}\n", stderr);
 }
 
-static uint64_t interval_ns(enum progress_style style)
-{
-    return style == PROGRESS_BAR ? 0 : style == PROGRESS_JSON ? NS_PER_S : 10 * NS_PER_S;
-}
-
 /* Shows a bar ten times a second, JSON once a second, or a line every ten seconds. */
 static void progress_show(void *context, const struct job_progress *now)
 {
     struct progress *progress = context;
     uint64_t now_ns = clock_now_ns();
     struct figures figures = measure(progress, now, now_ns);
-    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < interval_ns(progress->style)) { return; }
+    uint64_t every_s = progress->style == PROGRESS_BAR ? 0 : progress->style == PROGRESS_JSON ? 1 : 10;
+    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < every_s * NS_PER_S) { return; }
     progress->shown_ns = now_ns;
     if (progress->style == PROGRESS_BAR) {
         draw_bar(now, figures);
@@ -420,19 +408,11 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
         fprintf(stderr, "sluice embed: stopped; nothing is lost, rerunning the command resumes\n");
         return EX_TEMPFAIL;
     }
-    int code = report(invocation, err);
+    int code = print_error(invocation, err);
     if (!job->job.plain && result->progress.here > 0) {
         fprintf(stderr, "sluice embed: what was computed so far is kept; rerunning the command resumes\n");
     }
     return code;
-}
-
-/* Batches for GPUs are as large as the daemon's. */
-static struct batch_size batch_size(const struct config *config, const struct engine *engine)
-{
-    struct batch_size size = devices_batch_size(config, engine);
-    if (encoder_slots(engine) == 1 && size.tokens > CPU_BATCH_TOKENS) { size.tokens = CPU_BATCH_TOKENS; }
-    return size;
 }
 
 /* Runs the job on the open executor. */
@@ -460,8 +440,10 @@ static enum status run_locally(struct embed_job *job, struct job_result *result,
                                   .threads = config_threads(config),
                                   .queued = BATCHES_PER_THREAD,
                                   .wake_fd = options->wake_fd};
-    struct batch_size size = batch_size(config, devices_engine(devices, 0));
-    options->batch_tokens = size.tokens;
+    const struct engine *engine = devices_engine(devices, 0);
+    struct batch_size size = devices_batch_size(config, engine);
+    bool small = encoder_slots(engine) == 1 && size.tokens > CPU_BATCH_TOKENS; /* GPUs: as large as the daemon's */
+    options->batch_tokens = small ? CPU_BATCH_TOKENS : size.tokens;
     options->batch_rows = size.rows;
     TRY(local_open(&local, &options->executor, err));
     enum status status = run_job(job, result, config, err);
@@ -469,10 +451,12 @@ static enum status run_locally(struct embed_job *job, struct job_result *result,
     return status;
 }
 
-static enum status embed_on_devices(struct embed_job *job, struct job_result *result, const struct config *config,
-                                    struct model *model, struct err *err)
+static enum status embed_here(struct embed_job *job, struct job_result *result, const struct config *config,
+                              struct err *err)
 {
-    struct devices devices;
+    struct model *model = NULL;
+    struct devices devices = {0};
+    TRY(config_model(config, &model, err));
     enum status status = devices_open(&devices, config, 1, err);
     if (status == STATUS_OK) { status = devices_load(&devices, config, model, false, 0, err); }
     if (status == STATUS_OK) {
@@ -480,15 +464,6 @@ static enum status embed_on_devices(struct embed_job *job, struct job_result *re
     }
     if (status == STATUS_OK) { status = run_locally(job, result, config, &devices, err); }
     devices_close(&devices);
-    return status;
-}
-
-static enum status embed_here(struct embed_job *job, struct job_result *result, const struct config *config,
-                              struct err *err)
-{
-    struct model *model = NULL;
-    TRY(config_model(config, &model, err));
-    enum status status = embed_on_devices(job, result, config, model, err);
     model_close(model);
     return status;
 }
@@ -590,7 +565,10 @@ static int run(struct invocation *invocation)
     if (status == STATUS_OK && !job.job.plain) { job.job.stop = job.job.source.stop = interrupt_listen(); }
     if (status == STATUS_OK) { status = embed(&job, &result, &invocation->config, &err); }
     int code = finish(invocation, &job, &result, status, &err);
-    embed_job_close(&job);
+    recipe_close(&job.recipe);
+    output_free(&job.output);
+    buffer_free(&job.terms);
+    buffer_free(&job.facts);
     return code;
 }
 
@@ -610,8 +588,6 @@ const struct subcommand command_embed = {
         "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one\n"
         "too, the first bad one ends it, and JSON lines are bare arrays.\n\n"
         "The vectors are those that the daemon gives for the same texts and precision.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct embed_options),
+    OWN_OPTIONS(own_settings, struct embed_options),
     .run = run,
 };

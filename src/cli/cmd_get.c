@@ -26,16 +26,6 @@ static struct entry_id read_id(const struct resp_value *value)
     return value && value->bytes && entry_id_parse(value->bytes, value->length, &id) ? id : (struct entry_id){0};
 }
 
-/* The group `sluice` in an answer to XINFO GROUPS; NULL: nobody has read the stream yet. */
-static const struct resp_value *find_group(const struct resp_value *groups)
-{
-    for (size_t i = 0; groups->type == RESP_ARRAY && i < groups->count; i++) {
-        const struct resp_value *name = resp_field(&groups->items[i], "name");
-        if (name && resp_equals(name, "sluice")) { return &groups->items[i]; }
-    }
-    return NULL;
-}
-
 /* Looks among the pending entries, which a worker has, has given back (`released`) or has set aside (`ahead`); then
  * among those that nobody has read. */
 static enum status look_in_stream(struct session *session, const char *stream, struct entry_id entry,
@@ -48,7 +38,7 @@ static enum status look_in_stream(struct session *session, const char *stream, s
     TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", stream));
     if (length == 0) { return STATUS_OK; }
     TRY(SESSION_ASK(session, &reply, err, "XINFO", "GROUPS", stream));
-    if ((group = find_group(reply))) {
+    if ((group = session_group(reply))) {
         delivered = read_id(resp_field(group, "last-delivered-id"));
         entry_id_format(entry, id);
         TRY(SESSION_ASK(session, &reply, err, "XPENDING", stream, "sluice", id, id, "1"));
@@ -140,7 +130,7 @@ static int run(struct invocation *invocation)
     enum status status = session_connect(&session, invocation, &err);
     if (status == STATUS_OK) { status = get(&session, invocation->operands[0], &err); }
     session_close(&session);
-    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+    return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
 }
 
 const struct subcommand command_get = {

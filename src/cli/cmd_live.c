@@ -61,7 +61,9 @@ static int run(struct invocation *invocation)
         look_at(&look, invocation->operands[i], true);
     }
     if (invocation->operand_count == 0) { status = look_at_all(&look, &look.why); }
-    if (status || look.turn == 0 || look.turn < invocation->operand_count) { return report(invocation, &look.why); }
+    if (status || look.turn == 0 || look.turn < invocation->operand_count) {
+        return print_error(invocation, &look.why);
+    }
     printf("%zu live\n", look.turn);
     return EX_OK;
 }

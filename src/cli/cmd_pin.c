@@ -85,8 +85,6 @@ const struct subcommand command_pin = {
         "Vectors of different precisions differ in their last digits. A worker of another precision than the\n"
         "pinned one ends when it joins, and says so; those that run go on. Without options: what is pinned. The\n"
         "model is pinned by the queue's first worker, for good.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

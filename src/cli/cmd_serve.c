@@ -18,7 +18,7 @@ static int run(struct invocation *invocation)
     enum status status = server_open(&server, config, invocation->config_path, &err);
     if (status != STATUS_OK) {
         server_close(&server);
-        return report(invocation, &err);
+        return print_error(invocation, &err);
     }
     status = server_run(&server);
     /* Threads may still compute a batch that nobody waits for (others reclaim its requests), and closing a lost device

@@ -274,7 +274,7 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice similar: %llu of %llu rows have no vector and were left out\n",
                 (unsigned long long)nearest->skipped, (unsigned long long)nearest->seen);
     }
-    int code = status == STATUS_OK ? EX_OK : report(invocation, &err);
+    int code = status == STATUS_OK ? EX_OK : print_error(invocation, &err);
     free(search.found);
     free(nearest->rows);
     free(search.query);
@@ -296,8 +296,6 @@ const struct subcommand command_similar = {
         "text. The model must be the one that made the vectors, which their manifest tells; rows that failed are\n"
         "left out. Name the input, and how to read it, as for `sluice embed`. Without one only rows are shown.\n\n"
         "A model that wants another prompt for queries gets it with --prompt.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

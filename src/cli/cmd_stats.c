@@ -55,37 +55,36 @@ static enum status count_pending(struct session *session, const char *key, long 
 
 static enum status count_classes(struct session *session, struct counts *counts, struct err *err)
 {
-    char key[SESSION_KEY], field[32];
+    char key[SESSION_KEY];
     for (int i = 0; i < CLASS_COUNT; i++) {
-        const struct resp_value *reply;
         long long length, pending;
         session_key(session, class_streams[i], "", key);
         TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", key));
         TRY(count_pending(session, key, &pending, err));
         counts->classes[i].pending = pending;
         counts->classes[i].unread = length > pending ? length - pending : 0;
-        snprintf(field, sizeof field, "wait_ms_%s", class_names[i]);
-        TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "meta", "", key), field));
-        counts->classes[i].wait_ms = reply->bytes ? atoll(reply->bytes) : -1;
     }
     return STATUS_OK;
 }
 
-/* The caps and the precision that an operator has set. */
-static enum status read_limits(struct session *session, struct counts *counts, struct err *err)
+/* What the workers publish, and the caps and the precision that an operator has set. */
+static enum status read_meta(struct session *session, struct counts *counts, struct err *err)
 {
     char key[SESSION_KEY];
     const struct resp_value *reply;
-    TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "meta", "", key), "cap_high", "cap_normal",
-                    "cap_low", "precision"));
-    if (reply->type != RESP_ARRAY || reply->count != CLASS_COUNT + 1) {
+    TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "meta", "", key), "wait_ms_high",
+                    "wait_ms_normal", "wait_ms_low", "cap_high", "cap_normal", "cap_low", "precision", "published_at"));
+    if (reply->type != RESP_ARRAY || reply->count != 2 * CLASS_COUNT + 2) {
         return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
     }
     for (size_t i = 0; i < CLASS_COUNT; i++) {
-        long long cap = atoll(session_text(&reply->items[i]));
+        long long cap = atoll(session_text(&reply->items[CLASS_COUNT + i]));
+        counts->classes[i].wait_ms = reply->items[i].bytes ? atoll(reply->items[i].bytes) : -1;
         counts->classes[i].cap = cap > 0 ? cap : 0;
     }
-    snprintf(counts->pinned, sizeof counts->pinned, "%s", session_text(&reply->items[CLASS_COUNT]));
+    snprintf(counts->pinned, sizeof counts->pinned, "%s", session_text(&reply->items[2 * CLASS_COUNT]));
+    uint64_t published = strtoull(session_text(&reply->items[2 * CLASS_COUNT + 1]), NULL, 10);
+    counts->published_ms_ago = session->redis_ms > published ? session->redis_ms - published : 0;
     return STATUS_OK;
 }
 
@@ -126,16 +125,12 @@ static enum status read_totals(struct session *session, struct counts *counts, s
 static enum status count(struct session *session, struct counts *counts, struct err *err)
 {
     char key[SESSION_KEY], value[32];
-    const struct resp_value *reply;
     TRY(count_classes(session, counts, err));
-    TRY(read_limits(session, counts, err));
+    TRY(read_meta(session, counts, err));
     TRY(read_totals(session, counts, err));
     TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));
     TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
     TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
-    TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "meta", "", key), "published_at"));
-    uint64_t published = strtoull(session_text(reply), NULL, 10);
-    counts->published_ms_ago = session->redis_ms > published ? session->redis_ms - published : 0;
     struct heartbeats heartbeats;
     enum status status = heartbeats_read(session, &heartbeats, err);
     for (size_t i = 0; i < heartbeats.count; i++) {
@@ -187,15 +182,18 @@ static void print_totals(const struct counts *counts)
     }
 }
 
+/* A number as JSON; null if there is none. */
+static const char *or_null(long long number, bool there, char text[24])
+{
+    snprintf(text, 24, "%lld", number);
+    return there ? text : "null";
+}
+
 static void print_json_totals(const struct counts *counts)
 {
-    printf(",\"died\":%" PRIu64 ",\"since\":", counts->died);
-    if (counts->since_ms == 0) {
-        fputs("null", stdout);
-    } else {
-        printf("%" PRIu64, counts->since_ms);
-    }
-    fputs(",\"ended\":{", stdout);
+    char since[24];
+    printf(",\"died\":%" PRIu64 ",\"since\":%s,\"ended\":{", counts->died,
+           or_null((long long)counts->since_ms, counts->since_ms > 0, since));
     for (int i = 0; i < CLASS_COUNT; i++) {
         printf("%s\"%s\":{\"done\":%" PRIu64, i == 0 ? "" : ",", class_names[i], counts->ended[i][CODE_NONE]);
         for (int end = CODE_NONE + 1; end < ENDS; end++) {
@@ -247,18 +245,11 @@ static void print_json(const struct session *session, const struct counts *count
 {
     printf("{\"queue\":\"%s\",\"paused\":%s,\"classes\":{", session->queue, counts->paused ? "true" : "false");
     for (int i = 0; i < CLASS_COUNT; i++) {
-        printf("%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":", i == 0 ? "" : ",", class_names[i],
-               counts->classes[i].unread, counts->classes[i].pending);
-        if (counts->classes[i].wait_ms < 0) {
-            fputs("null", stdout);
-        } else {
-            printf("%lld", counts->classes[i].wait_ms);
-        }
-        if (counts->classes[i].cap > 0) {
-            printf(",\"cap\":%lld,\"above_cap\":%lld}", counts->classes[i].cap, above_cap(counts, i));
-        } else {
-            fputs(",\"cap\":null,\"above_cap\":0}", stdout);
-        }
+        char wait[24], cap[24];
+        printf("%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":%s,\"cap\":%s,\"above_cap\":%lld}",
+               i == 0 ? "" : ",", class_names[i], counts->classes[i].unread, counts->classes[i].pending,
+               or_null(counts->classes[i].wait_ms, counts->classes[i].wait_ms >= 0, wait),
+               or_null(counts->classes[i].cap, counts->classes[i].cap > 0, cap), above_cap(counts, i));
     }
     printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu,"
            "\"tight\":%zu,\"reason\":",
@@ -328,8 +319,6 @@ const struct subcommand command_stats = {
         "how many workers in which precision (sluice pin). ended: by code and class; of a worker that dies the\n"
         "last second is not counted. Where the configuration lists several queues, all of them, or the one that\n"
         "--queue names.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

@@ -316,7 +316,7 @@ static int run(struct invocation *invocation)
     if (status == STATUS_OK) { status = submit(&submission, invocation, &err); }
     buffer_free(&submission.inputs);
     session_close(&submission.session);
-    if (status != STATUS_OK) { return report(invocation, &err); }
+    if (status != STATUS_OK) { return print_error(invocation, &err); }
     return submission.failed == 0 ? EX_OK : EX_DATAERR;
 }
 
@@ -328,8 +328,6 @@ const struct subcommand command_submit = {
     .explanation =
         "Each TEXT is a request (with --inputs, all of them are one); without one, each line of --input or of\n"
         "standard input is. With --wait each reply is a line of JSON; exit 65 when one of them is an error.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct submit_options),
+    OWN_OPTIONS(own_settings, struct submit_options),
     .run = run,
 };

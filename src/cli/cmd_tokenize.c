@@ -57,7 +57,7 @@ static int run(struct invocation *invocation)
     struct model *model = NULL;
     struct reader reader;
     enum status status = config_model(&invocation->config, &model, &err);
-    if (status != STATUS_OK) { return report(invocation, &err); }
+    if (status != STATUS_OK) { return print_error(invocation, &err); }
     model_release_weights(model);
     status = reader_open(&reader, own->input, TEXT_MAX_BYTES, NULL, &err);
     if (status == STATUS_OK) {
@@ -65,7 +65,7 @@ static int run(struct invocation *invocation)
         reader_close(&reader);
     }
     model_close(model);
-    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+    return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
 }
 
 const struct subcommand command_tokenize = {
@@ -74,8 +74,6 @@ const struct subcommand command_tokenize = {
     .summary = "Print the token ids of texts, one JSON array per line",
     .explanation = "Reads one text per line. The ids are those that the model gets: the prompt first, special tokens\n"
                    "included, cut at max_tokens.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

@@ -221,8 +221,6 @@ const struct subcommand command_workers = {
         "quiet    take nothing more, stay up (as SIGTSTP)      resume   go on (SIGCONT)\n"
         "drain    finish, give the rest back, exit (SIGTERM)   stop     exit at once (a second SIGTERM)\n"
         "An order waits in Redis until the worker takes it, within a second.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

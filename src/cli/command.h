@@ -38,10 +38,14 @@ struct subcommand {
 #include "cli/commands.inc"
 #undef COMMAND
 
-/* Prints "sluice COMMAND: message" and returns the exit code of its status. */
-int report(const struct invocation *invocation, const struct err *err);
+/* The members of a row for a command's own options: an array of settings, and the struct that they fill. */
+#define OWN_OPTIONS(settings, type)                                                                                    \
+    .own = settings, .own_count = sizeof settings / sizeof settings[0], .own_size = sizeof(type)
 
-/* The row of --json of `bench ...`. `own` is the struct of the command's options, with a field `json`. */
+/* Prints "sluice COMMAND: message" and returns the exit code of its status. */
+int print_error(const struct invocation *invocation, const struct err *err);
+
+/* The row of --json of `bench ...`. `own` is the struct of the command's options, which begins with `char *json`. */
 #define BENCH_JSON(own)                                                                                                \
     {                                                                                                                  \
         .key = "json", .type = SETTING_TEXT, .offset = offsetof(own, json), .most = 4096, .value = "FILE",             \
@@ -50,9 +54,6 @@ int report(const struct invocation *invocation, const struct err *err);
 
 /* The `run` of every `bench ...`: calls the command's `measure` and shows the result as table or JSON. */
 int benchmark_run(struct invocation *invocation);
-
-/* Prints the --help of a command, from its rows. */
-void print_help(const struct subcommand *command);
 
 /* Listens for SIGINT and SIGTERM. The first one sets the returned flag to its number; the second one ends the process.
  * Thread: call it before other threads start. */

@@ -67,14 +67,14 @@ int session_run(struct invocation *invocation,
     struct session session;
     struct err err = {0};
     enum status status = session_open(&session, invocation, &err);
-    int code = status ? report(invocation, &err) : EX_OK;
+    int code = status ? print_error(invocation, &err) : EX_OK;
     session.several = queue_count(&invocation->config) > 1;
     for (size_t i = 0; !status && i < queue_count(&invocation->config); i++) {
         session.queue = queue_name(&invocation->config, i);
         if (body(&session, invocation, &err)) {
             (void)advise_login(&err);
             (void)(session.several && err_prefix(&err, "queue %s", session.queue));
-            int failed = report(invocation, &err);
+            int failed = print_error(invocation, &err);
             code = code == EX_OK ? failed : code;
         }
     }
@@ -140,38 +140,36 @@ enum status session_load(struct session *session, enum script script, char diges
     return STATUS_OK;
 }
 
+const struct resp_value *session_group(const struct resp_value *groups)
+{
+    for (size_t i = 0; groups->type == RESP_ARRAY && i < groups->count; i++) {
+        const struct resp_value *name = resp_field(&groups->items[i], "name");
+        if (name && resp_equals(name, "sluice")) { return &groups->items[i]; }
+    }
+    return NULL;
+}
+
 const char *session_text(const struct resp_value *value)
 {
     return !value || !value->bytes ? "" : value->bytes;
 }
 
-#define COMMAND_PREFIX "command:"
-
-static bool is_command(const struct resp_value *field)
+/* `workers` holds a heartbeat under each name, and orders under `command:<name>`. */
+static bool is_order(const struct resp_value *field)
 {
-    return strncmp(session_text(field), COMMAND_PREFIX, strlen(COMMAND_PREFIX)) == 0;
+    return strncmp(session_text(field), "command:", 8) == 0;
 }
 
-static const char *find_command(const struct resp_value *answer, const char *worker)
+static struct heartbeat_line read_line(const struct session *session, const struct resp_value *answer, size_t at)
 {
-    for (size_t i = 0; i + 1 < answer->count; i += 2) {
-        if (is_command(&answer->items[i]) &&
-            strcmp(session_text(&answer->items[i]) + strlen(COMMAND_PREFIX), worker) == 0) {
-            return session_text(&answer->items[i + 1]);
-        }
-    }
-    return "";
-}
-
-static void read_line(const struct session *session, const struct resp_value *answer, size_t at,
-                      struct heartbeat_line *line)
-{
-    char *words;
+    char *words, order[SESSION_KEY];
     uint64_t spoke_ms = strtoull(session_text(&answer->items[at + 1]), &words, 10);
-    *line = (struct heartbeat_line){.worker = session_text(&answer->items[at]),
-                                    .words = words,
-                                    .age_ms = session->redis_ms > spoke_ms ? session->redis_ms - spoke_ms : 0};
-    line->command = find_command(answer, line->worker);
+    struct heartbeat_line line = {.worker = session_text(&answer->items[at]),
+                                  .words = words,
+                                  .age_ms = session->redis_ms > spoke_ms ? session->redis_ms - spoke_ms : 0};
+    snprintf(order, sizeof order, "command:%s", line.worker);
+    line.command = session_text(resp_field(answer, order));
+    return line;
 }
 
 enum status heartbeats_read(struct session *session, struct heartbeats *out, struct err *err)
@@ -184,7 +182,7 @@ enum status heartbeats_read(struct session *session, struct heartbeats *out, str
     out->lines = calloc(answer->count / 2 + 1, sizeof *out->lines);
     if (!out->answer || !out->lines) { return err_set(err, STATUS_NO_MEMORY, "no memory for the workers"); }
     for (size_t i = 0; i + 1 < out->answer->count; i += 2) {
-        if (!is_command(&out->answer->items[i])) { read_line(session, out->answer, i, &out->lines[out->count++]); }
+        if (!is_order(&out->answer->items[i])) { out->lines[out->count++] = read_line(session, out->answer, i); }
     }
     for (size_t i = 0; i < out->count; i++) {
         long long exists;

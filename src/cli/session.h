@@ -70,6 +70,9 @@ MUST_CHECK enum status session_ask_number(struct session *session, size_t count,
 MUST_CHECK enum status session_load(struct session *session, enum script script, char digest[SCRIPT_DIGEST + 1],
                                     struct err *err);
 
+/* The group `sluice` in an answer to XINFO GROUPS; NULL: nobody has read the stream yet. */
+const struct resp_value *session_group(const struct resp_value *groups);
+
 /* A value as a C string; "" for nil and arrays. */
 const char *session_text(const struct resp_value *value);
 

@@ -182,10 +182,10 @@ static void end(void *of)
 /* --- the command --- */
 
 struct bench_peak_options {
+    char *json;
     char *tokens;         /* lengths of the texts: "16,128" */
     int64_t batch_tokens; /* per batch, rounded to whole texts */
     int64_t round_ms, rounds;
-    char *json;
 };
 
 struct bench {
@@ -283,9 +283,7 @@ const struct subcommand command_bench_peak = {
     .explanation =
         "share is model operations per second over those of bare oneDNN products of the same shapes on the same\n"
         "threads. Rounds of both alternate.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct bench_peak_options),
+    OWN_OPTIONS(own_settings, struct bench_peak_options),
     .run = benchmark_run,
     .measure = measure_peak,
 };

@@ -551,11 +551,11 @@ static enum status queue_run(const struct queue_run *run, enum queue_kind kind, 
 /* --- the command --- */
 
 struct bench_queue_options {
+    char *json;
     char *encodings; /* "f32,json" */
     int64_t requests, rounds;
     char *depths; /* entries that wait meanwhile: "1000,100000"; NULL: not measured */
     bool appendonly;
-    char *json;
 };
 
 static const char *const encodings[] = {"f32", "json", NULL};
@@ -730,9 +730,7 @@ const struct subcommand command_bench_queue = {
         "The stream is filled, then a daemon with the null engine answers everything; in turn with it, a bare client\n"
         "issues the same commands with replies made beforehand, which is what this Redis can do at most. Redis is the\n"
         "one of --redis, or one that is started for each measurement; the queue is its own, and deleted afterwards.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct bench_queue_options),
+    OWN_OPTIONS(own_settings, struct bench_queue_options),
     .run = benchmark_run,
     .measure = measure_queue,
 };

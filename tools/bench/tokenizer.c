@@ -13,12 +13,12 @@
 enum { MADE_TEXTS = 2000 };
 
 struct bench_tokenizer_options {
+    char *json;
     char *input;             /* a file with a text per line; NULL: made-up texts */
     int64_t short_tokens;    /* of the one short text */
     int64_t document_bytes;  /* of the long text … */
     int64_t document_tokens; /* … of which this many tokens are kept */
     int64_t round_ms;
-    char *json;
 };
 
 /* Texts that are tokenised repeatedly, in turn. */
@@ -212,9 +212,7 @@ const struct subcommand command_bench_tokenizer = {
     .explanation =
         "all: every text in turn, cut at --max-tokens. one short, one long: the same text over and over, which is\n"
         "then in the caches. p50 and p99 are of single texts; rates are by processor time.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct bench_tokenizer_options),
+    OWN_OPTIONS(own_settings, struct bench_tokenizer_options),
     .run = benchmark_run,
     .measure = measure_tokenizer,
 };
