@@ -2,6 +2,7 @@
  *
  *     source ► doc batches ► (prep threads) ► window ► executor ► store ► append files ► checkpoint
  *
+ * bulk/pipeline.c is the loop, bulk/resume.c goes on with what an earlier run left.
  * An interruption at any moment loses nothing, and nothing durable is computed twice: see bulk/journal.h. Memory does
  * not grow with the input; the table of known texts (bulk/dedup.h) is bounded. */
 #ifndef BULK_JOB_H

@@ -13,10 +13,36 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "bulk/journal.h"
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
+
+/* The done part of what was read, times the part of all bytes that was read. */
+static double share_done(const struct job *job)
+{
+    uint64_t total = source_total_bytes(job->source);
+    if (total == 0) { return -1; }
+    double read = (double)source_read_bytes(job->source) / (double)total;
+    if (job->progress.phase == JOB_COMPUTING && job->progress.documents > 0) {
+        double rows = (double)job->progress.documents; /* chunks are counted once they are planned */
+        if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0) { rows = (double)job->next_row; }
+        read *= rows > 0 ? (double)job->progress.rows / rows : 0;
+    }
+    return read < 1 ? read : 1;
+}
+
+void job_report(struct job *job, bool must)
+{
+    uint64_t now_ns = clock_now_ns();
+    if (!job->options->report || !job->source || (!must && now_ns - job->reported_ns < REPORT_MS * NS_PER_MS)) {
+        return;
+    }
+    job->reported_ns = now_ns;
+    job->progress.share = job->progress.phase == JOB_FINISHING ? 1 : share_done(job);
+    job->options->report(job->options->context, &job->progress);
+}
 
 void job_digest_add(XXH3_state_t *digest, const struct document *document)
 {
@@ -317,9 +343,7 @@ enum status job_retry_end(struct job *job, struct err *err)
         }
     }
     TRY(file_sync_folder(output->failures, err));
-    if (output->kind == OUTPUT_JSONL && (unlink(output->scratch) != 0 || rmdir(output->job) != 0)) {
-        return err_set_errno(err, "cannot remove %s", output->job);
-    }
+    TRY(job_remove_leftovers(output, err));
     TRY(store_sync(job->store, err));
     TRY(manifest_write(job->options->output, job->options->terms, job->options->facts, job->store, &job->at, err));
     return settle_list(output, job->at.failed, err);
@@ -353,15 +377,22 @@ static enum status remove_shards(const char *folder, struct err *err)
     return status;
 }
 
+enum status job_remove_leftovers(const struct output *output, struct err *err)
+{
+    TRY(remove_file(output->journal, err));
+    TRY(remove_file(output->scratch, err));
+    if (rmdir(output->job) == 0 || errno == ENOENT || errno == ENOTDIR) { return STATUS_OK; }
+    return err_set_errno(err, "cannot remove %s", output->job);
+}
+
 /* The manifest goes first: without it the job does not count as finished. */
 static enum status remove_all(const struct output *output, struct err *err)
 {
-    const char *const files[] = {output->manifest, output->journal,   output->scratch,
-                                 output->failures, output->documents, output->ids};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) { TRY(remove_file(files[i], err)); }
-    if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR) {
-        return err_set_errno(err, "cannot remove %s", output->job);
-    }
+    TRY(remove_file(output->manifest, err));
+    TRY(job_remove_leftovers(output, err));
+    TRY(remove_file(output->failures, err));
+    TRY(remove_file(output->documents, err));
+    TRY(remove_file(output->ids, err));
     if (output->kind != OUTPUT_SHARDS) { return remove_file(output->path, err); }
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
 }
@@ -451,17 +482,6 @@ static enum status unfinish(struct job *job, struct err *err)
     return file_sync_folder(output->manifest, err);
 }
 
-/* Removes what a run left that was killed when its manifest was written but its journal not yet removed. */
-static enum status remove_leftovers(const struct output *output, struct err *err)
-{
-    TRY(remove_file(output->journal, err));
-    if (output->kind == OUTPUT_JSONL) { TRY(remove_file(output->scratch, err)); }
-    if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR) {
-        return err_set_errno(err, "cannot remove %s", output->job);
-    }
-    return STATUS_OK;
-}
-
 /* Whether any row has its vector. If none has, the options may have been a mistake, and others may replace them. */
 static bool has_vectors(const struct checkpoint *at)
 {
@@ -483,7 +503,7 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
         return remove_all(output, err);
     }
     job->at = manifest.at;
-    if (status == STATUS_OK) { status = remove_leftovers(output, err); }
+    if (status == STATUS_OK) { status = job_remove_leftovers(output, err); } /* a kill behind the manifest left them */
     if (status == STATUS_OK) { status = settle_list(output, manifest.at.failed, err); }
     if (status == STATUS_OK && !exists(first_file(output, room))) {
         status =
@@ -646,14 +666,6 @@ static void restore_progress(struct job *job)
     job->progress.computed = job->at.computed;
 }
 
-/* A durable file is lost if its name is not durable. */
-static enum status sync_names(const struct output *output, struct err *err)
-{
-    TRY(file_sync_folder(output->journal, err));
-    TRY(file_sync_folder(output->job, err));
-    return file_sync_folder(output->path, err);
-}
-
 enum status job_resume(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
@@ -668,7 +680,11 @@ enum status job_resume(struct job *job, struct err *err)
     TRY(open_store(job, err));
     TRY(check_store(job, err));
     TRY(open_files(job, err));
-    if (!options->plain) { TRY(sync_names(options->output, err)); }
+    if (!options->plain) { /* a durable file is lost if its name is not durable */
+        TRY(file_sync_folder(options->output->journal, err));
+        TRY(file_sync_folder(options->output->job, err));
+        TRY(file_sync_folder(options->output->path, err));
+    }
     restore_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;

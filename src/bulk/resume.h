@@ -1,4 +1,5 @@
-/* The state of a running job, and how it resumes what an earlier run left. Private to bulk/job.c and bulk/resume.c. */
+/* The state of a running job, and how it resumes what an earlier run left. Private to bulk/pipeline.c and
+ * bulk/resume.c. */
 #ifndef BULK_RESUME_H
 #define BULK_RESUME_H
 
@@ -11,8 +12,9 @@
 #include "bulk/output/files.h"
 #include "bulk/output/store.h"
 
-/* Bounds of a window: bytes of its texts, and of its vectors. */
-enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256 };
+/* Bounds of a window: bytes of its texts, and of its vectors. Then documents or rows of a step, and how often progress
+ * is reported. */
+enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256, REPORT_MS = 100 };
 
 /* The files that only grow, in the order of a checkpoint. */
 enum append_number { APPEND_LINES, APPEND_FAILURES, APPEND_IDS, APPEND_DOCUMENTS, APPEND_FILES };
@@ -82,6 +84,9 @@ struct job {
 /* Resumes what an earlier run left: journal, files, and the input up to the checkpoint. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 
+/* Removes journal, scratch and folder of a job, as far as they are there. Errors: those of unlink and rmdir. */
+MUST_CHECK enum status job_remove_leftovers(const struct output *output, struct err *err);
+
 /* Deletes the files of a job that this run began and that has no rows. The executor was asked for nothing: with the
  * journal the next run would lose the seed by which it finds answers of a queue. */
 void job_forget(struct job *job);
@@ -114,8 +119,6 @@ void job_digest_add(XXH3_state_t *digest, const struct document *document);
 
 /* The digest of all documents that were read so far. */
 struct hash job_digest_now(const struct job *job);
-
-/* --- Of job.c --- */
 
 /* Whether a document may become several rows. */
 static inline bool job_has_chunks(const struct job *job)

@@ -117,15 +117,9 @@ enum status append_file_flush(struct append_file *file, struct err *err)
     if (!buffer_ok(&file->pending)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the lines of %s", file->path);
     }
-    for (size_t done = 0; done < file->pending.length;) {
-        ssize_t wrote = write(file->fd, file->pending.data + done, file->pending.length - done);
-        if (wrote < 0 && errno == EINTR) { continue; }
-        if (wrote <= 0) {
-            return err_set_errno(err, "cannot write %s", file->standard ? "to standard output" : file->path);
-        }
-        done += (size_t)wrote;
-        file->written += (size_t)wrote;
-    }
+    TRY(file_put(file->fd, file->pending.data, file->pending.length, file->standard ? "to standard output" : file->path,
+                 err));
+    file->written += file->pending.length;
     file->pending.length = 0;
     return STATUS_OK;
 }

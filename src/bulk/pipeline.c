@@ -21,33 +21,6 @@
 #include "engine/vector.h"
 #include "schedule/reply.h"
 
-enum { REPORT_MS = 100 };
-
-/* The done part of what was read, times the part of all bytes that was read. */
-static double share_done(const struct job *job)
-{
-    uint64_t total = source_total_bytes(job->source);
-    if (total == 0) { return -1; }
-    double read = (double)source_read_bytes(job->source) / (double)total;
-    if (job->progress.phase == JOB_COMPUTING && job->progress.documents > 0) {
-        double rows = (double)job->progress.documents; /* chunks are counted once they are planned */
-        if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0) { rows = (double)job->next_row; }
-        read *= rows > 0 ? (double)job->progress.rows / rows : 0;
-    }
-    return read < 1 ? read : 1;
-}
-
-void job_report(struct job *job, bool must)
-{
-    uint64_t now_ns = clock_now_ns();
-    if (!job->options->report || !job->source || (!must && now_ns - job->reported_ns < REPORT_MS * NS_PER_MS)) {
-        return;
-    }
-    job->reported_ns = now_ns;
-    job->progress.share = job->progress.phase == JOB_FINISHING ? 1 : share_done(job);
-    job->options->report(job->options->context, &job->progress);
-}
-
 /* --- Reading: this thread fills a doc batch, a prep thread prepares it, and then it waits in its window. --- */
 
 enum { DOC_BATCHES_OUT_MAX = 1024 };
@@ -212,12 +185,6 @@ static enum status take_prepared(struct job *job, bool *worked, struct err *err)
 /* --- Computing: which rows are known or duplicates, and batches of the others, longest texts first --- */
 
 enum { EXPECT = 16 }; /* rows whose lookup is prefetched; about ten cover the latency of memory */
-
-static enum status fail_strictly(const struct document *document, enum row_code code, struct err *err)
-{
-    return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", document->file, (unsigned long long)document->line,
-                   failure_text(code));
-}
 
 /* The files hold vectors whose elements are below this. */
 static float job_limit(const struct job *job)
@@ -401,7 +368,9 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct piece *piece = batch->pieces[i].piece;
         if (piece->code != ROW_OK && job->options->strict) {
-            return fail_strictly(piece->owner->document, piece->code, err);
+            const struct document *document = piece->owner->document;
+            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", document->file,
+                           (unsigned long long)document->line, failure_text(piece->code));
         }
         if (--piece->owner->pieces_left > 0) { continue; }
         settle(job, window, piece->owner);
@@ -482,25 +451,13 @@ static enum status put_runs(struct job *job, struct lookahead *window, uint32_t 
     return put_run(job, window, run, end - run, err);
 }
 
-static enum status write_finished(struct job *job, struct lookahead *window, uint32_t first, uint32_t count,
-                                  struct err *err)
-{
-    window->since_ns = 0;
-    return job->store ? put_runs(job, window, first, first + count, true, err) : STATUS_OK;
-}
-
-static bool is_due(const struct job *job, const struct lookahead *window, uint64_t now_ns)
-{
-    return window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns);
-}
-
 /* Writes what the windows hold of finished vectors: all of it, or what is due. */
 static enum status write_due(struct job *job, bool all, bool *wrote, struct err *err)
 {
     uint64_t now_ns = clock_now_ns();
     for (uint64_t i = job->finished; i < job->planned; i++) {
         struct lookahead *window = &job->windows[i % WINDOWS];
-        if (all || is_due(job, window, now_ns)) {
+        if (all || (window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns))) {
             *wrote = true;
             TRY(put_runs(job, window, 0, window->row_count, false, err));
             window->since_ns = 0;
@@ -732,15 +689,6 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
     return STATUS_OK;
 }
 
-static enum status finish_row(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
-{
-    if (row->state == STATE_KEPT) { return STATUS_OK; }
-    if (row->state == STATE_DONE || row->state == STATE_STORED) { job->at.computed++; }
-    if (row->state == STATE_COPY) { TRY(copy(job, window, row, err)); }
-    if (row->state == STATE_FAILED) { fail(job, window, row); }
-    return put_lines(job, window, row, err);
-}
-
 /* Everything up to here is written; the next commit makes it durable and writes this checkpoint. */
 static enum status put_checkpoint(struct job *job, struct err *err)
 {
@@ -761,9 +709,14 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
     *worked = true;
     uint32_t first = window->finished;
     for (int i = 0; i < STEP && window->finished < window->row_count; i++) {
-        TRY(finish_row(job, window, &window->rows[window->finished++], err));
+        struct output_row *row = &window->rows[window->finished++];
+        job->at.computed += row->state == STATE_DONE || row->state == STATE_STORED;
+        if (row->state == STATE_COPY) { TRY(copy(job, window, row, err)); }
+        if (row->state == STATE_FAILED) { fail(job, window, row); }
+        if (row->state != STATE_KEPT) { TRY(put_lines(job, window, row, err)); }
     }
-    TRY(write_finished(job, window, first, window->finished - first, err));
+    window->since_ns = 0;
+    if (job->store) { TRY(put_runs(job, window, first, window->finished, true, err)); }
     for (int i = 0; i < APPEND_FILES; i++) {
         if (job->files[i].pending.length > 1 << 20) { TRY(append_file_flush(&job->files[i], err)); }
     }
@@ -790,16 +743,6 @@ static enum status patch_documents(struct job *job, struct err *err)
     return append_file_sync(file, err);
 }
 
-static enum status remove_job(struct job *job, struct err *err)
-{
-    const struct output *output = job->options->output;
-    bool journal_only = output->kind != OUTPUT_JSONL;
-    if ((!journal_only && unlink(output->scratch) != 0) || unlink(output->journal) != 0 || rmdir(output->job) != 0) {
-        return err_set_errno(err, "cannot remove %s", output->job);
-    }
-    return STATUS_OK;
-}
-
 static enum status end_job(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_FINISHING;
@@ -815,7 +758,7 @@ static enum status end_job(struct job *job, struct err *err)
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
     }
     TRY(manifest_write(job->options->output, job->options->terms, job->options->facts, job->store, &job->at, err));
-    return remove_job(job, err);
+    return job_remove_leftovers(job->options->output, err);
 }
 
 static enum status open_job(struct job *job, const struct job_options *options, struct err *err)
@@ -963,21 +906,14 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     return status;
 }
 
-static bool reads_standard_input(const struct source_options *source)
-{
-    for (size_t i = 0; i < source->operand_count; i++) {
-        if (strcmp(source->operands[i], "-") == 0) { return true; }
-    }
-    return false;
-}
-
 enum status job_run(const struct job_options *options, struct job_result *result, struct err *err)
 {
     bool grown;
     TRY(run_pass(options, true, result, &grown, err));
-    if (grown && reads_standard_input(&options->source)) {
-        result->finished = false; /* it cannot be read twice; the next run resumes */
-        return STATUS_OK;
+    for (size_t i = 0; i < options->source.operand_count && grown; i++) {
+        if (strcmp(options->source.operands[i], "-") == 0) {
+            result->finished = grown = false; /* standard input cannot be read twice; the next run resumes */
+        }
     }
     if (!grown) { return STATUS_OK; }
     uint64_t computed = result->progress.computed_here;
