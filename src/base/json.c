@@ -6,18 +6,18 @@
 
 #include "base/utf8.h"
 
-void json_skip_space(struct json_reader *reader)
+void lexer_skip_space(struct lexer *lexer)
 {
-    while (reader->at < reader->end &&
-           (*reader->at == ' ' || *reader->at == '\n' || *reader->at == '\t' || *reader->at == '\r')) {
-        reader->at++;
+    while (lexer->at < lexer->end &&
+           (*lexer->at == ' ' || *lexer->at == '\n' || *lexer->at == '\t' || *lexer->at == '\r')) {
+        lexer->at++;
     }
 }
 
-bool json_take(struct json_reader *reader, char expected)
+bool lexer_take(struct lexer *lexer, char expected)
 {
-    bool there = reader->at < reader->end && *reader->at == expected;
-    reader->at += there;
+    bool there = lexer->at < lexer->end && *lexer->at == expected;
+    lexer->at += there;
     return there;
 }
 
@@ -38,21 +38,21 @@ static bool eight_plain(const char *bytes)
     return (low & tops) == 0;
 }
 
-void json_skip_plain(struct json_reader *reader)
+void lexer_skip_plain(struct lexer *lexer)
 {
-    const char *at = reader->at, *end = reader->end;
+    const char *at = lexer->at, *end = lexer->end;
     while (end - at >= 8 && eight_plain(at)) { at += 8; }
     while (at < end && is_plain(*at)) { at++; }
-    reader->at = at;
+    lexer->at = at;
 }
 
 /* Four hex digits. */
-static bool take_hex(struct json_reader *reader, uint32_t *out)
+static bool take_hex(struct lexer *lexer, uint32_t *out)
 {
     uint32_t value = 0;
-    if (reader->end - reader->at < 4) { return false; }
+    if (lexer->end - lexer->at < 4) { return false; }
     for (int i = 0; i < 4; i++) {
-        unsigned c = (unsigned char)reader->at[i], letter = c | 0x20;
+        unsigned c = (unsigned char)lexer->at[i], letter = c | 0x20;
         if (c >= '0' && c <= '9') {
             value = value << 4 | (c - '0');
         } else if (letter >= 'a' && letter <= 'f') {
@@ -61,18 +61,18 @@ static bool take_hex(struct json_reader *reader, uint32_t *out)
             return false;
         }
     }
-    reader->at += 4;
+    lexer->at += 4;
     *out = value;
     return true;
 }
 
-static enum json_escape read_code_point(struct json_reader *reader, uint32_t *out)
+static enum json_escape read_code_point(struct lexer *lexer, uint32_t *out)
 {
     uint32_t second;
-    if (!take_hex(reader, out)) { return JSON_ESCAPE_BAD; }
+    if (!take_hex(lexer, out)) { return JSON_ESCAPE_BAD; }
     if (*out < 0xd800 || *out > 0xdfff) { return JSON_ESCAPE_OK; }
     /* The other half is an escape of its own. */
-    if (*out >= 0xdc00 || !json_take(reader, '\\') || !json_take(reader, 'u') || !take_hex(reader, &second) ||
+    if (*out >= 0xdc00 || !lexer_take(lexer, '\\') || !lexer_take(lexer, 'u') || !take_hex(lexer, &second) ||
         second < 0xdc00 || second > 0xdfff) {
         return JSON_ESCAPE_HALF;
     }
@@ -80,35 +80,35 @@ static enum json_escape read_code_point(struct json_reader *reader, uint32_t *ou
     return JSON_ESCAPE_OK;
 }
 
-enum json_escape json_read_escape(struct json_reader *reader, char utf8[4], size_t *length)
+enum json_escape lexer_read_escape(struct lexer *lexer, char utf8[4], size_t *length)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-    if (reader->at == reader->end) { return JSON_ESCAPE_BAD; }
-    char letter = *reader->at;
+    if (lexer->at == lexer->end) { return JSON_ESCAPE_BAD; }
+    char letter = *lexer->at;
     const char *known = memchr(letters, letter, sizeof letters - 1);
-    reader->at += known != NULL || letter == 'u';
+    lexer->at += known != NULL || letter == 'u';
     if (known) {
         utf8[0] = meanings[known - letters];
         *length = 1;
         return JSON_ESCAPE_OK;
     }
     uint32_t code_point;
-    enum json_escape read = letter == 'u' ? read_code_point(reader, &code_point) : JSON_ESCAPE_BAD;
+    enum json_escape read = letter == 'u' ? read_code_point(lexer, &code_point) : JSON_ESCAPE_BAD;
     if (read == JSON_ESCAPE_OK) { *length = utf8_put(utf8, code_point); }
     return read;
 }
 
-bool json_decode_string(struct buffer *to, const char *bytes, size_t length)
+bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length)
 {
-    struct json_reader reader = {bytes, bytes + length};
-    while (reader.at < reader.end) {
+    struct lexer lexer = {bytes, bytes + length};
+    while (lexer.at < lexer.end) {
         char utf8[4];
         size_t count;
-        const char *escape = memchr(reader.at, '\\', (size_t)(reader.end - reader.at));
-        buffer_append(to, reader.at, (size_t)((escape ? escape : reader.end) - reader.at));
+        const char *escape = memchr(lexer.at, '\\', (size_t)(lexer.end - lexer.at));
+        buffer_append(to, lexer.at, (size_t)((escape ? escape : lexer.end) - lexer.at));
         if (!escape) { return true; }
-        reader.at = escape + 1;
-        if (json_read_escape(&reader, utf8, &count) != JSON_ESCAPE_OK) { return false; }
+        lexer.at = escape + 1;
+        if (lexer_read_escape(&lexer, utf8, &count) != JSON_ESCAPE_OK) { return false; }
         buffer_append(to, utf8, count);
     }
     return true;
@@ -126,22 +126,22 @@ static void put_escape(struct buffer *to, unsigned char c)
 }
 
 /* Runs between escapes are copied at once. */
-void json_put_string(struct buffer *to, const char *bytes, size_t length)
+void buffer_json_string(struct buffer *to, const char *bytes, size_t length)
 {
-    struct json_reader reader = {bytes, bytes + length};
+    struct lexer lexer = {bytes, bytes + length};
     const char *valid_end = bytes + utf8_valid_prefix(bytes, length);
     buffer_string(to, "\"");
-    while (reader.at < reader.end) {
-        const char *run = reader.at;
-        json_skip_plain(&reader);
-        reader.at = reader.at < valid_end ? reader.at : valid_end;
-        buffer_append(to, run, (size_t)(reader.at - run));
-        if (reader.at < valid_end) {
-            put_escape(to, (unsigned char)*reader.at++);
-        } else if (reader.at < reader.end) {
+    while (lexer.at < lexer.end) {
+        const char *run = lexer.at;
+        lexer_skip_plain(&lexer);
+        lexer.at = lexer.at < valid_end ? lexer.at : valid_end;
+        buffer_append(to, run, (size_t)(lexer.at - run));
+        if (lexer.at < valid_end) {
+            put_escape(to, (unsigned char)*lexer.at++);
+        } else if (lexer.at < lexer.end) {
             buffer_string(to, "\xef\xbf\xbd");
-            reader.at++;
-            valid_end = reader.at + utf8_valid_prefix(reader.at, (size_t)(reader.end - reader.at));
+            lexer.at++;
+            valid_end = lexer.at + utf8_valid_prefix(lexer.at, (size_t)(lexer.end - lexer.at));
         }
     }
     buffer_string(to, "\"");

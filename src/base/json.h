@@ -8,18 +8,18 @@
 #include "base/buffer.h"
 
 /* What is left to read. */
-struct json_reader {
+struct lexer {
     const char *at, *end;
 };
 
 /* Moves behind white space. */
-void json_skip_space(struct json_reader *reader);
+void lexer_skip_space(struct lexer *lexer);
 
 /* Moves behind the expected character, if it is the next. */
-bool json_take(struct json_reader *reader, char expected);
+bool lexer_take(struct lexer *lexer, char expected);
 
 /* Moves to the next byte that does not stand for itself in a string: a quote, a backslash or a control character. */
-void json_skip_plain(struct json_reader *reader);
+void lexer_skip_plain(struct lexer *lexer);
 
 /* What follows a backslash. */
 enum json_escape {
@@ -30,13 +30,13 @@ enum json_escape {
 
 /* Reads what follows a backslash, and moves after that; the second half of a surrogate pair is part of it. Where
  * it is not JSON_ESCAPE_OK, `at` is where it went wrong. Shapes: utf8 [4], `*length` of them written. */
-enum json_escape json_read_escape(struct json_reader *reader, char utf8[4], size_t *length);
+enum json_escape lexer_read_escape(struct lexer *lexer, char utf8[4], size_t *length);
 
 /* Decodes a string and appends it; `bytes` are those between the quotes, valid UTF-8. False when an escape is unknown
  * or a surrogate has no pair; the content is then incomplete. */
-bool json_decode_string(struct buffer *to, const char *bytes, size_t length);
+bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length);
 
 /* Appends bytes as a string with quotes; what is not UTF-8 becomes U+FFFD. */
-void json_put_string(struct buffer *to, const char *bytes, size_t length);
+void buffer_json_string(struct buffer *to, const char *bytes, size_t length);
 
 #endif

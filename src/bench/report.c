@@ -15,7 +15,7 @@ enum { NAME_WIDTH = 18, COLUMN_WIDTH = 8 };
 
 static void put_string(struct buffer *json, const char *text)
 {
-    json_put_string(json, text, strlen(text));
+    buffer_json_string(json, text, strlen(text));
 }
 
 static void put_number(struct buffer *json, double value, int decimals)

@@ -47,7 +47,7 @@ static enum status put_file(struct buffer *to, const char *path, uint64_t rows, 
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     TRY(sha256_file(path, hex, &size, err));
     buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
-    json_put_string(to, name, strlen(name));
+    buffer_json_string(to, name, strlen(name));
     buffer_format(to, ", \"rows\": %llu, \"bytes\": %llu, \"sha256\": \"%s\"}", (unsigned long long)rows,
                   (unsigned long long)size, hex);
     return STATUS_OK;
@@ -73,9 +73,9 @@ static void put_terms(struct buffer *to, const char *terms)
     for (const char *line = terms; *line != '\0';) {
         size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n");
         buffer_string(to, line == terms ? "\n    " : ",\n    ");
-        json_put_string(to, line, key);
+        buffer_json_string(to, line, key);
         buffer_string(to, ": ");
-        json_put_string(to, line + key + 1, value);
+        buffer_json_string(to, line + key + 1, value);
         line += key + 1 + value + 1;
     }
     buffer_string(to, "\n  },\n");

@@ -574,14 +574,14 @@ static void put_failure(struct buffer *to, const struct output_row *row, bool ch
     buffer_string(to, "\"id\":");
     put_id(to, document);
     buffer_string(to, ",\"file\":");
-    json_put_string(to, document->file, strlen(document->file));
+    buffer_json_string(to, document->file, strlen(document->file));
     buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
                   failure_name(row->code));
     const char *text = failure_text(row->code);
     if (document->code != ROW_OK) {
-        json_put_string(to, document->message, document->message_bytes);
+        buffer_json_string(to, document->message, document->message_bytes);
     } else {
-        json_put_string(to, text, strlen(text));
+        buffer_json_string(to, text, strlen(text));
     }
     buffer_string(to, "}\n");
 }

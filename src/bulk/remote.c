@@ -119,7 +119,7 @@ static enum status put_text(const struct remote_options *options, const char *te
     size_t prefix_length = options->prefix ? strlen(options->prefix) : 0;
     enum status status = prompt_put(options->prefix, prefix_length, &prefixed, &text, &length, err);
     buffer_string(inputs, inputs->length == 0 ? "[" : ",");
-    json_put_string(inputs, text, length);
+    buffer_json_string(inputs, text, length);
     buffer_free(&prefixed);
     return status;
 }

@@ -157,7 +157,7 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
 static void put_term(struct buffer *to, const char *key, const char *value)
 {
     buffer_format(to, "%s=", key);
-    if (value) { json_put_string(to, value, strlen(value)); }
+    if (value) { buffer_json_string(to, value, strlen(value)); }
     buffer_string(to, "\n");
 }
 
@@ -189,9 +189,9 @@ static enum status put_facts(struct embed_job *job, const struct remote_facts *o
 {
     struct buffer *facts = &job->facts;
     buffer_string(facts, "\"model\": {\"name\": ");
-    json_put_string(facts, of->model, strlen(of->model));
+    buffer_json_string(facts, of->model, strlen(of->model));
     buffer_format(facts, ", \"id\": \"%s\", \"revision\": ", of->model_id);
-    json_put_string(facts, of->revision, strlen(of->revision));
+    buffer_json_string(facts, of->revision, strlen(of->revision));
     buffer_format(facts, "},\n  \"precision\": \"%s\",\n", of->precision);
     buffer_format(facts, "  \"dim\": %u,\n  \"dtype\": \"%s\",\n  \"normalized\": %s", of->dim,
                   job->options->dtype == ELEMENT_F16 ? "f16" : "f32", of->normalized ? "true" : "false");

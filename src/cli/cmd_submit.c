@@ -244,7 +244,7 @@ static enum status submit_text(struct submission *submission, const char *text, 
 {
     if (submission->own->inputs) {
         buffer_string(&submission->inputs, submission->inputs.length == 0 ? "[" : ",");
-        json_put_string(&submission->inputs, text, length);
+        buffer_json_string(&submission->inputs, text, length);
         return STATUS_OK;
     }
     enum status status = submit_send(submission, "text", text, length, err);

@@ -13,11 +13,11 @@ enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
 static void step_all(struct server *server, enum event_kind kind)
 {
     for (size_t i = 0; i < server->queue_count; i++) {
-        queue_worker_step(&server->queue_workers[i], &(struct event){.kind = kind});
+        consumer_step(&server->consumers[i], &(struct event){.kind = kind});
     }
 }
 
-/* ---- what a step of any queue worker leaves to do ---- */
+/* ---- what a step of any consumer leaves to do ---- */
 
 static void feed_compute(struct server *server)
 {
@@ -26,31 +26,29 @@ static void feed_compute(struct server *server)
     while (
         (compute_has_room(server->compute, false) && (batch = shares_take(&server->shared.shares, &who))) ||
         (compute_has_room(server->compute, true) && (batch = shares_take(&server->shared.background_shares, &who)))) {
-        queue_worker_starts(&server->queue_workers[who], batch);
-        compute_put(server->compute, server->queue_workers[who].engine_number, &server->queue_workers[who], batch);
+        consumer_starts(&server->consumers[who], batch);
+        compute_put(server->compute, server->consumers[who].engine_number, &server->consumers[who], batch);
     }
 }
 
 /* When one queue ends, the daemon ends, so that its supervisor sees why. The other queues give back what they hold,
  * or nothing when the device is lost. */
-static void end_with(struct server *server, const struct queue_worker *queue_worker)
+static void end_with(struct server *server, const struct consumer *consumer)
 {
     server->ending = true;
-    server->ended_with = queue_worker->ended_with;
-    step_all(server, queue_worker->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
+    server->ended_with = consumer->ended_with;
+    step_all(server, consumer->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
 }
 
 static void look_at_ends(struct server *server)
 {
     size_t stopped = 0;
     for (size_t i = 0; i < server->queue_count; i++) {
-        const struct queue_worker *queue_worker = &server->queue_workers[i];
-        stopped += queue_worker->stopped;
-        if (queue_worker->stopped) { alone_end(&server->shared.alone, i, clock_now_ns()); }
-        server->clean &= !queue_worker->stopped || queue_worker->clean;
-        if (queue_worker->stopped && queue_worker->ended_with != STATUS_OK && !server->ending) {
-            end_with(server, queue_worker);
-        }
+        const struct consumer *consumer = &server->consumers[i];
+        stopped += consumer->stopped;
+        if (consumer->stopped) { alone_end(&server->shared.alone, i, clock_now_ns()); }
+        server->clean &= !consumer->stopped || consumer->clean;
+        if (consumer->stopped && consumer->ended_with != STATUS_OK && !server->ending) { end_with(server, consumer); }
     }
     if (stopped == server->queue_count) { loop_stop(server->loop); }
 }
@@ -60,7 +58,7 @@ static bool all_rest(const struct server *server)
 {
     bool rest = true;
     for (size_t i = 0; i < server->queue_count; i++) {
-        rest &= server->queue_workers[i].stopped || worker_rests(server->queue_workers[i].worker);
+        rest &= server->consumers[i].stopped || worker_rests(server->consumers[i].worker);
     }
     return rest;
 }
@@ -71,7 +69,7 @@ static void tell_turns(struct server *server)
     size_t who;
     struct event event = {.kind = EVENT_TURN};
     while (alone_next(&server->shared.alone, clock_now_ns(), all_rest(server), &who, &event.turn)) {
-        queue_worker_step(&server->queue_workers[who], &event);
+        consumer_step(&server->consumers[who], &event);
     }
 }
 
@@ -83,7 +81,7 @@ static void on_step(void *context)
     look_at_ends(server);
     uint64_t deadline_ns = alone_deadline(&server->shared.alone);
     for (size_t i = 0; i < server->queue_count; i++) {
-        if (server->queue_workers[i].deadline_ns < deadline_ns) { deadline_ns = server->queue_workers[i].deadline_ns; }
+        if (server->consumers[i].deadline_ns < deadline_ns) { deadline_ns = server->consumers[i].deadline_ns; }
     }
     loop_set_deadline(server->loop, deadline_ns);
 }
@@ -115,12 +113,12 @@ static enum status take_over(struct server *server, const struct config *configs
 {
     bool same_queues = count == server->queue_count;
     for (size_t i = 0; i < server->queue_count; i++) {
-        struct queue_worker *queue_worker = &server->queue_workers[i];
-        const struct config *wanted = find_queue(configs, count, queue_worker->config->queue);
+        struct consumer *consumer = &server->consumers[i];
+        const struct config *wanted = find_queue(configs, count, consumer->config->queue);
         same_queues &= wanted != NULL;
         if (!wanted) { continue; }
-        name_fixed(queue_worker->config, wanted);
-        TRY(queue_worker_tune(queue_worker, wanted, err));
+        name_fixed(consumer->config, wanted);
+        TRY(consumer_tune(consumer, wanted, err));
     }
     if (!same_queues) { log_warn("reload_needs_restart", log_str("setting", "queues")); }
     return STATUS_OK;
@@ -155,9 +153,9 @@ static void look_at_devices(struct server *server)
     struct compute_state state = compute_state(server->compute);
     for (; server->devices_lost < state.devices_lost; server->devices_lost++) {
         for (size_t i = 0; i < server->queue_count; i++) {
-            queue_worker_step(&server->queue_workers[i],
-                              &(struct event){.kind = EVENT_DEVICE_LOST,
-                                              .left = {.engine_slots = state.threads, .batches_out = state.batches}});
+            consumer_step(&server->consumers[i],
+                          &(struct event){.kind = EVENT_DEVICE_LOST,
+                                          .left = {.engine_slots = state.threads, .batches_out = state.batches}});
         }
     }
 }
@@ -189,12 +187,12 @@ static void on_wake(void *context)
         }
         /* The queue of this batch steps first and submits its next batch. Else another queue's batch would be taken,
          * whatever the weights. */
-        queue_worker_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
+        consumer_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
     look_at_devices(server);
     log_rows_again(server, false);
     prep_take(server->shared.prep);
-    for (size_t i = 0; i < server->queue_count; i++) { queue_worker_take_prepared(&server->queue_workers[i]); }
+    for (size_t i = 0; i < server->queue_count; i++) { consumer_take_prepared(&server->consumers[i]); }
 }
 
 static void on_deadline(void *context)
@@ -202,8 +200,8 @@ static void on_deadline(void *context)
     struct server *server = context;
     uint64_t now_ns = clock_now_ns();
     for (size_t i = 0; i < server->queue_count; i++) {
-        if (server->queue_workers[i].deadline_ns <= now_ns) {
-            queue_worker_step(&server->queue_workers[i], &(struct event){.kind = EVENT_TICK});
+        if (server->consumers[i].deadline_ns <= now_ns) {
+            consumer_step(&server->consumers[i], &(struct event){.kind = EVENT_TICK});
         }
     }
     on_step(server); /* sets the timer again if it was early */
@@ -212,7 +210,7 @@ static void on_deadline(void *context)
 static void drain(struct server *server, int number)
 {
     size_t held = 0;
-    for (size_t i = 0; i < server->queue_count; i++) { held += worker_stats(server->queue_workers[i].worker).held; }
+    for (size_t i = 0; i < server->queue_count; i++) { held += worker_stats(server->consumers[i].worker).held; }
     log_info(server->draining ? "stopping" : "draining", log_str("signal", number == SIGTERM ? "TERM" : "INT"),
              log_int("held", (int64_t)held));
     bool second = server->draining;
@@ -233,9 +231,7 @@ static void on_signal(void *context, int number)
         step_all(server, EVENT_RESUME);
         break;
     case SIGUSR2:
-        for (size_t i = 0; i < server->queue_count; i++) {
-            queue_worker_log_held(&server->queue_workers[i], DUMP_MOST);
-        }
+        for (size_t i = 0; i < server->queue_count; i++) { consumer_log_held(&server->consumers[i], DUMP_MOST); }
         break;
     case SIGHUP:
         reload(server);
@@ -249,9 +245,7 @@ static void on_period(void *context)
 {
     struct server *server = context;
     log_rows_again(server, true);
-    for (size_t i = 0; i < server->queue_count; i++) {
-        queue_worker_log_stats(&server->queue_workers[i], LOG_DEBUG, "stats");
-    }
+    for (size_t i = 0; i < server->queue_count; i++) { consumer_log_stats(&server->consumers[i], LOG_DEBUG, "stats"); }
 }
 
 /* ---- opening, in the order in which parts need each other ---- */
@@ -260,10 +254,8 @@ static enum status open_configs(struct server *server, struct err *err)
 {
     TRY(config_address(server->config, &server->shared.address, err));
     TRY(config_split(server->config, &server->configs, &server->queue_count, err));
-    server->queue_workers = calloc(server->queue_count, sizeof(struct queue_worker));
-    if (!server->queue_workers) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
-    }
+    server->consumers = calloc(server->queue_count, sizeof(struct consumer));
+    if (!server->consumers) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count); }
     return STATUS_OK;
 }
 
@@ -271,16 +263,16 @@ static enum status open_models(struct server *server, struct err *err)
 {
     TRY(models_open(&server->models, &server->configs[0], (unsigned)server->queue_count, err));
     for (size_t i = 0; i < server->queue_count; i++) {
-        struct queue_worker *queue_worker = &server->queue_workers[i];
-        queue_worker->config = &server->configs[i];
-        queue_worker->number = i;
-        TRY(models_find(&server->models, queue_worker->config, &queue_worker->engine_number, err));
-        queue_worker->model = server->models.items[queue_worker->engine_number].model;
+        struct consumer *consumer = &server->consumers[i];
+        consumer->config = &server->configs[i];
+        consumer->number = i;
+        TRY(models_find(&server->models, consumer->config, &consumer->engine_number, err));
+        consumer->model = server->models.items[consumer->engine_number].model;
     }
     for (size_t i = 0; i < server->queue_count; i++) {
-        struct queue_worker *queue_worker = &server->queue_workers[i];
-        queue_worker->engine = devices_engine(&server->models.devices, queue_worker->engine_number);
-        queue_worker->cost = &server->models.items[queue_worker->engine_number].cost;
+        struct consumer *consumer = &server->consumers[i];
+        consumer->engine = devices_engine(&server->models.devices, consumer->engine_number);
+        consumer->cost = &server->models.items[consumer->engine_number].cost;
     }
     return STATUS_OK;
 }
@@ -309,7 +301,7 @@ static enum status open_threads(struct server *server, struct err *err)
     return STATUS_OK;
 }
 
-static enum status open_queue_workers(struct server *server, struct err *err)
+static enum status open_consumers(struct server *server, struct err *err)
 {
     struct shared *shared = &server->shared;
     shared->base = loop_base(server->loop);
@@ -323,30 +315,30 @@ static enum status open_queue_workers(struct server *server, struct err *err)
     if (!shared->alone.workers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     }
-    for (size_t i = 0; i < server->queue_count; i++) { TRY(queue_worker_open(&server->queue_workers[i], shared, err)); }
+    for (size_t i = 0; i < server->queue_count; i++) { TRY(consumer_open(&server->consumers[i], shared, err)); }
     return STATUS_OK;
 }
 
 static void log_start(const struct server *server)
 {
     char address[ADDRESS_TEXT];
-    const struct engine *engine = server->queue_workers[0].engine; /* all queues have the same backend */
+    const struct engine *engine = server->consumers[0].engine; /* all queues have the same backend */
     if (engine_passed_over(engine)[0] != '\0') {
         log_info("better_backend_passed_over", log_str("uses", engine_backend(engine)),
                  log_str("message", engine_passed_over(engine)));
     }
     address_print(&server->shared.address, address);
     for (size_t i = 0; i < server->queue_count; i++) {
-        const struct queue_worker *queue_worker = &server->queue_workers[i];
-        const struct model *model = queue_worker->model;
+        const struct consumer *consumer = &server->consumers[i];
+        const struct model *model = consumer->model;
         log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
                  log_str("revision", model->revision), log_int("dim", model->dim),
-                 log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(queue_worker->engine)),
-                 log_str("precision", precision_name(engine_precision(queue_worker->engine))),
+                 log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(consumer->engine)),
+                 log_str("precision", precision_name(engine_precision(consumer->engine))),
                  log_int("devices", server->shared.capacity.devices),
                  log_int("threads", server->shared.capacity.threads),
-                 log_int("prep_threads", server->config->prep_threads), log_str("queue", queue_worker->config->queue),
-                 log_int("weight", queue_worker->config->weight), log_str("redis", address));
+                 log_int("prep_threads", server->config->prep_threads), log_str("queue", consumer->config->queue),
+                 log_int("weight", consumer->config->weight), log_str("redis", address));
     }
 }
 
@@ -354,7 +346,7 @@ enum status server_open(struct server *server, const struct config *config, cons
 {
     *server = (struct server){.config = config, .config_path = config_path, .clean = true};
     enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads,
-                                                                   open_queue_workers};
+                                                                   open_consumers};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) { TRY(steps[i](server, err)); }
     log_start(server);
     return STATUS_OK;
@@ -362,12 +354,11 @@ enum status server_open(struct server *server, const struct config *config, cons
 
 enum status server_run(struct server *server)
 {
-    for (size_t i = 0; i < server->queue_count; i++) { queue_start(server->queue_workers[i].queue); }
+    for (size_t i = 0; i < server->queue_count; i++) { queue_start(server->consumers[i].queue); }
     loop_run(server->loop);
     log_rows_again(server, true);
     for (size_t i = 0; i < server->queue_count; i++) {
-        queue_worker_log_stats(&server->queue_workers[i], LOG_INFO,
-                               server->queue_workers[i].clean ? "drained" : "stopped");
+        consumer_log_stats(&server->consumers[i], LOG_INFO, server->consumers[i].clean ? "drained" : "stopped");
     }
     return server->ended_with;
 }
@@ -377,10 +368,10 @@ void server_close(struct server *server)
 {
     prep_close(server->shared.prep);
     compute_close(server->compute);
-    for (size_t i = 0; server->queue_workers != NULL && i < server->queue_count; i++) {
-        queue_worker_close(&server->queue_workers[i]);
+    for (size_t i = 0; server->consumers != NULL && i < server->queue_count; i++) {
+        consumer_close(&server->consumers[i]);
     }
-    free(server->queue_workers);
+    free(server->consumers);
     free(server->shared.alone.workers);
     shares_close(&server->shared.shares);
     shares_close(&server->shared.background_shares);

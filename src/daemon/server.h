@@ -1,8 +1,8 @@
-/* The daemon: a queue worker for each queue, and what they share: one event loop, one prep pool, one set of compute
+/* The daemon: a consumer for each queue, and what they share: one event loop, one prep pool, one set of compute
  * threads, and each model once.
  *
- *   queue worker ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
- *   queue worker ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴─ channels ──► queue worker
+ *   consumer ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
+ *   consumer ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴─ channels ──► consumer
  *
  * The I/O thread owns everything but what a channel has handed to another thread. */
 #ifndef DAEMON_SERVER_H
@@ -12,9 +12,9 @@
 
 #include "daemon/compute.h"
 #include "daemon/config.h"
+#include "daemon/consumer.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
-#include "daemon/queue_worker.h"
 
 /* Lives in the frame of the serve command; only server.c looks inside. */
 struct server {
@@ -25,7 +25,7 @@ struct server {
     struct loop *loop;
     struct compute *compute;
     struct shared shared;
-    struct queue_worker *queue_workers; /* [queue_count] */
+    struct consumer *consumers; /* [queue_count] */
     size_t queue_count;
     unsigned devices_lost; /* as the queues were told */
     uint64_t rows_again;   /* rows that ran again in a wider precision, as last logged … */

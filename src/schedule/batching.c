@@ -137,7 +137,7 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
 
 static void count_in(struct window *window, struct row *row)
 {
-    expiry_bound(&window->expires_at_ms, row_expires_at_ms(row));
+    expiry_bound(&window->expires_at_ms, expiry_of(row));
     row->duplicates = NULL;
     window->rows++;
     window->tokens += row->tokens;
@@ -326,7 +326,7 @@ static void window_taken(struct window *window)
 
 static bool window_row_expired(const struct row *row, uint64_t now_ms)
 {
-    uint64_t expires = row_expires_at_ms(row);
+    uint64_t expires = expiry_of(row);
     return expires != 0 && expires <= now_ms;
 }
 
@@ -344,7 +344,7 @@ static void expire_queue(struct window *window, struct tenant_queue *queue, uint
         if (window_row_expired(row, now_ms)) {
             window_leave_expired(window, row);
         } else {
-            expiry_bound(&window->expires_at_ms, row_expires_at_ms(row));
+            expiry_bound(&window->expires_at_ms, expiry_of(row));
         }
     }
 }

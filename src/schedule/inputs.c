@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 
 struct scanner {
-    struct json_reader reader;
+    struct lexer lexer;
     const char *valid_end; /* valid UTF-8 up to here */
     char *copy;            /* where decoded bytes go; NULL while measuring */
     size_t copied;
@@ -27,7 +27,7 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
 {
     char utf8[4];
     size_t length;
-    enum json_escape escape = json_read_escape(&scanner->reader, utf8, &length);
+    enum json_escape escape = lexer_read_escape(&scanner->lexer, utf8, &length);
     if (escape != JSON_ESCAPE_OK) { return escape == JSON_ESCAPE_HALF ? INPUTS_BAD_UTF8 : INPUTS_BAD_STRING; }
     put(scanner, utf8, length);
     return INPUTS_OK;
@@ -36,17 +36,17 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
 /* One string, from behind its opening quote. */
 static enum inputs_problem scan_string(struct scanner *scanner)
 {
-    struct json_reader *reader = &scanner->reader;
+    struct lexer *lexer = &scanner->lexer;
     for (;;) {
-        const char *run = reader->at;
-        json_skip_plain(reader);
-        if (reader->at > scanner->valid_end) {
-            reader->at = scanner->valid_end;
+        const char *run = lexer->at;
+        lexer_skip_plain(lexer);
+        if (lexer->at > scanner->valid_end) {
+            lexer->at = scanner->valid_end;
             return INPUTS_BAD_UTF8;
         }
-        put(scanner, run, (size_t)(reader->at - run));
-        if (json_take(reader, '"')) { return INPUTS_OK; }
-        if (!json_take(reader, '\\')) { return INPUTS_BAD_STRING; }
+        put(scanner, run, (size_t)(lexer->at - run));
+        if (lexer_take(lexer, '"')) { return INPUTS_OK; }
+        if (!lexer_take(lexer, '\\')) { return INPUTS_BAD_STRING; }
         enum inputs_problem problem = scan_escape(scanner);
         if (problem != INPUTS_OK) { return problem; }
     }
@@ -56,10 +56,10 @@ static enum inputs_problem scan_string(struct scanner *scanner)
 static bool begins_value(const struct scanner *scanner)
 {
     static const char *const words[] = {"true", "false", "null"};
-    size_t left = (size_t)(scanner->reader.end - scanner->reader.at);
-    bool begins = left > 0 && memchr("{[\"-0123456789", *scanner->reader.at, 14);
+    size_t left = (size_t)(scanner->lexer.end - scanner->lexer.at);
+    bool begins = left > 0 && memchr("{[\"-0123456789", *scanner->lexer.at, 14);
     for (size_t i = 0; i < sizeof words / sizeof words[0] && !begins; i++) {
-        begins = left >= strlen(words[i]) && memcmp(scanner->reader.at, words[i], strlen(words[i])) == 0;
+        begins = left >= strlen(words[i]) && memcmp(scanner->lexer.at, words[i], strlen(words[i])) == 0;
     }
     return begins;
 }
@@ -67,8 +67,8 @@ static bool begins_value(const struct scanner *scanner)
 static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
 {
     size_t before = scanner->copied;
-    json_skip_space(&scanner->reader);
-    if (!json_take(&scanner->reader, '"')) { return begins_value(scanner) ? INPUTS_NOT_TEXT : INPUTS_NOT_JSON; }
+    lexer_skip_space(&scanner->lexer);
+    if (!lexer_take(&scanner->lexer, '"')) { return begins_value(scanner) ? INPUTS_NOT_TEXT : INPUTS_NOT_JSON; }
     enum inputs_problem problem = scan_string(scanner);
     if (problem == INPUTS_OK && scanner->copied == before) { return INPUTS_EMPTY_TEXT; }
     if (problem == INPUTS_OK && scanner->rows) {
@@ -88,38 +88,38 @@ static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *in
         if (problem != INPUTS_OK) { return problem; }
         if (scanner->copied > most_bytes) { return INPUTS_TOO_LARGE; }
         inputs->count++;
-        json_skip_space(&scanner->reader);
-        if (json_take(&scanner->reader, ']')) { return INPUTS_OK; }
-        if (!json_take(&scanner->reader, ',')) { return INPUTS_NOT_JSON; }
+        lexer_skip_space(&scanner->lexer);
+        if (lexer_take(&scanner->lexer, ']')) { return INPUTS_OK; }
+        if (!lexer_take(&scanner->lexer, ',')) { return INPUTS_NOT_JSON; }
     }
 }
 
 static enum inputs_problem scan_array(struct scanner *scanner, struct inputs *inputs, uint32_t most_texts,
                                       size_t most_bytes)
 {
-    json_skip_space(&scanner->reader);
-    if (!json_take(&scanner->reader, '[')) { return begins_value(scanner) ? INPUTS_NOT_ARRAY : INPUTS_NOT_JSON; }
-    json_skip_space(&scanner->reader);
-    bool empty = json_take(&scanner->reader, ']');
+    lexer_skip_space(&scanner->lexer);
+    if (!lexer_take(&scanner->lexer, '[')) { return begins_value(scanner) ? INPUTS_NOT_ARRAY : INPUTS_NOT_JSON; }
+    lexer_skip_space(&scanner->lexer);
+    bool empty = lexer_take(&scanner->lexer, ']');
     enum inputs_problem problem = empty ? INPUTS_NO_TEXTS : scan_texts(scanner, inputs, most_texts, most_bytes);
     if (problem != INPUTS_OK && problem != INPUTS_NO_TEXTS) { return problem; }
-    json_skip_space(&scanner->reader);
-    return scanner->reader.at == scanner->reader.end ? problem : INPUTS_NOT_JSON;
+    lexer_skip_space(&scanner->lexer);
+    return scanner->lexer.at == scanner->lexer.end ? problem : INPUTS_NOT_JSON;
 }
 
 struct inputs inputs_measure(const char *json, size_t length, uint32_t most_texts, size_t most_bytes)
 {
-    struct scanner scanner = {.reader = {json, json + length}, .valid_end = json + utf8_valid_prefix(json, length)};
+    struct scanner scanner = {.lexer = {json, json + length}, .valid_end = json + utf8_valid_prefix(json, length)};
     struct inputs inputs = {0};
     inputs.problem = scan_array(&scanner, &inputs, most_texts, most_bytes);
     inputs.bytes = scanner.copied;
-    inputs.at = (size_t)(scanner.reader.at - json);
+    inputs.at = (size_t)(scanner.lexer.at - json);
     return inputs;
 }
 
 void inputs_decode(const char *json, size_t length, char *copy, struct row *rows)
 {
-    struct scanner scanner = {.reader = {json, json + length}, .valid_end = json + length, .copy = copy, .rows = rows};
+    struct scanner scanner = {.lexer = {json, json + length}, .valid_end = json + length, .copy = copy, .rows = rows};
     struct inputs inputs = {0};
     inputs.problem = scan_array(&scanner, &inputs, UINT32_MAX, SIZE_MAX);
 }

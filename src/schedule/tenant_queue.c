@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t row_expires_at_ms(const struct row *row)
+uint64_t expiry_of(const struct row *row)
 {
     return row->request->lifetime.started_ns == 0 ? row->request->lifetime.expires_at_ms : 0;
 }
@@ -23,7 +23,7 @@ struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
     uint64_t bound_ms = 0;
     for (uint32_t seen = 0; row != NULL && seen < TENANT_LOOK; row = row->next, seen++) {
         uint64_t before_ms = bound_ms;
-        expiry_bound(&bound_ms, row_expires_at_ms(row));
+        expiry_bound(&bound_ms, expiry_of(row));
         if (bound_ms != before_ms) { earliest = row; }
     }
     bool urgent = bound_ms != 0 && bound_ms < urgent_ms;
@@ -37,7 +37,7 @@ struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
 
 void tenant_queue_push_last(struct tenant_queue *queue, struct row *row)
 {
-    expiry_bound(&queue->expires_at_ms, row_expires_at_ms(row));
+    expiry_bound(&queue->expires_at_ms, expiry_of(row));
     row->queue = queue;
     row->next = NULL;
     row->previous = queue->last;
@@ -47,7 +47,7 @@ void tenant_queue_push_last(struct tenant_queue *queue, struct row *row)
 
 void tenant_queue_push_first(struct tenant_queue *queue, struct row *row)
 {
-    expiry_bound(&queue->expires_at_ms, row_expires_at_ms(row));
+    expiry_bound(&queue->expires_at_ms, expiry_of(row));
     row->queue = queue;
     row->previous = NULL;
     row->next = queue->first;

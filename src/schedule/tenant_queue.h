@@ -27,7 +27,7 @@ void tenant_queue_push_last(struct tenant_queue *queue, struct row *row);
 void tenant_queue_push_first(struct tenant_queue *queue, struct row *row);
 
 /* When a row expires; a started one does not. Units: Redis unix ms; 0: never. */
-uint64_t row_expires_at_ms(const struct row *row);
+uint64_t expiry_of(const struct row *row);
 
 /* Lowers a bound to when a row expires (0: never). Units: Redis unix ms; a bound of 0: none. */
 void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms);

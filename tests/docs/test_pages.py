@@ -66,8 +66,8 @@ class Pages(unittest.TestCase):
                 self.assertIn(f"`{event}`", OPERATIONS)
 
     def test_counters_are_explained(self):
-        code = (SOURCE / "src/daemon/queue_worker.c").read_text()
-        line = re.search(r"void queue_worker_log_stats\(.*?\n}\n", code, re.DOTALL)[0]
+        code = (SOURCE / "src/daemon/consumer.c").read_text()
+        line = re.search(r"void consumer_log_stats\(.*?\n}\n", code, re.DOTALL)[0]
         counters = set(re.findall(r'log_int\("([a-z0-9_]+)"', line))
         counters |= set(re.findall(r"(?m)^COUNTER\((\w+)\)", (SOURCE / "src/schedule/counters.inc").read_text()))
         self.assertGreater(len(counters), 30)

@@ -180,7 +180,7 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
         }
         if (is_plain(value)) {
             buffer_append(&scratch->text, value->bytes, value->length);
-        } else if (!json_decode_string(&scratch->text, value->bytes, value->length)) {
+        } else if (!buffer_json_decode(&scratch->text, value->bytes, value->length)) {
             return fail(scratch, out, ROW_BAD_JSON, recipe->fields[part->field], "has a broken escape"), false;
         }
     }
@@ -193,7 +193,7 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
 static void put_json(struct buffer *to, const struct value *value)
 {
     if (value->kind == VALUE_TEXT) {
-        json_put_string(to, value->bytes, value->length);
+        buffer_json_string(to, value->bytes, value->length);
     } else if (value->kind == VALUE_STRING) {
         buffer_append(to, value->bytes - 1, value->length + 2);
     } else if (value->kind == VALUE_ABSENT || value->kind == VALUE_NULL) {
@@ -209,7 +209,7 @@ static void put_kept(const struct recipe *recipe, const struct value *values, st
     for (uint32_t i = 0; i < recipe->kept_count; i++) {
         const char *name = recipe->fields[recipe->kept[i]];
         buffer_string(&scratch->kept, ",");
-        json_put_string(&scratch->kept, name, strlen(name));
+        buffer_json_string(&scratch->kept, name, strlen(name));
         buffer_string(&scratch->kept, ":");
         put_json(&scratch->kept, &values[recipe->kept[i]]);
     }

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 
 struct scanner {
-    struct json_reader reader;
+    struct lexer lexer;
     char *const *paths;
     uint32_t count;
     struct value *values;
@@ -19,34 +19,34 @@ static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uin
 /* Scans from behind the opening quote; `out` is what is between the quotes. */
 static enum pick_problem scan_string(struct scanner *scanner, struct value *out)
 {
-    struct json_reader *reader = &scanner->reader;
-    const char *begin = reader->at;
-    for (json_skip_plain(reader); !json_take(reader, '"'); json_skip_plain(reader)) {
-        if (!json_take(reader, '\\') || reader->at == reader->end || !memchr("\"\\/bfnrtu", *reader->at, 9)) {
+    struct lexer *lexer = &scanner->lexer;
+    const char *begin = lexer->at;
+    for (lexer_skip_plain(lexer); !lexer_take(lexer, '"'); lexer_skip_plain(lexer)) {
+        if (!lexer_take(lexer, '\\') || lexer->at == lexer->end || !memchr("\"\\/bfnrtu", *lexer->at, 9)) {
             return PICK_BROKEN;
         }
-        reader->at++;
+        lexer->at++;
     }
-    *out = (struct value){VALUE_STRING, begin, (size_t)(reader->at - 1 - begin)};
+    *out = (struct value){VALUE_STRING, begin, (size_t)(lexer->at - 1 - begin)};
     return PICK_OK;
 }
 
 static bool skip_digits(struct scanner *scanner)
 {
-    const char *from = scanner->reader.at;
-    while (scanner->reader.at < scanner->reader.end && *scanner->reader.at >= '0' && *scanner->reader.at <= '9') {
-        scanner->reader.at++;
+    const char *from = scanner->lexer.at;
+    while (scanner->lexer.at < scanner->lexer.end && *scanner->lexer.at >= '0' && *scanner->lexer.at <= '9') {
+        scanner->lexer.at++;
     }
-    return scanner->reader.at > from;
+    return scanner->lexer.at > from;
 }
 
 static bool scan_number(struct scanner *scanner)
 {
-    json_take(&scanner->reader, '-');
-    if (!json_take(&scanner->reader, '0') && !skip_digits(scanner)) { return false; }
-    if (json_take(&scanner->reader, '.') && !skip_digits(scanner)) { return false; }
-    if (json_take(&scanner->reader, 'e') || json_take(&scanner->reader, 'E')) {
-        if (!json_take(&scanner->reader, '+')) { json_take(&scanner->reader, '-'); }
+    lexer_take(&scanner->lexer, '-');
+    if (!lexer_take(&scanner->lexer, '0') && !skip_digits(scanner)) { return false; }
+    if (lexer_take(&scanner->lexer, '.') && !skip_digits(scanner)) { return false; }
+    if (lexer_take(&scanner->lexer, 'e') || lexer_take(&scanner->lexer, 'E')) {
+        if (!lexer_take(&scanner->lexer, '+')) { lexer_take(&scanner->lexer, '-'); }
         return skip_digits(scanner);
     }
     return true;
@@ -55,38 +55,38 @@ static bool scan_number(struct scanner *scanner)
 static bool scan_word(struct scanner *scanner, const char *word)
 {
     size_t length = strlen(word);
-    if ((size_t)(scanner->reader.end - scanner->reader.at) < length || memcmp(scanner->reader.at, word, length) != 0) {
+    if ((size_t)(scanner->lexer.end - scanner->lexer.at) < length || memcmp(scanner->lexer.at, word, length) != 0) {
         return false;
     }
-    scanner->reader.at += length;
+    scanner->lexer.at += length;
     return true;
 }
 
 static enum pick_problem scan_scalar(struct scanner *scanner, struct value *out)
 {
     out->kind = VALUE_SCALAR;
-    out->bytes = scanner->reader.at;
+    out->bytes = scanner->lexer.at;
     bool good = true;
     if (scan_word(scanner, "null")) {
         out->kind = VALUE_NULL;
     } else {
         good = scan_word(scanner, "true") || scan_word(scanner, "false") || scan_number(scanner);
     }
-    out->length = (size_t)(scanner->reader.at - out->bytes);
+    out->length = (size_t)(scanner->lexer.at - out->bytes);
     return good ? PICK_OK : PICK_BROKEN;
 }
 
 static enum pick_problem scan_array(struct scanner *scanner, uint32_t depth)
 {
     struct value ignored;
-    json_skip_space(&scanner->reader);
-    if (json_take(&scanner->reader, ']')) { return PICK_OK; }
+    lexer_skip_space(&scanner->lexer);
+    if (lexer_take(&scanner->lexer, ']')) { return PICK_OK; }
     for (;;) {
         enum pick_problem problem = scan_value(scanner, depth + 1, 0, &ignored);
         if (problem != PICK_OK) { return problem; }
-        json_skip_space(&scanner->reader);
-        if (json_take(&scanner->reader, ']')) { return PICK_OK; }
-        if (!json_take(&scanner->reader, ',')) { return PICK_BROKEN; }
+        lexer_skip_space(&scanner->lexer);
+        if (lexer_take(&scanner->lexer, ']')) { return PICK_OK; }
+        if (!lexer_take(&scanner->lexer, ',')) { return PICK_BROKEN; }
     }
 }
 
@@ -127,7 +127,7 @@ static uint32_t match_key(const struct scanner *scanner, uint32_t depth, uint32_
     if (!memchr(key->bytes, '\\', key->length)) { return match(scanner, depth, mask, key->bytes, key->length, ends); }
     struct buffer decoded = {0};
     uint32_t on = 0;
-    if (json_decode_string(&decoded, key->bytes, key->length) && buffer_ok(&decoded) && decoded.data) {
+    if (buffer_json_decode(&decoded, key->bytes, key->length) && buffer_ok(&decoded) && decoded.data) {
         on = match(scanner, depth, mask, decoded.data, decoded.length, ends);
     }
     buffer_free(&decoded);
@@ -139,11 +139,11 @@ static enum pick_problem scan_member(struct scanner *scanner, uint32_t depth, ui
 {
     struct value key, value = {0};
     uint32_t ends;
-    json_skip_space(&scanner->reader);
-    enum pick_problem problem = json_take(&scanner->reader, '"') ? scan_string(scanner, &key) : PICK_BROKEN;
+    lexer_skip_space(&scanner->lexer);
+    enum pick_problem problem = lexer_take(&scanner->lexer, '"') ? scan_string(scanner, &key) : PICK_BROKEN;
     if (problem != PICK_OK) { return problem; }
-    json_skip_space(&scanner->reader);
-    if (!json_take(&scanner->reader, ':')) { return PICK_BROKEN; }
+    lexer_skip_space(&scanner->lexer);
+    if (!lexer_take(&scanner->lexer, ':')) { return PICK_BROKEN; }
     uint32_t on = match_key(scanner, depth, mask, &key, &ends);
     problem = scan_value(scanner, depth + 1, on, &value);
     for (uint32_t p = 0; p < scanner->count && problem == PICK_OK; p++) {
@@ -154,27 +154,27 @@ static enum pick_problem scan_member(struct scanner *scanner, uint32_t depth, ui
 
 static enum pick_problem scan_object(struct scanner *scanner, uint32_t depth, uint32_t mask)
 {
-    json_skip_space(&scanner->reader);
-    if (json_take(&scanner->reader, '}')) { return PICK_OK; }
+    lexer_skip_space(&scanner->lexer);
+    if (lexer_take(&scanner->lexer, '}')) { return PICK_OK; }
     for (;;) {
         enum pick_problem problem = scan_member(scanner, depth, mask);
         if (problem != PICK_OK) { return problem; }
-        json_skip_space(&scanner->reader);
-        if (json_take(&scanner->reader, '}')) { return PICK_OK; }
-        if (!json_take(&scanner->reader, ',')) { return PICK_BROKEN; }
+        lexer_skip_space(&scanner->lexer);
+        if (lexer_take(&scanner->lexer, '}')) { return PICK_OK; }
+        if (!lexer_take(&scanner->lexer, ',')) { return PICK_BROKEN; }
     }
 }
 
 static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out)
 {
     if (depth > PICK_DEPTH_MAX) { return PICK_TOO_DEEP; }
-    json_skip_space(&scanner->reader);
-    const char *from = scanner->reader.at;
-    if (json_take(&scanner->reader, '"')) { return scan_string(scanner, out); }
-    bool object = json_take(&scanner->reader, '{');
-    if (!object && !json_take(&scanner->reader, '[')) { return scan_scalar(scanner, out); }
+    lexer_skip_space(&scanner->lexer);
+    const char *from = scanner->lexer.at;
+    if (lexer_take(&scanner->lexer, '"')) { return scan_string(scanner, out); }
+    bool object = lexer_take(&scanner->lexer, '{');
+    if (!object && !lexer_take(&scanner->lexer, '[')) { return scan_scalar(scanner, out); }
     enum pick_problem problem = object ? scan_object(scanner, depth, mask) : scan_array(scanner, depth);
-    *out = (struct value){VALUE_TREE, from, (size_t)(scanner->reader.at - from)};
+    *out = (struct value){VALUE_TREE, from, (size_t)(scanner->lexer.at - from)};
     return problem;
 }
 
@@ -186,13 +186,13 @@ enum pick_problem pick_fields(const char *json, size_t length, char *const *path
     memset(values, 0, count * sizeof *values);
     *at = utf8_valid_prefix(json, length);
     if (*at < length) { return PICK_BAD_UTF8; }
-    json_skip_space(&scanner.reader);
-    bool object = scanner.reader.at < scanner.reader.end && *scanner.reader.at == '{';
+    lexer_skip_space(&scanner.lexer);
+    bool object = scanner.lexer.at < scanner.lexer.end && *scanner.lexer.at == '{';
     uint32_t all = count == 32 ? UINT32_MAX : (1u << count) - 1;
     enum pick_problem problem = scan_value(&scanner, 0, all, &whole);
-    if (problem == PICK_OK) { json_skip_space(&scanner.reader); }
-    if (problem == PICK_OK && scanner.reader.at < scanner.reader.end) { problem = PICK_BROKEN; }
-    *at = (size_t)(scanner.reader.at - json);
+    if (problem == PICK_OK) { lexer_skip_space(&scanner.lexer); }
+    if (problem == PICK_OK && scanner.lexer.at < scanner.lexer.end) { problem = PICK_BROKEN; }
+    *at = (size_t)(scanner.lexer.at - json);
     return problem == PICK_OK && !object ? PICK_NOT_OBJECT : problem;
 }
 
@@ -205,14 +205,14 @@ static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer 
 {
     size_t path_bytes = path->length;
     struct value key = {0}, value = {0};
-    json_skip_space(&scanner->reader);
-    while (json_take(&scanner->reader, '"') && scan_string(scanner, &key) == PICK_OK) {
+    lexer_skip_space(&scanner->lexer);
+    while (lexer_take(&scanner->lexer, '"') && scan_string(scanner, &key) == PICK_OK) {
         if (to->length > LIST_BYTES) { return false; }
-        json_skip_space(&scanner->reader);
-        if (!json_take(&scanner->reader, ':') || scan_value(scanner, depth + 1, 0, &value) != PICK_OK) { return true; }
+        lexer_skip_space(&scanner->lexer);
+        if (!lexer_take(&scanner->lexer, ':') || scan_value(scanner, depth + 1, 0, &value) != PICK_OK) { return true; }
         buffer_append(path, key.bytes, key.length);
         if (value.kind == VALUE_TREE && *value.bytes == '{') {
-            struct scanner inner = {.reader = {value.bytes + 1, value.bytes + value.length}};
+            struct scanner inner = {.lexer = {value.bytes + 1, value.bytes + value.length}};
             buffer_string(path, ".");
             if (!list_members(&inner, depth + 1, path, to)) { return false; }
         } else if (value.kind != VALUE_TREE && path->length > 0 && buffer_ok(path)) {
@@ -221,18 +221,18 @@ static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer 
                           path->data);
         }
         path->length = path_bytes;
-        json_skip_space(&scanner->reader);
-        json_take(&scanner->reader, ',');
-        json_skip_space(&scanner->reader);
+        lexer_skip_space(&scanner->lexer);
+        lexer_take(&scanner->lexer, ',');
+        lexer_skip_space(&scanner->lexer);
     }
     return true;
 }
 
 void pick_names(struct buffer *to, const char *json, size_t length)
 {
-    struct scanner scanner = {.reader = {json, json + length}};
+    struct scanner scanner = {.lexer = {json, json + length}};
     struct buffer path = {0};
-    json_skip_space(&scanner.reader);
-    if (json_take(&scanner.reader, '{') && !list_members(&scanner, 0, &path, to)) { buffer_string(to, ", ..."); }
+    lexer_skip_space(&scanner.lexer);
+    if (lexer_take(&scanner.lexer, '{') && !list_members(&scanner, 0, &path, to)) { buffer_string(to, ", ..."); }
     buffer_free(&path);
 }

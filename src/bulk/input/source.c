@@ -472,7 +472,7 @@ static bool is_table(enum source_format format)
 static void put_name(struct source *source, struct document *out)
 {
     source->scratch.id.length = 0;
-    json_put_string(&source->scratch.id, out->file, strlen(out->file));
+    buffer_json_string(&source->scratch.id, out->file, strlen(out->file));
     out->id = source->scratch.id.data;
     out->id_bytes = source->scratch.id.length;
 }

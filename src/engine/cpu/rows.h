@@ -25,7 +25,7 @@ INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
 }
 
 /* Stores the first min(left, VEC) floats. */
-INLINE void store_f32_upto(float *to, vec a, uint32_t left)
+INLINE void vec_store_upto(float *to, vec a, uint32_t left)
 {
     if (left >= VEC) {
         vec_store(to, a);
@@ -34,7 +34,7 @@ INLINE void store_f32_upto(float *to, vec a, uint32_t left)
     }
 }
 
-INLINE void store_bf16_upto(uint16_t *to, vec a, uint32_t left)
+INLINE void vec_store_bf16_upto(uint16_t *to, vec a, uint32_t left)
 {
     uint16_t half[VEC];
     if (left >= VEC) {
@@ -45,10 +45,10 @@ INLINE void store_bf16_upto(uint16_t *to, vec a, uint32_t left)
     memcpy(to, half, left * sizeof half[0]);
 }
 
-INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
+INLINE void activations_store(struct activations to, size_t at, vec a, uint32_t left)
 {
-    if (to.f32) { store_f32_upto(to.f32 + at, a, left); }
-    if (to.bf16) { store_bf16_upto(to.bf16 + at, a, left); }
+    if (to.f32) { vec_store_upto(to.f32 + at, a, left); }
+    if (to.bf16) { vec_store_bf16_upto(to.bf16 + at, a, left); }
 }
 
 /* Sums of one row in four vectors, so that an addition need not wait for the one before. */
@@ -77,7 +77,7 @@ INLINE float row_add(uint32_t width, const float *product, const float *bias, fl
         vec y = vec_add(load_upto(product + i, left), load_upto(bias + i, left));
         y = vec_add(y, load_upto(x + i, left));
         sums.part[k] = vec_add(sums.part[k], y);
-        store_f32_upto(x + i, y, left);
+        vec_store_upto(x + i, y, left);
     }
     return total(&sums, 4) / (float)width;
 }
@@ -125,7 +125,7 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, c
             vec y = vec_mul(vec_sub(load_upto(x.f32 + at, left), vec_set(mean[r])), vec_set(scale[r]));
             y = vec_fma(y, gain, bias);
             if (range) { range[r] = vec_widen(range[r], y); }
-            store_upto(x, at, y, left);
+            activations_store(x, at, y, left);
         }
     }
 }

@@ -9,8 +9,8 @@
 /* The escape, and its bytes; `*taken` is how much of the text it was. */
 static enum json_escape read_one(const char *text, char utf8[4], size_t *length, size_t *taken)
 {
-    struct json_reader reader = {text, text + strlen(text)};
-    enum json_escape read = json_read_escape(&reader, utf8, length);
+    struct lexer reader = {text, text + strlen(text)};
+    enum json_escape read = lexer_read_escape(&reader, utf8, length);
     *taken = (size_t)(reader.at - text);
     return read;
 }

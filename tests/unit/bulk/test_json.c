@@ -98,21 +98,21 @@ static void strings_both_ways(void **state)
     (void)state;
     struct buffer there = {0}, back = {0};
     const char text[] = "a\"b\\c\n\x01\xc3\xa4\xf0\x9f\x99\x82";
-    json_put_string(&there, text, sizeof text - 1);
-    assert_true(json_decode_string(&back, there.data + 1, there.length - 2));
+    buffer_json_string(&there, text, sizeof text - 1);
+    assert_true(buffer_json_decode(&back, there.data + 1, there.length - 2));
     assert_int_equal(back.length, sizeof text - 1);
     assert_memory_equal(back.data, text, back.length);
     back.length = 0;
-    assert_true(json_decode_string(&back, "\\ud83d\\ude42\\u0041", 18));
+    assert_true(buffer_json_decode(&back, "\\ud83d\\ude42\\u0041", 18));
     assert_memory_equal(back.data,
                         "\xf0\x9f\x99\x82"
                         "A",
                         5);
-    assert_false(json_decode_string(&back, "\\ud83d", 6));
-    assert_false(json_decode_string(&back, "\\ude42", 6));
-    assert_false(json_decode_string(&back, "\\u12", 4));
+    assert_false(buffer_json_decode(&back, "\\ud83d", 6));
+    assert_false(buffer_json_decode(&back, "\\ude42", 6));
+    assert_false(buffer_json_decode(&back, "\\u12", 4));
     there.length = 0;
-    json_put_string(&there, "\xff.", 2);
+    buffer_json_string(&there, "\xff.", 2);
     assert_memory_equal(there.data, "\"\xef\xbf\xbd.\"", 6);
     buffer_free(&there);
     buffer_free(&back);

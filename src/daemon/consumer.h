@@ -2,10 +2,10 @@
  *
  *   queue ──events──► worker_step ──actions──► queue (Redis), prep (tokenise, format), shares (compute), deadline
  *
- * The server owns what the queues share: loop, prep pool, compute threads. A queue worker decides nothing: it carries
+ * The server owns what the queues share: loop, prep pool, compute threads. A consumer decides nothing: it carries
  * events in and actions out. Thread: the I/O thread, for all of this. */
-#ifndef DAEMON_QUEUE_WORKER_H
-#define DAEMON_QUEUE_WORKER_H
+#ifndef DAEMON_CONSUMER_H
+#define DAEMON_CONSUMER_H
 
 #include <stdbool.h>
 
@@ -33,8 +33,8 @@ struct shared {
     void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
 };
 
-/* A queue that is served. Only queue_worker.c and server.c look inside. */
-struct queue_worker {
+/* A queue that is served. Only consumer.c and server.c look inside. */
+struct consumer {
     struct shared *shared;
     const struct config *config; /* this queue's own */
     const struct model *model;
@@ -56,29 +56,29 @@ struct queue_worker {
 };
 
 /* Opens worker and queue; config, model, cost, engine and the numbers are set before. Nothing is connected before
- * queue_start(self->queue). Owns: the caller ends it with queue_worker_close, also after an error. Errors:
+ * queue_start(self->queue). Owns: the caller ends it with consumer_close, also after an error. Errors:
  * STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
-MUST_CHECK enum status queue_worker_open(struct queue_worker *self, struct shared *shared, struct err *err);
+MUST_CHECK enum status consumer_open(struct consumer *self, struct shared *shared, struct err *err);
 
 /* Frees worker and queue. No thread may still use their requests and batches. */
-void queue_worker_close(struct queue_worker *self);
+void consumer_close(struct consumer *self);
 
 /* Gives the worker an event and executes its actions. */
-void queue_worker_step(struct queue_worker *self, const struct event *event);
+void consumer_step(struct consumer *self, const struct event *event);
 
 /* A batch goes to a compute thread now: from here on it can hang. */
-void queue_worker_starts(struct queue_worker *self, struct batch *batch);
+void consumer_starts(struct consumer *self, struct batch *batch);
 
 /* Gives the worker what the prep pool has finished. */
-void queue_worker_take_prepared(struct queue_worker *self);
+void consumer_take_prepared(struct consumer *self);
 
 /* Applies the settings that a reload may change; `config` is this queue's new one. Errors: those of worker_tune. */
-MUST_CHECK enum status queue_worker_tune(struct queue_worker *self, const struct config *config, struct err *err);
+MUST_CHECK enum status consumer_tune(struct consumer *self, const struct config *config, struct err *err);
 
 /* Logs a line of counters. */
-void queue_worker_log_stats(const struct queue_worker *self, enum log_level level, const char *event);
+void consumer_log_stats(const struct consumer *self, enum log_level level, const char *event);
 
 /* Logs what the worker holds: a line of sums, and a line for each of at most `most` requests. */
-void queue_worker_log_held(struct queue_worker *self, uint32_t most);
+void consumer_log_held(struct consumer *self, uint32_t most);
 
 #endif

@@ -1,4 +1,4 @@
-#include "daemon/queue_worker.h"
+#include "daemon/consumer.h"
 
 #include <sys/random.h>
 
@@ -14,7 +14,7 @@ static uint64_t random_seed(void)
 
 /* ---- events in, actions out ---- */
 
-static void stop(struct queue_worker *self, enum status status, bool clean)
+static void stop(struct consumer *self, enum status status, bool clean)
 {
     self->stopped = true;
     self->clean = clean;
@@ -23,7 +23,7 @@ static void stop(struct queue_worker *self, enum status status, bool clean)
 }
 
 /* A batch does not come back: whatever holds it, only a new process helps. */
-static void stop_hung(struct queue_worker *self)
+static void stop_hung(struct consumer *self)
 {
     log_error("compute_hangs", log_str("queue", self->config->queue),
               log_int("compute_timeout_ms", self->config->compute_timeout_ms),
@@ -32,7 +32,7 @@ static void stop_hung(struct queue_worker *self)
     stop(self, STATUS_DEVICE_LOST, false);
 }
 
-static void execute(struct queue_worker *self, struct action *action)
+static void execute(struct consumer *self, struct action *action)
 {
     switch (action->kind) {
     case ACTION_PREPARE:
@@ -65,7 +65,7 @@ static void execute(struct queue_worker *self, struct action *action)
 }
 
 /* No action calls back into this function. */
-void queue_worker_step(struct queue_worker *self, const struct event *event)
+void consumer_step(struct consumer *self, const struct event *event)
 {
     if (self->stopped) { return; }
     self->actions.count = 0;
@@ -74,20 +74,20 @@ void queue_worker_step(struct queue_worker *self, const struct event *event)
     self->shared->on_step(self->shared->context);
 }
 
-void queue_worker_starts(struct queue_worker *self, struct batch *batch)
+void consumer_starts(struct consumer *self, struct batch *batch)
 {
     uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + self->compute_timeout_ns;
     batch->watched_ns = now_ns;
     if (self->compute_timeout_ns > 0 && !self->stopped && ends_ns < self->deadline_ns) { self->deadline_ns = ends_ns; }
 }
 
-void queue_worker_take_prepared(struct queue_worker *self)
+void consumer_take_prepared(struct consumer *self)
 {
     static const enum event_kind kinds[PREP_KINDS] = {[PREP_PREPARE] = EVENT_PREPARED, [PREP_FORMAT] = EVENT_FORMATTED};
     for (int i = 0; i < PREP_KINDS; i++) {
         struct event event = {.kind = kinds[i], .requests = self->client.done[i]};
         self->client.done[i] = (struct request_list){0};
-        if (event.requests.count > 0) { queue_worker_step(self, &event); }
+        if (event.requests.count > 0) { consumer_step(self, &event); }
     }
 }
 
@@ -95,17 +95,17 @@ void queue_worker_take_prepared(struct queue_worker *self)
 
 static void on_event(void *context, const struct event *event)
 {
-    struct queue_worker *self = context;
+    struct consumer *self = context;
     if (event->kind == EVENT_CONNECTED && !self->was_ready) {
         self->was_ready = true; /* the queue logs later connections */
         log_info("ready", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)));
     }
-    queue_worker_step(self, event);
+    consumer_step(self, event);
 }
 
 static void on_fatal(void *context, const struct err *err)
 {
-    struct queue_worker *self = context;
+    struct consumer *self = context;
     log_error("redis_refuses", log_str("queue", self->config->queue), log_str("status", status_name(err->status)),
               log_str("message", err->message));
     stop(self, err->status, false);
@@ -114,7 +114,7 @@ static void on_fatal(void *context, const struct err *err)
 
 /* ---- open and close ---- */
 
-static struct worker_options worker_options_of(const struct queue_worker *self, const struct config *config)
+static struct worker_options worker_options_of(const struct consumer *self, const struct config *config)
 {
     const struct model *model = self->model;
     struct compute_state capacity = self->shared->capacity;
@@ -158,7 +158,7 @@ static struct worker_options worker_options_of(const struct queue_worker *self, 
     };
 }
 
-static enum status open_queue(struct queue_worker *self, struct err *err)
+static enum status open_queue(struct consumer *self, struct err *err)
 {
     const struct config *config = self->config;
     struct queue_options options = {
@@ -180,7 +180,7 @@ static enum status open_queue(struct queue_worker *self, struct err *err)
     return queue_open(&options, &self->queue, err);
 }
 
-enum status queue_worker_open(struct queue_worker *self, struct shared *shared, struct err *err)
+enum status consumer_open(struct consumer *self, struct shared *shared, struct err *err)
 {
     self->shared = shared;
     self->deadline_ns = UINT64_MAX;
@@ -197,26 +197,26 @@ enum status queue_worker_open(struct queue_worker *self, struct shared *shared, 
     return open_queue(self, err);
 }
 
-void queue_worker_close(struct queue_worker *self)
+void consumer_close(struct consumer *self)
 {
     queue_close(self->queue);
     worker_close(self->worker);
     actions_free(&self->actions);
 }
 
-enum status queue_worker_tune(struct queue_worker *self, const struct config *config, struct err *err)
+enum status consumer_tune(struct consumer *self, const struct config *config, struct err *err)
 {
     struct worker_options options = worker_options_of(self, config);
     enum status status = worker_tune(self->worker, &options, err);
     if (status != STATUS_OK) { return status; }
     self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
-    queue_worker_step(self, &(struct event){.kind = EVENT_TICK});
+    consumer_step(self, &(struct event){.kind = EVENT_TICK});
     return STATUS_OK;
 }
 
 /* ---- what the log tells of it ---- */
 
-void queue_worker_log_stats(const struct queue_worker *self, enum log_level level, const char *event)
+void consumer_log_stats(const struct consumer *self, enum log_level level, const char *event)
 {
     struct worker_stats s = worker_stats(self->worker);
     log_write(level, &(struct log_line){event,
@@ -242,7 +242,7 @@ static void log_held(void *context, const struct request *request)
         [REQUEST_SETTLING] = "settling",
         [REQUEST_LEAVING] = "leaving",
     };
-    const struct queue_worker *self = context;
+    const struct consumer *self = context;
     uint64_t age_ns = clock_now_ns() - request->lifetime.received_ns;
     log_info("held", log_str("queue", self->config->queue), log_str("name", request->identity.name),
              log_str("id", request->identity.id), log_str("state", states[request->lifetime.state]),
@@ -252,7 +252,7 @@ static void log_held(void *context, const struct request *request)
              log_int("bytes", (int64_t)request->bytes));
 }
 
-void queue_worker_log_held(struct queue_worker *self, uint32_t most)
+void consumer_log_held(struct consumer *self, uint32_t most)
 {
     struct worker_stats stats = worker_stats(self->worker);
     log_info("in_flight", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
