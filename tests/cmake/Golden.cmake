@@ -22,6 +22,12 @@ add_test(NAME golden.tokenizer COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURR
   $<TARGET_FILE:tokenize_lines> ${SLUICE_CORPUS} ${CMAKE_CURRENT_BINARY_DIR}/golden ${every})
 set_tests_properties(golden.tokenizer PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED "python;corpus" TIMEOUT 900
   COST 35 ENVIRONMENT RAYON_NUM_THREADS=1) # on one processor it starts with the first, and not when two happen to be free
+
+math(EXPR some "${every} * 60") # all of them, EVERY 1, take half an hour
+add_test(NAME golden.unigram COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/unigram_golden.py
+  $<TARGET_FILE:tokenize_lines> ${SLUICE_CORPUS} ${CMAKE_CURRENT_BINARY_DIR}/golden ${some})
+set_tests_properties(golden.unigram PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED "python;corpus" TIMEOUT 900
+  COST 30 ENVIRONMENT RAYON_NUM_THREADS=1)
 if(NOT SLUICE_SANITIZE) # it runs nothing of ours
   add_test(NAME golden.unicode_tables
     COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_unicode_tables.py --check)

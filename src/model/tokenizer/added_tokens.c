@@ -98,3 +98,11 @@ size_t added_space_behind(const char *text, size_t length, size_t at)
     }
     return at;
 }
+
+void added_match_widen(struct added_match *match, const char *text, size_t length, size_t from)
+{
+    if (match->token->lstrip) {
+        match->start = added_space_before(text, from < match->start ? from : match->start, match->start);
+    }
+    if (match->token->rstrip) { match->end = added_space_behind(text, length, match->end); }
+}

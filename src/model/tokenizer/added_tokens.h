@@ -47,6 +47,9 @@ void added_set_close(struct added_set *set);
 bool added_set_find(const struct added_set *set, const char *text, size_t length, size_t *from, size_t until,
                     struct added_match *match);
 
+/* Takes in the white space that the token takes, but none before `from`. */
+void added_match_widen(struct added_match *match, const char *text, size_t length, size_t from);
+
 /* Where the white space that ends at `at` starts, but not before `from`; `at` where there is none. */
 size_t added_space_before(const char *text, size_t from, size_t at);
 

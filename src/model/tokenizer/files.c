@@ -12,35 +12,28 @@
 #define CONFIG_FILE "tokenizer_config.json"
 #define VOCAB_FILE "vocab.txt"
 
-/* `path` is an object's name for messages: the file's, a colon and the way to the object. */
-
-/* Reads a field that must be there, of any type, a bool or a string. Owns: value and string stay the object's.
- * Errors: STATUS_BAD_INPUT, also for one of another type. */
-static enum status fields_need(const cJSON *object, const char *path, const char *field, const cJSON **value,
-                               struct err *err)
+enum status fields_need(const cJSON *object, const char *path, const char *field, const cJSON **value, struct err *err)
 {
     *value = json_field(object, field);
     if (!*value) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", path, field); }
     return STATUS_OK;
 }
 
-static enum status fields_bool(const cJSON *object, const char *path, const char *field, bool *value, struct err *err)
+enum status fields_bool(const cJSON *object, const char *path, const char *field, bool *value, struct err *err)
 {
     const cJSON *found;
     TRY(fields_need(object, path, field, &found, err));
     return json_bool(object, path, field, value, err);
 }
 
-static enum status fields_string(const cJSON *object, const char *path, const char *field, const char **value,
-                                 struct err *err)
+enum status fields_string(const cJSON *object, const char *path, const char *field, const char **value, struct err *err)
 {
     const cJSON *found;
     TRY(fields_need(object, path, field, &found, err));
     return json_string(object, path, field, value, err);
 }
 
-/* Reads a token's id: a whole number below INT32_MAX. Errors: STATUS_BAD_INPUT. */
-static enum status fields_id(const cJSON *value, const char *path, int32_t *id, struct err *err)
+enum status fields_id(const cJSON *value, const char *path, int32_t *id, struct err *err)
 {
     uint64_t number;
     if (!json_whole(value, &number) || number >= INT32_MAX) {
@@ -188,6 +181,9 @@ static enum status same_added_tokens(const struct tokenizer_config *config, cons
 enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
                                     struct err *err)
 {
+    if (spec->model != &tokenizer_wordpiece) {
+        return same_added_tokens(config, spec, err); /* only BERT's has these */
+    }
     TRY(same("do_lower_case", config->do_lower_case, spec->normalizer.lowercase, err));
     TRY(same("strip_accents", config->strip_accents, spec->normalizer.strip_accents, err));
     TRY(same("tokenize_chinese_chars", config->tokenize_chinese_chars, spec->normalizer.handle_chinese_chars, err));
@@ -355,7 +351,20 @@ static enum status read_pre_tokenizer(const cJSON *part, struct err *err)
     return json_only(part, path, known, NULL, err);
 }
 
-static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spec *spec, struct err *err)
+enum status tokenizer_put_token(struct tokenizer_spec *spec, const char *token, int32_t id, double score,
+                                struct err *err)
+{
+    if (token[0] == '\0') {
+        spec->empty_tokens++;
+        return STATUS_OK;
+    }
+    struct vocabulary_entry entry = {strdup(token), id, score};
+    if (!entry.token) { return err_set(err, STATUS_NO_MEMORY, JSON_FILE ": model.vocab: no memory for tokens"); }
+    spec->vocabulary[spec->vocabulary_count++] = entry;
+    return STATUS_OK;
+}
+
+enum status tokenizer_json_vocabulary(const cJSON *vocabulary, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": model.vocab";
     if (!cJSON_IsObject(vocabulary)) { return err_set(err, STATUS_BAD_INPUT, "%s must be an object", path); }
@@ -366,35 +375,28 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
     if (!spec->vocabulary) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tokens", path, count); }
     cJSON_ArrayForEach(child, vocabulary)
     {
-        struct vocabulary_entry entry = {0};
-        if (child->string[0] == '\0') {
-            spec->empty_tokens++;
-            continue;
-        }
-        if (fields_id(child, path, &entry.id, err) != STATUS_OK) {
+        int32_t id = 0;
+        if (child->string[0] != '\0' && fields_id(child, path, &id, err) != STATUS_OK) {
             return err_prefix(err, "the token %.100s", child->string);
         }
-        entry.token = strdup(child->string);
-        if (!entry.token) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for tokens", path); }
-        spec->vocabulary[spec->vocabulary_count++] = entry;
+        TRY(tokenizer_put_token(spec, child->string, id, 0, err));
     }
     return STATUS_OK;
 }
 
-static enum status read_model(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+enum status tokenizer_json_wordpiece(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"type",  "unk_token", "continuing_subword_prefix", "max_input_chars_per_word",
                                         "vocab", NULL};
     const char *path = JSON_FILE ": model", *unknown = NULL, *continuing = NULL;
     const cJSON *value = NULL;
-    TRY(fields_type(part, path, "WordPiece", err));
     TRY(json_only(part, path, known, NULL, err));
     TRY(fields_string(part, path, "unk_token", &unknown, err));
     TRY(fields_string(part, path, "continuing_subword_prefix", &continuing, err));
     TRY(fields_need(part, path, "max_input_chars_per_word", &value, err));
     TRY(json_u32(part, path, "max_input_chars_per_word", 0, UINT32_MAX, &spec->max_characters, err));
     TRY(fields_need(part, path, "vocab", &value, err));
-    TRY(read_vocabulary(value, spec, err));
+    TRY(tokenizer_json_vocabulary(value, spec, err));
     spec->unknown = strdup(unknown);
     spec->continuing = strdup(continuing);
     return spec->unknown && spec->continuing ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
@@ -446,6 +448,30 @@ static enum status check_truncation(const cJSON *part, struct err *err)
     return STATUS_OK;
 }
 
+/* The types of `model`. */
+static const struct tokenizer_model *const models[] = {&tokenizer_wordpiece, &tokenizer_unigram};
+
+/* Files of 2020 do not say the type. */
+static const char *guess_type(const cJSON *part)
+{
+    if (json_field(part, "merges")) { return "BPE"; }
+    if (json_field(part, "max_input_chars_per_word")) { return "WordPiece"; }
+    return cJSON_IsArray(json_field(part, "vocab")) ? "Unigram" : "null";
+}
+
+static enum status find_model(const cJSON *part, const struct tokenizer_model **model, struct err *err)
+{
+    const char *path = JSON_FILE ": model", *type = guess_type(part);
+    TRY(json_string(part, path, "type", &type, err));
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        if (strcmp(type, models[i]->type) == 0) {
+            *model = models[i];
+            return STATUS_OK;
+        }
+    }
+    return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported", path, type);
+}
+
 static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
@@ -457,9 +483,12 @@ static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, st
         return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": version %.100s is not supported", version);
     }
     TRY(check_truncation(json_field(root, "truncation"), err));
-    TRY(read_normalizer(json_field(root, "normalizer"), spec, err));
-    TRY(read_pre_tokenizer(json_field(root, "pre_tokenizer"), err));
-    TRY(read_model(json_field(root, "model"), spec, err));
+    TRY(find_model(json_field(root, "model"), &spec->model, err));
+    bool streams = spec->model == &tokenizer_wordpiece;
+    const cJSON *normalizer = json_field(root, "normalizer"), *pre_tokenizer = json_field(root, "pre_tokenizer");
+    TRY(streams ? read_normalizer(normalizer, spec, err) : pipeline_read_normalizer(normalizer, spec, err));
+    TRY(streams ? read_pre_tokenizer(pre_tokenizer, err) : pipeline_read_pre_tokenizer(pre_tokenizer, spec, err));
+    TRY(spec->model->read(json_field(root, "model"), spec, err));
     TRY(read_added(json_field(root, "added_tokens"), spec, err));
     return tokenizer_json_template(json_field(root, "post_processor"), spec, err);
 }
@@ -651,6 +680,7 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
                                   struct tokenizer_spec *spec, struct err *err)
 {
     spec->file = VOCAB_FILE;
+    spec->model = &tokenizer_wordpiece;
     spec->normalizer.clean_text = true;
     spec->normalizer.lowercase = config->do_lower_case != 0;
     spec->normalizer.handle_chinese_chars = config->tokenize_chinese_chars != 0;

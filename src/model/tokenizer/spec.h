@@ -5,12 +5,29 @@
 
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/pipeline.h"
 #include "model/tokenizer/trie.h"
+#include "model/tokenizer/unigram.h"
 #include "model/tokenizer/wordpiece.h"
 
 struct cJSON;
+struct tokenizer_spec;
 
 enum { TOKENIZER_MAX_SPECIALS = 16 };
+
+/* What one type of `model` does. The table of all is in files.c. */
+struct tokenizer_model {
+    const char *type; /* as in the file */
+    /* Reads the part `model` of a tokenizer.json into the spec. Errors: as tokenizer_open. */
+    enum status (*read)(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
+    /* Makes the tokenizer's own model; the trie of its vocabulary is there. Errors: as tokenizer_build. */
+    enum status (*build)(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err);
+    /* Appends the ids of a piece, of at least one byte; may stop when the sink is full, and does with `scratch` as it
+     * likes. False: memory ran out. NULL for WordPiece, which reads without a pipeline (tokenizer.c). */
+    bool (*encode)(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink);
+};
+
+extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram;
 
 /* The ids that the post-processor puts before and behind every text. */
 struct tokenizer_template {
@@ -22,19 +39,24 @@ struct tokenizer_template {
 struct vocabulary_entry {
     char *token; /* not empty */
     int32_t id;
+    double score; /* of Unigram */
 };
 
 /* A tokenizer as its files say. All pointers are owned. */
 struct tokenizer_spec {
     const char *file; /* for messages; a literal */
-    struct normalizer_options normalizer;
+    const struct tokenizer_model *model;
+    struct normalizer_options normalizer; /* WordPiece; all others have a pipeline */
+    struct pipeline pipeline;
     struct vocabulary_entry *vocabulary;
     size_t vocabulary_count;
     size_t
         empty_tokens; /* entries that can match nothing and are not listed, but count when added tokens are numbered */
-    char *unknown;    /* the token, not the id */
+    char *unknown;    /* WordPiece: the token, not the id */
     char *continuing;
     uint32_t max_characters;
+    int32_t unknown_id; /* Unigram */
+    bool byte_fallback;
     struct added_token *added; /* as in the file; id -1 where it does not say */
     size_t added_count;
     struct tokenizer_template specials;
@@ -42,9 +64,14 @@ struct tokenizer_spec {
 
 /* What a spec becomes: read-only, so that every thread may encode with it. */
 struct tokenizer {
-    struct normalizer *normalizer;
-    struct normalizer *plain; /* changes nothing: splits text that is normalised; NULL when `normalized` is empty */
-    struct wordpiece model;
+    const struct tokenizer_model *model;
+    struct trie *trie;                     /* vocabulary, token -> id */
+    struct normalizer *normalizer, *plain; /* WordPiece. `plain` changes nothing: it splits text that is normalised;
+                                              NULL when `normalized` is empty */
+    struct wordpiece wordpiece;
+    struct pipeline pipeline; /* all others */
+    struct unigram unigram;
+    size_t growth; /* no byte of text becomes more ids */
     struct added_token *added;
     size_t added_count;
     struct added_set raw, normalized;
@@ -65,6 +92,36 @@ MUST_CHECK enum status tokenizer_build(struct tokenizer_spec *spec, struct token
  * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
 MUST_CHECK enum status tokenizer_json_parse(const char *text, size_t length, struct tokenizer_spec *spec,
                                             struct err *err);
+
+/* Readers of the parts of a tokenizer.json. `path` is an object's name for messages: the file's, a colon and the way to
+ * the object. What is read stays the object's. Errors: STATUS_BAD_INPUT where a field is missing or of another type,
+ * STATUS_UNSUPPORTED. */
+MUST_CHECK enum status fields_need(const struct cJSON *object, const char *path, const char *field,
+                                   const struct cJSON **value, struct err *err);
+MUST_CHECK enum status fields_bool(const struct cJSON *object, const char *path, const char *field, bool *value,
+                                   struct err *err);
+MUST_CHECK enum status fields_string(const struct cJSON *object, const char *path, const char *field,
+                                     const char **value, struct err *err);
+
+/* Reads a token's id: a whole number below INT32_MAX. */
+MUST_CHECK enum status fields_id(const struct cJSON *value, const char *path, int32_t *id, struct err *err);
+
+/* Appends a token to the vocabulary, which has room for it; an empty one is counted only. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status tokenizer_put_token(struct tokenizer_spec *spec, const char *token, int32_t id, double score,
+                                           struct err *err);
+
+/* Reads the part `model` of type WordPiece. */
+MUST_CHECK enum status tokenizer_json_wordpiece(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
+
+/* Reads an object {token: id} into the vocabulary. Errors: also STATUS_NO_MEMORY. */
+MUST_CHECK enum status tokenizer_json_vocabulary(const struct cJSON *vocabulary, struct tokenizer_spec *spec,
+                                                 struct err *err);
+
+/* Read the parts `normalizer` and `pre_tokenizer`, which may be NULL, into spec->pipeline. Errors: also
+ * STATUS_NO_MEMORY. */
+MUST_CHECK enum status pipeline_read_normalizer(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
+MUST_CHECK enum status pipeline_read_pre_tokenizer(const struct cJSON *part, struct tokenizer_spec *spec,
+                                                   struct err *err);
 
 /* Reads the part `post_processor` of a tokenizer.json, which may be NULL, into spec->specials. Errors: as
  * tokenizer_open. */

@@ -33,7 +33,7 @@ struct splitter {
 static void end_word(struct splitter *splitter)
 {
     if (splitter->characters > 0) {
-        wordpiece_encode(&splitter->tokenizer->model, splitter->word, splitter->length, splitter->characters,
+        wordpiece_encode(&splitter->tokenizer->wordpiece, splitter->word, splitter->length, splitter->characters,
                          splitter->sink);
     }
     splitter->length = splitter->characters = 0;
@@ -42,7 +42,7 @@ static void end_word(struct splitter *splitter)
 
 static void add_character(struct splitter *splitter, struct normal_character character)
 {
-    if (++splitter->characters > splitter->tokenizer->model.max_characters) { return; }
+    if (++splitter->characters > splitter->tokenizer->wordpiece.max_characters) { return; }
     if (character.order == 0) {
         splitter->length += utf8_put(splitter->word + splitter->length, character.code_point);
         return;
@@ -73,7 +73,7 @@ static void feed_entry(struct splitter *splitter, const struct normal_entry *ent
 {
     if (entry->kind != NORMAL_TEXT) { end_word(splitter); }
     if (entry->kind == NORMAL_SPACE) { return; }
-    if (++splitter->characters <= splitter->tokenizer->model.max_characters) {
+    if (++splitter->characters <= splitter->tokenizer->wordpiece.max_characters) {
         memcpy(splitter->word + splitter->length, entry->bytes, sizeof entry->bytes);
         splitter->length += entry->length;
     }
@@ -143,15 +143,34 @@ static enum status encode_stretches(struct splitter *splitter, const char *text,
     for (size_t at = 0, searched = 0; at < length && !id_sink_full(splitter->sink);) {
         struct added_match match = {.start = length, .end = length};
         bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, length, &match);
-        if (found && match.token->lstrip) {
-            match.start = added_space_before(text, at < match.start ? at : match.start, match.start);
-        }
+        if (found) { added_match_widen(&match, text, length, at); }
         if (at < match.start) { TRY(encode_stretch(splitter, text + at, match.start - at, err)); }
         if (found) { id_sink_put(splitter->sink, match.token->id); }
         at = match.end;
-        if (found && match.token->rstrip) { at = added_space_behind(text, length, at); }
     }
     return STATUS_OK;
+}
+
+static enum status encode_words(const struct tokenizer *tokenizer, struct id_sink *sink, const char *text,
+                                size_t length, struct err *err)
+{
+    struct splitter splitter; /* not zeroed: the word is large and written before it is read */
+    splitter.tokenizer = tokenizer;
+    splitter.normalizer = tokenizer->plain ? tokenizer->plain : tokenizer->normalizer;
+    splitter.sink = sink;
+    splitter.length = splitter.characters = splitter.run_start = 0;
+    splitter.run_end = SIZE_MAX;
+    return tokenizer->plain ? encode_stretches(&splitter, text, length, err)
+                            : encode_stream(&splitter, text, length, err);
+}
+
+static enum status encode_pipeline(const struct tokenizer *tokenizer, struct id_sink *sink, const char *text,
+                                   size_t length, struct err *err)
+{
+    struct pipeline_run run = {.tokenizer = tokenizer, .sink = sink};
+    enum status status = pipeline_encode(&run, text, length, err);
+    pipeline_end(&run);
+    return status;
 }
 
 static void put_specials(int32_t *ids, uint32_t *count, const int32_t *specials, uint32_t special_count)
@@ -172,14 +191,8 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     }
     put_specials(ids, count, specials->before, specials->before_count);
     struct id_sink sink = {.ids = ids + *count, .room = max_tokens - *count - specials->behind_count};
-    struct splitter splitter; /* not zeroed: the word is large and written before it is read */
-    splitter.tokenizer = tokenizer;
-    splitter.normalizer = tokenizer->plain ? tokenizer->plain : tokenizer->normalizer;
-    splitter.sink = &sink;
-    splitter.length = splitter.characters = splitter.run_start = 0;
-    splitter.run_end = SIZE_MAX;
-    enum status status =
-        tokenizer->plain ? encode_stretches(&splitter, text, length, err) : encode_stream(&splitter, text, length, err);
+    enum status status = tokenizer->model->encode ? encode_pipeline(tokenizer, &sink, text, length, err)
+                                                  : encode_words(tokenizer, &sink, text, length, err);
     if (status != STATUS_OK) {
         *count = 0;
         return status;
@@ -190,12 +203,12 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     return STATUS_OK;
 }
 
-/* No character becomes more characters than it has bytes (make_unicode_tables.py checks it for each), and every id
- * stands for at least one character of the normalised text. Blanks around CJK, which the count leaves out, may become
- * ids where an added token is a blank: three for a character of at least three bytes. */
+/* WordPiece: no character becomes more characters than it has bytes (make_unicode_tables.py checks it for each), and
+ * every id stands for at least one character of the normalised text. Blanks around CJK, which the count leaves out, may
+ * become ids where an added token is a blank: three for a character of at least three bytes. */
 size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes)
 {
-    return bytes + tokenizer->specials.before_count + tokenizer->specials.behind_count;
+    return bytes * tokenizer->growth + tokenizer->specials.before_count + tokenizer->specials.behind_count;
 }
 
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
@@ -210,7 +223,7 @@ uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer)
 
 bool tokenizer_lowercases(const struct tokenizer *tokenizer)
 {
-    return tokenizer->normalizer->options.lowercase;
+    return tokenizer->normalizer ? tokenizer->normalizer->options.lowercase : pipeline_lowercases(&tokenizer->pipeline);
 }
 
 void tokenizer_close(struct tokenizer *tokenizer)
@@ -220,7 +233,9 @@ void tokenizer_close(struct tokenizer *tokenizer)
     free(tokenizer->added);
     added_set_close(&tokenizer->raw);
     added_set_close(&tokenizer->normalized);
-    trie_close(tokenizer->model.vocabulary);
+    trie_close(tokenizer->trie);
+    pipeline_free(&tokenizer->pipeline);
+    free(tokenizer->unigram.scores);
     normalizer_close(tokenizer->normalizer);
     normalizer_close(tokenizer->plain);
     free(tokenizer);
@@ -236,6 +251,7 @@ void tokenizer_spec_free(struct tokenizer_spec *spec)
     free(spec->added);
     free(spec->unknown);
     free(spec->continuing);
+    pipeline_free(&spec->pipeline);
     *spec = (struct tokenizer_spec){0};
 }
 
@@ -273,14 +289,10 @@ static enum status build_vocabulary(const struct tokenizer_spec *spec, struct tr
     return status;
 }
 
-static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+static enum status build_wordpiece(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
-    TRY(check_ids(spec, err));
-    tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
-    struct wordpiece *model = &tokenizer->model;
-    if (build_vocabulary(spec, &model->vocabulary, err) != STATUS_OK) {
-        return err_prefix(err, "%s: model.vocab", spec->file);
-    }
+    struct wordpiece *model = &tokenizer->wordpiece;
+    model->vocabulary = tokenizer->trie;
     model->unknown = trie_find(model->vocabulary, spec->unknown, strlen(spec->unknown));
     if (model->unknown == TRIE_NONE) {
         return err_set(err, STATUS_BAD_INPUT, "%s: the unknown token \"%.100s\" (unk_token) is not in the vocabulary",
@@ -292,7 +304,26 @@ static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spe
                        spec->max_characters, WORDPIECE_MAX_CHARACTERS);
     }
     model->max_characters = spec->max_characters;
-    return STATUS_OK;
+    tokenizer->growth = 1;
+    tokenizer->normalizer = normalizer_open(spec->normalizer);
+    return tokenizer->normalizer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
+}
+
+const struct tokenizer_model tokenizer_wordpiece = {
+    .type = "WordPiece", .read = tokenizer_json_wordpiece, .build = build_wordpiece};
+
+static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+{
+    TRY(check_ids(spec, err));
+    tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
+    if (build_vocabulary(spec, &tokenizer->trie, err) != STATUS_OK) {
+        return err_prefix(err, "%s: model.vocab", spec->file);
+    }
+    tokenizer->model = spec->model;
+    tokenizer->pipeline = spec->pipeline;
+    spec->pipeline = (struct pipeline){0};
+    pipeline_prepare(&tokenizer->pipeline);
+    return spec->model->build(tokenizer, spec, err);
 }
 
 /* The package numbers added tokens itself, by the vocabulary and then upwards from its size. A file that says otherwise
@@ -302,7 +333,7 @@ static enum status check_added_ids(struct tokenizer *tokenizer, const struct tok
     int32_t next = (int32_t)(spec->vocabulary_count + spec->empty_tokens);
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         struct added_token *token = &tokenizer->added[i];
-        int32_t id = trie_find(tokenizer->model.vocabulary, token->content, token->length);
+        int32_t id = trie_find(tokenizer->trie, token->content, token->length);
         if (id == TRIE_NONE) { id = next++; }
         if (token->id < 0) { token->id = id; }
         if (token->id != id) {
@@ -324,7 +355,11 @@ static enum status build_set(struct tokenizer *tokenizer, bool normalized, struc
         if (token->normalized != normalized) { continue; }
         keys[count] = (struct trie_key){token->content, token->length, (int32_t)i};
         if (normalized) {
-            normalizer_text(tokenizer->normalizer, token->content, token->length, &texts[i]);
+            if (tokenizer->normalizer) {
+                normalizer_text(tokenizer->normalizer, token->content, token->length, &texts[i]);
+            } else {
+                pipeline_normalize(&tokenizer->pipeline, token->content, token->length, &texts[i]);
+            }
             if (!buffer_ok(&texts[i])) { return err_set(err, STATUS_NO_MEMORY, "no memory for added tokens"); }
             keys[count].bytes = texts[i].data;
             keys[count].length = texts[i].length;
@@ -379,11 +414,9 @@ static enum status build_added(struct tokenizer *tokenizer, struct tokenizer_spe
 static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     tokenizer->raw.only_start = tokenizer->normalized.only_start = -1;
-    tokenizer->normalizer = normalizer_open(spec->normalizer);
-    if (!tokenizer->normalizer) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
     TRY(build_model(tokenizer, spec, err));
     TRY(build_added(tokenizer, spec, err));
-    if (tokenizer->normalized.trie) {
+    if (tokenizer->normalized.trie && tokenizer->normalizer) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
         if (!tokenizer->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
     }

@@ -1,4 +1,4 @@
-/* Text to token ids, as the model's own files say: the facade over WordPiece (and later BPE, Unigram).
+/* Text to token ids, as the model's own files say: the facade over WordPiece and Unigram.
  *
  * Opened from `tokenizer.json`, else from `vocab.txt` with `tokenizer_config.json`. The ids are those that Hugging Face
  * `tokenizers` gives for one text with special tokens, right truncation to `max_tokens`, and no padding. */
@@ -28,8 +28,8 @@ size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes);
 /* Turns valid UTF-8 into at most `max_tokens` ids, special tokens included, and stops reading as soon as it has them.
  * Shapes: ids [max_tokens] int32, written. `*truncated` tells whether the text had more.
  * Errors: STATUS_BAD_INPUT when what it read is not valid UTF-8 (text far behind the last id is not looked at) or when
- * max_tokens has no room for the special tokens; STATUS_NO_MEMORY, only where added tokens are looked for in normalised
- * text, which is also the only case that allocates. Thread: any, on one tokenizer at once. */
+ * max_tokens has no room for the special tokens; STATUS_NO_MEMORY, but not from WordPiece, which allocates only where
+ * added tokens are looked for in normalised text. Thread: any, on one tokenizer at once. */
 MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                                         uint32_t max_tokens, int32_t *ids, uint32_t *count, bool *truncated,
                                         struct err *err);

@@ -1,23 +1,11 @@
 /* Source: Aoe, "An efficient digital search algorithm by using a double-array structure" (1989).
  *
- * The child of node n for byte b is the slot base(n) + b, and it is n's only if the slot's parent is n. A node's id
- * lies in the slot itself. The builder places the nodes breadth-first and looks for free slots from the first free one
- * on. */
+ * A node's id lies in the slot itself. The builder places the nodes breadth-first and looks for free slots from the
+ * first free one on. */
 #include "model/tokenizer/trie.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct slot {
-    int32_t base;   /* where the children are counted from */
-    int32_t parent; /* TRIE_NONE while free */
-    int32_t id;     /* TRIE_NONE where no key ends */
-};
-
-struct trie {
-    struct slot *slots;
-    size_t count; /* every base + 255 lies below it */
-};
 
 /* A node that waits for its children: the keys first..last share `depth` bytes. */
 struct pending {
@@ -58,10 +46,10 @@ static bool grow(struct trie *trie, size_t need)
 {
     if (need <= trie->count) { return true; }
     size_t count = need + need / 4 + 1024;
-    struct slot *slots = realloc(trie->slots, count * sizeof *slots);
+    struct trie_slot *slots = realloc(trie->slots, count * sizeof *slots);
     if (!slots) { return false; }
     for (size_t i = trie->count; i < count; i++) {
-        slots[i] = (struct slot){.base = 0, .parent = TRIE_NONE, .id = TRIE_NONE};
+        slots[i] = (struct trie_slot){.base = 0, .parent = TRIE_NONE, .id = TRIE_NONE};
     }
     trie->slots = slots;
     trie->count = count;
@@ -111,7 +99,7 @@ static bool place_children(struct builder *builder, struct pending at)
     if (count == 0) { return true; }
     int32_t base = find_base(builder, bytes, count);
     if (base == 0) { return false; }
-    struct slot *slots = builder->trie->slots;
+    struct trie_slot *slots = builder->trie->slots;
     slots[at.node].base = base;
     for (size_t i = 0; i < count; i++) {
         int32_t child = base + bytes[i];
@@ -163,15 +151,9 @@ void trie_close(struct trie *trie)
     free(trie);
 }
 
-static int32_t child_of(const struct trie *trie, int32_t node, char byte)
-{
-    int32_t child = trie->slots[node].base + (unsigned char)byte;
-    return trie->slots[child].parent == node && child != TRIE_ROOT ? child : TRIE_NONE;
-}
-
 int32_t trie_walk(const struct trie *trie, int32_t node, const char *bytes, size_t length)
 {
-    for (size_t i = 0; i < length && node != TRIE_NONE; i++) { node = child_of(trie, node, bytes[i]); }
+    for (size_t i = 0; i < length && node != TRIE_NONE; i++) { node = trie_child(trie, node, bytes[i]); }
     return node;
 }
 
@@ -179,7 +161,7 @@ int32_t trie_longest(const struct trie *trie, int32_t node, const char *bytes, s
 {
     int32_t id = TRIE_NONE;
     for (size_t i = 0; i < length && node != TRIE_NONE; i++) {
-        node = child_of(trie, node, bytes[i]);
+        node = trie_child(trie, node, bytes[i]);
         if (node != TRIE_NONE && trie->slots[node].id != TRIE_NONE) {
             id = trie->slots[node].id;
             *matched = i + 1;

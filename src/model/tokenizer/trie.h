@@ -9,7 +9,17 @@
 
 #include "base/err.h"
 
-struct trie;
+/* The child of node n for byte b is the slot base(n) + b, and it is n's only if the slot's parent is n. */
+struct trie_slot {
+    int32_t base;   /* where the children are counted from */
+    int32_t parent; /* TRIE_NONE while free */
+    int32_t id;     /* TRIE_NONE where no key ends */
+};
+
+struct trie {
+    struct trie_slot *slots;
+    size_t count; /* every base + 255 lies below it */
+};
 
 /* One string of the set. */
 struct trie_key {
@@ -27,6 +37,13 @@ MUST_CHECK enum status trie_build(struct trie_key *keys, size_t count, struct tr
 
 /* Frees it. NULL is allowed. */
 void trie_close(struct trie *trie);
+
+/* The node behind one byte, or TRIE_NONE. */
+static inline int32_t trie_child(const struct trie *trie, int32_t node, char byte)
+{
+    int32_t child = trie->slots[node].base + (unsigned char)byte;
+    return trie->slots[child].parent == node && child != TRIE_ROOT ? child : TRIE_NONE;
+}
 
 /* Follows bytes from `node` on. Returns the node behind them, or TRIE_NONE. */
 int32_t trie_walk(const struct trie *trie, int32_t node, const char *bytes, size_t length);

@@ -1,0 +1,186 @@
+/* Reads the parts `normalizer` and `pre_tokenizer` of a tokenizer.json whose model is not WordPiece. Each is a step or,
+ * as type Sequence, a list of steps. A field or a step that is not known is refused. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "model/json.h"
+#include "model/tokenizer/spec.h"
+
+#define NORMALIZER "tokenizer.json: normalizer"
+#define PRE_TOKENIZER "tokenizer.json: pre_tokenizer"
+
+/* One type of step. Appends its row, zeroed, to the pipeline before `read` fills it in from the part. */
+struct normal_type {
+    const char *type;
+    enum normal_step_kind kind;
+    enum status (*read)(const cJSON *part, struct normal_step *step, struct err *err);
+};
+
+static enum status copy_string(const cJSON *part, const char *field, char **out, struct err *err)
+{
+    const char *text = NULL;
+    TRY(fields_string(part, NORMALIZER, field, &text, err));
+    *out = strdup(text);
+    return *out ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, NORMALIZER ": no memory");
+}
+
+/* `pattern` is {"String": …} or {"Regex": …}; of regular expressions only the one that is used is known. */
+static enum status read_replace(const cJSON *part, struct normal_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", "pattern", "content", NULL};
+    const cJSON *pattern = json_field(part, "pattern");
+    const char *regex = NULL;
+    TRY(json_only(part, NORMALIZER, known, NULL, err));
+    TRY(copy_string(part, "content", &step->content, err));
+    TRY(json_string(pattern, NORMALIZER ".pattern", "Regex", &regex, err));
+    if (!regex) {
+        TRY(copy_string(pattern, "String", &step->pattern, err));
+        return step->pattern[0] ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": an empty pattern");
+    }
+    step->kind = STEP_REPLACE_BLANKS;
+    if (strcmp(regex, " {2,}") == 0) { return STATUS_OK; }
+    return err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": the regular expression %.100s is not supported", regex);
+}
+
+static enum status read_strip(const cJSON *part, struct normal_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", "strip_left", "strip_right", NULL};
+    TRY(json_only(part, NORMALIZER, known, NULL, err));
+    TRY(fields_bool(part, NORMALIZER, "strip_left", &step->left, err));
+    return fields_bool(part, NORMALIZER, "strip_right", &step->right, err);
+}
+
+static enum status read_prepend(const cJSON *part, struct normal_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", "prepend", NULL};
+    TRY(json_only(part, NORMALIZER, known, NULL, err));
+    return copy_string(part, "prepend", &step->content, err);
+}
+
+static enum status read_nothing(const cJSON *part, struct normal_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", NULL};
+    (void)step;
+    return json_only(part, NORMALIZER, known, NULL, err);
+}
+
+static enum status read_normal_step(const cJSON *part, const char *type, struct pipeline *pipeline, struct err *err)
+{
+    static const struct normal_type types[] = {
+        {"Replace", STEP_REPLACE, read_replace},
+        {"Strip", STEP_STRIP, read_strip},
+        {"Lowercase", STEP_LOWERCASE, read_nothing},
+        {"Prepend", STEP_PREPEND, read_prepend},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(type, types[i].type) != 0) { continue; }
+        struct normal_step *step = &pipeline->normal[pipeline->normal_count++];
+        step->kind = types[i].kind;
+        return types[i].read(part, step, err);
+    }
+    return err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": type %.100s is not supported", type);
+}
+
+enum status pipeline_read_normalizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+{
+    const char *type = NULL;
+    if (!part) { return STATUS_OK; }
+    TRY(fields_string(part, NORMALIZER, "type", &type, err));
+    if (strcmp(type, "Sequence") == 0) {
+        static const char *const known[] = {"type", "normalizers", NULL};
+        const cJSON *list = json_field(part, "normalizers"), *child;
+        TRY(json_only(part, NORMALIZER, known, NULL, err));
+        if (!cJSON_IsArray(list)) { return err_set(err, STATUS_BAD_INPUT, NORMALIZER ".normalizers must be a list"); }
+        cJSON_ArrayForEach(child, list)
+        {
+            TRY(pipeline_read_normalizer(child, spec, err));
+        }
+        return STATUS_OK;
+    }
+    if (spec->pipeline.normal_count == PIPELINE_MAX_STEPS) {
+        return err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": more than %d steps", PIPELINE_MAX_STEPS);
+    }
+    return read_normal_step(part, type, &spec->pipeline, err);
+}
+
+/* Files up to 2023 say `add_prefix_space`, later ones `prepend_scheme` and `split`. */
+static enum status read_metaspace(const cJSON *part, struct split_step *step, struct err *err)
+{
+    static const char *const known[] = {"type",    "replacement", "add_prefix_space", "prepend_scheme", "split",
+                                        "str_rep", NULL};
+    static const char *const schemes[] = {
+        [PREPEND_ALWAYS] = "always", [PREPEND_FIRST] = "first", [PREPEND_NEVER] = "never"};
+    const char *mark = NULL, *scheme = "always";
+    bool prefix = true;
+    step->split = true;
+    TRY(json_only(part, PRE_TOKENIZER, known, NULL, err));
+    TRY(fields_string(part, PRE_TOKENIZER, "replacement", &mark, err));
+    TRY(json_string(part, PRE_TOKENIZER, "prepend_scheme", &scheme, err));
+    TRY(json_bool(part, PRE_TOKENIZER, "add_prefix_space", &prefix, err));
+    TRY(json_bool(part, PRE_TOKENIZER, "split", &step->split, err));
+    size_t size = 0;
+    if (mark[0]) { utf8_next(mark, &size); }
+    if (size == 0 || mark[size]) {
+        return err_set(err, STATUS_BAD_INPUT, PRE_TOKENIZER ": replacement must be one character");
+    }
+    memcpy(step->mark, mark, size);
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(scheme, schemes[i]) != 0) { continue; }
+        step->prepend = (enum prepend_scheme)i;
+        if (prefix || step->prepend == PREPEND_NEVER) { return STATUS_OK; }
+        return err_set(err, STATUS_BAD_INPUT, PRE_TOKENIZER ": add_prefix_space is false, prepend_scheme is %s",
+                       scheme);
+    }
+    return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": prepend_scheme %.100s is not supported", scheme);
+}
+
+static enum status read_whitespace(const cJSON *part, struct split_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", NULL};
+    (void)step;
+    return json_only(part, PRE_TOKENIZER, known, NULL, err);
+}
+
+static enum status read_split_step(const cJSON *part, const char *type, struct pipeline *pipeline, struct err *err)
+{
+    static const struct {
+        const char *type;
+        enum split_step_kind kind;
+        enum status (*read)(const cJSON *part, struct split_step *step, struct err *err);
+    } types[] = {
+        {"WhitespaceSplit", SPLIT_WHITESPACE, read_whitespace},
+        {"Metaspace", SPLIT_METASPACE, read_metaspace},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(type, types[i].type) != 0) { continue; }
+        struct split_step *step = &pipeline->split[pipeline->split_count++];
+        step->kind = types[i].kind;
+        return types[i].read(part, step, err);
+    }
+    return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": type %.100s is not supported", type);
+}
+
+enum status pipeline_read_pre_tokenizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+{
+    const char *type = NULL;
+    if (!part) { return STATUS_OK; }
+    TRY(fields_string(part, PRE_TOKENIZER, "type", &type, err));
+    if (strcmp(type, "Sequence") == 0) {
+        static const char *const known[] = {"type", "pretokenizers", NULL};
+        const cJSON *list = json_field(part, "pretokenizers"), *child;
+        TRY(json_only(part, PRE_TOKENIZER, known, NULL, err));
+        if (!cJSON_IsArray(list)) {
+            return err_set(err, STATUS_BAD_INPUT, PRE_TOKENIZER ".pretokenizers must be a list");
+        }
+        cJSON_ArrayForEach(child, list)
+        {
+            TRY(pipeline_read_pre_tokenizer(child, spec, err));
+        }
+        return STATUS_OK;
+    }
+    if (spec->pipeline.split_count == PIPELINE_MAX_STEPS) {
+        return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": more than %d steps", PIPELINE_MAX_STEPS);
+    }
+    return read_split_step(part, type, &spec->pipeline, err);
+}

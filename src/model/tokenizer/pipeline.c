@@ -1,0 +1,334 @@
+/* A long stretch is read in windows: one ends where a blank stands between two letters or digits of ASCII, which no
+ * step looks across unless pipeline.whole says so. So a text is read hardly further than its last id, and a step may
+ * take its input as a whole without much memory.
+ *
+ * Source: the behaviour of the steps in tokenizers 0.23. */
+#include "model/tokenizer/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "model/tokenizer/spec.h"
+#include "model/tokenizer/unicode.h"
+
+enum { WINDOW_BYTES = 2048 };
+
+/* Normalisation. */
+
+/* A stretch between added tokens, or a window of it. */
+struct stretch {
+    const char *bytes;
+    size_t length;
+    bool first; /* begins where the text begins, and that has not been replaced */
+    bool left;  /* its beginning is that of a stretch */
+    bool right; /* its end is that of a stretch */
+};
+
+static void put_lower(uint32_t code_point, struct buffer *out)
+{
+    uint32_t parts[UNICODE_MAX_PARTS];
+    size_t count = unicode_lowercase(code_point, parts);
+    char *to = buffer_reserve(out, 4 * UNICODE_MAX_PARTS);
+    if (!to) { return; }
+    for (size_t i = 0; i < count; i++) { out->length += utf8_put(out->data + out->length, parts[i]); }
+}
+
+static void lowercase(struct stretch *stretch, struct buffer *out)
+{
+    for (size_t at = 0; at < stretch->length && buffer_ok(out);) { put_lower(utf8_next(stretch->bytes, &at), out); }
+}
+
+static void replace(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    size_t size = strlen(step->pattern), at = 0;
+    while (at < stretch->length) {
+        const char *from = stretch->bytes + at;
+        const char *found = memmem(from, stretch->length - at, step->pattern, size);
+        buffer_append(out, from, found ? (size_t)(found - from) : stretch->length - at);
+        if (!found) { return; }
+        if (found == stretch->bytes) { stretch->first = false; }
+        buffer_string(out, step->content);
+        at = (size_t)(found - stretch->bytes) + size;
+    }
+}
+
+static void replace_blanks(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    for (size_t at = 0; at < stretch->length;) {
+        const char *from = stretch->bytes + at;
+        const char *found = memmem(from, stretch->length - at, "  ", 2);
+        buffer_append(out, from, found ? (size_t)(found - from) : stretch->length - at);
+        if (!found) { return; }
+        if (found == stretch->bytes) { stretch->first = false; }
+        buffer_string(out, step->content);
+        at = (size_t)(found - stretch->bytes);
+        while (at < stretch->length && stretch->bytes[at] == ' ') { at++; }
+    }
+}
+
+static void strip(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    size_t from = 0, until = stretch->length;
+    if (step->left && stretch->left) { from = added_space_behind(stretch->bytes, until, 0); }
+    if (step->right && stretch->right) { until = added_space_before(stretch->bytes, from, until); }
+    if (from > 0) { stretch->first = false; }
+    buffer_append(out, stretch->bytes + from, until - from);
+}
+
+static void prepend(const struct normal_step *step, const struct stretch *stretch, struct buffer *out)
+{
+    if (stretch->left && stretch->length > 0) { buffer_string(out, step->content); }
+    buffer_append(out, stretch->bytes, stretch->length);
+}
+
+static void normalize_step(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    switch (step->kind) {
+    case STEP_REPLACE:
+        replace(step, stretch, out);
+        break;
+    case STEP_REPLACE_BLANKS:
+        replace_blanks(step, stretch, out);
+        break;
+    case STEP_STRIP:
+        strip(step, stretch, out);
+        break;
+    case STEP_LOWERCASE:
+        lowercase(stretch, out);
+        break;
+    case STEP_PREPEND:
+        prepend(step, stretch, out);
+        break;
+    }
+}
+
+/* Leaves the normal form in the stretch, whose bytes are then those of one of the two buffers. */
+static bool normalize(const struct pipeline *pipeline, struct buffer normal[2], struct stretch *stretch)
+{
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        struct buffer *out = &normal[i & 1];
+        out->length = 0;
+        normalize_step(&pipeline->normal[i], stretch, out);
+        if (!buffer_ok(out)) { return false; }
+        stretch->bytes = out->data;
+        stretch->length = out->length;
+    }
+    return true;
+}
+
+void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_t length, struct buffer *out)
+{
+    struct buffer normal[2] = {{0}, {0}};
+    struct stretch stretch = {text, length, true, true, true};
+    if (normalize(pipeline, normal, &stretch)) {
+        buffer_append(out, stretch.bytes, stretch.length);
+    } else {
+        out->broken = true;
+    }
+    buffer_free(&normal[0]);
+    buffer_free(&normal[1]);
+}
+
+/* Splitting. Each step hands its pieces to the next, the last one's go to the model. False: memory ran out. */
+
+static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece);
+
+static bool split_whitespace(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    size_t from = 0;
+    for (size_t at = 0; at < piece.length && !id_sink_full(run->sink);) {
+        size_t next = at;
+        uint32_t code_point = utf8_next(piece.bytes, &next);
+        bool space = code_point < 0x80 ? code_point == ' ' || (code_point >= '\t' && code_point <= '\r')
+                                       : (unicode_lookup(code_point)->flags & UNICODE_SPACE) != 0;
+        size_t end = space ? at : next;
+        if ((space || next == piece.length) && from < end) {
+            struct piece word = {piece.bytes + from, end - from, piece.first && from == 0};
+            if (!split_piece(run, step + 1, word)) { return false; }
+        }
+        at = next;
+        if (space) { from = next; }
+    }
+    return true;
+}
+
+/* Writes the piece with marks for blanks behind `out`, and one before it if it is to have one. */
+static void put_marked(const struct split_step *split, struct piece piece, struct buffer *out)
+{
+    size_t size = strlen(split->mark);
+    bool marked = piece.bytes[0] == ' ' || (piece.length >= size && memcmp(piece.bytes, split->mark, size) == 0);
+    if (!marked && (split->prepend == PREPEND_ALWAYS || (split->prepend == PREPEND_FIRST && piece.first))) {
+        buffer_append(out, split->mark, size);
+    }
+    for (size_t at = 0; at < piece.length;) {
+        const char *found = memchr(piece.bytes + at, ' ', piece.length - at);
+        size_t end = found ? (size_t)(found - piece.bytes) : piece.length;
+        buffer_append(out, piece.bytes + at, end - at);
+        if (found) { buffer_append(out, split->mark, size); }
+        at = end + (found != NULL);
+    }
+}
+
+static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const struct split_step *split = &run->tokenizer->pipeline.split[step];
+    struct buffer *marked = &run->pieces[step];
+    size_t size = strlen(split->mark);
+    marked->length = 0;
+    put_marked(split, piece, marked);
+    if (!buffer_ok(marked)) { return false; }
+    for (size_t at = 0; at < marked->length && !id_sink_full(run->sink);) {
+        const char *from = marked->data + at, *found = NULL;
+        size_t left = marked->length - at;
+        size_t own = left >= size && memcmp(from, split->mark, size) == 0 ? size : 0; /* the first may begin without */
+        if (split->split) { found = memmem(from + own, left - own, split->mark, size); }
+        size_t end = found ? (size_t)(found - marked->data) : marked->length;
+        if (!split_piece(run, step + 1, (struct piece){from, end - at, piece.first && at == 0})) { return false; }
+        at = end;
+    }
+    return true;
+}
+
+static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const struct tokenizer *tokenizer = run->tokenizer;
+    if (step == tokenizer->pipeline.split_count) {
+        return tokenizer->model->encode(tokenizer, piece, &run->scratch, run->sink);
+    }
+    switch (tokenizer->pipeline.split[step].kind) {
+    case SPLIT_WHITESPACE:
+        return split_whitespace(run, step, piece);
+    case SPLIT_METASPACE:
+        return split_metaspace(run, step, piece);
+    }
+    return true;
+}
+
+/* From a text to its stretches. */
+
+/* Normalises a stretch without raw added tokens, finds the others in it, and encodes what is between. */
+static bool encode_stretch(struct pipeline_run *run, struct stretch stretch)
+{
+    const struct tokenizer *tokenizer = run->tokenizer;
+    if (!normalize(&tokenizer->pipeline, run->normal, &stretch)) { return false; }
+    for (size_t at = 0, searched = 0; at < stretch.length && !id_sink_full(run->sink);) {
+        struct added_match match = {.start = stretch.length, .end = stretch.length};
+        bool found =
+            added_set_find(&tokenizer->normalized, stretch.bytes, stretch.length, &searched, stretch.length, &match);
+        if (found) { added_match_widen(&match, stretch.bytes, stretch.length, at); }
+        struct piece piece = {stretch.bytes + at, match.start - at, stretch.first && at == 0};
+        if (piece.length > 0 && !split_piece(run, 0, piece)) { return false; }
+        if (found) { id_sink_put(run->sink, match.token->id); }
+        at = match.end;
+    }
+    return true;
+}
+
+static bool is_plain(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* Where the window that begins at `at` ends. */
+static size_t window_end(const char *text, size_t length, size_t at)
+{
+    for (size_t i = at + WINDOW_BYTES; i + 1 < length; i++) {
+        if (text[i] == ' ' && is_plain(text[i - 1]) && is_plain(text[i + 1])) { return i; }
+    }
+    return length;
+}
+
+enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t length, struct err *err)
+{
+    const struct tokenizer *tokenizer = run->tokenizer;
+    bool left = true;
+    for (size_t at = 0, searched = 0, valid = 0, until = 0; at < length && !id_sink_full(run->sink);) {
+        if (at >= until) {
+            until = tokenizer->pipeline.whole ? length : window_end(text, length, at);
+            if (valid < at) { valid = at; }
+            if (valid < until) { valid += utf8_valid_prefix(text + valid, until - valid); }
+            if (valid < until) {
+                return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid);
+            }
+        }
+        struct added_match match = {.start = until, .end = until};
+        bool found = added_set_find(&tokenizer->raw, text, length, &searched, until, &match);
+        if (found) { added_match_widen(&match, text, length, at); }
+        struct stretch stretch = {text + at, match.start - at, at == 0, left, found || until == length};
+        if (stretch.length > 0 && !encode_stretch(run, stretch)) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory to encode %zu bytes", length);
+        }
+        if (found) { id_sink_put(run->sink, match.token->id); }
+        left = found;
+        at = match.end;
+    }
+    return STATUS_OK;
+}
+
+void pipeline_end(struct pipeline_run *run)
+{
+    buffer_free(&run->normal[0]);
+    buffer_free(&run->normal[1]);
+    for (size_t i = 0; i < PIPELINE_MAX_STEPS; i++) { buffer_free(&run->pieces[i]); }
+    buffer_free(&run->scratch);
+}
+
+/* What is known of a pipeline once its steps are there. */
+
+void pipeline_prepare(struct pipeline *pipeline)
+{
+    bool splits = false;
+    for (size_t i = 0; i < pipeline->split_count; i++) {
+        const struct split_step *split = &pipeline->split[i];
+        splits |= split->kind != SPLIT_METASPACE || split->split;
+    }
+    pipeline->whole = !splits;
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        const struct normal_step *step = &pipeline->normal[i];
+        if (step->kind != STEP_REPLACE) { continue; }
+        for (const char *c = step->pattern; *c; c++) { pipeline->whole |= *c == ' ' || is_plain(*c); }
+    }
+}
+
+static size_t characters(const char *text)
+{
+    size_t count = 0;
+    for (; *text; text++) { count += ((unsigned char)*text & 0xC0) != 0x80; }
+    return count;
+}
+
+/* A replaced string has at least one byte, a stretch or a piece too. */
+size_t pipeline_growth(const struct pipeline *pipeline, bool bytes)
+{
+    size_t growth = 1;
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        const struct normal_step *step = &pipeline->normal[i];
+        size_t added = step->content ? bytes ? strlen(step->content) : characters(step->content) : 0;
+        if (step->kind == STEP_REPLACE || step->kind == STEP_REPLACE_BLANKS) { growth *= added > 1 ? added : 1; }
+        if (step->kind == STEP_PREPEND) { growth *= 1 + added; }
+        if (step->kind == STEP_LOWERCASE && bytes) { growth *= 2; }
+    }
+    for (size_t i = 0; i < pipeline->split_count; i++) {
+        const struct split_step *split = &pipeline->split[i];
+        if (split->kind == SPLIT_METASPACE) { growth *= bytes ? 1 + strlen(split->mark) : 2; }
+    }
+    return growth;
+}
+
+bool pipeline_lowercases(const struct pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        if (pipeline->normal[i].kind == STEP_LOWERCASE) { return true; }
+    }
+    return false;
+}
+
+void pipeline_free(struct pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        free(pipeline->normal[i].pattern);
+        free(pipeline->normal[i].content);
+    }
+    *pipeline = (struct pipeline){0};
+}

@@ -1,0 +1,94 @@
+/* The steps between a text and a model that tokenizer.json lists as `normalizer` and `pre_tokenizer`, on whole
+ * stretches of text: how every model but WordPiece reads (WordPiece reads character by character, see tokenizer.c). */
+#ifndef MODEL_TOKENIZER_PIPELINE_H
+#define MODEL_TOKENIZER_PIPELINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+#include "model/tokenizer/wordpiece.h"
+
+struct tokenizer;
+
+/* One step of the normaliser, named as in the file. */
+enum normal_step_kind {
+    STEP_REPLACE,        /* `pattern`, a string, by `content` */
+    STEP_REPLACE_BLANKS, /* two blanks or more by `content` */
+    STEP_STRIP,
+    STEP_LOWERCASE,
+    STEP_PREPEND, /* `content` */
+};
+
+struct normal_step {
+    enum normal_step_kind kind;
+    char *pattern, *content; /* owned */
+    bool left, right;        /* STEP_STRIP */
+};
+
+/* One step of the pre-tokenizer. */
+enum split_step_kind {
+    SPLIT_WHITESPACE, /* pieces end at white space, which is dropped */
+    SPLIT_METASPACE,
+};
+
+enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
+
+struct split_step {
+    enum split_step_kind kind;
+    char mark[5];                /* SPLIT_METASPACE: the character that stands for a blank */
+    enum prepend_scheme prepend; /* whether a piece that does not begin with the mark gets one */
+    bool split;                  /* whether each mark begins a piece */
+};
+
+enum { PIPELINE_MAX_STEPS = 12 };
+
+/* Zero-initialise for none. */
+struct pipeline {
+    struct normal_step normal[PIPELINE_MAX_STEPS];
+    struct split_step split[PIPELINE_MAX_STEPS];
+    size_t normal_count, split_count;
+    bool whole; /* some step looks across blanks between words, so that a stretch must be taken as a whole */
+};
+
+/* What one text needs on its way; zero-initialise, pipeline_end to end. */
+struct pipeline_run {
+    const struct tokenizer *tokenizer;
+    struct id_sink *sink;
+    struct buffer normal[2];                  /* what a normaliser's step reads and writes */
+    struct buffer pieces[PIPELINE_MAX_STEPS]; /* what a split step makes of its piece */
+    struct buffer scratch;                    /* the model's */
+};
+
+/* A piece on its way through the split steps. */
+struct piece {
+    const char *bytes;
+    size_t length;
+    bool first; /* begins where the text begins */
+};
+
+/* Encodes all of a text, valid UTF-8 or not, into run->sink; stops when that is full.
+ * Errors: STATUS_BAD_INPUT when what was read is not UTF-8, STATUS_NO_MEMORY. */
+MUST_CHECK enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t length, struct err *err);
+
+/* Frees the run's memory. */
+void pipeline_end(struct pipeline_run *run);
+
+/* Puts the normalised form of valid UTF-8 behind `out`. Errors: the buffer is broken. */
+void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_t length, struct buffer *out);
+
+/* Works out `whole` once all steps are there. */
+void pipeline_prepare(struct pipeline *pipeline);
+
+/* How many characters (`bytes` false) or bytes one byte of text becomes at most. */
+size_t pipeline_growth(const struct pipeline *pipeline, bool bytes);
+
+/* Whether it brings text to lower case. */
+bool pipeline_lowercases(const struct pipeline *pipeline);
+
+/* Frees what the steps hold and leaves an empty pipeline. */
+void pipeline_free(struct pipeline *pipeline);
+
+#endif

@@ -1,0 +1,224 @@
+/* Viterbi over the bytes of a piece: for each place the best way to get there, kept since the last place that every way
+ * goes through. So a long piece takes little memory, and its ids come as it is read.
+ *
+ * Source: Kudo, "Subword regularization" (2018); ties, the price of an unknown character and the order of additions as
+ * in tokenizers 0.23. */
+#include "model/tokenizer/unigram.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json.h"
+#include "model/tokenizer/spec.h"
+
+#define UNKNOWN_PENALTY 10.0
+
+/* How a place is best reached; after the backward walk, how the best way goes on from it. */
+struct place {
+    double score;
+    uint32_t length; /* of the token; 0 where nothing has reached the place */
+    int32_t id;
+};
+
+struct search {
+    const struct tokenizer *tokenizer;
+    struct piece piece;
+    struct id_sink *sink;
+    struct place *places; /* [0] is that of `from` */
+    size_t from;          /* all before it is settled */
+    size_t reached;       /* the last place that a token ends at */
+    size_t unknown_from;  /* unknown characters wait from here to `unknown_until` */
+    size_t unknown_until;
+};
+
+/* Neighbouring unknown characters are one token: itself where the vocabulary has it, else its bytes, else unknown. */
+static void put_unknown(struct search *search)
+{
+    const struct tokenizer *tokenizer = search->tokenizer;
+    const struct unigram *model = &tokenizer->unigram;
+    const char *bytes = search->piece.bytes + search->unknown_from;
+    size_t length = search->unknown_until - search->unknown_from;
+    search->unknown_from = search->unknown_until = 0;
+    if (length == 0) { return; }
+    int32_t id = trie_find(tokenizer->trie, bytes, length);
+    bool known = true;
+    for (size_t i = 0; id == TRIE_NONE && known && i < length; i++) {
+        known = model->bytes[(unsigned char)bytes[i]] != TRIE_NONE;
+    }
+    if (id != TRIE_NONE || !known) {
+        id_sink_put(search->sink, known ? id : model->unknown);
+        return;
+    }
+    for (size_t i = 0; i < length && !id_sink_full(search->sink); i++) {
+        id_sink_put(search->sink, model->bytes[(unsigned char)bytes[i]]);
+    }
+}
+
+/* Puts the ids of the best way from search->from to `until`. */
+static void settle(struct search *search, size_t until)
+{
+    struct place *places = search->places;
+    struct place next = {0};
+    size_t last = until - search->from;
+    for (size_t at = last;; at -= next.length) {
+        struct place place = places[at];
+        places[at].length = next.length;
+        places[at].id = next.id;
+        if (at == 0) { break; }
+        next = place;
+    }
+    for (size_t at = 0; at < last && !id_sink_full(search->sink); at += places[at].length) {
+        if (places[at].id == search->tokenizer->unigram.unknown) {
+            if (search->unknown_until == 0) { search->unknown_from = search->from + at; }
+            search->unknown_until = search->from + at + places[at].length;
+        } else {
+            put_unknown(search);
+            id_sink_put(search->sink, places[at].id);
+        }
+    }
+    places[0].score = places[last].score;
+    search->from = search->reached = until;
+}
+
+static void offer(struct search *search, size_t at, size_t length, int32_t id, double score)
+{
+    size_t end = at + length;
+    while (search->reached < end) { search->places[++search->reached - search->from].length = 0; }
+    struct place *place = &search->places[end - search->from];
+    if (place->length == 0 || score > place->score) { *place = (struct place){score, (uint32_t)length, id}; }
+}
+
+static size_t character_bytes(char first)
+{
+    unsigned char byte = (unsigned char)first;
+    return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+/* Makes room for the places up to `last`, counted from search->from. */
+static bool make_room(struct search *search, size_t last, struct buffer *scratch)
+{
+    size_t need = (last + 1) * sizeof(struct place);
+    if (scratch->capacity >= need) { return true; }
+    scratch->length = scratch->capacity;
+    if (!buffer_reserve(scratch, need - scratch->length)) { return false; }
+    search->places = (struct place *)(void *)scratch->data;
+    return true;
+}
+
+static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink)
+{
+    const struct unigram *model = &tokenizer->unigram;
+    const struct trie *trie = tokenizer->trie;
+    struct search search = {tokenizer, piece, sink, (struct place *)(void *)scratch->data, 0, 0, 0, 0};
+    if (!make_room(&search, 0, scratch)) { return false; }
+    search.places[0] = (struct place){0};
+    for (size_t at = 0, character; at < piece.length; at += character) {
+        character = character_bytes(piece.bytes[at]);
+        if (at == search.reached && at > 0) {
+            settle(&search, at);
+            if (id_sink_full(sink)) { return true; }
+        }
+        size_t most = piece.length - at < model->longest ? piece.length - at : model->longest;
+        if (!make_room(&search, at - search.from + most, scratch)) { return false; }
+        double score = search.places[at - search.from].score;
+        bool known = false;
+        int32_t node = TRIE_ROOT;
+        for (size_t i = 0; i < most; i++) {
+            node = trie_child(trie, node, piece.bytes[at + i]);
+            if (node == TRIE_NONE) { break; }
+            int32_t id = trie->slots[node].id;
+            if (id == TRIE_NONE) { continue; }
+            offer(&search, at, i + 1, id, model->scores[id] + score);
+            known |= i + 1 == character;
+        }
+        if (!known) { offer(&search, at, character, model->unknown, model->unknown_score + score); }
+    }
+    settle(&search, piece.length);
+    put_unknown(&search);
+    return true;
+}
+
+static enum status build(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+{
+    struct unigram *model = &tokenizer->unigram;
+    double least = INFINITY;
+    model->scores = calloc(tokenizer->vocabulary, sizeof *model->scores);
+    if (!model->scores) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for scores", spec->file); }
+    model->longest = 4; /* an unknown character */
+    for (size_t i = 0; i < spec->vocabulary_count; i++) {
+        const struct vocabulary_entry *entry = &spec->vocabulary[i];
+        size_t length = strlen(entry->token);
+        model->scores[entry->id] = entry->score;
+        if (entry->score < least) { least = entry->score; }
+        if (length > model->longest) { model->longest = length; }
+    }
+    model->unknown_score = least - UNKNOWN_PENALTY;
+    model->unknown = spec->unknown_id;
+    for (int byte = 0; byte < 256; byte++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned int)byte);
+        model->bytes[byte] = spec->byte_fallback ? trie_find(tokenizer->trie, name, strlen(name)) : TRIE_NONE;
+    }
+    tokenizer->growth = pipeline_growth(&tokenizer->pipeline, spec->byte_fallback);
+    return STATUS_OK;
+}
+
+/* The package reads a number as its digits, in one integer, divided by a power of ten: with 16 or 17 digits that is
+ * often the neighbour of the number that was written, and ways of equal scores are told apart by such bits. The digits
+ * in the file are the fewest that give the number back. */
+static double score_as_read(double score)
+{
+    char text[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*e", digits - 1, fabs(score));
+        if (strtod(text, NULL) != fabs(score)) { continue; }
+        if (digits == 15) { return score; /* both are exact */ }
+        char *end, power[16];
+        uint64_t number = (uint64_t)(text[0] - '0');
+        for (end = text + 2; *end != 'e'; end++) { number = number * 10 + (uint64_t)(*end - '0'); }
+        long exponent = strtol(end + 1, NULL, 10) - (digits - 1);
+        if (exponent > 0 || exponent < -308) { return score; }
+        snprintf(power, sizeof power, "1e%ld", -exponent);
+        return copysign((double)number / strtod(power, NULL), score);
+    }
+    return score;
+}
+
+/* One entry is [token, score]; its id is its place. */
+static enum status read_entry(const cJSON *entry, int32_t id, struct tokenizer_spec *spec, struct err *err)
+{
+    const cJSON *token = cJSON_GetArrayItem(entry, 0), *score = cJSON_GetArrayItem(entry, 1);
+    if (cJSON_GetArraySize(entry) != 2 || !cJSON_IsString(token) || !cJSON_IsNumber(score) ||
+        !isfinite(score->valuedouble)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: model.vocab: entry %d must be [token, score]", spec->file, id);
+    }
+    return tokenizer_put_token(spec, token->valuestring, id, score_as_read(score->valuedouble), err);
+}
+
+static enum status read(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+{
+    static const char *const known[] = {"type", "unk_id", "vocab", "byte_fallback", NULL};
+    const char *path = "tokenizer.json: model";
+    const cJSON *vocabulary = json_field(part, "vocab"), *entry;
+    TRY(json_only(part, path, known, NULL, err));
+    TRY(json_bool(part, path, "byte_fallback", &spec->byte_fallback, err));
+    if (!cJSON_IsArray(vocabulary)) { return err_set(err, STATUS_BAD_INPUT, "%s.vocab must be an array", path); }
+    spec->vocabulary = calloc((size_t)cJSON_GetArraySize(vocabulary) + 1, sizeof *spec->vocabulary);
+    if (!spec->vocabulary) { return err_set(err, STATUS_NO_MEMORY, "%s.vocab: no memory", path); }
+    int32_t id = 0;
+    cJSON_ArrayForEach(entry, vocabulary)
+    {
+        TRY(read_entry(entry, id++, spec, err));
+    }
+    const cJSON *value;
+    TRY(fields_need(part, path, "unk_id", &value, err));
+    TRY(fields_id(value, "tokenizer.json: model.unk_id", &spec->unknown_id, err));
+    if (spec->unknown_id >= id) {
+        return err_set(err, STATUS_BAD_INPUT, "%s.unk_id %d is not in the vocabulary", path, spec->unknown_id);
+    }
+    return STATUS_OK;
+}
+
+const struct tokenizer_model tokenizer_unigram = {.type = "Unigram", .read = read, .build = build, .encode = encode};

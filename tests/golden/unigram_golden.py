@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Compares Sluice's ids of Unigram tokenizers with those of the `tokenizers` package. The bar: not one differs.
+
+usage: unigram_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
+As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts are compared; 1 takes minutes.
+"""
+import json
+import pathlib
+import sys
+import time
+
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+import texts as made
+from tokenizer_golden import LIMITS, NO_LIMIT, compare, ours, theirs
+
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
+MARK = "\u2581"
+MASK = AddedToken("<mask>", lstrip=True, normalized=False, special=True)
+ADDED = [AddedToken("Foo", normalized=False, single_word=True), AddedToken("<t>", normalized=False, lstrip=True, rstrip=True)]
+NORMALIZED = [AddedToken("É!", normalized=True), AddedToken("<r>", normalized=True, lstrip=True),
+              AddedToken("A.", normalized=True, single_word=True), AddedToken("漢", normalized=True, rstrip=True)]
+
+
+def train(lines):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=12000, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    return [tuple(entry) for entry in json.loads(tokenizer.to_str())["model"]["vocab"]]
+
+
+def metaspace(**fields):
+    return {"type": "Metaspace", "replacement": MARK, **fields}
+
+
+def sequence(key, *parts):
+    return {"type": "Sequence", key: list(parts)}
+
+
+def replace(pattern, content):
+    return {"type": "Replace", "pattern": {"Regex" if "{" in pattern else "String": pattern}, "content": content}
+
+
+BLANKS = replace(" {2,}", " ")
+WORDS = {"type": "WhitespaceSplit"}
+STRIP = {"type": "Strip", "strip_left": False, "strip_right": True}
+LOWER = {"type": "Lowercase"}
+ROBERTA = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": True}
+# name: normalizer, pre_tokenizer, and what else differs.
+FILES = {
+    "words-2021": (None, sequence("pretokenizers", WORDS, metaspace(add_prefix_space=True, str_rep=MARK)), {}),
+    "always-2024": (sequence("normalizers", STRIP, replace(" {2,}", MARK)),
+                    metaspace(prepend_scheme="always", split=True), {}),
+    "first": (BLANKS, metaspace(prepend_scheme="first", split=True), {"added": ADDED}),
+    "first-strip": (sequence("normalizers", {**STRIP, "strip_left": True}, replace("``", '"')),
+                    metaspace(prepend_scheme="first", split=False), {"added": ADDED, "bytes": True}),
+    "never": (sequence("normalizers", replace("\n", " "), LOWER), metaspace(prepend_scheme="never", add_prefix_space=False),
+              {"added": NORMALIZED}),
+    "bytes": (BLANKS, metaspace(add_prefix_space=True), {"bytes": True, "added": NORMALIZED + ADDED}),
+    "whole": (sequence("normalizers", {"type": "Prepend", "prepend": MARK}, replace(" ", MARK)), None, {"processor": ROBERTA}),
+}
+
+
+def build(vocabulary, normalizer, pre_tokenizer, added=(), processor=None, bytes=False):
+    vocabulary = vocabulary + [(f"<0x{byte:02X}>", 0.0) for byte in range(256) if bytes]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, 3, bytes))
+    tokenizer.add_special_tokens([*SPECIALS, MASK])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    content = json.loads(tokenizer.to_str())
+    content["normalizer"], content["pre_tokenizer"] = normalizer, pre_tokenizer
+    content["post_processor"] = processor or content["post_processor"]
+    whole = Tokenizer.from_str(json.dumps(content))
+    whole.add_tokens(list(added))
+    return {**content, "added_tokens": json.loads(whole.to_str())["added_tokens"]}
+
+
+def configurations(vocabulary, work):
+    """Yields (name, model folder, the package's tokenizer)."""
+    for name, (normalizer, pre_tokenizer, more) in FILES.items():
+        folder = work / f"unigram-{name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tokenizer.json").write_text(json.dumps(build(vocabulary, normalizer, pre_tokenizer, **more)))
+        yield name, folder, Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def hard_texts():
+    blanks = [" a", "a ", "  a  b  ", " ", "   ", "a\u3000b", "\ta\nb ", f"{MARK}a", f"a{MARK}{MARK}b {MARK}", f" {MARK}a", "``a`` ``",
+              "<mask>", "a <mask> b", "a<mask>b", "  <mask>  ", "<t> a <t>", " <unk> a", "a <s>b</s> c", "<unk>\u0e01<unk>"]
+    long = ["a" * 1_000_000, "漢字" * 200_000, "ab c" * 200_000, "word 12 " * 30_000, "é" * 100_000, " " * 200_000 + "x"]
+    return blanks + long + made.adversarial_texts([token.content for token in (MASK, *ADDED, *NORMALIZED)] + SPECIALS)
+
+
+def main():
+    driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    every = int(sys.argv[4]) if len(sys.argv) > 4 else 1
+    started = time.monotonic()
+    real = [line for lines in made.real_texts(corpus, 3200).values() for line in lines]
+    hard = hard_texts()
+    vocabulary = train(real[::20])
+    print(f"{len(real)} real lines, {len(hard)} made to be hard; {len(vocabulary)} tokens")
+    compared, ids, wrong = 0, 0, 0
+    for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work)):
+        lines = hard[:25] + (real + hard[25:])[number % every::every]
+        for limit in (NO_LIMIT, *LIMITS):
+            expected = theirs(tokenizer, limit, lines)
+            mine = ours(driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
+            wrong += compare(name, limit, lines, mine, expected)
+            compared, ids = compared + len(lines), ids + sum(map(len, expected))
+            lines = [line for line, row in zip(lines, expected) if len(row) > 126]
+    print(f"{compared} texts: {ids} ids compared in {time.monotonic() - started:.0f} s: {wrong} texts differ")
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
