@@ -1,5 +1,8 @@
 # sluice_unit_test(LAYER FILE): builds FILE against LAYER as one CTest entry.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+add_library(harness STATIC support/harness.c)
+target_include_directories(harness PUBLIC ${CMAKE_SOURCE_DIR}/tests/support)
+target_link_libraries(harness PUBLIC PkgConfig::CMOCKA)
 
 function(sluice_unit_test layer file)
   get_filename_component(stem ${file} NAME_WE)
@@ -7,7 +10,7 @@ function(sluice_unit_test layer file)
   set(target test_${layer}_${subject})
   add_executable(${target} ${file})
   target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${layer}> model_builder engine_support
-    PkgConfig::CMOCKA)
+    harness)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
   target_compile_definitions(${target} PRIVATE TEST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   sluice_register_file(${target} ${file} "unit.${layer}.${subject}" "unit;${layer}")

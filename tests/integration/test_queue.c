@@ -17,7 +17,7 @@ static void expect_empty(struct redis_fixture *redis)
 
 /* --- The straight line -------------------------------------------------------------------------------------------- */
 
-static void entry_to_reply(void **state)
+TEST_WITH(entry_to_reply, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -38,7 +38,7 @@ static void entry_to_reply(void **state)
     desk_close(&desk);
 }
 
-static void blocked_read_returns_with_the_entry(void **state)
+TEST_WITH(blocked_read_returns_with_the_entry, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -51,7 +51,7 @@ static void blocked_read_returns_with_the_entry(void **state)
     desk_close(&desk);
 }
 
-static void unblock_ends_a_blocked_read(void **state)
+TEST_WITH(unblock_ends_a_blocked_read, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -65,7 +65,7 @@ static void unblock_ends_a_blocked_read(void **state)
     desk_close(&desk);
 }
 
-static void many_settles_are_one_event(void **state)
+TEST_WITH(many_settles_are_one_event, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -83,7 +83,7 @@ static void many_settles_are_one_event(void **state)
 }
 
 /* What a settle carries and what is staged for it comes out the same. */
-static void large_replies_are_staged(void **state)
+TEST_WITH(large_replies_are_staged, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -110,7 +110,7 @@ static void large_replies_are_staged(void **state)
 }
 
 /* What is sent ahead of a settle that never comes does not stay for as long as the reply would. */
-static void a_staged_reply_lives_for_a_minute(void **state)
+TEST_WITH(a_staged_reply_lives_for_a_minute, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -132,7 +132,7 @@ static void a_staged_reply_lives_for_a_minute(void **state)
     desk_close(&desk);
 }
 
-static void a_late_staged_reply_leaves_nothing(void **state)
+TEST_WITH(a_late_staged_reply_leaves_nothing, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -148,7 +148,7 @@ static void a_late_staged_reply_leaves_nothing(void **state)
     desk_close(&desk);
 }
 
-static void a_second_settle_is_late(void **state)
+TEST_WITH(a_second_settle_is_late, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -161,7 +161,7 @@ static void a_second_settle_is_late(void **state)
     desk_close(&desk);
 }
 
-static void errors_and_dead_letters(void **state)
+TEST_WITH(errors_and_dead_letters, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -175,7 +175,7 @@ static void errors_and_dead_letters(void **state)
     desk_close(&desk);
 }
 
-static void deferred_requests_come_back_as_the_next_attempt(void **state)
+TEST_WITH(deferred_requests_come_back_as_the_next_attempt, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -201,7 +201,7 @@ static void deferred_requests_come_back_as_the_next_attempt(void **state)
     desk_close(&desk);
 }
 
-static void charge_counts_only_for_the_owner(void **state)
+TEST_WITH(charge_counts_only_for_the_owner, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -225,7 +225,7 @@ static void charge_counts_only_for_the_owner(void **state)
 
 /* --- Workers that come and go ------------------------------------------------------------------------------------- */
 
-static void reclaim_judges_only_when_told(void **state)
+TEST_WITH(reclaim_judges_only_when_told, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -244,7 +244,7 @@ static void reclaim_judges_only_when_told(void **state)
     desk_close(&desk);
 }
 
-static void vanished_entries_are_handed_over_and_settled(void **state)
+TEST_WITH(vanished_entries_are_handed_over_and_settled, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -260,7 +260,7 @@ static void vanished_entries_are_handed_over_and_settled(void **state)
     desk_close(&desk);
 }
 
-static void released_entries_go_to_the_next_worker(void **state)
+TEST_WITH(released_entries_go_to_the_next_worker, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk leaving, next;
@@ -281,7 +281,7 @@ static void released_entries_go_to_the_next_worker(void **state)
     desk_close(&next);
 }
 
-static void a_lost_lease_is_told_and_a_new_name_taken(void **state)
+TEST_WITH(a_lost_lease_is_told_and_a_new_name_taken, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -319,7 +319,7 @@ static void read_own_to_the_end(struct desk *desk)
 }
 
 /* One of 50,000 bytes is dropped as it comes; of what is too much together the rest is in the own list. */
-static void an_oversized_entry_is_answered_unread(void **state)
+TEST_WITH(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -341,7 +341,7 @@ static void an_oversized_entry_is_answered_unread(void **state)
     desk_close(&desk);
 }
 
-static void an_own_vanished_entry_is_handed_over(void **state)
+TEST_WITH(an_own_vanished_entry_is_handed_over, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -359,25 +359,3 @@ static void an_own_vanished_entry_is_handed_over(void **state)
     redis_expect(redis, "[1 5-1 5-1...", "XPENDING " STREAM " sluice");
     desk_close(&desk);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(entry_to_reply, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(blocked_read_returns_with_the_entry, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(unblock_ends_a_blocked_read, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(many_settles_are_one_event, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(large_replies_are_staged, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_staged_reply_lives_for_a_minute, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_late_staged_reply_leaves_nothing, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_second_settle_is_late, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(errors_and_dead_letters, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(deferred_requests_come_back_as_the_next_attempt, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(charge_counts_only_for_the_owner, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(reclaim_judges_only_when_told, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(vanished_entries_are_handed_over_and_settled, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(released_entries_go_to_the_next_worker, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_lost_lease_is_told_and_a_new_name_taken, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(an_own_vanished_entry_is_handed_over, redis_setup, redis_teardown),
-};
-
-TEST_MAIN(cases)

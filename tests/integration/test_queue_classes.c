@@ -30,7 +30,7 @@ static void expect_all_empty(struct redis_fixture *redis)
     }
 }
 
-static void one_read_takes_from_all_classes(void **state)
+TEST_WITH(one_read_takes_from_all_classes, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -50,7 +50,7 @@ static void one_read_takes_from_all_classes(void **state)
     desk_close(&desk);
 }
 
-static void the_least_count_is_that_of_all(void **state)
+TEST_WITH(the_least_count_is_that_of_all, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -68,7 +68,7 @@ static void the_least_count_is_that_of_all(void **state)
     desk_close(&desk);
 }
 
-static void own_and_reclaimed_entries_are_of_one_class(void **state)
+TEST_WITH(own_and_reclaimed_entries_are_of_one_class, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -101,7 +101,7 @@ static void wait_for_group(struct desk *desk, struct redis_fixture *redis, const
     assert_true(group_there(redis, stream));
 }
 
-static void a_class_with_a_foreign_key_rests_and_the_others_go_on(void **state)
+TEST_WITH(a_class_with_a_foreign_key_rests_and_the_others_go_on, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -129,7 +129,7 @@ static void a_class_with_a_foreign_key_rests_and_the_others_go_on(void **state)
     desk_close(&desk);
 }
 
-static void a_stream_that_is_overwritten_rests(void **state)
+TEST_WITH(a_stream_that_is_overwritten_rests, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -146,7 +146,7 @@ static void a_stream_that_is_overwritten_rests(void **state)
     desk_close(&desk);
 }
 
-static void lost_groups_are_made_again(void **state)
+TEST_WITH(lost_groups_are_made_again, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -167,7 +167,7 @@ static void lost_groups_are_made_again(void **state)
 
 /* --- Leaving, and what is too large ------------------------------------------------------------------------------- */
 
-static void signing_off_gives_back_what_is_in_all_streams(void **state)
+TEST_WITH(signing_off_gives_back_what_is_in_all_streams, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk leaving, next;
@@ -209,7 +209,7 @@ static void read_own_to_the_end(struct desk *desk, enum request_class class)
     }
 }
 
-static void an_oversized_entry_is_found_in_its_own_class(void **state)
+TEST_WITH(an_oversized_entry_is_found_in_its_own_class, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -233,16 +233,3 @@ static void an_oversized_entry_is_found_in_its_own_class(void **state)
     assert_true(too_large >= 1);
     desk_close(&desk);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(one_read_takes_from_all_classes, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(the_least_count_is_that_of_all, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(own_and_reclaimed_entries_are_of_one_class, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_class_with_a_foreign_key_rests_and_the_others_go_on, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_stream_that_is_overwritten_rests, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(lost_groups_are_made_again, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(signing_off_gives_back_what_is_in_all_streams, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(an_oversized_entry_is_found_in_its_own_class, redis_setup, redis_teardown),
-};
-
-TEST_MAIN(cases)

@@ -20,7 +20,7 @@ static void expect_fatal(struct redis_fixture *redis, const struct queue_options
     desk_close(&desk);
 }
 
-static void another_model_is_refused(void **state)
+TEST_WITH(another_model_is_refused, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -29,7 +29,7 @@ static void another_model_is_refused(void **state)
     desk_close(&desk);
 }
 
-static void a_pinned_precision_is_kept_to(void **state)
+TEST_WITH(a_pinned_precision_is_kept_to, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -40,14 +40,14 @@ static void a_pinned_precision_is_kept_to(void **state)
     desk_close(&desk);
 }
 
-static void a_higher_protocol_is_refused(void **state)
+TEST_WITH(a_higher_protocol_is_refused, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     redis_do(redis, "HSET " Q "meta protocol 2");
     expect_fatal(redis, NULL, STATUS_UNSUPPORTED, "protocol 2");
 }
 
-static void an_evicting_redis_is_refused_unless_allowed(void **state)
+TEST_WITH(an_evicting_redis_is_refused_unless_allowed, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -58,7 +58,7 @@ static void an_evicting_redis_is_refused_unless_allowed(void **state)
     desk_close(&desk);
 }
 
-static void a_password_is_needed_and_taken(void **state)
+TEST_WITH(a_password_is_needed_and_taken, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -73,7 +73,7 @@ static void a_password_is_needed_and_taken(void **state)
 }
 
 /* The refusal comes where the answer to AUTH is expected. */
-static void a_crowded_server_is_waited_out(void **state)
+TEST_WITH(a_crowded_server_is_waited_out, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -91,7 +91,7 @@ static void a_crowded_server_is_waited_out(void **state)
     desk_close(&desk);
 }
 
-static void a_database_is_selected(void **state)
+TEST_WITH(a_database_is_selected, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -102,7 +102,7 @@ static void a_database_is_selected(void **state)
     desk_close(&desk);
 }
 
-static void a_missing_right_stops_the_worker(void **state)
+TEST_WITH(a_missing_right_stops_the_worker, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -119,7 +119,7 @@ static void a_missing_right_stops_the_worker(void **state)
     desk_close(&desk);
 }
 
-static void no_server_is_retried_until_there_is_one(void **state)
+TEST_WITH(no_server_is_retried_until_there_is_one, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -131,17 +131,3 @@ static void no_server_is_retried_until_there_is_one(void **state)
     desk_wait(&desk, EVENT_CONNECTED);
     desk_close(&desk);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(another_model_is_refused, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_pinned_precision_is_kept_to, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_higher_protocol_is_refused, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(an_evicting_redis_is_refused_unless_allowed, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_password_is_needed_and_taken, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_crowded_server_is_waited_out, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_database_is_selected, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_missing_right_stops_the_worker, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(no_server_is_retried_until_there_is_one, redis_setup, redis_teardown),
-};
-
-TEST_MAIN(cases)

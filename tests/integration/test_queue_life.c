@@ -32,7 +32,7 @@ static void expect_empty(struct redis_fixture *redis, const char *stream)
 
 /* --- Results streams and borrowed names --------------------------------------------------------------------------- */
 
-static void a_results_stream_gets_an_entry(void **state)
+TEST_WITH(a_results_stream_gets_an_entry, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -48,7 +48,7 @@ static void a_results_stream_gets_an_entry(void **state)
     desk_close(&desk);
 }
 
-static void a_forged_name_is_not_believed(void **state)
+TEST_WITH(a_forged_name_is_not_believed, redis_setup, redis_teardown)
 {
     static const enum outcome outcomes[] = {OUTCOME_DONE, OUTCOME_DEFER};
     struct redis_fixture *redis = *state;
@@ -77,7 +77,7 @@ static void a_forged_name_is_not_believed(void **state)
 /* --- Ids ahead of the clock ----------------------------------------------------------------------------------------
  */
 
-static void ids_ahead_of_the_clock_are_mended(void **state)
+TEST_WITH(ids_ahead_of_the_clock_are_mended, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -104,7 +104,7 @@ static void ids_ahead_of_the_clock_are_mended(void **state)
 
 /* --- Parked ------------------------------------------------------------------------------------------------------- */
 
-static void what_is_not_due_stays_parked(void **state)
+TEST_WITH(what_is_not_due_stays_parked, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -132,7 +132,7 @@ static void what_is_not_due_stays_parked(void **state)
     desk_close(&desk);
 }
 
-static void a_message_that_vanished_is_not_parked(void **state)
+TEST_WITH(a_message_that_vanished_is_not_parked, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -149,7 +149,7 @@ static void a_message_that_vanished_is_not_parked(void **state)
     desk_close(&desk);
 }
 
-static void unreadable_parked_requests_are_counted(void **state)
+TEST_WITH(unreadable_parked_requests_are_counted, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -186,7 +186,7 @@ static void settle_as_cancel(struct desk *desk)
     assert_false(desk->last.failed);
 }
 
-static void a_queued_request_is_cancelled(void **state)
+TEST_WITH(a_queued_request_is_cancelled, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -204,7 +204,7 @@ static void a_queued_request_is_cancelled(void **state)
     desk_close(&desk);
 }
 
-static void the_reply_key_is_that_of_the_request(void **state)
+TEST_WITH(the_reply_key_is_that_of_the_request, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -227,7 +227,7 @@ static void the_reply_key_is_that_of_the_request(void **state)
     desk_close(&desk);
 }
 
-static void a_parked_request_is_cancelled(void **state)
+TEST_WITH(a_parked_request_is_cancelled, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -243,7 +243,7 @@ static void a_parked_request_is_cancelled(void **state)
     desk_close(&desk);
 }
 
-static void what_is_finished_or_unknown_stays_as_it_is(void **state)
+TEST_WITH(what_is_finished_or_unknown_stays_as_it_is, redis_setup, redis_teardown)
 {
     static const char *const targets[] = {"5-1", "7-7", "high:9-9", "no-name-at-all"};
     struct redis_fixture *redis = *state;
@@ -279,7 +279,7 @@ static struct pulse pulse(struct desk *desk)
     return desk->last.pulse;
 }
 
-static void a_pulse_says_what_redis_knows(void **state)
+TEST_WITH(a_pulse_says_what_redis_knows, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -309,7 +309,7 @@ static void a_pulse_says_what_redis_knows(void **state)
     desk_close(&desk);
 }
 
-static void a_pulse_survives_foreign_keys(void **state)
+TEST_WITH(a_pulse_survives_foreign_keys, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -333,7 +333,7 @@ static long long used_memory(struct redis_fixture *redis)
 }
 
 /* The worker is told what there is; the log says it once, and that it is over 5 % lower. */
-static void a_pulse_tells_of_redis_memory(void **state)
+TEST_WITH(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -351,7 +351,7 @@ static void a_pulse_tells_of_redis_memory(void **state)
 }
 
 /* By the heartbeats, as far as there are connections for so many: producers' connections are no workers. */
-static void a_pulse_tells_how_many_workers_there_may_be(void **state)
+TEST_WITH(a_pulse_tells_how_many_workers_there_may_be, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk, others[4];
@@ -371,7 +371,7 @@ static void a_pulse_tells_how_many_workers_there_may_be(void **state)
 }
 
 /* A heartbeat gives the reason. */
-static void a_tight_worker_says_why(void **state)
+TEST_WITH(a_tight_worker_says_why, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -388,7 +388,7 @@ static void a_tight_worker_says_why(void **state)
 /* --- The control stream ------------------------------------------------------------------------------------------- */
 
 /* A housekeeper deals with them whatever else it does, more than one look brings, and also after a lost connection. */
-static void cancels_of_the_control_stream(void **state)
+TEST_WITH(cancels_of_the_control_stream, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -418,7 +418,7 @@ static void cancels_of_the_control_stream(void **state)
 }
 
 /* Who is no housekeeper steps in when they stay there. */
-static void cancels_that_no_housekeeper_deals_with(void **state)
+TEST_WITH(cancels_that_no_housekeeper_deals_with, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -432,7 +432,7 @@ static void cancels_that_no_housekeeper_deals_with(void **state)
 
 /* --- Shed, fair, sweep -------------------------------------------------------------------------------------------- */
 
-static void the_newest_above_the_cap_are_shed(void **state)
+TEST_WITH(the_newest_above_the_cap_are_shed, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -454,7 +454,7 @@ static void the_newest_above_the_cap_are_shed(void **state)
     desk_close(&desk);
 }
 
-static void other_tenants_are_taken_ahead(void **state)
+TEST_WITH(other_tenants_are_taken_ahead, redis_setup, redis_teardown)
 {
     static const char enough[1][TENANT_MAX + 1] = {"big"};
     struct redis_fixture *redis = *state;
@@ -476,7 +476,7 @@ static void other_tenants_are_taken_ahead(void **state)
     desk_close(&desk);
 }
 
-static void a_sweep_finds_what_nobody_has(void **state)
+TEST_WITH(a_sweep_finds_what_nobody_has, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -500,7 +500,7 @@ static struct action reclaim(uint32_t count, bool judge)
 
 /* The housekeeper has no room: it finds the dead one, and the other worker takes what that held. So with what is set
  * aside for tenants. */
-static void what_the_housekeeper_finds_another_one_takes(void **state)
+TEST_WITH(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teardown)
 {
     static const char enough[1][TENANT_MAX + 1] = {"big"};
     struct redis_fixture *redis = *state;
@@ -554,7 +554,7 @@ static void expect_failure(struct desk *desk, struct redis_fixture *redis, struc
     desk_wait(desk, EVENT_CONNECTED);
 }
 
-static void each_action_is_answered_when_the_connection_breaks(void **state)
+TEST_WITH(each_action_is_answered_when_the_connection_breaks, redis_setup, redis_teardown)
 {
     static const struct {
         enum action_kind kind;
@@ -578,7 +578,7 @@ static void each_action_is_answered_when_the_connection_breaks(void **state)
     desk_close(&desk);
 }
 
-static void requests_come_back_from_lost_calls(void **state)
+TEST_WITH(requests_come_back_from_lost_calls, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -607,7 +607,7 @@ static void requests_come_back_from_lost_calls(void **state)
 }
 
 /* One call that Redis refuses takes no other with it. */
-static void a_refused_call_leaves_the_others_alone(void **state)
+TEST_WITH(a_refused_call_leaves_the_others_alone, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -626,32 +626,3 @@ static void a_refused_call_leaves_the_others_alone(void **state)
     redis_expect(redis, "[[5-1 ...", "XRANGE " STREAM " - +");
     desk_close(&desk);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(a_results_stream_gets_an_entry, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_forged_name_is_not_believed, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(ids_ahead_of_the_clock_are_mended, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(what_is_not_due_stays_parked, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_message_that_vanished_is_not_parked, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(unreadable_parked_requests_are_counted, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_queued_request_is_cancelled, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(the_reply_key_is_that_of_the_request, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_parked_request_is_cancelled, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(what_is_finished_or_unknown_stays_as_it_is, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_pulse_says_what_redis_knows, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_pulse_survives_foreign_keys, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_pulse_tells_how_many_workers_there_may_be, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_tight_worker_says_why, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(cancels_of_the_control_stream, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(cancels_that_no_housekeeper_deals_with, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(the_newest_above_the_cap_are_shed, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(other_tenants_are_taken_ahead, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_sweep_finds_what_nobody_has, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(each_action_is_answered_when_the_connection_breaks, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(requests_come_back_from_lost_calls, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_refused_call_leaves_the_others_alone, redis_setup, redis_teardown),
-};
-
-TEST_MAIN(cases)

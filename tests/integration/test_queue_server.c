@@ -27,7 +27,7 @@ static void server_with_aof(struct redis_fixture *redis)
     redis_reconnect(redis);
 }
 
-static void kill_and_restart_keeps_what_was_read(void **state)
+TEST_WITH(kill_and_restart_keeps_what_was_read, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -52,7 +52,7 @@ static void kill_and_restart_keeps_what_was_read(void **state)
     desk_close(&desk);
 }
 
-static void requests_come_back_before_the_disconnect(void **state)
+TEST_WITH(requests_come_back_before_the_disconnect, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -74,7 +74,7 @@ static void requests_come_back_before_the_disconnect(void **state)
     desk_close(&desk);
 }
 
-static void requests_that_are_out_stay_with_the_worker(void **state)
+TEST_WITH(requests_that_are_out_stay_with_the_worker, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -90,7 +90,7 @@ static void requests_that_are_out_stay_with_the_worker(void **state)
     request_free(request);
 }
 
-static void a_silent_server_is_given_up(void **state)
+TEST_WITH(a_silent_server_is_given_up, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -104,7 +104,7 @@ static void a_silent_server_is_given_up(void **state)
     desk_close(&desk);
 }
 
-static void a_lost_connection_is_opened_again(void **state)
+TEST_WITH(a_lost_connection_is_opened_again, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -120,7 +120,7 @@ static void a_lost_connection_is_opened_again(void **state)
     desk_close(&desk);
 }
 
-static void flushed_scripts_are_loaded_again(void **state)
+TEST_WITH(flushed_scripts_are_loaded_again, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -134,7 +134,7 @@ static void flushed_scripts_are_loaded_again(void **state)
     desk_close(&desk);
 }
 
-static void a_destroyed_group_is_made_again_at_zero(void **state)
+TEST_WITH(a_destroyed_group_is_made_again_at_zero, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -170,22 +170,22 @@ static void blocked_read_with(struct redis_fixture *redis, const char *command)
     desk_close(&desk);
 }
 
-static void a_blocked_read_survives_flushall(void **state)
+TEST_WITH(a_blocked_read_survives_flushall, redis_setup, redis_teardown)
 {
     blocked_read_with(*state, "FLUSHALL");
 }
 
-static void a_blocked_read_survives_the_stream_deleted(void **state)
+TEST_WITH(a_blocked_read_survives_the_stream_deleted, redis_setup, redis_teardown)
 {
     blocked_read_with(*state, "DEL " STREAM);
 }
 
-static void a_blocked_read_survives_the_group_destroyed(void **state)
+TEST_WITH(a_blocked_read_survives_the_group_destroyed, redis_setup, redis_teardown)
 {
     blocked_read_with(*state, "XGROUP DESTROY " STREAM " sluice");
 }
 
-static void a_read_only_server_is_waited_out(void **state)
+TEST_WITH(a_read_only_server_is_waited_out, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -204,7 +204,7 @@ static void a_read_only_server_is_waited_out(void **state)
     desk_close(&desk);
 }
 
-static void a_busy_server_is_waited_out(void **state)
+TEST_WITH(a_busy_server_is_waited_out, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -227,7 +227,7 @@ static void a_busy_server_is_waited_out(void **state)
     desk_close(&desk);
 }
 
-static void a_full_redis_still_lets_requests_end(void **state)
+TEST_WITH(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -248,7 +248,7 @@ static void a_full_redis_still_lets_requests_end(void **state)
 }
 
 /* HSET is refused in a full Redis, the script is not: it finds nothing staged, and the next settle brings the reply. */
-static void a_full_redis_takes_no_staged_reply(void **state)
+TEST_WITH(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -267,7 +267,7 @@ static void a_full_redis_takes_no_staged_reply(void **state)
 }
 
 /* XGROUP CREATE is refused in a full Redis even when the group is there; yet what waits must be able to end. */
-static void a_full_redis_can_be_joined(void **state)
+TEST_WITH(a_full_redis_can_be_joined, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -284,7 +284,7 @@ static void a_full_redis_can_be_joined(void **state)
 }
 
 /* Without the group nothing would be read, and nothing that waits would ever go away. */
-static void a_full_redis_gets_its_group(void **state)
+TEST_WITH(a_full_redis_gets_its_group, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -299,24 +299,3 @@ static void a_full_redis_gets_its_group(void **state)
     assert_false(desk_lost(&desk));
     desk_close(&desk);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(kill_and_restart_keeps_what_was_read, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(requests_come_back_before_the_disconnect, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(requests_that_are_out_stay_with_the_worker, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_silent_server_is_given_up, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_lost_connection_is_opened_again, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(flushed_scripts_are_loaded_again, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_destroyed_group_is_made_again_at_zero, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_blocked_read_survives_flushall, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_blocked_read_survives_the_stream_deleted, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_blocked_read_survives_the_group_destroyed, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_read_only_server_is_waited_out, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_busy_server_is_waited_out, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_can_be_joined, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_gets_its_group, redis_setup, redis_teardown),
-};
-
-TEST_MAIN(cases)

@@ -36,7 +36,7 @@ static void expect_empty(struct redis_fixture *redis)
 
 /* --- settle ------------------------------------------------------------------------------------------------------- */
 
-static void settle_writes_reply_and_removes_entry(void **state)
+TEST_WITH(settle_writes_reply_and_removes_entry, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -49,7 +49,7 @@ static void settle_writes_reply_and_removes_entry(void **state)
     assert_true(strtoll(redis_do(redis, "HGET " REPLY("1-1") "queued_ms"), NULL, 10) > 1700000000000);
 }
 
-static void settle_twice_is_late(void **state)
+TEST_WITH(settle_twice_is_late, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -60,7 +60,7 @@ static void settle_twice_is_late(void **state)
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
 }
 
-static void settle_gate_is_closed_for_unread_entries(void **state)
+TEST_WITH(settle_gate_is_closed_for_unread_entries, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -70,7 +70,7 @@ static void settle_gate_is_closed_for_unread_entries(void **state)
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
 }
 
-static void settle_done_from_any_holder_failure_from_owner_only(void **state)
+TEST_WITH(settle_done_from_any_holder_failure_from_owner_only, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -86,7 +86,7 @@ static void settle_done_from_any_holder_failure_from_owner_only(void **state)
     expect_empty(redis);
 }
 
-static void settle_keeps_the_reply_of_a_newer_entry(void **state)
+TEST_WITH(settle_keeps_the_reply_of_a_newer_entry, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -101,7 +101,7 @@ static void settle_keeps_the_reply_of_a_newer_entry(void **state)
     expect_empty(redis);
 }
 
-static void settle_age_is_ms_then_sequence_then_class(void **state)
+TEST_WITH(settle_age_is_ms_then_sequence_then_class, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     static const struct {
@@ -131,7 +131,7 @@ static void settle_age_is_ms_then_sequence_then_class(void **state)
 }
 
 /* The call looks once whether any reply is there; what it has written itself since then counts as well. */
-static void settle_sees_the_replies_of_its_own_call(void **state)
+TEST_WITH(settle_sees_the_replies_of_its_own_call, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -147,7 +147,7 @@ static void settle_sees_the_replies_of_its_own_call(void **state)
     expect_empty(redis);
 }
 
-static void settle_replaces_whatever_stood_at_the_reply_key(void **state)
+TEST_WITH(settle_replaces_whatever_stood_at_the_reply_key, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -162,7 +162,7 @@ static void settle_replaces_whatever_stood_at_the_reply_key(void **state)
 }
 
 /* A staged reply becomes the reply, with a ttl of its own, whatever stood there; a late one goes. */
-static void settle_takes_what_is_staged(void **state)
+TEST_WITH(settle_takes_what_is_staged, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -191,7 +191,7 @@ static void settle_takes_what_is_staged(void **state)
     redis_expect(redis, "[1 5-1 5-1 [[me 1]]]", "XPENDING " STREAM " sluice");
 }
 
-static void settle_forgets_the_trouble_of_others(void **state)
+TEST_WITH(settle_forgets_the_trouble_of_others, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -202,7 +202,7 @@ static void settle_forgets_the_trouble_of_others(void **state)
     expect_empty(redis);
 }
 
-static void settle_skips_side_keys_of_a_wrong_type(void **state)
+TEST_WITH(settle_skips_side_keys_of_a_wrong_type, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -220,7 +220,7 @@ static void settle_skips_side_keys_of_a_wrong_type(void **state)
     expect_empty(redis);
 }
 
-static void settle_keeps_a_dead_letter_with_its_fields(void **state)
+TEST_WITH(settle_keeps_a_dead_letter_with_its_fields, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -237,7 +237,7 @@ static void settle_keeps_a_dead_letter_with_its_fields(void **state)
 }
 
 /* A body of thousands of fields must not reach unpack, whatever the outcome: it is kept in one field. */
-static void settle_never_unpacks_a_large_body(void **state)
+TEST_WITH(settle_never_unpacks_a_large_body, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -258,7 +258,7 @@ static void settle_never_unpacks_a_large_body(void **state)
     expect_empty(redis);
 }
 
-static void settle_poison_keeps_its_body(void **state)
+TEST_WITH(settle_poison_keeps_its_body, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -269,7 +269,7 @@ static void settle_poison_keeps_its_body(void **state)
     redis_expect(redis, "[error poison]", "HMGET " REPLY("1-1") "status code");
 }
 
-static void settle_gone_only_when_the_message_is_gone(void **state)
+TEST_WITH(settle_gone_only_when_the_message_is_gone, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -281,7 +281,7 @@ static void settle_gone_only_when_the_message_is_gone(void **state)
     expect_empty(redis);
 }
 
-static void settle_gone_lets_its_own_finished_reply_stand(void **state)
+TEST_WITH(settle_gone_lets_its_own_finished_reply_stand, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -294,7 +294,7 @@ static void settle_gone_lets_its_own_finished_reply_stand(void **state)
 }
 
 /* An error in the middle leaves the entry pending, and the call can be repeated: here each right is missing in turn. */
-static void settle_without_a_right_leaves_the_entry_pending(void **state)
+TEST_WITH(settle_without_a_right_leaves_the_entry_pending, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     static const char *const rights[] = {"xpending", "hset", "pexpire", "xdel", "xack", "del", "time", "hmget"};
@@ -310,7 +310,7 @@ static void settle_without_a_right_leaves_the_entry_pending(void **state)
     expect_empty(redis);
 }
 
-static void settle_works_in_a_full_redis(void **state)
+TEST_WITH(settle_works_in_a_full_redis, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -327,7 +327,7 @@ static void settle_works_in_a_full_redis(void **state)
 #define DEFER_KEYS STREAM " " Q "later " Q "later:data " Q "trouble " Q "meta "
 #define PROMOTE_KEYS Q "later " Q "later:data " Q "trouble " STREAM ":high " STREAM " " STREAM ":low "
 
-static void defer_and_promote_keep_the_identity(void **state)
+TEST_WITH(defer_and_promote_keep_the_identity, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -344,7 +344,7 @@ static void defer_and_promote_keep_the_identity(void **state)
     assert_non_null(strstr(entries, "[_id 1-1 _attempt 2 _first_at 1 id order-42 text hello]"));
 }
 
-static void defer_a_second_time_keeps_the_first_age(void **state)
+TEST_WITH(defer_a_second_time_keeps_the_first_age, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -356,7 +356,7 @@ static void defer_a_second_time_keeps_the_first_age(void **state)
     assert_non_null(strstr(redis_do(redis, "XRANGE " STREAM " - +"), "[_id 1-1 _attempt 3 _first_at 1 text hello]"));
 }
 
-static void defer_overwrites_no_parked_request(void **state)
+TEST_WITH(defer_overwrites_no_parked_request, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -374,7 +374,7 @@ static void defer_overwrites_no_parked_request(void **state)
     assert_non_null(strstr(entries, "[_id 5-1 _attempt 2 _first_at 5 text forged]"));
 }
 
-static void defer_cut_short_is_repeated_under_its_name(void **state)
+TEST_WITH(defer_cut_short_is_repeated_under_its_name, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -387,7 +387,7 @@ static void defer_cut_short_is_repeated_under_its_name(void **state)
     redis_expect(redis, "[1-1]", "ZRANGE " Q "later 0 -1");
 }
 
-static void defer_only_by_the_owner_and_only_once(void **state)
+TEST_WITH(defer_only_by_the_owner_and_only_once, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -399,7 +399,7 @@ static void defer_only_by_the_owner_and_only_once(void **state)
     redis_expect(redis, "1", "ZCARD " Q "later");
 }
 
-static void defer_says_when_the_message_is_gone(void **state)
+TEST_WITH(defer_says_when_the_message_is_gone, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -409,7 +409,7 @@ static void defer_says_when_the_message_is_gone(void **state)
     redis_expect(redis, "0", "EXISTS " Q "later");
 }
 
-static void defer_and_promote_work_in_a_full_redis(void **state)
+TEST_WITH(defer_and_promote_work_in_a_full_redis, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -419,7 +419,7 @@ static void defer_and_promote_work_in_a_full_redis(void **state)
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
 }
 
-static void promote_brings_back_only_what_is_due(void **state)
+TEST_WITH(promote_brings_back_only_what_is_due, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -435,7 +435,7 @@ static void promote_brings_back_only_what_is_due(void **state)
     redis_expect(redis, "1", "XLEN " STREAM);
 }
 
-static void promote_returns_each_class_to_its_stream(void **state)
+TEST_WITH(promote_returns_each_class_to_its_stream, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     redis_expect(redis, "OK", "XGROUP CREATE " STREAM ":low sluice 0 MKSTREAM");
@@ -449,7 +449,7 @@ static void promote_returns_each_class_to_its_stream(void **state)
     assert_non_null(strstr(redis_do(redis, "XRANGE " STREAM ":low - +"), "_id low:1-1"));
 }
 
-static void promote_brings_back_a_name_without_data_to_be_answered(void **state)
+TEST_WITH(promote_brings_back_a_name_without_data_to_be_answered, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     redis_do(redis, "ZADD " Q "later 1 1-1");
@@ -463,7 +463,7 @@ static void promote_brings_back_a_name_without_data_to_be_answered(void **state)
 
 #define RECLAIM_KEYS STREAM " " Q "trouble "
 
-static void reclaim_takes_only_from_workers_without_alive(void **state)
+TEST_WITH(reclaim_takes_only_from_workers_without_alive, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -475,7 +475,7 @@ static void reclaim_takes_only_from_workers_without_alive(void **state)
     redis_expect(redis, "[2 1-1 2-1 [[me 1] [slow 1]]]", "XPENDING " STREAM " sluice");
 }
 
-static void reclaim_deletes_a_dead_consumer_only_when_it_holds_nothing(void **state)
+TEST_WITH(reclaim_deletes_a_dead_consumer_only_when_it_holds_nothing, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -489,7 +489,7 @@ static void reclaim_deletes_a_dead_consumer_only_when_it_holds_nothing(void **st
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " STREAM " sluice"), "dead"));
 }
 
-static void reclaim_reports_vanished_entries_and_leaves_them_pending(void **state)
+TEST_WITH(reclaim_reports_vanished_entries_and_leaves_them_pending, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -500,7 +500,7 @@ static void reclaim_reports_vanished_entries_and_leaves_them_pending(void **stat
     redis_expect(redis, "[1 1-1 1-1 [[dead 1]]]", "XPENDING " STREAM " sluice");
 }
 
-static void reclaim_stops_at_its_byte_limit_and_leaves_oversized_entries(void **state)
+TEST_WITH(reclaim_stops_at_its_byte_limit_and_leaves_oversized_entries, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -514,7 +514,7 @@ static void reclaim_stops_at_its_byte_limit_and_leaves_oversized_entries(void **
     redis_expect(redis, "[4 1-1 4-1 [[dead 2] [me 2]]]", "XPENDING " STREAM " sluice");
 }
 
-static void released_entries_are_not_suspect_nor_charged(void **state)
+TEST_WITH(released_entries_are_not_suspect_nor_charged, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -530,7 +530,7 @@ static void released_entries_are_not_suspect_nor_charged(void **state)
                         RECLAIM_KEYS Q "alive:released me 10 1000 '' released");
 }
 
-static void release_gives_back_only_its_own_and_spares_vanished_ones(void **state)
+TEST_WITH(release_gives_back_only_its_own_and_spares_vanished_ones, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -545,7 +545,7 @@ static void release_gives_back_only_its_own_and_spares_vanished_ones(void **stat
     redis_expect(redis, "0", "EXISTS " Q "alive:me");
 }
 
-static void release_leaves_a_namesake_alone(void **state)
+TEST_WITH(release_leaves_a_namesake_alone, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -557,7 +557,7 @@ static void release_leaves_a_namesake_alone(void **state)
     redis_expect(redis, "[1 1-1 1-1 [[me 1]]]", "XPENDING " STREAM " sluice");
 }
 
-static void release_takes_a_charged_run_off_the_record(void **state)
+TEST_WITH(release_takes_a_charged_run_off_the_record, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -571,7 +571,7 @@ static void release_takes_a_charged_run_off_the_record(void **state)
     redis_expect(redis, "[0 0 1-1 1 0 2-1]", "HMGET " Q "trouble 1-1 1-9");
 }
 
-static void release_keeps_the_runs_that_crashed_others(void **state)
+TEST_WITH(release_keeps_the_runs_that_crashed_others, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -585,7 +585,7 @@ static void release_keeps_the_runs_that_crashed_others(void **state)
     redis_expect(redis, "0 1 1-1 dead 1", "HGET " Q "trouble 1-1");
 }
 
-static void charge_counts_lonely_runs_of_the_owner(void **state)
+TEST_WITH(charge_counts_lonely_runs_of_the_owner, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -602,7 +602,7 @@ static void charge_counts_lonely_runs_of_the_owner(void **state)
     redis_expect(redis, "0 2 1-1 me,you", "HGET " Q "trouble 1-1");
 }
 
-static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
+TEST_WITH(a_trouble_key_of_a_wrong_type_stops_nobody, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -624,7 +624,7 @@ static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
 
 #define JOIN_KEYS Q "meta " Q "alive:me "
 
-static void join_pins_protocol_and_model(void **state)
+TEST_WITH(join_pins_protocol_and_model, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     redis_expect_script(redis, "[1 ]", SCRIPT_JOIN, 2, JOIN_KEYS "1 model-a token 5000");
@@ -635,7 +635,7 @@ static void join_pins_protocol_and_model(void **state)
     redis_expect(redis, "0", "EXISTS " Q "alive:you");
 }
 
-static void join_takes_a_free_name_or_its_own(void **state)
+TEST_WITH(join_takes_a_free_name_or_its_own, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     redis_expect_script(redis, "[1 ]", SCRIPT_JOIN, 2, JOIN_KEYS "1 m token 5000");
@@ -644,7 +644,7 @@ static void join_takes_a_free_name_or_its_own(void **state)
     redis_expect(redis, "token", "GET " Q "alive:me");
 }
 
-static void renew_extends_only_its_own_lease(void **state)
+TEST_WITH(renew_extends_only_its_own_lease, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     redis_do(redis, "SET " Q "alive:me token PX 60000");
@@ -655,55 +655,3 @@ static void renew_extends_only_its_own_lease(void **state)
     redis_expect_script(redis, "0", SCRIPT_RENEW, 1, Q "alive:me token 900000");
     redis_expect(redis, "0", "EXISTS " Q "alive:me");
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(settle_writes_reply_and_removes_entry, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_twice_is_late, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_gate_is_closed_for_unread_entries, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_done_from_any_holder_failure_from_owner_only, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_keeps_the_reply_of_a_newer_entry, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_age_is_ms_then_sequence_then_class, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_sees_the_replies_of_its_own_call, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_replaces_whatever_stood_at_the_reply_key, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_takes_what_is_staged, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_forgets_the_trouble_of_others, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_skips_side_keys_of_a_wrong_type, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_keeps_a_dead_letter_with_its_fields, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_never_unpacks_a_large_body, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_poison_keeps_its_body, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_gone_only_when_the_message_is_gone, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_gone_lets_its_own_finished_reply_stand, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_without_a_right_leaves_the_entry_pending, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_works_in_a_full_redis, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(defer_and_promote_keep_the_identity, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(defer_a_second_time_keeps_the_first_age, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(defer_overwrites_no_parked_request, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(defer_cut_short_is_repeated_under_its_name, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(defer_only_by_the_owner_and_only_once, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(defer_says_when_the_message_is_gone, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(defer_and_promote_work_in_a_full_redis, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(promote_brings_back_only_what_is_due, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(promote_returns_each_class_to_its_stream, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(promote_brings_back_a_name_without_data_to_be_answered, redis_setup,
-                                    redis_teardown),
-    cmocka_unit_test_setup_teardown(reclaim_takes_only_from_workers_without_alive, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(reclaim_deletes_a_dead_consumer_only_when_it_holds_nothing, redis_setup,
-                                    redis_teardown),
-    cmocka_unit_test_setup_teardown(reclaim_reports_vanished_entries_and_leaves_them_pending, redis_setup,
-                                    redis_teardown),
-    cmocka_unit_test_setup_teardown(reclaim_stops_at_its_byte_limit_and_leaves_oversized_entries, redis_setup,
-                                    redis_teardown),
-    cmocka_unit_test_setup_teardown(released_entries_are_not_suspect_nor_charged, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(release_gives_back_only_its_own_and_spares_vanished_ones, redis_setup,
-                                    redis_teardown),
-    cmocka_unit_test_setup_teardown(release_leaves_a_namesake_alone, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(release_takes_a_charged_run_off_the_record, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(release_keeps_the_runs_that_crashed_others, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(charge_counts_lonely_runs_of_the_owner, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_trouble_key_of_a_wrong_type_stops_nobody, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(join_pins_protocol_and_model, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(join_takes_a_free_name_or_its_own, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(renew_extends_only_its_own_lease, redis_setup, redis_teardown),
-};
-
-TEST_MAIN(cases)

@@ -1,5 +1,5 @@
-/* The shared head of every cmocka file: TEST_MAIN runs all cases, or the one named on the command line.
- * A name that matches nothing is a failure: a test that ran no case has not passed. */
+/* The shared head of every cmocka file. TEST(name) { ... } is a case; harness.c has main, which runs the cases in the
+ * order in which they stand, or the one named on the command line. */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
 
@@ -12,6 +12,21 @@
 
 #include <cmocka.h>
 
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+
+/* With what is done before and after it: `setup` and `teardown` set and release *state. */
+#define TEST_WITH(name, setup, teardown)                                                                               \
+    static void name(void **state);                                                                                    \
+    __attribute__((constructor(1000 + __COUNTER__))) static void test_add_##name(void)                                 \
+    {                                                                                                                  \
+        test_add((struct CMUnitTest){#name, name, setup, teardown, NULL});                                             \
+    }                                                                                                                  \
+    static void name(__attribute__((unused)) void **state)
+
+/* What TEST does before main. */
+void test_add(struct CMUnitTest unit);
+
+/* The former way, for files that still list their cases. */
 #define TEST_MAIN(cases)                                                                                               \
     int main(int argc, char **argv)                                                                                    \
     {                                                                                                                  \

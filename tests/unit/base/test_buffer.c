@@ -3,9 +3,8 @@
 
 #include "base/buffer.h"
 
-static void grows_and_keeps_content(void **state)
+TEST(grows_and_keeps_content)
 {
-    (void)state;
     struct buffer buffer = {0};
     for (int i = 0; i < 5000; i++) buffer_format(&buffer, "%d,", i);
     assert_true(buffer_ok(&buffer));
@@ -21,9 +20,8 @@ static void grows_and_keeps_content(void **state)
     assert_null(buffer.data);
 }
 
-static void consume_drops_the_front(void **state)
+TEST(consume_drops_the_front)
 {
-    (void)state;
     struct buffer buffer = {0};
     buffer_string(&buffer, "hello world");
     buffer_consume(&buffer, 6);
@@ -34,9 +32,8 @@ static void consume_drops_the_front(void **state)
     buffer_free(&buffer);
 }
 
-static void impossible_size_breaks_it(void **state)
+TEST(impossible_size_breaks_it)
 {
-    (void)state;
     struct buffer buffer = {0};
     buffer_string(&buffer, "kept");
     assert_null(buffer_reserve(&buffer, SIZE_MAX - 2));
@@ -45,11 +42,3 @@ static void impossible_size_breaks_it(void **state)
     assert_int_equal(buffer.length, 4);
     buffer_free(&buffer);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(grows_and_keeps_content),
-    cmocka_unit_test(consume_drops_the_front),
-    cmocka_unit_test(impossible_size_breaks_it),
-};
-
-TEST_MAIN(cases)

@@ -7,9 +7,8 @@
 
 #include "base/file.h"
 
-static void the_user_s_directory_is_the_fallback(void **state)
+TEST(the_user_s_directory_is_the_fallback)
 {
-    (void)state;
     char path[CACHE_PATH_BYTES];
     setenv("XDG_CACHE_HOME", "/xdg", 1);
     setenv("HOME", "/home/me", 1);
@@ -27,9 +26,8 @@ static void the_user_s_directory_is_the_fallback(void **state)
     assert_string_equal(path, "");
 }
 
-static void too_long_is_none(void **state)
+TEST(too_long_is_none)
 {
-    (void)state;
     char path[CACHE_PATH_BYTES], longest[CACHE_PATH_BYTES + 1];
     struct err err;
     memset(longest, 'a', sizeof longest - 1);
@@ -39,9 +37,8 @@ static void too_long_is_none(void **state)
     assert_int_equal(cache_path(longest + 1, "b", path, &err), STATUS_BAD_INPUT);
 }
 
-static void files_are_replaced_whole_in_a_directory_of_our_own(void **state)
+TEST(files_are_replaced_whole_in_a_directory_of_our_own)
 {
-    (void)state;
     char root[] = "/tmp/sluice-cache-XXXXXX", directory[64], path[CACHE_PATH_BYTES], command[64];
     struct buffer text = {0}, back = {0};
     struct stat info;
@@ -68,9 +65,8 @@ static void files_are_replaced_whole_in_a_directory_of_our_own(void **state)
 }
 
 /* A file where the directory should be; a directory where the file should be, beside which nothing stays. */
-static void what_is_in_the_way_is_told(void **state)
+TEST(what_is_in_the_way_is_told)
 {
-    (void)state;
     char root[] = "/tmp/sluice-cache-XXXXXX", file[64], path[CACHE_PATH_BYTES];
     struct buffer text = {0};
     struct err err;
@@ -89,12 +85,3 @@ static void what_is_in_the_way_is_told(void **state)
     assert_int_equal(rmdir(root), 0);
     buffer_free(&text);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(the_user_s_directory_is_the_fallback),
-    cmocka_unit_test(too_long_is_none),
-    cmocka_unit_test(files_are_replaced_whole_in_a_directory_of_our_own),
-    cmocka_unit_test(what_is_in_the_way_is_told),
-};
-
-TEST_MAIN(cases)

@@ -18,9 +18,8 @@ static struct channel *open_channel(size_t capacity, int fd)
     return channel;
 }
 
-static void keeps_order_and_bound(void **state)
+TEST(keeps_order_and_bound)
 {
-    (void)state;
     int items[4];
     struct channel *channel = open_channel(3, -1);
     for (int i = 0; i < 3; i++) assert_true(channel_try_send(channel, &items[i]));
@@ -30,9 +29,8 @@ static void keeps_order_and_bound(void **state)
     channel_free(channel);
 }
 
-static void closed_channel_drains(void **state)
+TEST(closed_channel_drains)
 {
-    (void)state;
     int item;
     struct channel *channel = open_channel(2, -1);
     assert_true(channel_send(channel, &item));
@@ -44,9 +42,8 @@ static void closed_channel_drains(void **state)
     channel_free(channel);
 }
 
-static void eventfd_wakes_when_it_fills(void **state)
+TEST(eventfd_wakes_when_it_fills)
 {
-    (void)state;
     int item, fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     assert_true(fd >= 0);
     struct channel *channel = open_channel(2, fd);
@@ -88,9 +85,8 @@ static void *receive_all(void *argument)
     return NULL;
 }
 
-static void nothing_is_lost_or_doubled(void **state)
+TEST(nothing_is_lost_or_doubled)
 {
-    (void)state;
     static struct crowd crowd;
     crowd.channel = open_channel(16, -1);
     pthread_t senders[SENDERS], receivers[RECEIVERS];
@@ -111,12 +107,3 @@ static void nothing_is_lost_or_doubled(void **state)
     for (size_t i = 0; i < SENDERS * EACH; i++) assert_int_equal(crowd.seen[i], 1);
     channel_free(crowd.channel);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(keeps_order_and_bound),
-    cmocka_unit_test(closed_channel_drains),
-    cmocka_unit_test(eventfd_wakes_when_it_fills),
-    cmocka_unit_test(nothing_is_lost_or_doubled),
-};
-
-TEST_MAIN(cases)

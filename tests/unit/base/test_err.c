@@ -6,9 +6,8 @@
 
 #include "base/err.h"
 
-static void set_fills_and_returns(void **state)
+TEST(set_fills_and_returns)
 {
-    (void)state;
     struct err err;
     assert_int_equal(err_set(&err, STATUS_BAD_INPUT, "field %s", "ttl"), STATUS_BAD_INPUT);
     assert_int_equal(err.status, STATUS_BAD_INPUT);
@@ -16,9 +15,8 @@ static void set_fills_and_returns(void **state)
     assert_int_equal(err_set(NULL, STATUS_IO, "nobody reads this"), STATUS_IO);
 }
 
-static void long_message_is_cut(void **state)
+TEST(long_message_is_cut)
 {
-    (void)state;
     char text[2000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -29,9 +27,8 @@ static void long_message_is_cut(void **state)
     assert_int_equal(strlen(err.message), sizeof err.message - 1);
 }
 
-static void errno_becomes_a_status(void **state)
+TEST(errno_becomes_a_status)
 {
-    (void)state;
     struct err err;
     errno = ENOENT;
     assert_int_equal(err_set_errno(&err, "cannot open %s", "/x"), STATUS_NOT_FOUND);
@@ -42,18 +39,16 @@ static void errno_becomes_a_status(void **state)
     assert_int_equal(err_set_errno(NULL, "z"), STATUS_IO);
 }
 
-static void prefix_keeps_the_status(void **state)
+TEST(prefix_keeps_the_status)
 {
-    (void)state;
     struct err err;
     (void)err_set(&err, STATUS_UNSUPPORTED, "hidden_act \"swish\" is not known");
     assert_int_equal(err_prefix(&err, "config.json"), STATUS_UNSUPPORTED);
     assert_string_equal(err.message, "config.json: hidden_act \"swish\" is not known");
 }
 
-static void every_status_has_name_and_code(void **state)
+TEST(every_status_has_name_and_code)
 {
-    (void)state;
     assert_int_equal(status_exit_code(STATUS_OK), EX_OK);
     assert_int_equal(status_exit_code(STATUS_DENIED), EX_NOPERM);
     for (int s = STATUS_BAD_INPUT; s <= STATUS_INTERNAL; s++) {
@@ -61,11 +56,3 @@ static void every_status_has_name_and_code(void **state)
         assert_in_range(status_exit_code((enum status)s), EX__BASE, EX__MAX);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(set_fills_and_returns),          cmocka_unit_test(long_message_is_cut),
-    cmocka_unit_test(errno_becomes_a_status),         cmocka_unit_test(prefix_keeps_the_status),
-    cmocka_unit_test(every_status_has_name_and_code),
-};
-
-TEST_MAIN(cases)

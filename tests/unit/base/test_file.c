@@ -6,9 +6,8 @@
 
 #include "base/file.h"
 
-static void reads_behind_what_is_there(void **state)
+TEST(reads_behind_what_is_there)
 {
-    (void)state;
     char path[] = "/tmp/sluice-file-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -27,9 +26,8 @@ static void reads_behind_what_is_there(void **state)
     buffer_free(&buffer);
 }
 
-static void refuses_what_is_no_file(void **state)
+TEST(refuses_what_is_no_file)
 {
-    (void)state;
     struct buffer buffer = {0};
     struct err err;
     assert_int_equal(file_read("/nonexistent/x", 10, &buffer, &err), STATUS_NOT_FOUND);
@@ -38,10 +36,3 @@ static void refuses_what_is_no_file(void **state)
     assert_int_equal(buffer.length, 0);
     buffer_free(&buffer);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(reads_behind_what_is_there),
-    cmocka_unit_test(refuses_what_is_no_file),
-};
-
-TEST_MAIN(cases)

@@ -15,9 +15,8 @@ static enum json_escape read_one(const char *text, char utf8[4], size_t *length,
     return read;
 }
 
-static void letters(void **state)
+TEST(letters)
 {
-    (void)state;
     static const char known[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
     size_t length, taken;
     for (int c = 1; c < 256; c++) {
@@ -31,9 +30,8 @@ static void letters(void **state)
     }
 }
 
-static void code_points(void **state)
+TEST(code_points)
 {
-    (void)state;
     for (uint32_t c = 0; c <= 0x10ffff; c += c < 0x10100 ? 1 : 37) {
         char text[32], utf8[4], wanted[4];
         size_t length, taken;
@@ -51,9 +49,8 @@ static void code_points(void **state)
     }
 }
 
-static void what_is_cut_short(void **state)
+TEST(what_is_cut_short)
 {
-    (void)state;
     static const char *const bad[] = {"", "u", "u12", "u123", "u12g4", "u-123", "U0041"};
     static const char *const half[] = {"ud83d",    "ud83dx",      "ud83d\\",      "ud83d\\n",
                                        "ud83d\\u", "ud83d\\ude0", "ud83d\\u0041", "ud83d\\ud83d"};
@@ -64,11 +61,3 @@ static void what_is_cut_short(void **state)
     for (size_t i = 0; i < sizeof half / sizeof half[0]; i++)
         assert_int_equal(read_one(half[i], utf8, &length, &taken), JSON_ESCAPE_HALF);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(letters),
-    cmocka_unit_test(code_points),
-    cmocka_unit_test(what_is_cut_short),
-};
-
-TEST_MAIN(cases)

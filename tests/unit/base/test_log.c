@@ -23,32 +23,28 @@ static const char *logged(enum log_format format, const struct log_line *line)
     return length == 0 ? "" : strchr(text, format == LOG_JSON ? ',' : ' ') + 1;
 }
 
-static void text_line_has_event_and_fields(void **state)
+TEST(text_line_has_event_and_fields)
 {
-    (void)state;
     assert_string_equal(logged(LOG_TEXT, &(struct log_line){"ready", log_str("model", "mini"), log_int("dim", 384),
                                                             log_double("share", 0.5)}),
                         "info ready model=mini dim=384 share=0.5\n");
     assert_string_equal(logged(LOG_TEXT, &(struct log_line){"bare"}), "info bare\n");
 }
 
-static void json_line_has_event_and_fields(void **state)
+TEST(json_line_has_event_and_fields)
 {
-    (void)state;
     assert_string_equal(logged(LOG_JSON, &(struct log_line){"ready", log_str("model", "a \"b\""), log_int("dim", -1)}),
                         "\"level\":\"info\",\"event\":\"ready\",\"model\":\"a \\\"b\\\"\",\"dim\":-1}\n");
 }
 
-static void values_cannot_forge_lines(void **state)
+TEST(values_cannot_forge_lines)
 {
-    (void)state;
     assert_string_equal(logged(LOG_TEXT, &(struct log_line){"bad", log_str("id", "x\n2026 error forged=1")}),
                         "info bad id=\"x\\u000a2026 error forged=1\"\n");
 }
 
-static void oversized_value_is_cut(void **state)
+TEST(oversized_value_is_cut)
 {
-    (void)state;
     static char big[10000];
     memset(big, 'z', sizeof big);
     for (int format = LOG_TEXT; format <= LOG_JSON; format++) {
@@ -59,9 +55,8 @@ static void oversized_value_is_cut(void **state)
     }
 }
 
-static void least_level_is_kept(void **state)
+TEST(least_level_is_kept)
 {
-    (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     log_setup(LOG_WARN, LOG_TEXT, ends[1]);
@@ -76,13 +71,3 @@ static void least_level_is_kept(void **state)
     assert_null(strstr(text, "quiet"));
     assert_non_null(strstr(text, "warn heard\n"));
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(text_line_has_event_and_fields),
-    cmocka_unit_test(json_line_has_event_and_fields),
-    cmocka_unit_test(values_cannot_forge_lines),
-    cmocka_unit_test(oversized_value_is_cut),
-    cmocka_unit_test(least_level_is_kept),
-};
-
-TEST_MAIN(cases)

@@ -11,9 +11,8 @@ static bool allowed(uint32_t code_point)
     return code_point <= 0x10FFFF && (code_point < 0xD800 || code_point > 0xDFFF);
 }
 
-static void every_code_point_round_trips(void **state)
+TEST(every_code_point_round_trips)
 {
-    (void)state;
     for (uint32_t c = 0; c <= 0x110000; c++) {
         if (!allowed(c)) continue;
         char bytes[4];
@@ -45,9 +44,8 @@ static bool slow_valid(const unsigned char *s, size_t length)
     return shortest == need && allowed(value);
 }
 
-static void every_lead_and_second_byte_agrees(void **state)
+TEST(every_lead_and_second_byte_agrees)
 {
-    (void)state;
     static const unsigned char tails[] = {0x00, 0x7F, 0x80, 0xBF, 0xC0, 0xFF};
     unsigned char s[4];
     for (unsigned a = 0; a < 256; a++)
@@ -63,9 +61,8 @@ static void every_lead_and_second_byte_agrees(void **state)
                 }
 }
 
-static void prefix_stops_at_the_fault(void **state)
+TEST(prefix_stops_at_the_fault)
 {
-    (void)state;
     char text[64];
     for (size_t at = 0; at < 40; at++) {
         memset(text, 'a', sizeof text);
@@ -104,9 +101,8 @@ static uint32_t some_code_point(uint32_t kind)
 
 /* Long texts of all widths, at any place in memory and of any length, whole and with a byte changed: what looks at many
  * bytes at once says the same as what looks at one. The copy is as long as the text, so that a sanitizer sees more. */
-static void long_texts_are_judged_alike(void **state)
+TEST(long_texts_are_judged_alike)
 {
-    (void)state;
     for (int round = 0; round < 20000; round++) {
         char text[300];
         size_t length = 0, most = 1 + some(sizeof text - 4);
@@ -126,9 +122,8 @@ static void long_texts_are_judged_alike(void **state)
 }
 
 /* Every pair of bytes at every place of two blocks, and every lead with every tail across the border of blocks. */
-static void faults_are_found_wherever_they_stand(void **state)
+TEST(faults_are_found_wherever_they_stand)
 {
-    (void)state;
     static const unsigned char tails[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xF4};
     static const char *const fill[] = {"a", "\xc3\xa9", "\xe6\x9d\xb1", "\xf0\x9f\x98\x80"};
     char text[160];
@@ -146,13 +141,3 @@ static void faults_are_found_wherever_they_stand(void **state)
                 }
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_code_point_round_trips),
-    cmocka_unit_test(every_lead_and_second_byte_agrees),
-    cmocka_unit_test(prefix_stops_at_the_fault),
-    cmocka_unit_test(long_texts_are_judged_alike),
-    cmocka_unit_test(faults_are_found_wherever_they_stand),
-};
-
-TEST_MAIN(cases)

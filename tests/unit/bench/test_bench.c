@@ -15,9 +15,8 @@
 #include "bench/stage.h"
 #include "harness.h"
 
-static void quantiles_are_values_that_were_measured(void **state)
+TEST(quantiles_are_values_that_were_measured)
 {
-    (void)state;
     struct sample sample = {0};
     assert_true(isnan(sample_quantile(&sample, 0.5)));
     for (int i = 1000; i > 0; i--) sample_add(&sample, i);
@@ -30,9 +29,8 @@ static void quantiles_are_values_that_were_measured(void **state)
 }
 
 /* Of a Poisson process: as many as were asked for, and gaps that vary as much as they last. */
-static void arrivals_come_at_their_rate(void **state)
+TEST(arrivals_come_at_their_rate)
 {
-    (void)state;
     struct err err;
     struct arrivals arrivals, again;
     assert_int_equal(arrivals_make(500, 1, 100 * NS_PER_S, 7, &arrivals, &err), STATUS_OK);
@@ -57,9 +55,8 @@ static void arrivals_come_at_their_rate(void **state)
     free(arrivals.at_ns);
 }
 
-static void bursts_come_at_once(void **state)
+TEST(bursts_come_at_once)
 {
-    (void)state;
     struct err err;
     struct arrivals arrivals;
     assert_int_equal(arrivals_make(500, 32, 100 * NS_PER_S, 7, &arrivals, &err), STATUS_OK);
@@ -72,9 +69,8 @@ static void bursts_come_at_once(void **state)
     free(arrivals.at_ns);
 }
 
-static void lists_are_read_whole_or_refused(void **state)
+TEST(lists_are_read_whole_or_refused)
 {
-    (void)state;
     struct err err;
     struct numbers numbers;
     assert_int_equal(numbers_parse("--tokens", "16,64,256", 1, 256, &numbers, &err), STATUS_OK);
@@ -96,9 +92,8 @@ static void lists_are_read_whole_or_refused(void **state)
     assert_non_null(strstr(err.message, "\"pack\""));
 }
 
-static void a_sheet_is_the_same_in_both_forms(void **state)
+TEST(a_sheet_is_the_same_in_both_forms)
 {
-    (void)state;
     static const struct column columns[] = {{"way", "way", REPORT_TEXT}, {"texts_per_s", "texts/s", 1}, {"n", "n", 0}};
     struct err err;
     struct report report;
@@ -167,9 +162,8 @@ static enum status measure(struct counts *counts, double *rate, struct err *err)
     return status;
 }
 
-static void turns_of_all_threads_are_counted(void **state)
+TEST(turns_of_all_threads_are_counted)
 {
-    (void)state;
     struct counts counts = {0};
     struct err err;
     double rate;
@@ -178,9 +172,8 @@ static void turns_of_all_threads_are_counted(void **state)
     assert_true(rate > 0 && rate <= 4 * 1000);   /* a run takes a millisecond at least */
 }
 
-static void an_error_of_one_thread_ends_all(void **state)
+TEST(an_error_of_one_thread_ends_all)
 {
-    (void)state;
     struct err err;
     double rate;
     struct counts no_open = {.fail_open = 2}, first = {.fail_at = 1}, later = {.fail_at = 8};
@@ -191,9 +184,8 @@ static void an_error_of_one_thread_ends_all(void **state)
     assert_string_equal(err.message, "this run fails");
 }
 
-static void children_say_how_they_ended(void **state)
+TEST(children_say_how_they_ended)
 {
-    (void)state;
     char log[] = "/tmp/sluice-child-XXXXXX";
     int fd = mkstemp(log);
     struct child child;
@@ -232,16 +224,3 @@ static void children_say_how_they_ended(void **state)
     buffer_free(&text);
     unlink(log);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(quantiles_are_values_that_were_measured),
-    cmocka_unit_test(arrivals_come_at_their_rate),
-    cmocka_unit_test(bursts_come_at_once),
-    cmocka_unit_test(lists_are_read_whole_or_refused),
-    cmocka_unit_test(a_sheet_is_the_same_in_both_forms),
-    cmocka_unit_test(turns_of_all_threads_are_counted),
-    cmocka_unit_test(an_error_of_one_thread_ends_all),
-    cmocka_unit_test(children_say_how_they_ended),
-};
-
-TEST_MAIN(cases)

@@ -34,9 +34,8 @@ static const char *split(const char *text, bool ended, char separator, size_t *l
     return out;
 }
 
-static void rules_of_the_rfc(void **state)
+TEST(rules_of_the_rfc)
 {
-    (void)state;
     size_t length;
     assert_string_equal(split("aaa,bbb,ccc\r\nzzz\r\n", false, ',', &length), "aaa|bbb|ccc");
     assert_int_equal(length, 13);
@@ -50,18 +49,16 @@ static void rules_of_the_rfc(void **state)
     assert_string_equal(split("a,b\tc,d\n", false, '\t', &length), "a,b|c,d");
 }
 
-static void more_is_asked_for(void **state)
+TEST(more_is_asked_for)
 {
-    (void)state;
     size_t length;
     const char *const unfinished[] = {"", "a", "a,b", "\"a", "\"a\"", "\"a\"\r", "a,\"b\n", "\"a\"\""};
     for (size_t i = 0; i < sizeof unfinished / sizeof unfinished[0]; i++)
         assert_string_equal(split(unfinished[i], false, ',', &length), "?");
 }
 
-static void broken_records_say_where(void **state)
+TEST(broken_records_say_where)
 {
-    (void)state;
     size_t length;
     assert_string_equal(split("a,\"b\"c\nnext\n", false, ',', &length), "!6");
     assert_string_equal(split("a,\"never\nclosed", true, ',', &length), "\"0:3");
@@ -71,9 +68,8 @@ static void broken_records_say_where(void **state)
     assert_string_equal(split("a\"b\n", false, ',', &length), "a\"b"); /* a quote inside is a letter */
 }
 
-static void pieces_of_any_size_end_at_the_same_place(void **state)
+TEST(pieces_of_any_size_end_at_the_same_place)
 {
-    (void)state;
     const char *const texts[] = {"a,b\nnext",
                                  "a,b\r\nnext",
                                  "\"a\n\"\"b\",c\r\nnext",
@@ -98,9 +94,8 @@ static void pieces_of_any_size_end_at_the_same_place(void **state)
     }
 }
 
-static void lines_are_counted(void **state)
+TEST(lines_are_counted)
 {
-    (void)state;
     struct csv_scan scan = {0};
     const char text[] = "\"1\n2\n\",x\r\n9";
     size_t length = csv_scan(&scan, text, sizeof text - 1, ',');
@@ -108,11 +103,3 @@ static void lines_are_counted(void **state)
     assert_int_equal(scan.here.line, 3);
     assert_int_equal(csv_content(text, length), length - 2);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(rules_of_the_rfc),         cmocka_unit_test(more_is_asked_for),
-    cmocka_unit_test(broken_records_say_where), cmocka_unit_test(pieces_of_any_size_end_at_the_same_place),
-    cmocka_unit_test(lines_are_counted),
-};
-
-TEST_MAIN(cases)

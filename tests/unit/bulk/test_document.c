@@ -8,9 +8,8 @@ static struct value string(const char *text)
     return (struct value){VALUE_TEXT, text, strlen(text)};
 }
 
-static void one_field(void **state)
+TEST(one_field)
 {
-    (void)state;
     struct recipe recipe;
     struct recipe_scratch scratch = {0};
     struct document document = {0};
@@ -29,9 +28,8 @@ static void one_field(void **state)
     recipe_scratch_free(&scratch);
 }
 
-static void a_template(void **state)
+TEST(a_template)
 {
-    (void)state;
     struct recipe recipe;
     struct recipe_scratch scratch = {0};
     struct document document = {0};
@@ -52,9 +50,8 @@ static void a_template(void **state)
     recipe_scratch_free(&scratch);
 }
 
-static void what_is_missing_fails_the_row(void **state)
+TEST(what_is_missing_fails_the_row)
 {
-    (void)state;
     struct recipe recipe;
     struct recipe_scratch scratch = {0};
     struct err err;
@@ -81,9 +78,8 @@ static void what_is_missing_fails_the_row(void **state)
     recipe_scratch_free(&scratch);
 }
 
-static void bad_options_are_refused(void **state)
+TEST(bad_options_are_refused)
 {
-    (void)state;
     static const struct recipe_options bad[] = {
         {.field = ""},
         {.field = "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q"},
@@ -103,12 +99,3 @@ static void bad_options_are_refused(void **state)
         recipe_close(&recipe);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(one_field),
-    cmocka_unit_test(a_template),
-    cmocka_unit_test(what_is_missing_fails_the_row),
-    cmocka_unit_test(bad_options_are_refused),
-};
-
-TEST_MAIN(cases)

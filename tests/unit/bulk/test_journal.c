@@ -69,9 +69,8 @@ static enum status write_done(struct journal *journal, struct err *err)
 
 static const struct checkpoint checkpoint = {1, 2, 3, 4, 5, 6, {7, 8}, {9, 10, 11, 12}};
 
-static void comes_back(void **state)
+TEST(comes_back)
 {
-    (void)state;
     struct seen seen;
     struct err err;
     new_path();
@@ -97,9 +96,8 @@ static void comes_back(void **state)
 }
 
 /* Cut after every byte: a prefix of the records comes back, and the journal goes on behind it. */
-static void torn_anywhere(void **state)
+TEST(torn_anywhere)
 {
-    (void)state;
     struct seen seen;
     struct err err;
     struct stat info;
@@ -127,9 +125,8 @@ static void torn_anywhere(void **state)
 }
 
 /* A bit that turned in the middle: what is before it comes back, the rest is done again. */
-static void a_wrong_bit_ends_it(void **state)
+TEST(a_wrong_bit_ends_it)
 {
-    (void)state;
     struct seen seen;
     struct err err;
     new_path();
@@ -156,9 +153,8 @@ static void a_wrong_bit_ends_it(void **state)
     unlink(path);
 }
 
-static void is_for_one_process(void **state)
+TEST(is_for_one_process)
 {
-    (void)state;
     struct seen seen;
     struct err err;
     struct journal *second;
@@ -169,12 +165,3 @@ static void is_for_one_process(void **state)
     journal_close(journal);
     unlink(path);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(comes_back),
-    cmocka_unit_test(torn_anywhere),
-    cmocka_unit_test(a_wrong_bit_ends_it),
-    cmocka_unit_test(is_for_one_process),
-};
-
-TEST_MAIN(cases)

@@ -21,9 +21,8 @@ static void expect(const struct value *value, enum value_kind kind, const char *
     assert_memory_equal(value->bytes, bytes, value->length);
 }
 
-static void finds_paths(void **state)
+TEST(finds_paths)
 {
-    (void)state;
     struct value values[3];
     size_t at;
     assert_int_equal(
@@ -37,9 +36,8 @@ static void finds_paths(void **state)
     for (int i = 0; i < 3; i++) assert_int_equal(values[i].kind, VALUE_ABSENT);
 }
 
-static void kinds_of_values(void **state)
+TEST(kinds_of_values)
 {
-    (void)state;
     struct value values[3];
     size_t at;
     assert_int_equal(pick("{\"text\":null,\"meta\":{\"title\":[1, {}],\"a\":{\"b\":true}}}", values, &at), PICK_OK);
@@ -52,9 +50,8 @@ static void kinds_of_values(void **state)
     expect(&values[0], VALUE_STRING, "esc");
 }
 
-static void refuses_what_is_no_object(void **state)
+TEST(refuses_what_is_no_object)
 {
-    (void)state;
     struct value values[3];
     size_t at;
     const char *const others[] = {"[]", "\"text\"", "1", "null", "[{\"text\":\"x\"}]"};
@@ -62,9 +59,8 @@ static void refuses_what_is_no_object(void **state)
         assert_int_equal(pick(others[i], values, &at), PICK_NOT_OBJECT);
 }
 
-static void broken_json_says_where(void **state)
+TEST(broken_json_says_where)
 {
-    (void)state;
     struct value values[3];
     static const struct {
         const char *json;
@@ -83,9 +79,8 @@ static void broken_json_says_where(void **state)
     assert_int_equal(at, 6);
 }
 
-static void depth_is_bounded(void **state)
+TEST(depth_is_bounded)
 {
-    (void)state;
     struct value values[3];
     char json[512] = "{\"a\":";
     size_t at;
@@ -93,9 +88,8 @@ static void depth_is_bounded(void **state)
     assert_int_equal(pick(json, values, &at), PICK_TOO_DEEP);
 }
 
-static void strings_both_ways(void **state)
+TEST(strings_both_ways)
 {
-    (void)state;
     struct buffer there = {0}, back = {0};
     const char text[] = "a\"b\\c\n\x01\xc3\xa4\xf0\x9f\x99\x82";
     buffer_json_string(&there, text, sizeof text - 1);
@@ -117,14 +111,3 @@ static void strings_both_ways(void **state)
     buffer_free(&there);
     buffer_free(&back);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(finds_paths),
-    cmocka_unit_test(kinds_of_values),
-    cmocka_unit_test(refuses_what_is_no_object),
-    cmocka_unit_test(broken_json_says_where),
-    cmocka_unit_test(depth_is_bounded),
-    cmocka_unit_test(strings_both_ways),
-};
-
-TEST_MAIN(cases)

@@ -46,9 +46,8 @@ static struct doc_batch *fill(uint64_t first)
     return docs;
 }
 
-static void rows_keep_their_numbers(void **state)
+TEST(rows_keep_their_numbers)
 {
-    (void)state;
     struct lookahead look = {0};
     struct err err;
     lookahead_push(&look, fill(100));
@@ -68,9 +67,8 @@ static void rows_keep_their_numbers(void **state)
     lookahead_free(&look);
 }
 
-static void batches_are_of_one_length(void **state)
+TEST(batches_are_of_one_length)
 {
-    (void)state;
     struct lookahead look = {0};
     struct err err;
     lookahead_push(&look, fill(0));
@@ -95,9 +93,8 @@ static void batches_are_of_one_length(void **state)
     lookahead_free(&look);
 }
 
-static void doc_batches_have_a_bound(void **state)
+TEST(doc_batches_have_a_bound)
 {
-    (void)state;
     struct err err;
     bool added = true;
     char *text = malloc(DOC_BATCH_BYTES);
@@ -176,9 +173,8 @@ static void expect(const char *how, const char *text, const char *const *expecte
 }
 
 /* Letters are words of one token in this vocabulary, and so are stops; two more are around every text. */
-static void at_ends_of_sentences(void **state)
+TEST_WITH(at_ends_of_sentences, open_model, close_model)
 {
-    (void)state;
     static const char *const sentences[] = {"a b c d. e f g.", "h i j k."};
     expect("tokens:12", "a b c d. e f g. h i j k.", sentences, 2);
     static const char *const words[] = {"a b c d e f", "g h i j"};
@@ -191,16 +187,14 @@ static void at_ends_of_sentences(void **state)
     expect("tokens:12", " \n ", nothing, 1);
 }
 
-static void overlap(void **state)
+TEST_WITH(overlap, open_model, close_model)
 {
-    (void)state;
     static const char *const chunks[] = {"a b c d e f", "e f g h i j"};
     expect("tokens:8,overlap:2", "a b c d e f g h i j", chunks, 2);
 }
 
-static void no_chunk_is_too_long_and_nothing_is_lost(void **state)
+TEST_WITH(no_chunk_is_too_long_and_nothing_is_lost, open_model, close_model)
 {
-    (void)state;
     static const char *const words[] = {"the",
                                         "of.",
                                         "unaffable",
@@ -234,9 +228,8 @@ static void no_chunk_is_too_long_and_nothing_is_lost(void **state)
     }
 }
 
-static void options(void **state)
+TEST(options)
 {
-    (void)state;
     struct chunking chunking;
     struct err err;
     static const char *const bad[] = {"",     "overlap:3",      "tokens:",         "tokens:x", "tokens:8,overlap:8",
@@ -246,15 +239,3 @@ static void options(void **state)
     assert_int_equal(chunking_parse("mean,overlap:3,tokens:9", &chunking, &err), STATUS_OK);
     assert_true(chunking.mean && chunking.overlap == 3 && chunking.tokens == 9);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(rows_keep_their_numbers),
-    cmocka_unit_test(batches_are_of_one_length),
-    cmocka_unit_test(doc_batches_have_a_bound),
-    cmocka_unit_test_setup_teardown(at_ends_of_sentences, open_model, close_model),
-    cmocka_unit_test_setup_teardown(overlap, open_model, close_model),
-    cmocka_unit_test_setup_teardown(no_chunk_is_too_long_and_nothing_is_lost, open_model, close_model),
-    cmocka_unit_test(options),
-};
-
-TEST_MAIN(cases)

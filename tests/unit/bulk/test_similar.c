@@ -16,9 +16,8 @@ static float noise(uint32_t *seed)
 }
 
 /* Beside plain loops in f64: the same rows in the same order, whatever the dimension leaves over behind the lanes. */
-static void all_dimensions(void **state)
+TEST(all_dimensions)
 {
-    (void)state;
     enum { ROWS = 300, MOST = 7 };
     static const uint32_t dims[] = {1, 3, 16, 17, 31, 64, 100, 384};
     uint32_t seed = 1;
@@ -61,9 +60,8 @@ static void all_dimensions(void **state)
     }
 }
 
-static void rows_without_direction_are_skipped(void **state)
+TEST(rows_without_direction_are_skipped)
 {
-    (void)state;
     const float query[2] = {1, 0};
     const float rows[][2] = {{0, 1}, {NAN, NAN}, {2, 0}, {0, 0}, {INFINITY, 1}, {1e30F, 0}, {1e-30F, 0}, {-1, 0}};
     static const uint64_t wanted[] = {2, 5, 6, 0, 7};
@@ -105,9 +103,8 @@ static void expect_rows(const char *path, uint64_t count, uint32_t dim)
 }
 
 /* What the store of a job writes comes back: every kind of file, both kinds of floats, pieces and files in between. */
-static void what_a_store_wrote(void **state)
+TEST_WITH(what_a_store_wrote, folder_make, folder_remove)
 {
-    (void)state;
     static const struct {
         enum store_kind kind;
         enum element element;
@@ -145,9 +142,8 @@ static void what_a_store_wrote(void **state)
 }
 
 /* f16 of every kind: signs, the smallest ones, infinite. Each stands beside 1, and the query looks at it alone. */
-static void halves_are_exact(void **state)
+TEST_WITH(halves_are_exact, folder_make, folder_remove)
 {
-    (void)state;
     static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x0001, 0x83ff,
                                       0x7bff, 0x7c00, 0xfc00, 0x7e00, 0x0400};
     static const double wanted[] = {0, -0.0, 1, -2, 0x1p-24, -0x1.ff8p-15, 65504, 0, 0, 0, 0x1p-14};
@@ -180,9 +176,8 @@ static void halves_are_exact(void **state)
 }
 
 /* Heads that are good .npy, but not what is searched; and ones that are not good. */
-static void refused(void **state)
+TEST_WITH(refused, folder_make, folder_remove)
 {
-    (void)state;
     static const struct {
         const char *head, *says;
     } cases[] = {
@@ -223,13 +218,3 @@ static void refused(void **state)
     free(nearest.rows);
     output_free(&output);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(all_dimensions),
-    cmocka_unit_test(rows_without_direction_are_skipped),
-    cmocka_unit_test_setup_teardown(what_a_store_wrote, folder_make, folder_remove),
-    cmocka_unit_test_setup_teardown(halves_are_exact, folder_make, folder_remove),
-    cmocka_unit_test_setup_teardown(refused, folder_make, folder_remove),
-};
-
-TEST_MAIN(cases)

@@ -20,9 +20,8 @@ static uint64_t size_of(const char *name)
 }
 
 /* Rows in any order over more files than are open at once; each one comes back. */
-static void shards(void **state)
+TEST_WITH(shards, folder_make, folder_remove)
 {
-    (void)state;
     struct err err;
     struct store *store;
     struct store_options options = {.kind = STORE_SHARDS, .path = folder, .dim = 3, .shard_rows = 4};
@@ -54,9 +53,8 @@ static void shards(void **state)
     store_close(store);
 }
 
-static void halves(void **state)
+TEST_WITH(halves, folder_make, folder_remove)
 {
-    (void)state;
     struct err err;
     struct store *store;
     char path[128];
@@ -84,9 +82,8 @@ static void halves(void **state)
     store_close(store);
 }
 
-static void headers_have_one_length(void **state)
+TEST(headers_have_one_length)
 {
-    (void)state;
     char header[NPY_HEADER_BYTES + 1] = "";
     npy_header(header, "<f4", 1000000000000ull, 4096);
     assert_memory_equal(header,
@@ -98,9 +95,8 @@ static void headers_have_one_length(void **state)
     assert_non_null(strstr(header + 10, "(3,), }"));
 }
 
-static void tails_are_cut(void **state)
+TEST_WITH(tails_are_cut, folder_make, folder_remove)
 {
-    (void)state;
     struct append_file file;
     struct err err;
     char path[128];
@@ -127,9 +123,8 @@ static struct hash hash_of(uint64_t i)
     return (struct hash){x ^ x >> 29, x * 0xbf58476d1ce4e5b9u};
 }
 
-static void equal_texts_are_found(void **state)
+TEST(equal_texts_are_found)
 {
-    (void)state;
     struct dedup *dedup;
     struct err err;
     assert_int_equal(dedup_open(100000, &dedup, &err), STATUS_OK);
@@ -144,13 +139,3 @@ static void equal_texts_are_found(void **state)
     assert_int_equal(dedup_find(dedup, hash_of(7)).row, 0);
     dedup_close(dedup);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(shards, folder_make, folder_remove),
-    cmocka_unit_test_setup_teardown(halves, folder_make, folder_remove),
-    cmocka_unit_test(headers_have_one_length),
-    cmocka_unit_test_setup_teardown(tails_are_cut, folder_make, folder_remove),
-    cmocka_unit_test(equal_texts_are_found),
-};
-
-TEST_MAIN(cases)

@@ -50,9 +50,8 @@ static size_t read_all(char *to, size_t room, enum status *status, struct err *e
 
 static const char text[] = "one line\nand another one, and another one, and another one\n";
 
-static void plain_gzip_and_zstd(void **state)
+TEST(plain_gzip_and_zstd)
 {
-    (void)state;
     char packed[512], back[512];
     enum status status;
     struct err err;
@@ -76,9 +75,8 @@ static void plain_gzip_and_zstd(void **state)
     assert_memory_equal(back, text, sizeof text - 1);
 }
 
-static void tiny_files(void **state)
+TEST(tiny_files)
 {
-    (void)state;
     char back[8];
     enum status status;
     struct err err;
@@ -91,9 +89,8 @@ static void tiny_files(void **state)
 
 /* Cut anywhere, or with a bit turned: an error that names file and byte, or for a bit in the head of a member other
  * plain text. Never the whole text without an error. */
-static void broken_files_are_errors(void **state)
+TEST(broken_files_are_errors)
 {
-    (void)state;
     char packed[512], back[4096];
     enum status status;
     struct err err;
@@ -116,9 +113,8 @@ static void broken_files_are_errors(void **state)
     assert_non_null(strstr(err.message, "broken gzip"));
 }
 
-static void lines_have_a_bound(void **state)
+TEST(lines_have_a_bound)
 {
-    (void)state;
     struct reader reader;
     struct record record;
     struct err err;
@@ -146,9 +142,8 @@ static void lines_have_a_bound(void **state)
 }
 
 /* A line of 64 MB is skipped with the memory of a piece. */
-static void long_lines_take_no_memory(void **state)
+TEST(long_lines_take_no_memory)
 {
-    (void)state;
     strcpy(path, "/tmp/sluice-stream-XXXXXX");
     int fd = mkstemp(path);
     assert_int_equal(ftruncate(fd, 64 << 20), 0); /* NULs */
@@ -167,11 +162,3 @@ static void long_lines_take_no_memory(void **state)
     reader_close(&reader);
     unlink(path);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(plain_gzip_and_zstd),       cmocka_unit_test(tiny_files),
-    cmocka_unit_test(broken_files_are_errors),   cmocka_unit_test(lines_have_a_bound),
-    cmocka_unit_test(long_lines_take_no_memory),
-};
-
-TEST_MAIN(cases)

@@ -329,9 +329,8 @@ static unsigned begun(unsigned device)
 
 /* ---- who takes what ---- */
 
-static void two_batches_go_to_two_devices(void **state)
+TEST(two_batches_go_to_two_devices)
 {
-    (void)state;
     for (unsigned round = 0; round < 200; round++) {
         struct bench *bench = open_bench(2, SLOTS, 1, 1);
         hold(0, true);
@@ -348,9 +347,8 @@ static void two_batches_go_to_two_devices(void **state)
     }
 }
 
-static void a_free_device_takes_whatever_comes(void **state)
+TEST(a_free_device_takes_whatever_comes)
 {
-    (void)state;
     struct bench *bench = open_bench(3, SLOTS, 1, 1);
     for (unsigned i = 0; i < 3; i++) hold(i, true);
     for (unsigned i = 0; i < 3; i++) put(bench);
@@ -369,9 +367,8 @@ static void a_free_device_takes_whatever_comes(void **state)
     close_bench(bench);
 }
 
-static void a_device_has_its_slots_full_and_never_more(void **state)
+TEST(a_device_has_its_slots_full_and_never_more)
 {
-    (void)state;
     struct bench *bench = open_bench(1, SLOTS, 1, 9);
     struct compute_state before = compute_state(bench->compute);
     assert_int_equal(before.threads, 1);
@@ -394,9 +391,8 @@ static void a_device_has_its_slots_full_and_never_more(void **state)
     close_bench(bench);
 }
 
-static void a_batch_may_go_before_those_that_wait(void **state)
+TEST(a_batch_may_go_before_those_that_wait)
 {
-    (void)state;
     static const unsigned order[] = {0, 2, 1};
     struct bench *bench = open_bench(1, 1, 1, 2);
     hold(0, true);
@@ -415,9 +411,8 @@ static void a_batch_may_go_before_those_that_wait(void **state)
 }
 
 /* A device that computes on the calling thread has as many threads as are asked for. */
-static void one_slot_means_several_threads(void **state)
+TEST(one_slot_means_several_threads)
 {
-    (void)state;
     struct bench *bench = open_bench(2, 1, 3, 1);
     struct compute_state state_now = compute_state(bench->compute);
     assert_int_equal(state_now.threads, 6);
@@ -447,9 +442,8 @@ static struct bench *open_with_background(unsigned count, unsigned slots, unsign
 }
 
 /* A background batch takes no room from others, and only background threads compute it. */
-static void background_batches_have_threads_of_their_own(void **state)
+TEST(background_batches_have_threads_of_their_own)
 {
-    (void)state;
     for (unsigned round = 0; round < 50; round++) {
         struct bench *bench = open_with_background(1, 1, 2);
         struct compute_state now = compute_state(bench->compute);
@@ -476,9 +470,8 @@ static void background_batches_have_threads_of_their_own(void **state)
 }
 
 /* They wait for the longest time, because the other batch does not end, and then go on. */
-static void background_batches_make_way_for_others(void **state)
+TEST(background_batches_make_way_for_others)
 {
-    (void)state;
     struct bench *bench = open_with_background(1, 1, 1);
     hold(0, true);
     put(bench);
@@ -492,9 +485,8 @@ static void background_batches_make_way_for_others(void **state)
     close_bench(bench);
 }
 
-static void background_batches_come_back_from_a_lost_device(void **state)
+TEST(background_batches_come_back_from_a_lost_device)
 {
-    (void)state;
     struct bench *bench = open_with_background(1, 1, 1);
     hold(0, true);
     for (unsigned i = 0; i < 4; i++) put(bench);
@@ -508,9 +500,8 @@ static void background_batches_come_back_from_a_lost_device(void **state)
 }
 
 /* A device that works by itself, or that is not the only one, has no background threads. */
-static void not_every_device_has_background_threads(void **state)
+TEST(not_every_device_has_background_threads)
 {
-    (void)state;
     struct bench *bench = open_with_background(1, SLOTS, 2);
     assert_int_equal(compute_state(bench->compute).background, 0);
     close_bench(bench);
@@ -522,9 +513,8 @@ static void not_every_device_has_background_threads(void **state)
 
 /* ---- devices that are lost ---- */
 
-static void what_a_lost_device_had_runs_on_another(void **state)
+TEST(what_a_lost_device_had_runs_on_another)
 {
-    (void)state;
     for (unsigned round = 0; round < 100; round++) {
         struct bench *bench = open_bench(2, SLOTS, 1, 4);
         hold(0, true);
@@ -548,9 +538,8 @@ static void what_a_lost_device_had_runs_on_another(void **state)
 }
 
 /* A lost device gets no more batches. */
-static void the_others_fill_their_slots_after_a_loss(void **state)
+TEST(the_others_fill_their_slots_after_a_loss)
 {
-    (void)state;
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
     hold(0, true);
     hold(1, true);
@@ -575,9 +564,8 @@ static void the_others_fill_their_slots_after_a_loss(void **state)
     close_bench(bench);
 }
 
-static void a_device_that_is_lost_when_idle_is_seen_with_the_next_batch(void **state)
+TEST(a_device_that_is_lost_when_idle_is_seen_with_the_next_batch)
 {
-    (void)state;
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
     lose(0);
     lose(1);
@@ -587,9 +575,8 @@ static void a_device_that_is_lost_when_idle_is_seen_with_the_next_batch(void **s
     close_bench(bench);
 }
 
-static void when_the_last_device_is_lost_everything_comes_back(void **state)
+TEST(when_the_last_device_is_lost_everything_comes_back)
 {
-    (void)state;
     for (unsigned round = 0; round < 100; round++) {
         struct bench *bench = open_bench(3, SLOTS, 1, 2);
         for (unsigned i = 0; i < 3; i++) hold(i, true);
@@ -606,9 +593,8 @@ static void when_the_last_device_is_lost_everything_comes_back(void **state)
 }
 
 /* Two threads of one device find out one after the other, and it counts once. */
-static void a_device_of_several_threads_is_lost_once(void **state)
+TEST(a_device_of_several_threads_is_lost_once)
 {
-    (void)state;
     struct bench *bench = open_bench(2, 1, 4, 1);
     hold(0, true);
     hold(1, true);
@@ -624,9 +610,8 @@ static void a_device_of_several_threads_is_lost_once(void **state)
     close_bench(bench);
 }
 
-static void a_device_that_was_lost_before_is_left_out(void **state)
+TEST(a_device_that_was_lost_before_is_left_out)
 {
-    (void)state;
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
     compute_close(bench->compute);
     bench->devices[0].lost = true;
@@ -645,9 +630,8 @@ static void a_device_that_was_lost_before_is_left_out(void **state)
 
 /* A bad batch comes back with its error from any device, and no device is given up. */
 /* The middle one of three, at the first or a later of its threads; then all of them. */
-static void a_device_that_is_lost_while_it_is_opened_is_left_out(void **state)
+TEST(a_device_that_is_lost_while_it_is_opened_is_left_out)
 {
-    (void)state;
     struct err err = {0};
     for (unsigned streams = 0; streams < 3; streams++) {
         struct bench *bench = open_engines(3, 1);
@@ -672,9 +656,8 @@ static void a_device_that_is_lost_while_it_is_opened_is_left_out(void **state)
     free(bench);
 }
 
-static void a_bad_batch_is_nobodys_loss(void **state)
+TEST(a_bad_batch_is_nobodys_loss)
 {
-    (void)state;
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
     bench->ids[0] = 1;
     put(bench);
@@ -723,9 +706,8 @@ static void look_at(void *owner, struct batch *batch)
 }
 
 /* Of three batches the first is on a device that is lost, and the last cannot be laid out. */
-static void batches_are_laid_out_where_they_run(void **state)
+TEST(batches_are_laid_out_where_they_run)
 {
-    (void)state;
     struct bench *bench = open_engines(2, SLOTS);
     struct compute_options options = {.devices = bench->devices,
                                       .device_count = 2,
@@ -757,26 +739,3 @@ static void batches_are_laid_out_where_they_run(void **state)
     assert_true(turns[0].seen == 1 && turns[1].seen == 2);
     close_bench(bench);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(two_batches_go_to_two_devices),
-    cmocka_unit_test(a_free_device_takes_whatever_comes),
-    cmocka_unit_test(a_device_has_its_slots_full_and_never_more),
-    cmocka_unit_test(a_batch_may_go_before_those_that_wait),
-    cmocka_unit_test(one_slot_means_several_threads),
-    cmocka_unit_test(background_batches_have_threads_of_their_own),
-    cmocka_unit_test(background_batches_make_way_for_others),
-    cmocka_unit_test(background_batches_come_back_from_a_lost_device),
-    cmocka_unit_test(not_every_device_has_background_threads),
-    cmocka_unit_test(what_a_lost_device_had_runs_on_another),
-    cmocka_unit_test(the_others_fill_their_slots_after_a_loss),
-    cmocka_unit_test(a_device_that_is_lost_when_idle_is_seen_with_the_next_batch),
-    cmocka_unit_test(when_the_last_device_is_lost_everything_comes_back),
-    cmocka_unit_test(a_device_of_several_threads_is_lost_once),
-    cmocka_unit_test(a_device_that_was_lost_before_is_left_out),
-    cmocka_unit_test(a_device_that_is_lost_while_it_is_opened_is_left_out),
-    cmocka_unit_test(a_bad_batch_is_nobodys_loss),
-    cmocka_unit_test(batches_are_laid_out_where_they_run),
-};
-
-TEST_MAIN(cases)

@@ -40,9 +40,8 @@ static const struct setting *row(const char *key)
     return found;
 }
 
-static void defaults_are_in_range(void **state)
+TEST(defaults_are_in_range)
 {
-    (void)state;
     struct config config;
     struct err err;
     assert_int_equal(config_init(&config, &err), STATUS_OK);
@@ -54,9 +53,8 @@ static void defaults_are_in_range(void **state)
     config_free(&config);
 }
 
-static void comments_and_values_are_read(void **state)
+TEST(comments_and_values_are_read)
 {
-    (void)state;
     struct config config;
     struct err err;
     const char *text = "// first\n{ /* a \" quote */ \"queue\": \"a//b\\u002d\" , // not a comment inside\n"
@@ -75,17 +73,15 @@ static void comments_and_values_are_read(void **state)
     config_free(&config);
 }
 
-static void unknown_key_names_the_nearest(void **state)
+TEST(unknown_key_names_the_nearest)
 {
-    (void)state;
     expect_refused("{\"window_m\": 5}", "unknown key \"window_m\"; the nearest known one is \"window_ms\"");
     expect_refused("{\"modle\": \"x\"}", "the nearest known one is \"model\"");
     expect_refused("{\"\": 1}", "unknown key \"\"");
 }
 
-static void wrong_values_name_field_and_file(void **state)
+TEST(wrong_values_name_field_and_file)
 {
-    (void)state;
     expect_refused("{\"window_ms\": \"5\"}", "test.json: \"window_ms\" must be a whole number from 0 to 60000");
     expect_refused("{\"window_ms\": 5.5}", "\"window_ms\" must be a whole number");
     expect_refused("{\"window_ms\": -1}", "\"window_ms\" must be a whole number from 0 to 60000, not \"-1\"");
@@ -101,9 +97,8 @@ static void wrong_values_name_field_and_file(void **state)
     expect_refused("{\"queue\": \"a\", \"queue\": \"b\"}", "the key queue stands twice");
 }
 
-static void devices_are_a_list_of_numbers(void **state)
+TEST(devices_are_a_list_of_numbers)
 {
-    (void)state;
     static const struct {
         const char *file, *text;
         unsigned count;
@@ -131,9 +126,8 @@ static void devices_are_a_list_of_numbers(void **state)
     }
 }
 
-static void bad_lists_of_devices_are_refused(void **state)
+TEST(bad_lists_of_devices_are_refused)
 {
-    (void)state;
     static const char *const bad[] = {"\"\"",      "\"0,\"",  "\",0\"", "\"0,,1\"", "\"0, 1\"", "\"-1\"",   "\"a\"",
                                       "\"all,0\"", "\"ALL\"", "-1",     "1.5",      "1e300",    "12345",    "[]",
                                       "[\"0\"]",   "[0, -1]", "[[0]]",  "[null]",   "{}",       "[0, 1.5]", "true"};
@@ -155,9 +149,8 @@ static void bad_lists_of_devices_are_refused(void **state)
     expect_refused(file, "\"device\" must be");
 }
 
-static void broken_files_are_refused(void **state)
+TEST(broken_files_are_refused)
 {
-    (void)state;
     expect_refused("", "not valid JSON");
     expect_refused("[]", "must hold one JSON object");
     expect_refused("{\"queue\": \"a\"} x", "more text behind the JSON");
@@ -173,9 +166,8 @@ static void broken_files_are_refused(void **state)
     expect_refused("/", "not valid JSON");
 }
 
-static void an_escaped_backslash_before_u0000_is_no_escape(void **state)
+TEST(an_escaped_backslash_before_u0000_is_no_escape)
 {
-    (void)state;
     struct config config;
     struct err err;
     assert_int_equal(parse(&config, "{\"model\": \"a\\\\u0000\"}", &err), STATUS_OK);
@@ -183,9 +175,8 @@ static void an_escaped_backslash_before_u0000_is_no_escape(void **state)
     config_free(&config);
 }
 
-static void a_nul_byte_is_refused(void **state)
+TEST(a_nul_byte_is_refused)
 {
-    (void)state;
     struct config config;
     struct err err;
     char bytes[] = "{\"queue\": \"a\0b\"}";
@@ -195,9 +186,8 @@ static void a_nul_byte_is_refused(void **state)
     config_free(&config);
 }
 
-static void higher_sources_win_in_any_order(void **state)
+TEST(higher_sources_win_in_any_order)
 {
-    (void)state;
     struct config config;
     struct err err;
     assert_int_equal(config_init(&config, &err), STATUS_OK);
@@ -234,9 +224,8 @@ static void higher_sources_win_in_any_order(void **state)
     config_free(&config);
 }
 
-static void secrets_are_redacted(void **state)
+TEST(secrets_are_redacted)
 {
-    (void)state;
     struct config config;
     struct err err;
     char text[128];
@@ -256,9 +245,8 @@ static void secrets_are_redacted(void **state)
     config_free(&config);
 }
 
-static void settings_that_contradict_are_refused(void **state)
+TEST(settings_that_contradict_are_refused)
 {
-    (void)state;
     struct config config;
     struct err err;
     assert_int_equal(parse(&config, "{\"default_ttl_s\": 10, \"max_ttl_s\": 5}", &err), STATUS_OK);
@@ -277,9 +265,8 @@ static void settings_that_contradict_are_refused(void **state)
     }
 }
 
-static void edit_distance_counts_letters(void **state)
+TEST(edit_distance_counts_letters)
 {
-    (void)state;
     assert_int_equal(edit_distance("", ""), 0);
     assert_int_equal(edit_distance("abc", ""), 3);
     assert_int_equal(edit_distance("", "abc"), 3);
@@ -292,9 +279,8 @@ static void edit_distance_counts_letters(void **state)
     assert_int_equal(edit_distance("", longer), 63);
 }
 
-static void numbers_are_strict(void **state)
+TEST(numbers_are_strict)
 {
-    (void)state;
     struct config config;
     struct err err;
     assert_int_equal(config_init(&config, &err), STATUS_OK);
@@ -305,9 +291,8 @@ static void numbers_are_strict(void **state)
     config_free(&config);
 }
 
-static void a_number_may_be_the_backends(void **state)
+TEST(a_number_may_be_the_backends)
 {
-    (void)state;
     struct config config;
     struct err err;
     char text[32], file[] = "{\"max_batch_rows\": 300, \"max_batch_tokens\": \"auto\"}";
@@ -324,9 +309,8 @@ static void a_number_may_be_the_backends(void **state)
 }
 
 /* Both directions: every key of the file is known and has the table's default; the file has every row of the table. */
-static void shipped_file_and_table_agree(void **state)
+TEST(shipped_file_and_table_agree)
 {
-    (void)state;
     struct config config, plain;
     struct err err;
     struct buffer bytes = {0};
@@ -355,9 +339,8 @@ static void shipped_file_and_table_agree(void **state)
     config_free(&plain);
 }
 
-static void rows_are_complete(void **state)
+TEST(rows_are_complete)
 {
-    (void)state;
     size_t count;
     const struct setting *table = config_settings(&count);
     for (size_t i = 0; i < count; i++) {
@@ -390,9 +373,8 @@ static const char two[] = "{\"max_batch_rows\": 7, \"prompt\": \"query\", \"queu
                           "{\"queue\": \"a\", \"model\": \"/m/a\", \"weight\": 3},"
                           "{\"queue\": \"b\", \"prefix\": \"passage: \", \"max_batch_rows\": 9}]}";
 
-static void each_queue_has_its_own_settings(void **state)
+TEST(each_queue_has_its_own_settings)
 {
-    (void)state;
     struct config config, *configs;
     struct err err;
     size_t count;
@@ -417,9 +399,8 @@ static void each_queue_has_its_own_settings(void **state)
     config_free(&config);
 }
 
-static void without_a_list_there_is_one_queue(void **state)
+TEST(without_a_list_there_is_one_queue)
 {
-    (void)state;
     struct config config, *configs;
     struct err err;
     size_t count;
@@ -432,9 +413,8 @@ static void without_a_list_there_is_one_queue(void **state)
     config_free(&config);
 }
 
-static void a_flag_picks_one_of_the_list(void **state)
+TEST(a_flag_picks_one_of_the_list)
 {
-    (void)state;
     struct config config, *configs;
     struct err err;
     size_t count;
@@ -451,9 +431,8 @@ static void a_flag_picks_one_of_the_list(void **state)
     config_free(&config);
 }
 
-static void clients_use_the_first_of_the_list(void **state)
+TEST(clients_use_the_first_of_the_list)
 {
-    (void)state;
     struct config config;
     struct err err;
     read_ok(&config, two);
@@ -462,9 +441,8 @@ static void clients_use_the_first_of_the_list(void **state)
     config_free(&config);
 }
 
-static void wrong_lists_are_refused(void **state)
+TEST(wrong_lists_are_refused)
 {
-    (void)state;
     expect_refused("{\"queues\": {}}", "must be an array");
     expect_refused("{\"queues\": \"a:3\"}", "must be an array");
     expect_refused("{\"queues\": [\"a\"]}", "\"queues\"[0] must be an object");
@@ -497,9 +475,8 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_reload_reads_the_file_under_the_old_flags(void **state)
+TEST(a_reload_reads_the_file_under_the_old_flags)
 {
-    (void)state;
     char path[] = "/tmp/sluice-config-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -534,31 +511,3 @@ static void a_reload_reads_the_file_under_the_old_flags(void **state)
     config_free(&fresh);
     config_free(&old);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(devices_are_a_list_of_numbers),
-    cmocka_unit_test(bad_lists_of_devices_are_refused),
-    cmocka_unit_test(defaults_are_in_range),
-    cmocka_unit_test(comments_and_values_are_read),
-    cmocka_unit_test(unknown_key_names_the_nearest),
-    cmocka_unit_test(wrong_values_name_field_and_file),
-    cmocka_unit_test(broken_files_are_refused),
-    cmocka_unit_test(an_escaped_backslash_before_u0000_is_no_escape),
-    cmocka_unit_test(a_nul_byte_is_refused),
-    cmocka_unit_test(higher_sources_win_in_any_order),
-    cmocka_unit_test(secrets_are_redacted),
-    cmocka_unit_test(settings_that_contradict_are_refused),
-    cmocka_unit_test(edit_distance_counts_letters),
-    cmocka_unit_test(numbers_are_strict),
-    cmocka_unit_test(a_number_may_be_the_backends),
-    cmocka_unit_test(shipped_file_and_table_agree),
-    cmocka_unit_test(rows_are_complete),
-    cmocka_unit_test(each_queue_has_its_own_settings),
-    cmocka_unit_test(without_a_list_there_is_one_queue),
-    cmocka_unit_test(a_flag_picks_one_of_the_list),
-    cmocka_unit_test(clients_use_the_first_of_the_list),
-    cmocka_unit_test(wrong_lists_are_refused),
-    cmocka_unit_test(a_reload_reads_the_file_under_the_old_flags),
-};
-
-TEST_MAIN(cases)

@@ -21,9 +21,8 @@ static struct config config_for(const char *directory)
     return config;
 }
 
-static void queues_of_one_model_share_it(void **state)
+TEST(queues_of_one_model_share_it)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *one = model_build(&spec);
     spec.seed++;
@@ -48,9 +47,8 @@ static void queues_of_one_model_share_it(void **state)
     model_build_remove(two);
 }
 
-static void every_device_gets_an_engine_of_each_model(void **state)
+TEST(every_device_gets_an_engine_of_each_model)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *one = model_build(&spec);
     spec.seed++;
@@ -75,9 +73,8 @@ static void every_device_gets_an_engine_of_each_model(void **state)
 }
 
 /* What the configuration leaves to the backend, and what it does not. */
-static void batches_are_as_large_as_the_backend_likes(void **state)
+TEST(batches_are_as_large_as_the_backend_likes)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     struct config config = config_for(directory);
@@ -101,9 +98,8 @@ static void batches_are_as_large_as_the_backend_likes(void **state)
     model_build_remove(directory);
 }
 
-static void a_device_that_is_not_there_is_refused(void **state)
+TEST(a_device_that_is_not_there_is_refused)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     struct config config = config_for(directory);
@@ -120,9 +116,8 @@ static void a_device_that_is_not_there_is_refused(void **state)
     model_build_remove(directory);
 }
 
-static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
+TEST(a_model_that_is_not_there_leaves_nothing_behind)
 {
-    (void)state;
     struct config config = config_for("/nowhere/at/all");
     struct models models;
     struct err err;
@@ -135,9 +130,8 @@ static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
 }
 
 /* A start that finds a calibration does not measure: what the file says is far from anything that could be measured. */
-static void a_kept_calibration_is_used(void **state)
+TEST(a_kept_calibration_is_used)
 {
-    (void)state;
     char folder[] = "/tmp/sluice-cost-XXXXXX", command[64];
     assert_non_null(mkdtemp(folder));
     struct model_spec spec = model_spec_tiny();
@@ -166,9 +160,8 @@ static void a_kept_calibration_is_used(void **state)
 }
 
 /* What is set for a GPU reaches its engine. */
-static void settings_become_engine_options(void **state)
+TEST(settings_become_engine_options)
 {
-    (void)state;
     struct config config;
     struct err err = {0};
     char plain[] = "{}", other[] = "{\"precision\": \"f16\", \"device_memory\": 35, "
@@ -190,15 +183,3 @@ static void settings_become_engine_options(void **state)
     assert_int_equal(options.batch_rows, 77);
     config_free(&config);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(settings_become_engine_options),
-    cmocka_unit_test(batches_are_as_large_as_the_backend_likes),
-    cmocka_unit_test(queues_of_one_model_share_it),
-    cmocka_unit_test(a_kept_calibration_is_used),
-    cmocka_unit_test(every_device_gets_an_engine_of_each_model),
-    cmocka_unit_test(a_device_that_is_not_there_is_refused),
-    cmocka_unit_test(a_model_that_is_not_there_leaves_nothing_behind),
-};
-
-TEST_MAIN(cases)

@@ -150,24 +150,21 @@ static void run_all(unsigned prep_threads)
     close_bench(&bench);
 }
 
-static void one_thread_prepares_all(void **state)
+TEST(one_thread_prepares_all)
 {
-    (void)state;
     run_all(1);
 }
 
-static void four_threads_prepare_all(void **state)
+TEST(four_threads_prepare_all)
 {
-    (void)state;
     run_all(4);
 }
 
 /* Each client gets its own requests back, and a client with much to do does not keep another waiting until it is
  * through.
  */
-static void desks_take_turns(void **state)
+TEST(desks_take_turns)
 {
-    (void)state;
     enum { MANY = 60000, FEW = 10 };
     struct bench bench = open_bench(1, 1);
     struct prep_client other;
@@ -203,9 +200,8 @@ static void free_list(struct request_list *list)
 /* Ten short texts behind a flood of long ones, all blanks, which are read to their end. However slow or fast the
  * threads are, only the long texts that were at work are through before the first short one: two to a job, and one job
  * less than there are threads, but one for a single thread. All come back. */
-static void short_texts_do_not_wait_for_a_flood_of_long_ones(void **state)
+TEST(short_texts_do_not_wait_for_a_flood_of_long_ones)
 {
-    (void)state;
     enum { LONG = 200, SHORT = 10, BYTES = 100 * 1024 };
     char *blanks = malloc(BYTES);
     assert_non_null(blanks);
@@ -232,9 +228,8 @@ static void short_texts_do_not_wait_for_a_flood_of_long_ones(void **state)
     free(blanks);
 }
 
-static void a_request_goes_the_whole_way(void **state)
+TEST(a_request_goes_the_whole_way)
 {
-    (void)state;
     struct bench bench = open_bench(2, 2);
     struct request_list list = {0};
     for (uint64_t i = 0; i < 20; i++) request_list_push(&list, make_request(&bench, i));
@@ -254,20 +249,8 @@ static void a_request_goes_the_whole_way(void **state)
     close_bench(&bench);
 }
 
-static void closing_nothing_is_allowed(void **state)
+TEST(closing_nothing_is_allowed)
 {
-    (void)state;
     prep_close(NULL);
     compute_close(NULL);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(one_thread_prepares_all),
-    cmocka_unit_test(four_threads_prepare_all),
-    cmocka_unit_test(short_texts_do_not_wait_for_a_flood_of_long_ones),
-    cmocka_unit_test(desks_take_turns),
-    cmocka_unit_test(a_request_goes_the_whole_way),
-    cmocka_unit_test(closing_nothing_is_allowed),
-};
-
-TEST_MAIN(cases)

@@ -34,9 +34,8 @@ static void take_saturated(struct shares *shares, struct batch *batches, const b
     }
 }
 
-static void equal_batches_are_taken_by_weight(void **state)
+TEST(equal_batches_are_taken_by_weight)
 {
-    (void)state;
     struct shares shares = open_shares(2, (uint32_t[]){3, 1});
     struct batch batches[2] = {{.engine.extent = 100}, {.engine.extent = 100}};
     unsigned taken[2] = {0};
@@ -48,9 +47,8 @@ static void equal_batches_are_taken_by_weight(void **state)
     shares_close(&shares);
 }
 
-static void what_counts_is_cost(void **state)
+TEST(what_counts_is_cost)
 {
-    (void)state;
     struct shares shares = open_shares(2, (uint32_t[]){1, 1});
     struct batch batches[2] = {{.engine.extent = 300}, {.engine.extent = 100}}; /* three times as many tokens */
     unsigned taken[2] = {0};
@@ -69,9 +67,8 @@ static void what_counts_is_cost(void **state)
     shares_close(&shares);
 }
 
-static void an_idle_queue_leaves_its_share_and_saves_nothing(void **state)
+TEST(an_idle_queue_leaves_its_share_and_saves_nothing)
 {
-    (void)state;
     struct shares shares = open_shares(2, (uint32_t[]){3, 1});
     struct batch batches[2] = {{.engine.extent = 100}, {.engine.extent = 100}};
     unsigned taken[2] = {0};
@@ -88,9 +85,8 @@ static void an_idle_queue_leaves_its_share_and_saves_nothing(void **state)
     shares_close(&shares);
 }
 
-static void each_share_keeps_its_order(void **state)
+TEST(each_share_keeps_its_order)
 {
-    (void)state;
     struct shares shares = open_shares(1, (uint32_t[]){1});
     struct batch batches[MOST] = {
         {.engine.extent = 1}, {.engine.extent = 9}, {.engine.extent = 2}, {.engine.extent = 5}};
@@ -103,12 +99,3 @@ static void each_share_keeps_its_order(void **state)
     assert_null(shares_take(&shares, &who));
     shares_close(&shares);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(equal_batches_are_taken_by_weight),
-    cmocka_unit_test(what_counts_is_cost),
-    cmocka_unit_test(an_idle_queue_leaves_its_share_and_saves_nothing),
-    cmocka_unit_test(each_share_keeps_its_order),
-};
-
-TEST_MAIN(cases)

@@ -43,9 +43,8 @@ static struct thread_pool *start(unsigned threads, size_t capacity, int wake_fd,
     return pool;
 }
 
-static void everything_comes_back_once(void **state)
+TEST(everything_comes_back_once)
 {
-    (void)state;
     enum { ITEMS = 20000, THREADS = 4, CAPACITY = 64 };
     struct client clients[THREADS] = {{0}};
     struct item *items = calloc(ITEMS, sizeof *items);
@@ -73,9 +72,8 @@ static void everything_comes_back_once(void **state)
     free(items);
 }
 
-static void one_thread_keeps_the_order(void **state)
+TEST(one_thread_keeps_the_order)
 {
-    (void)state;
     struct item items[32];
     struct thread_pool *pool = start(1, 32, -1, NULL);
     for (unsigned i = 0; i < 32; i++) {
@@ -87,9 +85,8 @@ static void one_thread_keeps_the_order(void **state)
 }
 
 /* What an event loop does: sleep on the eventfd, then take all that is there. */
-static void the_eventfd_wakes_for_every_item(void **state)
+TEST(the_eventfd_wakes_for_every_item)
 {
-    (void)state;
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct thread_pool *pool = start(2, 8, fd, NULL);
     struct item items[1000];
@@ -118,9 +115,8 @@ static void hold_up(void *context, void *item)
 }
 
 /* Four items wait behind one gate: only the end of the third and of the fourth leaves fewer than two. */
-static void an_owner_with_much_to_do_is_not_woken(void **state)
+TEST(an_owner_with_much_to_do_is_not_woken)
 {
-    (void)state;
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     struct thread_pool_options options = {.name = "test",
@@ -146,9 +142,8 @@ static void an_owner_with_much_to_do_is_not_woken(void **state)
     close(fd);
 }
 
-static void stopping_finishes_what_was_put(void **state)
+TEST(stopping_finishes_what_was_put)
 {
-    (void)state;
     struct item items[16] = {{0}};
     struct thread_pool *pool = start(2, 16, -1, NULL);
     for (unsigned i = 0; i < 16; i++) thread_pool_put(pool, &items[i]);
@@ -204,9 +199,8 @@ static void check_held(struct hoard *hoard, unsigned count)
     pthread_mutex_unlock(&hoard->lock);
 }
 
-static void items_go_to_who_has_least(void **state)
+TEST(items_go_to_who_has_least)
 {
-    (void)state;
     for (unsigned round = 0; round < 300; round++) {
         struct hoard hoard = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
         struct hoarder hoarders[2] = {{&hoard, 0}, {&hoard, 1}};
@@ -239,9 +233,8 @@ static void leave_at_once(void *context, struct thread_slot *slot)
     (void)slot;
 }
 
-static void what_nobody_takes_can_be_taken_back(void **state)
+TEST(what_nobody_takes_can_be_taken_back)
 {
-    (void)state;
     struct thread_pool_options options = {
         .name = "test", .threads = 2, .capacity = 3, .wake_fd = -1, .serve = leave_at_once};
     struct thread_pool *pool;
@@ -258,21 +251,7 @@ static void what_nobody_takes_can_be_taken_back(void **state)
     thread_pool_close(pool);
 }
 
-static void free_of_nothing_is_allowed(void **state)
+TEST(free_of_nothing_is_allowed)
 {
-    (void)state;
     thread_pool_close(NULL);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(everything_comes_back_once),
-    cmocka_unit_test(one_thread_keeps_the_order),
-    cmocka_unit_test(the_eventfd_wakes_for_every_item),
-    cmocka_unit_test(stopping_finishes_what_was_put),
-    cmocka_unit_test(items_go_to_who_has_least),
-    cmocka_unit_test(what_nobody_takes_can_be_taken_back),
-    cmocka_unit_test(an_owner_with_much_to_do_is_not_woken),
-    cmocka_unit_test(free_of_nothing_is_allowed),
-};
-
-TEST_MAIN(cases)

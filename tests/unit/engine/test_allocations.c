@@ -89,9 +89,8 @@ static unsigned long run_batches(enum precision precision, uint32_t rows, unsign
     return counted;
 }
 
-static void calls_are_counted(void **state)
+TEST(calls_are_counted)
 {
-    (void)state;
     unsigned long before = atomic_load(&calls);
     void *volatile memory = malloc(3);
     free(memory);
@@ -100,19 +99,11 @@ static void calls_are_counted(void **state)
     assert_int_equal(atomic_load(&calls), before + 2);
 }
 
-static void batches_allocate_nothing(void **state)
+TEST(batches_allocate_nothing)
 {
-    (void)state;
     const enum precision all[] = {PRECISION_F32, PRECISION_BF16, PRECISION_INT8};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(run_batches(all[i], ROWS, 1), 0);
         assert_int_equal(run_batches(all[i], FEW_ROWS, 3), 0);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(calls_are_counted),
-    cmocka_unit_test(batches_allocate_nothing),
-};
-
-TEST_MAIN(cases)

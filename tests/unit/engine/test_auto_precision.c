@@ -78,27 +78,24 @@ static void claim(const struct kept *kept, const char *times)
     buffer_free(&text);
 }
 
-static void a_twentieth_faster_wins(void **state)
+TEST(a_twentieth_faster_wins)
 {
-    (void)state;
     assert_int_equal(auto_precision_of(100, 190), PRECISION_F32);
     assert_int_equal(auto_precision_of(100, 98), PRECISION_F32);
     assert_int_equal(auto_precision_of(100, 94), PRECISION_BF16);
     assert_int_equal(auto_precision_of(100, 20), PRECISION_BF16);
 }
 
-static void without_bf16_nothing_is_measured(void **state)
+TEST(without_bf16_nothing_is_measured)
 {
-    (void)state;
     struct kept kept = open_folder();
     assert_int_equal(choose(&kept, PRECISION_F32), PRECISION_F32);
     assert_int_equal(count_files(&kept), 0);
     close_folder(&kept);
 }
 
-static void what_was_measured_decides(void **state)
+TEST(what_was_measured_decides)
 {
-    (void)state;
     struct kept kept = open_folder();
     (void)choose(&kept, PRECISION_BF16);
     assert_int_equal(count_files(&kept), 1);
@@ -109,9 +106,8 @@ static void what_was_measured_decides(void **state)
     close_folder(&kept);
 }
 
-static void a_damaged_file_is_measured_again(void **state)
+TEST(a_damaged_file_is_measured_again)
 {
-    (void)state;
     const char *const damaged[] = {
         "", "f32 1e9", "f32 0 bf16 1\n", "f32 -1 bf16 5\n", "f32 nan bf16 nan\n", "bf16 1 f32 1\n"};
     for (size_t i = 0; i < sizeof damaged / sizeof damaged[0]; i++) {
@@ -130,12 +126,3 @@ static void a_damaged_file_is_measured_again(void **state)
         close_folder(&kept);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_twentieth_faster_wins),
-    cmocka_unit_test(without_bf16_nothing_is_measured),
-    cmocka_unit_test(what_was_measured_decides),
-    cmocka_unit_test(a_damaged_file_is_measured_again),
-};
-
-TEST_MAIN(tests)

@@ -33,9 +33,8 @@ static void close_null(struct opened *opened)
     engine_close(opened->engine);
 }
 
-static void null_vectors_depend_on_the_ids_alone(void **state)
+TEST(null_vectors_depend_on_the_ids_alone)
 {
-    (void)state;
     struct opened opened = open_null(&bare);
     struct err err = {0};
     int32_t ids[9] = {1, 2, 3, 4, 1, 2, 1, 2, 3};
@@ -51,9 +50,8 @@ static void null_vectors_depend_on_the_ids_alone(void **state)
     close_null(&opened);
 }
 
-static void null_refuses_what_every_backend_refuses(void **state)
+TEST(null_refuses_what_every_backend_refuses)
 {
-    (void)state;
     struct opened opened = open_null(&bare);
     struct err err = {0};
     int32_t ids[2] = {1, 100};
@@ -64,9 +62,8 @@ static void null_refuses_what_every_backend_refuses(void **state)
     close_null(&opened);
 }
 
-static void engine_says_what_it_is(void **state)
+TEST(engine_says_what_it_is)
 {
-    (void)state;
     struct opened opened = open_null(&bare);
     assert_string_equal(engine_backend(opened.engine), "null");
     assert_int_equal(engine_precision(opened.engine), PRECISION_F32);
@@ -74,9 +71,8 @@ static void engine_says_what_it_is(void **state)
     close_null(&opened);
 }
 
-static void unknown_backends_are_refused_by_name(void **state)
+TEST(unknown_backends_are_refused_by_name)
 {
-    (void)state;
     const struct backend_ops *ops = NULL;
     struct err err = {0}, passed_over;
     assert_int_equal(backend_find("abacus", PRECISION_AUTO, &ops, NULL, &err), STATUS_UNSUPPORTED);
@@ -88,9 +84,8 @@ static void unknown_backends_are_refused_by_name(void **state)
     assert_string_not_equal(ops->name, "null");
 }
 
-static void precisions_have_names(void **state)
+TEST(precisions_have_names)
 {
-    (void)state;
     const enum precision all[] = {PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8};
     enum precision parsed;
     struct err err = {0};
@@ -108,9 +103,8 @@ static enum status lose_device(struct backend_workspace *stream, uint32_t layer,
     return layer < 2 ? STATUS_OK : err_set(err, STATUS_DEVICE_LOST, "layer %u: lost", layer);
 }
 
-static void a_failing_op_ends_the_pass(void **state)
+TEST(a_failing_op_ends_the_pass)
 {
-    (void)state;
     struct backend_ops failing = backend_null;
     failing.attention = lose_device;
     struct opened opened;
@@ -126,14 +120,3 @@ static void a_failing_op_ends_the_pass(void **state)
     assert_true(output[0] == 0.0f);
     close_null(&opened);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(null_vectors_depend_on_the_ids_alone),
-    cmocka_unit_test(null_refuses_what_every_backend_refuses),
-    cmocka_unit_test(engine_says_what_it_is),
-    cmocka_unit_test(unknown_backends_are_refused_by_name),
-    cmocka_unit_test(precisions_have_names),
-    cmocka_unit_test(a_failing_op_ends_the_pass),
-};
-
-TEST_MAIN(cases)

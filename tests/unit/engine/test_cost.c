@@ -36,9 +36,8 @@ static void assert_near(double value, double expected, double share)
     if (!(fabs(value - expected) <= share * fabs(expected))) fail_msg("%g where %g belongs", value, expected);
 }
 
-static void fit_finds_the_terms(void **state)
+TEST(fit_finds_the_terms)
 {
-    (void)state;
     struct cost_shape shapes[9];
     double took[9];
     for (int i = 0; i < 9; i++) {
@@ -52,9 +51,8 @@ static void fit_finds_the_terms(void **state)
 }
 
 /* What was helped says what help is worth, and nothing of batches that are not. */
-static void helped_batches_correct_help_alone(void **state)
+TEST(helped_batches_correct_help_alone)
 {
-    (void)state;
     struct cost cost = cost_from(170000, 105000, 85), real = cost;
     cost.help = 0.9;
     real.help = 0.5;
@@ -70,9 +68,8 @@ static void helped_batches_correct_help_alone(void **state)
     }
 }
 
-static void fit_has_no_negative_terms(void **state)
+TEST(fit_has_no_negative_terms)
 {
-    (void)state;
     /* Long rows are cheaper than short ones here, which attention cannot be. */
     const struct cost_shape shapes[] = {{8, 64}, {256, 4096}, {256, 65536}, {1024, 1 << 20}};
     const double took[] = {1000, 26000, 25000, 100000};
@@ -81,9 +78,8 @@ static void fit_has_no_negative_terms(void **state)
     assert_near(cost_predict_ns(&cost, shapes[3]), 100000, 0.1);
 }
 
-static void one_shape_is_enough_to_predict_it(void **state)
+TEST(one_shape_is_enough_to_predict_it)
 {
-    (void)state;
     const struct cost_shape shape = {8, 64};
     const double took = 5000;
     struct cost cost = cost_fit(&shape, &took, 1);
@@ -91,9 +87,8 @@ static void one_shape_is_enough_to_predict_it(void **state)
     assert_near(cost_predict_ns(&cost, shape), 5000, 1e-6);
 }
 
-static void nothing_known_predicts_nothing(void **state)
+TEST(nothing_known_predicts_nothing)
 {
-    (void)state;
     struct cost cost = cost_from(0, 0, 0);
     assert_false(cost_known(&cost));
     assert_true(cost_predict_ns(&cost, (struct cost_shape){100, 100}) == 0);
@@ -105,9 +100,8 @@ static void nothing_known_predicts_nothing(void **state)
 }
 
 /* A machine that is busy with something else from now on: one factor for all terms. */
-static void a_slower_machine_is_followed(void **state)
+TEST(a_slower_machine_is_followed)
 {
-    (void)state;
     struct cost cost = cost_from(170000, 105000, 85);
     for (int i = 0; i < 200; i++) {
         struct cost_shape shape = some_shape();
@@ -121,9 +115,8 @@ static void a_slower_machine_is_followed(void **state)
 }
 
 /* Batches of one shape say nothing of others but that all may have become slower. */
-static void batches_of_one_shape_move_all_terms_together(void **state)
+TEST(batches_of_one_shape_move_all_terms_together)
 {
-    (void)state;
     struct cost cost = cost_from(170000, 105000, 85);
     const struct cost_shape seen = {256, 256 * 16}, other = {1024, 1024 * 512};
     for (int i = 0; i < 1000; i++) cost_observe(&cost, seen, 2 * truth(seen));
@@ -132,9 +125,8 @@ static void batches_of_one_shape_move_all_terms_together(void **state)
 }
 
 /* A process that was stopped for a while makes one batch a thousand times as long. */
-static void one_outlier_is_soon_forgotten(void **state)
+TEST(one_outlier_is_soon_forgotten)
 {
-    (void)state;
     struct cost cost = cost_from(170000, 105000, 85);
     for (int i = 0; i < 100; i++) {
         struct cost_shape shape = some_shape();
@@ -147,18 +139,16 @@ static void one_outlier_is_soon_forgotten(void **state)
     }
 }
 
-static void shape_counts_padding_as_tokens(void **state)
+TEST(shape_counts_padding_as_tokens)
 {
-    (void)state;
     const uint32_t start[] = {0, 8}, length[] = {8, 3};
     struct engine_batch batch = {.rows = 2, .extent = 16, .start = start, .length = length};
     struct cost_shape shape = cost_shape_of(&batch);
     assert_true(shape.tokens == 16 && shape.squares == 64 + 9);
 }
 
-static void calibration_knows_an_engine(void **state)
+TEST(calibration_knows_an_engine)
 {
-    (void)state;
     const struct model bare = {.vocabulary = 100, .max_tokens = 16, .layer_count = 1, .hidden = 24, .dim = 24};
     struct engine_options options = {.backend = "null"};
     struct cost_source of = {.model = &bare, .threads = 1};
@@ -173,9 +163,8 @@ static void calibration_knows_an_engine(void **state)
 }
 
 /* Of a CPU with helpers: what a short batch takes with them is known as well. */
-static void calibration_knows_helpers(void **state)
+TEST(calibration_knows_helpers)
 {
-    (void)state;
     static const struct memory_shape shape = {100, 130, 64, 2, 1, 128};
     struct model *model = memory_model(shape, 3);
     struct engine_options options = {.backend = "cpu", .precision = PRECISION_F32};
@@ -257,9 +246,8 @@ static void only_file(const struct desk *desk, char *path, size_t size)
     assert_int_equal(count, 1);
 }
 
-static void what_is_kept_comes_back_as_it_was(void **state)
+TEST(what_is_kept_comes_back_as_it_was)
 {
-    (void)state;
     struct desk desk = open_desk();
     struct cost back;
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
@@ -275,9 +263,8 @@ static void what_is_kept_comes_back_as_it_was(void **state)
 }
 
 /* Another shape, precision or number of threads has another file, and does not push the first out. */
-static void another_model_or_precision_has_its_own(void **state)
+TEST(another_model_or_precision_has_its_own)
 {
-    (void)state;
     struct desk desk = open_desk();
     struct cost back;
     struct engine *const first = desk.engine;
@@ -314,9 +301,8 @@ static void write_bytes(const struct desk *desk, const char *path, const void *b
     assert_int_equal(file_replace(path, bytes, length, &err), STATUS_OK);
 }
 
-static void no_damage_is_believed(void **state)
+TEST(no_damage_is_believed)
 {
-    (void)state;
     struct desk desk = open_desk();
     struct buffer text = {0};
     struct cost back;
@@ -343,9 +329,8 @@ static void no_damage_is_believed(void **state)
 }
 
 /* Files with a right checksum that name no cost. */
-static void senseless_numbers_are_not_believed(void **state)
+TEST(senseless_numbers_are_not_believed)
 {
-    (void)state;
     struct desk desk = open_desk();
     struct cost back;
     const struct cost bad[] = {cost_from(-1, 2, 3), cost_from(1, (double)NAN, 3), cost_from(1, 2, (double)INFINITY),
@@ -363,23 +348,3 @@ static void senseless_numbers_are_not_believed(void **state)
     }
     close_desk(&desk);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(fit_finds_the_terms),
-    cmocka_unit_test(helped_batches_correct_help_alone),
-    cmocka_unit_test(fit_has_no_negative_terms),
-    cmocka_unit_test(one_shape_is_enough_to_predict_it),
-    cmocka_unit_test(nothing_known_predicts_nothing),
-    cmocka_unit_test(a_slower_machine_is_followed),
-    cmocka_unit_test(batches_of_one_shape_move_all_terms_together),
-    cmocka_unit_test(one_outlier_is_soon_forgotten),
-    cmocka_unit_test(shape_counts_padding_as_tokens),
-    cmocka_unit_test(calibration_knows_an_engine),
-    cmocka_unit_test(calibration_knows_helpers),
-    cmocka_unit_test(what_is_kept_comes_back_as_it_was),
-    cmocka_unit_test(another_model_or_precision_has_its_own),
-    cmocka_unit_test(no_damage_is_believed),
-    cmocka_unit_test(senseless_numbers_are_not_believed),
-};
-
-TEST_MAIN(cases)

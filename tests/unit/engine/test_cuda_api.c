@@ -8,9 +8,8 @@
 #include "cuda_host_case.h"
 #include "engine/cuda/api.h"
 
-static void answers_have_a_meaning(void **state)
+TEST(answers_have_a_meaning)
 {
-    (void)state;
     static const struct {
         cudaError_t answer;
         enum status status;
@@ -33,9 +32,8 @@ static void answers_have_a_meaning(void **state)
     cuda_host_close();
 }
 
-static void a_failed_product_is_not_a_lost_device(void **state)
+TEST(a_failed_product_is_not_a_lost_device)
 {
-    (void)state;
     const struct cuda_api *api = cuda_host_open(NULL);
     struct err err = {0};
     assert_int_equal(cuda_blas_check(api, CUBLAS_STATUS_SUCCESS, "x", &err), STATUS_OK);
@@ -49,9 +47,8 @@ static void a_failed_product_is_not_a_lost_device(void **state)
     cuda_host_close();
 }
 
-static void a_gpu_is_described(void **state)
+TEST(a_gpu_is_described)
 {
-    (void)state;
     const struct cuda_api *api =
         cuda_host_open(&(struct cuda_host_options){.devices = 2, .capability = 86, .memory_bytes = 4096});
     struct err err = {0};
@@ -73,9 +70,8 @@ static void a_gpu_is_described(void **state)
     cuda_host_close();
 }
 
-static void an_old_gpu_is_refused(void **state)
+TEST(an_old_gpu_is_refused)
 {
-    (void)state;
     const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.capability = 75});
     struct err err = {0};
     struct cuda_device device;
@@ -85,9 +81,8 @@ static void an_old_gpu_is_refused(void **state)
     cuda_host_close();
 }
 
-static void the_reason_is_told(void **state)
+TEST(the_reason_is_told)
 {
-    (void)state;
     static const struct {
         cudaError_t answer;
         enum status status;
@@ -115,9 +110,8 @@ static cudaError_t no_driver(int *out)
     return cudaSuccess;
 }
 
-static void no_driver_is_told(void **state)
+TEST(no_driver_is_told)
 {
-    (void)state;
     struct cuda_api api = *cuda_host_open(NULL);
     api.cudaDriverGetVersion = no_driver;
     struct err err = {0};
@@ -130,9 +124,8 @@ static void no_driver_is_told(void **state)
 }
 
 /* Of several folders the one that has the file says what is wrong with it; else the first says that there is none. */
-static void why_a_library_does_not_open_is_told(void **state)
+TEST(why_a_library_does_not_open_is_told)
 {
-    (void)state;
     char folder[] = "/tmp/sluice-library-XXXXXX", path[128], slashed[64];
     assert_non_null(mkdtemp(folder));
     snprintf(slashed, sizeof slashed, "%s/", folder);
@@ -152,15 +145,3 @@ static void why_a_library_does_not_open_is_told(void **state)
     assert_non_null(cuda_library_open("libc.so.6", folders, 3, &err));
     assert_int_equal(unlink(path) + rmdir(folder), 0);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(answers_have_a_meaning),
-    cmocka_unit_test(a_failed_product_is_not_a_lost_device),
-    cmocka_unit_test(a_gpu_is_described),
-    cmocka_unit_test(an_old_gpu_is_refused),
-    cmocka_unit_test(the_reason_is_told),
-    cmocka_unit_test(no_driver_is_told),
-    cmocka_unit_test(why_a_library_does_not_open_is_told),
-};
-
-TEST_MAIN(cases)

@@ -45,30 +45,26 @@ static void keep_in_flight(enum cuda_host_order order, uint64_t seed, enum pooli
     cuda_host_close();
 }
 
-static void all_slots_in_flight_late(void **state)
+TEST(all_slots_in_flight_late)
 {
-    (void)state;
     keep_in_flight(CUDA_HOST_LATE, 0, POOLING_MEAN, CUDA_GRAPHS);
     keep_in_flight(CUDA_HOST_LATE, 1, POOLING_CLS, 2);
 }
 
-static void all_slots_in_flight_behind_others(void **state)
+TEST(all_slots_in_flight_behind_others)
 {
-    (void)state;
     keep_in_flight(CUDA_HOST_OTHERS, 0, POOLING_MEAN, 1);
     keep_in_flight(CUDA_HOST_OTHERS, 1, POOLING_CLS, CUDA_GRAPHS);
 }
 
-static void all_slots_in_flight_in_any_order(void **state)
+TEST(all_slots_in_flight_in_any_order)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 6; seed++)
         keep_in_flight(CUDA_HOST_SHUFFLED, seed, seed % 2 == 0 ? POOLING_MEAN : POOLING_CLS, 2 + (uint32_t)seed % 3);
 }
 
-static void batches_may_be_out_when_it_ends(void **state)
+TEST(batches_may_be_out_when_it_ends)
 {
-    (void)state;
     const uint32_t lengths[] = {5, 3, 0};
     struct err err = {0};
     cuda_host_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
@@ -83,9 +79,8 @@ static void batches_may_be_out_when_it_ends(void **state)
 
 /* A batch of a size that is known: one copy in, one within the device, one out, a graph and pooling behind it; nothing
  * is allocated and no stream is waited for. */
-static void a_batch_takes_few_calls(void **state)
+TEST(a_batch_takes_few_calls)
 {
-    (void)state;
     static struct cuda_rows rows;
     static const struct {
         const char *call;
@@ -115,9 +110,8 @@ static void a_batch_takes_few_calls(void **state)
     cuda_host_close();
 }
 
-static void two_devices_are_two(void **state)
+TEST(two_devices_are_two)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
     unsigned count;
@@ -144,9 +138,8 @@ static void two_devices_are_two(void **state)
     cuda_host_close();
 }
 
-static void without_a_driver_auto_is_the_cpu(void **state)
+TEST(without_a_driver_auto_is_the_cpu)
 {
-    (void)state;
     struct model *model = memory_model(small, 1);
     struct engine *engine;
     struct err err = {0};
@@ -169,9 +162,8 @@ static void without_a_driver_auto_is_the_cpu(void **state)
 }
 
 /* A GPU takes larger batches than a CPU, and has memory for those. */
-static void a_batch_is_as_large_as_the_backend_likes(void **state)
+TEST(a_batch_is_as_large_as_the_backend_likes)
 {
-    (void)state;
     struct batch_size size;
     const char *name;
     struct err err = {0};
@@ -195,9 +187,8 @@ static void a_batch_is_as_large_as_the_backend_likes(void **state)
 }
 
 /* int8 is the CPU's alone: two GPUs are no reason to refuse it, nor to open two of it. */
-static void int8_is_sent_to_the_cpu(void **state)
+TEST(int8_is_sent_to_the_cpu)
 {
-    (void)state;
     struct model *model = memory_model(small, 1);
     const struct engine_options int8 = {.precision = PRECISION_INT8, .cache_path = ""};
     struct engine *engine;
@@ -222,9 +213,8 @@ static void int8_is_sent_to_the_cpu(void **state)
 }
 
 /* All too old counts as none. */
-static void an_old_gpu_is_left_alone(void **state)
+TEST(an_old_gpu_is_left_alone)
 {
-    (void)state;
     struct model *model = memory_model(small, 1);
     struct engine *engine;
     struct err err = {0};
@@ -254,9 +244,8 @@ static double recall(const char *folder, struct engine_options options, const st
     return status == STATUS_OK ? cost.terms[0] : -1;
 }
 
-static void another_option_has_its_own_file(void **state)
+TEST(another_option_has_its_own_file)
 {
-    (void)state;
     char folder[] = "/tmp/sluice-cost-XXXXXX", command[64];
     const struct engine_options options[] = {
         {0},
@@ -277,14 +266,3 @@ static void another_option_has_its_own_file(void **state)
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(all_slots_in_flight_late),         cmocka_unit_test(all_slots_in_flight_behind_others),
-    cmocka_unit_test(all_slots_in_flight_in_any_order), cmocka_unit_test(batches_may_be_out_when_it_ends),
-    cmocka_unit_test(a_batch_takes_few_calls),          cmocka_unit_test(two_devices_are_two),
-    cmocka_unit_test(without_a_driver_auto_is_the_cpu), cmocka_unit_test(a_batch_is_as_large_as_the_backend_likes),
-    cmocka_unit_test(int8_is_sent_to_the_cpu),          cmocka_unit_test(an_old_gpu_is_left_alone),
-    cmocka_unit_test(another_option_has_its_own_file),
-};
-
-TEST_MAIN(cases)

@@ -42,9 +42,8 @@ static enum status live(struct model *model)
     return status;
 }
 
-static void the_device_may_be_lost_at_any_call(void **state)
+TEST(the_device_may_be_lost_at_any_call)
 {
-    (void)state;
     struct model *model = memory_model(small, 1);
     uint32_t at = 1;
     for (enum status status = STATUS_DEVICE_LOST; status != STATUS_OK; at++) {
@@ -90,15 +89,13 @@ static void fail_each_call(cudaError_t answer)
     }
 }
 
-static void a_failed_call_fails_its_batch_alone(void **state)
+TEST(a_failed_call_fails_its_batch_alone)
 {
-    (void)state;
     fail_each_call(cudaErrorInvalidValue);
 }
 
-static void so_does_one_without_memory(void **state)
+TEST(so_does_one_without_memory)
 {
-    (void)state;
     fail_each_call(cudaErrorMemoryAllocation);
 }
 
@@ -148,9 +145,8 @@ static void give_graphs_up(const struct graph_fault *fault, enum cuda_host_order
     cuda_host_close();
 }
 
-static void without_a_graph_a_pass_runs_directly(void **state)
+TEST(without_a_graph_a_pass_runs_directly)
 {
-    (void)state;
     static const struct graph_fault faults[] = {
         {"cudaStreamBeginCapture", cudaErrorStreamCaptureUnsupported, false},
         {"cudaLaunchKernel", cudaErrorStreamCaptureUnsupported, false},
@@ -192,9 +188,8 @@ static void make_large(struct cuda_rows *rows, const struct model *model, bool l
 }
 
 /* The row is run again alone; the others keep every bit. */
-static void a_row_that_overflows_is_run_again(void **state)
+TEST(a_row_that_overflows_is_run_again)
 {
-    (void)state;
     static struct cuda_rows rows;
     float plain[3 * 64];
     for (int pooling = 0; pooling < 2; pooling++) {
@@ -219,9 +214,8 @@ static void a_row_that_overflows_is_run_again(void **state)
 }
 
 /* In bf16 a product comes out as NaN, too: then f32 has it. And nothing sticks. */
-static void then_in_f32(void **state)
+TEST(then_in_f32)
 {
-    (void)state;
     static struct cuda_rows rows;
     cuda_host_open(NULL);
     struct model *model = model_with_a_large_word(POOLING_MEAN);
@@ -244,11 +238,3 @@ static void then_in_f32(void **state)
     cuda_opened_close(&opened);
     cuda_host_close();
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(the_device_may_be_lost_at_any_call), cmocka_unit_test(a_failed_call_fails_its_batch_alone),
-    cmocka_unit_test(so_does_one_without_memory),         cmocka_unit_test(without_a_graph_a_pass_runs_directly),
-    cmocka_unit_test(a_row_that_overflows_is_run_again),  cmocka_unit_test(then_in_f32),
-};
-
-TEST_MAIN(cases)

@@ -54,17 +54,15 @@ static void compare(struct model *model, const struct engine_options *options, s
 static const struct cuda_distance f32_bounds = {0.9999999, 2e-6}, f16_bounds = {0.99999, 2e-3},
                                   bf16_bounds = {0.9995, 2e-2};
 
-static void f32_matches_plain_loops(void **state)
+TEST(f32_matches_plain_loops)
 {
-    (void)state;
     struct engine_options options = {.precision = PRECISION_F32};
     compare(model_with_biases(heads_of_32, 1), &options, f32_bounds);
     compare(model_with_biases(odd_heads, 2), &options, f32_bounds);
 }
 
-static void f32_matches_with_cls(void **state)
+TEST(f32_matches_with_cls)
 {
-    (void)state;
     struct engine_options options = {.precision = PRECISION_F32};
     struct model *model = model_with_biases(heads_of_64, 3);
     model->pooling = POOLING_CLS;
@@ -77,9 +75,8 @@ static void f32_matches_with_cls(void **state)
     compare(model, &options, f32_bounds);
 }
 
-static void f32_matches_with_other_activations(void **state)
+TEST(f32_matches_with_other_activations)
 {
-    (void)state;
     struct engine_options options = {.precision = PRECISION_F32};
     struct memory_shape shape = heads_of_32;
     shape.layers = 1;
@@ -94,34 +91,30 @@ static void f32_matches_with_other_activations(void **state)
     compare(model, &options, f32_bounds);
 }
 
-static void f16_is_near_plain_loops(void **state)
+TEST(f16_is_near_plain_loops)
 {
-    (void)state;
     compare(memory_model(heads_of_32, 7), NULL, f16_bounds);
     compare(memory_model(heads_of_64, 8), NULL, f16_bounds);
     compare(memory_model(odd_heads, 9), NULL, f16_bounds);
 }
 
-static void f16_is_near_without_token_types(void **state)
+TEST(f16_is_near_without_token_types)
 {
-    (void)state;
     struct model *model = memory_model(heads_of_32, 20);
     model->token_types = 0;
     model->type_embeddings = (struct tensor){0};
     compare(model, NULL, f16_bounds);
 }
 
-static void f16_is_near_with_cls(void **state)
+TEST(f16_is_near_with_cls)
 {
-    (void)state;
     struct model *model = memory_model(heads_of_64, 10);
     model->pooling = POOLING_CLS;
     compare(model, NULL, f16_bounds);
 }
 
-static void bf16_is_near_plain_loops(void **state)
+TEST(bf16_is_near_plain_loops)
 {
-    (void)state;
     struct engine_options options = {.precision = PRECISION_BF16};
     compare(memory_model(heads_of_32, 11), &options, bf16_bounds);
     struct model *model = memory_model(heads_of_64, 12);
@@ -137,9 +130,8 @@ static bool is_untouched(const unsigned char *memory, size_t bytes)
 }
 
 /* Keys and values of all tokens, and behind them queries of the rows that a graph of this size is for: no others. */
-static void cls_models_take_queries_of_first_tokens_only(void **state)
+TEST(cls_models_take_queries_of_first_tokens_only)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {5, 19, 0};
     struct memory_shape shape = heads_of_32;
@@ -168,9 +160,8 @@ static void cls_models_take_queries_of_first_tokens_only(void **state)
     cuda_host_close();
 }
 
-static void int8_is_refused_by_name(void **state)
+TEST(int8_is_refused_by_name)
 {
-    (void)state;
     struct model *model = memory_model(heads_of_32, 14);
     struct engine_options options = {.precision = PRECISION_INT8};
     struct engine *engine = NULL;
@@ -181,9 +172,8 @@ static void int8_is_refused_by_name(void **state)
     memory_model_free(model);
 }
 
-static void exact_gelu_is_another_number(void **state)
+TEST(exact_gelu_is_another_number)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {20, 0};
     float vectors[2][64];
@@ -203,9 +193,8 @@ static void exact_gelu_is_another_number(void **state)
 }
 
 /* Directly, captured and replayed, with other batches of the same size between: the same bits. */
-static void graphs_change_no_bit(void **state)
+TEST(graphs_change_no_bit)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 20, 4, 0}, same_size[] = {1, 30, 2, 0};
     float first[3 * 64];
@@ -233,9 +222,8 @@ static void graphs_change_no_bit(void **state)
     }
 }
 
-static void graphs_can_be_switched_off(void **state)
+TEST(graphs_can_be_switched_off)
 {
-    (void)state;
     static struct cuda_rows rows;
     struct err err = {0};
     cuda_host_open(NULL);
@@ -252,9 +240,8 @@ static void graphs_can_be_switched_off(void **state)
 }
 
 /* One token less than a bucket, a whole one, one more; and the largest batch that fits a pass, and a larger one. */
-static void every_size_of_batch_is_right(void **state)
+TEST(every_size_of_batch_is_right)
 {
-    (void)state;
     static struct cuda_rows rows;
     struct err err = {0};
     struct memory_shape shape = heads_of_32;
@@ -288,9 +275,8 @@ static void every_size_of_batch_is_right(void **state)
 }
 
 /* Gaps between rows, the padding up to a bucket, and whatever earlier passes left behind, all NaN: no row reads it. */
-static void what_lies_beside_the_rows_does_not_matter(void **state)
+TEST(what_lies_beside_the_rows_does_not_matter)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 34, 1, 17, 0};
     const enum precision precisions[] = {PRECISION_F16, PRECISION_F32};
@@ -322,9 +308,8 @@ static void what_lies_beside_the_rows_does_not_matter(void **state)
 }
 
 /* Alone, in a batch, at another place in it, padded: the stated tolerance. */
-static void a_vector_hardly_depends_on_its_batch(void **state)
+TEST(a_vector_hardly_depends_on_its_batch)
 {
-    (void)state;
     static struct cuda_rows alone, together;
     const uint32_t lengths[] = {12, 0}, more[] = {20, 3, 12, 12, 25, 0};
     struct err err = {0};
@@ -370,9 +355,8 @@ static cublasStatus_t watch(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, 
 }
 
 /* A GPU multiplies zeros in less time: the memory that products are timed on is filled before. */
-static void products_are_timed_on_random_numbers(void **state)
+TEST(products_are_timed_on_random_numbers)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
     for (int pooling = 0; pooling < 2; pooling++) {
@@ -393,9 +377,8 @@ static void products_are_timed_on_random_numbers(void **state)
     }
 }
 
-static void products_may_go_untimed(void **state)
+TEST(products_may_go_untimed)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
     cuda_host_open(&(struct cuda_host_options){.algorithms = {{9000, 0, 0}, {1000, 0, 0}}});
@@ -407,25 +390,3 @@ static void products_may_go_untimed(void **state)
     cuda_opened_close(&opened);
     cuda_host_close();
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(products_are_timed_on_random_numbers),
-    cmocka_unit_test(products_may_go_untimed),
-    cmocka_unit_test(f32_matches_plain_loops),
-    cmocka_unit_test(f32_matches_with_cls),
-    cmocka_unit_test(f32_matches_with_other_activations),
-    cmocka_unit_test(f16_is_near_plain_loops),
-    cmocka_unit_test(f16_is_near_without_token_types),
-    cmocka_unit_test(f16_is_near_with_cls),
-    cmocka_unit_test(bf16_is_near_plain_loops),
-    cmocka_unit_test(cls_models_take_queries_of_first_tokens_only),
-    cmocka_unit_test(int8_is_refused_by_name),
-    cmocka_unit_test(exact_gelu_is_another_number),
-    cmocka_unit_test(graphs_change_no_bit),
-    cmocka_unit_test(graphs_can_be_switched_off),
-    cmocka_unit_test(every_size_of_batch_is_right),
-    cmocka_unit_test(what_lies_beside_the_rows_does_not_matter),
-    cmocka_unit_test(a_vector_hardly_depends_on_its_batch),
-};
-
-TEST_MAIN(cases)

@@ -192,30 +192,26 @@ static void all_products(const struct cuda_host_algorithm *offer, const char *ho
 
 static const struct cuda_host_algorithm one_algorithm[2] = {{1000, 0, CUBLAS_STATUS_SUCCESS}};
 
-static void products_are_right(void **state)
+TEST(products_are_right)
 {
-    (void)state;
     all_products(one_algorithm, "cublasLtMatmul");
 }
 
-static void products_without_an_algorithm_are_right(void **state)
+TEST(products_without_an_algorithm_are_right)
 {
-    (void)state;
     all_products(NULL, "cublasGemmEx");
 }
 
-static void products_whose_algorithms_fail_are_right(void **state)
+TEST(products_whose_algorithms_fail_are_right)
 {
-    (void)state;
     static const struct cuda_host_algorithm failing[3] = {{1000, 0, CUBLAS_STATUS_NOT_SUPPORTED},
                                                           {1000, 0, CUBLAS_STATUS_INTERNAL_ERROR}};
     all_products(failing, "cublasGemmEx");
 }
 
 /* Each layer has its own weights and bias; one plan computes them all. */
-static void a_plan_serves_every_layer(void **state)
+TEST(a_plan_serves_every_layer)
 {
-    (void)state;
     static struct bench b;
     char got[ROOM * 4];
     for (int plain = 0; plain < 2; plain++) {
@@ -237,9 +233,8 @@ static void a_plan_serves_every_layer(void **state)
     }
 }
 
-static void without_any_way_it_says_so(void **state)
+TEST(without_any_way_it_says_so)
 {
-    (void)state;
     static struct bench b;
     struct err err = {0};
     open_host(&b, &(struct cuda_host_options){.no_cublas = true});
@@ -294,18 +289,16 @@ static void assert_takes(const struct cuda_host_algorithm *offer, uint32_t candi
     close_host(&b);
 }
 
-static void the_fastest_that_works_is_taken(void **state)
+TEST(the_fastest_that_works_is_taken)
 {
-    (void)state;
     static const struct cuda_host_algorithm alike[CUDA_HOST_ALGORITHMS] = {{1000, 0, 0}, {990, 0, 0}, {985, 0, 0}};
     assert_takes(third_is_best, 0, 2);
     assert_takes(third_is_best, 2, 1); /* the third is not looked at */
     assert_takes(alike, 0, 0);         /* none is clearly faster than the first */
 }
 
-static void one_candidate_is_not_timed(void **state)
+TEST(one_candidate_is_not_timed)
 {
-    (void)state;
     assert_takes(third_is_best, 1, 0);
 }
 
@@ -333,9 +326,8 @@ static void assert_takes_despite(const char *call, const uint32_t *at, uint32_t 
 
 /* The second, third and fourth are held to the end. One that cannot be captured is out; if none can, they are launched
  * one by one. */
-static void candidates_are_timed_in_graphs(void **state)
+TEST(candidates_are_timed_in_graphs)
 {
-    (void)state;
     static const char *const calls[] = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"};
     assert_takes_despite(NULL, NULL, 0, 2);
     for (int i = 0; i < 3; i++) {
@@ -375,17 +367,15 @@ static double timing_ms(uint32_t time_ns)
 }
 
 /* So little that nothing need be kept in a file: at worst, when all 16 are as fast as each other. */
-static void timing_is_short(void **state)
+TEST(timing_is_short)
 {
-    (void)state;
     assert_true(timing_ms(5000) < 2.5);
     assert_true(timing_ms(40000) < 4);
     assert_true(timing_ms(200000) < 17);
 }
 
-static void an_algorithm_never_changes(void **state)
+TEST(an_algorithm_never_changes)
 {
-    (void)state;
     static const struct cuda_host_algorithm other_times[CUDA_HOST_ALGORITHMS] = {{1, 0, 0}, {2, 0, 0}, {3000, 0, 0}};
     static struct bench b;
     char first[ROOM * 4];
@@ -433,9 +423,8 @@ static cublasStatus_t overtake(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     return overtaking.api->cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, d, preference, wanted, results, count);
 }
 
-static void who_is_first_decides_for_all(void **state)
+TEST(who_is_first_decides_for_all)
 {
-    (void)state;
     static struct bench b;
     static struct bench other;
     char got[ROOM * 4];
@@ -482,9 +471,8 @@ static void *run_beside_others(void *context)
     return NULL;
 }
 
-static void threads_find_the_same_algorithm(void **state)
+TEST(threads_find_the_same_algorithm)
 {
-    (void)state;
     static struct bench b;
     static struct racer racers[4];
     pthread_t threads[4];
@@ -502,9 +490,8 @@ static void threads_find_the_same_algorithm(void **state)
     close_host(&b);
 }
 
-static void products_are_captured(void **state)
+TEST(products_are_captured)
 {
-    (void)state;
     static struct bench b;
     char got[ROOM * 4];
     for (int plain = 0; plain < 2; plain++) {
@@ -573,16 +560,14 @@ static void fail_everywhere(const char *call, int answer, bool lost, const struc
     assert_true(failures > 0);
 }
 
-static void a_device_is_lost_at_any_call(void **state)
+TEST(a_device_is_lost_at_any_call)
 {
-    (void)state;
     fail_everywhere(NULL, 0, true, one_algorithm, STATUS_DEVICE_LOST);
     fail_everywhere(NULL, 0, true, NULL, STATUS_DEVICE_LOST);
 }
 
-static void memory_runs_out_at_any_call(void **state)
+TEST(memory_runs_out_at_any_call)
 {
-    (void)state;
     static const char *const runtime[] = {"cudaMalloc", "cudaEventCreateWithFlags"};
     static const char *const blas[] = {"cublasLtCreate", "cublasLtMatmulDescCreate", "cublasLtMatrixLayoutCreate",
                                        "cublasLtMatmulPreferenceCreate", "cublasLtMatmul"};
@@ -594,9 +579,8 @@ static void memory_runs_out_at_any_call(void **state)
     fail_everywhere("cublasSetMathMode", CUBLAS_STATUS_ALLOC_FAILED, false, NULL, STATUS_NO_MEMORY);
 }
 
-static void work_that_overlaps_is_right(void **state)
+TEST(work_that_overlaps_is_right)
 {
-    (void)state;
     static struct bench b;
     char got[ROOM * 4];
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -612,9 +596,8 @@ static void work_that_overlaps_is_right(void **state)
 }
 
 /* The workspace is for the planner to know. */
-static void the_workspace_is_what_was_told(void **state)
+TEST(the_workspace_is_what_was_told)
 {
-    (void)state;
     static struct bench b;
     open_host(&b, NULL);
     open_gemm(&b, 0);
@@ -626,25 +609,3 @@ static void the_workspace_is_what_was_told(void **state)
     assert_int_equal(cuda_gemm_workspace_bytes(&large), 8 << 20);
     close_host(&b);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(products_are_right),
-    cmocka_unit_test(products_without_an_algorithm_are_right),
-    cmocka_unit_test(products_whose_algorithms_fail_are_right),
-    cmocka_unit_test(a_plan_serves_every_layer),
-    cmocka_unit_test(without_any_way_it_says_so),
-    cmocka_unit_test(the_fastest_that_works_is_taken),
-    cmocka_unit_test(one_candidate_is_not_timed),
-    cmocka_unit_test(candidates_are_timed_in_graphs),
-    cmocka_unit_test(timing_is_short),
-    cmocka_unit_test(an_algorithm_never_changes),
-    cmocka_unit_test(who_is_first_decides_for_all),
-    cmocka_unit_test(threads_find_the_same_algorithm),
-    cmocka_unit_test(products_are_captured),
-    cmocka_unit_test(a_device_is_lost_at_any_call),
-    cmocka_unit_test(memory_runs_out_at_any_call),
-    cmocka_unit_test(work_that_overlaps_is_right),
-    cmocka_unit_test(the_workspace_is_what_was_told),
-};
-
-TEST_MAIN(cases)

@@ -97,27 +97,24 @@ static float two_streams(enum cuda_host_order order, uint64_t seed, bool waits_f
     return got[0];
 }
 
-static void any_order_is_right_when_all_is_waited_for(void **state)
+TEST(any_order_is_right_when_all_is_waited_for)
 {
-    (void)state;
     assert_true(two_streams(CUDA_HOST_LATE, 0, true, true) == 2.0f);
     assert_true(two_streams(CUDA_HOST_OTHERS, 0, true, true) == 2.0f);
     assert_true(two_streams(CUDA_HOST_AT_ONCE, 0, true, true) == 2.0f);
     for (uint64_t seed = 0; seed < 50; seed++) assert_true(two_streams(CUDA_HOST_SHUFFLED, seed, true, true) == 2.0f);
 }
 
-static void a_missing_wait_for_data_shows(void **state)
+TEST(a_missing_wait_for_data_shows)
 {
-    (void)state;
     assert_true(isnan(two_streams(CUDA_HOST_LATE, 0, false, true)));
     unsigned wrong = 0;
     for (uint64_t seed = 0; seed < 50; seed++) wrong += two_streams(CUDA_HOST_SHUFFLED, seed, false, true) != 2.0f;
     assert_in_range(wrong, 1, 49);
 }
 
-static void a_missing_wait_for_a_buffer_shows(void **state)
+TEST(a_missing_wait_for_a_buffer_shows)
 {
-    (void)state;
     assert_true(two_streams(CUDA_HOST_OTHERS, 0, true, false) == 3.0f);
     unsigned wrong = 0;
     for (uint64_t seed = 0; seed < 50; seed++) wrong += two_streams(CUDA_HOST_SHUFFLED, seed, true, false) != 2.0f;
@@ -139,9 +136,8 @@ static cudaGraphExec_t capture_add(const struct cuda_api *api, cudaStream_t stre
     return exec;
 }
 
-static void a_running_graph_may_not_be_destroyed(void **state)
+TEST(a_running_graph_may_not_be_destroyed)
 {
-    (void)state;
     const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 1);
     cudaStream_t stream = stream_new(api);
     float *device = device_new(api, BYTES);
@@ -157,9 +153,8 @@ static void a_running_graph_may_not_be_destroyed(void **state)
     cuda_host_close();
 }
 
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
-    (void)state;
     const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.memory_bytes = 1000, .devices = 2});
     size_t free_bytes;
     size_t all_bytes;
@@ -201,9 +196,8 @@ static void *use_a_device(void *context)
     return NULL;
 }
 
-static void threads_use_two_devices(void **state)
+TEST(threads_use_two_devices)
 {
-    (void)state;
     struct waiter w = {.api = cuda_host_open(&(struct cuda_host_options){.devices = 2})};
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) MUST(pthread_create(&threads[i], NULL, use_a_device, &w));
@@ -273,9 +267,8 @@ static void call_while_closed(void)
     (void)api->cudaSetDevice(0);
 }
 
-static void harmful_touches_are_deadly(void **state)
+TEST(harmful_touches_are_deadly)
 {
-    (void)state;
     assert_dies(touch_device_memory, "byte 12 of allocated memory of device 0");
     assert_dies(touch_freed_memory, "of freed memory of device 0");
     assert_dies(touch_another_device, "of allocated memory of device 0");
@@ -449,9 +442,8 @@ static const struct {
     {blocking_stream, "not cudaStreamNonBlocking"},
 };
 
-static void misuse_is_reported(void **state)
+TEST(misuse_is_reported)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof misuses / sizeof misuses[0]; i++) {
         const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 2);
         struct stage s = {api, stream_new(api), stream_new(api), event_new(api)};
@@ -485,9 +477,8 @@ static void *allocate_elsewhere(void *context)
     return NULL;
 }
 
-static void a_capture_forbids_other_threads(void **state)
+TEST(a_capture_forbids_other_threads)
 {
-    (void)state;
     static const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeGlobal};
     for (int i = 0; i < 2; i++) {
         const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 1);
@@ -513,9 +504,8 @@ static void a_capture_forbids_other_threads(void **state)
     }
 }
 
-static void leaks_are_reported(void **state)
+TEST(leaks_are_reported)
 {
-    (void)state;
     const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 1);
     (void)stream_new(api);
     cuda_host_close();
@@ -534,18 +524,3 @@ static void leaks_are_reported(void **state)
     cuda_host_close();
     assert_misuse("never freed: pinned memory, 1 pieces");
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(any_order_is_right_when_all_is_waited_for),
-    cmocka_unit_test(a_missing_wait_for_data_shows),
-    cmocka_unit_test(a_missing_wait_for_a_buffer_shows),
-    cmocka_unit_test(a_running_graph_may_not_be_destroyed),
-    cmocka_unit_test(memory_runs_out),
-    cmocka_unit_test(threads_use_two_devices),
-    cmocka_unit_test(harmful_touches_are_deadly),
-    cmocka_unit_test(misuse_is_reported),
-    cmocka_unit_test(a_capture_forbids_other_threads),
-    cmocka_unit_test(leaks_are_reported),
-};
-
-TEST_MAIN(cases)

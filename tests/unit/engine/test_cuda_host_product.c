@@ -11,9 +11,8 @@
 enum { OUTPUTS = 16, INPUTS = 40, ROWS = 5, ROOM = 64 * 64 };
 
 /* Between two neighbours the nearer one is taken, half way the even one. */
-static void rounding_is_to_nearest(void **state)
+TEST(rounding_is_to_nearest)
 {
-    (void)state;
     static const cudaDataType_t types[] = {CUDA_R_16F, CUDA_R_16BF};
     for (int t = 0; t < 2; t++) {
         uint32_t infinity = t == 0 ? 0x7c00u : 0x7f80u;
@@ -127,9 +126,8 @@ static cublasStatus_t multiply(const struct parts *p, const cublasLtMatmulAlgo_t
                                   p->residual, p->to_layout, p->to, p->to_layout, algo, NULL, 0, p->stream);
 }
 
-static void misuse_of_products_is_reported(void **state)
+TEST(misuse_of_products_is_reported)
 {
-    (void)state;
     static struct parts p;
     misuse_count = 0;
     const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){
@@ -172,10 +170,3 @@ static void misuse_of_products_is_reported(void **state)
     cuda_host_close();
     assert_int_equal(misuse_count, 0);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(rounding_is_to_nearest),
-    cmocka_unit_test(misuse_of_products_is_reported),
-};
-
-TEST_MAIN(cases)

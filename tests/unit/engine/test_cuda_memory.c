@@ -20,9 +20,8 @@ static uint32_t next_random(void)
     return seed_state >> 8;
 }
 
-static void buckets_waste_little(void **state)
+TEST(buckets_waste_little)
 {
-    (void)state;
     uint32_t buckets = 0, last = 0;
     for (uint32_t tokens = 1; tokens <= 70000; tokens++) {
         uint32_t bucket = cuda_bucket_tokens(tokens);
@@ -36,9 +35,8 @@ static void buckets_waste_little(void **state)
     assert_true(buckets < 170);
 }
 
-static void buckets_of_rows_are_few(void **state)
+TEST(buckets_of_rows_are_few)
 {
-    (void)state;
     for (uint32_t rows = 1; rows <= 300; rows++) {
         uint32_t bucket = cuda_bucket_rows(rows, 300);
         assert_true(bucket >= rows && bucket <= 300);
@@ -66,9 +64,8 @@ static struct cuda_plan_request request_for(const struct model *model, size_t av
                                       .available_bytes = available_bytes};
 }
 
-static void the_plan_is_the_formula(void **state)
+TEST(the_plan_is_the_formula)
 {
-    (void)state;
     struct cuda_plan_request request = request_for(&bert, SIZE_MAX);
     struct cuda_plan plan;
     struct err err = {0};
@@ -88,9 +85,8 @@ static void the_plan_is_the_formula(void **state)
     assert_true(plan.pinned_bytes >= 3 * (ragged + 256 * 768 * 4));
 }
 
-static void parts_do_not_overlap(void **state)
+TEST(parts_do_not_overlap)
 {
-    (void)state;
     struct model cls = bert;
     cls.pooling = POOLING_CLS;
     struct cuda_plan_request request = request_for(&cls, SIZE_MAX);
@@ -124,9 +120,8 @@ static void parts_do_not_overlap(void **state)
     }
 }
 
-static void a_plan_halves_until_it_fits(void **state)
+TEST(a_plan_halves_until_it_fits)
 {
-    (void)state;
     struct cuda_plan_request request = request_for(&bert, SIZE_MAX);
     struct cuda_plan whole, plan;
     struct err err = {0};
@@ -151,9 +146,8 @@ static void a_plan_halves_until_it_fits(void **state)
     assert_int_equal(plan.tokens, 512);
 }
 
-static void a_pass_takes_the_longest_text(void **state)
+TEST(a_pass_takes_the_longest_text)
 {
-    (void)state;
     struct cuda_plan_request request = request_for(&bert, SIZE_MAX);
     struct cuda_plan plan;
     struct err err = {0};
@@ -221,9 +215,8 @@ static void expect_block(const struct batch *batch, const struct cuda_ragged_lay
     assert_true(used <= layout->bytes);
 }
 
-static void blocks_hold_the_batch(void **state)
+TEST(blocks_hold_the_batch)
 {
-    (void)state;
     struct cuda_ragged_layout layout = cuda_ragged_layout(TOKENS, ROWS);
     assert_true(layout.start % 16 == 0 && layout.length % 16 == 0 && layout.ids % 16 == 0);
     assert_true(layout.position % 16 == 0 && layout.tiles % 16 == 0);
@@ -279,9 +272,8 @@ static void check_rounding(enum dtype dtype, uint16_t infinity)
     assert_true(isnan(widened(dtype, narrowed(dtype, -NAN))));
 }
 
-static void f16_is_rounded_to_nearest_even(void **state)
+TEST(f16_is_rounded_to_nearest_even)
 {
-    (void)state;
     check_rounding(DTYPE_F16, 0x7c00);
     assert_int_equal(narrowed(DTYPE_F16, 65519.996f), 0x7bff);
     assert_int_equal(narrowed(DTYPE_F16, 65520.0f), 0x7c00);
@@ -289,18 +281,16 @@ static void f16_is_rounded_to_nearest_even(void **state)
     assert_int_equal(narrowed(DTYPE_F16, 1e-30f), 0);
 }
 
-static void bf16_is_rounded_to_nearest_even(void **state)
+TEST(bf16_is_rounded_to_nearest_even)
 {
-    (void)state;
     check_rounding(DTYPE_BF16, 0x7f80);
 }
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 static const struct memory_shape deeper = {60, 40, 64, 2, 2, 64};
 
-static void no_more_is_reserved_than_allowed(void **state)
+TEST(no_more_is_reserved_than_allowed)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
     struct memory_shape shape = deeper;
@@ -326,9 +316,8 @@ static void no_more_is_reserved_than_allowed(void **state)
 }
 
 /* Each allocation fails in turn: the engine opens with less, or says that there is no memory, and leaks nothing. */
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     static const char *const calls[] = {"cudaMalloc", "cudaHostAlloc"};
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
@@ -366,9 +355,8 @@ static void every_allocation_may_fail(void **state)
 
 /* A graph that finds no memory: the others go, and the pass comes through. When even that does not help, the batch
  * comes back without memory, and the next one is computed. */
-static void graphs_give_way(void **state)
+TEST(graphs_give_way)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[3][2] = {{9}, {17}, {26}};
     cuda_host_open(NULL);
@@ -397,9 +385,8 @@ static void graphs_give_way(void **state)
     cuda_host_close();
 }
 
-static void few_graphs_serve_many_sizes(void **state)
+TEST(few_graphs_serve_many_sizes)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[4][2] = {{5}, {12}, {20}, {28}};
     cuda_host_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
@@ -424,21 +411,3 @@ static void few_graphs_serve_many_sizes(void **state)
     cuda_opened_close(&opened);
     cuda_host_close();
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(buckets_waste_little),
-    cmocka_unit_test(buckets_of_rows_are_few),
-    cmocka_unit_test(the_plan_is_the_formula),
-    cmocka_unit_test(parts_do_not_overlap),
-    cmocka_unit_test(a_plan_halves_until_it_fits),
-    cmocka_unit_test(a_pass_takes_the_longest_text),
-    cmocka_unit_test(blocks_hold_the_batch),
-    cmocka_unit_test(f16_is_rounded_to_nearest_even),
-    cmocka_unit_test(bf16_is_rounded_to_nearest_even),
-    cmocka_unit_test(no_more_is_reserved_than_allowed),
-    cmocka_unit_test(every_allocation_may_fail),
-    cmocka_unit_test(graphs_give_way),
-    cmocka_unit_test(few_graphs_serve_many_sizes),
-};
-
-TEST_MAIN(cases)

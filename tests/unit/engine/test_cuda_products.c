@@ -201,9 +201,8 @@ static void near_f64(struct place *p, const struct cuda_api *api, bool plain)
     close_gemm(p);
 }
 
-static void products_are_near_f64(void **state)
+TEST(products_are_near_f64)
 {
-    (void)state;
     struct place p;
     open_place(&p);
     near_f64(&p, p.api, false);
@@ -220,9 +219,8 @@ static cublasStatus_t nothing_offered(cublasLtHandle_t handle, cublasLtMatmulDes
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-static void plain_products_are_near_f64(void **state)
+TEST(plain_products_are_near_f64)
 {
-    (void)state;
     struct place p;
     open_place(&p);
     struct cuda_api api = *p.api;
@@ -248,9 +246,8 @@ static void *replay(struct place *p)
 }
 
 /* Again, in a graph, and in another runner. */
-static void the_same_operands_give_the_same_bits(void **state)
+TEST(the_same_operands_give_the_same_bits)
 {
-    (void)state;
     struct place p;
     open_place(&p);
     for (int type = 0; type < TYPES; type++) {
@@ -274,9 +271,8 @@ static void the_same_operands_give_the_same_bits(void **state)
 }
 
 /* The first rows in batches of several sizes: the numbers are the same but for the order of adding. */
-static void a_row_hardly_depends_on_the_batch(void **state)
+TEST(a_row_hardly_depends_on_the_batch)
 {
-    (void)state;
     enum { COMPARED = 8, BATCHES = 6 };
     static const uint32_t rows[BATCHES] = {COMPARED, 16, 40, 136, 520, 1032};
     struct place p;
@@ -305,12 +301,3 @@ static void a_row_hardly_depends_on_the_batch(void **state)
     }
     close_place(&p);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(products_are_near_f64),
-    cmocka_unit_test(plain_products_are_near_f64),
-    cmocka_unit_test(the_same_operands_give_the_same_bits),
-    cmocka_unit_test(a_row_hardly_depends_on_the_batch),
-};
-
-TEST_MAIN(cases)

@@ -138,21 +138,18 @@ static void compare(struct model *model, enum precision precision, double least_
     close_model(&opened);
 }
 
-static void f32_matches_plain_loops(void **state)
+TEST(f32_matches_plain_loops)
 {
-    (void)state;
     compare(memory_model(small, 1), PRECISION_F32, 0.9999999, 1e-6);
 }
 
-static void f32_matches_with_odd_widths(void **state)
+TEST(f32_matches_with_odd_widths)
 {
-    (void)state;
     compare(memory_model(odd, 2), PRECISION_F32, 0.9999999, 1e-6);
 }
 
-static void f32_matches_with_cls_and_a_shorter_vector(void **state)
+TEST(f32_matches_with_cls_and_a_shorter_vector)
 {
-    (void)state;
     struct model *model = memory_model(small, 3);
     model->pooling = POOLING_CLS;
     model->dim = 40;
@@ -160,9 +157,8 @@ static void f32_matches_with_cls_and_a_shorter_vector(void **state)
 }
 
 /* A raw engine hands out what a plain one would have normalised: the same bits in the end. */
-static void raw_vectors_are_normalised_later(void **state)
+TEST(raw_vectors_are_normalised_later)
 {
-    (void)state;
     const uint32_t lengths[] = {1, 9, 40};
     enum { COUNT = sizeof lengths / sizeof lengths[0] };
     struct opened plain = open_model(memory_model(small, 5), PRECISION_F32), raw = {.model = memory_model(small, 5)};
@@ -186,9 +182,8 @@ static void raw_vectors_are_normalised_later(void **state)
 }
 
 /* No division by nothing. */
-static void a_zero_vector_stays_zero(void **state)
+TEST(a_zero_vector_stays_zero)
 {
-    (void)state;
     float zero[3] = {0}, large[2] = {3e38f, 3e38f};
     vector_normalize(zero, 3);
     vector_normalize(large, 2);
@@ -196,34 +191,30 @@ static void a_zero_vector_stays_zero(void **state)
     assert_true(fabsf(large[0] - 0.70710678f) < 1e-6f);
 }
 
-static void f32_matches_without_normalize(void **state)
+TEST(f32_matches_without_normalize)
 {
-    (void)state;
     struct model *model = memory_model(small, 4);
     model->normalize = false;
     compare(model, PRECISION_F32, 0.9999999, 1e-5);
 }
 
-static void f32_matches_with_gelu_tanh(void **state)
+TEST(f32_matches_with_gelu_tanh)
 {
-    (void)state;
     struct model *model = memory_model(small, 5);
     model->activation = ACTIVATION_GELU_TANH;
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
 }
 
-static void f32_matches_without_token_types(void **state)
+TEST(f32_matches_without_token_types)
 {
-    (void)state;
     struct model *model = memory_model(small, 16);
     model->token_types = 0;
     model->type_embeddings = (struct tensor){0};
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
 }
 
-static void f32_matches_with_relu_and_offset_positions(void **state)
+TEST(f32_matches_with_relu_and_offset_positions)
 {
-    (void)state;
     struct model *model = memory_model(small, 6);
     model->activation = ACTIVATION_RELU;
     model->position_offset = 2;
@@ -231,18 +222,16 @@ static void f32_matches_with_relu_and_offset_positions(void **state)
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
 }
 
-static void bf16_is_near_plain_loops(void **state)
+TEST(bf16_is_near_plain_loops)
 {
-    (void)state;
     compare(memory_model(small, 7), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(odd, 8), PRECISION_BF16, 0.9999, 0.02);
 }
 
 /* In int8 a vector is near the model's own; how near depends on the model, and these random ones are small: of a few
  * dozen numbers a single text may be four times as far off as the mean, which is what int8 looks at. */
-static void int8_is_near_plain_loops(void **state)
+TEST(int8_is_near_plain_loops)
 {
-    (void)state;
     compare(memory_model(small, 15), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(odd, 16), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(wide, 17), PRECISION_INT8, 0.9995, 0.02);
@@ -250,9 +239,8 @@ static void int8_is_near_plain_loops(void **state)
     compare(memory_model(deep_and_odd, 21), PRECISION_INT8, 0.998, 0.03);
 }
 
-static void int8_is_near_with_other_activations(void **state)
+TEST(int8_is_near_with_other_activations)
 {
-    (void)state;
     struct model *tanh = memory_model(small, 18), *relu = memory_model(small, 19);
     tanh->activation = ACTIVATION_GELU_TANH;
     tanh->pooling = POOLING_CLS;
@@ -296,25 +284,22 @@ static void check_bits(struct memory_shape shape, enum precision precision)
     close_model(&opened);
 }
 
-static void f32_bits_do_not_depend_on_the_batch(void **state)
+TEST(f32_bits_do_not_depend_on_the_batch)
 {
-    (void)state;
     check_bits(long_rows, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
     check_bits(wide, PRECISION_F32);
 }
 
-static void bf16_bits_do_not_depend_on_the_batch(void **state)
+TEST(bf16_bits_do_not_depend_on_the_batch)
 {
-    (void)state;
     check_bits(long_rows, PRECISION_BF16);
     check_bits(odd, PRECISION_BF16);
     check_bits(wide, PRECISION_BF16);
 }
 
-static void int8_bits_do_not_depend_on_the_batch(void **state)
+TEST(int8_bits_do_not_depend_on_the_batch)
 {
-    (void)state;
     check_bits(small, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(wide, PRECISION_INT8);
@@ -322,9 +307,8 @@ static void int8_bits_do_not_depend_on_the_batch(void **state)
     check_bits(deep_and_odd, PRECISION_INT8);
 }
 
-static void two_encoders_give_the_same_bits(void **state)
+TEST(two_encoders_give_the_same_bits)
 {
-    (void)state;
     struct opened opened = open_model(memory_model(small, 10), PRECISION_AUTO);
     struct encoder *second;
     struct err err = {0};
@@ -346,9 +330,8 @@ static void count_one(void *context)
 }
 
 /* With more tokens than a pass has room for. */
-static void a_pause_comes_before_every_layer(void **state)
+TEST(a_pause_comes_before_every_layer)
 {
-    (void)state;
     struct opened opened = open_model(memory_model(small, 12), PRECISION_AUTO);
     struct err err = {0};
     const uint32_t lengths[] = {100, 100, 100, 100, 100, 100, 12};
@@ -370,9 +353,8 @@ static void a_pause_comes_before_every_layer(void **state)
     close_model(&opened);
 }
 
-static void reading_the_weights_once_changes_no_bit(void **state)
+TEST(reading_the_weights_once_changes_no_bit)
 {
-    (void)state;
     const uint32_t lengths[] = {7, 40, 1};
     float vectors[2][3 * 64];
     struct rows rows = {0};
@@ -402,9 +384,8 @@ static void expect_refused(struct encoder *encoder, struct engine_batch batch)
     assert_memory_equal(batch.output, untouched, sizeof untouched);
 }
 
-static void bad_batches_are_refused_whole(void **state)
+TEST(bad_batches_are_refused_whole)
 {
-    (void)state;
     struct opened opened = open_model(memory_model(small, 11), PRECISION_F32);
     float output[4 * 64];
     int32_t ids[400] = {0}, negative[8] = {1, 2, -1, 3}, beyond[8] = {1, 2, 200, 3};
@@ -420,9 +401,8 @@ static void bad_batches_are_refused_whole(void **state)
     close_model(&opened);
 }
 
-static void an_empty_batch_is_nothing_to_do(void **state)
+TEST(an_empty_batch_is_nothing_to_do)
 {
-    (void)state;
     struct opened opened = open_model(memory_model(small, 12), PRECISION_F32);
     struct err err = {0};
     assert_int_equal(encoder_run(opened.encoder, &(struct engine_batch){0}, &err), STATUS_OK);
@@ -449,17 +429,15 @@ static void expect_non_finite(enum precision precision)
     close_model(&opened);
 }
 
-static void vectors_that_are_not_finite_are_reported(void **state)
+TEST(vectors_that_are_not_finite_are_reported)
 {
-    (void)state;
     expect_non_finite(PRECISION_AUTO);
     expect_non_finite(PRECISION_F32);
     expect_non_finite(PRECISION_INT8);
 }
 
-static void weights_of_the_wrong_size_are_refused(void **state)
+TEST(weights_of_the_wrong_size_are_refused)
 {
-    (void)state;
     struct model *model = memory_model(small, 14);
     struct engine *engine = NULL;
     struct err err = {0};
@@ -468,30 +446,3 @@ static void weights_of_the_wrong_size_are_refused(void **state)
     assert_null(engine);
     memory_model_free(model);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(f32_matches_plain_loops),
-    cmocka_unit_test(f32_matches_with_odd_widths),
-    cmocka_unit_test(f32_matches_with_cls_and_a_shorter_vector),
-    cmocka_unit_test(f32_matches_without_normalize),
-    cmocka_unit_test(raw_vectors_are_normalised_later),
-    cmocka_unit_test(a_zero_vector_stays_zero),
-    cmocka_unit_test(f32_matches_with_gelu_tanh),
-    cmocka_unit_test(f32_matches_without_token_types),
-    cmocka_unit_test(f32_matches_with_relu_and_offset_positions),
-    cmocka_unit_test(bf16_is_near_plain_loops),
-    cmocka_unit_test(int8_is_near_plain_loops),
-    cmocka_unit_test(int8_is_near_with_other_activations),
-    cmocka_unit_test(int8_bits_do_not_depend_on_the_batch),
-    cmocka_unit_test(f32_bits_do_not_depend_on_the_batch),
-    cmocka_unit_test(a_pause_comes_before_every_layer),
-    cmocka_unit_test(bf16_bits_do_not_depend_on_the_batch),
-    cmocka_unit_test(reading_the_weights_once_changes_no_bit),
-    cmocka_unit_test(two_encoders_give_the_same_bits),
-    cmocka_unit_test(bad_batches_are_refused_whole),
-    cmocka_unit_test(an_empty_batch_is_nothing_to_do),
-    cmocka_unit_test(vectors_that_are_not_finite_are_reported),
-    cmocka_unit_test(weights_of_the_wrong_size_are_refused),
-};
-
-TEST_MAIN(cases)

@@ -115,9 +115,8 @@ static void expect_right(const struct instruction_set *set, enum gemm_kind kind,
     free(active);
 }
 
-static void products_are_those_of_plain_loops(void **state)
+TEST(products_are_those_of_plain_loops)
 {
-    (void)state;
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s]);
         for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++) {
@@ -131,19 +130,11 @@ static void products_are_those_of_plain_loops(void **state)
     }
 }
 
-static void the_measured_kind_of_bf16_has_kernels(void **state)
+TEST(the_measured_kind_of_bf16_has_kernels)
 {
-    (void)state;
     for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++)
         if (set->runs_here()) {
             enum gemm_kind kind = gemm_bf16_kind(set);
             assert_true(kind == GEMM_BF16_WIDE || (kind == GEMM_BF16_DOT && set->kernels->gemm_bf16_dot != NULL));
         }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(products_are_those_of_plain_loops),
-    cmocka_unit_test(the_measured_kind_of_bf16_has_kernels),
-};
-
-TEST_MAIN(cases)

@@ -49,9 +49,8 @@ static void take(struct opened *opened, enum status expected, const char *messag
     }
 }
 
-static void batches_are_taken_in_the_order_of_putting(void **state)
+TEST(batches_are_taken_in_the_order_of_putting)
 {
-    (void)state;
     struct batch batches[3];
     fake_reset();
     struct opened opened = open_fake(&bare, PRECISION_AUTO);
@@ -73,9 +72,8 @@ static void batches_are_taken_in_the_order_of_putting(void **state)
 }
 
 /* A batch of more passes than there are slots, behind another one that is out. */
-static void passes_wait_for_slots(void **state)
+TEST(passes_wait_for_slots)
 {
-    (void)state;
     struct batch first, second;
     fake_reset();
     fake.limits.tokens = 2;
@@ -92,9 +90,8 @@ static void passes_wait_for_slots(void **state)
     close_fake(&opened);
 }
 
-static void a_pass_has_no_more_rows_than_the_stream_takes(void **state)
+TEST(a_pass_has_no_more_rows_than_the_stream_takes)
 {
-    (void)state;
     struct batch batch;
     fake_reset();
     fake.limits.rows = 2;
@@ -108,9 +105,8 @@ static void a_pass_has_no_more_rows_than_the_stream_takes(void **state)
 }
 
 /* The middle one of three batches fails, in each step; the others must not notice. */
-static void an_error_belongs_to_its_batch(void **state)
+TEST(an_error_belongs_to_its_batch)
 {
-    (void)state;
     static const char *const messages[] = {"fake: embed", "fake: submit", "fake: wait"};
     for (int step = 0; step < 3; step++) {
         struct batch batches[3];
@@ -129,9 +125,8 @@ static void an_error_belongs_to_its_batch(void **state)
 }
 
 /* One pass of several fails: the batch's others are begun no more, but those that are out are waited for. */
-static void a_batch_fails_with_its_first_pass_that_does(void **state)
+TEST(a_batch_fails_with_its_first_pass_that_does)
 {
-    (void)state;
     for (int step = 0; step < 3; step++) {
         struct batch bad, good;
         fake_reset();
@@ -150,9 +145,8 @@ static void a_batch_fails_with_its_first_pass_that_does(void **state)
     }
 }
 
-static void what_is_wrong_with_a_batch_is_said_at_once(void **state)
+TEST(what_is_wrong_with_a_batch_is_said_at_once)
 {
-    (void)state;
     struct batch good, bad;
     struct err err = {0};
     fake_reset();
@@ -167,9 +161,8 @@ static void what_is_wrong_with_a_batch_is_said_at_once(void **state)
     close_fake(&opened);
 }
 
-static void an_empty_batch_may_be_out(void **state)
+TEST(an_empty_batch_may_be_out)
 {
-    (void)state;
     struct err err = {0};
     fake_reset();
     struct opened opened = open_fake(&bare, PRECISION_AUTO);
@@ -180,15 +173,3 @@ static void an_empty_batch_may_be_out(void **state)
     assert_int_equal(fake.passes, 0);
     close_fake(&opened);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(batches_are_taken_in_the_order_of_putting),
-    cmocka_unit_test(passes_wait_for_slots),
-    cmocka_unit_test(a_pass_has_no_more_rows_than_the_stream_takes),
-    cmocka_unit_test(an_error_belongs_to_its_batch),
-    cmocka_unit_test(a_batch_fails_with_its_first_pass_that_does),
-    cmocka_unit_test(what_is_wrong_with_a_batch_is_said_at_once),
-    cmocka_unit_test(an_empty_batch_may_be_out),
-};
-
-TEST_MAIN(cases)

@@ -85,9 +85,8 @@ static const struct gemm_int8 *next_kernels(unsigned *at)
     return set_now->name == NULL ? NULL : instruction_sets[(*at)++].int8;
 }
 
-static void ties_go_to_the_even_number(void **state)
+TEST(ties_go_to_the_even_number)
 {
-    (void)state;
     float from[] = {0, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 125.5f, -125.5f, 0, 0.49f, -0.0f, 3, -3, 0.51f, 1, -1};
     int8_t expected[] = {0, 0, 2, 2, 0, -2, -2, 126, -126, 0, 0, 0, 3, -3, 1, 1, -1};
     enum { WIDTH = sizeof expected };
@@ -156,9 +155,8 @@ static void expect_odd_rows(const struct gemm_int8 *kernels, float from[ODD_ROWS
     rows_close(&alone);
 }
 
-static void rows_of_every_kind_keep_to_themselves(void **state)
+TEST(rows_of_every_kind_keep_to_themselves)
 {
-    (void)state;
     float from[ODD_ROWS][ODD_WIDTH];
     unsigned at = 0;
     random_state = 3;
@@ -230,9 +228,8 @@ static void expect_alike(struct likes *likes, bool offsets)
     rows_close(&rows);
 }
 
-static void all_kernels_round_alike(void **state)
+TEST(all_kernels_round_alike)
 {
-    (void)state;
     random_state = 4;
     for (uint32_t width = 1; width < LIKE_WIDTH; width += width < 70 ? 1 : 13) {
         struct likes likes = random_likes(width);
@@ -242,9 +239,8 @@ static void all_kernels_round_alike(void **state)
     }
 }
 
-static void a_weight_has_a_scale_for_each_output(void **state)
+TEST(a_weight_has_a_scale_for_each_output)
 {
-    (void)state;
     float weight[4][3] = {{0.5f, -1.0f, 0.25f}, {0, 0, 0}, {1, NAN, 1}, {-1e-40f, 1e-40f, 0}};
     struct gemm_weight packed = pack(4, 3, weight[0], false);
     const int8_t expected[4][4] = {{64, -127, 32, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
@@ -262,9 +258,8 @@ static int8_t packed_value(const struct gemm_weight *weight, uint32_t output, ui
     return weight->scaled.value[tile * 1024 + input % 64 / 4 * 64 + output % 16 * 4 + input % 4];
 }
 
-static void rounding_errors_of_an_output_cancel(void **state)
+TEST(rounding_errors_of_an_output_cancel)
 {
-    (void)state;
     enum { OUTPUTS = 40, INPUTS = 333 };
     random_state = 8;
     float *from = random_floats((size_t)OUTPUTS * INPUTS);
@@ -363,9 +358,8 @@ static void expect_sums(const struct gemm_int8 *kernels, const struct scene *sce
     free(job.sums);
 }
 
-static void sums_are_those_of_plain_loops(void **state)
+TEST(sums_are_those_of_plain_loops)
 {
-    (void)state;
     random_state = 5;
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s], false, true), extreme = scene_open(sizes[s], true, true);
@@ -430,9 +424,8 @@ static void expect_end(const struct gemm_int8 *kernels, const struct scene *scen
     free(plain);
 }
 
-static void what_follows_a_product_is_right(void **state)
+TEST(what_follows_a_product_is_right)
 {
-    (void)state;
     random_state = 6;
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s], false, false);
@@ -517,9 +510,8 @@ static void expect_norm(const struct gemm_int8 *kernels, const struct scene *sce
     free(x);
 }
 
-static void norms_are_right_and_come_out_whole(void **state)
+TEST(norms_are_right_and_come_out_whole)
 {
-    (void)state;
     random_state = 7;
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s], false, true);
@@ -531,16 +523,3 @@ static void norms_are_right_and_come_out_whole(void **state)
         scene_close(&scene);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(ties_go_to_the_even_number),
-    cmocka_unit_test(rows_of_every_kind_keep_to_themselves),
-    cmocka_unit_test(all_kernels_round_alike),
-    cmocka_unit_test(a_weight_has_a_scale_for_each_output),
-    cmocka_unit_test(rounding_errors_of_an_output_cancel),
-    cmocka_unit_test(sums_are_those_of_plain_loops),
-    cmocka_unit_test(what_follows_a_product_is_right),
-    cmocka_unit_test(norms_are_right_and_come_out_whole),
-};
-
-TEST_MAIN(cases)

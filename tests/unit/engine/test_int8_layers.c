@@ -25,23 +25,20 @@ static uint32_t first_int8_layer(struct model *model, enum precision precision, 
     return first;
 }
 
-static void other_precisions_take_none(void **state)
+TEST(other_precisions_take_none)
 {
-    (void)state;
     size_t bytes;
     assert_int_equal(first_int8_layer(memory_model(deep, 1), PRECISION_F32, &bytes), DEEP);
 }
 
-static void a_shallow_model_is_all_in_int8(void **state)
+TEST(a_shallow_model_is_all_in_int8)
 {
-    (void)state;
     size_t bytes;
     assert_int_equal(first_int8_layer(memory_model(shallow, 2), PRECISION_INT8, &bytes), 0);
 }
 
-static void the_first_layers_of_a_deep_model_are_left_out(void **state)
+TEST(the_first_layers_of_a_deep_model_are_left_out)
 {
-    (void)state;
     size_t bytes;
     for (uint64_t seed = 3; seed < 6; seed++) {
         uint32_t first = first_int8_layer(memory_model(deep, seed), PRECISION_INT8, &bytes);
@@ -61,9 +58,8 @@ static void damp(struct model *model, float by)
     }
 }
 
-static void what_counts_is_rounding_and_not_depth(void **state)
+TEST(what_counts_is_rounding_and_not_depth)
 {
-    (void)state;
     struct model *model = memory_model(deep, 3);
     size_t all, some;
     damp(model, 0.1f);
@@ -73,21 +69,10 @@ static void what_counts_is_rounding_and_not_depth(void **state)
 }
 
 /* Nothing is near a model that is not finite, and it opens: rows that come out so are looked after elsewhere. */
-static void a_model_that_is_not_finite_has_no_layer_in_int8(void **state)
+TEST(a_model_that_is_not_finite_has_no_layer_in_int8)
 {
-    (void)state;
     struct model *model = memory_model(shallow, 7);
     size_t bytes;
     ((float *)(uintptr_t)model->layers[1].output.weight.data)[5] = NAN;
     assert_int_equal(first_int8_layer(model, PRECISION_INT8, &bytes), 2);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(other_precisions_take_none),
-    cmocka_unit_test(a_shallow_model_is_all_in_int8),
-    cmocka_unit_test(the_first_layers_of_a_deep_model_are_left_out),
-    cmocka_unit_test(what_counts_is_rounding_and_not_depth),
-    cmocka_unit_test(a_model_that_is_not_finite_has_no_layer_in_int8),
-};
-
-TEST_MAIN(cases)

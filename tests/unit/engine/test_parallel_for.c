@@ -68,9 +68,8 @@ static unsigned do_steps(struct parallel_for *parallel, struct chunks *chunks, u
     return expected;
 }
 
-static void every_chunk_is_done_once(void **state)
+TEST(every_chunk_is_done_once)
 {
-    (void)state;
     for (unsigned threads = 1; threads <= 5; threads++) {
         struct parallel_for *parallel = open_team(threads);
         struct chunks chunks = {0};
@@ -82,9 +81,8 @@ static void every_chunk_is_done_once(void **state)
     }
 }
 
-static void helpers_have_a_part(void **state)
+TEST(helpers_have_a_part)
 {
-    (void)state;
     struct parallel_for *parallel = open_team(3);
     struct chunks chunks = {.number = 1};
     assert_int_equal(parallel_for_threads(parallel), 3);
@@ -97,9 +95,8 @@ static void helpers_have_a_part(void **state)
     parallel_for_close(parallel);
 }
 
-static void a_team_has_one_owner_and_no_more_hands_than_cores(void **state)
+TEST(a_team_has_one_owner_and_no_more_hands_than_cores)
 {
-    (void)state;
     struct parallel_for *parallel = open_team(3);
     assert_false(parallel_for_enter(parallel, false));
     assert_true(parallel_for_enter(parallel, true)); /* two compute, one helper is left */
@@ -264,9 +261,8 @@ static const struct memory_shape odd = {50, 128, 36, 2, 3, 70};
 static const struct memory_shape deep = {100, 130, 64, 12, 2, 128}; /* in int8 some of its layers are not */
 
 /* Short passes are helped with while nothing else computes. */
-static void a_batch_says_whether_it_was_helped(void **state)
+TEST(a_batch_says_whether_it_was_helped)
 {
-    (void)state;
     struct model *model = memory_model(wide, 3);
     struct engine_options options = {"cpu", PRECISION_F32};
     struct parallel_for *parallel = open_team(2);
@@ -290,36 +286,21 @@ static void a_batch_says_whether_it_was_helped(void **state)
     memory_model_free(model);
 }
 
-static void f32_bits_do_not_show_who_helped(void **state)
+TEST(f32_bits_do_not_show_who_helped)
 {
-    (void)state;
     check_bits(wide, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
 }
 
-static void native_bits_do_not_show_who_helped(void **state)
+TEST(native_bits_do_not_show_who_helped)
 {
-    (void)state;
     check_bits(wide, PRECISION_AUTO); /* bf16 where the processor has it */
     check_bits(odd, PRECISION_AUTO);
 }
 
-static void int8_bits_do_not_show_who_helped(void **state)
+TEST(int8_bits_do_not_show_who_helped)
 {
-    (void)state;
     check_bits(wide, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(deep, PRECISION_INT8);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_chunk_is_done_once),
-    cmocka_unit_test(helpers_have_a_part),
-    cmocka_unit_test(a_team_has_one_owner_and_no_more_hands_than_cores),
-    cmocka_unit_test(a_batch_says_whether_it_was_helped),
-    cmocka_unit_test(f32_bits_do_not_show_who_helped),
-    cmocka_unit_test(native_bits_do_not_show_who_helped),
-    cmocka_unit_test(int8_bits_do_not_show_who_helped),
-};
-
-TEST_MAIN(cases)

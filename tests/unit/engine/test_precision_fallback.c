@@ -35,9 +35,8 @@ static void expect_counters(struct opened *opened, uint64_t in_bf16, uint64_t in
     assert_int_equal(counters.rows_lost, lost);
 }
 
-static void a_row_is_run_again_alone_in_bf16(void **state)
+TEST(a_row_is_run_again_alone_in_bf16)
 {
-    (void)state;
     struct err err;
     fake_reset();
     fake.overflows[PRECISION_F16] = OVERFLOWS;
@@ -50,9 +49,8 @@ static void a_row_is_run_again_alone_in_bf16(void **state)
     close_fake(&opened);
 }
 
-static void then_in_f32(void **state)
+TEST(then_in_f32)
 {
-    (void)state;
     struct err err;
     fake_reset();
     fake.overflows[PRECISION_F16] = fake.overflows[PRECISION_BF16] = OVERFLOWS;
@@ -62,9 +60,8 @@ static void then_in_f32(void **state)
     close_fake(&opened);
 }
 
-static void then_it_is_lost(void **state)
+TEST(then_it_is_lost)
 {
-    (void)state;
     struct err err;
     fake_reset();
     fake.overflows[PRECISION_F16] = fake.overflows[PRECISION_BF16] = fake.overflows[PRECISION_F32] = OVERFLOWS;
@@ -76,9 +73,8 @@ static void then_it_is_lost(void **state)
 }
 
 /* The next batch runs in f16 again, whatever was before; what was opened is not opened twice. */
-static void nothing_sticks(void **state)
+TEST(nothing_sticks)
 {
-    (void)state;
     struct err err;
     fake_reset();
     struct opened opened = open_fake(&bare, PRECISION_F16);
@@ -94,9 +90,8 @@ static void nothing_sticks(void **state)
     close_fake(&opened);
 }
 
-static void other_precisions_are_what_was_asked_for(void **state)
+TEST(other_precisions_are_what_was_asked_for)
 {
-    (void)state;
     struct err err;
     const enum precision asked[] = {PRECISION_BF16, PRECISION_F32};
     for (int i = 0; i < 2; i++) {
@@ -110,9 +105,8 @@ static void other_precisions_are_what_was_asked_for(void **state)
 }
 
 /* A wider engine that cannot be opened is passed over; it is tried again the next time. */
-static void an_engine_that_does_not_open_is_no_end(void **state)
+TEST(an_engine_that_does_not_open_is_no_end)
 {
-    (void)state;
     struct err err;
     fake_reset();
     fake.overflows[PRECISION_F16] = OVERFLOWS;
@@ -130,9 +124,8 @@ static void an_engine_that_does_not_open_is_no_end(void **state)
 }
 
 /* Short of memory is nobody's fault: the batch comes back as such, and works when there is some. */
-static void no_memory_for_a_wider_engine_is_said_so(void **state)
+TEST(no_memory_for_a_wider_engine_is_said_so)
 {
-    (void)state;
     struct err err;
     for (int where = 0; where < 2; where++) {
         fake_reset();
@@ -148,9 +141,8 @@ static void no_memory_for_a_wider_engine_is_said_so(void **state)
     }
 }
 
-static void a_device_that_is_lost_meanwhile_is_lost(void **state)
+TEST(a_device_that_is_lost_meanwhile_is_lost)
 {
-    (void)state;
     struct err err;
     fake_reset();
     fake.overflows[PRECISION_F16] = OVERFLOWS;
@@ -163,9 +155,8 @@ static void a_device_that_is_lost_meanwhile_is_lost(void **state)
 }
 
 /* While a row is run again, other batches of the encoder are out. */
-static void rows_are_rescued_while_others_fly(void **state)
+TEST(rows_are_rescued_while_others_fly)
 {
-    (void)state;
     const int32_t ids[3][2] = {{1, 2}, {1, OVERFLOWS}, {3, 4}};
     const uint32_t start = 0, length = 2;
     const float expected[3] = {3, 10.25f, 7};
@@ -203,9 +194,8 @@ static void *run_many(void *argument)
 }
 
 /* The wider engine is opened once, by whoever is first. */
-static void encoders_of_several_threads_share_it(void **state)
+TEST(encoders_of_several_threads_share_it)
 {
-    (void)state;
     struct err err = {0};
     pthread_t threads[THREADS];
     struct encoder *encoders[THREADS];
@@ -228,9 +218,8 @@ static void encoders_of_several_threads_share_it(void **state)
 }
 
 /* As the daemon has it: the weights' bytes are long gone, so they come from the files once more. */
-static void weights_are_read_again_from_the_files(void **state)
+TEST(weights_are_read_again_from_the_files)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     spec.normalize = false;
     char *directory = model_build(&spec);
@@ -256,19 +245,3 @@ static void weights_are_read_again_from_the_files(void **state)
     model_close(model);
     model_build_remove(directory);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(a_row_is_run_again_alone_in_bf16),
-    cmocka_unit_test(then_in_f32),
-    cmocka_unit_test(then_it_is_lost),
-    cmocka_unit_test(nothing_sticks),
-    cmocka_unit_test(other_precisions_are_what_was_asked_for),
-    cmocka_unit_test(an_engine_that_does_not_open_is_no_end),
-    cmocka_unit_test(no_memory_for_a_wider_engine_is_said_so),
-    cmocka_unit_test(a_device_that_is_lost_meanwhile_is_lost),
-    cmocka_unit_test(rows_are_rescued_while_others_fly),
-    cmocka_unit_test(encoders_of_several_threads_share_it),
-    cmocka_unit_test(weights_are_read_again_from_the_files),
-};
-
-TEST_MAIN(cases)

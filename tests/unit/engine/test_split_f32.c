@@ -145,9 +145,8 @@ static void compare_with_f32(const struct gemm_split_f32 *digits, const struct p
         }
 }
 
-static void sums_are_nearer_than_those_of_f32(void **state)
+TEST(sums_are_nearer_than_those_of_f32)
 {
-    (void)state;
     const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
@@ -159,9 +158,8 @@ static void sums_are_nearer_than_those_of_f32(void **state)
 }
 
 /* A few numbers of each row, of both operands, are a hundred times the others; the rows are of all magnitudes. */
-static void numbers_that_stand_out_cost_nothing(void **state)
+TEST(numbers_that_stand_out_cost_nothing)
 {
-    (void)state;
     const struct gemm_split_f32 *digits = digits_here();
     struct product product = product_open(digits, 40, 64, 384);
     for (uint32_t row = 0; row < product.rows; row++)
@@ -177,9 +175,8 @@ static void numbers_that_stand_out_cost_nothing(void **state)
 
 /* Whole numbers whose highest digits are mostly zero, so that each product of lower ones shows: of the four smallest
  * that are summed, the one that lacked would be 2^8 times what is left out. */
-static void no_product_of_digits_is_forgotten(void **state)
+TEST(no_product_of_digits_is_forgotten)
 {
-    (void)state;
     enum { INPUTS = 384, LOW = 1 << 23 };
     const struct gemm_split_f32 *digits = digits_here();
     for (unsigned zeros = 0; zeros < 2; zeros++) {
@@ -218,9 +215,8 @@ static double number_of(struct scaled_rows digits, uint32_t inputs, uint32_t row
     return number;
 }
 
-static void digits_add_up_to_the_number(void **state)
+TEST(digits_add_up_to_the_number)
 {
-    (void)state;
     enum { ROWS = 19, INPUTS = 96, ROUNDS = 190 };
     const struct gemm_split_f32 *digits = digits_here();
     struct scaled_rows split = rows_open(ROWS, INPUTS);
@@ -244,9 +240,8 @@ static void digits_add_up_to_the_number(void **state)
     rows_close(split);
 }
 
-static void bias_and_activation_follow(void **state)
+TEST(bias_and_activation_follow)
 {
-    (void)state;
     const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
@@ -268,9 +263,8 @@ static void bias_and_activation_follow(void **state)
 }
 
 /* Alone, beside others, in another place of a strip, in a range of outputs: the same bits. */
-static void bits_depend_on_the_row_alone(void **state)
+TEST(bits_depend_on_the_row_alone)
 {
-    (void)state;
     const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
@@ -297,9 +291,8 @@ static void bits_depend_on_the_row_alone(void **state)
     }
 }
 
-static void nothing_is_written_beside(void **state)
+TEST(nothing_is_written_beside)
 {
-    (void)state;
     enum { ROWS = 21, OUTPUTS = 96 };
     const struct gemm_split_f32 *digits = digits_here();
     struct product product = product_open(digits, ROWS, OUTPUTS, 64);
@@ -314,9 +307,8 @@ static void nothing_is_written_beside(void **state)
     product_close(&product);
 }
 
-static void what_is_not_finite_stays_so_in_its_row(void **state)
+TEST(what_is_not_finite_stays_so_in_its_row)
 {
-    (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     const struct gemm_split_f32 *digits = digits_here();
     for (unsigned i = 0; i < sizeof odd / sizeof odd[0]; i++) {
@@ -334,9 +326,8 @@ static void what_is_not_finite_stays_so_in_its_row(void **state)
 }
 
 /* Rows of zeros, of numbers next to nothing, and of the largest there are. */
-static void rows_of_any_size_are_right(void **state)
+TEST(rows_of_any_size_are_right)
 {
-    (void)state;
     static const float factors[] = {0.0f, 0x1p-149f, 0x1p-126f, 0x1p-98f, 0x1p-60f, 0x1p60f, 0x1p110f};
     const struct gemm_split_f32 *digits = digits_here();
     for (unsigned i = 0; i < sizeof factors / sizeof factors[0]; i++) {
@@ -353,13 +344,3 @@ static void rows_of_any_size_are_right(void **state)
         product_close(&product);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(sums_are_nearer_than_those_of_f32), cmocka_unit_test(numbers_that_stand_out_cost_nothing),
-    cmocka_unit_test(no_product_of_digits_is_forgotten), cmocka_unit_test(digits_add_up_to_the_number),
-    cmocka_unit_test(bias_and_activation_follow),        cmocka_unit_test(bits_depend_on_the_row_alone),
-    cmocka_unit_test(nothing_is_written_beside),         cmocka_unit_test(what_is_not_finite_stays_so_in_its_row),
-    cmocka_unit_test(rows_of_any_size_are_right),
-};
-
-TEST_MAIN(cases)

@@ -56,9 +56,8 @@ static void check(const struct tree *tree, double expected)
     assert_true(quota == expected);
 }
 
-static void version_2_takes_the_least_on_the_way_up(void **state)
+TEST(version_2_takes_the_least_on_the_way_up)
 {
-    (void)state;
     struct tree tree = make_tree("0::/a/b\n");
     put(&tree, "a/b/cpu.max", "300000 100000\n");
     put(&tree, "a/cpu.max", "150000 100000\n");
@@ -66,17 +65,15 @@ static void version_2_takes_the_least_on_the_way_up(void **state)
     check(&tree, 1.5);
 }
 
-static void version_2_without_a_quota(void **state)
+TEST(version_2_without_a_quota)
 {
-    (void)state;
     struct tree tree = make_tree("0::/a\n");
     put(&tree, "a/cpu.max", "max 100000\n");
     check(&tree, 0);
 }
 
-static void version_1_reads_the_cpu_controller(void **state)
+TEST(version_1_reads_the_cpu_controller)
 {
-    (void)state;
     struct tree tree = make_tree("5:memory:/m\n4:cpu,cpuacct:/a\n");
     put(&tree, "cpu/a/cpu.cfs_quota_us", "400000\n");
     put(&tree, "cpu/a/cpu.cfs_period_us", "100000\n");
@@ -86,23 +83,20 @@ static void version_1_reads_the_cpu_controller(void **state)
 }
 
 /* Inside a container the path is the host's; the container's own root is what can be read. */
-static void a_group_that_cannot_be_seen_leaves_the_root(void **state)
+TEST(a_group_that_cannot_be_seen_leaves_the_root)
 {
-    (void)state;
     struct tree tree = make_tree("0::/not/here\n");
     put(&tree, "cpu.max", "200000 100000\n");
     check(&tree, 2);
 }
 
-static void no_groups_no_quota(void **state)
+TEST(no_groups_no_quota)
 {
-    (void)state;
     assert_true(threads_cgroup_quota("/nonexistent/cgroup", "/nonexistent") == 0);
 }
 
-static void affinity_bounds_the_default(void **state)
+TEST(affinity_bounds_the_default)
 {
-    (void)state;
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     assert_true(engine_default_threads() >= 1);
@@ -114,14 +108,3 @@ static void affinity_bounds_the_default(void **state)
     assert_int_equal(engine_default_threads(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(version_2_takes_the_least_on_the_way_up),
-    cmocka_unit_test(version_2_without_a_quota),
-    cmocka_unit_test(version_1_reads_the_cpu_controller),
-    cmocka_unit_test(a_group_that_cannot_be_seen_leaves_the_root),
-    cmocka_unit_test(no_groups_no_quota),
-    cmocka_unit_test(affinity_bounds_the_default),
-};
-
-TEST_MAIN(cases)

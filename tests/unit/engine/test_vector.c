@@ -24,9 +24,8 @@ static bool all_say(float value, float limit, bool expected)
     return true;
 }
 
-static void floats_below_a_limit(void **state)
+TEST(floats_below_a_limit)
 {
-    (void)state;
     const float limits[] = {1, 65520, FLT_MAX, INFINITY};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         float limit = limits[i], below = nextafterf(limit, 0);
@@ -37,9 +36,3 @@ static void floats_below_a_limit(void **state)
         assert_true(all_say(NAN, limit, false) && all_say(-NAN, limit, false));
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(floats_below_a_limit),
-};
-
-TEST_MAIN(cases)

@@ -64,34 +64,30 @@ static void run_case(enum kernel_type type, enum kernel_activation activation, s
     device_free(count);
 }
 
-static void every_function_and_type(void **state)
+TEST(every_function_and_type)
 {
-    (void)state;
     for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++)
         for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++)
             for (int with_bias = 0; with_bias < 2; with_bias++)
                 run_case(type, a, (struct sizes){3, 5, 1536}, with_bias);
 }
 
-static void odd_widths(void **state)
+TEST(odd_widths)
 {
-    (void)state;
     static const uint32_t widths[] = {8, 24, 1000, 4104, 16384};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
         run_case(KERNEL_F16, KERNEL_GELU_ERF, (struct sizes){3, 5, widths[i]}, 1);
 }
 
 /* A launch for fewer rows than there are does those. */
-static void the_bound_holds(void **state)
+TEST(the_bound_holds)
 {
-    (void)state;
     run_case(KERNEL_F16, KERNEL_RELU, (struct sizes){5, 3, 24}, 1);
 }
 
 /* Not a number in, not a number out: the row must be seen to be spoilt. */
-static void what_is_not_a_number_stays_so(void **state)
+TEST(what_is_not_a_number_stays_so)
 {
-    (void)state;
     const uint32_t rows = 1;
     uint32_t *count = device_new(sizeof rows, &rows);
     for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++) {
@@ -110,9 +106,8 @@ static void what_is_not_a_number_stays_so(void **state)
     device_free(count);
 }
 
-static void what_it_does_not_do_is_refused(void **state)
+TEST(what_it_does_not_do_is_refused)
 {
-    (void)state;
     const uint32_t rows = 1;
     uint32_t *count = device_new(sizeof rows, &rows);
     struct kernel_matrix x = matrix_random(KERNEL_F16, 1, 1, 64);
@@ -128,13 +123,3 @@ static void what_it_does_not_do_is_refused(void **state)
     matrix_free(&x);
     device_free(count);
 }
-
-const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_function_and_type),
-    cmocka_unit_test(odd_widths),
-    cmocka_unit_test(the_bound_holds),
-    cmocka_unit_test(what_is_not_a_number_stays_so),
-    cmocka_unit_test(what_it_does_not_do_is_refused),
-};
-
-TEST_MAIN(cases)

@@ -256,9 +256,8 @@ static void check_range(enum kernel_type type, uint32_t head_dim, uint32_t from,
     check_size(type, 1, head_dim, to - from + 1, length, packed, 0.5f);
 }
 
-static void every_length(void **state)
+TEST(every_length)
 {
-    (void)state;
     check_range(KERNEL_F16, 32, 1, 130);
     check_range(KERNEL_F16, 64, 1, 130);
     check_range(KERNEL_BF16, 32, 1, 130);
@@ -267,9 +266,8 @@ static void every_length(void **state)
     check_range(KERNEL_F32, 64, 120, 130);
 }
 
-static void long_rows(void **state)
+TEST(long_rows)
 {
-    (void)state;
     static const uint32_t longest[] = {512, 513};
     check_lengths(KERNEL_F16, 1, 32, 2, longest, packed);
     check_lengths(KERNEL_BF16, 1, 64, 2, longest, packed);
@@ -287,9 +285,8 @@ static void check_mixed(enum kernel_type type, uint32_t heads, uint32_t head_dim
     check_lengths(type, heads, head_dim, MIXED, mixed, (struct layout){.gap = 3});
 }
 
-static void mixed_rows(void **state)
+TEST(mixed_rows)
 {
-    (void)state;
     check_mixed(KERNEL_F16, 3, 32);
     check_mixed(KERNEL_F16, 2, 64);
     check_mixed(KERNEL_BF16, 5, 32);
@@ -297,9 +294,8 @@ static void mixed_rows(void **state)
     check_mixed(KERNEL_F32, 2, 32);
 }
 
-static void other_head_dims(void **state)
+TEST(other_head_dims)
 {
-    (void)state;
     static const struct {
         enum kernel_type type;
         uint32_t heads, head_dim;
@@ -314,9 +310,8 @@ static void other_head_dims(void **state)
 }
 
 /* Scores of thousands: their powers only hold relative to the largest one, and from step to step. */
-static void large_scores(void **state)
+TEST(large_scores)
 {
-    (void)state;
     const uint32_t length[] = {130, 31, 200};
     static const enum kernel_type types[] = {KERNEL_F16, KERNEL_BF16, KERNEL_F32};
     for (size_t i = 0; i < 3; i++) {
@@ -329,9 +324,8 @@ static void large_scores(void **state)
 }
 
 /* The largest key comes last, so that every step scales down what was there. */
-static void rising_scores(void **state)
+TEST(rising_scores)
 {
-    (void)state;
     const uint32_t length[] = {300};
     for (int falling = 0; falling < 2; falling++) {
         struct scene s = scene_new(KERNEL_F16, 1, 64, 1, length, packed, 1.0f);
@@ -351,9 +345,8 @@ static void rising_scores(void **state)
     }
 }
 
-static void first_query_only(void **state)
+TEST(first_query_only)
 {
-    (void)state;
     static const struct {
         enum kernel_type type;
         uint32_t heads, head_dim;
@@ -370,9 +363,8 @@ static void first_query_only(void **state)
 }
 
 /* A graph serves batches below its bound. */
-static void bound_above_the_batch(void **state)
+TEST(bound_above_the_batch)
 {
-    (void)state;
     struct scene s = scene_new(KERNEL_F16, 2, 32, MIXED, mixed, packed, 4.0f);
     s.spare = 100;
     check(&s);
@@ -416,9 +408,8 @@ static void check_company(enum kernel_type type, uint32_t head_dim, bool first_o
     scene_free(&padded);
 }
 
-static void same_bits_in_any_company(void **state)
+TEST(same_bits_in_any_company)
 {
-    (void)state;
     check_company(KERNEL_F16, 32, false);
     check_company(KERNEL_BF16, 64, false);
     check_company(KERNEL_F32, 32, false);
@@ -461,18 +452,16 @@ static void check_poisons(enum kernel_type type, uint32_t head_dim)
     scene_free(&s);
 }
 
-static void what_is_not_finite_stays_visible(void **state)
+TEST(what_is_not_finite_stays_visible)
 {
-    (void)state;
     check_poisons(KERNEL_F16, 32);
     check_poisons(KERNEL_BF16, 64);
     check_poisons(KERNEL_F32, 32);
 }
 
 /* bf16 holds numbers whose product is beyond f32: all scores of a query are then infinite, of either sign. */
-static void scores_beyond_f32(void **state)
+TEST(scores_beyond_f32)
 {
-    (void)state;
     for (int negative = 0; negative < 2; negative++)
         for (uint32_t tokens = 20; tokens < 100; tokens += 60) {
             struct scene s = scene_new(negative ? KERNEL_F32 : KERNEL_BF16, 1, 32, 1, &tokens, packed, 1.0f);
@@ -491,9 +480,8 @@ static void scores_beyond_f32(void **state)
         }
 }
 
-static void sizes_that_are_refused(void **state)
+TEST(sizes_that_are_refused)
 {
-    (void)state;
     const struct kernel_attention_args good = {.type = KERNEL_F16, .bound = 1, .heads = 2, .head_dim = 32, .scale = 1};
     struct kernel_attention_args bad[9];
     for (size_t i = 0; i < 9; i++) bad[i] = good;
@@ -508,20 +496,3 @@ static void sizes_that_are_refused(void **state)
     bad[8].queries = (const void *)(uintptr_t)8;
     for (size_t i = 0; i < 9; i++) assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_length),
-    cmocka_unit_test(long_rows),
-    cmocka_unit_test(mixed_rows),
-    cmocka_unit_test(other_head_dims),
-    cmocka_unit_test(large_scores),
-    cmocka_unit_test(rising_scores),
-    cmocka_unit_test(first_query_only),
-    cmocka_unit_test(bound_above_the_batch),
-    cmocka_unit_test(same_bits_in_any_company),
-    cmocka_unit_test(what_is_not_finite_stays_visible),
-    cmocka_unit_test(scores_beyond_f32),
-    cmocka_unit_test(sizes_that_are_refused),
-};
-
-TEST_MAIN(cases)

@@ -109,9 +109,8 @@ static void check_norm(struct norm_scene *s, bool bias, bool residual)
     assert_norm(s, &s->to, bias, residual);
 }
 
-static void every_width(void **state)
+TEST(every_width)
 {
-    (void)state;
     for (size_t i = 0; i < WIDTHS; i++) {
         for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
             struct norm_scene s = norm_new(type, 5, 7, widths[i]);
@@ -122,9 +121,8 @@ static void every_width(void **state)
     }
 }
 
-static void what_is_added_is_a_choice(void **state)
+TEST(what_is_added_is_a_choice)
 {
-    (void)state;
     for (unsigned added = 0; added < 4; added++) {
         struct norm_scene s = norm_new(KERNEL_F16, 3, 3, 384);
         check_norm(&s, added & 1, added & 2);
@@ -132,9 +130,8 @@ static void what_is_added_is_a_choice(void **state)
     }
 }
 
-static void in_place(void **state)
+TEST(in_place)
 {
-    (void)state;
     for (unsigned place = 0; place < 2; place++) {
         struct norm_scene s = norm_new(KERNEL_BF16, 6, 6, place == 0 ? 768 : 1032);
         struct kernel_matrix *to = place == 0 ? &s.from : &s.residual, result = *to;
@@ -149,9 +146,8 @@ static void in_place(void **state)
 }
 
 /* Wide values and a large common offset: the variance is that of the differences. */
-static void an_offset_does_not_hurt(void **state)
+TEST(an_offset_does_not_hurt)
 {
-    (void)state;
     struct norm_scene s = norm_new(KERNEL_F32, 2, 2, 384);
     for (size_t i = 0; i < (size_t)2 * 384; i++) s.from.host[i] = roundf(s.from.host[i] * 64) + 2048;
     matrix_put(&s.from);
@@ -160,9 +156,8 @@ static void an_offset_does_not_hurt(void **state)
 }
 
 /* Rows without variance, and rows of zeros. */
-static void constant_rows(void **state)
+TEST(constant_rows)
 {
-    (void)state;
     for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
         struct norm_scene s = norm_new(type, 2, 2, 384);
         for (uint32_t i = 0; i < 384; i++) {
@@ -176,9 +171,8 @@ static void constant_rows(void **state)
 }
 
 /* A launch for fewer rows than there are does those. */
-static void the_bound_of_norm_holds(void **state)
+TEST(the_bound_of_norm_holds)
 {
-    (void)state;
     static const uint32_t some[] = {384, 1032};
     for (size_t i = 0; i < 2; i++) {
         struct norm_scene s = norm_new(KERNEL_F16, 7, 7, some[i]);
@@ -193,9 +187,8 @@ static void the_bound_of_norm_holds(void **state)
 }
 
 /* What is not finite spoils its own row, all of it, and no other. */
-static void what_is_not_finite_stays_in_its_row(void **state)
+TEST(what_is_not_finite_stays_in_its_row)
 {
-    (void)state;
     static const float spoilt[] = {NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < 3; k++) {
         struct norm_scene s = norm_new(KERNEL_F16, 3, 3, 768);
@@ -212,9 +205,8 @@ static void what_is_not_finite_stays_in_its_row(void **state)
     }
 }
 
-static void what_it_does_not_do_is_refused(void **state)
+TEST(what_it_does_not_do_is_refused)
 {
-    (void)state;
     struct norm_scene s = norm_new(KERNEL_F16, 1, 1, 4096);
     struct kernel_norm_args good = norm_args(&s, true, true, s.to.device), bad[6];
     for (size_t i = 0; i < 6; i++) bad[i] = good;
@@ -292,9 +284,8 @@ static void assert_embedded(const struct embed_scene *s)
     free(x);
 }
 
-static void embeddings_of_every_width(void **state)
+TEST(embeddings_of_every_width)
 {
-    (void)state;
     for (size_t i = 0; i < WIDTHS; i++) {
         for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
             struct embed_scene s = embed_new(type, widths[i], 0);
@@ -309,9 +300,8 @@ static void embeddings_of_every_width(void **state)
 }
 
 /* Gaps hold ids that no vocabulary has; what comes of them is finite. */
-static void gaps_between_rows(void **state)
+TEST(gaps_between_rows)
 {
-    (void)state;
     struct embed_scene s = embed_new(KERNEL_F16, 384, 3);
     const struct kernel_embed_norm_args args = embed_args(&s);
     assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
@@ -321,9 +311,8 @@ static void gaps_between_rows(void **state)
 }
 
 /* A launch for a smaller bound than there are tokens does those below it. */
-static void the_bound_of_embeddings_holds(void **state)
+TEST(the_bound_of_embeddings_holds)
 {
-    (void)state;
     static const uint32_t some[] = {384, 1032};
     for (size_t i = 0; i < 2; i++) {
         struct embed_scene s = embed_new(KERNEL_F16, some[i], 0);
@@ -338,9 +327,8 @@ static void the_bound_of_embeddings_holds(void **state)
 }
 
 /* Positions that the table does not have count as 0. */
-static void positions_beyond_the_table(void **state)
+TEST(positions_beyond_the_table)
 {
-    (void)state;
     struct embed_scene s = embed_new(KERNEL_F16, 384, 0);
     struct kernel_embed_norm_args args = embed_args(&s);
     args.positions = 5;
@@ -351,20 +339,3 @@ static void positions_beyond_the_table(void **state)
     assert_embedded(&s);
     embed_free(&s);
 }
-
-const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_width),
-    cmocka_unit_test(what_is_added_is_a_choice),
-    cmocka_unit_test(in_place),
-    cmocka_unit_test(an_offset_does_not_hurt),
-    cmocka_unit_test(constant_rows),
-    cmocka_unit_test(the_bound_of_norm_holds),
-    cmocka_unit_test(what_is_not_finite_stays_in_its_row),
-    cmocka_unit_test(what_it_does_not_do_is_refused),
-    cmocka_unit_test(embeddings_of_every_width),
-    cmocka_unit_test(gaps_between_rows),
-    cmocka_unit_test(the_bound_of_embeddings_holds),
-    cmocka_unit_test(positions_beyond_the_table),
-};
-
-TEST_MAIN(cases)

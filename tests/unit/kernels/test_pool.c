@@ -107,9 +107,8 @@ static void assert_pooled(struct pool_scene *s)
     free(vector);
 }
 
-static void every_pooling_and_type(void **state)
+TEST(every_pooling_and_type)
 {
-    (void)state;
     for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
         for (enum kernel_pooling pooling = KERNEL_POOL_MEAN; pooling <= KERNEL_POOL_GATHERED; pooling++) {
             for (unsigned kind = 0; kind < 4; kind++) {
@@ -123,9 +122,8 @@ static void every_pooling_and_type(void **state)
     }
 }
 
-static void every_width(void **state)
+TEST(every_width)
 {
-    (void)state;
     static const uint32_t widths[] = {8, 40, 768, 1024, 4096};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
         struct pool_scene s = pool_new(KERNEL_F16, widths[i], widths[i], KERNEL_POOL_MEAN);
@@ -136,9 +134,8 @@ static void every_width(void **state)
 }
 
 /* Matryoshka: cut first, then normalised; any number of floats. */
-static void a_vector_is_cut(void **state)
+TEST(a_vector_is_cut)
 {
-    (void)state;
     static const uint32_t dims[] = {1, 7, 64, 383};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
         struct pool_scene s = pool_new(KERNEL_F16, 384, dims[i], KERNEL_POOL_MEAN);
@@ -151,9 +148,8 @@ static void a_vector_is_cut(void **state)
 }
 
 /* Squares of these are not finite, or are 0; the vectors' lengths are 1 all the same. */
-static void lengths_of_extreme_vectors(void **state)
+TEST(lengths_of_extreme_vectors)
 {
-    (void)state;
     static const float sizes[] = {1e30f, 3e38f, 1e-10f, 1e-20f};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         struct pool_scene s = pool_new(KERNEL_F32, 64, 64, KERNEL_POOL_FIRST);
@@ -166,9 +162,8 @@ static void lengths_of_extreme_vectors(void **state)
     }
 }
 
-static void a_zero_vector_stays_zero(void **state)
+TEST(a_zero_vector_stays_zero)
 {
-    (void)state;
     struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_FIRST);
     for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) s.x.host[i] = 0;
     matrix_put(&s.x);
@@ -182,9 +177,8 @@ static void a_zero_vector_stays_zero(void **state)
 }
 
 /* A row whose vector is not finite says so, whatever spoilt it, and no other row does. */
-static void what_is_not_finite_is_flagged(void **state)
+TEST(what_is_not_finite_is_flagged)
 {
-    (void)state;
     static const float spoilt[] = {NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < 6; k++) {
         struct pool_scene s = pool_new(KERNEL_F16, 384, 384, KERNEL_POOL_MEAN);
@@ -200,9 +194,8 @@ static void what_is_not_finite_is_flagged(void **state)
 }
 
 /* What is finite in f32 but not in the type that was asked for. */
-static void an_overflow_of_the_output_is_flagged(void **state)
+TEST(an_overflow_of_the_output_is_flagged)
 {
-    (void)state;
     struct pool_scene s = pool_new(KERNEL_BF16, 64, 64, KERNEL_POOL_FIRST);
     *matrix_at(&s.x, s.rows.start[1], 5) = 70000.0f;
     matrix_put(&s.x);
@@ -219,9 +212,8 @@ static void an_overflow_of_the_output_is_flagged(void **state)
 }
 
 /* The first floats of a row have the same bits alone as among others. */
-static void company_does_not_matter(void **state)
+TEST(company_does_not_matter)
 {
-    (void)state;
     struct pool_scene s = pool_new(KERNEL_F16, 384, 384, KERNEL_POOL_MEAN);
     uint32_t finite[8], start = s.rows.start[2], length = s.rows.length[2], counts[KERNEL_COUNTS] = {1};
     pool_run(&s, finite);
@@ -240,9 +232,8 @@ static void company_does_not_matter(void **state)
     pool_free(&s);
 }
 
-static void what_it_does_not_do_is_refused(void **state)
+TEST(what_it_does_not_do_is_refused)
 {
-    (void)state;
     struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_MEAN);
     struct kernel_pool_args bad[8];
     for (size_t i = 0; i < 8; i++) bad[i] = s.args;
@@ -261,9 +252,8 @@ static void what_it_does_not_do_is_refused(void **state)
 /* --- gather ----------------------------------------------------------------------------------------------------------
  */
 
-static void first_tokens(void **state)
+TEST(first_tokens)
 {
-    (void)state;
     static const uint32_t widths[] = {8, 384, 1032, 8192};
     for (size_t k = 0; k < 4; k++) {
         for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
@@ -284,9 +274,8 @@ static void first_tokens(void **state)
     }
 }
 
-static void what_gather_does_not_do_is_refused(void **state)
+TEST(what_gather_does_not_do_is_refused)
 {
-    (void)state;
     struct kernel_matrix x = matrix_random(KERNEL_F16, 1, 4, 64);
     const struct kernel_gather_args good = {KERNEL_F16, 4, 64, {0}, x.device, x.device};
     struct kernel_gather_args bad[4] = {good, good, good, good};
@@ -297,19 +286,3 @@ static void what_gather_does_not_do_is_refused(void **state)
     for (size_t i = 0; i < 4; i++) assert_int_equal(kernel_gather(device_queue(), &bad[i]), cudaErrorInvalidValue);
     matrix_free(&x);
 }
-
-const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_pooling_and_type),
-    cmocka_unit_test(every_width),
-    cmocka_unit_test(a_vector_is_cut),
-    cmocka_unit_test(lengths_of_extreme_vectors),
-    cmocka_unit_test(a_zero_vector_stays_zero),
-    cmocka_unit_test(what_is_not_finite_is_flagged),
-    cmocka_unit_test(an_overflow_of_the_output_is_flagged),
-    cmocka_unit_test(company_does_not_matter),
-    cmocka_unit_test(what_it_does_not_do_is_refused),
-    cmocka_unit_test(first_tokens),
-    cmocka_unit_test(what_gather_does_not_do_is_refused),
-};
-
-TEST_MAIN(cases)

@@ -93,22 +93,19 @@ static void check_product(enum kernel_type type)
     }
 }
 
-static void product_of_f16(void **state)
+TEST(product_of_f16)
 {
-    (void)state;
     check_product(KERNEL_F16);
 }
 
-static void product_of_bf16(void **state)
+TEST(product_of_bf16)
 {
-    (void)state;
     check_product(KERNEL_BF16);
 }
 
 /* A NaN reaches what its row and column make, and nothing else; products beyond f16 are no trouble to f32 sums. */
-static void product_of_extremes(void **state)
+TEST(product_of_extremes)
 {
-    (void)state;
     float a[M * K] = {0}, b[K * N] = {0}, d[M * N] = {0};
     a[5 * K + 9] = NAN;
     a[7 * K + 2] = 60000.0f;
@@ -125,9 +122,8 @@ static void product_of_extremes(void **state)
 
 /* Matrix i's rows are those that lanes 8i..8i+7 name; a lane gets, of each, the elements that a fragment of the
  * transposed matrix has at (row = lane / 4, columns 2 * (lane % 4) and the next). */
-static void matrices_are_read_transposed(void **state)
+TEST(matrices_are_read_transposed)
 {
-    (void)state;
     uint16_t from[64][8];
     uint32_t row[LANES], to[LANES][4];
     for (uint32_t i = 0; i < 64 * 8; i++) from[i / 8][i % 8] = (uint16_t)(1000 + i);
@@ -148,9 +144,8 @@ static void matrices_are_read_transposed(void **state)
         }
 }
 
-static void copies_arrive_or_are_zeros(void **state)
+TEST(copies_arrive_or_are_zeros)
 {
-    (void)state;
     enum { COUNT = 128 };
     uint32_t from[COUNT][4], valid[COUNT], to[COUNT][4];
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -170,9 +165,8 @@ static void copies_arrive_or_are_zeros(void **state)
         for (uint32_t k = 0; k < 4; k++) assert_int_equal(to[i][k], valid[127 - i] ? from[127 - i][k] : 0);
 }
 
-static void powers_of_two(void **state)
+TEST(powers_of_two)
 {
-    (void)state;
     float x[LANES] = {0.0f, 1.0f, -1.0f, -INFINITY, INFINITY, NAN, -200.0f, 127.0f, -126.0f, 0x1p-30f}, y[LANES];
     for (uint32_t i = 10; i < LANES; i++) x[i] = -0.37f * (float)i;
     void *const dx = given(x, sizeof x), *const dy = device_new(sizeof y, NULL);
@@ -201,9 +195,8 @@ static uint32_t bank_of(int head_dim, int token, int chunk)
     return 1u << probe_place(head_dim, token, chunk) % 8;
 }
 
-static void places_are_all_different(void **state)
+TEST(places_are_all_different)
 {
-    (void)state;
     for (int head_dim = 32; head_dim <= 64; head_dim += 32) {
         uint8_t seen[16 * 8] = {0};
         const int chunks = head_dim / 8;
@@ -216,9 +209,8 @@ static void places_are_all_different(void **state)
 }
 
 /* Eight lanes are served at a time, and must meet the eight banks of 16 bytes. */
-static void accesses_meet_all_banks(void **state)
+TEST(accesses_meet_all_banks)
 {
-    (void)state;
     for (int head_dim = 32; head_dim <= 64; head_dim += 32) {
         const int chunks = head_dim / 8;
         for (int first = 0; first < 16 * chunks; first += 8) { /* copies: chunks in a row */
@@ -240,16 +232,3 @@ static void accesses_meet_all_banks(void **state)
             }
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(product_of_f16),
-    cmocka_unit_test(product_of_bf16),
-    cmocka_unit_test(product_of_extremes),
-    cmocka_unit_test(matrices_are_read_transposed),
-    cmocka_unit_test(copies_arrive_or_are_zeros),
-    cmocka_unit_test(powers_of_two),
-    cmocka_unit_test(places_are_all_different),
-    cmocka_unit_test(accesses_meet_all_banks),
-};
-
-TEST_MAIN(cases)

@@ -60,9 +60,8 @@ static bool sums_are_right(const struct run *run)
     return true;
 }
 
-static void right_kernels_pass_in_every_order(void **state)
+TEST(right_kernels_pass_in_every_order)
 {
-    (void)state;
     struct run run;
     for (uint64_t seed = 0; seed < 50; seed++) {
         simt_set_order(seed == 0 ? SIMT_FORWARD : seed == 1 ? SIMT_REVERSED : SIMT_RANDOM, seed);
@@ -80,9 +79,8 @@ static void right_kernels_pass_in_every_order(void **state)
 }
 
 /* Whatever the order that lanes and blocks run in, and whether or not the result is right. */
-static void races_are_seen(void **state)
+TEST(races_are_seen)
 {
-    (void)state;
     static const struct {
         const char *name;
         unsigned lanes, blocks;
@@ -113,9 +111,8 @@ static void races_are_seen(void **state)
 }
 
 /* Without the watch for races, the result is wrong in at least one of the orders. */
-static void missing_barriers_show(void **state)
+TEST(missing_barriers_show)
 {
-    (void)state;
     struct run run;
     bool wrong = false, wrong_loop = false, wrong_warp = false;
     simt_watch(false);
@@ -135,9 +132,8 @@ static void missing_barriers_show(void **state)
 }
 
 /* Shared memory that nobody wrote is not a number, in every block anew. */
-static void shared_memory_starts_as_nan(void **state)
+TEST(shared_memory_starts_as_nan)
 {
-    (void)state;
     struct run run;
     simt_set_order(SIMT_FORWARD, 0);
     simt_watch(false);
@@ -149,34 +145,30 @@ static void shared_memory_starts_as_nan(void **state)
     simt_watch(true);
 }
 
-static void a_barrier_that_some_miss(void **state)
+TEST(a_barrier_that_some_miss)
 {
-    (void)state;
     assert_complains("barrier_in_a_branch", LANES, 0, "waits at __syncthreads (simt_mistakes.cu",
                      "has left the kernel");
     assert_complains("two_barriers", LANES, 0, "but lane 64 waits at __syncthreads", "lane 0");
 }
 
-static void a_shuffle_that_some_miss(void **state)
+TEST(a_shuffle_that_some_miss)
 {
-    (void)state;
     assert_complains("shuffle_without_some", LANES, 0, "waits at __shfl_xor_sync (simt_mistakes.cu",
                      "but lane 20 has left the kernel");
     assert_complains("shuffle_without_some", 16, 0, "waits at __shfl_xor_sync", "for lane 16, which does not exist");
     assert_complains("shuffle_with_two_masks", LANES, 0, "mask ffffffff", "mask fffffffe");
 }
 
-static void a_shuffle_from_nowhere(void **state)
+TEST(a_shuffle_from_nowhere)
 {
-    (void)state;
     assert_complains("shuffle_from_outside_the_mask", LANES, 0, "shuffles from lane 16", "mask 0000ffff");
     assert_complains("mask_without_itself", LANES, 0, "leaves it out", "__shfl_xor_sync");
 }
 
 /* Under ASan the write itself is the end of the process; without it the shim looks when the block is over. */
-static void shared_memory_has_an_end(void **state)
+TEST(shared_memory_has_an_end)
 {
-    (void)state;
     simt_watch(false); /* its lanes race, too */
     if (simt_sees_overruns())
         assert_complains("shared_beyond_its_end", 32, 32 * sizeof(float), "128 bytes", "beyond its end");
@@ -185,15 +177,13 @@ static void shared_memory_has_an_end(void **state)
     simt_watch(true);
 }
 
-static void copies_must_be_waited_for(void **state)
+TEST(copies_must_be_waited_for)
 {
-    (void)state;
     assert_complains("copy_not_waited_for", 32, 0, "asynchronous copies", "never waited for");
 }
 
-static void sizes_that_no_device_has(void **state)
+TEST(sizes_that_no_device_has)
 {
-    (void)state;
     struct run run;
     assert_int_equal(launch(&run, "sum_by_warps", 1025), cudaErrorInvalidConfiguration);
     assert_int_equal(launch(&run, "sum_by_warps", 0), cudaErrorInvalidConfiguration);
@@ -201,18 +191,3 @@ static void sizes_that_no_device_has(void **state)
     assert_int_equal(launch_grid(&run, "sum_by_warps", (dim3){1, 65536, 1}, 32, 0), cudaErrorInvalidConfiguration);
     assert_int_equal(launch_grid(&run, "sum_by_warps", (dim3){1, 1, 1}, 32, 48 * 1024 + 1), cudaErrorInvalidValue);
 }
-
-const struct CMUnitTest cases[] = {
-    cmocka_unit_test(right_kernels_pass_in_every_order),
-    cmocka_unit_test(races_are_seen),
-    cmocka_unit_test(missing_barriers_show),
-    cmocka_unit_test(shared_memory_starts_as_nan),
-    cmocka_unit_test(a_barrier_that_some_miss),
-    cmocka_unit_test(a_shuffle_that_some_miss),
-    cmocka_unit_test(a_shuffle_from_nowhere),
-    cmocka_unit_test(shared_memory_has_an_end),
-    cmocka_unit_test(copies_must_be_waited_for),
-    cmocka_unit_test(sizes_that_no_device_has),
-};
-
-TEST_MAIN(cases)

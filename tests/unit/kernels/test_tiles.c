@@ -42,9 +42,8 @@ static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **
     return count;
 }
 
-static void every_query_once(void **state)
+TEST(every_query_once)
 {
-    (void)state;
     uint64_t seed = 1;
     for (uint32_t round = 0; round < 200; round++) {
         uint32_t length[64];
@@ -60,9 +59,8 @@ static void every_query_once(void **state)
     }
 }
 
-static void every_length(void **state)
+TEST(every_length)
 {
-    (void)state;
     for (uint32_t length = 1; length <= 1100; length++) {
         struct kernel_tile *tiles = NULL;
         const uint32_t count = cut(&length, 1, &tiles);
@@ -71,9 +69,8 @@ static void every_length(void **state)
     }
 }
 
-static void short_rows_share_tiles(void **state)
+TEST(short_rows_share_tiles)
 {
-    (void)state;
     const uint32_t sixteen[] = {16, 1, 16, 9, 3}, thirty[] = {32, 17, 30}, mixed[] = {5, 32, 33};
     struct kernel_tile *tiles = NULL;
     assert_int_equal(cut(sixteen, 5, &tiles), 2);
@@ -88,9 +85,8 @@ static void short_rows_share_tiles(void **state)
     free(tiles);
 }
 
-static void long_rows_come_first(void **state)
+TEST(long_rows_come_first)
 {
-    (void)state;
     const uint32_t length[] = {100, 40, 6000, 513, 20, 512, 4500, 64, 65};
     struct kernel_tile *tiles = NULL;
     const uint32_t count = cut(length, 9, &tiles);
@@ -104,18 +100,9 @@ static void long_rows_come_first(void **state)
     free(tiles);
 }
 
-static void no_rows_no_tiles(void **state)
+TEST(no_rows_no_tiles)
 {
-    (void)state;
     struct kernel_tile *tiles = NULL;
     assert_int_equal(cut(NULL, 0, &tiles), 0);
     free(tiles);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_query_once),       cmocka_unit_test(every_length),
-    cmocka_unit_test(short_rows_share_tiles), cmocka_unit_test(long_rows_come_first),
-    cmocka_unit_test(no_rows_no_tiles),
-};
-
-TEST_MAIN(cases)

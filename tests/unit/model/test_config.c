@@ -16,9 +16,8 @@ static void open_with(const char *config)
     model_build_remove(directory);
 }
 
-static void opens_minilm_of_transformers_4(void **state)
+TEST(opens_minilm_of_transformers_4)
 {
-    (void)state;
     open_with("{\"_name_or_path\": \"nreimers/MiniLM-L6-H384-uncased\", \"architectures\": [\"BertModel\"], "
               "\"attention_probs_dropout_prob\": 0.1, \"gradient_checkpointing\": false, \"hidden_act\": \"gelu\", "
               "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
@@ -26,9 +25,8 @@ static void opens_minilm_of_transformers_4(void **state)
               "\"transformers_version\": \"4.8.2\", \"use_cache\": true}");
 }
 
-static void opens_bge_with_labels(void **state)
+TEST(opens_bge_with_labels)
 {
-    (void)state;
     open_with(
         "{\"_name_or_path\": \"/root/.cache/torch/sentence_transformers/BAAI_bge-small-en/\", "
         "\"architectures\": [\"BertModel\"], \"attention_probs_dropout_prob\": 0.1, \"classifier_dropout\": null, "
@@ -38,9 +36,8 @@ static void opens_bge_with_labels(void **state)
         "\"torch_dtype\": \"float32\", \"transformers_version\": \"4.30.0\", \"use_cache\": true}");
 }
 
-static void opens_chinese_bert_with_pooler_fields(void **state)
+TEST(opens_chinese_bert_with_pooler_fields)
 {
-    (void)state;
     open_with(
         "{\"architectures\": [\"BertForMaskedLM\"], \"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": 0, "
         "\"directionality\": \"bidi\", \"eos_token_id\": 2, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "
@@ -50,9 +47,8 @@ static void opens_chinese_bert_with_pooler_fields(void **state)
         "\"pooler_type\": \"first_token_transform\", \"position_embedding_type\": \"absolute\"}");
 }
 
-static void opens_full_dump_of_transformers_2(void **state)
+TEST(opens_full_dump_of_transformers_2)
 {
-    (void)state;
     open_with(
         "{\"architectures\": [\"BertModel\"], \"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": 0, "
         "\"do_sample\": false, \"eos_token_ids\": 0, \"finetuning_task\": null, \"hidden_act\": \"gelu\", "
@@ -65,9 +61,8 @@ static void opens_full_dump_of_transformers_2(void **state)
         "\"torchscript\": false, \"use_bfloat16\": false}");
 }
 
-static void opens_e5_and_gte(void **state)
+TEST(opens_e5_and_gte)
 {
-    (void)state;
     open_with("{\"_name_or_path\": \"thenlper/gte-base\", \"architectures\": [\"BertModel\"], "
               "\"attention_probs_dropout_prob\": 0.1, \"classifier_dropout\": null, \"hidden_act\": \"gelu\", "
               "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
@@ -75,9 +70,8 @@ static void opens_e5_and_gte(void **state)
               "\"torch_dtype\": \"float16\", \"transformers_version\": \"4.28.1\", \"use_cache\": true}");
 }
 
-static void opens_transformers_5(void **state)
+TEST(opens_transformers_5)
 {
-    (void)state;
     open_with(
         "{\"add_cross_attention\": false, \"architectures\": [\"BertModel\"], "
         "\"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": null, \"classifier_dropout\": null, "
@@ -87,9 +81,8 @@ static void opens_transformers_5(void **state)
         "\"transformers_version\": \"5.23.0\", \"use_cache\": false}");
 }
 
-static void refuses_fields_that_change_the_maths(void **state)
+TEST(refuses_fields_that_change_the_maths)
 {
-    (void)state;
     static const struct {
         const char *json, *field;
     } cases[] = {
@@ -122,9 +115,8 @@ static void refuses_fields_that_change_the_maths(void **state)
     }
 }
 
-static void takes_null_and_empty_as_absent(void **state)
+TEST(takes_null_and_empty_as_absent)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     model_file_edit(
@@ -135,9 +127,8 @@ static void takes_null_and_empty_as_absent(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_other_architectures(void **state)
+TEST(refuses_other_architectures)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     static const char *const types[] = {"roberta", "xlm-roberta", "mpnet", "nomic_bert", "modernbert", "new"};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -156,9 +147,8 @@ static void refuses_other_architectures(void **state)
 }
 
 /* The sizes under DistilBERT's names; its config has no token types and no eps. BERT's names are not its own. */
-static void opens_distilbert(void **state)
+TEST(opens_distilbert)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     spec.distilbert = true;
     spec.hidden_act = "relu";
@@ -185,9 +175,8 @@ static void opens_distilbert(void **state)
                         "DistilBertModel is");
 }
 
-static void refuses_missing_and_impossible_sizes(void **state)
+TEST(refuses_missing_and_impossible_sizes)
 {
-    (void)state;
     static const struct {
         const char *from, *to, *field;
     } cases[] = {
@@ -212,9 +201,8 @@ static void refuses_missing_and_impossible_sizes(void **state)
         expect_edit_refused(&spec, "config.json", cases[i].from, cases[i].to, STATUS_BAD_INPUT, cases[i].field);
 }
 
-static void reads_every_activation(void **state)
+TEST(reads_every_activation)
 {
-    (void)state;
     static const struct {
         const char *name;
         enum activation expected;
@@ -237,9 +225,8 @@ static void reads_every_activation(void **state)
     expect_edit_refused(&spec, "config.json", "\"hidden_act\": \"relu\",", "", STATUS_BAD_INPUT, "hidden_act");
 }
 
-static void reads_layer_norm_eps(void **state)
+TEST(reads_layer_norm_eps)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     model_file_edit(directory, "config.json", "\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": 1e-05");
@@ -252,21 +239,3 @@ static void reads_layer_norm_eps(void **state)
     model_close(model);
     model_build_remove(directory);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(opens_minilm_of_transformers_4),
-    cmocka_unit_test(opens_bge_with_labels),
-    cmocka_unit_test(opens_chinese_bert_with_pooler_fields),
-    cmocka_unit_test(opens_full_dump_of_transformers_2),
-    cmocka_unit_test(opens_e5_and_gte),
-    cmocka_unit_test(opens_transformers_5),
-    cmocka_unit_test(refuses_fields_that_change_the_maths),
-    cmocka_unit_test(takes_null_and_empty_as_absent),
-    cmocka_unit_test(refuses_other_architectures),
-    cmocka_unit_test(opens_distilbert),
-    cmocka_unit_test(refuses_missing_and_impossible_sizes),
-    cmocka_unit_test(reads_every_activation),
-    cmocka_unit_test(reads_layer_norm_eps),
-};
-
-TEST_MAIN(cases)

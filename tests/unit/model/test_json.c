@@ -18,9 +18,8 @@ static void refuse(const char *text, const char *says)
     if (strstr(err.message, says) == NULL) fail_msg("%s: \"%s\" does not say \"%s\"", text, err.message, says);
 }
 
-static void refuses_text_that_cjson_would_take(void **state)
+TEST(refuses_text_that_cjson_would_take)
 {
-    (void)state;
     refuse("{\"a\": \"\xC0\x80\"}", "byte 7 is not UTF-8");
     refuse("{\"a\": \"\xED\xA0\x80\"}", "UTF-8");
     refuse("{\"a\": \"x\\u0000y\"}", "NUL");
@@ -37,9 +36,8 @@ static void refuses_text_that_cjson_would_take(void **state)
     assert_non_null(strstr(err.message, "NUL byte"));
 }
 
-static void keeps_an_escaped_backslash_before_u0000(void **state)
+TEST(keeps_an_escaped_backslash_before_u0000)
 {
-    (void)state;
     cJSON *root;
     struct err err;
     assert_int_equal(parse("[\"\\\\u0000\"]", &root, &err), STATUS_OK);
@@ -47,9 +45,8 @@ static void keeps_an_escaped_backslash_before_u0000(void **state)
     cJSON_Delete(root);
 }
 
-static void bounds_the_depth(void **state)
+TEST(bounds_the_depth)
 {
-    (void)state;
     char text[2 * JSON_MAX_DEPTH + 3];
     for (size_t depth = JSON_MAX_DEPTH; depth <= JSON_MAX_DEPTH + 1; depth++) {
         memset(text, '[', depth);
@@ -70,9 +67,8 @@ static void bounds_the_depth(void **state)
     cJSON_Delete(root);
 }
 
-static void typed_fields_name_file_and_field(void **state)
+TEST(typed_fields_name_file_and_field)
 {
-    (void)state;
     cJSON *root;
     struct err err = {0};
     assert_int_equal(
@@ -108,12 +104,3 @@ static void typed_fields_name_file_and_field(void **state)
     assert_int_equal(json_double(root, "f.json", "s", &real, &err), STATUS_BAD_INPUT);
     cJSON_Delete(root);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(refuses_text_that_cjson_would_take),
-    cmocka_unit_test(keeps_an_escaped_backslash_before_u0000),
-    cmocka_unit_test(bounds_the_depth),
-    cmocka_unit_test(typed_fields_name_file_and_field),
-};
-
-TEST_MAIN(cases)

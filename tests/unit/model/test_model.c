@@ -9,9 +9,8 @@
 
 #include "model/weights.h"
 
-static void fills_the_architecture(void **state)
+TEST(fills_the_architecture)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     struct model *model = expect_model(directory, NULL);
@@ -32,9 +31,8 @@ static void fills_the_architecture(void **state)
     model_build_remove(directory);
 }
 
-static void the_name_is_the_last_path_component(void **state)
+TEST(the_name_is_the_last_path_component)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec), here[PATH_MAX], path[PATH_MAX];
     const char *expected = strrchr(directory, '/') + 1;
@@ -54,9 +52,8 @@ static void the_name_is_the_last_path_component(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_what_is_not_a_directory(void **state)
+TEST(refuses_what_is_not_a_directory)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec), path[PATH_MAX];
     expect_refused("/no/such/model", NULL, STATUS_NOT_FOUND, "/no/such/model", "model directory");
@@ -77,9 +74,8 @@ static uint32_t limit_of(const char *directory, uint32_t option)
 }
 
 /* Option, then max_seq_length, then model_max_length, then positions (64); never above the positions. */
-static void the_limit_comes_from_the_first_that_names_one(void **state)
+TEST(the_limit_comes_from_the_first_that_names_one)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     assert_int_equal(limit_of(directory, 0), 64);
@@ -100,9 +96,8 @@ static void the_limit_comes_from_the_first_that_names_one(void **state)
 }
 
 /* tokenizer.json brings a truncation to 7 and padding to 7 of its own, which are somebody's training settings. */
-static void baked_padding_and_truncation_are_ignored(void **state)
+TEST(baked_padding_and_truncation_are_ignored)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     spec.baked_limits = true;
     char *directory = model_build(&spec);
@@ -122,9 +117,8 @@ static void baked_padding_and_truncation_are_ignored(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_a_tokenizer_above_the_embeddings(void **state)
+TEST(refuses_a_tokenizer_above_the_embeddings)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny(), small = model_spec_tiny();
     small.vocabulary = 500;
     char *directory = model_build(&spec), *other = model_build(&small);
@@ -138,9 +132,8 @@ static void refuses_a_tokenizer_above_the_embeddings(void **state)
 
 /* do_lower_case of sentence-transformers adds lower-casing to a tokenizer that has none; most often it says nothing
  * new. */
-static void do_lower_case_needs_a_lower_casing_tokenizer(void **state)
+TEST(do_lower_case_needs_a_lower_casing_tokenizer)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     model_file_edit(directory, "sentence_bert_config.json", "false", "true");
@@ -150,9 +143,8 @@ static void do_lower_case_needs_a_lower_casing_tokenizer(void **state)
     expect_edit_refused(&spec, "sentence_bert_config.json", "false", "true", STATUS_UNSUPPORTED, "do_lower_case");
 }
 
-static void refuses_adapters(void **state)
+TEST(refuses_adapters)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     model_file_write(directory, "adapter_config.json", "{}");
@@ -176,9 +168,8 @@ static struct identity identity_of(const struct model_spec *spec, const struct m
     return identity;
 }
 
-static void the_identity_is_hex_and_the_same_every_time(void **state)
+TEST(the_identity_is_hex_and_the_same_every_time)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     struct identity first = identity_of(&spec, NULL), second = identity_of(&spec, NULL);
     assert_int_equal(strlen(first.id), 32);
@@ -188,9 +179,8 @@ static void the_identity_is_hex_and_the_same_every_time(void **state)
     assert_string_equal(first.revision, second.revision);
 }
 
-static void shards_prefixes_and_heads_keep_the_identity(void **state)
+TEST(shards_prefixes_and_heads_keep_the_identity)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     struct identity plain = identity_of(&spec, NULL);
     spec.shards = 3;
@@ -201,9 +191,8 @@ static void shards_prefixes_and_heads_keep_the_identity(void **state)
     assert_string_equal(plain.revision, other.revision);
 }
 
-static void whatever_changes_a_vector_changes_the_id(void **state)
+TEST(whatever_changes_a_vector_changes_the_id)
 {
-    (void)state;
     struct model_spec specs[9];
     struct model_options options[9] = {{0}};
     for (size_t i = 0; i < 9; i++) specs[i] = model_spec_tiny();
@@ -224,9 +213,8 @@ static void whatever_changes_a_vector_changes_the_id(void **state)
     }
 }
 
-static void a_prompt_changes_the_id(void **state)
+TEST(a_prompt_changes_the_id)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec), ids[2][33];
     model_file_write(directory, "config_sentence_transformers.json", "{\"prompts\": {\"query\": \"query: \"}}");
@@ -242,9 +230,8 @@ static void a_prompt_changes_the_id(void **state)
 }
 
 /* Also one that nobody has chosen yet: a request may. */
-static void every_prompt_counts_for_the_id(void **state)
+TEST(every_prompt_counts_for_the_id)
 {
-    (void)state;
     static const char *const files[] = {"{}", "{\"prompts\": {\"query\": \"query: \"}}",
                                         "{\"prompts\": {\"query\": \"Query: \"}}",
                                         "{\"prompts\": {\"Query\": \"query: \"}}"};
@@ -260,9 +247,8 @@ static void every_prompt_counts_for_the_id(void **state)
     model_build_remove(directory);
 }
 
-static void releases_the_weights_before_the_model(void **state)
+TEST(releases_the_weights_before_the_model)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     struct model *model = expect_model(directory, NULL);
@@ -289,9 +275,8 @@ static XXH64_hash_t hash_weights(struct model *model)
     return hash;
 }
 
-static void weights_can_be_read_again(void **state)
+TEST(weights_can_be_read_again)
 {
-    (void)state;
     for (uint32_t shards = 0; shards <= 3; shards += 3) {
         struct model_spec spec = model_spec_tiny();
         spec.shards = shards;
@@ -314,9 +299,8 @@ static void weights_can_be_read_again(void **state)
 }
 
 /* Files may be replaced under a running daemon; a longer one, one of the same size, none at all. */
-static void other_weights_are_not_read_again(void **state)
+TEST(other_weights_are_not_read_again)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny(), other = spec;
     other.seed++;
     char *directory = model_build(&spec);
@@ -338,24 +322,3 @@ static void other_weights_are_not_read_again(void **state)
     model_close(model);
     model_build_remove(directory);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(fills_the_architecture),
-    cmocka_unit_test(the_name_is_the_last_path_component),
-    cmocka_unit_test(refuses_what_is_not_a_directory),
-    cmocka_unit_test(the_limit_comes_from_the_first_that_names_one),
-    cmocka_unit_test(baked_padding_and_truncation_are_ignored),
-    cmocka_unit_test(refuses_a_tokenizer_above_the_embeddings),
-    cmocka_unit_test(do_lower_case_needs_a_lower_casing_tokenizer),
-    cmocka_unit_test(refuses_adapters),
-    cmocka_unit_test(the_identity_is_hex_and_the_same_every_time),
-    cmocka_unit_test(shards_prefixes_and_heads_keep_the_identity),
-    cmocka_unit_test(whatever_changes_a_vector_changes_the_id),
-    cmocka_unit_test(a_prompt_changes_the_id),
-    cmocka_unit_test(every_prompt_counts_for_the_id),
-    cmocka_unit_test(releases_the_weights_before_the_model),
-    cmocka_unit_test(weights_can_be_read_again),
-    cmocka_unit_test(other_weights_are_not_read_again),
-};
-
-TEST_MAIN(cases)

@@ -8,9 +8,8 @@
 static const struct normalizer_options uncased = {true, true, true, true};
 
 /* tokenizer_bound stands on this: no character becomes more characters than it has bytes. */
-static void no_character_outgrows_its_bytes(void **state)
+TEST(no_character_outgrows_its_bytes)
 {
-    (void)state;
     for (unsigned int set = 0; set < 16; set++) {
         struct normalizer_options options = {set & 1, set & 2, set & 4, set & 8};
         for (uint32_t c = 0; c < UNICODE_LIMIT; c++) {
@@ -25,9 +24,8 @@ static void no_character_outgrows_its_bytes(void **state)
 }
 
 /* The table is a shortcut: it must say what the tables behind it say. */
-static void the_table_agrees_with_the_long_way(void **state)
+TEST(the_table_agrees_with_the_long_way)
 {
-    (void)state;
     struct normalizer *normalizer = normalizer_open(uncased);
     size_t complex = 0;
     for (uint32_t c = 0; c < NORMAL_TABLE; c++) {
@@ -42,10 +40,3 @@ static void the_table_agrees_with_the_long_way(void **state)
     assert_in_range(complex, 1, 14000); /* Hangul, and little else */
     normalizer_close(normalizer);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(no_character_outgrows_its_bytes),
-    cmocka_unit_test(the_table_agrees_with_the_long_way),
-};
-
-TEST_MAIN(cases)

@@ -45,9 +45,8 @@ static enum status open_file(uint64_t claimed, const char *header, size_t data_b
     return status;
 }
 
-static void reads_names_shapes_and_bytes(void **state)
+TEST(reads_names_shapes_and_bytes)
 {
-    (void)state;
     const char *header = "{\"__metadata__\":{\"format\":\"pt\"},"
                          "\"b\":{\"dtype\":\"I64\",\"shape\":[1,2],\"data_offsets\":[12,28]},"
                          "\"a\":{\"dtype\":\"F16\",\"shape\":[2,3],\"data_offsets\":[0,12]}}   ";
@@ -68,9 +67,8 @@ static void reads_names_shapes_and_bytes(void **state)
     safetensors_close(&file);
 }
 
-static void reads_scalars_and_empty_tensors(void **state)
+TEST(reads_scalars_and_empty_tensors)
 {
-    (void)state;
     struct safetensors file;
     struct err err;
     assert_int_equal(parse("{\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
@@ -85,9 +83,8 @@ static void reads_scalars_and_empty_tensors(void **state)
     safetensors_close(&file);
 }
 
-static void refuses_what_is_not_a_header(void **state)
+TEST(refuses_what_is_not_a_header)
 {
-    (void)state;
     refuse("", 0, STATUS_BAD_INPUT, "not valid JSON");
     refuse("[]", 0, STATUS_BAD_INPUT, "not a JSON object");
     refuse("{} x", 0, STATUS_BAD_INPUT, "more text behind");
@@ -98,25 +95,22 @@ static void refuses_what_is_not_a_header(void **state)
            0, STATUS_BAD_INPUT, "nested deeper");
 }
 
-static void refuses_a_name_twice(void **state)
+TEST(refuses_a_name_twice)
 {
-    (void)state;
     refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
            "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
            2, STATUS_BAD_INPUT, "a stands twice");
 }
 
-static void refuses_dtypes(void **state)
+TEST(refuses_dtypes)
 {
-    (void)state;
     refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, STATUS_BAD_INPUT, "tensor a has no dtype");
     refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, STATUS_BAD_INPUT, "tensor a has no dtype");
     refuse("{\"a\":{\"dtype\":\"Q4_0\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, STATUS_UNSUPPORTED, "Q4_0");
 }
 
-static void refuses_shapes(void **state)
+TEST(refuses_shapes)
 {
-    (void)state;
     static const char *const shapes[] = {"null",
                                          "3",
                                          "[-1]",
@@ -134,9 +128,8 @@ static void refuses_shapes(void **state)
     }
 }
 
-static void refuses_a_byte_count_that_overflows(void **state)
+TEST(refuses_a_byte_count_that_overflows)
 {
-    (void)state;
     /* 2^61 elements of 8 bytes are 2^64 bytes, 0 in wrapped arithmetic. */
     refuse("{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0, STATUS_BAD_INPUT,
            "impossible shape");
@@ -144,9 +137,8 @@ static void refuses_a_byte_count_that_overflows(void **state)
            "do not fill");
 }
 
-static void refuses_offsets(void **state)
+TEST(refuses_offsets)
 {
-    (void)state;
     static const struct {
         const char *offsets, *says;
     } cases[] = {
@@ -170,9 +162,8 @@ static void refuses_offsets(void **state)
     }
 }
 
-static void refuses_overlaps_and_gaps(void **state)
+TEST(refuses_overlaps_and_gaps)
 {
-    (void)state;
     static const struct {
         int offsets[4];
         uint64_t bytes;
@@ -196,9 +187,8 @@ static void refuses_overlaps_and_gaps(void **state)
     }
 }
 
-static void refuses_files_shorter_than_they_say(void **state)
+TEST(refuses_files_shorter_than_they_say)
 {
-    (void)state;
     struct safetensors file;
     struct err err;
     const char *header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}";
@@ -216,9 +206,8 @@ static void refuses_files_shorter_than_they_say(void **state)
     safetensors_close(&file);
 }
 
-static void refuses_what_is_not_a_file(void **state)
+TEST(refuses_what_is_not_a_file)
 {
-    (void)state;
     struct safetensors file;
     struct err err;
     assert_int_equal(safetensors_open("/tmp/no/such/file", "x", &file, &err), STATUS_NOT_FOUND);
@@ -237,9 +226,8 @@ static void refuses_what_is_not_a_file(void **state)
 }
 
 /* Whatever single byte is wrong, the answer is an error or a file whose tensors lie inside its data. */
-static void survives_every_byte_changed(void **state)
+TEST(survives_every_byte_changed)
 {
-    (void)state;
     char header[] = "{\"a\":{\"dtype\":\"F16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
                     "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[12,16]}}";
     size_t accepted = 0;
@@ -260,20 +248,3 @@ static void survives_every_byte_changed(void **state)
     }
     assert_true(accepted > sizeof header); /* the unchanged byte, and other letters in names, are accepted */
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(reads_names_shapes_and_bytes),
-    cmocka_unit_test(reads_scalars_and_empty_tensors),
-    cmocka_unit_test(refuses_what_is_not_a_header),
-    cmocka_unit_test(refuses_a_name_twice),
-    cmocka_unit_test(refuses_dtypes),
-    cmocka_unit_test(refuses_shapes),
-    cmocka_unit_test(refuses_a_byte_count_that_overflows),
-    cmocka_unit_test(refuses_offsets),
-    cmocka_unit_test(refuses_overlaps_and_gaps),
-    cmocka_unit_test(refuses_files_shorter_than_they_say),
-    cmocka_unit_test(refuses_what_is_not_a_file),
-    cmocka_unit_test(survives_every_byte_changed),
-};
-
-TEST_MAIN(cases)

@@ -15,9 +15,8 @@ static struct model_spec spec_of(enum model_generation generation)
     return spec;
 }
 
-static void both_generations_say_the_same(void **state)
+TEST(both_generations_say_the_same)
 {
-    (void)state;
     for (int generation = GENERATION_CLASSIC; generation <= GENERATION_CURRENT; generation++) {
         for (int pooling = POOLING_MEAN; pooling <= POOLING_CLS; pooling++) {
             struct model_spec spec = spec_of((enum model_generation)generation);
@@ -37,9 +36,8 @@ static void both_generations_say_the_same(void **state)
     }
 }
 
-static void without_modules_the_pooling_must_be_given(void **state)
+TEST(without_modules_the_pooling_must_be_given)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_BARE);
     char *directory = model_build(&spec);
     expect_refused(directory, NULL, STATUS_NOT_FOUND, "modules.json", "pooling");
@@ -51,9 +49,8 @@ static void without_modules_the_pooling_must_be_given(void **state)
     model_build_remove(directory);
 }
 
-static void without_a_pooling_file_the_pooling_must_be_given(void **state)
+TEST(without_a_pooling_file_the_pooling_must_be_given)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     char *directory = model_build(&spec);
     model_file_remove(directory, POOLING_FILE);
@@ -65,9 +62,8 @@ static void without_a_pooling_file_the_pooling_must_be_given(void **state)
     model_build_remove(directory);
 }
 
-static void without_a_pooling_module_the_pooling_must_be_given(void **state)
+TEST(without_a_pooling_module_the_pooling_must_be_given)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     char *directory = model_build(&spec);
     model_file_write(
@@ -77,9 +73,8 @@ static void without_a_pooling_module_the_pooling_must_be_given(void **state)
     model_build_remove(directory);
 }
 
-static void the_option_wins_over_the_file(void **state)
+TEST(the_option_wins_over_the_file)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CURRENT);
     char *directory = model_build(&spec);
     struct model_options options = {.pooling = POOLING_CLS};
@@ -89,9 +84,8 @@ static void the_option_wins_over_the_file(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_other_pooling_modes(void **state)
+TEST(refuses_other_pooling_modes)
 {
-    (void)state;
     static const char *const flags[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                                         "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
@@ -111,9 +105,8 @@ static void refuses_other_pooling_modes(void **state)
         expect_edit_refused(&spec, POOLING_FILE, "\"mean\"", modes[i], STATUS_UNSUPPORTED, "pooling_mode");
 }
 
-static void reads_a_list_of_one_mode(void **state)
+TEST(reads_a_list_of_one_mode)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CURRENT);
     char *directory = model_build(&spec);
     model_file_edit(directory, POOLING_FILE, "\"mean\"", "[\"cls\"]");
@@ -124,9 +117,8 @@ static void reads_a_list_of_one_mode(void **state)
 }
 
 /* All flags false means mean to sentence-transformers; a file without any mode says nothing, and nothing is guessed. */
-static void reads_flags_that_are_all_false_as_mean(void **state)
+TEST(reads_flags_that_are_all_false_as_mean)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     char *directory = model_build(&spec);
     model_file_edit(directory, POOLING_FILE, "\"pooling_mode_mean_tokens\": true",
@@ -139,9 +131,8 @@ static void reads_flags_that_are_all_false_as_mean(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_wrong_pooling_fields(void **state)
+TEST(refuses_wrong_pooling_fields)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CURRENT);
     expect_edit_refused(&spec, POOLING_FILE, "\"include_prompt\"", "\"temperature\"", STATUS_UNSUPPORTED,
                         "temperature");
@@ -153,9 +144,8 @@ static void refuses_wrong_pooling_fields(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_other_modules(void **state)
+TEST(refuses_other_modules)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.Dense", STATUS_UNSUPPORTED, "Dense");
     expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.LayerNorm", STATUS_UNSUPPORTED, "LayerNorm");
@@ -167,9 +157,8 @@ static void refuses_other_modules(void **state)
                         "kwargs");
 }
 
-static void refuses_modules_out_of_order(void **state)
+TEST(refuses_modules_out_of_order)
 {
-    (void)state;
     static const char *const orders[] = {"10", "0", "021", "011", "2", "0012", "01220"};
     static const char *const types[] = {"Transformer", "Pooling", "Normalize"};
     static const char *const paths[] = {"", "1_Pooling", "2_Normalize"};
@@ -197,9 +186,8 @@ static void refuses_modules_out_of_order(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_paths_outside_the_model(void **state)
+TEST(refuses_paths_outside_the_model)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     static const char *const paths[] = {"/etc", "../other", "1_Pooling/../../x", ".hidden", "a\\\\b"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
@@ -207,9 +195,8 @@ static void refuses_paths_outside_the_model(void **state)
 }
 
 /* The first releases put the encoder into a folder of its own. */
-static void opens_an_encoder_in_its_own_folder(void **state)
+TEST(opens_an_encoder_in_its_own_folder)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_BARE);
     struct model_spec outer = spec_of(GENERATION_CLASSIC);
     char *directory = model_build(&outer);
@@ -232,9 +219,8 @@ static void opens_an_encoder_in_its_own_folder(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_sentence_fields(void **state)
+TEST(refuses_sentence_fields)
 {
-    (void)state;
     static const struct {
         const char *from, *to, *field;
         enum status status;
@@ -260,9 +246,8 @@ static void refuses_sentence_fields(void **state)
         expect_edit_refused(&spec, SENTENCE_FILE, cases[i].from, cases[i].to, cases[i].status, cases[i].field);
 }
 
-static void normalize_must_work_on_the_sentence(void **state)
+TEST(normalize_must_work_on_the_sentence)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CURRENT);
     expect_edit_refused(&spec, "2_Normalize/config.json", "\"module_input_name\": \"sentence_embedding\"",
                         "\"module_input_name\": \"token_embeddings\"", STATUS_UNSUPPORTED, "module_input_name");
@@ -274,9 +259,8 @@ static const char *const prompts =
     "{\"__version__\": {}, \"prompts\": {\"query\": \"query: \", \"passage\": \"passage: \", \"empty\": \"\"}, "
     "\"default_prompt_name\": \"passage\", \"similarity_fn_name\": \"dot\"}";
 
-static void picks_prompts_by_name(void **state)
+TEST(picks_prompts_by_name)
 {
-    (void)state;
     static const struct {
         const char *name, *expected;
     } cases[] = {{NULL, "passage: "}, {"query", "query: "}, {"empty", ""}, {"", ""}};
@@ -301,9 +285,8 @@ static void picks_prompts_by_name(void **state)
     model_build_remove(directory);
 }
 
-static void a_prefix_stands_for_a_prompt(void **state)
+TEST(a_prefix_stands_for_a_prompt)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     char *directory = model_build(&spec);
     struct model_options options = {.prefix = "query: "};
@@ -319,9 +302,8 @@ static void a_prefix_stands_for_a_prompt(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_prompt_fields(void **state)
+TEST(refuses_prompt_fields)
 {
-    (void)state;
     static const struct {
         const char *text, *field;
         enum status status;
@@ -344,9 +326,8 @@ static void refuses_prompt_fields(void **state)
     model_build_remove(directory);
 }
 
-static void include_prompt_false_is_refused_with_a_prompt_only(void **state)
+TEST(include_prompt_false_is_refused_with_a_prompt_only)
 {
-    (void)state;
     struct model_spec spec = spec_of(GENERATION_CURRENT);
     char *directory = model_build(&spec);
     model_file_edit(directory, POOLING_FILE, "\"include_prompt\": true", "\"include_prompt\": false");
@@ -359,27 +340,3 @@ static void include_prompt_false_is_refused_with_a_prompt_only(void **state)
     model_close(model);
     model_build_remove(directory);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(both_generations_say_the_same),
-    cmocka_unit_test(without_modules_the_pooling_must_be_given),
-    cmocka_unit_test(without_a_pooling_file_the_pooling_must_be_given),
-    cmocka_unit_test(without_a_pooling_module_the_pooling_must_be_given),
-    cmocka_unit_test(the_option_wins_over_the_file),
-    cmocka_unit_test(refuses_other_pooling_modes),
-    cmocka_unit_test(reads_a_list_of_one_mode),
-    cmocka_unit_test(reads_flags_that_are_all_false_as_mean),
-    cmocka_unit_test(refuses_wrong_pooling_fields),
-    cmocka_unit_test(refuses_other_modules),
-    cmocka_unit_test(refuses_modules_out_of_order),
-    cmocka_unit_test(refuses_paths_outside_the_model),
-    cmocka_unit_test(opens_an_encoder_in_its_own_folder),
-    cmocka_unit_test(refuses_sentence_fields),
-    cmocka_unit_test(normalize_must_work_on_the_sentence),
-    cmocka_unit_test(picks_prompts_by_name),
-    cmocka_unit_test(a_prefix_stands_for_a_prompt),
-    cmocka_unit_test(refuses_prompt_fields),
-    cmocka_unit_test(include_prompt_false_is_refused_with_a_prompt_only),
-};
-
-TEST_MAIN(cases)

@@ -23,9 +23,8 @@ static uint32_t widened(enum dtype dtype, uint16_t half)
 }
 
 /* By the definition of the format, in double arithmetic. */
-static void widens_every_f16(void **state)
+TEST(widens_every_f16)
 {
-    (void)state;
     for (uint32_t half = 0; half <= 0xFFFF; half++) {
         int exponent = (int)(half >> 10 & 0x1F);
         double mantissa = half & 0x3FF, sign = half & 0x8000 ? -1 : 1;
@@ -41,15 +40,13 @@ static void widens_every_f16(void **state)
     }
 }
 
-static void widens_every_bf16(void **state)
+TEST(widens_every_bf16)
 {
-    (void)state;
     for (uint32_t half = 0; half <= 0xFFFF; half++) assert_int_equal(widened(DTYPE_BF16, (uint16_t)half), half << 16);
 }
 
-static void reads_a_range_at_any_alignment(void **state)
+TEST(reads_a_range_at_any_alignment)
 {
-    (void)state;
     unsigned char bytes[1 + 4 * 5];
     const float values[5] = {1.5f, -0.0f, 3e-40f, INFINITY, 7.25f};
     memcpy(bytes + 1, values, sizeof values);
@@ -66,9 +63,8 @@ static void reads_a_range_at_any_alignment(void **state)
     assert_int_equal(bits_of(got[1]), bits_of(0x1p-24f));
 }
 
-static void releases_no_byte_of_a_neighbour(void **state)
+TEST(releases_no_byte_of_a_neighbour)
 {
-    (void)state;
     size_t page = (size_t)sysconf(_SC_PAGESIZE), size = 6 * page;
     unsigned char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
@@ -82,12 +78,3 @@ static void releases_no_byte_of_a_neighbour(void **state)
     assert_int_equal(memory[8], 0xAB);
     munmap(memory, size);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(widens_every_f16),
-    cmocka_unit_test(widens_every_bf16),
-    cmocka_unit_test(reads_a_range_at_any_alignment),
-    cmocka_unit_test(releases_no_byte_of_a_neighbour),
-};
-
-TEST_MAIN(cases)

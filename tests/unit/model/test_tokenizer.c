@@ -49,9 +49,8 @@ static void check(const struct tokenizer *tokenizer, const char *text, const int
 
 #define CHECK(tokenizer, text, ...) check(tokenizer, text, (const int32_t[]){__VA_ARGS__, END})
 
-static void takes_the_longest_pieces(void **state)
+TEST(takes_the_longest_pieces)
 {
-    (void)state;
     struct tokenizer *t = open_text(
         TOKENIZER("null", "true", ",\"un\":3,\"unaff\":4,\"##aff\":5,\"##able\":6,\"##a\":7,\"able\":8,\"!\":9", ""));
     CHECK(t, "unaffable", 4, 6);
@@ -65,9 +64,8 @@ static void takes_the_longest_pieces(void **state)
     tokenizer_close(t);
 }
 
-static void long_words_are_unknown(void **state)
+TEST(long_words_are_unknown)
 {
-    (void)state;
     struct tokenizer *t = open_text(TOKENIZER("false", "false", ",\"a\":3,\"##a\":4,\"##\u00E9\":5", ""));
     CHECK(t, "aaaaaaaaaa", 3, 4, 4, 4, 4, 4, 4, 4, 4, 4);
     CHECK(t, "aaaaaaaaaaa", 0);
@@ -77,9 +75,8 @@ static void long_words_are_unknown(void **state)
     tokenizer_close(t);
 }
 
-static void isolates_punctuation_and_cjk(void **state)
+TEST(isolates_punctuation_and_cjk)
 {
-    (void)state;
     struct tokenizer *t = open_text(
         TOKENIZER("null", "true", ",\"a\":3,\",\":4,\"\u6F22\":5,\"\u302E\":6,\"##\u302E\":7,\"\u00BF\":8", ""));
     CHECK(t, "a,a\u00BFa", 3, 4, 3, 8, 3);
@@ -88,9 +85,8 @@ static void isolates_punctuation_and_cjk(void **state)
     tokenizer_close(t);
 }
 
-static void added_tokens_stand_in_the_text(void **state)
+TEST(added_tokens_stand_in_the_text)
 {
-    (void)state;
     struct tokenizer *t = open_text(
         TOKENIZER("null", "true", ",\"a\":3,\"sep\":4,\"[\":5,\"]\":6",
                   ",{\"id\":7,\"content\":\"<x\"," FLAGS(
@@ -110,9 +106,8 @@ static void added_tokens_stand_in_the_text(void **state)
     tokenizer_close(t);
 }
 
-static void normalized_tokens_stand_in_normalized_text(void **state)
+TEST(normalized_tokens_stand_in_normalized_text)
 {
-    (void)state;
     struct tokenizer *t = open_text(TOKENIZER(
         "null", "true", ",\"a\":3",
         ",{\"id\":4,\"content\":\"\u00C9A b\"," FLAGS(
@@ -131,9 +126,8 @@ static void normalized_tokens_stand_in_normalized_text(void **state)
 }
 
 /* A smaller limit gives the first ids of the larger ones. */
-static void every_limit_gives_a_beginning(void **state)
+TEST(every_limit_gives_a_beginning)
 {
-    (void)state;
     static const char text[] = "unaffable [SEP] unaffx un \u6F22un, unaff able   ";
     struct tokenizer *t =
         open_text(TOKENIZER("null", "true", ",\"un\":3,\"unaff\":4,\"##able\":5,\"##a\":6,\"able\":7", ""));
@@ -155,9 +149,8 @@ static void every_limit_gives_a_beginning(void **state)
     tokenizer_close(t);
 }
 
-static void refuses_bad_utf8_that_it_reads(void **state)
+TEST(refuses_bad_utf8_that_it_reads)
 {
-    (void)state;
     struct tokenizer *t = open_text(TOKENIZER("null", "true", ",\"a\":3", ""));
     const char *bad[] = {"a\xFF", "\xC3", "a \xED\xA0\x80", "\xC0\x80", "\xF4\x90\x80\x80", "a\xE6\xBC"};
     int32_t ids[MOST];
@@ -173,9 +166,8 @@ static void refuses_bad_utf8_that_it_reads(void **state)
 }
 
 /* The window's border falls on every byte of every character, and on added tokens. */
-static void windows_do_not_show(void **state)
+TEST(windows_do_not_show)
 {
-    (void)state;
     struct tokenizer *t = open_text(TOKENIZER("null", "true", ",\"a\":3,\"\u6F22\":4,\"##\u044F\":5", ""));
     static const char tail[] = "a\u044F\u6F22[SEP]\u6F22a\u00E9";
     char text[1200];
@@ -186,16 +178,3 @@ static void windows_do_not_show(void **state)
     }
     tokenizer_close(t);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(takes_the_longest_pieces),
-    cmocka_unit_test(long_words_are_unknown),
-    cmocka_unit_test(isolates_punctuation_and_cjk),
-    cmocka_unit_test(added_tokens_stand_in_the_text),
-    cmocka_unit_test(normalized_tokens_stand_in_normalized_text),
-    cmocka_unit_test(every_limit_gives_a_beginning),
-    cmocka_unit_test(refuses_bad_utf8_that_it_reads),
-    cmocka_unit_test(windows_do_not_show),
-};
-
-TEST_MAIN(cases)

@@ -85,9 +85,8 @@ static void encodes_to(const struct tokenizer *tokenizer, const char *text, cons
 #define ENCODES_TO(tokenizer, text, ...)                                                                               \
     encodes_to(tokenizer, text, (const int32_t[]){__VA_ARGS__}, sizeof(int32_t[]){__VA_ARGS__} / sizeof(int32_t))
 
-static void every_bad_field_is_named(void **state)
+TEST_WITH(every_bad_field_is_named, make_directory, remove_directory)
 {
-    (void)state;
     static const struct {
         const char *json;
         enum status status;
@@ -162,9 +161,8 @@ static void every_bad_field_is_named(void **state)
     }
 }
 
-static void reads_a_template(void **state)
+TEST_WITH(reads_a_template, make_directory, remove_directory)
 {
-    (void)state;
     put("tokenizer.json", "{" NORMALIZER "," PRE_TOKENIZER "," MODEL
                           ",\"padding\":{\"strategy\":{\"Fixed\":9}},\"truncation\":{\"direction\":"
                           "\"Right\",\"max_length\":3},\"decoder\":null,\"added_tokens\":[" ADDED_TOKEN(
@@ -183,9 +181,8 @@ static void reads_a_template(void **state)
     tokenizer_close(tokenizer);
 }
 
-static void no_post_processor_adds_nothing(void **state)
+TEST_WITH(no_post_processor_adds_nothing, make_directory, remove_directory)
 {
-    (void)state;
     put("tokenizer.json", "{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\":7,\"\":3}") "}");
     struct tokenizer *tokenizer = must_open();
     ENCODES_TO(tokenizer, "a A", 7, 0);
@@ -193,9 +190,8 @@ static void no_post_processor_adds_nothing(void **state)
     tokenizer_close(tokenizer);
 }
 
-static void the_config_must_agree(void **state)
+TEST_WITH(the_config_must_agree, make_directory, remove_directory)
 {
-    (void)state;
     put("tokenizer.json", "{" NORMALIZER "," PRE_TOKENIZER "," MODEL "}");
     put("tokenizer_config.json", "{\"do_lower_case\":true,\"strip_accents\":null,\"model_max_length\":384}");
     struct tokenizer *tokenizer = must_open();
@@ -223,9 +219,8 @@ static void the_config_must_agree(void **state)
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "do_lower_case");
 }
 
-static void the_config_may_add_no_other_tokens(void **state)
+TEST_WITH(the_config_may_add_no_other_tokens, make_directory, remove_directory)
 {
-    (void)state;
     put("tokenizer.json",
         "{" NORMALIZER "," PRE_TOKENIZER "," MODEL ",\"added_tokens\":[" ADDED_TOKEN("1", "[CLS]", "false") "]}");
     put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":{\"content\":\"[CLS]\",\"normalized\":false}}}");
@@ -238,9 +233,8 @@ static void the_config_may_add_no_other_tokens(void **state)
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "added_tokens_decoder");
 }
 
-static void older_files_must_add_nothing(void **state)
+TEST_WITH(older_files_must_add_nothing, make_directory, remove_directory)
 {
-    (void)state;
     put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
     put("special_tokens_map.json", "{\"cls_token\":\"[CLS]\",\"unk_token\":\"[UNK]\"}");
     put("added_tokens.json", "{}");
@@ -253,9 +247,8 @@ static void older_files_must_add_nothing(void **state)
     refused(STATUS_UNSUPPORTED, "added_tokens.json", "not supported");
 }
 
-static void reads_a_vocabulary_file(void **state)
+TEST_WITH(reads_a_vocabulary_file, make_directory, remove_directory)
 {
-    (void)state;
     put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n\nB\r\na\nsch\u00F6n\n\u6F22x");
     struct tokenizer *tokenizer = must_open();
     ENCODES_TO(tokenizer, "a AB B [MASK] sch\u00F6n", 2, 9, 9, 6, 1, 4, 1, 3); /* the second "a" counts */
@@ -271,9 +264,8 @@ static void reads_a_vocabulary_file(void **state)
     tokenizer_close(tokenizer);
 }
 
-static void a_bad_vocabulary_file_is_refused(void **state)
+TEST_WITH(a_bad_vocabulary_file_is_refused, make_directory, remove_directory)
 {
-    (void)state;
     put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[MASK]\na\n");
     refused(STATUS_BAD_INPUT, "vocab.txt", "sep_token");
     put("vocab.txt", "[PAD]\n[CLS]\n[SEP]\n[MASK]\na\n");
@@ -291,22 +283,7 @@ static void a_bad_vocabulary_file_is_refused(void **state)
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "cls_token");
 }
 
-static void no_file_at_all_is_not_found(void **state)
+TEST_WITH(no_file_at_all_is_not_found, make_directory, remove_directory)
 {
-    (void)state;
     refused(STATUS_NOT_FOUND, "tokenizer.json", "vocab.txt");
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(every_bad_field_is_named, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(reads_a_template, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(no_post_processor_adds_nothing, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(the_config_must_agree, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(the_config_may_add_no_other_tokens, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(older_files_must_add_nothing, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(reads_a_vocabulary_file, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(a_bad_vocabulary_file_is_refused, make_directory, remove_directory),
-    cmocka_unit_test_setup_teardown(no_file_at_all_is_not_found, make_directory, remove_directory),
-};
-
-TEST_MAIN(cases)

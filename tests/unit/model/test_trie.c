@@ -17,9 +17,8 @@ static struct trie *build(const char *const *words, size_t count)
     return trie;
 }
 
-static void finds_the_longest_key(void **state)
+TEST(finds_the_longest_key)
 {
-    (void)state;
     const char *words[] = {"un", "una", "##aff", "##able", "unaffected"};
     struct trie *trie = build(words, 5);
     size_t matched = 0;
@@ -38,9 +37,8 @@ static void finds_the_longest_key(void **state)
     trie_close(trie);
 }
 
-static void an_empty_trie_has_nothing(void **state)
+TEST(an_empty_trie_has_nothing)
 {
-    (void)state;
     struct trie *trie = build(NULL, 0);
     size_t matched;
     assert_int_equal(trie_longest(trie, TRIE_ROOT, "\0\0", 2, &matched), TRIE_NONE);
@@ -48,9 +46,8 @@ static void an_empty_trie_has_nothing(void **state)
     trie_close(trie);
 }
 
-static void refuses_equal_and_empty_keys(void **state)
+TEST(refuses_equal_and_empty_keys)
 {
-    (void)state;
     struct trie *trie;
     struct err err;
     struct trie_key twice[] = {{"ab", 2, 0}, {"a", 1, 1}, {"ab", 2, 2}};
@@ -96,9 +93,8 @@ static int32_t longest_in_list(const struct trie_key *keys, size_t count, const 
     return id;
 }
 
-static void agrees_with_a_list(void **state)
+TEST(agrees_with_a_list)
 {
-    (void)state;
     static char bytes[KEYS][MOST_BYTES];
     struct trie_key keys[KEYS];
     struct trie *trie;
@@ -122,12 +118,3 @@ static void agrees_with_a_list(void **state)
     }
     trie_close(trie);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(finds_the_longest_key),
-    cmocka_unit_test(an_empty_trie_has_nothing),
-    cmocka_unit_test(refuses_equal_and_empty_keys),
-    cmocka_unit_test(agrees_with_a_list),
-};
-
-TEST_MAIN(cases)

@@ -41,9 +41,8 @@ static void check_all(const struct model_spec *spec)
     model_build_remove(directory);
 }
 
-static void reads_every_dtype(void **state)
+TEST(reads_every_dtype)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
         spec.dtype = (enum dtype)dtype;
@@ -51,9 +50,8 @@ static void reads_every_dtype(void **state)
     }
 }
 
-static void reads_every_prefix(void **state)
+TEST(reads_every_prefix)
 {
-    (void)state;
     static const char *const prefixes[] = {"bert.", "model.", "0.auto_model.", "model.bert."};
     struct model_spec spec = model_spec_tiny();
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
@@ -62,18 +60,16 @@ static void reads_every_prefix(void **state)
     }
 }
 
-static void reads_gamma_and_beta(void **state)
+TEST(reads_gamma_and_beta)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     spec.gamma_beta = true;
     spec.prefix = "bert.";
     check_all(&spec);
 }
 
-static void skips_position_ids_and_heads(void **state)
+TEST(skips_position_ids_and_heads)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     spec.position_ids = true;
     spec.pooler = true;
@@ -82,9 +78,8 @@ static void skips_position_ids_and_heads(void **state)
     check_all(&spec);
 }
 
-static void reads_distilbert(void **state)
+TEST(reads_distilbert)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     spec.distilbert = true;
     check_all(&spec);
@@ -99,9 +94,8 @@ static void reads_distilbert(void **state)
     model_build_remove(directory);
 }
 
-static void reads_shards(void **state)
+TEST(reads_shards)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     spec.dtype = DTYPE_BF16;
     static const uint32_t counts[] = {1, 2, 5, 37};
@@ -121,9 +115,8 @@ static struct model_spec two_shards(void)
     return spec;
 }
 
-static void refuses_a_shard_outside_the_folder(void **state)
+TEST(refuses_a_shard_outside_the_folder)
 {
-    (void)state;
     static const char *const names[] = {"../" FIRST_SHARD, "/etc/passwd",  "a/" FIRST_SHARD,    "..", "",
                                         "model.bin",       ".safetensors", "a\\\\b.safetensors"};
     struct model_spec spec = two_shards();
@@ -135,9 +128,8 @@ static void refuses_a_shard_outside_the_folder(void **state)
     }
 }
 
-static void refuses_an_index_that_disagrees(void **state)
+TEST(refuses_an_index_that_disagrees)
 {
-    (void)state;
     const char *entry = "\"embeddings.word_embeddings.weight\":\"" FIRST_SHARD "\",";
     struct model_spec spec = two_shards();
     expect_edit_refused(&spec, INDEX_FILE, entry, "", STATUS_BAD_INPUT, "embeddings.word_embeddings.weight");
@@ -153,9 +145,8 @@ static void refuses_an_index_that_disagrees(void **state)
     model_build_remove(directory);
 }
 
-static void refuses_a_missing_shard(void **state)
+TEST(refuses_a_missing_shard)
 {
-    (void)state;
     struct model_spec spec = two_shards();
     char *directory = model_build(&spec);
     model_file_remove(directory, FIRST_SHARD);
@@ -163,9 +154,8 @@ static void refuses_a_missing_shard(void **state)
     model_build_remove(directory);
 }
 
-static void never_reads_pickled_weights(void **state)
+TEST(never_reads_pickled_weights)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     model_file_remove(directory, "model.safetensors");
@@ -193,9 +183,8 @@ static void patch_weights(const char *directory, const char *from, const char *t
     free(bytes);
 }
 
-static void refuses_wrong_tensors(void **state)
+TEST(refuses_wrong_tensors)
 {
-    (void)state;
     static const struct {
         const char *from, *to, *says;
         enum status status;
@@ -236,9 +225,8 @@ static void refuses_wrong_tensors(void **state)
     }
 }
 
-static void refuses_weights_of_another_config(void **state)
+TEST(refuses_weights_of_another_config)
 {
-    (void)state;
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec);
     model_file_edit(directory, "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
@@ -250,20 +238,3 @@ static void refuses_weights_of_another_config(void **state)
     expect_refused(directory, NULL, STATUS_BAD_INPUT, "model.safetensors", "intermediate.dense");
     model_build_remove(directory);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(reads_every_dtype),
-    cmocka_unit_test(reads_every_prefix),
-    cmocka_unit_test(reads_gamma_and_beta),
-    cmocka_unit_test(skips_position_ids_and_heads),
-    cmocka_unit_test(reads_distilbert),
-    cmocka_unit_test(reads_shards),
-    cmocka_unit_test(refuses_a_shard_outside_the_folder),
-    cmocka_unit_test(refuses_an_index_that_disagrees),
-    cmocka_unit_test(refuses_a_missing_shard),
-    cmocka_unit_test(never_reads_pickled_weights),
-    cmocka_unit_test(refuses_wrong_tensors),
-    cmocka_unit_test(refuses_weights_of_another_config),
-};
-
-TEST_MAIN(cases)

@@ -24,9 +24,8 @@ static void expect(const char *text, const char *path, const char *host, unsigne
     address_free(&address);
 }
 
-static void unix_sockets(void **state)
+TEST(unix_sockets)
 {
-    (void)state;
     expect("/run/redis.sock", "/run/redis.sock", NULL, 0, 0, NULL, NULL);
     expect("./redis.sock", "./redis.sock", NULL, 0, 0, NULL, NULL);
     expect("unix:/run/redis.sock", "/run/redis.sock", NULL, 0, 0, NULL, NULL);
@@ -35,9 +34,8 @@ static void unix_sockets(void **state)
     expect("redis+unix://u:p@/run/a%20b.sock?db=3", "/run/a b.sock", NULL, 0, 3, "u", "p");
 }
 
-static void hosts(void **state)
+TEST(hosts)
 {
-    (void)state;
     expect("redis://localhost", NULL, "localhost", 6379, 0, NULL, NULL);
     expect("redis://localhost/", NULL, "localhost", 6379, 0, NULL, NULL);
     expect("redis://10.0.0.1:7000/12", NULL, "10.0.0.1", 7000, 12, NULL, NULL);
@@ -45,9 +43,8 @@ static void hosts(void **state)
     expect("redis://[fe80::1%25eth0]", NULL, "fe80::1%eth0", 6379, 0, NULL, NULL);
 }
 
-static void logins(void **state)
+TEST(logins)
 {
-    (void)state;
     expect("redis://user:pass@h", NULL, "h", 6379, 0, "user", "pass");
     expect("redis://:pass@h", NULL, "h", 6379, 0, NULL, "pass");
     expect("redis://user@h", NULL, "h", 6379, 0, "user", NULL);
@@ -55,9 +52,8 @@ static void logins(void **state)
     expect("redis://u:p@ss@h", NULL, "h", 6379, 0, "u", "p@ss");
 }
 
-static void several_servers(void **state)
+TEST(several_servers)
 {
-    (void)state;
     struct address address;
     struct err err;
     assert_int_equal(address_parse("redis://u:p,q@a,b:7000,[::1]:7001/2", &address, &err), STATUS_OK);
@@ -74,9 +70,8 @@ static void several_servers(void **state)
     address_free(&address);
 }
 
-static void sentinels(void **state)
+TEST(sentinels)
 {
-    (void)state;
     struct address address;
     struct err err;
     assert_int_equal(address_parse("rediss+sentinel://u:p@a,b:7000/my%20master/4", &address, &err), STATUS_OK);
@@ -101,9 +96,8 @@ static void sentinels(void **state)
     address_free(&address);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     static const struct {
         const char *text;
         enum status status;
@@ -155,9 +149,8 @@ static void refused(void **state)
     }
 }
 
-static void printed_without_password(void **state)
+TEST(printed_without_password)
 {
-    (void)state;
     static const struct {
         const char *text, *printed;
     } cases[] = {
@@ -181,9 +174,8 @@ static void printed_without_password(void **state)
     }
 }
 
-static void long_addresses_are_cut_when_printed(void **state)
+TEST(long_addresses_are_cut_when_printed)
 {
-    (void)state;
     char text[2000] = "redis://", printed[ADDRESS_TEXT];
     struct address address;
     struct err err;
@@ -194,9 +186,8 @@ static void long_addresses_are_cut_when_printed(void **state)
     address_free(&address);
 }
 
-static void a_password_is_replaced(void **state)
+TEST(a_password_is_replaced)
 {
-    (void)state;
     struct address address;
     struct err err;
     assert_int_equal(address_parse("redis://u:one@h", &address, &err), STATUS_OK);
@@ -206,17 +197,3 @@ static void a_password_is_replaced(void **state)
     address_free(&address);
     assert_null(address.password);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(unix_sockets),
-    cmocka_unit_test(hosts),
-    cmocka_unit_test(logins),
-    cmocka_unit_test(several_servers),
-    cmocka_unit_test(sentinels),
-    cmocka_unit_test(refused),
-    cmocka_unit_test(printed_without_password),
-    cmocka_unit_test(long_addresses_are_cut_when_printed),
-    cmocka_unit_test(a_password_is_replaced),
-};
-
-TEST_MAIN(cases)

@@ -130,7 +130,7 @@ static void say(struct stage *stage, const char *bytes)
     assert_int_equal(write(stage->peer, bytes, strlen(bytes)), strlen(bytes));
 }
 
-static void answers_come_in_order_byte_by_byte(void **state)
+TEST_WITH(answers_come_in_order_byte_by_byte, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
@@ -158,7 +158,7 @@ static void expect_death(struct stage *stage, enum status status, int nulls)
                      STATUS_UNAVAILABLE);
 }
 
-static void a_closed_peer_ends_everything_once(void **state)
+TEST_WITH(a_closed_peer_ends_everything_once, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
@@ -169,7 +169,7 @@ static void a_closed_peer_ends_everything_once(void **state)
     expect_death(stage, STATUS_UNAVAILABLE, 2);
 }
 
-static void nonsense_ends_it(void **state)
+TEST_WITH(nonsense_ends_it, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
@@ -178,7 +178,7 @@ static void nonsense_ends_it(void **state)
     expect_death(stage, STATUS_BAD_INPUT, 1);
 }
 
-static void an_answer_without_question_ends_it(void **state)
+TEST_WITH(an_answer_without_question_ends_it, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
@@ -186,7 +186,7 @@ static void an_answer_without_question_ends_it(void **state)
     expect_death(stage, STATUS_BAD_INPUT, 0);
 }
 
-static void an_answer_above_the_cap_ends_it(void **state)
+TEST_WITH(an_answer_above_the_cap_ends_it, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 1000);
@@ -195,7 +195,7 @@ static void an_answer_above_the_cap_ends_it(void **state)
     expect_death(stage, STATUS_UNSUPPORTED, 1);
 }
 
-static void silence_ends_it(void **state)
+TEST_WITH(silence_ends_it, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
@@ -207,7 +207,7 @@ static void silence_ends_it(void **state)
 enum { PIECE = 20 << 10, PIECES = 25, PIECE_MS = 30, SLOW_MS = 150 };
 
 /* An answer may take five times as long as the silence that is allowed. */
-static void a_slow_answer_is_no_silence(void **state)
+TEST_WITH(a_slow_answer_is_no_silence, setup, teardown)
 {
     struct stage *stage = *state;
     static char piece[PIECE];
@@ -229,7 +229,7 @@ static void a_slow_answer_is_no_silence(void **state)
 }
 
 /* So may the peer to read a command, down to the last bytes, which are in the socket. */
-static void a_slow_request_is_no_silence(void **state)
+TEST_WITH(a_slow_request_is_no_silence, setup, teardown)
 {
     struct stage *stage = *state;
     static char text[PIECE * PIECES], piece[PIECE];
@@ -255,7 +255,7 @@ static void a_slow_request_is_no_silence(void **state)
 }
 
 /* A byte now and then counts as silence. */
-static void a_drip_is_silence(void **state)
+TEST_WITH(a_drip_is_silence, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
@@ -270,7 +270,7 @@ static void a_drip_is_silence(void **state)
     assert_int_equal(stage->nulls, 1);
 }
 
-static void nobody_there_is_told_later(void **state)
+TEST_WITH(nobody_there_is_told_later, setup, teardown)
 {
     struct stage *stage = *state;
     unlink(stage->path);
@@ -279,7 +279,7 @@ static void nobody_there_is_told_later(void **state)
     assert_int_equal(stage->ups, 0);
 }
 
-static void closing_inside_an_answer(void **state)
+TEST_WITH(closing_inside_an_answer, setup, teardown)
 {
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
@@ -312,7 +312,7 @@ static void expect_up(struct stage *stage)
     assert_int_equal(stage->ups, 1);
 }
 
-static void a_password_is_sent_first(void **state)
+TEST_WITH(a_password_is_sent_first, setup, teardown)
 {
     struct stage *stage = *state;
     struct err err;
@@ -324,7 +324,7 @@ static void a_password_is_sent_first(void **state)
     expect_up(stage);
 }
 
-static void a_sentinel_gets_its_own_password_and_no_database(void **state)
+TEST_WITH(a_sentinel_gets_its_own_password_and_no_database, setup, teardown)
 {
     struct stage *stage = *state;
     struct err err;
@@ -340,7 +340,7 @@ static void a_sentinel_gets_its_own_password_and_no_database(void **state)
 
 #define ROLE "*1\r\n$4\r\nROLE\r\n"
 
-static void a_master_is_taken(void **state)
+TEST_WITH(a_master_is_taken, setup, teardown)
 {
     struct stage *stage = *state;
     stage->master_only = true;
@@ -359,29 +359,29 @@ static void expect_not_taken(struct stage *stage, const char *answer, enum statu
     assert_non_null(strstr(stage->err.message, words));
 }
 
-static void a_replica_is_not_taken(void **state)
+TEST_WITH(a_replica_is_not_taken, setup, teardown)
 {
     expect_not_taken(*state, "*5\r\n$5\r\nslave\r\n$2\r\nh2\r\n:7000\r\n$9\r\nconnected\r\n:1\r\n", STATUS_UNAVAILABLE,
                      "it is a replica of h2:7000");
 }
 
-static void a_sentinel_is_no_server(void **state)
+TEST_WITH(a_sentinel_is_no_server, setup, teardown)
 {
     expect_not_taken(*state, "*2\r\n$8\r\nsentinel\r\n*0\r\n", STATUS_UNAVAILABLE, "it is not a master");
 }
 
-static void an_odd_role_is_not_taken(void **state)
+TEST_WITH(an_odd_role_is_not_taken, setup, teardown)
 {
     expect_not_taken(*state, ":1\r\n", STATUS_UNAVAILABLE, "it is not a master");
 }
 
-static void a_missing_right_to_ask_for_the_role_is_told(void **state)
+TEST_WITH(a_missing_right_to_ask_for_the_role_is_told, setup, teardown)
 {
     expect_not_taken(*state, "-NOPERM this user has no permissions to run the 'role' command\r\n", STATUS_DENIED,
                      "'role'");
 }
 
-static void a_refused_password_is_denied(void **state)
+TEST_WITH(a_refused_password_is_denied, setup, teardown)
 {
     struct stage *stage = *state;
     struct err err;
@@ -393,27 +393,3 @@ static void a_refused_password_is_denied(void **state)
     expect_death(stage, STATUS_DENIED, 0);
     assert_int_equal(stage->ups, 0);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(answers_come_in_order_byte_by_byte, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_closed_peer_ends_everything_once, setup, teardown),
-    cmocka_unit_test_setup_teardown(nonsense_ends_it, setup, teardown),
-    cmocka_unit_test_setup_teardown(an_answer_without_question_ends_it, setup, teardown),
-    cmocka_unit_test_setup_teardown(an_answer_above_the_cap_ends_it, setup, teardown),
-    cmocka_unit_test_setup_teardown(silence_ends_it, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_slow_answer_is_no_silence, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_slow_request_is_no_silence, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_drip_is_silence, setup, teardown),
-    cmocka_unit_test_setup_teardown(nobody_there_is_told_later, setup, teardown),
-    cmocka_unit_test_setup_teardown(closing_inside_an_answer, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_password_is_sent_first, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_refused_password_is_denied, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_sentinel_gets_its_own_password_and_no_database, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_master_is_taken, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_replica_is_not_taken, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_sentinel_is_no_server, setup, teardown),
-    cmocka_unit_test_setup_teardown(an_odd_role_is_not_taken, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_missing_right_to_ask_for_the_role_is_told, setup, teardown),
-};
-
-TEST_MAIN(cases)

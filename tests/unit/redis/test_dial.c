@@ -134,7 +134,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 
 /* --- Cases -------------------------------------------------------------------------------------------------------- */
 
-static void a_name_is_looked_up(void **state)
+TEST_WITH(a_name_is_looked_up, setup, teardown)
 {
     struct stage *stage = *state;
     look_up(stage, "one");
@@ -142,7 +142,7 @@ static void a_name_is_looked_up(void **state)
     assert_string_equal(stage->host, "127.0.0.1");
 }
 
-static void an_unknown_name_is_said_by_name(void **state)
+TEST_WITH(an_unknown_name_is_said_by_name, setup, teardown)
 {
     struct stage *stage = *state;
     look_up(stage, "nowhere.example");
@@ -151,7 +151,7 @@ static void an_unknown_name_is_said_by_name(void **state)
     assert_non_null(strstr(stage->err.message, "nowhere.example: "));
 }
 
-static void the_loop_runs_while_the_name_service_hangs(void **state)
+TEST_WITH(the_loop_runs_while_the_name_service_hangs, setup, teardown)
 {
     struct stage *stage = *state;
     struct event *tick = event_new(stage->base, -1, EV_PERSIST, on_tick, stage);
@@ -167,7 +167,7 @@ static void the_loop_runs_while_the_name_service_hangs(void **state)
     event_free(tick);
 }
 
-static void a_closed_lookup_stays_silent(void **state)
+TEST_WITH(a_closed_lookup_stays_silent, setup, teardown)
 {
     struct stage *stage = *state;
     hang(true);
@@ -184,7 +184,7 @@ static void a_closed_lookup_stays_silent(void **state)
     assert_int_equal(asked, 2);
 }
 
-static void too_many_hanging_lookups_are_refused(void **state)
+TEST_WITH(too_many_hanging_lookups_are_refused, setup, teardown)
 {
     struct stage *stage = *state;
     struct err err = {0};
@@ -205,7 +205,7 @@ static void too_many_hanging_lookups_are_refused(void **state)
     assert_int_equal(stage->answers, 1);
 }
 
-static void closing_does_not_wait_for_a_hanging_lookup(void **state)
+TEST_WITH(closing_does_not_wait_for_a_hanging_lookup, setup, teardown)
 {
     struct stage *stage = *state;
     struct err err;
@@ -260,7 +260,7 @@ static struct connection *open_connection(struct stage *stage, struct address *a
     return connection;
 }
 
-static void a_connection_says_what_it_waited_for(void **state)
+TEST_WITH(a_connection_says_what_it_waited_for, setup, teardown)
 {
     struct stage *stage = *state;
     struct address address;
@@ -275,7 +275,7 @@ static void a_connection_says_what_it_waited_for(void **state)
 }
 
 /* Nobody listens at the first address of `two`. */
-static void each_address_of_a_name_is_tried(void **state)
+TEST_WITH(each_address_of_a_name_is_tried, setup, teardown)
 {
     struct stage *stage = *state;
     struct address address;
@@ -299,16 +299,3 @@ static void each_address_of_a_name_is_tried(void **state)
     assert_non_null(strstr(call.err.message, "Connection refused"));
     address_free(&address);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(a_name_is_looked_up, setup, teardown),
-    cmocka_unit_test_setup_teardown(an_unknown_name_is_said_by_name, setup, teardown),
-    cmocka_unit_test_setup_teardown(the_loop_runs_while_the_name_service_hangs, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_closed_lookup_stays_silent, setup, teardown),
-    cmocka_unit_test_setup_teardown(too_many_hanging_lookups_are_refused, setup, teardown),
-    cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_hanging_lookup, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_connection_says_what_it_waited_for, setup, teardown),
-    cmocka_unit_test_setup_teardown(each_address_of_a_name_is_tried, setup, teardown),
-};
-
-TEST_MAIN(cases)

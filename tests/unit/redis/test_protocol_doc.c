@@ -25,9 +25,8 @@ static void expect_named(const struct buffer *doc, const char *name)
     if (!strstr(doc->data, quoted)) { fail_msg("docs/protocol.md does not name %s", quoted); }
 }
 
-static void names_every_code(void **state)
+TEST(names_every_code)
 {
-    (void)state;
     struct buffer doc = read_doc();
     for (int code = CODE_NONE + 1; code < CODE_COUNT; code++) {
         expect_named(&doc, reply_code_name((enum reply_code)code));
@@ -36,9 +35,8 @@ static void names_every_code(void **state)
 }
 
 /* The table of fields is private to work/, so its rows are read from the source. */
-static void names_every_field(void **state)
+TEST(names_every_field)
 {
-    (void)state;
     struct buffer doc = read_doc(), source = read_source(TEST_SOURCE_DIR "/src/schedule/fields.c");
     static const char row[] = "    [FIELD_";
     int found = 0;
@@ -53,17 +51,15 @@ static void names_every_field(void **state)
     buffer_free(&doc);
 }
 
-static void names_every_script(void **state)
+TEST(names_every_script)
 {
-    (void)state;
     struct buffer doc = read_doc();
     for (int i = 0; i < SCRIPT_COUNT; i++) { expect_named(&doc, script_sources[i].name); }
     buffer_free(&doc);
 }
 
-static void scripts_say_what_they_take_and_may_not_do(void **state)
+TEST(scripts_say_what_they_take_and_may_not_do)
 {
-    (void)state;
     static const char *const words[] = {"-- KEYS", "-- ARGV", "-- Returns", "-- May not:"};
     for (int i = 0; i < SCRIPT_COUNT; i++) {
         assert_int_equal(strncmp(script_sources[i].text, "#!lua", 5), 0);
@@ -74,12 +70,3 @@ static void scripts_say_what_they_take_and_may_not_do(void **state)
         }
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(names_every_code),
-    cmocka_unit_test(names_every_field),
-    cmocka_unit_test(names_every_script),
-    cmocka_unit_test(scripts_say_what_they_take_and_may_not_do),
-};
-
-TEST_MAIN(cases)

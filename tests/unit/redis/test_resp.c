@@ -31,9 +31,8 @@ static void check_whole(const struct resp_value *value)
     assert_int_equal(value->items[5].items[1].type, RESP_NIL);
 }
 
-static void one_byte_at_a_time(void **state)
+TEST(one_byte_at_a_time)
 {
-    (void)state;
     struct resp_reader *reader = open_reader(10000);
     const struct resp_value *value;
     struct err err;
@@ -48,9 +47,8 @@ static void one_byte_at_a_time(void **state)
     resp_close(reader);
 }
 
-static void cut_at_every_place(void **state)
+TEST(cut_at_every_place)
 {
-    (void)state;
     const struct resp_value *value;
     struct err err;
     for (size_t cut = 0; cut < sizeof whole; cut++) {
@@ -66,9 +64,8 @@ static void cut_at_every_place(void **state)
     }
 }
 
-static void many_in_one_feed(void **state)
+TEST(many_in_one_feed)
 {
-    (void)state;
     struct resp_reader *reader = open_reader(10000);
     const struct resp_value *value;
     struct err err;
@@ -97,9 +94,8 @@ static void expect_broken(const char *bytes, size_t length, size_t max_bytes, en
     resp_close(reader);
 }
 
-static void nonsense_is_refused(void **state)
+TEST(nonsense_is_refused)
 {
-    (void)state;
     static const char *const cases[] = {
         "hello\r\n",
         "HTTP/1.1 400 Bad Request\r\n",
@@ -119,16 +115,14 @@ static void nonsense_is_refused(void **state)
     }
 }
 
-static void the_thirteen_bytes_reserve_nothing(void **state)
+TEST(the_thirteen_bytes_reserve_nothing)
 {
-    (void)state;
     expect_broken("*2147483647\r\n", 13, 64 << 20, STATUS_UNSUPPORTED);
     expect_broken("*1000000\r\n*1000000\r\n", 20, 64 << 20, STATUS_UNSUPPORTED);
 }
 
-static void an_answer_above_the_cap_is_refused(void **state)
+TEST(an_answer_above_the_cap_is_refused)
 {
-    (void)state;
     char bytes[3000];
     int length = snprintf(bytes, sizeof bytes, "$100000\r\n");
     memset(bytes + length, 'x', sizeof bytes - (size_t)length);
@@ -167,17 +161,15 @@ static void drop_in_pieces(size_t cut)
     resp_close(reader);
 }
 
-static void a_text_that_is_too_large_is_dropped_as_it_comes(void **state)
+TEST(a_text_that_is_too_large_is_dropped_as_it_comes)
 {
-    (void)state;
     static const size_t cuts[] = {1, 7, 1000, 16000, 31000};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) { drop_in_pieces(cuts[i]); }
 }
 
 /* Strings that are too large together, and an array that is too long. */
-static void what_does_not_fit_is_dropped(void **state)
+TEST(what_does_not_fit_is_dropped)
 {
-    (void)state;
     struct resp_reader *reader;
     const struct resp_value *value;
     struct err err;
@@ -208,9 +200,8 @@ static void what_does_not_fit_is_dropped(void **state)
 }
 
 /* A string whose announced length is too large is refused before its bytes arrive. */
-static void an_announced_text_above_the_cap_is_refused(void **state)
+TEST(an_announced_text_above_the_cap_is_refused)
 {
-    (void)state;
     static const char *const cases[] = {"$100000\r\n", "*2\r\n$3\r\nabc\r\n$100000\r\n", "$100000\r\nxx"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         expect_broken(cases[i], strlen(cases[i]), 2000, STATUS_UNSUPPORTED);
@@ -218,9 +209,8 @@ static void an_announced_text_above_the_cap_is_refused(void **state)
 }
 
 /* A cut number is no announced length. */
-static void a_large_number_in_two_pieces_is_no_announcement(void **state)
+TEST(a_large_number_in_two_pieces_is_no_announcement)
 {
-    (void)state;
     struct resp_reader *reader;
     const struct resp_value *value;
     struct err err;
@@ -236,9 +226,8 @@ static void a_large_number_in_two_pieces_is_no_announcement(void **state)
 }
 
 /* The limit is for one answer: any number below it passes. */
-static void the_cap_begins_anew_with_each_answer(void **state)
+TEST(the_cap_begins_anew_with_each_answer)
 {
-    (void)state;
     struct resp_reader *reader = open_reader(1000);
     const struct resp_value *value;
     struct err err;
@@ -252,9 +241,8 @@ static void the_cap_begins_anew_with_each_answer(void **state)
     resp_close(reader);
 }
 
-static void clones_outlive_the_reader(void **state)
+TEST(clones_outlive_the_reader)
 {
-    (void)state;
     struct resp_reader *reader = open_reader(10000);
     const struct resp_value *value;
     struct err err;
@@ -266,9 +254,8 @@ static void clones_outlive_the_reader(void **state)
     free(clone);
 }
 
-static void error_words_have_a_status(void **state)
+TEST(error_words_have_a_status)
 {
-    (void)state;
     static const struct {
         const char *error;
         enum status status;
@@ -301,9 +288,8 @@ static void error_words_have_a_status(void **state)
     assert_int_equal(resp_check(&fine, NULL), STATUS_OK);
 }
 
-static void commands_are_words_by_length(void **state)
+TEST(commands_are_words_by_length)
 {
-    (void)state;
     struct command command = {0};
     const char *bytes;
     size_t length;
@@ -322,9 +308,8 @@ static void commands_are_words_by_length(void **state)
     command_free(&command);
 }
 
-static void a_command_of_thousands_of_words(void **state)
+TEST(a_command_of_thousands_of_words)
 {
-    (void)state;
     struct command command = {0};
     struct resp_reader *reader = open_reader(16 << 20);
     const struct resp_value *value;
@@ -341,9 +326,8 @@ static void a_command_of_thousands_of_words(void **state)
     command_free(&command);
 }
 
-static void a_field_is_found_by_its_name(void **state)
+TEST(a_field_is_found_by_its_name)
 {
-    (void)state;
     struct resp_value items[] = {
         {.type = RESP_STRING, .bytes = "a", .length = 1},
         {.type = RESP_STRING, .bytes = "b", .length = 1},
@@ -376,9 +360,8 @@ static void expect_keys(const char *error, const char *head, size_t length, cons
     assert_int_equal(got->length, strlen(expected));
 }
 
-static void keys_are_named(void **state)
+TEST(keys_are_named)
 {
-    (void)state;
     const char *head =
         "*4\r\n$7\r\nEVALSHA\r\n$14\r\nsluice:{q}:one\r\n$3\r\nnot\r\n$16\r\nsluice:{q}:three\r\n$1\r\nx\r\n";
     expect_keys(NO_KEY, head, strlen(head), NO_KEY ": sluice:{q}:one sluice:{q}:three");
@@ -388,9 +371,8 @@ static void keys_are_named(void **state)
     expect_keys(NO_KEY, text, strlen(text), NO_KEY ":");
 }
 
-static void other_errors_stay_as_they_are(void **state)
+TEST(other_errors_stay_as_they_are)
 {
-    (void)state;
     const char *head = "*2\r\n$3\r\nGET\r\n$14\r\nsluice:{q}:one\r\n";
     const char *errors[] = {"NOPERM this user has no permissions to run the 'xack' command", "ERR no", ""};
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
@@ -401,9 +383,8 @@ static void other_errors_stay_as_they_are(void **state)
     assert_ptr_equal(resp_explain_keys(&string, head, strlen(head), text, &explained), &string);
 }
 
-static void long_keys_are_cut(void **state)
+TEST(long_keys_are_cut)
 {
-    (void)state;
     char head[RESP_HEAD_BYTES], text[RESP_TEXT_BYTES];
     memset(head, 'k', sizeof head);
     memcpy(head, "*1\r\n$999\r\nsluice:{q}", 20);
@@ -428,9 +409,8 @@ static void expect_line(const char *error, const char *expected)
 
 #define NO_RUN "ERR The user executing the script can't run this command or subcommand"
 
-static void the_line_of_a_script_is_quoted(void **state)
+TEST(the_line_of_a_script_is_quoted)
 {
-    (void)state;
     expect_line(NO_RUN " script: abc, on @user_script:3.",
                 NO_RUN ": lua/settle.lua line 3: return call('XACK', KEYS[1])");
     expect_line(NO_RUN " script: abc, on @user_script:4.", NO_RUN ": lua/settle.lua line 4: last");
@@ -439,28 +419,3 @@ static void the_line_of_a_script_is_quoted(void **state)
     expect_line(NO_RUN, NO_RUN);
     expect_line("ERR other script: abc, on @user_script:3.", "ERR other script: abc, on @user_script:3.");
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(one_byte_at_a_time),
-    cmocka_unit_test(cut_at_every_place),
-    cmocka_unit_test(many_in_one_feed),
-    cmocka_unit_test(nonsense_is_refused),
-    cmocka_unit_test(the_thirteen_bytes_reserve_nothing),
-    cmocka_unit_test(a_text_that_is_too_large_is_dropped_as_it_comes),
-    cmocka_unit_test(what_does_not_fit_is_dropped),
-    cmocka_unit_test(an_answer_above_the_cap_is_refused),
-    cmocka_unit_test(an_announced_text_above_the_cap_is_refused),
-    cmocka_unit_test(a_large_number_in_two_pieces_is_no_announcement),
-    cmocka_unit_test(the_cap_begins_anew_with_each_answer),
-    cmocka_unit_test(clones_outlive_the_reader),
-    cmocka_unit_test(a_field_is_found_by_its_name),
-    cmocka_unit_test(error_words_have_a_status),
-    cmocka_unit_test(commands_are_words_by_length),
-    cmocka_unit_test(a_command_of_thousands_of_words),
-    cmocka_unit_test(keys_are_named),
-    cmocka_unit_test(other_errors_stay_as_they_are),
-    cmocka_unit_test(long_keys_are_cut),
-    cmocka_unit_test(the_line_of_a_script_is_quoted),
-};
-
-TEST_MAIN(cases)

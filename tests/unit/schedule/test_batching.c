@@ -39,9 +39,8 @@ static void expect_batch(struct window *window, const struct window_limits *limi
     assert_string_equal(text, wanted);
 }
 
-static void packed_batches_fill_the_budget_in_order_of_age(void **state)
+TEST(packed_batches_fill_the_budget_in_order_of_age)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
@@ -52,9 +51,8 @@ static void packed_batches_fill_the_budget_in_order_of_age(void **state)
     expect_batch(&window, &limits, "");
 }
 
-static void rows_are_limited_too(void **state)
+TEST(rows_are_limited_too)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 2};
     fill(&window, (uint32_t[]){1, 1, 1}, 3);
@@ -62,9 +60,8 @@ static void rows_are_limited_too(void **state)
     expect_batch(&window, &limits, "2");
 }
 
-static void a_row_larger_than_the_budget_runs_alone(void **state)
+TEST(a_row_larger_than_the_budget_runs_alone)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){300, 5, 500, 7}, 4);
@@ -77,9 +74,8 @@ static void a_row_larger_than_the_budget_runs_alone(void **state)
 }
 
 /* The example from the literature: short ones must not be padded to the long ones. */
-static void padded_batches_take_the_nearest_in_length(void **state)
+TEST(padded_batches_take_the_nearest_in_length)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PADDED, 8192, 32};
     fill(&window, (uint32_t[]){100, 105, 200, 500}, 4);
@@ -90,9 +86,8 @@ static void padded_batches_take_the_nearest_in_length(void **state)
     expect_batch(&window, &limits, "0 3");
 }
 
-static void padded_batches_count_their_padding(void **state)
+TEST(padded_batches_count_their_padding)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PADDED, 30, 32};
     fill(&window, (uint32_t[]){10, 10, 10, 10}, 4);
@@ -102,9 +97,8 @@ static void padded_batches_count_their_padding(void **state)
     expect_batch(&window, &limits, "0 2 3");
 }
 
-static void padded_batches_in_order_take_what_comes(void **state)
+TEST(padded_batches_in_order_take_what_comes)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PADDED_FIFO, 1000, 32};
     fill(&window, (uint32_t[]){100, 300, 20, 50, 5}, 5);
@@ -116,9 +110,8 @@ static void padded_batches_in_order_take_what_comes(void **state)
     expect_batch(&window, &limits, "2");
 }
 
-static void the_look_ahead_ends(void **state)
+TEST(the_look_ahead_ends)
 {
-    (void)state;
     static uint32_t lengths[300];
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
@@ -129,9 +122,8 @@ static void the_look_ahead_ends(void **state)
     expect_batch(&window, &limits, "1 256"); /* now it is within 256 rows of the head */
 }
 
-static void nobody_is_passed_over_for_ever(void **state)
+TEST(nobody_is_passed_over_for_ever)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){60, 60, 90, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40}, 13);
@@ -147,9 +139,8 @@ static void nobody_is_passed_over_for_ever(void **state)
     window_close(&window);
 }
 
-static void the_overdue_become_the_head(void **state)
+TEST(the_overdue_become_the_head)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){50, 90, 95, 50, 10}, 5);
@@ -160,9 +151,8 @@ static void the_overdue_become_the_head(void **state)
     expect_batch(&window, &limits, "1 4");
 }
 
-static void random_windows_lose_and_double_nothing(void **state)
+TEST(random_windows_lose_and_double_nothing)
 {
-    (void)state;
     static uint32_t lengths[ROWS];
     srand(7);
     for (int round = 0; round < 300; round++) {
@@ -276,9 +266,8 @@ static void expect_share(const uint64_t *had, int index, int count, double wante
     if (share < wanted - 0.02 || share > wanted + 0.02) fail_msg("share %d is %f, not %f", index, share, wanted);
 }
 
-static void classes_share_six_to_three_to_one(void **state)
+TEST(classes_share_six_to_three_to_one)
 {
-    (void)state;
     static const struct window_limits limits[] = {{LAYOUT_PACKED, 2000, 128, 0},
                                                   {LAYOUT_PADDED, 2000, 128, 0},
                                                   {LAYOUT_PACKED, 400, 8, 0},
@@ -299,9 +288,8 @@ static void classes_share_six_to_three_to_one(void **state)
     }
 }
 
-static void what_a_class_leaves_goes_to_the_others(void **state)
+TEST(what_a_class_leaves_goes_to_the_others)
 {
-    (void)state;
     struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 64, 0}};
     srand(4);
     for (int i = 0; i < 500; i++) (void)new_row(&supply.window, CLASS_LOW, 0, some_tokens());
@@ -321,9 +309,8 @@ static void what_a_class_leaves_goes_to_the_others(void **state)
 }
 
 /* Tokens count, not rows: one tenant's long texts do not weigh less than another's short ones. */
-static void tenants_share_alike_in_tokens(void **state)
+TEST(tenants_share_alike_in_tokens)
 {
-    (void)state;
     for (int layout = LAYOUT_PACKED; layout <= LAYOUT_PADDED; layout++) {
         struct supply supply = {.limits = {(enum batch_layout)layout, 1000, 128, 0}};
         for (uint32_t i = 0; i < 1200; i++) (void)new_row(&supply.window, CLASS_NORMAL, i % 4, i % 4 == 1 ? 250 : 10);
@@ -334,9 +321,8 @@ static void tenants_share_alike_in_tokens(void **state)
 }
 
 /* Neither does a newcomer pay for what the others had before it came, nor do they pay for its absence. */
-static void a_tenant_that_did_not_wait_has_saved_nothing_up(void **state)
+TEST(a_tenant_that_did_not_wait_has_saved_nothing_up)
 {
-    (void)state;
     struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 128, 0}};
     for (int i = 0; i < 400; i++) (void)new_row(&supply.window, CLASS_NORMAL, 1, 10);
     supply_batches(&supply, 500, true);
@@ -349,9 +335,8 @@ static void a_tenant_that_did_not_wait_has_saved_nothing_up(void **state)
     supply_end(&supply);
 }
 
-static void one_tenants_mass_does_not_delay_anothers_few(void **state)
+TEST(one_tenants_mass_does_not_delay_anothers_few)
 {
-    (void)state;
     enum { MASS = 100000, FEW = 10 };
     static struct row mass[MASS];
     struct request one = {.identity.class = CLASS_NORMAL, .identity.tenant = "mass"},
@@ -380,9 +365,8 @@ static void one_tenants_mass_does_not_delay_anothers_few(void **state)
 
 /* New rows of all classes and tenants keep coming in, as many as leave. Whoever waits goes after so many tokens that
  * only what stands before it in its own tenant's line decides, and no batch goes without any. */
-static void nobody_starves(void **state)
+TEST(nobody_starves)
 {
-    (void)state;
     static const uint32_t weights[CLASS_COUNT] = {6, 3, 1};
     enum { TENANTS = 5, BATCH = 1000 };
     srand(11);
@@ -416,9 +400,8 @@ static void nobody_starves(void **state)
     }
 }
 
-static void every_tenth_batch_begins_with_the_oldest_row(void **state)
+TEST(every_tenth_batch_begins_with_the_oldest_row)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 10, 1, 0};
     struct row *low = new_row(&window, CLASS_LOW, 0, 10), *oldest = NULL;
@@ -437,9 +420,8 @@ static void every_tenth_batch_begins_with_the_oldest_row(void **state)
 
 static const struct cost per_square = {.terms = {0, 0, 1}, .scale = 1};
 
-static void batches_end_at_their_time(void **state)
+TEST(batches_end_at_their_time)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
     fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
@@ -469,9 +451,8 @@ static void fill_classes(struct window *window, const char *classes, const uint3
     }
 }
 
-static void rows_of_low_fill_up_only_so_far(void **state)
+TEST(rows_of_low_fill_up_only_so_far)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
     for (int layout = 0; layout < 2; layout++) {
@@ -489,9 +470,8 @@ static void rows_of_low_fill_up_only_so_far(void **state)
 }
 
 /* It is not passed over: it is the first of its class when that has its turn. */
-static void a_row_of_low_gives_way_to_online_ones(void **state)
+TEST(a_row_of_low_gives_way_to_online_ones)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
     fill_classes(&window, "lnnn", (uint32_t[]){40, 20, 20, 20});
@@ -505,9 +485,8 @@ static void a_row_of_low_gives_way_to_online_ones(void **state)
     window_close(&window);
 }
 
-static void brief_batches_pass_nobody_over(void **state)
+TEST(brief_batches_pass_nobody_over)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100, .brief = true};
     fill(&window, (uint32_t[]){40, 70, 10, 300, 5}, 5);
@@ -527,9 +506,8 @@ static void push(struct window *window, uint32_t i, enum request_class class, ui
 }
 
 /* Before who is overdue and before the oldest: but only while it has had no more for its weight. */
-static void high_is_in_the_next_brief_batch(void **state)
+TEST(high_is_in_the_next_brief_batch)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
     fill_classes(&window, "nnnnnnnn", (uint32_t[]){60, 60, 60, 60, 60, 60, 60, 60});
@@ -554,9 +532,8 @@ static void high_is_in_the_next_brief_batch(void **state)
 
 /* Each class by itself; equal rows of the other class stay, and overdue ones are found behind those of the other class.
  */
-static void a_batch_may_be_of_one_class_only(void **state)
+TEST(a_batch_may_be_of_one_class_only)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
     for (int layout = 0; layout < 3; layout++) {
@@ -605,9 +582,8 @@ static void a_batch_may_be_of_one_class_only(void **state)
     window_close(&window);
 }
 
-static void a_window_is_full_by_time_too(void **state)
+TEST(a_window_is_full_by_time_too)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_square, .most_ns = 100};
     fill(&window, (uint32_t[]){6, 7}, 2);
@@ -630,9 +606,8 @@ static void fill_deadlines(struct window *window, const uint64_t *expires_ms, ui
     }
 }
 
-static void who_would_expire_during_the_batch_goes_first(void **state)
+TEST(who_would_expire_during_the_batch_goes_first)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 20, 32, .now_ms = 1000, .urgent_ms = 1050};
     fill_deadlines(&window, (uint64_t[]){0, 0, 1060, 1040, 0, 1020}, 6);
@@ -644,9 +619,8 @@ static void who_would_expire_during_the_batch_goes_first(void **state)
 }
 
 /* Its deadline counts once it stands within the look, though a look before had found nobody. */
-static void who_stood_too_far_behind_is_seen_later(void **state)
+TEST(who_stood_too_far_behind_is_seen_later)
 {
-    (void)state;
     static uint64_t expires_ms[1100];
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 10, 1, .now_ms = 1000, .urgent_ms = 1050};
@@ -668,9 +642,8 @@ static void who_stood_too_far_behind_is_seen_later(void **state)
     window_close(&window);
 }
 
-static void a_deadline_is_no_way_around_the_shares(void **state)
+TEST(a_deadline_is_no_way_around_the_shares)
 {
-    (void)state;
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 10, 1, .now_ms = 1000, .urgent_ms = 1050};
     struct row *taken;
@@ -739,9 +712,8 @@ static uint32_t see_batch(struct row **chosen, uint32_t count, const struct wind
 }
 
 /* Batches, rows that are put back, dropped or expire: each row leaves once, and no counter is off in the end. */
-static void rows_leave_once_whatever_happens(void **state)
+TEST(rows_leave_once_whatever_happens)
 {
-    (void)state;
     static bool seen[MANY];
     uint32_t expired = 0, shared = 0;
     srand(21);
@@ -810,9 +782,8 @@ static void check_layout(enum batch_layout layout, uint32_t extent, const uint32
     batch_free(batch);
 }
 
-static void packed_and_padded_fill_start(void **state)
+TEST(packed_and_padded_fill_start)
 {
-    (void)state;
     check_layout(LAYOUT_PACKED, 10, (uint32_t[]){0, 5, 8});
     check_layout(LAYOUT_PADDED, 15, (uint32_t[]){0, 5, 10});
 }
@@ -826,9 +797,8 @@ static void answer(struct tune *tune, uint64_t latency_ms, int count, uint64_t *
     for (int i = 0; i < count; i++) tune_answered(tune, latency_ms, *now += 10 * NS_PER_MS);
 }
 
-static void the_percentile_is_that_of_the_last_second(void **state)
+TEST(the_percentile_is_that_of_the_last_second)
 {
-    (void)state;
     struct tune tune;
     uint64_t now = 0;
     tune_begin(&tune, 0);
@@ -844,17 +814,15 @@ static void the_percentile_is_that_of_the_last_second(void **state)
     assert_true(tune.p99_ms > 1000000);
 }
 
-static void without_a_target_there_is_no_limit(void **state)
+TEST(without_a_target_there_is_no_limit)
 {
-    (void)state;
     struct tune tune;
     tune_begin(&tune, 0);
     assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 0);
 }
 
-static void the_share_shrinks_above_the_target_and_grows_below(void **state)
+TEST(the_share_shrinks_above_the_target_and_grows_below)
 {
-    (void)state;
     struct tune tune;
     uint64_t now = 0;
     tune_begin(&tune, 100);
@@ -871,9 +839,8 @@ static void the_share_shrinks_above_the_target_and_grows_below(void **state)
     assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 100e6);
 }
 
-static void a_batch_is_worth_its_fixed_cost(void **state)
+TEST(a_batch_is_worth_its_fixed_cost)
 {
-    (void)state;
     struct tune tune;
     uint64_t now = 0;
     tune_begin(&tune, 5);
@@ -881,18 +848,16 @@ static void a_batch_is_worth_its_fixed_cost(void **state)
     assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 1e6);
 }
 
-static void who_waits_longer_than_the_target_needs_throughput(void **state)
+TEST(who_waits_longer_than_the_target_needs_throughput)
 {
-    (void)state;
     struct tune tune;
     tune_begin(&tune, 50);
     assert_true(tune_batch_ns(&tune, &tune_cost, 50 * NS_PER_MS) > 0);
     assert_true(tune_batch_ns(&tune, &tune_cost, 51 * NS_PER_MS) == 0);
 }
 
-static void without_a_cost_there_is_no_limit(void **state)
+TEST(without_a_cost_there_is_no_limit)
 {
-    (void)state;
     struct tune tune;
     struct cost unknown = cost_from(0, 0, 0);
     tune_begin(&tune, 50);
@@ -937,9 +902,8 @@ static void run_one_batch(struct queue_model *model)
 }
 
 /* A burst of 400 each 20 s, which is 0.4 s of work, on top of a load of a half: most answers stay within the target. */
-static void a_steady_load_meets_its_target(void **state)
+TEST(a_steady_load_meets_its_target)
 {
-    (void)state;
     static struct queue_model model;
     model = (struct queue_model){.every_ns = 2e6};
     tune_begin(&model.tune, 40);
@@ -961,9 +925,8 @@ static double settles_after(struct queue_model *model, double seconds)
 }
 
 /* The load doubles and halves, with what chance does to it. */
-static void the_target_is_met_whatever_the_load_does(void **state)
+TEST(the_target_is_met_whatever_the_load_does)
 {
-    (void)state;
     static const double loads[] = {0.2, 0.4, 0.8, 0.4, 0.2, 0.8};
     for (uint32_t seed = 1; seed <= 8; seed++) {
         static struct queue_model model;
@@ -978,9 +941,8 @@ static void the_target_is_met_whatever_the_load_does(void **state)
 }
 
 /* For 10 s there is more work than time: 2 s of it wait at the end, which are gone after 5 s more. */
-static void an_overload_is_over_when_its_work_is_done(void **state)
+TEST(an_overload_is_over_when_its_work_is_done)
 {
-    (void)state;
     for (uint32_t seed = 1; seed <= 8; seed++) {
         static struct queue_model model;
         model = (struct queue_model){.chance = seed};
@@ -997,9 +959,8 @@ static void an_overload_is_over_when_its_work_is_done(void **state)
 }
 
 /* More work than time: with short batches it would be even more. What is done per second is what long ones do. */
-static void an_overload_runs_at_full_throughput(void **state)
+TEST(an_overload_runs_at_full_throughput)
 {
-    (void)state;
     static struct queue_model model;
     model = (struct queue_model){.every_ns = 0.9e6}; /* 1 ms of work each */
     tune_begin(&model.tune, 2);
@@ -1007,47 +968,3 @@ static void an_overload_runs_at_full_throughput(void **state)
     double per_row_ns = model.now_ns / model.first;
     assert_true(per_row_ns < 1.005e6); /* 1 ms and a 400th of the fixed cost; batches of 2 ms would need 1.1 */
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(packed_batches_fill_the_budget_in_order_of_age),
-    cmocka_unit_test(rows_are_limited_too),
-    cmocka_unit_test(a_row_larger_than_the_budget_runs_alone),
-    cmocka_unit_test(padded_batches_take_the_nearest_in_length),
-    cmocka_unit_test(padded_batches_count_their_padding),
-    cmocka_unit_test(padded_batches_in_order_take_what_comes),
-    cmocka_unit_test(the_look_ahead_ends),
-    cmocka_unit_test(nobody_is_passed_over_for_ever),
-    cmocka_unit_test(the_overdue_become_the_head),
-    cmocka_unit_test(random_windows_lose_and_double_nothing),
-    cmocka_unit_test(classes_share_six_to_three_to_one),
-    cmocka_unit_test(what_a_class_leaves_goes_to_the_others),
-    cmocka_unit_test(tenants_share_alike_in_tokens),
-    cmocka_unit_test(a_tenant_that_did_not_wait_has_saved_nothing_up),
-    cmocka_unit_test(one_tenants_mass_does_not_delay_anothers_few),
-    cmocka_unit_test(nobody_starves),
-    cmocka_unit_test(every_tenth_batch_begins_with_the_oldest_row),
-    cmocka_unit_test(batches_end_at_their_time),
-    cmocka_unit_test(rows_of_low_fill_up_only_so_far),
-    cmocka_unit_test(a_row_of_low_gives_way_to_online_ones),
-    cmocka_unit_test(brief_batches_pass_nobody_over),
-    cmocka_unit_test(high_is_in_the_next_brief_batch),
-    cmocka_unit_test(a_batch_may_be_of_one_class_only),
-    cmocka_unit_test(a_window_is_full_by_time_too),
-    cmocka_unit_test(who_would_expire_during_the_batch_goes_first),
-    cmocka_unit_test(who_stood_too_far_behind_is_seen_later),
-    cmocka_unit_test(a_deadline_is_no_way_around_the_shares),
-    cmocka_unit_test(rows_leave_once_whatever_happens),
-    cmocka_unit_test(packed_and_padded_fill_start),
-    cmocka_unit_test(the_percentile_is_that_of_the_last_second),
-    cmocka_unit_test(without_a_target_there_is_no_limit),
-    cmocka_unit_test(the_share_shrinks_above_the_target_and_grows_below),
-    cmocka_unit_test(a_batch_is_worth_its_fixed_cost),
-    cmocka_unit_test(who_waits_longer_than_the_target_needs_throughput),
-    cmocka_unit_test(without_a_cost_there_is_no_limit),
-    cmocka_unit_test(a_steady_load_meets_its_target),
-    cmocka_unit_test(the_target_is_met_whatever_the_load_does),
-    cmocka_unit_test(an_overload_is_over_when_its_work_is_done),
-    cmocka_unit_test(an_overload_runs_at_full_throughput),
-};
-
-TEST_MAIN(cases)

@@ -3,9 +3,8 @@
 
 #include "schedule/reply.h"
 
-static void every_field_is_taken(void **state)
+TEST(every_field_is_taken)
 {
-    (void)state;
     struct request *request =
         PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts", "10", "truncate", "0",
               "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model", "mini", "traceparent", "00-ab", "x-mine",
@@ -32,9 +31,8 @@ static void every_field_is_taken(void **state)
     expect(PARSE("text", "t", "model", "0123abcd"), CODE_NONE, NULL);
 }
 
-static void every_encoding_is_taken(void **state)
+TEST(every_encoding_is_taken)
 {
-    (void)state;
     static const char *const names[] = {"json", "f32", "f16", "base64"};
     for (int i = 0; i < ENCODING_COUNT; i++) {
         struct request *request = PARSE("text", "t", "encoding", names[i]);
@@ -44,9 +42,8 @@ static void every_encoding_is_taken(void **state)
     }
 }
 
-static void unusable_ids_are_answered_under_the_name(void **state)
+TEST(unusable_ids_are_answered_under_the_name)
 {
-    (void)state;
     char long_id[130];
     memset(long_id, 'a', 129);
     long_id[129] = '\0';
@@ -78,9 +75,8 @@ static void unusable_ids_are_answered_under_the_name(void **state)
     }
 }
 
-static void text_must_be_there_whole_and_valid(void **state)
+TEST(text_must_be_there_whole_and_valid)
 {
-    (void)state;
     char large[102];
     memset(large, 'x', 101);
     large[101] = '\0';
@@ -97,9 +93,8 @@ static void text_must_be_there_whole_and_valid(void **state)
     expect(request, CODE_NONE, NULL);
 }
 
-static void inputs_become_rows(void **state)
+TEST(inputs_become_rows)
 {
-    (void)state;
     struct request *request = PARSE("meta", "m", "inputs", "[\"one\", \"t\\u0077o\", \"\\u0000\"]", "traceparent", "p");
     assert_int_equal(request->retry.code, CODE_NONE);
     assert_true(request->inputs);
@@ -121,9 +116,8 @@ static void inputs_become_rows(void **state)
     expect(request, CODE_NONE, NULL);
 }
 
-static void bad_inputs_say_which_one(void **state)
+TEST(bad_inputs_say_which_one)
 {
-    (void)state;
     static const struct {
         const char *inputs;
         enum reply_code code;
@@ -162,9 +156,8 @@ static void bad_inputs_say_which_one(void **state)
     expect(PARSE("inputs", large), CODE_NONE, NULL);
 }
 
-static void there_is_one_thing_to_do(void **state)
+TEST(there_is_one_thing_to_do)
 {
-    (void)state;
     expect(PARSE("x-a", "1"), CODE_BAD_REQUEST, "text");
     expect(PARSE("x-a", "1"), CODE_BAD_REQUEST, "inputs");
     expect(PARSE("text", "t", "inputs", "[\"a\"]"), CODE_BAD_REQUEST, "inputs");
@@ -172,9 +165,8 @@ static void there_is_one_thing_to_do(void **state)
     expect(PARSE("inputs", "[\"a\"]", "inputs", "[\"a\"]"), CODE_BAD_REQUEST, "inputs");
 }
 
-static void values_out_of_range_are_refused_by_name(void **state)
+TEST(values_out_of_range_are_refused_by_name)
 {
-    (void)state;
     static const char *const bad[][2] = {
         {"ttl", "0"},
         {"ttl", "604801"},
@@ -248,9 +240,8 @@ static void values_out_of_range_are_refused_by_name(void **state)
 }
 
 /* One more than the longest is refused, the longest is taken. */
-static void lengths_are_bounded(void **state)
+TEST(lengths_are_bounded)
 {
-    (void)state;
     static const struct {
         const char *field;
         size_t most;
@@ -279,9 +270,8 @@ static void expect_times(struct request *request, uint64_t due_at_ms, uint64_t e
     expect(request, CODE_NONE, NULL);
 }
 
-static void times_are_absolute_and_count_from_the_first_submission(void **state)
+TEST(times_are_absolute_and_count_from_the_first_submission)
 {
-    (void)state;
     expect_times(PARSE("text", "t", "delay", "0"), 0, 0);
     expect_times(PARSE("text", "t", "delay", "1"), ENTRY_MS + 1, 0);
     expect_times(PARSE("text", "t", "delay", "2592000000", "expires_in", "5"), ENTRY_MS + 2592000000, ENTRY_MS + 5);
@@ -292,9 +282,8 @@ static void times_are_absolute_and_count_from_the_first_submission(void **state)
 
 #define PARSE_AT(ms, ...) parse_at(ms, CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
 
-static void a_time_ahead_of_the_clock_is_now(void **state)
+TEST(a_time_ahead_of_the_clock_is_now)
 {
-    (void)state;
     const uint64_t just = ENTRY_MS - 2000, now = ENTRY_MS - 2001;
     expect_times(PARSE_AT(just, "text", "t", "delay", "5", "expires_in", "6"), ENTRY_MS + 5, ENTRY_MS + 6);
     expect_times(PARSE_AT(now, "text", "t", "delay", "5", "expires_in", "6"), now + 5, now + 6);
@@ -311,14 +300,12 @@ static void a_time_ahead_of_the_clock_is_now(void **state)
     request_free(request);
 }
 
-static void two_ways_to_say_it_are_refused_together(void **state)
+TEST(two_ways_to_say_it_are_refused_together)
 {
-    (void)state;
 }
 
-static void prompts_are_the_models(void **state)
+TEST(prompts_are_the_models)
 {
-    (void)state;
     struct request *request = PARSE("text", "t", "prompt", "query");
     assert_int_equal(request->prompt_bytes, 7);
     assert_memory_equal(request->prompt, "query: ", 7);
@@ -337,9 +324,8 @@ static void prompts_are_the_models(void **state)
     expect(request_parse(&none, &entry, 0), CODE_BAD_REQUEST, "prompt");
 }
 
-static void a_cancel_names_a_request_and_stands_alone(void **state)
+TEST(a_cancel_names_a_request_and_stands_alone)
 {
-    (void)state;
     static const char *const names[][2] = {
         {"1-2", "1-2"}, {"high:1-2", "high:1-2"}, {"low:1-2", "low:1-2"}, {"007-0", "7-0"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -364,22 +350,3 @@ static void a_cancel_names_a_request_and_stands_alone(void **state)
     expect(PARSE("_id", "9-9", "_attempt", "1", "_first_at", "9", "cancel", "1-1"), CODE_NONE,
            NULL); /* it was parked */
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_field_is_taken),
-    cmocka_unit_test(every_encoding_is_taken),
-    cmocka_unit_test(unusable_ids_are_answered_under_the_name),
-    cmocka_unit_test(text_must_be_there_whole_and_valid),
-    cmocka_unit_test(inputs_become_rows),
-    cmocka_unit_test(bad_inputs_say_which_one),
-    cmocka_unit_test(there_is_one_thing_to_do),
-    cmocka_unit_test(values_out_of_range_are_refused_by_name),
-    cmocka_unit_test(lengths_are_bounded),
-    cmocka_unit_test(times_are_absolute_and_count_from_the_first_submission),
-    cmocka_unit_test(a_time_ahead_of_the_clock_is_now),
-    cmocka_unit_test(two_ways_to_say_it_are_refused_together),
-    cmocka_unit_test(prompts_are_the_models),
-    cmocka_unit_test(a_cancel_names_a_request_and_stands_alone),
-};
-
-TEST_MAIN(cases)

@@ -20,9 +20,8 @@ static void end_request(struct held *held, struct request *request)
     request_free(request);
 }
 
-static void as_many_begin_as_their_work_has_room(void **state)
+TEST(as_many_begin_as_their_work_has_room)
 {
-    (void)state;
     struct held held;
     struct request_list list = {0};
     struct request *requests[5];
@@ -43,9 +42,8 @@ static void as_many_begin_as_their_work_has_room(void **state)
     held_close(&held);
 }
 
-static void one_heavier_than_all_credit_may_begin_alone(void **state)
+TEST(one_heavier_than_all_credit_may_begin_alone)
 {
-    (void)state;
     struct held held;
     struct request_list list = {0};
     assert_int_equal(held_open(&held, NULL), STATUS_OK);
@@ -59,10 +57,3 @@ static void one_heavier_than_all_credit_may_begin_alone(void **state)
     assert_int_equal(held_begin(&held, &list, 5, 100), 1);
     held_close(&held); /* frees the heavy one */
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(as_many_begin_as_their_work_has_room),
-    cmocka_unit_test(one_heavier_than_all_credit_may_begin_alone),
-};
-
-TEST_MAIN(cases)

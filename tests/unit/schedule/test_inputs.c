@@ -10,9 +10,8 @@ static struct inputs measure(const char *json)
     return inputs_measure(json, strlen(json), MOST_TEXTS, MOST_BYTES);
 }
 
-static void what_is_wrong_is_found_where_it_is(void **state)
+TEST(what_is_wrong_is_found_where_it_is)
 {
-    (void)state;
     static const struct {
         const char *json;
         enum inputs_problem problem;
@@ -67,8 +66,3 @@ static void what_is_wrong_is_found_where_it_is(void **state)
                      inputs.at);
     }
 }
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(what_is_wrong_is_found_where_it_is),
-};
-
-TEST_MAIN(cases)

@@ -75,7 +75,7 @@ static struct request *request_of(const struct model *model, uint32_t words, boo
     return prepared(model, truncate, (const char *const[][2]){{"text", text}, {NULL, NULL}});
 }
 
-static void short_texts_become_their_ids(void **state)
+TEST_WITH(short_texts_become_their_ids, open_model, close_model)
 {
     const struct setup *setup = *state;
     struct request *request = request_of(setup->model, 3, true);
@@ -88,7 +88,7 @@ static void short_texts_become_their_ids(void **state)
     request_free(request);
 }
 
-static void long_texts_are_truncated_and_say_so(void **state)
+TEST_WITH(long_texts_are_truncated_and_say_so, open_model, close_model)
 {
     const struct setup *setup = *state;
     struct request *request = request_of(setup->model, 14, true);
@@ -102,7 +102,7 @@ static void long_texts_are_truncated_and_say_so(void **state)
     request_free(request);
 }
 
-static void too_long_names_both_counts(void **state)
+TEST_WITH(too_long_names_both_counts, open_model, close_model)
 {
     const struct setup *setup = *state;
     struct request *request = request_of(setup->model, 14, false);
@@ -116,7 +116,7 @@ static void too_long_names_both_counts(void **state)
     request_free(request);
 }
 
-static void a_prompt_stands_before_each_text(void **state)
+TEST_WITH(a_prompt_stands_before_each_text, open_model, close_model)
 {
     const struct setup *setup = *state;
     char word[16], prompt[24];
@@ -131,7 +131,7 @@ static void a_prompt_stands_before_each_text(void **state)
     request_free(request);
 }
 
-static void a_request_may_choose_its_prompt(void **state)
+TEST_WITH(a_request_may_choose_its_prompt, open_model, close_model)
 {
     const struct setup *setup = *state;
     char word[16], name[] = "own", prompt[24], text[64] = "";
@@ -150,7 +150,7 @@ static void a_request_may_choose_its_prompt(void **state)
     request_free(request);
 }
 
-static void each_of_several_texts_has_its_ids_and_room(void **state)
+TEST_WITH(each_of_several_texts_has_its_ids_and_room, open_model, close_model)
 {
     const struct setup *setup = *state;
     char inputs[4096] = "[\"";
@@ -178,7 +178,7 @@ static void each_of_several_texts_has_its_ids_and_room(void **state)
     request_free(request);
 }
 
-static void the_first_text_that_is_too_long_is_named(void **state)
+TEST_WITH(the_first_text_that_is_too_long_is_named, open_model, close_model)
 {
     const struct setup *setup = *state;
     char inputs[4096] = "[\"";
@@ -197,7 +197,7 @@ static void the_first_text_that_is_too_long_is_named(void **state)
 }
 
 /* What request_parse said a request will weigh must cover what tokenising has allocated. */
-static void the_weight_covers_the_ids(void **state)
+TEST_WITH(the_weight_covers_the_ids, open_model, close_model)
 {
     const struct setup *setup = *state;
     for (uint32_t words = 1; words < 40; words++) {
@@ -210,16 +210,3 @@ static void the_weight_covers_the_ids(void **state)
         request_free(request);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(short_texts_become_their_ids, open_model, close_model),
-    cmocka_unit_test_setup_teardown(long_texts_are_truncated_and_say_so, open_model, close_model),
-    cmocka_unit_test_setup_teardown(too_long_names_both_counts, open_model, close_model),
-    cmocka_unit_test_setup_teardown(a_prompt_stands_before_each_text, open_model, close_model),
-    cmocka_unit_test_setup_teardown(a_request_may_choose_its_prompt, open_model, close_model),
-    cmocka_unit_test_setup_teardown(each_of_several_texts_has_its_ids_and_room, open_model, close_model),
-    cmocka_unit_test_setup_teardown(the_first_text_that_is_too_long_is_named, open_model, close_model),
-    cmocka_unit_test_setup_teardown(the_weight_covers_the_ids, open_model, close_model),
-};
-
-TEST_MAIN(cases)

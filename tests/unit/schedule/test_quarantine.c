@@ -9,9 +9,8 @@ static void reclaimed(struct bench *bench, size_t count)
 }
 
 /* Charged with one call before they start; from then on they are requests like others. */
-static void suspects_run_in_groups(void **state)
+TEST(suspects_run_in_groups)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.max_batch_rows = 32;
     options.max_batch_tokens = 1000;
@@ -53,9 +52,8 @@ static void reclaimed_of(struct bench *bench, enum request_class class, size_t c
 }
 
 /* Beside online requests bulk work may take its time: it has half of a group at most, and the others go before it. */
-static void bulk_suspects_hold_up_no_others(void **state)
+TEST(bulk_suspects_hold_up_no_others)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 2);
     tick_after_ms(&bench, 600);
@@ -75,9 +73,8 @@ static void bulk_suspects_hold_up_no_others(void **state)
 }
 
 /* Charged before it starts; nothing else starts, and nothing is read, until its settle is confirmed. */
-static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
+TEST(a_suspect_with_a_crash_on_record_runs_alone)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
@@ -109,9 +106,8 @@ static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
 }
 
 /* Its answer had not come, so the crash was not known: it goes to those who run alone. */
-static void who_has_a_crash_on_record_is_for_no_group(void **state)
+TEST(who_has_a_crash_on_record_is_for_no_group)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     reclaimed(&bench, 3);
     struct action charge = take(&bench, ACTION_RECORD_RUN);
@@ -131,9 +127,8 @@ static void who_has_a_crash_on_record_is_for_no_group(void **state)
 }
 
 /* Taken over several times: while it is not charged, no other is taken over. */
-static void an_urgent_suspect_is_charged_first(void **state)
+TEST(an_urgent_suspect_is_charged_first)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     tick_after_ms(&bench, 600);
@@ -150,9 +145,8 @@ static void an_urgent_suspect_is_charged_first(void **state)
 }
 
 /* A run alone may kill the process, which would be one more takeover of who is not charged yet. */
-static void an_urgent_suspect_goes_before_runs_alone(void **state)
+TEST(an_urgent_suspect_goes_before_runs_alone)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
@@ -177,9 +171,8 @@ static void an_urgent_suspect_goes_before_runs_alone(void **state)
 
 /* What waits is forgotten, and others find it with a dead worker's name; of those that may have been charged the charge
  * must go, so they are given back. */
-static void suspects_of_a_lost_lease_are_charged_nothing(void **state)
+TEST(suspects_of_a_lost_lease_are_charged_nothing)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     (void)take(&bench, ACTION_RECLAIM);
@@ -200,9 +193,8 @@ static void suspects_of_a_lost_lease_are_charged_nothing(void **state)
 }
 
 /* The connection breaks before the worker has come back under a new name, so it finds them in its own list again. */
-static void suspects_of_a_lost_lease_stay_suspect(void **state)
+TEST(suspects_of_a_lost_lease_stay_suspect)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     (void)take(&bench, ACTION_RECLAIM);
@@ -222,9 +214,8 @@ static void suspects_of_a_lost_lease_stay_suspect(void **state)
     worker_close(bench.worker);
 }
 
-static void three_lonely_crashes_are_poison(void **state)
+TEST(three_lonely_crashes_are_poison)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
@@ -245,9 +236,8 @@ static void three_lonely_crashes_are_poison(void **state)
 }
 
 /* Whatever the script has left of its fields, it is answered, with a dead letter. */
-static void an_unread_entry_is_poison(void **state)
+TEST(an_unread_entry_is_poison)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
@@ -302,18 +292,16 @@ static void expect_turns(struct process *process, enum turn first, enum turn sec
     assert_int_equal(process->told[2], third);
 }
 
-static void nobody_asks_nobody_is_told(void **state)
+TEST(nobody_asks_nobody_is_told)
 {
-    (void)state;
     struct process process;
     begin_process(&process);
     expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
     assert_true(alone_deadline(&process.alone) == UINT64_MAX);
 }
 
-static void all_rest_before_one_is_alone(void **state)
+TEST(all_rest_before_one_is_alone)
 {
-    (void)state;
     struct process process;
     begin_process(&process);
     process.rest = false;
@@ -327,9 +315,8 @@ static void all_rest_before_one_is_alone(void **state)
 }
 
 /* Each in its turn, and everybody's work between two of them. */
-static void who_asks_again_waits_for_the_others(void **state)
+TEST(who_asks_again_waits_for_the_others)
 {
-    (void)state;
     static const size_t order[] = {1, 2, 0, 1, 2, 0};
     struct process process;
     begin_process(&process);
@@ -350,9 +337,8 @@ static void who_asks_again_waits_for_the_others(void **state)
     }
 }
 
-static void who_ends_while_all_come_to_rest_holds_up_nobody(void **state)
+TEST(who_ends_while_all_come_to_rest_holds_up_nobody)
 {
-    (void)state;
     struct process process;
     begin_process(&process);
     process.rest = false;
@@ -367,22 +353,3 @@ static void who_ends_while_all_come_to_rest_holds_up_nobody(void **state)
     alone_end(&process.alone, 0, process.now); /* of one that has nothing: it changes nothing */
     expect_turns(&process, TURN_REST, TURN_REST, TURN_ALONE);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(suspects_run_in_groups),
-    cmocka_unit_test(bulk_suspects_hold_up_no_others),
-    cmocka_unit_test(a_suspect_with_a_crash_on_record_runs_alone),
-    cmocka_unit_test(who_has_a_crash_on_record_is_for_no_group),
-    cmocka_unit_test(an_urgent_suspect_is_charged_first),
-    cmocka_unit_test(an_urgent_suspect_goes_before_runs_alone),
-    cmocka_unit_test(suspects_of_a_lost_lease_are_charged_nothing),
-    cmocka_unit_test(suspects_of_a_lost_lease_stay_suspect),
-    cmocka_unit_test(three_lonely_crashes_are_poison),
-    cmocka_unit_test(an_unread_entry_is_poison),
-    cmocka_unit_test(nobody_asks_nobody_is_told),
-    cmocka_unit_test(all_rest_before_one_is_alone),
-    cmocka_unit_test(who_asks_again_waits_for_the_others),
-    cmocka_unit_test(who_ends_while_all_come_to_rest_holds_up_nobody),
-};
-
-TEST_MAIN(cases)

@@ -22,17 +22,15 @@ static void reads_back(uint32_t bits)
 }
 
 /* Every exponent with many mantissas, both signs; 397 is prime to 2^32. */
-static void floats_read_back_over_the_whole_range(void **state)
+TEST(floats_read_back_over_the_whole_range)
 {
-    (void)state;
     for (uint64_t bits = 0; bits < 0x100000000u; bits += 397 * 3)
         if ((bits >> 23 & 255) != 255) reads_back((uint32_t)bits);
 }
 
 /* Where formatters go wrong: subnormals, powers of two and of ten and their neighbours, the largest. */
-static void floats_read_back_at_the_edges(void **state)
+TEST(floats_read_back_at_the_edges)
 {
-    (void)state;
     for (uint32_t bits = 0; bits < 70000; bits++) reads_back(bits);
     for (uint32_t exponent = 0; exponent < 255; exponent++)
         for (uint32_t off = 0; off < 400; off++) {
@@ -65,9 +63,8 @@ static int significant(const char *text)
 /* The nearest decimal with one digit less is another float. Two kinds may get one more and are not looked at: powers of
  * two, because the floats below them are nearer than those above; and large integers that would read back from the very
  * middle between two floats. */
-static void floats_have_no_digit_too_many(void **state)
+TEST(floats_have_no_digit_too_many)
 {
-    (void)state;
     for (uint32_t bits = 1; bits < 0x4b800000u; bits += 7919) {
         if ((bits & 0x7fffff) == 0) continue;
         float value;
@@ -82,9 +79,8 @@ static void floats_have_no_digit_too_many(void **state)
     }
 }
 
-static void floats_print_short(void **state)
+TEST(floats_print_short)
 {
-    (void)state;
     static const struct {
         float value;
         const char *text;
@@ -140,9 +136,8 @@ static void expect_reply(struct request *request, const void *bytes, size_t leng
     buffer_free(&request->output.reply);
 }
 
-static void json_is_an_array_or_an_array_of_arrays(void **state)
+TEST(json_is_an_array_or_an_array_of_arrays)
 {
-    (void)state;
     float floats[] = {1, -0.5f, 0.25f, 0, 2, 3};
     expect_reply(request_of(ENCODING_JSON, floats, 1, 3), "[1,-0.5,0.25]", 13);
     expect_reply(request_of(ENCODING_JSON, floats, 2, 3), "[[1,-0.5,0.25],[0,2,3]]", 23);
@@ -151,17 +146,15 @@ static void json_is_an_array_or_an_array_of_arrays(void **state)
     expect_reply(one_of_inputs, "[[1,-0.5,0.25]]", 15);
 }
 
-static void f32_is_little_endian_bytes(void **state)
+TEST(f32_is_little_endian_bytes)
 {
-    (void)state;
     float floats[] = {1, -2};
     expect_reply(request_of(ENCODING_F32, floats, 1, 2), "\0\0\x80\x3f\0\0\0\xc0", 8);
     expect_reply(request_of(ENCODING_F32, floats, 2, 1), "\0\0\x80\x3f\0\0\0\xc0", 8);
 }
 
-static void f16_is_little_endian_halves(void **state)
+TEST(f16_is_little_endian_halves)
 {
-    (void)state;
     float floats[] = {1, -2, 65504, 0x1p-24f};
     expect_reply(request_of(ENCODING_F16, floats, 2, 2), "\0\x3c\0\xc0\xff\x7b\1\0", 8);
     static const float large[] = {65520, -65520, 3e38f};
@@ -184,9 +177,8 @@ static double value_of_half(uint16_t half)
 }
 
 /* Every half comes back; what lies between two goes to the nearer one, from the middle to the even one. */
-static void halves_are_the_nearest(void **state)
+TEST(halves_are_the_nearest)
 {
-    (void)state;
     for (uint32_t half = 0; half < 0x7c00; half++) {
         double value = value_of_half((uint16_t)half), next = value_of_half((uint16_t)(half + 1));
         if (half == 0x7bff) next = 65536;
@@ -203,9 +195,8 @@ static void halves_are_the_nearest(void **state)
 }
 
 /* Lengths that leave each possible rest of three. The texts are from Python: b64encode(struct.pack("<nf", …)). */
-static void base64_is_of_the_f32_bytes(void **state)
+TEST(base64_is_of_the_f32_bytes)
 {
-    (void)state;
     float floats[] = {1, -2.5f, 1e-7f};
     expect_reply(request_of(ENCODING_BASE64, floats, 1, 1), "AACAPw==", 8);
     expect_reply(request_of(ENCODING_BASE64, floats, 1, 2), "AACAPwAAIMA=", 12);
@@ -213,9 +204,8 @@ static void base64_is_of_the_f32_bytes(void **state)
 }
 
 /* What f16 can hold, so that every encoding gives the same floats back. */
-static void every_binary_encoding_reads_back(void **state)
+TEST(every_binary_encoding_reads_back)
 {
-    (void)state;
     static const float expected[] = {1, -2.5f, 0x1p-24f};
     for (int e = ENCODING_JSON + 1; e < ENCODING_COUNT; e++) {
         float floats[] = {1, -2.5f, 0x1p-24f};
@@ -239,9 +229,8 @@ static void every_binary_encoding_reads_back(void **state)
     buffer_free(&back);
 }
 
-static void vectors_are_cut_and_then_normalised(void **state)
+TEST(vectors_are_cut_and_then_normalised)
 {
-    (void)state;
     float plain[] = {3, 4, 12, 0, 2, 5}, cut[] = {3, 4, 12, 0, 2, 5}, both[] = {3, 4, 12, 0, 2, 5};
     float first[] = {3, 4, 12}, second[] = {0, 2, 5}, expected[6];
     vector_normalize(first, 3);
@@ -260,9 +249,8 @@ static void vectors_are_cut_and_then_normalised(void **state)
     expect_reply(request, "[[0.6,0.8],[0,1]]", 17);
 }
 
-static void what_is_not_finite_never_leaves(void **state)
+TEST(what_is_not_finite_never_leaves)
 {
-    (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 6; i++) {
         float output[] = {1, bad[i / 2], 2};
@@ -274,20 +262,3 @@ static void what_is_not_finite_never_leaves(void **state)
         assert_int_equal(request->output.reply.length, 0);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(floats_read_back_over_the_whole_range),
-    cmocka_unit_test(floats_read_back_at_the_edges),
-    cmocka_unit_test(floats_have_no_digit_too_many),
-    cmocka_unit_test(floats_print_short),
-    cmocka_unit_test(json_is_an_array_or_an_array_of_arrays),
-    cmocka_unit_test(f32_is_little_endian_bytes),
-    cmocka_unit_test(f16_is_little_endian_halves),
-    cmocka_unit_test(halves_are_the_nearest),
-    cmocka_unit_test(base64_is_of_the_f32_bytes),
-    cmocka_unit_test(every_binary_encoding_reads_back),
-    cmocka_unit_test(vectors_are_cut_and_then_normalised),
-    cmocka_unit_test(what_is_not_finite_never_leaves),
-};
-
-TEST_MAIN(cases)

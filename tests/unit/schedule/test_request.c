@@ -1,9 +1,8 @@
 /* From an entry to a request: what surrounds the fields. The fields themselves are in test_fields.c. */
 #include "parsing.h"
 
-static void plain_text_gets_the_defaults(void **state)
+TEST(plain_text_gets_the_defaults)
 {
-    (void)state;
     struct request *request = PARSE("text", "hello world");
     assert_int_equal(request->retry.code, CODE_NONE);
     assert_string_equal(request->identity.name, "1795252518106-7");
@@ -35,9 +34,8 @@ static void plain_text_gets_the_defaults(void **state)
     request_free(request);
 }
 
-static void classes_have_prefixed_names(void **state)
+TEST(classes_have_prefixed_names)
 {
-    (void)state;
     const char *const pairs[] = {"text", "t", NULL};
     struct request *high = parse_as(CLASS_HIGH, ORIGIN_NEW, pairs), *low = parse_as(CLASS_LOW, ORIGIN_NEW, pairs);
     assert_string_equal(high->identity.name, "high:1795252518106-7");
@@ -46,9 +44,8 @@ static void classes_have_prefixed_names(void **state)
     request_free(low);
 }
 
-static void doubled_fields_are_refused(void **state)
+TEST(doubled_fields_are_refused)
 {
-    (void)state;
     expect(PARSE("text", "a", "text", "b"), CODE_BAD_REQUEST, "text");
     expect(PARSE("text", "a", "ttl", "1", "ttl", "1"), CODE_BAD_REQUEST, "ttl");
     struct request *request = PARSE("text", "a", "id", "one", "id", "two");
@@ -57,9 +54,8 @@ static void doubled_fields_are_refused(void **state)
     expect(PARSE("text", "a", "mine", "1", "mine", "2"), CODE_NONE, NULL);
 }
 
-static void too_many_fields_get_no_echo_but_their_id(void **state)
+TEST(too_many_fields_get_no_echo_but_their_id)
 {
-    (void)state;
     const char *pairs[2 * 66 + 1] = {"id", "me", "text", "t", "meta", "m"};
     for (int i = 3; i < 64; i++) pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1";
     expect(parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs), CODE_NONE, NULL);
@@ -70,9 +66,8 @@ static void too_many_fields_get_no_echo_but_their_id(void **state)
     expect(request, CODE_BAD_REQUEST, "fields");
 }
 
-static void a_retry_has_room_for_the_daemons_fields(void **state)
+TEST(a_retry_has_room_for_the_daemons_fields)
 {
-    (void)state;
     const char *pairs[2 * 68 + 1] = {"_id", "1-1", "_attempt", "2", "_first_at", "1", "text", "t", "id", "me"};
     for (int i = 5; i < 67; i++) pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1";
     struct request *request = parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs);
@@ -83,9 +78,8 @@ static void a_retry_has_room_for_the_daemons_fields(void **state)
     expect(parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs), CODE_BAD_REQUEST, "fields");
 }
 
-static void errors_keep_id_ttl_and_meta(void **state)
+TEST(errors_keep_id_ttl_and_meta)
 {
-    (void)state;
     struct request *request = PARSE("text", "", "meta", "m", "ttl", "9000", "id", "me", "notify", "1");
     assert_string_equal(request->identity.id, "me");
     assert_int_equal(request->output.ttl_s, 9000);
@@ -95,9 +89,8 @@ static void errors_keep_id_ttl_and_meta(void **state)
     expect(request, CODE_BAD_REQUEST, "text");
 }
 
-static void promoted_retries_keep_their_identity(void **state)
+TEST(promoted_retries_keep_their_identity)
 {
-    (void)state;
     struct request *request =
         PARSE("_id", "1700000000000-3", "_attempt", "2", "_first_at", "1690000000000", "text", "t");
     assert_string_equal(request->identity.name, "1700000000000-3");
@@ -112,9 +105,8 @@ static void promoted_retries_keep_their_identity(void **state)
     expect(request, CODE_NONE, NULL);
 }
 
-static void suspects_with_a_run_on_record_run_alone(void **state)
+TEST(suspects_with_a_run_on_record_run_alone)
 {
-    (void)state;
     static const enum entry_origin origins[] = {ORIGIN_NEW, ORIGIN_OWN, ORIGIN_RELEASED, ORIGIN_RECLAIMED};
     struct entry_field text = {"text", 4, "t", 1};
     for (size_t i = 0; i < 12; i++) {
@@ -131,16 +123,14 @@ static void suspects_with_a_run_on_record_run_alone(void **state)
     }
 }
 
-static void an_unread_entry_is_too_large(void **state)
+TEST(an_unread_entry_is_too_large)
 {
-    (void)state;
     struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .oversize = true};
     expect(request_parse(&rules, &entry, 0), CODE_TOO_LARGE, NULL);
 }
 
-static void a_vanished_entry_is_an_internal_error(void **state)
+TEST(a_vanished_entry_is_an_internal_error)
 {
-    (void)state;
     struct entry entry = {.class = CLASS_LOW, .id = {1, 1}, .vanished = true};
     struct request *request = request_parse(&rules, &entry, 0);
     assert_string_equal(request->identity.id, "low:1-1");
@@ -148,9 +138,8 @@ static void a_vanished_entry_is_an_internal_error(void **state)
     expect(request, CODE_INTERNAL, "deleted");
 }
 
-static void a_shed_entry_finds_its_queue_full(void **state)
+TEST(a_shed_entry_finds_its_queue_full)
 {
-    (void)state;
     const char *const pairs[] = {"text", "t", "id", "mine", "meta", "m", "notify", "1", NULL};
     struct request *request = parse_as(CLASS_HIGH, ORIGIN_SHED, pairs);
     assert_string_equal(request->identity.id, "mine");
@@ -163,9 +152,8 @@ static void a_shed_entry_finds_its_queue_full(void **state)
 }
 
 /* What credit counts must be what can be held at most: the parts are added up here by hand. */
-static void the_weight_bounds_what_is_held(void **state)
+TEST(the_weight_bounds_what_is_held)
 {
-    (void)state;
     struct request *request = PARSE("inputs", "[\"a\", \"bb\", \"cccccccccccccccccccc\"]", "encoding", "f32");
     size_t allocated = sizeof(struct request) + 3 * sizeof(struct row) + 23;
     size_t ids = (3 + 4 + 16) * sizeof(int32_t), floats = 3 * 4 * sizeof(float), reply = 64;
@@ -178,9 +166,8 @@ static void the_weight_bounds_what_is_held(void **state)
     expect(request, CODE_BAD_REQUEST, "ttl");
 }
 
-static void entry_ids_are_read_strictly(void **state)
+TEST(entry_ids_are_read_strictly)
 {
-    (void)state;
     struct entry_id id;
     assert_true(entry_id_parse("18446744073709551615-0", 22, &id));
     assert_true(id.ms == UINT64_MAX && id.seq == 0);
@@ -194,9 +181,8 @@ static void entry_ids_are_read_strictly(void **state)
     assert_int_equal(entry_id_compare((struct entry_id){2, 1}, (struct entry_id){2, 1}), 0);
 }
 
-static void lists_keep_order_and_count(void **state)
+TEST(lists_keep_order_and_count)
 {
-    (void)state;
     struct request requests[5] = {0};
     struct request_list list = {0}, more = {0};
     assert_null(request_list_pop(&list));
@@ -208,22 +194,3 @@ static void lists_keep_order_and_count(void **state)
     for (int i = 0; i < 5; i++) assert_ptr_equal(request_list_pop(&list), &requests[i]);
     assert_null(list.last);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(plain_text_gets_the_defaults),
-    cmocka_unit_test(classes_have_prefixed_names),
-    cmocka_unit_test(doubled_fields_are_refused),
-    cmocka_unit_test(too_many_fields_get_no_echo_but_their_id),
-    cmocka_unit_test(a_retry_has_room_for_the_daemons_fields),
-    cmocka_unit_test(errors_keep_id_ttl_and_meta),
-    cmocka_unit_test(promoted_retries_keep_their_identity),
-    cmocka_unit_test(suspects_with_a_run_on_record_run_alone),
-    cmocka_unit_test(an_unread_entry_is_too_large),
-    cmocka_unit_test(a_vanished_entry_is_an_internal_error),
-    cmocka_unit_test(a_shed_entry_finds_its_queue_full),
-    cmocka_unit_test(the_weight_bounds_what_is_held),
-    cmocka_unit_test(entry_ids_are_read_strictly),
-    cmocka_unit_test(lists_keep_order_and_count),
-};
-
-TEST_MAIN(cases)

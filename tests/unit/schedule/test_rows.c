@@ -34,9 +34,8 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
     rows_end(bench);
 }
 
-static void one_bad_row_costs_little_at_every_place(void **state)
+TEST(one_bad_row_costs_little_at_every_place)
 {
-    (void)state;
     for (uint32_t n = 1; n <= 33; n++)
         for (uint32_t position = 0; position < n; position++)
             for (uint32_t slots = 1; slots <= 2; slots++) {
@@ -45,9 +44,8 @@ static void one_bad_row_costs_little_at_every_place(void **state)
             }
 }
 
-static void only_bad_rows_are_charged_however_many(void **state)
+TEST(only_bad_rows_are_charged_however_many)
 {
-    (void)state;
     for (uint32_t round = 0; round < 200; round++) {
         struct worker_options options = wide_options();
         options.engine_slots = 1 + round % 3;
@@ -67,9 +65,8 @@ static void only_bad_rows_are_charged_however_many(void **state)
 }
 
 /* A batch that fails for no reason that comes back charges nobody. */
-static void a_fault_that_does_not_come_back_charges_nobody(void **state)
+TEST(a_fault_that_does_not_come_back_charges_nobody)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(wide_options());
     bench->flaky[5] = 1;
     rows_ask(bench, CLASS_NORMAL, 20, (struct asked){.rows = 1, .tokens = 2, .step = 1});
@@ -81,9 +78,8 @@ static void a_fault_that_does_not_come_back_charges_nobody(void **state)
 }
 
 /* When all rows of a request are bad, the first one that is found ends it; the others are not tried one by one. */
-static void a_request_that_is_bad_throughout_ends_at_once(void **state)
+TEST(a_request_that_is_bad_throughout_ends_at_once)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(wide_options());
     for (int i = 0; i < 64; i++) bench->bad[i] = true;
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 64, .tokens = 2, .step = 1});
@@ -97,9 +93,8 @@ static void a_request_that_is_bad_throughout_ends_at_once(void **state)
 
 /* --- out of memory, not finite --- */
 
-static void out_of_memory_halves_first_and_grows_back(void **state)
+TEST(out_of_memory_halves_first_and_grows_back)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     bench->memory = 20;
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
@@ -119,9 +114,8 @@ static void out_of_memory_halves_first_and_grows_back(void **state)
     rows_end(bench);
 }
 
-static void one_row_that_needs_too_much_is_charged(void **state)
+TEST(one_row_that_needs_too_much_is_charged)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     bench->memory = 0; /* no two rows fit together */
     rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 2, .tokens = 4, .step = 1});
@@ -130,9 +124,8 @@ static void one_row_that_needs_too_much_is_charged(void **state)
     rows_end(bench);
 }
 
-static void what_is_not_finite_is_never_done(void **state)
+TEST(what_is_not_finite_is_never_done)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     bench->infinite[13] = true;
     rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 5, .tokens = 4, .step = 1, .hashed = true});
@@ -148,9 +141,8 @@ static void what_is_not_finite_is_never_done(void **state)
 
 /* --- rows, not requests --- */
 
-static void a_request_spans_batches_and_shares_them(void **state)
+TEST(a_request_spans_batches_and_shares_them)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 100, .tokens = 4, .step = 1});
     rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 4, .number = 500});
@@ -172,9 +164,8 @@ static void a_request_spans_batches_and_shares_them(void **state)
     rows_end(bench);
 }
 
-static void a_row_larger_than_the_budget_runs_alone(void **state)
+TEST(a_row_larger_than_the_budget_runs_alone)
 {
-    (void)state;
     struct worker_options options = rows_options();
     options.max_batch_tokens = 10;
     struct rows_bench *bench = rows_begin(options);
@@ -185,9 +176,8 @@ static void a_row_larger_than_the_budget_runs_alone(void **state)
     rows_end(bench);
 }
 
-static void the_first_bad_row_ends_the_whole_request(void **state)
+TEST(the_first_bad_row_ends_the_whole_request)
 {
-    (void)state;
     struct worker_options options = rows_options();
     options.max_batch_rows = 1;
     struct rows_bench *bench = rows_begin(options);
@@ -204,9 +194,8 @@ static void the_first_bad_row_ends_the_whole_request(void **state)
 
 /* --- equal texts --- */
 
-static void equal_texts_are_computed_once(void **state)
+TEST(equal_texts_are_computed_once)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(wide_options());
     rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 10, .tokens = 4, .number = 9, .hashed = true});
     rows_ask(bench, CLASS_LOW, 2, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true, .tenant = "t"});
@@ -224,9 +213,8 @@ static void equal_texts_are_computed_once(void **state)
     rows_end(bench);
 }
 
-static void a_bad_text_is_charged_to_each_that_brought_it(void **state)
+TEST(a_bad_text_is_charged_to_each_that_brought_it)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(wide_options());
     bench->bad[9] = true;
     rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
@@ -242,9 +230,8 @@ static void a_bad_text_is_charged_to_each_that_brought_it(void **state)
 }
 
 /* What failed by bad luck has cost its leader, but not those who only rode along. */
-static void duplicates_of_a_row_that_failed_try_it_themselves(void **state)
+TEST(duplicates_of_a_row_that_failed_try_it_themselves)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(wide_options());
     bench->flaky[9] = 1;
     rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
@@ -263,9 +250,8 @@ static void duplicates_of_a_row_that_failed_try_it_themselves(void **state)
 
 /* --- expiry --- */
 
-static void rows_expire_in_the_window(void **state)
+TEST(rows_expire_in_the_window)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     uint64_t now_ms = redis_now(&bench->basic);
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .step = 1});
@@ -289,9 +275,8 @@ static void rows_expire_in_the_window(void **state)
 }
 
 /* Between two looks, too, nothing is started that has expired; also not as somebody's duplicate. */
-static void nothing_is_started_after_it_expired(void **state)
+TEST(nothing_is_started_after_it_expired)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     uint64_t now_ms = redis_now(&bench->basic);
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 16, .tokens = 4, .step = 1, .hashed = true});
@@ -314,9 +299,8 @@ static void nothing_is_started_after_it_expired(void **state)
 }
 
 /* What has started once is finished, however long that takes. */
-static void what_has_started_does_not_expire(void **state)
+TEST(what_has_started_does_not_expire)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1,
              (struct asked){.rows = 40, .tokens = 4, .step = 1, .expires_at_ms = redis_now(&bench->basic) + 50});
@@ -329,9 +313,8 @@ static void what_has_started_does_not_expire(void **state)
 
 /* --- drain, lost device, watchdog --- */
 
-static void a_drain_releases_each_request_once_when_its_last_row_is_back(void **state)
+TEST(a_drain_releases_each_request_once_when_its_last_row_is_back)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 8, .tokens = 4, .step = 1});                 /* out */
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .number = 50, .step = 1});  /* half out */
@@ -352,9 +335,8 @@ static void a_drain_releases_each_request_once_when_its_last_row_is_back(void **
 }
 
 /* Halves that wait for their turn have not started, whatever the whole did. */
-static void a_drain_between_two_halves_releases_what_is_left(void **state)
+TEST(a_drain_between_two_halves_releases_what_is_left)
 {
-    (void)state;
     for (int steps = 1; steps < 8; steps++) {
         struct rows_bench *bench = rows_begin(wide_options());
         bench->bad[11] = true;
@@ -373,9 +355,8 @@ static void a_drain_between_two_halves_releases_what_is_left(void **state)
 }
 
 /* One of two: what is out goes on, and less goes out from then on. */
-static void with_a_device_less_fewer_batches_are_out(void **state)
+TEST(with_a_device_less_fewer_batches_are_out)
 {
-    (void)state;
     struct worker_options options = rows_options();
     options.devices = 2;
     options.engine_slots = 2;
@@ -402,9 +383,8 @@ static void with_a_device_less_fewer_batches_are_out(void **state)
 }
 
 /* Its last event may say so before the batches come back, or not. */
-static void with_no_device_left_everything_is_given_back(void **state)
+TEST(with_no_device_left_everything_is_given_back)
 {
-    (void)state;
     struct worker_options options = rows_options();
     options.devices = 2;
     options.devices_lost = 1; /* from the start */
@@ -424,9 +404,8 @@ static void with_no_device_left_everything_is_given_back(void **state)
 }
 
 /* What may be held counts for each device that there is. */
-static void credit_counts_for_each_device(void **state)
+TEST(credit_counts_for_each_device)
 {
-    (void)state;
     uint32_t of_one = 0;
     for (uint32_t devices = 1; devices <= 4; devices++) {
         struct worker_options options = rows_options();
@@ -443,9 +422,8 @@ static void credit_counts_for_each_device(void **state)
     }
 }
 
-static void a_lost_device_gives_every_request_back_once(void **state)
+TEST(a_lost_device_gives_every_request_back_once)
 {
-    (void)state;
     struct worker_options options = rows_options();
     options.engine_slots = 2;
     options.batches_out = 4;
@@ -463,9 +441,8 @@ static void a_lost_device_gives_every_request_back_once(void **state)
 }
 
 /* The lease is lost, and the connection too before the batch is back: what was given up then stays given up. */
-static void rows_given_up_for_a_lost_lease_do_not_linger(void **state)
+TEST(rows_given_up_for_a_lost_lease_do_not_linger)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
     rows_prepare_all(bench);
@@ -482,9 +459,8 @@ static void rows_given_up_for_a_lost_lease_do_not_linger(void **state)
     rows_end(bench);
 }
 
-static void a_batch_that_hangs_ends_the_worker(void **state)
+TEST(a_batch_that_hangs_ends_the_worker)
 {
-    (void)state;
     struct worker_options options = rows_options();
     options.compute_timeout_ms = 1000;
     struct rows_bench *bench = rows_begin(options);
@@ -531,9 +507,8 @@ static void rows_loner(struct rows_bench *bench, struct asked asked)
 }
 
 /* Its rows in batches within the limits, one after the other, charged once; nobody else's row among them. */
-static void a_suspect_of_many_rows_runs_in_slices(void **state)
+TEST(a_suspect_of_many_rows_runs_in_slices)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     bench->memory = 40;
     rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .number = 7, .hashed = true}); /* equal ones, even */
@@ -558,9 +533,8 @@ static void a_suspect_of_many_rows_runs_in_slices(void **state)
 }
 
 /* Many suspects take long; one that expires meanwhile is neither charged nor run, in a group or alone. */
-static void a_suspect_that_expired_is_not_run(void **state)
+TEST(a_suspect_that_expired_is_not_run)
 {
-    (void)state;
     for (int alone = 0; alone < 2; alone++) {
         struct rows_bench *bench = rows_begin(rows_options());
         struct asked asked = {.rows = 2, .tokens = 6, .step = 1, .group_run = alone == 1};
@@ -583,9 +557,8 @@ static void a_suspect_that_expired_is_not_run(void **state)
     }
 }
 
-static void a_bad_row_of_a_suspect_is_found(void **state)
+TEST(a_bad_row_of_a_suspect_is_found)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     bench->bad[13] = true;
     rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
@@ -596,9 +569,8 @@ static void a_bad_row_of_a_suspect_is_found(void **state)
     rows_end(bench);
 }
 
-static void a_drain_ends_a_suspect_after_its_slice(void **state)
+TEST(a_drain_ends_a_suspect_after_its_slice)
 {
-    (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
     rows_answer(bench, take(&bench->basic, ACTION_RECORD_RUN));
@@ -654,9 +626,8 @@ static void check_end(const struct rows_bench *bench, const struct asked *asked,
         assert_true(asked->code == CODE_INTERNAL ? bad : asked->code == CODE_NON_FINITE && infinite);
 }
 
-static void random_histories_end_every_request_once(void **state)
+TEST(random_histories_end_every_request_once)
 {
-    (void)state;
     uint64_t shared = 0, bisected = 0, out_of_memory = 0, released = 0, expired = 0, failed = 0, charges = 0;
     for (uint32_t seed = 0; seed < 400; seed++) {
         struct worker_options options = rows_options();
@@ -706,37 +677,3 @@ static void random_histories_end_every_request_once(void **state)
     assert_true(shared > 1000 && bisected > 1000 && out_of_memory > 100);
     assert_true(released > 100 && expired > 100 && failed > 1000 && charges > 100);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(one_bad_row_costs_little_at_every_place),
-    cmocka_unit_test(only_bad_rows_are_charged_however_many),
-    cmocka_unit_test(a_fault_that_does_not_come_back_charges_nobody),
-    cmocka_unit_test(a_request_that_is_bad_throughout_ends_at_once),
-    cmocka_unit_test(out_of_memory_halves_first_and_grows_back),
-    cmocka_unit_test(one_row_that_needs_too_much_is_charged),
-    cmocka_unit_test(what_is_not_finite_is_never_done),
-    cmocka_unit_test(a_request_spans_batches_and_shares_them),
-    cmocka_unit_test(a_row_larger_than_the_budget_runs_alone),
-    cmocka_unit_test(the_first_bad_row_ends_the_whole_request),
-    cmocka_unit_test(equal_texts_are_computed_once),
-    cmocka_unit_test(a_bad_text_is_charged_to_each_that_brought_it),
-    cmocka_unit_test(duplicates_of_a_row_that_failed_try_it_themselves),
-    cmocka_unit_test(rows_expire_in_the_window),
-    cmocka_unit_test(nothing_is_started_after_it_expired),
-    cmocka_unit_test(what_has_started_does_not_expire),
-    cmocka_unit_test(a_drain_releases_each_request_once_when_its_last_row_is_back),
-    cmocka_unit_test(a_drain_between_two_halves_releases_what_is_left),
-    cmocka_unit_test(with_a_device_less_fewer_batches_are_out),
-    cmocka_unit_test(with_no_device_left_everything_is_given_back),
-    cmocka_unit_test(credit_counts_for_each_device),
-    cmocka_unit_test(a_lost_device_gives_every_request_back_once),
-    cmocka_unit_test(rows_given_up_for_a_lost_lease_do_not_linger),
-    cmocka_unit_test(a_batch_that_hangs_ends_the_worker),
-    cmocka_unit_test(a_suspect_of_many_rows_runs_in_slices),
-    cmocka_unit_test(a_suspect_that_expired_is_not_run),
-    cmocka_unit_test(a_bad_row_of_a_suspect_is_found),
-    cmocka_unit_test(a_drain_ends_a_suspect_after_its_slice),
-    cmocka_unit_test(random_histories_end_every_request_once),
-};
-
-TEST_MAIN(cases)

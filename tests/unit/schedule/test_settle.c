@@ -5,9 +5,8 @@
 
 static const struct worker_options options = {.backoff_ms = 1000, .backoff_cap_ms = 60000, .rules.error_ttl_s = 3600};
 
-static void backoff_doubles_with_jitter_up_to_the_cap(void **state)
+TEST(backoff_doubles_with_jitter_up_to_the_cap)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
         uint64_t random = seed;
         for (uint32_t attempt = 1; attempt <= 10; attempt++) {
@@ -19,9 +18,8 @@ static void backoff_doubles_with_jitter_up_to_the_cap(void **state)
     }
 }
 
-static void jitter_spreads_and_repeats(void **state)
+TEST(jitter_spreads_and_repeats)
 {
-    (void)state;
     uint64_t one = 1, same = 1;
     uint32_t least = UINT32_MAX, most = 0;
     for (int i = 0; i < 1000; i++) {
@@ -43,9 +41,8 @@ static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_a
     return request.lifetime.outcome;
 }
 
-static void outcomes_follow_code_and_attempts(void **state)
+TEST(outcomes_follow_code_and_attempts)
 {
-    (void)state;
     uint32_t ttl_s;
     assert_int_equal(judge(CODE_NONE, 4, 4, &ttl_s), OUTCOME_DONE);
     assert_int_equal(ttl_s, 60);
@@ -64,7 +61,7 @@ static void outcomes_follow_code_and_attempts(void **state)
 }
 
 /* With one second of backoff, ±20 %, and a clock that may not be known. */
-static void a_retry_after_the_deadline_is_none(void **state)
+TEST(a_retry_after_the_deadline_is_none)
 {
     static const struct {
         uint64_t now_ms, expires_at_ms;
@@ -74,7 +71,6 @@ static void a_retry_after_the_deadline_is_none(void **state)
                  {5000, 5800, OUTCOME_DEAD},
                  {5000, 4000, OUTCOME_DEAD},
                  {0, 1, OUTCOME_DEFER}};
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint64_t random = i;
         struct request request = {
@@ -86,9 +82,8 @@ static void a_retry_after_the_deadline_is_none(void **state)
     }
 }
 
-static void the_first_failure_stays(void **state)
+TEST(the_first_failure_stays)
 {
-    (void)state;
     struct request request = {0};
     request_fail(&request, CODE_TOO_LONG, "text: %d", 7);
     request_fail(&request, CODE_INTERNAL, "later");
@@ -97,9 +92,8 @@ static void the_first_failure_stays(void **state)
     assert_false(request.retry.retryable);
 }
 
-static void the_budget_halves_and_grows_back(void **state)
+TEST(the_budget_halves_and_grows_back)
 {
-    (void)state;
     struct budget budget = {.full = 1000, .tokens = 1000};
     budget_good(&budget);
     assert_int_equal(budget.tokens, 1000);
@@ -116,9 +110,8 @@ static void the_budget_halves_and_grows_back(void **state)
     assert_int_equal(budget.tokens, 1);
 }
 
-static void every_code_has_a_name_of_its_own(void **state)
+TEST(every_code_has_a_name_of_its_own)
 {
-    (void)state;
     for (enum reply_code code = CODE_NONE; code < CODE_COUNT; code++) {
         assert_non_null(reply_code_name(code));
         for (enum reply_code other = CODE_NONE; other < code; other++)
@@ -126,15 +119,3 @@ static void every_code_has_a_name_of_its_own(void **state)
         assert_int_equal(reply_code_retryable(code), code >= CODE_OUT_OF_MEMORY && code <= CODE_INTERNAL);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(backoff_doubles_with_jitter_up_to_the_cap),
-    cmocka_unit_test(jitter_spreads_and_repeats),
-    cmocka_unit_test(outcomes_follow_code_and_attempts),
-    cmocka_unit_test(a_retry_after_the_deadline_is_none),
-    cmocka_unit_test(the_first_failure_stays),
-    cmocka_unit_test(the_budget_halves_and_grows_back),
-    cmocka_unit_test(every_code_has_a_name_of_its_own),
-};
-
-TEST_MAIN(cases)

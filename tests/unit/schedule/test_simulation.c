@@ -468,9 +468,8 @@ static void expect(const char *what, uint64_t seen, uint64_t least)
     if (getenv("SLUICE_SEED") == NULL) assert_true(seen >= scaled(least));
 }
 
-static void calm(void **state)
+TEST(calm)
 {
-    (void)state;
     run_histories((struct faults){0});
     const struct counts *counts = &world.counts;
     expect("poisoned", counts->poisoned, 500);
@@ -490,17 +489,15 @@ static void calm(void **state)
     expect("rows shared", counts->workers.rows_shared, 200);
 }
 
-static void broken_connections(void **state)
+TEST(broken_connections)
 {
-    (void)state;
     run_histories((struct faults){.on = true, .drop = 30, .restart = 3, .script_error = 30, .again = 30});
     expect("drops", world.counts.drops, 1000);
     expect("refused settles", world.counts.workers.again, 1000);
 }
 
-static void kills(void **state)
+TEST(kills)
 {
-    (void)state;
     run_histories((struct faults){.on = true, .kill = 3});
     expect("kills", world.counts.kills, 300);
     expect("reclaimed", world.counts.reclaimed, 300);
@@ -509,9 +506,8 @@ static void kills(void **state)
 }
 
 /* Whatever the token says: each chore is gated by itself, so that two who do it at once do no harm. */
-static void two_housekeepers(void **state)
+TEST(two_housekeepers)
 {
-    (void)state;
     run_histories((struct faults){
         .on = true, .kill = 1, .stall = 2, .drop = 3, .cap = 10, .delete_consumer = 2, .two_housekeepers = 700});
     expect("chores of two at once", world.counts.two_at_once, 5000);
@@ -521,9 +517,8 @@ static void two_housekeepers(void **state)
 }
 
 /* A producer makes up entry ids; all others go on from them until the streams are set back. */
-static void ids_of_times_to_come(void **state)
+TEST(ids_of_times_to_come)
 {
-    (void)state;
     run_histories((struct faults){.on = true,
                                   .kill = 1,
                                   .drop = 5,
@@ -538,23 +533,20 @@ static void ids_of_times_to_come(void **state)
     expect("counted", world.counts.workers.ids_ahead, 1000);
 }
 
-static void pauses_past_the_lease(void **state)
+TEST(pauses_past_the_lease)
 {
-    (void)state;
     run_histories((struct faults){.on = true, .stall = 3});
     expect("rejoins", world.counts.rejoins, 100);
 }
 
-static void lost_groups(void **state)
+TEST(lost_groups)
 {
-    (void)state;
     run_histories((struct faults){.on = true, .regroup = 10, .drop = 5});
     expect("regroups", world.counts.regroups, 1000);
 }
 
-static void drains(void **state)
+TEST(drains)
 {
-    (void)state;
     run_histories((struct faults){.on = true, .drain = 10, .device_lost = 5, .one_device_lost = 5});
     expect("clean exits", world.counts.clean_exits, 300);
     expect("housekeepers that gave it up", world.counts.given_up, 300);
@@ -562,9 +554,8 @@ static void drains(void **state)
 }
 
 /* Many deploys and many restarts in a row: nobody is charged for them. */
-static void deploys_and_restarts_poison_nothing(void **state)
+TEST(deploys_and_restarts_poison_nothing)
 {
-    (void)state;
     run_histories((struct faults){
         .on = true, .gentle = true, .drain = 40, .restart = 20, .drop = 10, .stall = 3, .script_error = 10});
     expect("clean exits", world.counts.clean_exits, 1000);
@@ -572,9 +563,8 @@ static void deploys_and_restarts_poison_nothing(void **state)
     assert_int_equal(world.counts.poisoned, 0);
 }
 
-static void operators(void **state)
+TEST(operators)
 {
-    (void)state;
     run_histories((struct faults){.on = true,
                                   .pause = 5,
                                   .full = 5,
@@ -596,9 +586,8 @@ static void operators(void **state)
     expect("housekeepers that another one came before", world.counts.overtaken, 100);
 }
 
-static void everything(void **state)
+TEST(everything)
 {
-    (void)state;
     run_histories((struct faults){.on = true,
                                   .kill = 2,
                                   .drop = 10,
@@ -626,19 +615,3 @@ static void everything(void **state)
     expect("bisected", counts->workers.bisected, 100);
     expect("out of memory", counts->workers.out_of_memory, 50);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(calm),
-    cmocka_unit_test(broken_connections),
-    cmocka_unit_test(kills),
-    cmocka_unit_test(two_housekeepers),
-    cmocka_unit_test(ids_of_times_to_come),
-    cmocka_unit_test(pauses_past_the_lease),
-    cmocka_unit_test(lost_groups),
-    cmocka_unit_test(drains),
-    cmocka_unit_test(deploys_and_restarts_poison_nothing),
-    cmocka_unit_test(operators),
-    cmocka_unit_test(everything),
-};
-
-TEST_MAIN(cases)

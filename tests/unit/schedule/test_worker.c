@@ -1,9 +1,8 @@
 /* The worker's rules one by one, by hand. What only some requests ask for is in test_worker_life.c. */
 #include "worker_bench.h"
 
-static void a_request_goes_its_way(void **state)
+TEST(a_request_goes_its_way)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     assert_int_equal(bench.out[0].kind, ACTION_READ);
     assert_int_equal(bench.out[0].read.block_ms, 2000);
@@ -20,9 +19,8 @@ static void a_request_goes_its_way(void **state)
     worker_close(bench.worker);
 }
 
-static void a_busy_engine_collects(void **state)
+TEST(a_busy_engine_collects)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     prepare_all(&bench, 4);
@@ -36,9 +34,8 @@ static void a_busy_engine_collects(void **state)
     worker_close(bench.worker);
 }
 
-static void a_full_batch_is_cut_ahead_of_time(void **state)
+TEST(a_full_batch_is_cut_ahead_of_time)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 30);
     prepare_all(&bench, 4);
@@ -48,9 +45,8 @@ static void a_full_batch_is_cut_ahead_of_time(void **state)
     worker_close(bench.worker);
 }
 
-static void a_fixed_window_is_a_timer(void **state)
+TEST(a_fixed_window_is_a_timer)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.window_fixed = true;
     struct bench bench = begin(options);
@@ -66,9 +62,8 @@ static void a_fixed_window_is_a_timer(void **state)
 }
 
 /* One bad row of eight: its requests' mates are computed and only it is charged. */
-static void only_the_guilty_row_is_charged(void **state)
+TEST(only_the_guilty_row_is_charged)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 8);
     prepare_all(&bench, 4);
@@ -96,9 +91,8 @@ static void only_the_guilty_row_is_charged(void **state)
     worker_close(bench.worker);
 }
 
-static void out_of_memory_halves_the_budget(void **state)
+TEST(out_of_memory_halves_the_budget)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 8);
     prepare_all(&bench, 8);
@@ -119,9 +113,8 @@ static void give_up_house(struct bench *bench)
     send(bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = EPOCH_MS}});
 }
 
-static void a_lost_device_charges_nobody(void **state)
+TEST(a_lost_device_charges_nobody)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 3);
     prepare_all(&bench, 4);
@@ -148,9 +141,8 @@ static void pulse_without_house(struct bench *bench)
 }
 
 /* All but the housekeeper renew and beat, and take what was given back. */
-static void only_the_housekeeper_does_the_chores_of_all(void **state)
+TEST(only_the_housekeeper_does_the_chores_of_all)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.sweep_ms = 500;
     struct bench bench = begin(options);
@@ -179,9 +171,8 @@ static void only_the_housekeeper_does_the_chores_of_all(void **state)
 }
 
 /* The others hear of it by their pulse, and take until there is nothing more. */
-static void what_the_housekeeper_has_no_room_for_others_take(void **state)
+TEST(what_the_housekeeper_has_no_room_for_others_take)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     (void)take(&bench, ACTION_PULSE);
@@ -206,9 +197,8 @@ static void what_the_housekeeper_has_no_room_for_others_take(void **state)
     worker_close(bench.worker);
 }
 
-static void a_housekeeper_without_room_finds_them_all_the_same(void **state)
+TEST(a_housekeeper_without_room_finds_them_all_the_same)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.credit_tokens = 16 * 8;
     options.max_batch_tokens = 16;
@@ -231,9 +221,8 @@ static void a_housekeeper_without_room_finds_them_all_the_same(void **state)
 }
 
 /* lua/defer and a dead letter keep the whole entry, whatever of it the worker keeps. */
-static void settles_read_a_mebibyte_at_most(void **state)
+TEST(settles_read_a_mebibyte_at_most)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.rules.default_max_attempts = 1;
     struct bench bench = begin(options);
@@ -263,9 +252,8 @@ static void settles_read_a_mebibyte_at_most(void **state)
     worker_close(bench.worker);
 }
 
-static void the_rank_says_what_a_housekeeper_can_do(void **state)
+TEST(the_rank_says_what_a_housekeeper_can_do)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     assert_int_equal(take(&bench, ACTION_PULSE).heartbeat.rank, RANK_WORKS); /* leases last 3 s */
@@ -280,9 +268,8 @@ static void the_rank_says_what_a_housekeeper_can_do(void **state)
     worker_close(bench.worker);
 }
 
-static void settles_are_bounded_in_entries_and_bytes(void **state)
+TEST(settles_are_bounded_in_entries_and_bytes)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.max_batch_rows = 64;
     options.max_batch_tokens = 1000;
@@ -303,9 +290,8 @@ static void settles_are_bounded_in_entries_and_bytes(void **state)
     worker_close(bench.worker);
 }
 
-static void an_unknown_outcome_is_repeated_after_the_reconnect(void **state)
+TEST(an_unknown_outcome_is_repeated_after_the_reconnect)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 2);
     prepare_all(&bench, 4);
@@ -328,9 +314,8 @@ static void an_unknown_outcome_is_repeated_after_the_reconnect(void **state)
 }
 
 /* What is held is not taken again from the own list; what is not held is. */
-static void the_own_list_never_doubles(void **state)
+TEST(the_own_list_never_doubles)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 3);
     (void)take(&bench, ACTION_READ);
@@ -345,9 +330,8 @@ static void the_own_list_never_doubles(void **state)
     worker_close(bench.worker);
 }
 
-static void the_own_list_is_read_page_by_page(void **state)
+TEST(the_own_list_is_read_page_by_page)
 {
-    (void)state;
     struct bench bench = {.now = 1000 * NS_PER_S};
     struct worker_options options = default_options();
     struct err err;
@@ -378,9 +362,8 @@ static void the_own_list_is_read_page_by_page(void **state)
 }
 
 /* Entries of a reclaim whose answer was lost come from the own list; they are no less suspect for it. */
-static void a_lost_reclaim_leaves_suspects(void **state)
+TEST(a_lost_reclaim_leaves_suspects)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
@@ -395,9 +378,8 @@ static void a_lost_reclaim_leaves_suspects(void **state)
     worker_close(bench.worker);
 }
 
-static void a_deferred_request_is_promoted_when_it_is_due(void **state)
+TEST(a_deferred_request_is_promoted_when_it_is_due)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     prepare_all(&bench, 4);
@@ -416,9 +398,8 @@ static void a_deferred_request_is_promoted_when_it_is_due(void **state)
     worker_close(bench.worker);
 }
 
-static void credit_bounds_what_is_asked_for(void **state)
+TEST(credit_bounds_what_is_asked_for)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.credit_tokens = 160;
     options.max_batch_tokens = 80;
@@ -448,9 +429,8 @@ static void credit_bounds_what_is_asked_for(void **state)
 }
 
 /* What a request does not keep, a text that is refused or a field of the user's own, still comes over the line. */
-static void heavy_entries_are_asked_for_in_small_numbers(void **state)
+TEST(heavy_entries_are_asked_for_in_small_numbers)
 {
-    (void)state;
     static char value[10000];
     static const struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-note", 6, value, sizeof(value)}};
     struct worker_options options = default_options();
@@ -470,9 +450,8 @@ static void heavy_entries_are_asked_for_in_small_numbers(void **state)
     worker_close(bench.worker);
 }
 
-static void leases_are_renewed_and_judged_late(void **state)
+TEST(leases_are_renewed_and_judged_late)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     uint64_t connected = bench.now;
     int renewed = 0;
@@ -493,9 +472,8 @@ static void leases_are_renewed_and_judged_late(void **state)
     worker_close(bench.worker);
 }
 
-static void a_lost_lease_ends_in_a_new_name(void **state)
+TEST(a_lost_lease_ends_in_a_new_name)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     prepare_all(&bench, 4);
@@ -517,9 +495,8 @@ static void a_lost_lease_ends_in_a_new_name(void **state)
     worker_close(bench.worker);
 }
 
-static void a_drain_finishes_what_runs_and_releases_the_rest(void **state)
+TEST(a_drain_finishes_what_runs_and_releases_the_rest)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 20);
     prepare_all(&bench, 4);
@@ -545,9 +522,8 @@ static void a_drain_finishes_what_runs_and_releases_the_rest(void **state)
     worker_close(bench.worker);
 }
 
-static void a_drain_ends_at_its_timeout(void **state)
+TEST(a_drain_ends_at_its_timeout)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     prepare_all(&bench, 4);
@@ -558,9 +534,8 @@ static void a_drain_ends_at_its_timeout(void **state)
     worker_close(bench.worker); /* frees the batch that never came back */
 }
 
-static void stop_exits_at_once(void **state)
+TEST(stop_exits_at_once)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 5);
     prepare_all(&bench, 4);
@@ -570,9 +545,8 @@ static void stop_exits_at_once(void **state)
     worker_close(bench.worker);
 }
 
-static void bad_options_are_refused_by_name(void **state)
+TEST(bad_options_are_refused_by_name)
 {
-    (void)state;
     struct worker_options options = default_options();
     struct worker *worker;
     struct err err;
@@ -582,9 +556,8 @@ static void bad_options_are_refused_by_name(void **state)
 }
 
 /* An answer is about 4 MiB, were all entries as large as the largest of late; that is forgotten by halves. */
-static void reads_are_sized_by_the_largest_entry(void **state)
+TEST(reads_are_sized_by_the_largest_entry)
 {
-    (void)state;
     static char large[(1 << 20) + 1];
     memset(large, 'x', sizeof large - 1);
     struct worker_options options = default_options();
@@ -601,35 +574,3 @@ static void reads_are_sized_by_the_largest_entry(void **state)
     }
     worker_close(bench.worker);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(a_request_goes_its_way),
-    cmocka_unit_test(a_busy_engine_collects),
-    cmocka_unit_test(a_full_batch_is_cut_ahead_of_time),
-    cmocka_unit_test(a_fixed_window_is_a_timer),
-    cmocka_unit_test(only_the_guilty_row_is_charged),
-    cmocka_unit_test(out_of_memory_halves_the_budget),
-    cmocka_unit_test(a_lost_device_charges_nobody),
-    cmocka_unit_test(only_the_housekeeper_does_the_chores_of_all),
-    cmocka_unit_test(the_rank_says_what_a_housekeeper_can_do),
-    cmocka_unit_test(what_the_housekeeper_has_no_room_for_others_take),
-    cmocka_unit_test(a_housekeeper_without_room_finds_them_all_the_same),
-    cmocka_unit_test(settles_read_a_mebibyte_at_most),
-    cmocka_unit_test(settles_are_bounded_in_entries_and_bytes),
-    cmocka_unit_test(an_unknown_outcome_is_repeated_after_the_reconnect),
-    cmocka_unit_test(the_own_list_never_doubles),
-    cmocka_unit_test(the_own_list_is_read_page_by_page),
-    cmocka_unit_test(a_lost_reclaim_leaves_suspects),
-    cmocka_unit_test(a_deferred_request_is_promoted_when_it_is_due),
-    cmocka_unit_test(credit_bounds_what_is_asked_for),
-    cmocka_unit_test(heavy_entries_are_asked_for_in_small_numbers),
-    cmocka_unit_test(leases_are_renewed_and_judged_late),
-    cmocka_unit_test(a_lost_lease_ends_in_a_new_name),
-    cmocka_unit_test(a_drain_finishes_what_runs_and_releases_the_rest),
-    cmocka_unit_test(a_drain_ends_at_its_timeout),
-    cmocka_unit_test(stop_exits_at_once),
-    cmocka_unit_test(bad_options_are_refused_by_name),
-    cmocka_unit_test(reads_are_sized_by_the_largest_entry),
-};
-
-TEST_MAIN(cases)

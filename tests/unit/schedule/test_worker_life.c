@@ -5,9 +5,8 @@
 
 /* --- classes --- */
 
-static void each_class_has_its_own_credit(void **state)
+TEST(each_class_has_its_own_credit)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.credit_tokens = 16 * 60; /* 60 of the longest */
     options.max_batch_tokens = 80;
@@ -106,9 +105,8 @@ static void flood_settle_down(struct flood *flood)
     flood->most_bytes = stats.held_bytes > flood->most_bytes ? stats.held_bytes : flood->most_bytes;
 }
 
-static void low_never_holds_up_high_nor_fills_the_memory(void **state)
+TEST(low_never_holds_up_high_nor_fills_the_memory)
 {
-    (void)state;
     enum { BATCH_MS = 10, STEPS = 300, HIGH_EVERY = 7 };
     struct worker_options options = default_options();
     options.max_batch_rows = 64;
@@ -151,9 +149,8 @@ static const char *from_its_id(const struct bench *bench, uint64_t ms)
     return number(ms - (bench->next_entry + 1));
 }
 
-static void a_request_that_is_not_due_is_parked(void **state)
+TEST(a_request_that_is_not_due_is_parked)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     uint64_t due_ms = redis_now(&bench) + 300;
     read_one(&bench, CLASS_HIGH, FIELDS("text", "a", "delay", from_its_id(&bench, due_ms)));
@@ -178,9 +175,8 @@ static void a_request_that_is_not_due_is_parked(void **state)
     worker_close(bench.worker);
 }
 
-static void who_expires_before_it_is_due_is_parked_until_then(void **state)
+TEST(who_expires_before_it_is_due_is_parked_until_then)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     uint64_t expires_ms = redis_now(&bench) + 100;
     read_one(&bench, CLASS_NORMAL,
@@ -200,9 +196,8 @@ static void who_expires_before_it_is_due_is_parked_until_then(void **state)
 
 /* --- cancel, vanished --- */
 
-static void a_cancel_goes_straight_to_its_script(void **state)
+TEST(a_cancel_goes_straight_to_its_script)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_one(&bench, CLASS_HIGH, FIELDS("cancel", "low:7-3"));
     struct request cancel = settle_one(&bench, VERDICT_DONE);
@@ -221,9 +216,8 @@ static void a_cancel_goes_straight_to_its_script(void **state)
     worker_close(bench.worker);
 }
 
-static void an_entry_without_its_message_is_answered(void **state)
+TEST(an_entry_without_its_message_is_answered)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     (void)take(&bench, ACTION_READ);
     give_one(&bench, READ_RECLAIM, (struct entry){.origin = ORIGIN_RECLAIMED, .vanished = true}, FIELDS(NULL));
@@ -241,9 +235,8 @@ static void an_entry_without_its_message_is_answered(void **state)
 
 /* --- names --- */
 
-static void who_borrowed_a_name_is_called_by_its_own(void **state)
+TEST(who_borrowed_a_name_is_called_by_its_own)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     bench.next_entry = 80;
     read_one(&bench, CLASS_LOW, FIELDS("_id", "low:7-7", "_attempt", "9", "text", "a"));
@@ -263,9 +256,8 @@ static void who_borrowed_a_name_is_called_by_its_own(void **state)
 
 /* --- caps beside those of the streams --- */
 
-static void too_many_that_wait_for_their_time(void **state)
+TEST(too_many_that_wait_for_their_time)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "delay", from_its_id(&bench, redis_now(&bench) + 3600 * 1000)));
     assert_int_equal(settle_one(&bench, VERDICT_LATER_FULL).lifetime.outcome, OUTCOME_DEFER);
@@ -279,9 +271,8 @@ static void too_many_that_wait_for_their_time(void **state)
 
 /* --- what Redis refuses --- */
 
-static void who_is_refused_goes_alone_and_less_and_less_often(void **state)
+TEST(who_is_refused_goes_alone_and_less_and_less_often)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 3);
     prepare_all(&bench, 4);
@@ -312,9 +303,8 @@ static void who_is_refused_goes_alone_and_less_and_less_often(void **state)
     worker_close(bench.worker);
 }
 
-static void a_refused_suspect_gives_up_its_place(void **state)
+TEST(a_refused_suspect_gives_up_its_place)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
@@ -334,9 +324,8 @@ static void a_refused_suspect_gives_up_its_place(void **state)
 
 /* --- the pulse --- */
 
-static void nothing_is_claimed_before_the_first_pulse(void **state)
+TEST(nothing_is_claimed_before_the_first_pulse)
 {
-    (void)state;
     struct worker_options options = default_options();
     struct bench bench = {.now = 1000 * NS_PER_S};
     struct err err;
@@ -356,9 +345,8 @@ static void nothing_is_claimed_before_the_first_pulse(void **state)
     worker_close(bench.worker);
 }
 
-static void a_pause_ends_the_read_and_finishes_what_is_held(void **state)
+TEST(a_pause_ends_the_read_and_finishes_what_is_held)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     tick_after_ms(&bench, 1000);
@@ -385,9 +373,8 @@ static void a_pause_ends_the_read_and_finishes_what_is_held(void **state)
     worker_close(bench.worker);
 }
 
-static void a_pulse_that_fails_changes_nothing(void **state)
+TEST(a_pulse_that_fails_changes_nothing)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     (void)take(&bench, ACTION_PULSE);
@@ -401,9 +388,8 @@ static void a_pulse_that_fails_changes_nothing(void **state)
     worker_close(bench.worker);
 }
 
-static void commands_are_obeyed(void **state)
+TEST(commands_are_obeyed)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     pulse(&bench, (struct pulse){.command = EVENT_QUIET});
@@ -427,9 +413,8 @@ static void commands_are_obeyed(void **state)
 
 /* --- caps, tenants, orphans --- */
 
-static void the_newest_above_the_cap_are_refused(void **state)
+TEST(the_newest_above_the_cap_are_refused)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     pulse(&bench, (struct pulse){.depth = {0, 250, 0}, .cap = {0, 100, 0}});
@@ -478,9 +463,8 @@ static struct bench begin_crowded(void)
     return bench;
 }
 
-static void one_tenant_does_not_hide_another(void **state)
+TEST(one_tenant_does_not_hide_another)
 {
-    (void)state;
     struct bench bench = begin_crowded();
     assert_int_equal(waiting(&bench, ACTION_FAIR), 0); /* no backlog is known yet */
     pulse(&bench, (struct pulse){.depth = {0, 1000000, 0}});
@@ -509,9 +493,8 @@ static void one_tenant_does_not_hide_another(void **state)
     worker_close(bench.worker);
 }
 
-static void nobody_is_served_ahead_where_nobody_names_a_tenant(void **state)
+TEST(nobody_is_served_ahead_where_nobody_names_a_tenant)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.credit_tokens = 160;
     struct bench bench = begin(options);
@@ -531,9 +514,8 @@ static void mended(struct bench *bench, bool changed, bool more)
 
 /* Each second, at once where an entry has such an id, and again and again until it is done; then what has moved is due.
  */
-static void ids_ahead_of_the_clock_are_mended(void **state)
+TEST(ids_ahead_of_the_clock_are_mended)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 900);
     answer_chores(&bench);
@@ -561,9 +543,8 @@ static void ids_ahead_of_the_clock_are_mended(void **state)
 }
 
 /* Its entry was moved, and a producer has given out the id once more: what was computed is not that one's answer. */
-static void an_id_ahead_that_comes_again_is_read_again(void **state)
+TEST(an_id_ahead_that_comes_again_is_read_again)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now(&bench) + 3600000, 0}};
     (void)take(&bench, ACTION_READ);
@@ -592,9 +573,8 @@ static void an_id_ahead_that_comes_again_is_read_again(void **state)
 
 /* Also while it is paused, because producers must be able to add; not by one that is quiet, or is not the housekeeper.
  */
-static void who_mends_ids(void **state)
+TEST(who_mends_ids)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     pulse(&bench, (struct pulse){.paused = true});
@@ -615,9 +595,8 @@ static void who_mends_ids(void **state)
     worker_close(bench.worker);
 }
 
-static void orphans_are_looked_for_class_by_class(void **state)
+TEST(orphans_are_looked_for_class_by_class)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.sweep_ms = 2000;
     struct bench bench = begin(options);
@@ -646,9 +625,8 @@ static void orphans_are_looked_for_class_by_class(void **state)
 
 /* --- what may be ours unknown to us --- */
 
-static void what_a_lost_answer_brought_is_looked_for(void **state)
+TEST(what_a_lost_answer_brought_is_looked_for)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     (void)take(&bench, ACTION_READ);
     send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
@@ -668,9 +646,8 @@ static void expect_own_next(struct bench *bench)
 }
 
 /* The group was made again: the settle had come before the new delivery, its answer comes after it. */
-static void what_is_delivered_again_is_held_once_and_not_forgotten(void **state)
+TEST(what_is_delivered_again_is_held_once_and_not_forgotten)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     prepare_all(&bench, 4);
@@ -699,9 +676,8 @@ static struct action lose_lease(struct bench *bench)
     return take(bench, ACTION_RELEASE);
 }
 
-static void a_lost_lease_gives_back_what_has_not_started(void **state)
+TEST(a_lost_lease_gives_back_what_has_not_started)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     struct action release = lose_lease(&bench);
     assert_int_equal(release.requests.count, 4);
@@ -710,9 +686,8 @@ static void a_lost_lease_gives_back_what_has_not_started(void **state)
 }
 
 /* The connection breaks before it is known, so the worker keeps its name; and then it is the first to find them. */
-static void what_was_given_back_may_be_taken_again_at_once(void **state)
+TEST(what_was_given_back_may_be_taken_again_at_once)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     struct action release = lose_lease(&bench);
     send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests, .failed = true});
@@ -732,9 +707,8 @@ static void what_was_given_back_may_be_taken_again_at_once(void **state)
     worker_close(bench.worker);
 }
 
-static void a_stopped_process_does_not_blame_its_batch(void **state)
+TEST(a_stopped_process_does_not_blame_its_batch)
 {
-    (void)state;
     struct worker_options options = default_options();
     options.compute_timeout_ms = 1000;
     struct bench bench = begin(options);
@@ -746,34 +720,3 @@ static void a_stopped_process_does_not_blame_its_batch(void **state)
     assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
     worker_close(bench.worker);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(each_class_has_its_own_credit),
-    cmocka_unit_test(low_never_holds_up_high_nor_fills_the_memory),
-    cmocka_unit_test(a_request_that_is_not_due_is_parked),
-    cmocka_unit_test(who_expires_before_it_is_due_is_parked_until_then),
-    cmocka_unit_test(a_cancel_goes_straight_to_its_script),
-    cmocka_unit_test(an_entry_without_its_message_is_answered),
-    cmocka_unit_test(who_borrowed_a_name_is_called_by_its_own),
-    cmocka_unit_test(too_many_that_wait_for_their_time),
-    cmocka_unit_test(who_is_refused_goes_alone_and_less_and_less_often),
-    cmocka_unit_test(a_refused_suspect_gives_up_its_place),
-    cmocka_unit_test(nothing_is_claimed_before_the_first_pulse),
-    cmocka_unit_test(a_pause_ends_the_read_and_finishes_what_is_held),
-    cmocka_unit_test(a_pulse_that_fails_changes_nothing),
-    cmocka_unit_test(commands_are_obeyed),
-    cmocka_unit_test(the_newest_above_the_cap_are_refused),
-    cmocka_unit_test(one_tenant_does_not_hide_another),
-    cmocka_unit_test(nobody_is_served_ahead_where_nobody_names_a_tenant),
-    cmocka_unit_test(ids_ahead_of_the_clock_are_mended),
-    cmocka_unit_test(an_id_ahead_that_comes_again_is_read_again),
-    cmocka_unit_test(who_mends_ids),
-    cmocka_unit_test(orphans_are_looked_for_class_by_class),
-    cmocka_unit_test(what_a_lost_answer_brought_is_looked_for),
-    cmocka_unit_test(what_is_delivered_again_is_held_once_and_not_forgotten),
-    cmocka_unit_test(a_lost_lease_gives_back_what_has_not_started),
-    cmocka_unit_test(what_was_given_back_may_be_taken_again_at_once),
-    cmocka_unit_test(a_stopped_process_does_not_blame_its_batch),
-};
-
-TEST_MAIN(cases)

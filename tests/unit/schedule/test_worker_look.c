@@ -101,9 +101,8 @@ static void note(void *context, const struct request *request)
     memcpy(seen->names[seen->count++], request->identity.name, REQUEST_NAME_MAX);
 }
 
-static void held_requests_are_shown_up_to_a_limit(void **state)
+TEST(held_requests_are_shown_up_to_a_limit)
 {
-    (void)state;
     struct bench bench = open_bench();
     struct seen seen = {0};
     assert_int_equal(worker_each_held(bench.worker, 8, &seen, note), 0);
@@ -124,9 +123,8 @@ static void held_requests_are_shown_up_to_a_limit(void **state)
     close_bench(&bench);
 }
 
-static void live_options_are_taken_over(void **state)
+TEST(live_options_are_taken_over)
 {
-    (void)state;
     struct bench bench = open_bench();
     struct worker_options wanted = options();
     struct err err;
@@ -142,9 +140,8 @@ static void live_options_are_taken_over(void **state)
     close_bench(&bench);
 }
 
-static void options_out_of_range_change_nothing(void **state)
+TEST(options_out_of_range_change_nothing)
 {
-    (void)state;
     struct bench bench = open_bench();
     struct worker_options wanted = options();
     struct err err;
@@ -156,9 +153,8 @@ static void options_out_of_range_change_nothing(void **state)
     close_bench(&bench);
 }
 
-static void quiet_claims_nothing_until_resume(void **state)
+TEST(quiet_claims_nothing_until_resume)
 {
-    (void)state;
     struct bench bench = open_bench();
     connect_and_read_own(&bench);
     step(&bench, (struct event){.kind = EVENT_QUIET});
@@ -175,12 +171,3 @@ static void quiet_claims_nothing_until_resume(void **state)
     assert_non_null(find(&bench, ACTION_READ));
     close_bench(&bench);
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(held_requests_are_shown_up_to_a_limit),
-    cmocka_unit_test(live_options_are_taken_over),
-    cmocka_unit_test(options_out_of_range_change_nothing),
-    cmocka_unit_test(quiet_claims_nothing_until_resume),
-};
-
-TEST_MAIN(cases)

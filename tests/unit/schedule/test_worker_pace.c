@@ -63,9 +63,8 @@ static struct heartbeat heartbeat(struct bench *bench)
     return heartbeat;
 }
 
-static void batches_end_at_max_batch_ms(void **state)
+TEST(batches_end_at_max_batch_ms)
 {
-    (void)state;
     struct worker_options options = timed_options();
     options.max_batch_ms = 2; /* 10 tokens */
     struct bench bench = begin(options);
@@ -79,9 +78,8 @@ static void batches_end_at_max_batch_ms(void **state)
     worker_close(bench.worker);
 }
 
-static void cheap_batches_end_at_a_quarter_of_it(void **state)
+TEST(cheap_batches_end_at_a_quarter_of_it)
 {
-    (void)state;
     struct worker_options options = timed_options();
     const uint32_t most_ms[] = {400, 200, 100}; /* with 1 ms for every batch, 200 and 100 both mean 50 ms */
     const uint32_t rows[] = {9, 4, 4};          /* of 10 ms each */
@@ -98,9 +96,8 @@ static void cheap_batches_end_at_a_quarter_of_it(void **state)
     }
 }
 
-static void a_slower_machine_gets_shorter_batches(void **state)
+TEST(a_slower_machine_gets_shorter_batches)
 {
-    (void)state;
     struct worker_options options = timed_options();
     options.max_batch_ms = 3; /* 20 tokens: five rows of 4 */
     struct bench bench = begin(options);
@@ -120,9 +117,8 @@ static void a_slower_machine_gets_shorter_batches(void **state)
     worker_close(bench.worker);
 }
 
-static void the_speed_is_that_of_full_batches(void **state)
+TEST(the_speed_is_that_of_full_batches)
 {
-    (void)state;
     struct bench bench = begin(timed_options());
     assert_true(heartbeat(&bench).rows_per_s == 0); /* how long texts are is not known yet */
     for (int i = 0; i < 20; i++) {
@@ -155,16 +151,14 @@ static uint32_t credit_of(double slower)
 }
 
 /* 32 tokens take 42 ms on one of them; on the other 4.2 s, and two such batches may be out. */
-static void what_is_held_is_a_seconds_work(void **state)
+TEST(what_is_held_is_a_seconds_work)
 {
-    (void)state;
     assert_in_range(credit_of(10), 755, 765);
     assert_in_range(credit_of(1000), 63, 64);
 }
 
-static void the_error_of_the_fit_is_told(void **state)
+TEST(the_error_of_the_fit_is_told)
 {
-    (void)state;
     struct bench bench = begin(timed_options());
     read_new(&bench, 1);
     prepare_all(&bench, 4);
@@ -175,9 +169,8 @@ static void the_error_of_the_fit_is_told(void **state)
 }
 
 /* A batch that idle threads helped with says nothing against what is known of those that nobody helps with. */
-static void a_helped_batch_is_known_as_such(void **state)
+TEST(a_helped_batch_is_known_as_such)
 {
-    (void)state;
     struct worker_options options = timed_options();
     options.cost.help = 0.5;
     struct bench bench = begin(options);
@@ -192,9 +185,8 @@ static void a_helped_batch_is_known_as_such(void **state)
 }
 
 /* From the entry's id, which is when it was enqueued, to its settle. */
-static void the_latency_is_that_of_the_producer(void **state)
+TEST(the_latency_is_that_of_the_producer)
 {
-    (void)state;
     struct bench bench = begin(default_options());
     for (int i = 0; i < 210; i++) {
         bench.next_entry = bench.now / NS_PER_MS + EPOCH_MS - 31; /* it had waited in Redis */
@@ -209,9 +201,8 @@ static void the_latency_is_that_of_the_producer(void **state)
     worker_close(bench.worker);
 }
 
-static void a_target_makes_batches_shorter(void **state)
+TEST(a_target_makes_batches_shorter)
 {
-    (void)state;
     struct worker_options options = wide_options();
     options.target_p99_ms = 40; /* 10 ms at first: 90 tokens */
     struct bench bench = begin(options);
@@ -242,9 +233,8 @@ static void read_low_when_quiet(struct bench *bench)
 }
 
 /* Batches of class low are short from the second online request on, until none has come for a while. */
-static void bulk_work_is_brief_beside_online_requests(void **state)
+TEST(bulk_work_is_brief_beside_online_requests)
 {
-    (void)state;
     struct bench bench = begin(wide_options());
     read_new(&bench, 1);
     prepare_all(&bench, 40);
@@ -279,9 +269,8 @@ static void bulk_work_is_brief_beside_online_requests(void **state)
 }
 
 /* With several slots one is kept for online requests, whose batches rows of class low do not join but in their turn. */
-static void bulk_work_leaves_a_slot_to_online_requests(void **state)
+TEST(bulk_work_leaves_a_slot_to_online_requests)
 {
-    (void)state;
     struct worker_options options = wide_options();
     options.engine_slots = 2;
     struct bench bench = begin(options);
@@ -337,9 +326,8 @@ static bool next_holds(const struct bench *bench, enum request_class class, bool
 }
 
 /* One that goes first lets those behind it have their turn before another one does. */
-static void one_batch_at_a_time_goes_before_those_that_wait(void **state)
+TEST(one_batch_at_a_time_goes_before_those_that_wait)
 {
-    (void)state;
     struct worker_options options = wide_options();
     options.batches_out = 4;
     struct bench bench = begin(options);
@@ -374,9 +362,8 @@ static void read_hurried(struct bench *bench, bool high, uint64_t expires_in_ms)
 
 /* Batches behind a request of class high, or one that is to start soon, are brief for ten seconds; and they are as
  * long as ever beside a deadline that is far off, and where nobody else waits. */
-static void batches_are_brief_beside_requests_in_a_hurry(void **state)
+TEST(batches_are_brief_beside_requests_in_a_hurry)
 {
-    (void)state;
     for (int kind = 0; kind < 3; kind++) { /* high; a deadline soon; one later */
         struct bench bench = begin(wide_options());
         read_normal(&bench, 150);
@@ -407,9 +394,8 @@ static void batches_are_brief_beside_requests_in_a_hurry(void **state)
 }
 
 /* Each of many, at any time, behind a backlog that never ends: it is in the next batch that is cut. */
-static void high_is_in_the_next_batch(void **state)
+TEST(high_is_in_the_next_batch)
 {
-    (void)state;
     struct worker_options options = wide_options();
     options.engine_slots = 2;
     options.batches_out = 4;
@@ -466,9 +452,8 @@ static struct bench begin_spare(uint32_t slots, const struct worker_options *mor
 }
 
 /* Where there are threads for it: it is in no batch of online requests, and takes none of their slots. */
-static void bulk_work_runs_in_spare_time(void **state)
+TEST(bulk_work_runs_in_spare_time)
 {
-    (void)state;
     struct worker_options options = wide_options();
     for (uint32_t slots = 1; slots <= 2; slots++) {
         struct bench bench = begin_spare(slots, &options);
@@ -499,9 +484,8 @@ static void bulk_work_runs_in_spare_time(void **state)
 }
 
 /* Online requests leave no time to spare: bulk work has its share of the slots then, and all of its rows their end. */
-static void bulk_work_without_spare_time_has_its_turn(void **state)
+TEST(bulk_work_without_spare_time_has_its_turn)
 {
-    (void)state;
     struct worker_options options = wide_options();
     options.compute_timeout_ms = 500;
     for (uint32_t slots = 1; slots <= 2; slots++) {
@@ -528,24 +512,3 @@ static void bulk_work_without_spare_time_has_its_turn(void **state)
         worker_close(bench.worker);
     }
 }
-
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(batches_end_at_max_batch_ms),
-    cmocka_unit_test(cheap_batches_end_at_a_quarter_of_it),
-    cmocka_unit_test(a_slower_machine_gets_shorter_batches),
-    cmocka_unit_test(the_speed_is_that_of_full_batches),
-    cmocka_unit_test(what_is_held_is_a_seconds_work),
-    cmocka_unit_test(the_error_of_the_fit_is_told),
-    cmocka_unit_test(a_helped_batch_is_known_as_such),
-    cmocka_unit_test(the_latency_is_that_of_the_producer),
-    cmocka_unit_test(a_target_makes_batches_shorter),
-    cmocka_unit_test(bulk_work_is_brief_beside_online_requests),
-    cmocka_unit_test(batches_are_brief_beside_requests_in_a_hurry),
-    cmocka_unit_test(high_is_in_the_next_batch),
-    cmocka_unit_test(one_batch_at_a_time_goes_before_those_that_wait),
-    cmocka_unit_test(bulk_work_leaves_a_slot_to_online_requests),
-    cmocka_unit_test(bulk_work_runs_in_spare_time),
-    cmocka_unit_test(bulk_work_without_spare_time_has_its_turn),
-};
-
-TEST_MAIN(cases)
