@@ -59,7 +59,7 @@ static void read_processor(char name[128])
 
 void report_begin(struct report *report, const char *name, FILE *shown)
 {
-    char date[32], processor[128];
+    char date[32], processor[128], kernels[64];
     struct utsname system = {0};
     time_t now = time(NULL);
     struct tm utc;
@@ -70,6 +70,7 @@ void report_begin(struct report *report, const char *name, FILE *shown)
     report_text(report, "date", date);
     read_processor(processor);
     report_text(report, "processor", processor[0] != '\0' || uname(&system) != 0 ? processor : system.machine);
+    report_text(report, "kernels", engine_instruction_set(kernels));
     report_number(report, "usable_cpus", engine_default_threads(), 0);
 }
 

@@ -563,9 +563,10 @@ static void check_precision(struct doctor *doctor)
 
 /* This host: what a worker here would compute on. */
 
-/* Which backend the settings mean here; if "auto" does not mean the GPU, why. */
+/* Which backend the settings mean here; if "auto" does not mean the GPU, why; and what the kernels of the CPU run on. */
 static void check_backend(struct doctor *doctor)
 {
+    char kernels[64];
     const char *setting = doctor->config->backend, *name;
     enum precision precision = (enum precision)doctor->config->precision;
     struct err why = {0}, err;
@@ -578,6 +579,7 @@ static void check_backend(struct doctor *doctor)
     } else {
         say(doctor, FINDING_OK, "backend", "%s", name);
     }
+    say(doctor, FINDING_OK, "kernels", "%s", engine_instruction_set(kernels));
 }
 
 struct own {

@@ -112,6 +112,10 @@ struct engine_counters {
 /* The counters of all its encoders together. Thread: any. */
 struct engine_counters engine_counters(struct engine *engine);
 
+/* The instruction set that the CPU's kernels run on here, as the table in engine/cpu/gemm.c names it; if SLUICE_ISA
+ * hides a better one, the words name that, too. Returns `out`. */
+const char *engine_instruction_set(char out[64]);
+
 /* The compute threads that this process should run: what affinity and the cgroup CPU quota allow, at least 1. */
 unsigned engine_default_threads(void);
 

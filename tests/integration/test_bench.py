@@ -35,6 +35,7 @@ class Bench(SluiceCase):
         self.assertEqual(found["bench"], part)
         self.assertRegex(found["date"], r"^\d{4}-\d\d-\d\d$")
         self.assertGreaterEqual(found["usable_cpus"], 1)
+        self.assertRegex(found["kernels"], r"^\w+$")
         return found
 
     def refused(self, part, *arguments, code=USAGE, says=()):

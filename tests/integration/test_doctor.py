@@ -46,6 +46,14 @@ class Doctor(SluiceCase):
         self.assertRegex(self.doctor(server, "--backend", "cuda", environment=environment, code=CONFIG),
                          rf'fail  backend     cuda: ({no_driver}|no backend "cuda"; .*)\n')
 
+    def test_instruction_set(self):
+        """Which kernels run, and what SLUICE_ISA hides; a name that no set has is refused with those that there are."""
+        server = self.start_redis()
+        self.assertRegex(self.doctor(server), r"ok    kernels     \w+\n")
+        self.assertRegex(self.doctor(server, environment={"SLUICE_ISA": "generic"}), r"ok    kernels     generic(; SLUICE_ISA hides \w+)?\n")
+        self.assertRegex(self.doctor(server, "--backend", "cpu", environment={"SLUICE_ISA": "avx3"}, code=CONFIG),
+                         r'fail  backend     cpu: SLUICE_ISA "avx3" is not one of .*, generic\n')
+
     def test_server_findings(self):
         server = self.start_redis(options=("--maxmemory-policy", "allkeys-lru"))
         text = self.doctor(server, code=CONFIG)

@@ -5,6 +5,7 @@
 #include <cpuid.h>
 #endif
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef SLUICE_ARM64
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/engine.h"
 
 /* --- the table --- */
 
@@ -84,15 +86,44 @@ const struct instruction_set instruction_sets[] = {
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
-const struct instruction_set *instruction_set_pick(void)
+/* The best row from `set` on that runs here. */
+static const struct instruction_set *first_here(const struct instruction_set *set)
+{
+    while (!set->runs_here()) { set++; }
+    return set;
+}
+
+/* The row that SLUICE_ISA names, the first one where it is not set; the one without a name if it names none. */
+static const struct instruction_set *first_allowed(void)
 {
     const struct instruction_set *set = instruction_sets;
     const char *best = getenv("SLUICE_ISA");
-    for (const struct instruction_set *row = set; best && row->name; row++) {
-        set = strcmp(row->name, best) == 0 ? row : set;
-    }
-    while (!set->runs_here()) { set++; }
+    while (best && set->name && strcmp(set->name, best) != 0) { set++; }
     return set;
+}
+
+enum status instruction_set_check(struct err *err)
+{
+    char names[128] = "";
+    if (first_allowed()->name) { return STATUS_OK; }
+    for (const struct instruction_set *set = instruction_sets; set->name; set++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", set->name);
+    }
+    return err_set(err, STATUS_UNSUPPORTED, "SLUICE_ISA \"%.40s\" is not one of %s", getenv("SLUICE_ISA"), names);
+}
+
+const struct instruction_set *instruction_set_pick(void)
+{
+    const struct instruction_set *first = first_allowed();
+    return first_here(first->name ? first : instruction_sets);
+}
+
+const char *engine_instruction_set(char out[64])
+{
+    const struct instruction_set *set = instruction_set_pick(), *best = first_here(instruction_sets);
+    snprintf(out, 64, set == best ? "%s" : "%s; SLUICE_ISA hides %s", set->name, best->name);
+    return out;
 }
 
 /* --- which bf16 --- */

@@ -165,6 +165,9 @@ extern const struct instruction_set instruction_sets[];
  * name of a row, and those above it are left out. */
 const struct instruction_set *instruction_set_pick(void);
 
+/* Errors: STATUS_UNSUPPORTED (SLUICE_ISA is set and names no row; the message lists them). */
+MUST_CHECK enum status instruction_set_check(struct err *err);
+
 /* The fastest kind of product in bf16 for weights of any even number of inputs: measures where there are two. */
 enum gemm_kind gemm_bf16_kind(const struct instruction_set *set);
 

@@ -198,7 +198,7 @@ typedef int16_t int8_pairs __attribute__((vector_size(16))); /* two bytes in a l
 typedef uint16_t int8_bits __attribute__((vector_size(16)));
 typedef vec_int vec_s32;
 
-enum { DOT_VECS = 4, DOT_UNIT = 1, DOT_ROWS = 2, DOT_FLIP = 0 };
+enum { DOT_VECS = 4, DOT_UNIT = 1, DOT_ROWS = 2 };
 
 typedef int8_pairs dot_weight;
 
@@ -210,13 +210,6 @@ static inline vec_s32 dot_set(int32_t a)
 static inline void dot_store(int32_t *to, vec_s32 a)
 {
     memcpy(to, &a, sizeof a);
-}
-
-static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
-{
-    (void)from;
-    (void)bytes;
-    return 0;
 }
 
 static inline dot_weight dot_load(const int8_t *packed)

@@ -200,7 +200,9 @@ static inline void dot_store(int32_t *to, vec_s32 a)
 }
 
 #ifdef __AVXVNNI__
-enum { DOT_VECS = 2, DOT_UNIT = 2, DOT_ROWS = 6, DOT_FLIP = 0x80 };
+enum { DOT_VECS = 2, DOT_UNIT = 2, DOT_ROWS = 6 };
+
+#define DOT_FLIP 0x80
 
 typedef __m256i dot_weight;
 
@@ -228,18 +230,11 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 #else
 /* The product of bytes wants one operand without sign: the weight's sign is given to the row's value. No pair's sum
  * leaves 16 bits, as neither operand is below -127. */
-enum { DOT_VECS = 2, DOT_UNIT = 2, DOT_ROWS = 4, DOT_FLIP = 0 };
+enum { DOT_VECS = 2, DOT_UNIT = 2, DOT_ROWS = 4 };
 
 typedef struct {
     __m256i weight, size;
 } dot_weight;
-
-static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
-{
-    (void)from;
-    (void)bytes;
-    return 0;
-}
 
 static inline dot_weight dot_load(const int8_t *packed)
 {

@@ -263,7 +263,7 @@ static inline void dot_store(int32_t *to, vec_s32 a)
 #ifdef __AVX512VNNI__
 /* VNNI wants one operand without sign, so 128 is added to every weight when it is packed. What that adds to a row's
  * sums is 128 times the sum of its values, which they begin with. */
-enum { DOT_FLIP = 0x80 };
+#define DOT_FLIP 0x80
 
 typedef __m512i dot_weight;
 
@@ -287,19 +287,10 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 }
 #else
 /* As in vec_avx2.h. */
-enum { DOT_FLIP = 0 };
-
 typedef struct {
     __m512i size;
     __mmask64 negative;
 } dot_weight;
-
-static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
-{
-    (void)from;
-    (void)bytes;
-    return 0;
-}
 
 static inline dot_weight dot_load(const int8_t *packed)
 {

@@ -138,4 +138,17 @@ static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inver
 
 #endif
 
+#ifndef DOT_FLIP
+#define DOT_FLIP 0
+
+/* What a row's sums begin with, so that a packed weight's flipped bits do not count. */
+static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
+{
+    (void)from;
+    (void)bytes;
+    return 0;
+}
+
+#endif
+
 #endif

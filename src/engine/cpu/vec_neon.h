@@ -177,7 +177,7 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 typedef int32x4_t vec_s32;
 typedef int8x16_t dot_weight;
 
-enum { DOT_VECS = 4, DOT_UNIT = 2, DOT_ROWS = 4, DOT_FLIP = 0 };
+enum { DOT_VECS = 4, DOT_UNIT = 2, DOT_ROWS = 4 };
 
 static inline vec_s32 dot_set(int32_t a)
 {
@@ -187,13 +187,6 @@ static inline vec_s32 dot_set(int32_t a)
 static inline void dot_store(int32_t *to, vec_s32 a)
 {
     vst1q_s32(to, a);
-}
-
-static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
-{
-    (void)from;
-    (void)bytes;
-    return 0;
 }
 
 static inline dot_weight dot_load(const int8_t *packed)
