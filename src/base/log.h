@@ -32,11 +32,10 @@ struct log_line {
     struct log_field fields[40];
 };
 
-/* A field of a line: a C string, bytes of any kind, a whole number, a real one.
- * Owns: key and value stay the caller's, and must live until the line is written. Thread: any. */
-struct log_field log_str(const char *key, const char *value);
-struct log_field log_bytes(const char *key, const char *value, size_t length);
-struct log_field log_int(const char *key, int64_t value);
+/* A field of a line. Owns: key and value stay the caller's, and must live until the line is written. Thread: any. */
+struct log_field log_str(const char *key, const char *value);                  /* a C string; NULL: "" */
+struct log_field log_bytes(const char *key, const char *value, size_t length); /* of any kind */
+struct log_field log_int(const char *key, int64_t value);                      /* a whole number */
 struct log_field log_double(const char *key, double value);
 
 #define log_debug(...) log_write(LOG_DEBUG, &(struct log_line){__VA_ARGS__})

@@ -49,24 +49,16 @@ static void add_row(struct bench *bench, const struct point *point, const struct
 {
     struct load_result *load = &result->load;
     const struct daemon_counts *counts = &result->counts;
-    report_row(bench->report, (struct cell[]){{way_names[point->way], 0},
-                                              {NULL, (double)point->window_ms},
-                                              {isnan(point->load) ? "full"
-                                               : point->burst     ? "bursts"
-                                                                  : "random",
-                                               0},
-                                              {NULL, point->load},
-                                              {NULL, trial->offered},
-                                              {NULL, (double)load->sent},
-                                              {NULL, (double)load->failed},
-                                              {NULL, (double)load->doubled},
-                                              {NULL, load->texts_per_s},
-                                              {NULL, sample_quantile(&load->latency_ms, 0.5)},
-                                              {NULL, sample_quantile(&load->latency_ms, 0.99)},
-                                              {NULL, counts->rows / counts->batches},
-                                              {NULL, 1 - counts->tokens / counts->computed_tokens},
-                                              {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
-                                              {NULL, bench->price_per_hour / 3600 / load->texts_per_s * 1000}});
+    report_row(bench->report,
+               (const char *const[]){way_names[point->way], isnan(point->load) ? "full"
+                                                            : point->burst     ? "bursts"
+                                                                               : "random"},
+               (const double[]){(double)point->window_ms, point->load, trial->offered, (double)load->sent,
+                                (double)load->failed, (double)load->doubled, load->texts_per_s,
+                                sample_quantile(&load->latency_ms, 0.5), sample_quantile(&load->latency_ms, 0.99),
+                                counts->rows / counts->batches, 1 - counts->tokens / counts->computed_tokens,
+                                counts->busy_ms / 1000 / bench->threads / load->seconds,
+                                bench->price_per_hour / 3600 / load->texts_per_s * 1000});
 }
 
 /* The daemon's flags for a point. Only their number of rows ends fixed batches. */

@@ -33,21 +33,13 @@ static void add_row(struct bench *bench, uint32_t tokens, bool batching, const s
 {
     struct load_result *load = &result->load;
     const struct daemon_counts *counts = &result->counts;
-    report_row(bench->report, (struct cell[]){{NULL, tokens > 0 ? tokens : result->mean_tokens},
-                                              {batching ? "on" : "off", 0},
-                                              {isnan(trial->offered) ? "full" : "random", 0},
-                                              {NULL, trial->offered},
-                                              {NULL, (double)load->sent},
-                                              {NULL, (double)load->failed},
-                                              {NULL, (double)load->doubled},
-                                              {NULL, load->texts_per_s},
-                                              {NULL, load->texts_per_s * result->mean_tokens},
-                                              {NULL, sample_quantile(&load->latency_ms, 0.5)},
-                                              {NULL, sample_quantile(&load->latency_ms, 0.99)},
-                                              {NULL, counts->rows / counts->batches},
-                                              {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
-                                              {NULL, 1e6 * result->cpu_s / (double)load->sent},
-                                              {NULL, result->peak_mb}});
+    report_row(bench->report, (const char *const[]){batching ? "on" : "off", isnan(trial->offered) ? "full" : "random"},
+               (const double[]){tokens > 0 ? tokens : result->mean_tokens, trial->offered, (double)load->sent,
+                                (double)load->failed, (double)load->doubled, load->texts_per_s,
+                                load->texts_per_s * result->mean_tokens, sample_quantile(&load->latency_ms, 0.5),
+                                sample_quantile(&load->latency_ms, 0.99), counts->rows / counts->batches,
+                                counts->busy_ms / 1000 / bench->threads / load->seconds,
+                                1e6 * result->cpu_s / (double)load->sent, result->peak_mb});
 }
 
 static enum status measure(struct bench *bench, const struct texts *texts, bool batching, double offered,
@@ -97,10 +89,9 @@ static void compare(struct bench *bench)
 {
     report_table(bench->report, "batching", ratio_columns, sizeof ratio_columns / sizeof ratio_columns[0]);
     for (size_t i = 0; i < bench->lengths.count; i++) {
-        report_row(bench->report, (struct cell[]){{NULL, (double)bench->lengths.items[i]},
-                                                  {NULL, bench->on[i]},
-                                                  {NULL, bench->off[i]},
-                                                  {NULL, bench->on[i] / bench->off[i]}});
+        report_row(bench->report, NULL,
+                   (const double[]){(double)bench->lengths.items[i], bench->on[i], bench->off[i],
+                                    bench->on[i] / bench->off[i]});
     }
 }
 

@@ -307,13 +307,7 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
     if (status != STATUS_OK) { return status; }
     double texts = best * rows, gflops = texts * length * bench_engine_operations(bench->model, length) / 1e9;
     double batch_ms = 1000 * threads / best;
-    report_row(bench->report, (struct cell[]){{NULL, threads},
-                                              {NULL, length},
-                                              {NULL, rows},
-                                              {NULL, texts},
-                                              {NULL, texts * length},
-                                              {NULL, batch_ms},
-                                              {NULL, gflops}});
+    report_row(bench->report, NULL, (const double[]){threads, length, rows, texts, texts * length, batch_ms, gflops});
     return STATUS_OK;
 }
 
@@ -371,10 +365,7 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     static const char *const names[] = {"packed", "padded", "one by one"};
     report_table(bench->report, "mixed", mixed_columns, sizeof mixed_columns / sizeof mixed_columns[0]);
     for (int i = 0; i < 3; i++) {
-        report_row(
-            bench->report,
-            (struct cell[]){
-                {names[i], 0}, {NULL, threads}, {NULL, MIXED_ROWS}, {NULL, i == 1 ? padding : 0}, {NULL, best[i]}});
+        report_row(bench->report, &names[i], (const double[]){threads, MIXED_ROWS, i == 1 ? padding : 0, best[i]});
     }
     return STATUS_OK;
 }
@@ -436,14 +427,11 @@ static const struct column pass_columns[] = {
 
 static void show(const struct bench *bench, struct point *point)
 {
-    report_row(bench->report, (struct cell[]){{NULL, point->length},
-                                              {NULL, point->rows},
-                                              {NULL, point->parallel ? parallel_for_threads(point->parallel) : 1},
-                                              {NULL, (double)point->took.count},
-                                              {NULL, sample_quantile(&point->took, 0.5)},
-                                              {NULL, sample_quantile(&point->took, 0.99)},
-                                              {NULL, sample_quantile(&point->took, 0)},
-                                              {NULL, bench->cpu ? sample_quantile(&point->cpu, 0) : NAN}});
+    report_row(bench->report, NULL,
+               (const double[]){point->length, point->rows, point->parallel ? parallel_for_threads(point->parallel) : 1,
+                                (double)point->took.count, sample_quantile(&point->took, 0.5),
+                                sample_quantile(&point->took, 0.99), sample_quantile(&point->took, 0),
+                                bench->cpu ? sample_quantile(&point->cpu, 0) : NAN});
 }
 
 static const struct column cost_columns[] = {{"tokens", "tokens", 0},          {"squares", "squares", 0},
@@ -459,12 +447,9 @@ static void explain(const struct bench *bench, const struct point *points, unsig
     for (unsigned i = 0; i < count; i++) {
         double predicted_ns = cost_predict_ns(cost, points[i].shape), error = predicted_ns / points[i].median_ns - 1;
         worst = fmax(worst, points[i].rows > 1 ? fabs(error) : 0);
-        report_row(bench->report, (struct cell[]){{NULL, points[i].shape.tokens},
-                                                  {NULL, points[i].shape.squares},
-                                                  {NULL, points[i].shape.helped},
-                                                  {NULL, points[i].median_ns / NS_PER_MS},
-                                                  {NULL, predicted_ns / NS_PER_MS},
-                                                  {NULL, error}});
+        report_row(bench->report, NULL,
+                   (const double[]){points[i].shape.tokens, points[i].shape.squares, points[i].shape.helped,
+                                    points[i].median_ns / NS_PER_MS, predicted_ns / NS_PER_MS, error});
     }
     report_number(bench->report, "worst_batch_error", worst, 3);
     report_number(bench->report, "cost_batch_us", cost->terms[0] / 1e3, 2);

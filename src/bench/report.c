@@ -115,35 +115,31 @@ void report_table(struct report *report, const char *key, const struct column *c
     putc('\n', report->shown);
 }
 
-static void show_row(const struct report *report, const struct cell *cells)
-{
-    for (size_t i = 0; i < report->column_count; i++) {
-        const struct column *column = &report->columns[i];
-        char number[64] = "-";
-        if (isfinite(cells[i].number)) { snprintf(number, sizeof number, "%.*f", column->decimals, cells[i].number); }
-        show(report, column, column->decimals == REPORT_TEXT ? cells[i].text : number);
-    }
-    putc('\n', report->shown);
-    fflush(report->shown);
-}
-
-void report_row(struct report *report, const struct cell *cells)
+void report_row(struct report *report, const char *const *texts, const double *numbers)
 {
     buffer_string(&report->json, report->first ? "\n    {" : ",\n    {");
     report->first = false;
     for (size_t i = 0; i < report->column_count; i++) {
         const struct column *column = &report->columns[i];
+        char number[64] = "-";
         buffer_string(&report->json, i == 0 ? "" : ", ");
         put_string(&report->json, column->key);
         buffer_string(&report->json, ": ");
         if (column->decimals == REPORT_TEXT) {
-            put_string(&report->json, cells[i].text);
+            put_string(&report->json, *texts);
         } else {
-            put_number(&report->json, cells[i].number, column->decimals);
+            put_number(&report->json, *numbers, column->decimals);
+            if (isfinite(*numbers)) { snprintf(number, sizeof number, "%.*f", column->decimals, *numbers); }
         }
+        if (report->shown) { show(report, column, column->decimals == REPORT_TEXT ? *texts : number); }
+        texts += column->decimals == REPORT_TEXT;
+        numbers += column->decimals != REPORT_TEXT;
     }
     buffer_string(&report->json, "}");
-    if (report->shown) { show_row(report, cells); }
+    if (report->shown) {
+        putc('\n', report->shown);
+        fflush(report->shown);
+    }
 }
 
 enum status report_end(struct report *report, const char *path, struct err *err)

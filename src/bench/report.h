@@ -21,12 +21,6 @@ struct column {
 
 enum { REPORT_TEXT = -1 };
 
-/* A text or a number, as its column says. NAN: unknown, "-" on a terminal and null in JSON. */
-struct cell {
-    const char *text;
-    double number;
-};
-
 /* What was found so far. */
 struct report {
     FILE *shown; /* NULL: show nothing */
@@ -43,15 +37,18 @@ void report_begin(struct report *report, const char *name, FILE *shown);
 /* Frees the JSON. */
 void report_free(struct report *report);
 
-/* Adds a fact: a text, or a number with this many decimals. Ends the current table. */
+/* Adds a fact: a text. Ends the current table. */
 void report_text(struct report *report, const char *key, const char *value);
+
+/* Likewise a number with so many decimals; NAN: unknown. */
 void report_number(struct report *report, const char *key, double value, int decimals);
 
 /* Begins a table; report_row fills it. `columns` [count] must live as long as the table. */
 void report_table(struct report *report, const char *key, const struct column *columns, size_t count);
 
-/* Adds a row to the table. Shapes: cells [count], one per column. */
-void report_row(struct report *report, const struct cell *cells);
+/* Adds a row to the table. Shapes: texts, one for each column of texts (NULL: there is none); numbers, one for each
+ * other column. NAN: unknown, "-" on a terminal and null in JSON. */
+void report_row(struct report *report, const char *const *texts, const double *numbers);
 
 /* Writes the JSON to a file, to standard output for "-", or nowhere for NULL.
  * Errors: STATUS_NO_MEMORY, or what errno says. */

@@ -46,16 +46,8 @@ static void say(struct doctor *doctor, enum finding finding, const char *what, c
 /* A field of INFO; "" when the server does not tell. */
 static const char *info_field(const struct doctor *doctor, const char *name, char value[64])
 {
-    size_t length = strlen(name);
     value[0] = '\0';
-    for (const char *line = session_text(doctor->info); line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, name, length) == 0 && line[length] == ':') {
-            line += length + 1;
-            snprintf(value, 64, "%.*s", (int)strcspn(line, "\r\n"), line);
-            break;
-        }
-    }
+    resp_info_field(session_text(doctor->info), name, value, 64);
     return value;
 }
 

@@ -61,6 +61,13 @@ void queue_add_entry_id(struct command *command, struct entry_id id)
     command_text(command, text);
 }
 
+bool queue_has_numbers(const struct resp_value *reply, size_t least)
+{
+    bool ok = reply->type == RESP_ARRAY && reply->count >= least;
+    for (size_t i = 0; ok && i < reply->count; i++) { ok = reply->items[i].type == RESP_INTEGER; }
+    return ok;
+}
+
 void queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
 {
     struct err err;
@@ -614,46 +621,32 @@ static void on_scripts(void *context, const struct err *err)
     }
 }
 
-bool queue_info_field(const char *info, const char *name, char *value, size_t size)
-{
-    size_t length = strlen(name);
-    for (const char *line = info; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, name, length) == 0 && line[length] == ':') {
-            line += length + 1;
-            snprintf(value, size, "%.*s", (int)strcspn(line, "\r\n"), line);
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether a queue can live on this server. */
 static enum status check_server(struct queue *queue, const char *info, struct err *err)
 {
     char value[64];
-    if (queue_info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
+    if (resp_info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
         return err_set(err, STATUS_UNAVAILABLE, "Redis is loading its data");
     }
-    if (queue_info_field(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0) {
+    if (resp_info_field(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0) {
         return err_set(err, STATUS_BAD_INPUT, "this is a Sentinel: its address is redis+sentinel://HOST:PORT/NAME");
     }
-    if (queue_info_field(info, "role", value, sizeof value) && strcmp(value, "master") != 0) {
-        queue_info_field(info, "master_host", value, sizeof value);
+    if (resp_info_field(info, "role", value, sizeof value) && strcmp(value, "master") != 0) {
+        resp_info_field(info, "master_host", value, sizeof value);
         return err_set(err, STATUS_UNAVAILABLE, "Redis is a replica of %s: requests are served where it is master",
                        value);
     }
-    if (!queue_info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
+    if (!resp_info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
         return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);
     }
-    if (!queue->options.allow_eviction && queue_info_field(info, "maxmemory_policy", value, sizeof value) &&
+    if (!queue->options.allow_eviction && resp_info_field(info, "maxmemory_policy", value, sizeof value) &&
         strcmp(value, "noeviction") != 0) {
         return err_set(err, STATUS_BAD_INPUT,
                        "maxmemory-policy is %s: Redis could drop requests and replies when it is full; "
                        "set it to noeviction, or allow it (allow_eviction)",
                        value);
     }
-    if (queue_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
+    if (resp_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
         if (queue->run_id[0]) { log_warn("redis_restarted", log_str("run_id", value)); }
         snprintf(queue->run_id, sizeof queue->run_id, "%.47s", value);
     }

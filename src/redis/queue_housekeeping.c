@@ -18,7 +18,7 @@ enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT };
 static uint64_t number_of(const char *info, const char *name)
 {
     char text[32] = "0";
-    queue_info_field(info, name, text, sizeof text);
+    resp_info_field(info, name, text, sizeof text);
     return strtoull(text, NULL, 10);
 }
 
@@ -314,19 +314,11 @@ void queue_renew(struct task *task)
     queue_call(queue, &command, on_renewed, task);
 }
 
-/* Whether the answer has at least this many numbers. */
-static bool has_numbers(const struct resp_value *reply, size_t least)
-{
-    bool ok = reply->type == RESP_ARRAY && reply->count >= least;
-    for (size_t i = 0; ok && i < least; i++) { ok = reply->items[i].type == RESP_INTEGER; }
-    return ok;
-}
-
 static void on_promoted(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     if (!queue_task_answered(task, reply, "lua/promote")) { return; }
-    struct event event = queue_task_event(task, !has_numbers(reply, 3));
+    struct event event = queue_task_event(task, !queue_has_numbers(reply, 3));
     if (!event.failed && reply->items[1].integer >= 0) {
         event.promoted.next_due_in_ms = (uint64_t)reply->items[1].integer;
     }
@@ -354,7 +346,7 @@ static void on_mended(void *context, const struct resp_value *reply)
     struct task *task = context;
     struct queue *queue = task->queue;
     if (!queue_task_answered(task, reply, "lua/mend")) { return; }
-    struct event event = queue_task_event(task, !has_numbers(reply, 3));
+    struct event event = queue_task_event(task, !queue_has_numbers(reply, 3));
     if (!event.failed) {
         long long moved = reply->items[0].integer, streams = reply->items[1].integer;
         queue->housekeeping.mending_entries += (uint64_t)moved;

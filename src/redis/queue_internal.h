@@ -170,20 +170,28 @@ void queue_task_fail(struct task *task);
 /* Whether a command of the task was answered without an error; if not, the task has failed. */
 bool queue_task_answered(struct task *task, const struct resp_value *reply, const char *what);
 
+/* Whether an answer is an array of numbers only, at least so many. */
+bool queue_has_numbers(const struct resp_value *reply, size_t least);
+
 /* Writes the key sluice:{queue}:SUFFIX+MORE to `key`; returns `key`. */
 const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
 
-/* Appends to a command: such a key, several without MORE (C strings, then NULL), the stream of a class, all three
- * streams, or an entry id. */
+/* Appends to a command a key as queue_key writes it. */
 void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more);
-void queue_add_keys(const struct queue *queue, struct command *command, ...) __attribute__((sentinel));
-void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class);
-void queue_add_streams(const struct queue *queue, struct command *command);
-void queue_add_entry_id(struct command *command, struct entry_id id);
 
-/* Sends a script call, or a command of C strings, on the writer. If it cannot be sent (no connection, no memory), the
- * queue is down and `reply` has got NULL when this returns. Owns: takes the script call's bytes. */
+/* Likewise several without MORE: suffixes, then NULL. */
+void queue_add_keys(const struct queue *queue, struct command *command, ...) __attribute__((sentinel));
+
+/* Likewise a class's stream, all three streams, an entry's id. */
+void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class);
+void queue_add_streams(const struct queue *queue, struct command *command); /* high first */
+void queue_add_entry_id(struct command *command, struct entry_id id);       /* as <ms>-<sequence> */
+
+/* Sends a script call on the writer. If it cannot be sent (no connection, no memory), the queue is down and `reply` has
+ * got NULL when this returns. Owns: takes the command's bytes. */
 void queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context);
+
+/* Likewise a command of C strings. */
 void queue_command(struct queue *queue, size_t count, const char *const *words, connection_reply_fn *reply,
                    void *context);
 
@@ -198,27 +206,24 @@ void queue_wake_in(struct event *timer, uint64_t wait_ms);
  * missing group is made again. True if `reply` is an error. */
 bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
 
-/* Copies the value of a line `name:value` of INFO. Shapes: value [size]. False: there is none. */
-bool queue_info_field(const char *info, const char *name, char *value, size_t size);
-
 /* False while a key of another type is in the place of the class's stream. */
 bool queue_serves(const struct queue *queue, enum request_class class);
 
-/* --- The others: what executes an action ------------------------------------------------------------------------- */
+/* --- The others: what executes an action. Each ends its task with the event that answers it ---------------------- */
 
-void queue_read(struct task *task);
-void queue_read_own(struct task *task);
-void queue_reclaim(struct task *task);
-void queue_shed(struct task *task);
-void queue_fair(struct task *task);
-void queue_sweep(struct task *task);
-void queue_settle(struct task *task);
-void queue_record_run(struct task *task);
-void queue_release(struct task *task);
-void queue_renew(struct task *task);
-void queue_promote(struct task *task);
-void queue_mend(struct task *task);
-void queue_pulse(struct task *task);
+void queue_read(struct task *task);       /* new entries of all classes: XREADGROUP, on the reader */
+void queue_read_own(struct task *task);   /* what is pending with us */
+void queue_reclaim(struct task *task);    /* entries of dead workers, given back, or set aside: lua/reclaim */
+void queue_shed(struct task *task);       /* the newest unread above a cap: lua/shed */
+void queue_fair(struct task *task);       /* entries of other tenants, from behind: lua/fair */
+void queue_sweep(struct task *task);      /* entries that were read and are nobody's: lua/sweep */
+void queue_settle(struct task *task);     /* replies, errors, retries, cancels: lua/settle, defer, cancel */
+void queue_record_run(struct task *task); /* runs of suspects, before they start: lua/charge */
+void queue_release(struct task *task);    /* gives entries back; signs the worker off: lua/release */
+void queue_renew(struct task *task);      /* the lease: lua/renew */
+void queue_promote(struct task *task);    /* parked requests that are due: lua/promote */
+void queue_mend(struct task *task);       /* ids ahead of the clock: lua/mend */
+void queue_pulse(struct task *task);      /* heartbeat, counters, orders, election: lua/pulse */
 
 /* --- queue_read.c ------------------------------------------------------------------------------------------------- */
 

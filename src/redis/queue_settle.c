@@ -385,14 +385,6 @@ static void log_side_effects(const struct resp_value *reply, size_t at)
     }
 }
 
-static bool is_numbers(const struct resp_value *reply)
-{
-    for (size_t i = 0; reply->type == RESP_ARRAY && i < reply->count; i++) {
-        if (reply->items[i].type != RESP_INTEGER) { return false; }
-    }
-    return reply->type == RESP_ARRAY;
-}
-
 static void on_called(void *context, const struct resp_value *reply)
 {
     struct batch_call *call = context;
@@ -400,7 +392,7 @@ static void on_called(void *context, const struct resp_value *reply)
     struct queue *queue = task->queue;
     enum script script = call->script;
     bool refused = reply && queue_refused(queue, reply, script_sources[script].name);
-    bool shaped = reply && is_numbers(reply) && reply->count >= call->requests.count;
+    bool shaped = reply && queue_has_numbers(reply, call->requests.count);
     size_t at = 0;
     for (struct request *request = call->requests.first; request; request = request->next) {
         if (shaped) {

@@ -400,6 +400,20 @@ const struct resp_value *resp_field(const struct resp_value *list, const char *n
     return NULL;
 }
 
+bool resp_info_field(const char *info, const char *name, char *value, size_t size)
+{
+    size_t length = strlen(name);
+    for (const char *line = info; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, length) == 0 && line[length] == ':') {
+            line += length + 1;
+            snprintf(value, size, "%.*s", (int)strcspn(line, "\r\n"), line);
+            return true;
+        }
+    }
+    return false;
+}
+
 enum status resp_check(const struct resp_value *value, struct err *err)
 {
     static const struct {

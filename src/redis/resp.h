@@ -54,10 +54,10 @@ struct command {
     size_t words;
 };
 
-/* Appends one word: bytes, a C string, or a decimal number. Errors: command_finish reports them. */
-void command_bytes(struct command *command, const void *bytes, size_t length);
-void command_text(struct command *command, const char *text);
-void command_number(struct command *command, uint64_t number);
+/* Appends one word. Errors: command_finish reports them. */
+void command_bytes(struct command *command, const void *bytes, size_t length); /* of any kind */
+void command_text(struct command *command, const char *text);                  /* a C string */
+void command_number(struct command *command, uint64_t number);                 /* in decimal */
 
 /* Appends several words; `lengths` may be NULL for C strings. */
 void command_list(struct command *command, size_t count, const char *const *words, const size_t *lengths);
@@ -78,6 +78,9 @@ bool resp_equals(const struct resp_value *value, const char *text);
 /* Finds a value by its name in an array of alternating names and values (HGETALL, an entry's fields). NULL: not there,
  * or `list` is no array. */
 const struct resp_value *resp_field(const struct resp_value *list, const char *name);
+
+/* Copies the value of a line `name:value` of INFO. Shapes: value [size]. False: there is none. */
+bool resp_info_field(const char *info, const char *name, char *value, size_t size);
 
 /* Turns an error reply into a status and fills err with its text: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM; DENIED:
  * protected mode), STATUS_UNAVAILABLE (it may work later or elsewhere: LOADING, BUSY, READONLY, MISCONF, MASTERDOWN,

@@ -48,8 +48,10 @@ struct batch_list {
     uint32_t count;
 };
 
-/* Adds a batch as the last, or the first, to run. */
+/* Adds a batch as the last to run. */
 void batch_list_push(struct batch_list *list, struct batch *batch);
+
+/* Adds a batch as the first to run. */
 void batch_list_push_first(struct batch_list *list, struct batch *batch);
 
 /* Takes the first; NULL when there is none. */

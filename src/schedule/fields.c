@@ -425,32 +425,39 @@ static void refuse(struct parsing *parsing)
     request_fail(parsing->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", parsing->name);
 }
 
+/* clang-format off */
+/* FIELD(FIELD_NAME, "name", parser), in the order in which they are parsed. */
+#define FIELDS                                                                                                         \
+    FIELD(OWN_ID, "_id", parse_own_id) /* before `id`: it changes the name */                                          \
+    FIELD(OWN_FIRST_AT, "_first_at", parse_own_first_at) /* before the deadlines, which count from it */               \
+    FIELD(OWN_ATTEMPT, "_attempt", parse_own_attempt)                                                                  \
+    FIELD(OWN_LOST, "_lost", parse_own_lost)                                                                           \
+    FIELD(ID, "id", parse_id)                                                                                          \
+    FIELD(META, "meta", parse_meta)                                                                                    \
+    FIELD(TENANT, "tenant", parse_tenant)                                                                              \
+    FIELD(TRACEPARENT, "traceparent", parse_traceparent)                                                               \
+    FIELD(CANCEL, "cancel", parse_cancel)                                                                              \
+    FIELD(TEXT, "text", parse_text)                                                                                    \
+    FIELD(INPUTS, "inputs", parse_inputs)                                                                              \
+    FIELD(TTL, "ttl", parse_ttl)                                                                                       \
+    FIELD(NOTIFY, "notify", parse_notify)                                                                              \
+    FIELD(MAX_ATTEMPTS, "max_attempts", parse_max_attempts)                                                            \
+    FIELD(DELAY, "delay", parse_delay)                                                                                 \
+    FIELD(EXPIRES_IN, "expires_in", parse_expires_in)                                                                  \
+    FIELD(ENCODING, "encoding", parse_encoding)                                                                        \
+    FIELD(TRUNCATE, "truncate", parse_truncate)                                                                        \
+    FIELD(NORMALIZE, "normalize", parse_normalize)                                                                     \
+    FIELD(DIMS, "dims", parse_dims)                                                                                    \
+    FIELD(PROMPT, "prompt", parse_prompt)                                                                              \
+    FIELD(TASK, "task", parse_task)                                                                                    \
+    FIELD(MODEL, "model", parse_model)                                                                                 \
+    FIELD(QUERY, "query", refuse)                                                                                      \
+    FIELD(PAIRS, "pairs", refuse)
+
 enum field {
-    FIELD_OWN_ID,
-    FIELD_OWN_FIRST_AT,
-    FIELD_OWN_ATTEMPT,
-    FIELD_OWN_LOST,
-    FIELD_ID,
-    FIELD_META,
-    FIELD_TENANT,
-    FIELD_TRACEPARENT,
-    FIELD_CANCEL,
-    FIELD_TEXT,
-    FIELD_INPUTS,
-    FIELD_TTL,
-    FIELD_NOTIFY,
-    FIELD_MAX_ATTEMPTS,
-    FIELD_DELAY,
-    FIELD_EXPIRES_IN,
-    FIELD_ENCODING,
-    FIELD_TRUNCATE,
-    FIELD_NORMALIZE,
-    FIELD_DIMS,
-    FIELD_PROMPT,
-    FIELD_TASK,
-    FIELD_MODEL,
-    FIELD_QUERY,
-    FIELD_PAIRS,
+#define FIELD(id, name, parser) FIELD_##id,
+    FIELDS
+#undef FIELD
     KNOWN_FIELDS,
 };
 
@@ -458,32 +465,11 @@ static const struct known_field {
     const char *name;
     parse_field parse;
 } known_fields[KNOWN_FIELDS] = {
-    [FIELD_OWN_ID] = {"_id", parse_own_id},                   /* before `id`: it changes the name */
-    [FIELD_OWN_FIRST_AT] = {"_first_at", parse_own_first_at}, /* before the deadlines, which count from it */
-    [FIELD_OWN_ATTEMPT] = {"_attempt", parse_own_attempt},
-    [FIELD_OWN_LOST] = {"_lost", parse_own_lost},
-    [FIELD_ID] = {"id", parse_id},
-    [FIELD_META] = {"meta", parse_meta},
-    [FIELD_TENANT] = {"tenant", parse_tenant},
-    [FIELD_TRACEPARENT] = {"traceparent", parse_traceparent},
-    [FIELD_CANCEL] = {"cancel", parse_cancel},
-    [FIELD_TEXT] = {"text", parse_text},
-    [FIELD_INPUTS] = {"inputs", parse_inputs},
-    [FIELD_TTL] = {"ttl", parse_ttl},
-    [FIELD_NOTIFY] = {"notify", parse_notify},
-    [FIELD_MAX_ATTEMPTS] = {"max_attempts", parse_max_attempts},
-    [FIELD_DELAY] = {"delay", parse_delay},
-    [FIELD_EXPIRES_IN] = {"expires_in", parse_expires_in},
-    [FIELD_ENCODING] = {"encoding", parse_encoding},
-    [FIELD_TRUNCATE] = {"truncate", parse_truncate},
-    [FIELD_NORMALIZE] = {"normalize", parse_normalize},
-    [FIELD_DIMS] = {"dims", parse_dims},
-    [FIELD_PROMPT] = {"prompt", parse_prompt},
-    [FIELD_TASK] = {"task", parse_task},
-    [FIELD_MODEL] = {"model", parse_model},
-    [FIELD_QUERY] = {"query", refuse},
-    [FIELD_PAIRS] = {"pairs", refuse},
+#define FIELD(id, name, parser) {name, parser},
+    FIELDS
+#undef FIELD
 };
+/* clang-format on */
 
 /* --- Collecting --- */
 

@@ -44,12 +44,11 @@ struct worker_options {
     uint32_t devices, devices_lost; /* that compute (all CPUs are one); how many of them were lost before the start */
     uint32_t engine_slots;          /* batches computed side by side, by threads or by devices */
     uint32_t background_slots;      /* beside them: batches of class low in the background; 0: none */
-    uint32_t batches_out; /* batches that may be out, queued ones included, background ones not; >= engine_slots */
-    uint32_t
-        credit_tokens; /* that may be held per device (an estimate until tokenised); 0, the daemon's: a second's work */
-    uint64_t credit_bytes;               /* likewise; 0, the daemon's: 64 MiB */
-    uint32_t lease_ms;                   /* renewed at a third of it */
-    uint32_t read_block_ms;              /* longest XREADGROUP block, <= 2000 */
+    uint32_t batches_out;   /* batches that may be out, queued ones included, background ones not; >= engine_slots */
+    uint32_t credit_tokens; /* held per device (estimated until tokenised); 0, the daemon's: a second's work */
+    uint64_t credit_bytes;  /* likewise; 0, the daemon's: 64 MiB */
+    uint32_t lease_ms;      /* renewed at a third of it */
+    uint32_t read_block_ms; /* longest XREADGROUP block, <= 2000 */
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
     uint32_t shutdown_timeout_ms;
     uint32_t compute_timeout_ms; /* a batch that takes longer has hung: exit and give nothing back; 0: never */

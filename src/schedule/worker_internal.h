@@ -189,21 +189,21 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     enum status exit_status;
 };
 
-/* Handlers of events, as the table in worker_step.c has them. */
-void read_connected(struct worker *worker, const struct event *event);
-void read_entries(struct worker *worker, const struct event *event);
-void run_prepared(struct worker *worker, const struct event *event);
-void run_batch(struct worker *worker, const struct event *event);
-void run_formatted(struct worker *worker, const struct event *event);
-void run_device_lost(struct worker *worker, const struct event *event);
-void quarantine_recorded(struct worker *worker, const struct event *event);
-void quarantine_turn(struct worker *worker, const struct event *event);
-void settle_settled(struct worker *worker, const struct event *event);
-void settle_released(struct worker *worker, const struct event *event);
-void chores_lease(struct worker *worker, const struct event *event);
-void chores_promoted(struct worker *worker, const struct event *event);
-void chores_mended(struct worker *worker, const struct event *event);
-void pulse_answered(struct worker *worker, const struct event *event);
+/* Handlers of events: the table in worker_step.c calls them. */
+void read_connected(struct worker *worker, const struct event *event);      /* EVENT_CONNECTED: our own entries first */
+void read_entries(struct worker *worker, const struct event *event);        /* EVENT_ENTRIES, of every kind of read */
+void run_prepared(struct worker *worker, const struct event *event);        /* EVENT_PREPARED: tokenised rows */
+void run_batch(struct worker *worker, const struct event *event);           /* EVENT_BATCH: computed, or failed */
+void run_formatted(struct worker *worker, const struct event *event);       /* EVENT_FORMATTED: encoded replies */
+void run_device_lost(struct worker *worker, const struct event *event);     /* EVENT_DEVICE_LOST: what is left */
+void quarantine_recorded(struct worker *worker, const struct event *event); /* EVENT_RUN_RECORDED: suspects may run */
+void quarantine_turn(struct worker *worker, const struct event *event);     /* EVENT_TURN: who has the process alone */
+void settle_settled(struct worker *worker, const struct event *event);      /* EVENT_SETTLED: a verdict on each */
+void settle_released(struct worker *worker, const struct event *event);     /* EVENT_RELEASED: given back */
+void chores_lease(struct worker *worker, const struct event *event);        /* EVENT_LEASE: renewed, or lost */
+void chores_promoted(struct worker *worker, const struct event *event);     /* EVENT_PROMOTED: parked ones are back */
+void chores_mended(struct worker *worker, const struct event *event);       /* EVENT_MENDED: ids ahead of the clock */
+void pulse_answered(struct worker *worker, const struct event *event);      /* EVENT_PULSE: orders, caps, election */
 
 /* --- worker_step.c --- */
 
@@ -260,8 +260,10 @@ uint32_t read_room(const struct worker *worker, enum request_class class);
 /* Likewise for entries claimed ahead of their turn, which have a quarter of the credit for themselves. */
 uint32_t read_room_ahead(const struct worker *worker, enum request_class class);
 
-/* What may be held for all devices together: bytes per class, and tokens of this one. */
+/* The bytes of each class that may be held for all devices together. */
 uint64_t read_credit_bytes(const struct worker *worker);
+
+/* Likewise the tokens of a class. */
 double read_credit_tokens(const struct worker *worker, enum request_class class);
 
 /* Keeps one read in flight, and ends one that blocks while a better one is possible. */

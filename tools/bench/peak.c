@@ -222,12 +222,8 @@ static enum status measure_length(struct bench *bench, unsigned threads, uint32_
     if (status == STATUS_OK) {
         double gflops = best * rows * length * bench_engine_operations(bench->model, length) / 1e9;
         double peak_gflops = peak * operations_of(bench->model) / 1e9;
-        report_row(bench->report, (struct cell[]){{NULL, threads},
-                                                  {NULL, length},
-                                                  {NULL, rows},
-                                                  {NULL, gflops},
-                                                  {NULL, peak_gflops},
-                                                  {NULL, gflops / peak_gflops}});
+        report_row(bench->report, NULL,
+                   (const double[]){threads, length, rows, gflops, peak_gflops, gflops / peak_gflops});
     }
     return status;
 }

@@ -584,9 +584,9 @@ static void free_tally(struct tally *tally)
     sample_free(&tally->share);
 }
 
-static struct cell median(struct sample *sample)
+static double median(struct sample *sample)
 {
-    return (struct cell){NULL, sample_quantile(sample, 0.5)};
+    return sample_quantile(sample, 0.5);
 }
 
 /* Measures both kinds, the daemon first in every other round. */
@@ -624,12 +624,10 @@ static enum status measure_loop(struct bench *bench, const char *encoding, struc
     for (int64_t round = 0; round < bench->options->rounds && status == STATUS_OK; round++)
         status = measure(bench, encoding, 0, round, &tally, err);
     if (status == STATUS_OK)
-        report_row(bench->report, (struct cell[]){{encoding, 0},
-                                                  {NULL, (double)bench->options->requests},
-                                                  {NULL, (double)bench->options->rounds},
-                                                  median(&tally.per_s[QUEUE_DAEMON]),
-                                                  median(&tally.per_s[QUEUE_BARE]),
-                                                  median(&tally.share)});
+        report_row(bench->report, &encoding,
+                   (const double[]){(double)bench->options->requests, (double)bench->options->rounds,
+                                    median(&tally.per_s[QUEUE_DAEMON]), median(&tally.per_s[QUEUE_BARE]),
+                                    median(&tally.share)});
     free_tally(&tally);
     return status;
 }
@@ -647,17 +645,17 @@ static const struct column depth_columns[] = {
     {"share", "share", 3},
 };
 
-static void show_depth(struct bench *bench, int64_t depth, struct tally *tally, const struct cell first[QUEUE_KINDS])
+static void show_depth(struct bench *bench, int64_t depth, struct tally *tally, const double first[QUEUE_KINDS])
 {
-    struct cell row[sizeof depth_columns / sizeof depth_columns[0]] = {{NULL, (double)depth}}, *cell = row + 1;
+    double row[sizeof depth_columns / sizeof depth_columns[0]] = {(double)depth}, *cell = row + 1;
     for (int kind = 0; kind < QUEUE_KINDS; kind++) {
         *cell++ = median(&tally->per_s[kind]);
-        *cell++ = (struct cell){NULL, median(&tally->per_s[kind]).number / first[kind].number};
+        *cell++ = median(&tally->per_s[kind]) / first[kind];
         *cell++ = median(&tally->user_us[kind]);
         *cell++ = median(&tally->system_us[kind]);
     }
     *cell = median(&tally->share);
-    report_row(bench->report, row);
+    report_row(bench->report, NULL, row);
 }
 
 /* Measures the loop while this many entries always wait. Each round goes through all depths, so that other work on the
@@ -672,7 +670,7 @@ static enum status measure_depths(struct bench *bench, struct err *err)
             status =
                 measure(bench, encodings[bench->encodings.items[0]], bench->depths.items[i], round, &tallies[i], err);
     report_table(bench->report, "depths", depth_columns, sizeof depth_columns / sizeof depth_columns[0]);
-    const struct cell first[] = {median(&tallies[0].per_s[QUEUE_DAEMON]), median(&tallies[0].per_s[QUEUE_BARE])};
+    const double first[] = {median(&tallies[0].per_s[QUEUE_DAEMON]), median(&tallies[0].per_s[QUEUE_BARE])};
     for (size_t i = 0; i < count; i++) {
         if (status == STATUS_OK) show_depth(bench, bench->depths.items[i], &tallies[i], first);
         free_tally(&tallies[i]);

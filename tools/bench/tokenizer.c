@@ -75,14 +75,10 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
     if (status == STATUS_OK && took_us.broken)
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of texts");
     if (status == STATUS_OK)
-        report_row(bench->report, (struct cell[]){{corpus->name, 0},
-                                                  {NULL, (double)corpus->count},
-                                                  {NULL, all},
-                                                  {NULL, corpus->max_tokens},
-                                                  {NULL, tokens / seconds},
-                                                  {NULL, bytes / seconds / 1e6},
-                                                  {NULL, sample_quantile(&took_us, 0.5)},
-                                                  {NULL, sample_quantile(&took_us, 0.99)}});
+        report_row(bench->report, (const char *const[]){corpus->name},
+                   (const double[]){(double)corpus->count, all, corpus->max_tokens, tokens / seconds,
+                                    bytes / seconds / 1e6, sample_quantile(&took_us, 0.5),
+                                    sample_quantile(&took_us, 0.99)});
     sample_free(&took_us);
     return status;
 }

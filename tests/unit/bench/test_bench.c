@@ -103,8 +103,8 @@ TEST(a_sheet_is_the_same_in_both_forms)
     report_begin(&report, "test", file);
     report_text(&report, "model", "a \"b\"\n");
     report_table(&report, "runs", columns, 3);
-    report_row(&report, (struct cell[]){{"packed", 0}, {NULL, 12.34}, {NULL, 5}});
-    report_row(&report, (struct cell[]){{"off", 0}, {NULL, NAN}, {NULL, 6}});
+    report_row(&report, (const char *const[]){"packed"}, (const double[]){12.34, 5});
+    report_row(&report, (const char *const[]){"off"}, (const double[]){NAN, 6});
     report_table(&report, "none", columns, 3);
     report_number(&report, "worst", 0.5, 2);
     char path[] = "/tmp/sluice-report-XXXXXX";
