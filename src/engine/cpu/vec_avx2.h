@@ -62,6 +62,14 @@ static inline vec vec_fma(vec a, vec b, vec c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
+/* The same where sums fill the 16 registers: the compiler would move them about, and then they do not all fit. */
+#define VEC_FMA_IN_PLACE
+static inline vec vec_fma_in_place(vec a, vec b, vec c)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+}
+
 static inline vec vec_max(vec a, vec b)
 {
     return _mm256_max_ps(a, b);
