@@ -44,7 +44,8 @@ template <class T> struct attention_row {
     T *context;
     int hidden; /* 3 * hidden * length is below 2^31 */
     int length;
-    float scale; /* from a score to an exponent of 2 */
+    float scale;       /* from a score to an exponent of 2 */
+    const float *bias; /* of a query and its own key, or NULL */
 };
 
 /* Lane (g, t)'s part of its warp's strip. Its rows are queries g and g + 8. */
@@ -143,6 +144,24 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
     }
 }
 
+/* Adds the bias of queries from `first` and keys from `key` on. Queries and keys beyond the row, whose scores are not
+ * used, take that of its last ones. */
+template <class T, int BLOCKS>
+__device__ __forceinline__ void strip_bias(const attention_row<T> &row, int first, int key, float (&scores)[BLOCKS][4])
+{
+    const int lane = lane_id();
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        const float *bias = row.bias - min(first + lane / 4 + 8 * side, row.length - 1);
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                scores[n][2 * side + i] += bias[min(key + 8 * n + 2 * (lane % 4) + i, row.length - 1)];
+            }
+    }
+}
+
 /* Turns scores into powers of 2 relative to the row's maximum, and rescales sum and outputs to match.
  *
  * `top` is rounded once, and powers and rescaling both use the rounded value, so its error cancels in the end, however
@@ -201,14 +220,18 @@ __device__ __forceinline__ void strip_values(attention_strip<HEAD_DIM> *strip, c
     }
 }
 
-/* Processes `count` keys and values in shared memory, at most 8 * BLOCKS. */
-template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
-__device__ __forceinline__ void strip_step(attention_strip<HEAD_DIM> *strip, const attention_piece<HEAD_DIM> *keys,
-                                           const attention_piece<HEAD_DIM> *values, int count, float scale)
+/* Processes the row's keys and values from `key` on, which are in shared memory: 8 * BLOCKS or, unless WHOLE, up to the
+ * row's end. */
+template <class T, int HEAD_DIM, bool BIASED, int BLOCKS, int STRIDE, bool WHOLE>
+__device__ __forceinline__ void strip_step(const attention_row<T> &row, int first, int key,
+                                           attention_strip<HEAD_DIM> *strip, const attention_piece<HEAD_DIM> *keys,
+                                           const attention_piece<HEAD_DIM> *values)
 {
+    const int count = row.length - key;
     float scores[BLOCKS][4];
     strip_scores<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(*strip, keys, count, scores);
-    strip_powers(strip, scale, scores);
+    if (BIASED) { strip_bias(row, first, key, scores); }
+    strip_powers(strip, row.scale, scores);
     strip_values<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(strip, values, count, scores);
 }
 
@@ -296,7 +319,7 @@ __device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next,
 }
 
 /* Computes a tile of one row by all four warps; a strip beyond the row's end only helps to copy. */
-template <class T, int HEAD_DIM>
+template <class T, int HEAD_DIM, bool BIASED>
 __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first,
                                           attention_stage<HEAD_DIM> (&stages)[STAGES])
 {
@@ -309,15 +332,15 @@ __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first
     for (; key + STEP_TOKENS <= row.length; key += STEP_TOKENS, stage ^= 1) {
         tile_turn(row, key + STEP_TOKENS, &stages[stage ^ 1]);
         if (first < row.length) {
-            strip_step<T, HEAD_DIM, BLOCKS, 1, true>(&strip, stages[stage].keys, stages[stage].values, STEP_TOKENS,
-                                                     row.scale);
+            strip_step<T, HEAD_DIM, BIASED, BLOCKS, 1, true>(row, first, key, &strip, stages[stage].keys,
+                                                             stages[stage].values);
         }
     }
     if (key < row.length) {
         tile_turn(row, row.length, &stages[stage ^ 1]);
         if (first < row.length) {
-            strip_step<T, HEAD_DIM, BLOCKS, 1, false>(&strip, stages[stage].keys, stages[stage].values,
-                                                      row.length - key, row.scale);
+            strip_step<T, HEAD_DIM, BIASED, BLOCKS, 1, false>(row, first, key, &strip, stages[stage].keys,
+                                                              stages[stage].values);
         }
     }
     if (first < row.length) { strip_end(strip, row, first); }
@@ -325,7 +348,7 @@ __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first
 }
 
 /* Computes a strip of a row of at most KERNEL_SHORT_ROW tokens by one warp. */
-template <class T, int HEAD_DIM>
+template <class T, int HEAD_DIM, bool BIASED>
 __device__ __forceinline__ void strip_short(const attention_row<T> &row, int first,
                                             attention_stage<HEAD_DIM> (&stages)[STAGES])
 {
@@ -341,8 +364,8 @@ __device__ __forceinline__ void strip_short(const attention_row<T> &row, int fir
     strip_begin(&strip, row, first);
     copy_wait();
     __syncwarp();
-    strip_step<T, HEAD_DIM, KERNEL_SHORT_ROW / 8, STRIDE, false>(&strip, &stages[0].keys[warp], &stages[0].values[warp],
-                                                                 row.length, row.scale);
+    strip_step<T, HEAD_DIM, BIASED, KERNEL_SHORT_ROW / 8, STRIDE, false>(row, first, 0, &strip, &stages[0].keys[warp],
+                                                                         &stages[0].values[warp]);
     strip_end(strip, row, first);
     __syncwarp(); /* before the next strip's copies */
 }
@@ -361,7 +384,7 @@ __device__ __forceinline__ uint32_t round_unit(uint32_t round)
     return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
 }
 
-template <class T, int HEAD_DIM, int BLOCKS>
+template <class T, int HEAD_DIM, bool BIASED, int BLOCKS>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     SHARED(attention_stage<HEAD_DIM>, stages, [STAGES]);
@@ -371,17 +394,19 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_
     for (uint32_t round = 1; unit < units; round++) {
         const uint32_t next = round_unit(round);
         const size_t hidden = static_cast<size_t>(a.heads) * HEAD_DIM, column = unit % a.heads * HEAD_DIM;
+        const size_t biases = 2 * static_cast<size_t>(a.reach) + 1;
         const attention_row<T> row = {
             static_cast<const T *>(a.qkv) + strip.start * 3 * hidden + column,
             static_cast<T *>(a.context) + strip.start * hidden + column,
             static_cast<int>(hidden),
             static_cast<int>(strip.length),
             a.scale * ATTENTION_LOG2_E,
+            BIASED ? a.bias + unit % a.heads * biases + a.reach : nullptr,
         };
         if (strip.length > KERNEL_SHORT_ROW) {
-            tile_long(row, static_cast<int>(strip.first), stages);
+            tile_long<T, HEAD_DIM, BIASED>(row, static_cast<int>(strip.first), stages);
         } else if (strip.first < strip.length) {
-            strip_short(row, static_cast<int>(strip.first), stages);
+            strip_short<T, HEAD_DIM, BIASED>(row, static_cast<int>(strip.first), stages);
         }
         unit = next;
         if (unit < units) { strip = unit_strip(a, unit); }
@@ -415,8 +440,9 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
     const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident);
     const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
     const uint64_t blocks = std::min<uint64_t>(units, static_cast<uint64_t>(queue->multiprocessors) * fit);
-    return kernel_enqueue(queue, attention_tiles<T, HEAD_DIM, resident>, dim3(static_cast<uint32_t>(blocks)),
-                          BLOCK_THREADS, 0, args);
+    auto *kernel = args->bias != nullptr ? attention_tiles<T, HEAD_DIM, true, resident>
+                                         : attention_tiles<T, HEAD_DIM, false, resident>;
+    return kernel_enqueue(queue, kernel, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0, args);
 }
 
 template <class T>

@@ -26,7 +26,8 @@ template <class T> struct plain_row {
     size_t stride;  /* columns from a token's query, key and value to the next one's */
     size_t hidden;
     int length;
-    float scale; /* from a score to an exponent of 2 */
+    float scale;       /* from a score to an exponent of 2 */
+    const float *bias; /* of a query and its own key, or NULL */
 };
 
 /* QUERIES queries with outputs, largest exponent and sum of powers over the keys that this lane's group has seen. */
@@ -94,9 +95,9 @@ __device__ __forceinline__ float plain_dot(const struct chunk &x, const struct c
     return sum;
 }
 
-/* Processes all keys and values of the row, KEYS per group at a time. */
-template <class T, int QUERIES, int KEYS>
-__device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct plain_lane &lane,
+/* Processes all keys and values of the row, KEYS per group at a time, for queries from `first` on. */
+template <class T, bool BIASED, int QUERIES, int KEYS>
+__device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct plain_lane &lane, int first,
                                            plain_part<QUERIES> *part)
 {
     const T *keys = row.key + lane.column;
@@ -108,7 +109,12 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
             struct chunk key = {};
             if (token < row.length) { key = plain_load(keys + static_cast<size_t>(token) * row.stride, lane); }
 #pragma unroll
-            for (int q = 0; q < QUERIES; q++) { powers[k][q] = plain_dot(part->query[q], key, lane.lanes); }
+            for (int q = 0; q < QUERIES; q++) {
+                powers[k][q] = plain_dot(part->query[q], key, lane.lanes);
+                if (BIASED && token < row.length && first + q < row.length) {
+                    powers[k][q] = fmaf(row.bias[token - first - q], row.scale, powers[k][q]);
+                }
+            }
         }
 #pragma unroll
         for (int q = 0; q < QUERIES; q++) {
@@ -161,7 +167,7 @@ template <int QUERIES> __device__ __forceinline__ void plain_merge(plain_part<QU
 }
 
 /* Queries first.. of the row, up to QUERIES of them; their outputs go to `to`, `hidden` columns apart. */
-template <class T, int QUERIES, int KEYS>
+template <class T, bool BIASED, int QUERIES, int KEYS>
 __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first, T *to, uint32_t head_dim)
 {
     const struct plain_lane lane = plain_lane_of(head_dim);
@@ -178,7 +184,7 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
         part.top[q] = plain_minus_infinity();
         part.sum[q] = 0.0f;
     }
-    plain_walk<T, QUERIES, KEYS>(row, lane, &part);
+    plain_walk<T, BIASED, QUERIES, KEYS>(row, lane, first, &part);
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
         plain_merge(&part, q, lane.lanes);
@@ -189,8 +195,14 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
     }
 }
 
+/* Where a head's bias of a query and its own key lies. */
+__device__ __forceinline__ const float *plain_bias(const struct kernel_attention_args &a, uint32_t head)
+{
+    return a.bias + head * (2 * static_cast<size_t>(a.reach) + 1) + a.reach;
+}
+
 /* All queries: a block takes a tile and head at a time, a warp its strip, four queries at a time. */
-template <class T>
+template <class T, bool BIASED>
 __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     enum { QUERIES = 4 };
@@ -200,18 +212,23 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_AR
         const struct kernel_strip strip = a.ragged.tiles[unit / a.heads].strips[threadIdx.x / WARP];
         const size_t column = static_cast<size_t>(unit % a.heads) * a.head_dim;
         const T *query = static_cast<const T *>(a.qkv) + strip.start * 3 * hidden + column;
-        const plain_row<T> row = {
-            query, query + hidden, 3 * hidden, hidden, static_cast<int>(strip.length), a.scale * ATTENTION_LOG2_E};
+        const plain_row<T> row = {query,
+                                  query + hidden,
+                                  3 * hidden,
+                                  hidden,
+                                  static_cast<int>(strip.length),
+                                  a.scale * ATTENTION_LOG2_E,
+                                  BIASED ? plain_bias(a, unit % a.heads) : nullptr};
         T *to = static_cast<T *>(a.context) + strip.start * hidden + column;
         const int end = min(row.length, static_cast<int>(strip.first) + KERNEL_STRIP_QUERIES);
         for (int first = static_cast<int>(strip.first); first < end; first += QUERIES) {
-            plain_queries<T, QUERIES, 2>(row, first, to + first * hidden, a.head_dim);
+            plain_queries<T, BIASED, QUERIES, 2>(row, first, to + first * hidden, a.head_dim);
         }
     }
 }
 
 /* One query for each row: a warp takes a row and head at a time. */
-template <class T>
+template <class T, bool BIASED>
 __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
@@ -221,17 +238,26 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARG
         const size_t column = static_cast<size_t>(unit % a.heads) * a.head_dim;
         const T *query = static_cast<const T *>(a.queries) + r * hidden + column;
         const T *key = static_cast<const T *>(a.qkv) + a.ragged.start[r] * 2 * hidden + column;
-        const plain_row<T> row = {
-            query, key, 2 * hidden, hidden, static_cast<int>(a.ragged.length[r]), a.scale * ATTENTION_LOG2_E};
-        plain_queries<T, 1, 4>(row, 0, static_cast<T *>(a.context) + r * hidden + column, a.head_dim);
+        const plain_row<T> row = {query,
+                                  key,
+                                  2 * hidden,
+                                  hidden,
+                                  static_cast<int>(a.ragged.length[r]),
+                                  a.scale * ATTENTION_LOG2_E,
+                                  BIASED ? plain_bias(a, unit % a.heads) : nullptr};
+        plain_queries<T, BIASED, 1, 4>(row, 0, static_cast<T *>(a.context) + r * hidden + column, a.head_dim);
     }
 }
 
 /* --- on the host --- */
 
-template <class T> static void (*plain_kernel(bool single))(KERNEL_PARAMETER(struct kernel_attention_args))
+template <class T>
+static void (*plain_kernel(const struct kernel_attention_args *args))(KERNEL_PARAMETER(struct kernel_attention_args))
 {
-    return single ? attention_plain_rows<T> : attention_plain_tiles<T>;
+    if (args->bias != nullptr) {
+        return args->queries != nullptr ? attention_plain_rows<T, true> : attention_plain_tiles<T, true>;
+    }
+    return args->queries != nullptr ? attention_plain_rows<T, false> : attention_plain_tiles<T, false>;
 }
 
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args)
@@ -241,13 +267,13 @@ cudaError_t attention_plain(const struct kernel_queue *queue, const struct kerne
     void (*kernel)(KERNEL_PARAMETER(struct kernel_attention_args)) = nullptr;
     switch (args->type) {
     case KERNEL_F32:
-        kernel = plain_kernel<float>(single);
+        kernel = plain_kernel<float>(args);
         break;
     case KERNEL_F16:
-        kernel = plain_kernel<__half>(single);
+        kernel = plain_kernel<__half>(args);
         break;
     case KERNEL_BF16:
-        kernel = plain_kernel<__nv_bfloat16>(single);
+        kernel = plain_kernel<__nv_bfloat16>(args);
         break;
     default:
         return cudaErrorInvalidValue;

@@ -134,15 +134,18 @@ struct kernel_activate_args {
 };
 cudaError_t kernel_activate(const struct kernel_queue *queue, const struct kernel_activate_args *args);
 
-/* Softmax(scale * Q K^T) V within each row and head. Q, K and V lie side by side, hidden columns each; head h starts
- * at column h * head_dim of each. With `queries` each row has a single query, its row of that matrix, and `qkv` holds
- * K and V alone. */
+/* Softmax(scale * (Q K^T [+ bias])) V within each row and head. Q, K and V lie side by side, hidden columns each; head
+ * h starts at column h * head_dim of each. With `queries` each row has a single query, its row of that matrix, and
+ * `qkv` holds K and V alone. The bias depends on the head and on how far the key stands behind the query, from -reach
+ * to reach. */
 struct kernel_attention_args {
     enum kernel_type type;
     uint32_t bound; /* tiles that the launch is for; with queries: rows */
     uint32_t heads;
     uint32_t head_dim; /* hidden = heads * head_dim */
     float scale;       /* 1 if folded into the query weights */
+    uint32_t reach;    /* of the bias: rows have at most so many tokens and one */
+    const float *bias; /* [heads, 2 * reach + 1], or NULL */
     struct kernel_ragged ragged;
     const void *queries; /* [rows, hidden] type, or NULL */
     const void *qkv;     /* [tokens, 3 * hidden] type; with queries: [tokens, 2 * hidden] */

@@ -141,6 +141,27 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
     return STATUS_OK;
 }
 
+static enum status read_positions(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    const struct arch *arch = model->arch;
+    const char *padding = arch->fields[CONFIG_PADDING], *field = arch->fields[CONFIG_BUCKETS];
+    uint32_t buckets = RELATIVE_BUCKETS;
+    model->position_offset = arch->position_offset;
+    if (padding) {
+        uint32_t pad = arch->position_offset - 1;
+        TRY(json_u32(root, name, padding, 0, 1u << 20, &pad, err));
+        model->position_offset = pad + 1;
+    }
+    if (model->positions <= model->position_offset) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s %u leaves no position behind the %u that no token has", name,
+                       arch->fields[CONFIG_POSITIONS], model->positions, model->position_offset);
+    }
+    if (field) { TRY(json_u32(root, name, field, 1, 1u << 10, &buckets, err)); }
+    return buckets == RELATIVE_BUCKETS ? STATUS_OK
+                                       : err_set(err, STATUS_UNSUPPORTED, "%s: %s %u is not supported; %d is", name,
+                                                 field, buckets, RELATIVE_BUCKETS);
+}
+
 static enum status read_activation(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     static const struct {
@@ -176,6 +197,7 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
         TRY(check_field(model->arch, value, name, err));
     }
     TRY(read_sizes(root, name, model, err));
+    TRY(read_positions(root, name, model, err));
     TRY(read_activation(root, name, model, err));
     double eps = 1e-12;
     const char *field = model->arch->fields[CONFIG_EPS];

@@ -17,6 +17,8 @@ enum config_field {
     CONFIG_TOKEN_TYPES,
     CONFIG_ACTIVATION,
     CONFIG_EPS,
+    CONFIG_PADDING, /* the positions of tokens begin behind this one */
+    CONFIG_BUCKETS, /* of relative_bias */
     CONFIG_FIELDS
 };
 
@@ -25,14 +27,18 @@ struct arch {
     const char *class;           /* what every name in `architectures` begins with */
     const char *const *harmless; /* fields of config.json that change no vector; ends with NULL */
 
-    /* The fields that are read. NULL where the family has none: no token types, an eps of 1e-12. */
+    /* The fields that are read. NULL where the family has none: no token types, an eps of 1e-12, the
+     * position_offset below. */
     const char *fields[CONFIG_FIELDS];
+
+    uint32_t position_offset; /* position of the first token, where pad_token_id is not read or not there */
 
     /* The names of tensors, without ".weight" and ".bias". */
     const char *prefix;        /* that exporters may put before all of them */
     const char *const *unused; /* what the names of heads and buffers begin with; ends with NULL */
     const char *word, *position, *token_type, *embedding_norm;
-    const char *layer; /* before a layer's number; the names below follow it */
+    const char *relative_bias; /* of attention, shared by all layers; NULL: none */
+    const char *layer;         /* before a layer's number; the names below follow it */
     const char *query, *key, *value, *attention_output, *attention_norm, *intermediate, *output, *output_norm;
 };
 

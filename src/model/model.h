@@ -11,6 +11,9 @@
 #include "base/err.h"
 #include "model/tokenizer/tokenizer.h"
 
+/* Of distances between a key and a query that share an attention bias. */
+enum { RELATIVE_BUCKETS = 32 };
+
 /* How weights are stored in the files. */
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
@@ -74,7 +77,7 @@ struct model {
     const struct arch *arch;                     /* the family (arch.h); NULL for a model that is from no directory */
     uint32_t vocabulary, positions, token_types; /* no token types: 0 */
     uint32_t hidden, layer_count, heads, intermediate_size;
-    uint32_t position_offset; /* position of the first token: 0 for BERT */
+    uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa */
     float layer_norm_eps;
     enum activation activation;
 
@@ -92,6 +95,7 @@ struct model {
     struct tensor word_embeddings;     /* [vocabulary, hidden] */
     struct tensor position_embeddings; /* [positions, hidden] */
     struct tensor type_embeddings;     /* [token_types, hidden]; empty where there are none */
+    struct tensor relative_bias;       /* [RELATIVE_BUCKETS, heads], added to scores; empty where there is none */
     struct layer_norm embedding_norm;
     struct model_layer *layers; /* [layer_count] */
     size_t weight_bytes;        /* of all tensors, as in the files, heads included */
@@ -135,6 +139,11 @@ MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer
 /* Reads what is added to the words of a text, by position: the position's embedding, from position_offset on, with that
  * of token type 0. Shapes: to [max_tokens, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
 MUST_CHECK enum status model_read_positions(const struct model *model, float *to, struct err *err);
+
+/* Reads what a head adds to its scores (after their scaling) by how far the key stands behind the query: from
+ * -(max_tokens - 1), the first key and the last query, to max_tokens - 1. Shapes: to [2 * max_tokens - 1] f32, written.
+ * Errors: STATUS_UNSUPPORTED (the bias is not of the model's sizes). */
+MUST_CHECK enum status model_read_relative_bias(const struct model *model, uint32_t head, float *to, struct err *err);
 
 /* Turns a text, with the prompt before it, into at most `most` ids. Shapes: ids [most] int32, written.
  * Errors: those of tokenizer_encode; STATUS_NO_MEMORY. Thread: any. */

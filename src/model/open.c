@@ -276,7 +276,8 @@ static struct model *copy_sizes(const struct model *model)
     copy->prompts = NULL;
     copy->prompt_count = 0;
     copy->tokenizer = NULL;
-    copy->word_embeddings = copy->position_embeddings = copy->type_embeddings = (struct tensor){0};
+    copy->word_embeddings = copy->position_embeddings = copy->type_embeddings = copy->relative_bias =
+        (struct tensor){0};
     copy->embedding_norm = (struct layer_norm){0};
     copy->read_once = true;
     copy->layers = calloc(model->layer_count, sizeof *copy->layers);

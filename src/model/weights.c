@@ -236,11 +236,11 @@ static void visit_layer(struct model *model, uint32_t index, weights_visitor *vi
 }
 
 static void visit_embeddings(void *context, weights_visitor *visit, const char *part, struct tensor *tensor,
-                             uint32_t rows, uint32_t hidden)
+                             uint32_t rows, uint32_t width)
 {
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "%s.weight", part);
-    visit(context, name, tensor, 2, rows, hidden);
+    visit(context, name, tensor, 2, rows, width);
 }
 
 void weights_visit(struct model *model, weights_visitor *visit, void *context)
@@ -250,6 +250,9 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
     visit_embeddings(context, visit, arch->position, &model->position_embeddings, model->positions, model->hidden);
     if (arch->token_type) {
         visit_embeddings(context, visit, arch->token_type, &model->type_embeddings, model->token_types, model->hidden);
+    }
+    if (arch->relative_bias) {
+        visit_embeddings(context, visit, arch->relative_bias, &model->relative_bias, RELATIVE_BUCKETS, model->heads);
     }
     visit_pair(context, visit, "", arch->embedding_norm, &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
                model->hidden, 1);
@@ -368,7 +371,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
-    struct slots slots = {.list = calloc(5 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
+    struct slots slots = {.list = calloc(6 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
     if (!slots.list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors"); }
     weights_visit(model, add_slot, &slots);
     qsort(slots.list, slots.count, sizeof *slots.list, compare_slots);
@@ -444,6 +447,34 @@ enum status model_read_positions(const struct model *model, float *to, struct er
         float added;
         tensor_read_f32(type, i % hidden, 1, &added);
         to[i] += added;
+    }
+    return STATUS_OK;
+}
+
+/* Source: Raffel et al. 2020 (T5), section 2.1, for both directions: half of the buckets are for keys behind the query;
+ * of each half, half are for one distance each, and each of the others reaches further by the square root of 2, to 128.
+ */
+static uint32_t bucket_of(int32_t distance)
+{
+    enum { HALF = RELATIVE_BUCKETS / 2, OWN = HALF / 2 };
+    uint64_t far = (uint64_t)llabs(distance), end = 2 * OWN * OWN; /* the square of where the bucket ends */
+    uint32_t bucket = OWN;
+    for (; bucket + 1 < HALF && far * far >= end; end *= 2) { bucket++; }
+    return (distance > 0 ? HALF : 0) + (far < OWN ? (uint32_t)far : bucket);
+}
+
+enum status model_read_relative_bias(const struct model *model, uint32_t head, float *to, struct err *err)
+{
+    if (model->relative_bias.elements != (size_t)RELATIVE_BUCKETS * model->heads) {
+        return err_set(err, STATUS_UNSUPPORTED, "the bias of attention does not fit the model's sizes");
+    }
+    float bias[RELATIVE_BUCKETS];
+    int32_t furthest = (int32_t)model->max_tokens - 1;
+    for (uint32_t i = 0; i < RELATIVE_BUCKETS; i++) {
+        tensor_read_f32(&model->relative_bias, (size_t)i * model->heads + head, 1, &bias[i]);
+    }
+    for (int32_t distance = -furthest; distance <= furthest; distance++) {
+        to[distance + furthest] = bias[bucket_of(distance)];
     }
     return STATUS_OK;
 }

@@ -35,19 +35,44 @@ MODELS = {
     # Its attention is so sharp that it enlarges any rounding: plain f32 products are off by 1.3e-5.
     "outliers": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=SOME, seed=14,
                      outliers=[7, 130, 301], precisions=["f32"], off=1e-4),
-    # known: how the longest text's vector begins by DistilBertModel of transformers 5.23, in f64, on this checkpoint.
+    # known: how the longest text's vector begins by the family's class of transformers 5.23, in f64, on this checkpoint.
     "distilbert": dict(family="distilbert", hidden=768, layers=6, heads=12, inner=3072, pooling="mean", dtype="F32",
                        lengths=FEW, seed=15, known=[-0.00138967, -0.02870494, 0.03357662, 0.03508891]),
+    "xlm-roberta": dict(family="xlm-roberta", hidden=256, layers=3, heads=4, inner=768, pooling="cls", dtype="F16",
+                        lengths=SOME + [512], seed=16, known=[0.00425483, -0.1337619, -0.0123903, -0.09704095]),
+    "mpnet": dict(family="mpnet", hidden=384, layers=4, heads=12, inner=1024, pooling="mean", dtype="F32",
+                  lengths=SOME + [512], seed=17, known=[0.02677437, 0.09811174, -0.00014514, 0.00068807]),
 }
 LEAST = {"bf16": 0.9999, "int8": 0.9995}  # cosine
-VOCABULARY, POSITIONS, EPS = 30522, 512, 1e-12
+VOCABULARY, POSITIONS = 30522, 512  # positions: of a text
+
+# How a family's files differ from BERT's: `spelling` of what BERT's names, `prefix`, `types` of tokens, positions that no
+# token has (`offset`), fields of config.json, and tensors of heads that nothing reads.
+FAMILIES = {
+    "bert": dict(spelling={}, prefix="", types=2, offset=0, eps=1e-12, heads=[], config={"architectures": ["BertModel"]}),
+    "distilbert": dict(
+        spelling={"encoder.": "transformer.", "attention.self.query": "attention.q_lin",
+                  "attention.self.key": "attention.k_lin", "attention.self.value": "attention.v_lin",
+                  "attention.output.dense": "attention.out_lin", "attention.output.LayerNorm": "sa_layer_norm",
+                  "intermediate.dense": "ffn.lin1", "output.dense": "ffn.lin2", "output.LayerNorm": "output_layer_norm"},
+        prefix="distilbert.", types=0, offset=0, eps=1e-12, heads=[], config={"architectures": ["DistilBertModel"]}),
+    "xlm-roberta": dict(
+        spelling={}, prefix="roberta.", types=1, offset=2, eps=1e-5,
+        heads=["lm_head.bias", "roberta.pooler.dense.bias", "roberta.embeddings.position_ids", "classifier.dense.bias"],
+        config={"architectures": ["XLMRobertaForMaskedLM"], "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+                "output_past": True, "position_embedding_type": "absolute", "torch_dtype": "float16", "use_cache": True}),
+    "mpnet": dict(
+        spelling={"attention.self.query": "attention.attn.q", "attention.self.key": "attention.attn.k",
+                  "attention.self.value": "attention.attn.v", "attention.output.dense": "attention.attn.o",
+                  "attention.output.LayerNorm": "attention.LayerNorm"},
+        prefix="mpnet.", types=0, offset=2, eps=1e-5, heads=["lm_head.bias", "mpnet.pooler.dense.bias"],
+        config={"architectures": ["MPNetModel"], "pad_token_id": 1, "relative_attention_num_buckets": 32,
+                "dtype": "float32"}),
+}
 
 
-# How DistilBERT's files spell what BERT's names; it has no token types.
-DISTILBERT = {"encoder.": "transformer.", "attention.self.query": "attention.q_lin", "attention.self.key": "attention.k_lin",
-              "attention.self.value": "attention.v_lin", "attention.output.dense": "attention.out_lin",
-              "attention.output.LayerNorm": "sa_layer_norm", "intermediate.dense": "ffn.lin1",
-              "output.dense": "ffn.lin2", "output.LayerNorm": "output_layer_norm"}
+def family_of(m):
+    return FAMILIES[m.get("family", "bert")]
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------------------
@@ -66,11 +91,13 @@ def store(values, dtype):
 def tensor_shapes(m):
     """(name, shape, standard deviation, centre) of every weight, spread about as training leaves them, or that times
     m["spread"] for the matrices."""
-    hidden, inner, spread = m["hidden"], m["inner"], m.get("spread", 1)
+    hidden, inner, spread, family = m["hidden"], m["inner"], m.get("spread", 1), family_of(m)
     yield "embeddings.word_embeddings.weight", (VOCABULARY, hidden), 0.05, 0
-    yield "embeddings.position_embeddings.weight", (POSITIONS, hidden), 0.02, 0
-    if m.get("family") != "distilbert":
-        yield "embeddings.token_type_embeddings.weight", (2, hidden), 0.02, 0
+    yield "embeddings.position_embeddings.weight", (POSITIONS + family["offset"], hidden), 0.02, 0
+    if family["types"] > 0:
+        yield "embeddings.token_type_embeddings.weight", (family["types"], hidden), 0.02, 0
+    if m.get("family") == "mpnet":
+        yield "encoder.relative_attention_bias.weight", (32, m["heads"]), 1, 0
     norms = ["embeddings.LayerNorm"]
     for layer in range(m["layers"]):
         prefix = f"encoder.layer.{layer}."
@@ -88,22 +115,22 @@ def tensor_shapes(m):
 
 
 def name_in_file(name, m):
-    if m.get("family") != "distilbert":
-        return name
-    for ours, theirs in DISTILBERT.items():
+    for ours, theirs in family_of(m)["spelling"].items():
         name = name.replace(ours, theirs)
-    return "distilbert." + name
+    return family_of(m)["prefix"] + name
 
 
 def config(m):
+    family = family_of(m)
+    fields = {"model_type": m.get("family", "bert"), "max_position_embeddings": POSITIONS + family["offset"],
+              "pad_token_id": 0, "vocab_size": VOCABULARY, **family["config"]}
     if m.get("family") == "distilbert":
-        return {"architectures": ["DistilBertModel"], "model_type": "distilbert", "activation": "gelu", "dim": m["hidden"],
-                "hidden_dim": m["inner"], "max_position_embeddings": POSITIONS, "n_heads": m["heads"],
-                "n_layers": m["layers"], "pad_token_id": 0, "sinusoidal_pos_embds": False, "vocab_size": VOCABULARY}
-    return {"architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "hidden_size": m["hidden"],
-            "intermediate_size": m["inner"], "layer_norm_eps": EPS, "max_position_embeddings": POSITIONS,
-            "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"], "pad_token_id": 0,
-            "position_embedding_type": "absolute", "type_vocab_size": 2, "vocab_size": VOCABULARY}
+        return {**fields, "activation": "gelu", "dim": m["hidden"], "hidden_dim": m["inner"], "n_heads": m["heads"],
+                "n_layers": m["layers"], "sinusoidal_pos_embds": False}
+    if family["types"] > 0:
+        fields["type_vocab_size"] = family["types"]
+    return {**fields, "hidden_act": "gelu", "hidden_size": m["hidden"], "intermediate_size": m["inner"],
+            "layer_norm_eps": family["eps"], "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"]}
 
 
 def write_checkpoint(folder, m):
@@ -118,6 +145,8 @@ def write_checkpoint(folder, m):
         header[name_in_file(name, m)] = {"dtype": m["dtype"], "shape": shape, "data_offsets": [offset, offset + len(blob)]}
         offset += len(blob)
         blobs.append(blob)
+    for name in family_of(m)["heads"]:
+        header[name] = {"dtype": m["dtype"], "shape": (0,), "data_offsets": [offset, offset]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
 
@@ -169,13 +198,23 @@ class Erf:
 ERF = Erf()
 
 
-def norm(x, w, name):
+def norm(x, w, name, eps):
     x = x - x.mean(-1, keepdims=True)
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * w[name + ".weight"] + w[name + ".bias"]
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w[name + ".weight"] + w[name + ".bias"]
 
 
 def linear(x, w, name):
     return x @ w[name + ".weight"].T + w[name + ".bias"]
+
+
+def relative_bias(length, w):
+    """MPNet's, [heads, length, length]: 8 buckets for the distances below 8, 8 that grow by their logarithm up to 128, and
+    as many for keys behind the query."""
+    distance = np.arange(length)[None, :] - np.arange(length)[:, None]
+    far = np.abs(distance)
+    bucket = np.minimum(8 + np.floor(2 * np.log2(np.maximum(far, 8) / 8)).astype(int), 15)
+    bucket = np.where(far < 8, far, bucket) + 16 * (distance > 0)
+    return w["encoder.relative_attention_bias.weight"][bucket].transpose(2, 0, 1)
 
 
 def attention(x, w, prefix, heads):
@@ -183,6 +222,8 @@ def attention(x, w, prefix, heads):
     split = lambda name: linear(x, w, prefix + name).reshape(length, heads, hidden // heads).transpose(1, 0, 2)
     q, k, v = split("self.query"), split("self.key"), split("self.value")
     scores = q @ k.transpose(0, 2, 1) / math.sqrt(hidden // heads)
+    if "encoder.relative_attention_bias.weight" in w:
+        scores += relative_bias(length, w)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     context = (weights @ v).transpose(1, 0, 2).reshape(length, hidden)
@@ -190,15 +231,16 @@ def attention(x, w, prefix, heads):
 
 
 def encode(ids, w, m):
-    x = (w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][:len(ids)]
+    eps, offset = family_of(m)["eps"], family_of(m)["offset"]
+    x = (w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][offset:offset + len(ids)]
          + w.get("embeddings.token_type_embeddings.weight", [0])[0])
-    x = norm(x, w, "embeddings.LayerNorm")
+    x = norm(x, w, "embeddings.LayerNorm", eps)
     for layer in range(m["layers"]):
         prefix = f"encoder.layer.{layer}."
-        x = norm(x + attention(x, w, prefix + "attention.", m["heads"]), w, prefix + "attention.output.LayerNorm")
+        x = norm(x + attention(x, w, prefix + "attention.", m["heads"]), w, prefix + "attention.output.LayerNorm", eps)
         inner = linear(x, w, prefix + "intermediate.dense")
         inner = inner * (1 + ERF(inner / math.sqrt(2))) / 2
-        x = norm(x + linear(inner, w, prefix + "output.dense"), w, prefix + "output.LayerNorm")
+        x = norm(x + linear(inner, w, prefix + "output.dense"), w, prefix + "output.LayerNorm", eps)
     vector = x[0] if m["pooling"] == "cls" else x.mean(0)
     return vector / np.linalg.norm(vector)
 

@@ -58,11 +58,24 @@ static double activate(enum activation activation, double x)
     return x > 0 ? x : 0;
 }
 
-static void attend_one(const double *q, const double *k, const double *v, uint32_t rows, uint32_t width, uint32_t dim,
-                       double *to)
+/* The bias of MPNet: distances of 0 to 7 have a bucket of their own, further ones share one up to 11, 15, 22, 31, 45,
+ * 63, 90 and without end; 16 more where the key is behind the query. */
+static double relative_bias(const struct model *model, uint32_t head, uint32_t query, uint32_t key)
 {
+    static const uint32_t ends[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
+    uint32_t distance = key > query ? key - query : query - key, bucket = 0;
+    while (bucket < 15 && distance >= ends[bucket]) bucket++;
+    if (key > query) bucket += 16;
+    return model->relative_bias.data ? at(&model->relative_bias, (size_t)bucket * model->heads + head) : 0;
+}
+
+static void attend_one(const struct model *model, uint32_t head, uint32_t query, const double *q, const double *k,
+                       const double *v, uint32_t rows, double *to)
+{
+    uint32_t width = model->hidden, dim = width / model->heads;
     double *weight = zeros(rows), total = 0, largest = -INFINITY;
     for (uint32_t j = 0; j < rows; j++) {
+        weight[j] = relative_bias(model, head, query, j);
         for (uint32_t i = 0; i < dim; i++) weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim);
         largest = fmax(largest, weight[j]);
     }
@@ -79,7 +92,8 @@ static double *attend(const struct model *model, const struct model_layer *layer
     double *v = affine(&layer->value, x, rows), *context = zeros((size_t)rows * width);
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t h = 0; h < width; h += dim)
-            attend_one(q + (size_t)r * width + h, k + h, v + h, rows, width, dim, context + (size_t)r * width + h);
+            attend_one(model, h / dim, r, q + (size_t)r * width + h, k + h, v + h, rows,
+                       context + (size_t)r * width + h);
     double *y = affine(&layer->attention_output, context, rows);
     free(q);
     free(k);

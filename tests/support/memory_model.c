@@ -78,7 +78,8 @@ struct model *memory_model(struct memory_shape shape, uint64_t seed)
 {
     size_t hidden = shape.hidden, inner = shape.intermediate;
     size_t per_layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden;
-    size_t floats = (shape.vocabulary + shape.positions + 4) * hidden + shape.layers * per_layer;
+    size_t floats =
+        (shape.vocabulary + shape.positions + 4) * hidden + shape.layers * per_layer + RELATIVE_BUCKETS * shape.heads;
     struct model *model = allocate(1, sizeof *model);
     struct block block = {allocate(floats, sizeof(float)), seed};
     model->storage = block.next;
@@ -99,6 +100,7 @@ struct model *memory_model(struct memory_shape shape, uint64_t seed)
     model->embedding_norm = norm(&block, hidden);
     model->layers = allocate(shape.layers, sizeof *model->layers);
     for (uint32_t i = 0; i < shape.layers; i++) model->layers[i] = layer(&block, shape);
+    if (shape.relative_bias) model->relative_bias = matrix(&block, RELATIVE_BUCKETS, shape.heads, 1.0, 0.0);
     return model;
 }
 

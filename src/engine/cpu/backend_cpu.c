@@ -397,6 +397,8 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
         .last_head = parallel_for_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
         .scale = 1.0f / sqrtf((float)head_dim),
+        .relative_bias = weights->relative_bias,
+        .bias_reach = model->max_tokens - 1,
         .scratch = workspace->thread[thread].scratch,
     };
     if (workspace->context.f32) {

@@ -34,9 +34,18 @@ struct attention_job {
     const float *bias; /* [3 * heads * head_dim] */
     const uint16_t
         *qkv16; /* for gemm_bf16.attention, instead of both: the same in bf16 with bias; 31 more rows are read */
+    const float *relative_bias; /* [heads, 2 * bias_reach + 1], added to scaled scores; NULL: none */
+    uint32_t bias_reach;        /* at least length - 1; there lies the bias of a query's own key, and behind it those
+                                   of keys behind */
     struct activations context; /* [length, heads * head_dim]: exactly one of the two is written */
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };
+
+/* The relative bias of a query and the first key. */
+static inline const float *attention_bias(const struct attention_job *job, uint32_t head, uint32_t query)
+{
+    return job->relative_bias + head * (2 * (size_t)job->bias_reach + 1) + job->bias_reach - query;
+}
 
 struct gemm_job;
 
@@ -56,7 +65,7 @@ struct kernels {
     void (*activate)(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
                      struct activations to, size_t stride);
 
-    /* context = softmax(queries keys^T * scale) values, per head, in f32. */
+    /* context = softmax(queries keys^T * scale [+ relative_bias]) values, per head, in f32. */
     void (*attention)(const struct attention_job *job);
 
     /* The floats of scratch for a sequence of up to `length` tokens. */

@@ -93,6 +93,19 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
     return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
 }
 
+static enum status keep_relative_bias(struct cpu_weights *weights, const struct model *model, struct err *err)
+{
+    size_t width = 2 * (size_t)model->max_tokens - 1, elements = model->heads * width;
+    if (!model->relative_bias.data) { return STATUS_OK; }
+    weights->relative_bias = memory_aligned(elements * sizeof *weights->relative_bias);
+    if (!weights->relative_bias) { return no_memory(elements, err); }
+    for (uint32_t head = 0; head < model->heads; head++) {
+        TRY(model_read_relative_bias(model, head, weights->relative_bias + head * width, err));
+    }
+    weights->bytes += elements * sizeof *weights->relative_bias;
+    return STATUS_OK;
+}
+
 /* --- layers --- */
 
 static struct site_linears site_linears_of(const struct model *model, uint32_t layer, unsigned site)
@@ -273,6 +286,7 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);
     TRY(keep_embeddings(weights, precision, err));
+    TRY(keep_relative_bias(weights, model, err));
     return keep_layers(weights, model, err);
 }
 
@@ -311,6 +325,7 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->embedding_norm.gain);
     free(weights->embedding_norm.bias);
     free(weights->position);
+    free(weights->relative_bias);
     free(weights->packed);
     free(weights->word);
     free(weights->word16);

@@ -27,6 +27,7 @@ struct cpu_weights {
     float *word;               /* [vocabulary, hidden], or NULL: */
     uint16_t *word16;          /* the same in bf16 */
     float *position;           /* [max_tokens, hidden]: position plus token type 0 */
+    float *relative_bias;      /* [heads, 2 * max_tokens - 1], or NULL: none */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
     char *packed;             /* the memory behind the packed weights */

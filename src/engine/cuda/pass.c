@@ -355,6 +355,8 @@ static enum status enqueue_attention(struct backend_workspace *workspace, uint32
         .heads = model->heads,
         .head_dim = model->hidden / model->heads,
         .scale = 1.0f, /* folded into the query weights */
+        .reach = model->max_tokens - 1,
+        .bias = workspace->cuda->weights.relative_bias,
         .ragged = workspace->ragged,
         .queries = first_only ? queries_of(workspace) : NULL,
         .qkv = at_offset(workspace, offsets->wide),

@@ -126,13 +126,12 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Uploads f32 values times `scale`. Shapes: values [count], free again on return; to [count] in device memory. */
-static enum status upload(struct loader *loader, const float *values, size_t count, float scale, void *to,
+/* Uploads f32 values. Shapes: values [count], free again on return; to [count] of the type, in device memory. */
+static enum status upload(struct loader *loader, enum kernel_type type, const float *values, size_t count, void *to,
                           struct err *err)
 {
-    enum kernel_type type = loader->type;
     for (size_t at = 0; at < count; at += PIECE_ELEMENTS) {
-        TRY(put_piece(loader, type, values + at, least(count - at, PIECE_ELEMENTS), scale, element(to, type, at), err));
+        TRY(put_piece(loader, type, values + at, least(count - at, PIECE_ELEMENTS), 1, element(to, type, at), err));
     }
     return STATUS_OK;
 }
@@ -208,6 +207,9 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     struct layout layout = {.block = block, .element = kernel_type_bytes(weights->type)};
     weights->word = part(&layout, layout.element * model->vocabulary * model->hidden);
     weights->position = part(&layout, layout.element * model->max_tokens * model->hidden);
+    if (model->relative_bias.data) {
+        weights->relative_bias = part(&layout, model->heads * (2 * (size_t)model->max_tokens - 1) * sizeof(float));
+    }
     weights->embedding_norm = lay_out_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
         struct cuda_layer layer = lay_out_layer(&layout, model, cuda_first_tokens_only(model, i));
@@ -293,9 +295,9 @@ static enum status load_attention(struct loader *loader, const struct model_laye
     TRY(load(loader, loader->type, &from->key.weight, block, 1, keys, err));
     TRY(load(loader, loader->type, &from->value.weight, block, 1, element(keys, loader->type, block), err));
     TRY(load(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err));
-    TRY(upload(loader, zeros, 2 * hidden, 1, to->keys_values.bias, err));
+    TRY(upload(loader, loader->type, zeros, 2 * hidden, to->keys_values.bias, err));
     TRY(fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, folding, bias, err));
-    TRY(upload(loader, bias, hidden, 1, output->bias, err));
+    TRY(upload(loader, loader->type, bias, hidden, output->bias, err));
     return load(loader, loader->type, &from->attention_output.weight, block, 1, output->weight, err);
 }
 
@@ -317,13 +319,25 @@ static enum status load_embeddings(struct loader *loader, const struct cuda_weig
              err));
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
     TRY(model_read_positions(model, loader->scratch, err));
-    return upload(loader, loader->scratch, positions, 1, to->position, err);
+    return upload(loader, loader->type, loader->scratch, positions, to->position, err);
+}
+
+static enum status load_relative_bias(struct loader *loader, const struct cuda_weights *to, struct err *err)
+{
+    const struct model *model = loader->model;
+    size_t width = 2 * (size_t)model->max_tokens - 1;
+    for (uint32_t head = 0; to->relative_bias && head < model->heads; head++) {
+        TRY(model_read_relative_bias(model, head, loader->scratch, err));
+        TRY(upload(loader, KERNEL_F32, loader->scratch, width, to->relative_bias + head * width, err));
+    }
+    return STATUS_OK;
 }
 
 static enum status load_all(struct loader *loader, const struct cuda_weights *to, struct err *err)
 {
     TRY(loader_open(loader, err));
     TRY(load_embeddings(loader, to, err));
+    TRY(load_relative_bias(loader, to, err));
     for (uint32_t i = 0; i < loader->model->layer_count; i++) {
         TRY(load_layer(loader, &loader->model->layers[i], &to->layers[i], err));
     }

@@ -39,8 +39,9 @@ struct cuda_weights {
     enum kernel_type type;
     void *memory; /* the one block */
     size_t bytes;
-    void *word;     /* [vocabulary, hidden] type */
-    void *position; /* [max_tokens, hidden] type: positions and token type 0, summed */
+    void *word;           /* [vocabulary, hidden] type */
+    void *position;       /* [max_tokens, hidden] type: positions and token type 0, summed */
+    float *relative_bias; /* [heads, 2 * max_tokens - 1], or NULL: none */
     struct cuda_norm embedding_norm;
     struct cuda_layer *layers;
 };

@@ -16,8 +16,11 @@
 static const struct memory_shape heads_of_32 = {100, 80, 64, 2, 2, 128};
 static const struct memory_shape heads_of_64 = {100, 80, 128, 2, 2, 96};
 static const struct memory_shape odd_heads = {100, 80, 48, 1, 2, 72}; /* 24 wide */
+static const struct memory_shape biased_32 = {100, 150, 64, 2, 2, 128, true};
+static const struct memory_shape biased_64 = {100, 150, 128, 1, 2, 96, true};
+static const struct memory_shape biased_odd = {100, 150, 48, 1, 2, 72, true};
 
-static const uint32_t mixed[] = {1, 66, 2, 17, 9, 0}, padded[] = {17, 1, 9, 0};
+static const uint32_t mixed[] = {1, 66, 2, 17, 9, 0}, padded[] = {17, 1, 9, 0}, longest[] = {150, 3, 0};
 
 /* Biases large enough that where each is added matters: in the residual, before or behind the softmax, in the scale. */
 static struct model *model_with_biases(struct memory_shape shape, uint64_t seed)
@@ -158,6 +161,36 @@ TEST(cls_models_take_queries_of_first_tokens_only)
     free(wide);
     cuda_opened_close(&opened);
     cuda_host_close();
+}
+
+/* On tensor cores, by plain arithmetic, and for a single query per row. */
+TEST(a_relative_bias_is_added)
+{
+    static struct cuda_rows rows;
+    static const struct {
+        struct memory_shape shape;
+        enum precision precision;
+        enum pooling pooling;
+        struct cuda_distance bounds;
+    } models[] = {
+        {biased_32, PRECISION_F16, POOLING_MEAN, f16_bounds},   {biased_64, PRECISION_F16, POOLING_CLS, f16_bounds},
+        {biased_64, PRECISION_BF16, POOLING_MEAN, bf16_bounds}, {biased_odd, PRECISION_F16, POOLING_MEAN, f16_bounds},
+        {biased_32, PRECISION_F32, POOLING_MEAN, f32_bounds},   {biased_odd, PRECISION_F32, POOLING_CLS, f32_bounds},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct err err = {0};
+        cuda_host_open(NULL);
+        struct model *model = memory_model(models[i].shape, 21 + i);
+        model->pooling = models[i].pooling;
+        struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.precision = models[i].precision});
+        for (uint64_t seed = 0; seed < 3; seed++) { /* directly, captured, replayed */
+            cuda_rows_make(&rows, model, seed == 1 ? mixed : longest, 0, seed);
+            assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+            cuda_expect(&rows, model, models[i].bounds);
+        }
+        cuda_opened_close(&opened);
+        cuda_host_close();
+    }
 }
 
 TEST(int8_is_refused_by_name)

@@ -18,6 +18,8 @@ enum { MAX_ROWS = 64 };
 static const struct memory_shape small = {200, 160, 64, 2, 2, 128};
 static const struct memory_shape long_rows = {200, 300, 64, 2, 2, 128};
 static const struct memory_shape odd = {50, 40, 36, 2, 3, 70}; /* no width is a multiple of a vector */
+static const struct memory_shape biased = {200, 160, 64, 2, 2, 128, true};
+static const struct memory_shape biased_and_odd = {50, 40, 36, 2, 3, 70, true};
 static const struct memory_shape wide = {100, 48, 256, 1, 4, 3072};
 
 /* With tiles and without: some layers in int8 and some not. */
@@ -112,10 +114,10 @@ static double cosine(const float *a, const double *b, uint32_t dim)
     return ab / sqrt(aa * bb);
 }
 
-/* Every row of a mixed batch against the reference. */
+/* Every row of a mixed batch against the reference; one is as long as the model takes. */
 static void compare(struct model *model, enum precision precision, double least_cosine, double most_difference)
 {
-    const uint32_t lengths[] = {1, 2, 3, 5, 8, 9, 16, 17, 31, 33, 40};
+    const uint32_t lengths[] = {1, 2, 3, 5, 8, 9, 16, 17, 31, 33, model->max_tokens};
     enum { COUNT = sizeof lengths / sizeof lengths[0] };
     struct opened opened = open_model(model, precision);
     struct rows rows = make_rows(model, lengths, COUNT);
@@ -222,8 +224,16 @@ TEST(f32_matches_with_relu_and_offset_positions)
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
 }
 
+TEST(f32_matches_with_a_relative_bias)
+{
+    compare(memory_model(biased, 22), PRECISION_F32, 0.9999999, 1e-6);
+    compare(memory_model(biased_and_odd, 23), PRECISION_F32, 0.9999999, 1e-6);
+}
+
 TEST(bf16_is_near_plain_loops)
 {
+    compare(memory_model(biased, 24), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(biased_and_odd, 25), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(small, 7), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(odd, 8), PRECISION_BF16, 0.9999, 0.02);
 }
@@ -287,6 +297,7 @@ static void check_bits(struct memory_shape shape, enum precision precision)
 TEST(f32_bits_do_not_depend_on_the_batch)
 {
     check_bits(long_rows, PRECISION_F32);
+    check_bits(biased, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
     check_bits(wide, PRECISION_F32);
 }
@@ -294,6 +305,7 @@ TEST(f32_bits_do_not_depend_on_the_batch)
 TEST(bf16_bits_do_not_depend_on_the_batch)
 {
     check_bits(long_rows, PRECISION_BF16);
+    check_bits(biased_and_odd, PRECISION_BF16);
     check_bits(odd, PRECISION_BF16);
     check_bits(wide, PRECISION_BF16);
 }
@@ -301,6 +313,7 @@ TEST(bf16_bits_do_not_depend_on_the_batch)
 TEST(int8_bits_do_not_depend_on_the_batch)
 {
     check_bits(small, PRECISION_INT8);
+    check_bits(biased, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(wide, PRECISION_INT8);
     check_bits(deep, PRECISION_INT8);

@@ -15,6 +15,8 @@
 #include "kernel_numbers.h"
 #include "kernels/kernels.h"
 
+enum { BIAS_REACH = 150, BIASES = 2 * BIAS_REACH + 1 };
+
 /* A batch on the host. Element (token, column) of qkv is at token * 3 * hidden + column; gaps hold NaN. */
 struct scene {
     enum kernel_type type;
@@ -24,6 +26,7 @@ struct scene {
     float scale;
     bool first_only; /* one query a row, in a matrix of its own */
     float *qkv;
+    float *bias;    /* [heads, 2 * BIAS_REACH + 1], or NULL */
     uint32_t spare; /* tiles or rows that the launch is for beyond those that there are */
 };
 
@@ -77,6 +80,7 @@ static void scene_free(struct scene *s)
     free(s->start);
     free(s->length);
     free(s->qkv);
+    free(s->bias);
 }
 
 static uint32_t context_rows(const struct scene *s)
@@ -123,12 +127,15 @@ static void *run_raw(const struct scene *s)
     void *queries = s->first_only ? upload_columns(s, s->rows, s->start, 0, s->hidden) : NULL;
     void *qkv = upload_columns(s, s->tokens, NULL, first_column, 3 * s->hidden - first_column);
     void *context = device_new(bytes, NULL);
+    float *bias = s->bias ? device_new(s->heads * BIASES * sizeof *bias, s->bias) : NULL;
     const struct kernel_attention_args args = {
         .type = s->type,
         .bound = s->first_only ? s->rows + s->spare : bound,
         .heads = s->heads,
         .head_dim = s->head_dim,
         .scale = s->scale,
+        .reach = BIAS_REACH,
+        .bias = bias,
         .ragged = {.counts = lists[0], .start = lists[1], .length = lists[2], .tiles = lists[3]},
         .queries = queries,
         .qkv = qkv,
@@ -139,6 +146,7 @@ static void *run_raw(const struct scene *s)
     device_read(out, context, bytes);
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) device_free(lists[i]);
     if (queries != NULL) device_free(queries);
+    if (bias != NULL) device_free(bias);
     device_free(qkv);
     device_free(context);
     free(tiles);
@@ -169,6 +177,7 @@ static double score_query(const struct scene *s, uint32_t row, uint32_t head, ui
             dot += (double)query[i] * key[i];
             all += fabs((double)query[i] * key[i]);
         }
+        if (s->bias) dot += s->bias[head * BIASES + BIAS_REACH + k - q];
         powers[k] = dot * s->scale;
         top = fmax(top, powers[k]);
         size = fmax(size, all * s->scale);
@@ -306,6 +315,27 @@ TEST(other_head_dims)
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         const uint32_t length[] = {1, 7, 35, 66};
         check_lengths(models[i].type, models[i].heads, models[i].head_dim, 4, length, (struct layout){.gap = 1});
+    }
+}
+
+/* Rows up to the longest that the bias is for; beyond it lies nothing that may be read. */
+TEST(a_bias_by_distance)
+{
+    static const uint32_t length[] = {BIAS_REACH + 1, 33, 1, 16, 20, 64, 130};
+    static const struct {
+        enum kernel_type type;
+        uint32_t heads, head_dim;
+        bool first_only;
+    } models[] = {{KERNEL_F16, 2, 32, false}, {KERNEL_BF16, 2, 64, false}, {KERNEL_F16, 2, 20, false},
+                  {KERNEL_F32, 2, 32, false}, {KERNEL_F16, 2, 64, true},   {KERNEL_F32, 3, 8, true}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct scene s = scene_new(models[i].type, models[i].heads, models[i].head_dim, 7, length, packed, 0.5f);
+        s.first_only = models[i].first_only;
+        s.bias = need(s.heads * BIASES * sizeof *s.bias);
+        numbers_random(KERNEL_F32, i, (size_t)s.heads * BIASES, s.bias);
+        for (size_t b = 0; b < (size_t)s.heads * BIASES; b++) s.bias[b] *= 8;
+        check(&s);
+        scene_free(&s);
     }
 }
 

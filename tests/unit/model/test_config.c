@@ -130,7 +130,7 @@ TEST(takes_null_and_empty_as_absent)
 TEST(refuses_other_architectures)
 {
     struct model_spec spec = model_spec_tiny();
-    static const char *const types[] = {"roberta", "xlm-roberta", "mpnet", "nomic_bert", "modernbert", "new"};
+    static const char *const types[] = {"deberta-v2", "xlm", "nomic_bert", "modernbert", "new"};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         char to[64];
         snprintf(to, sizeof to, "\"model_type\": \"%s\"", types[i]);
@@ -173,6 +173,103 @@ TEST(opens_distilbert)
                         "type_vocab_size");
     expect_edit_refused(&spec, "config.json", "DistilBertForMaskedLM", "BertForMaskedLM", STATUS_UNSUPPORTED,
                         "DistilBertModel is");
+}
+
+/* BERT's names below another prefix. Positions begin behind the padding token's, which is 1 where the config has none.
+ */
+TEST(opens_the_robertas)
+{
+    static const struct {
+        const char *type, *class, *more;
+        uint32_t offset;
+    } cases[] = {
+        {"roberta", "RobertaModel", "\"pad_token_id\": 1, \"gradient_checkpointing\": false", 2},
+        {"xlm-roberta", "XLMRobertaModel",
+         "\"pad_token_id\": 1, \"output_past\": true, \"position_embedding_type\": \"absolute\", \"use_cache\": true, "
+         "\"classifier_dropout\": null, \"torch_dtype\": \"float32\"",
+         2},
+        {"xlm-roberta", "XLMRobertaForMaskedLM",
+         "\"pad_token_id\": 3, \"add_cross_attention\": false, \"dtype\": \"bfloat16\", \"is_decoder\": false", 4},
+        {"camembert", "CamembertModel", "\"pad_token_id\": null", 2},
+        {"roberta", "RobertaModel", "\"use_cache\": false", 2},
+    };
+    struct model_spec spec = model_spec_tiny();
+    spec.prefix = "roberta.";
+    spec.pooler = spec.position_ids = true;
+    spec.token_types = 1;
+    spec.max_tokens = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char config[1024];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"%s\", \"architectures\": [\"%s\"], \"attention_probs_dropout_prob\": 0.1, "
+                 "\"bos_token_id\": 0, \"eos_token_id\": 2, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "
+                 "\"hidden_size\": 32, \"initializer_range\": 0.02, \"intermediate_size\": 64, "
+                 "\"layer_norm_eps\": 1e-05, \"max_position_embeddings\": 64, \"num_attention_heads\": 4, "
+                 "\"num_hidden_layers\": 2, \"type_vocab_size\": 1, \"vocab_size\": 512, %s}",
+                 cases[i].type, cases[i].class, cases[i].more);
+        char *directory = model_build(&spec);
+        model_file_write(directory, "config.json", config);
+        struct model *model = expect_model(directory, NULL);
+        assert_int_equal(model->position_offset, cases[i].offset);
+        assert_int_equal(model->max_tokens, 64 - cases[i].offset);
+        assert_true(model->layer_norm_eps == 1e-5f);
+        model_close(model);
+        expect_refused(directory, &(struct model_options){.max_tokens = 65 - cases[i].offset}, STATUS_BAD_INPUT,
+                       "above the model's", "positions");
+        model_file_edit(directory, "config.json", "\"max_position_embeddings\": 64", "\"max_position_embeddings\": 2");
+        expect_refused(directory, NULL, STATUS_BAD_INPUT, "config.json: max_position_embeddings", "leaves no position");
+        model_build_remove(directory);
+    }
+}
+
+/* What a padding token's number changes is in the model's id. */
+TEST(the_first_position_is_in_the_id)
+{
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), id[2][33];
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) {
+            model_file_edit(directory, "config.json", "\"model_type\": \"bert\"", "\"model_type\": \"roberta\"");
+            model_file_edit(directory, "config.json", "BertModel", "RobertaModel");
+            model_file_edit(directory, "config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 10");
+        } else {
+            model_file_edit(directory, "config.json", "\"pad_token_id\": 10", "\"pad_token_id\": 11");
+        }
+        struct model *model = expect_model(directory, &(struct model_options){.max_tokens = 16});
+        memcpy(id[i], model->id, sizeof id[i]);
+        model_close(model);
+    }
+    assert_string_not_equal(id[0], id[1]);
+    model_build_remove(directory);
+}
+
+/* MPNet's own names; that its tensors are read is for the golden test. */
+TEST(reads_the_config_of_mpnet)
+{
+    static const struct {
+        const char *from, *to, *says;
+    } cases[] = {
+        {"", "", "is not part of the mpnet model"}, /* of these tensors, which are BERT's */
+        {"\"relative_attention_num_buckets\": 32", "\"relative_attention_num_buckets\": 64",
+         "relative_attention_num_buckets 64 is not supported; 32 is"},
+        {"\"vocab_size\"", "\"type_vocab_size\": 2, \"vocab_size\"", "type_vocab_size is not known"},
+        {"MPNetForMaskedLM", "BertModel", "MPNetModel is"},
+    };
+    struct model_spec spec = model_spec_tiny();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *directory = model_build(&spec);
+        model_file_write(directory, "config.json",
+                         "{\"architectures\": [\"MPNetForMaskedLM\"], \"attention_probs_dropout_prob\": 0.1, "
+                         "\"bos_token_id\": 0, \"eos_token_id\": 2, \"hidden_act\": \"gelu\", "
+                         "\"hidden_dropout_prob\": 0.1, \"hidden_size\": 32, \"initializer_range\": 0.02, "
+                         "\"intermediate_size\": 64, \"layer_norm_eps\": 1e-05, \"max_position_embeddings\": 64, "
+                         "\"model_type\": \"mpnet\", \"num_attention_heads\": 4, \"num_hidden_layers\": 2, "
+                         "\"pad_token_id\": 1, \"relative_attention_num_buckets\": 32, "
+                         "\"transformers_version\": \"4.8.2\", \"vocab_size\": 512}");
+        if (i > 0) model_file_edit(directory, "config.json", cases[i].from, cases[i].to);
+        expect_refused(directory, NULL, STATUS_UNSUPPORTED, cases[i].says, "");
+        model_build_remove(directory);
+    }
 }
 
 TEST(refuses_missing_and_impossible_sizes)
