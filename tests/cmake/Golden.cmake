@@ -31,8 +31,10 @@ set_tests_properties(golden.unigram PROPERTIES LABELS "golden;model" FIXTURES_RE
 if(NOT SLUICE_SANITIZE) # it runs nothing of ours
   add_test(NAME golden.unicode_tables
     COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_unicode_tables.py --check)
-  set_tests_properties(golden.unicode_tables PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 600
-    COST 10)
+  add_test(NAME golden.grapheme_tables
+    COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_grapheme_tables.py --check)
+  set_tests_properties(golden.unicode_tables golden.grapheme_tables PROPERTIES LABELS "golden;model"
+    FIXTURES_REQUIRED python TIMEOUT 600 COST 10)
 endif()
 
 if(NOT SLUICE_SANITIZE) # unit.engine.encoder runs the same code, beside a reference of its own

@@ -6,11 +6,13 @@ As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts a
 """
 import json
 import pathlib
+import random
 import sys
 import time
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+import charsmap
 import texts as made
 from tokenizer_golden import LIMITS, NO_LIMIT, compare, ours, theirs
 
@@ -47,6 +49,11 @@ WORDS = {"type": "WhitespaceSplit"}
 STRIP = {"type": "Strip", "strip_left": False, "strip_right": True}
 LOWER = {"type": "Lowercase"}
 ROBERTA = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": True}
+NMT_NFKC = {"type": "Precompiled", "precompiled_charsmap": charsmap.build(charsmap.nmt_nfkc())}
+# Keys that begin others, are no characters, or drop what they match: nobody has these, but a file may.
+ODD = {"type": "Precompiled", "precompiled_charsmap": charsmap.build(
+    {b"\xe0\xa4": "@", b"a": "", b"E\xcc\x81": "E", "é".encode(): "e\u0301", b"\xd8": "D", "한".encode(): "한", b"ab": "never",
+     b"\r\n": "\n\n", b" ": "  ", b"7": "seven", "©".encode(): "(c)", "™".encode(): "tm", "\u0300".encode(): "'", b"A": "b c"})}
 # name: normalizer, pre_tokenizer, and what else differs.
 FILES = {
     "words-2021": (None, sequence("pretokenizers", WORDS, metaspace(add_prefix_space=True, str_rep=MARK)), {}),
@@ -58,6 +65,12 @@ FILES = {
     "never": (sequence("normalizers", replace("\n", " "), LOWER), metaspace(prepend_scheme="never", add_prefix_space=False),
               {"added": NORMALIZED}),
     "bytes": (BLANKS, metaspace(add_prefix_space=True), {"bytes": True, "added": NORMALIZED + ADDED}),
+    "e5-2021": (NMT_NFKC, sequence("pretokenizers", WORDS, metaspace(add_prefix_space=True)), {}),
+    "bge-2024": (sequence("normalizers", NMT_NFKC, STRIP, replace(" {2,}", MARK)), metaspace(prepend_scheme="always", split=True),
+                 {"added": NORMALIZED + ADDED}),
+    "odd-map": (ODD, sequence("pretokenizers", WORDS, metaspace()), {"bytes": True}),
+    "odd-first": (ODD, metaspace(prepend_scheme="first"), {"added": ADDED}),
+    "nmt": (sequence("normalizers", {"type": "Nmt"}, {"type": "StripAccents"}, LOWER), metaspace(), {}),
     "whole": (sequence("normalizers", {"type": "Prepend", "prepend": MARK}, replace(" ", MARK)), None, {"processor": ROBERTA}),
 }
 
@@ -85,11 +98,19 @@ def configurations(vocabulary, work):
         yield name, folder, Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
+def graphemes(rng, count):
+    """Characters of each kind that counts at the borders of graphemes, of each size, beside what the maps replace."""
+    pool = [*"aeE ﬁ™ℹ①é한각", "\u1100", "\u1161", "\u11a8", "\uac00", "\u0300", "\u0301", "\u0340", "\u0344", "\u200d", "\u200c", "\u0600",
+            "\u06dd", "\u0d4e", "\U000110bd", "\u0915", "\u0958", "\u094d", "\u0903", "\u1b44", "\u302e", "\U000e0100", "\U0001f468",
+            "\U0001f1e9", "\u2764", "\ufe0f", "\u00a9", "\u00ad", "\u2028", "\r", "\n", "\U0001d400", "\U00013430", "\u3099", "カ"]
+    return ["".join(rng.choices(pool, k=rng.randint(2, 12))) for _ in range(count)]
+
+
 def hard_texts():
     blanks = [" a", "a ", "  a  b  ", " ", "   ", "a\u3000b", "\ta\nb ", f"{MARK}a", f"a{MARK}{MARK}b {MARK}", f" {MARK}a", "``a`` ``",
               "<mask>", "a <mask> b", "a<mask>b", "  <mask>  ", "<t> a <t>", " <unk> a", "a <s>b</s> c", "<unk>\u0e01<unk>"]
     long = ["a" * 1_000_000, "漢字" * 200_000, "ab c" * 200_000, "word 12 " * 30_000, "é" * 100_000, " " * 200_000 + "x"]
-    return blanks + long + made.adversarial_texts([token.content for token in (MASK, *ADDED, *NORMALIZED)] + SPECIALS)
+    return blanks + long + graphemes(random.Random(7), 20000) + made.adversarial_texts([token.content for token in (MASK, *ADDED, *NORMALIZED)] + SPECIALS)
 
 
 def main():

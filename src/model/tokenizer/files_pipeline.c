@@ -58,6 +58,15 @@ static enum status read_prepend(const cJSON *part, struct normal_step *step, str
     return copy_string(part, "prepend", &step->content, err);
 }
 
+static enum status read_precompiled(const cJSON *part, struct normal_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", "precompiled_charsmap", NULL};
+    const char *base64 = NULL;
+    TRY(json_only(part, NORMALIZER, known, NULL, err));
+    TRY(fields_string(part, NORMALIZER, "precompiled_charsmap", &base64, err));
+    return charsmap_open(base64, &step->map, err) == STATUS_OK ? STATUS_OK : err_prefix(err, NORMALIZER);
+}
+
 static enum status read_nothing(const cJSON *part, struct normal_step *step, struct err *err)
 {
     static const char *const known[] = {"type", NULL};
@@ -72,6 +81,9 @@ static enum status read_normal_step(const cJSON *part, const char *type, struct 
         {"Strip", STEP_STRIP, read_strip},
         {"Lowercase", STEP_LOWERCASE, read_nothing},
         {"Prepend", STEP_PREPEND, read_prepend},
+        {"Precompiled", STEP_PRECOMPILED, read_precompiled},
+        {"StripAccents", STEP_STRIP_ACCENTS, read_nothing},
+        {"Nmt", STEP_NMT, read_nothing},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(type, types[i].type) != 0) { continue; }
@@ -156,7 +168,11 @@ static enum status read_split_step(const cJSON *part, const char *type, struct p
         if (strcmp(type, types[i].type) != 0) { continue; }
         struct split_step *step = &pipeline->split[pipeline->split_count++];
         step->kind = types[i].kind;
-        return types[i].read(part, step, err);
+        TRY(types[i].read(part, step, err));
+        if (step->kind == SPLIT_METASPACE && step->prepend == PREPEND_FIRST && pipeline->split_count > 1) {
+            return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": prepend_scheme first behind another step");
+        }
+        return STATUS_OK;
     }
     return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": type %.100s is not supported", type);
 }

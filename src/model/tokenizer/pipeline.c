@@ -82,6 +82,36 @@ static void prepend(const struct normal_step *step, const struct stretch *stretc
     buffer_append(out, stretch->bytes, stretch->length);
 }
 
+/* What Nmt makes of a character; 0 for nothing. */
+static uint32_t nmt(uint32_t c)
+{
+    if ((c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) {
+        return 0;
+    }
+    bool blank = c == 0x9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+                 c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+    return blank ? ' ' : c;
+}
+
+/* Nmt and StripAccents: characters are kept, dropped or made a blank. */
+static void filter(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    for (size_t at = 0; at < stretch->length;) {
+        size_t from = at;
+        uint32_t code_point = utf8_next(stretch->bytes, &at);
+        uint32_t kept = step->kind == STEP_NMT                             ? nmt(code_point)
+                        : grapheme_lookup(code_point) & GRAPHEME_COMBINING ? 0
+                                                                           : code_point;
+        if (kept == code_point) {
+            buffer_append(out, stretch->bytes + from, at - from);
+        } else if (kept) {
+            buffer_append(out, " ", 1);
+        } else if (from == 0) {
+            stretch->first = false;
+        }
+    }
+}
+
 static void normalize_step(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     switch (step->kind) {
@@ -99,6 +129,13 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
         break;
     case STEP_PREPEND:
         prepend(step, stretch, out);
+        break;
+    case STEP_PRECOMPILED:
+        charsmap_apply(step->map, stretch->bytes, stretch->length, out);
+        break;
+    case STEP_STRIP_ACCENTS:
+    case STEP_NMT:
+        filter(step, stretch, out);
         break;
     }
 }
@@ -286,6 +323,7 @@ void pipeline_prepare(struct pipeline *pipeline)
     pipeline->whole = !splits;
     for (size_t i = 0; i < pipeline->normal_count; i++) {
         const struct normal_step *step = &pipeline->normal[i];
+        pipeline->whole |= step->kind == STEP_PRECOMPILED && !charsmap_keeps_words(step->map);
         if (step->kind != STEP_REPLACE) { continue; }
         for (const char *c = step->pattern; *c; c++) { pipeline->whole |= *c == ' ' || is_plain(*c); }
     }
@@ -308,6 +346,7 @@ size_t pipeline_growth(const struct pipeline *pipeline, bool bytes)
         if (step->kind == STEP_REPLACE || step->kind == STEP_REPLACE_BLANKS) { growth *= added > 1 ? added : 1; }
         if (step->kind == STEP_PREPEND) { growth *= 1 + added; }
         if (step->kind == STEP_LOWERCASE && bytes) { growth *= 2; }
+        if (step->kind == STEP_PRECOMPILED) { growth *= charsmap_growth(step->map, bytes); }
     }
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
@@ -329,6 +368,7 @@ void pipeline_free(struct pipeline *pipeline)
     for (size_t i = 0; i < pipeline->normal_count; i++) {
         free(pipeline->normal[i].pattern);
         free(pipeline->normal[i].content);
+        charsmap_close(pipeline->normal[i].map);
     }
     *pipeline = (struct pipeline){0};
 }

@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "model/tokenizer/charsmap.h"
 #include "model/tokenizer/wordpiece.h"
 
 struct tokenizer;
@@ -19,13 +20,17 @@ enum normal_step_kind {
     STEP_REPLACE_BLANKS, /* two blanks or more by `content` */
     STEP_STRIP,
     STEP_LOWERCASE,
-    STEP_PREPEND, /* `content` */
+    STEP_PREPEND,     /* `content` */
+    STEP_PRECOMPILED, /* `map` */
+    STEP_STRIP_ACCENTS,
+    STEP_NMT, /* drops controls, makes a blank of every space */
 };
 
 struct normal_step {
     enum normal_step_kind kind;
     char *pattern, *content; /* owned */
     bool left, right;        /* STEP_STRIP */
+    struct charsmap *map;    /* owned */
 };
 
 /* One step of the pre-tokenizer. */
