@@ -62,9 +62,6 @@ class Operations(SluiceCase):
         self.wait_until(lambda: dead not in self.sluice("workers", "list"), "the dead one to be gone from the list")
         self.assertEqual(self.stats()["died"], 1)
 
-    def nobody_reads(self):
-        return not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]]
-
     def finish(self, **options):
         self.wait_finished(self.sender)
         self.wait_empty(self.sender)
@@ -78,11 +75,11 @@ class Operations(SluiceCase):
         self.sender.submit_many(texts(50, seed=1))
         self.wait_finished(self.sender)
         self.sluice("pause")
-        self.wait_until(self.nobody_reads, "the worker to stop reading")
+        self.wait_paused(self.client)
         waiting = self.sender.submit_many(texts(50, seed=2))
         second = self.start_daemon(self.server)
         self.wait_until(lambda: self.state(second.worker_name(self.client)) is not None, "the second to have asked")
-        self.wait_until(self.nobody_reads, "nobody to read")
+        self.wait_nobody_reads(self.client)
         self.assertEqual(self.pending(self.client), 0)
         self.assertFalse(any(self.sender.finished([request]) for request in waiting))
         stats = self.stats()

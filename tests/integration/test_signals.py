@@ -23,8 +23,7 @@ class Signals(SluiceCase):
         """TSTP, until no read of this worker waits for entries."""
         daemon.signal(signal.SIGTSTP)
         self.logged(daemon, " quiet signal=TSTP")
-        self.wait_until(lambda: not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]],
-                        "no read to wait for entries")
+        self.wait_nobody_reads(self.client)
 
     def test_quiet_and_resume(self):
         """A quiet worker stays alive and takes nothing; the next one answers; it goes on where it stopped."""

@@ -215,6 +215,21 @@ class SluiceCase(unittest.TestCase):
                 return 0
             raise
 
+    def wait_nobody_reads(self, client):
+        """Until no worker is blocked in XREADGROUP."""
+        wait_until(lambda: not [c for c in client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]],
+                   "the workers to stop reading")
+
+    def wait_paused(self, client):
+        """Until every worker knows of a pause: with its next heartbeat it is told, and by the one after that it has heard."""
+        def heartbeats():
+            return {name: value.split()[0] for name, value in client.hgetall(f"sluice:{{{self.queue}}}:workers").items()}
+
+        for _ in range(2):
+            before = heartbeats()
+            wait_until(lambda: all(now != before.get(name) for name, now in heartbeats().items()), "a heartbeat")
+        self.wait_nobody_reads(client)
+
     def catch(self, daemon, client, moment=lambda: None):
         """SIGSTOP at a moment at which the worker has entries in its hands; tries until it is one. `moment` runs in between,
         so that it need not be the first such moment. What follows (kill -9, a pause) hits it mid-batch for certain."""

@@ -65,17 +65,9 @@ class FeatureCase(SluiceCase):
     def assert_vector(self, reply, text, reference=None):
         self.assertEqual(self.vectors(reply), [(reference or self.reference())(text)], text)
 
-    def heartbeats(self):
-        return {name: value.split()[0] for name, value in self.client.hgetall(self.key("workers")).items()}
-
     def pause(self):
-        """Until every worker knows: with its next heartbeat it is told, and by the one after that it has heard."""
         self.client.set(self.key("paused"), "1")
-        for _ in range(2):
-            before = self.heartbeats()
-            self.wait_until(lambda: all(now != before.get(name) for name, now in self.heartbeats().items()), "a heartbeat")
-        self.wait_until(lambda: not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]],
-                        "the workers to stop reading")
+        self.wait_paused(self.client)
 
     def hold(self, number=0):
         """Keeps the engine busy from now on, for HOLD_MS."""
