@@ -62,22 +62,18 @@ static enum status measure(struct bench *bench, const struct texts *texts, bool 
     return status;
 }
 
-static enum status measure_texts(struct bench *bench, const struct texts *texts, size_t at, struct err *err)
-{
-    double at_rate;
-    TRY(measure(bench, texts, true, NAN, &bench->on[at], err));
-    if (bench->options->alone) { TRY(measure(bench, texts, false, NAN, &bench->off[at], err)); }
-    if (bench->options->rate > 0) { TRY(measure(bench, texts, true, (double)bench->options->rate, &at_rate, err)); }
-    return STATUS_OK;
-}
-
 static enum status measure_length(struct bench *bench, size_t at, struct err *err)
 {
     struct texts texts = {0};
     const char *input = bench->options->input;
     enum status status = input ? texts_read(input, &texts, err)
                                : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
-    if (status == STATUS_OK) { status = measure_texts(bench, &texts, at, err); }
+    double rate = (double)bench->options->rate, at_rate;
+    if (status == STATUS_OK) { status = measure(bench, &texts, true, NAN, &bench->on[at], err); }
+    if (status == STATUS_OK && bench->options->alone) {
+        status = measure(bench, &texts, false, NAN, &bench->off[at], err);
+    }
+    if (status == STATUS_OK && rate > 0) { status = measure(bench, &texts, true, rate, &at_rate, err); }
     texts_close(&texts);
     return status;
 }

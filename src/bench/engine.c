@@ -413,14 +413,6 @@ static enum status measure_point(const struct bench *bench, struct point *point,
     return status;
 }
 
-/* A single CPU thread is measured by its processor time; helped passes and other devices by wall time. */
-static void conclude(const struct bench *bench, struct point *point)
-{
-    struct sample *sample = bench->cpu && !point->parallel ? &point->cpu : &point->took;
-    point->shape.helped = point->parallel;
-    point->median_ns = sample_quantile(sample, 0.5) * NS_PER_MS + 1; /* the null engine may be faster than a clock */
-}
-
 static const struct column pass_columns[] = {
     {"tokens", "tokens", 0}, {"rows", "rows", 0},     {"threads", "threads", 0},   {"passes", "passes", 0},
     {"p50_ms", "p50 ms", 3}, {"p99_ms", "p99 ms", 3}, {"least_ms", "least ms", 3}, {"least_cpu_ms", "least CPU", 3}};
@@ -471,8 +463,12 @@ static enum status single_passes(struct bench *bench, struct err *err)
     if (status == STATUS_OK) {
         report_table(bench->report, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
         for (unsigned i = 0; i < count; i++) {
-            conclude(bench, &points[i]);
-            show(bench, &points[i]);
+            /* A single CPU thread is measured by its processor time; helped passes and other devices by wall time. */
+            struct point *point = &points[i];
+            struct sample *sample = bench->cpu && !point->parallel ? &point->cpu : &point->took;
+            point->shape.helped = point->parallel;
+            point->median_ns = sample_quantile(sample, 0.5) * NS_PER_MS + 1; /* the null engine may take no time */
+            show(bench, point);
         }
         explain(bench, points, count);
     }

@@ -57,13 +57,6 @@ static void send_docs(struct job *job)
     thread_pool_put(job->prep, docs);
 }
 
-/* Estimates how many chunks a document makes, rather too many: a token has two bytes or more. */
-static uint64_t count_pieces(const struct job *job, const struct document *document)
-{
-    const struct chunking *chunking = &job->options->preparer.chunking;
-    return chunking->tokens == 0 ? 1 : 1 + document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
-}
-
 static enum status add(struct job *job, const struct document *document, struct err *err)
 {
     for (bool added = false; !added;) {
@@ -75,7 +68,11 @@ static enum status add(struct job *job, const struct document *document, struct 
         if (!added) { send_docs(job); }
     }
     reading(job)->documents++;
-    reading(job)->pieces += count_pieces(job, document);
+    const struct chunking *chunking = &job->options->preparer.chunking;
+    reading(job)->pieces++; /* rather too many of chunks: a token has two bytes or more */
+    if (chunking->tokens > 0) {
+        reading(job)->pieces += document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
+    }
     reading(job)->bytes += document->text_bytes + document->id_bytes + document->kept_bytes;
     return STATUS_OK;
 }

@@ -179,16 +179,11 @@ static void give_back(const struct remote *remote, struct slot *slot)
     if (write(remote->options.wake_fd, &one, sizeof one) < 0) { return; /* the job looks now and then anyway */ }
 }
 
-static bool is_out(const struct slot *slot)
-{
-    int state = atomic_load(&slot->state);
-    return state == SLOT_NEW || state == SLOT_SENT || state == SLOT_LOOKED;
-}
-
 static void fail_all(struct remote *remote, enum status status, const char *message)
 {
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-        if (is_out(slot)) {
+        int state = atomic_load(&slot->state);
+        if (state == SLOT_NEW || state == SLOT_SENT || state == SLOT_LOOKED) {
             slot->batch->status = err_set(&slot->batch->err, status, "%s", message);
             give_back(remote, slot);
         }
@@ -465,16 +460,6 @@ static enum status turn(struct remote *remote, struct err *err)
     return STATUS_OK;
 }
 
-/* The connection is gone: what Redis has got of the requests is not known. */
-static void lose(struct remote *remote)
-{
-    client_close(remote->client);
-    remote->client = NULL;
-    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-        if (atomic_load(&slot->state) == SLOT_LOOKED) { atomic_store(&slot->state, SLOT_SENT); }
-    }
-}
-
 static bool connect_again(struct remote *remote, struct err *err)
 {
     uint64_t now_ms = clock_now_ms();
@@ -515,7 +500,11 @@ static void *run(void *context)
         if (!remote->client && !connect_again(remote, &err)) { continue; }
         enum status status = turn(remote, &err);
         if (status == STATUS_OK) { continue; }
-        lose(remote);
+        client_close(remote->client); /* what Redis has got of the requests is not known */
+        remote->client = NULL;
+        for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
+            if (atomic_load(&slot->state) == SLOT_LOOKED) { atomic_store(&slot->state, SLOT_SENT); }
+        }
         poll(NULL, 0, PAUSE_MS);
         if (status == STATUS_DENIED || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY) {
             fail_all(remote, status, err.message);

@@ -12,16 +12,6 @@ struct backend_here {
     struct batch_size batch;
 };
 
-static struct backend_here backend_here(const struct config *config)
-{
-    struct backend_here here = {0};
-    if (engine_default_batch(config->backend, (enum precision)config->precision, &here.batch, &here.name, NULL) !=
-        STATUS_OK) {
-        here.name = NULL;
-    }
-    return here;
-}
-
 static bool is_auto(const struct setting *setting, const char *text)
 {
     return setting->automatic && strcmp(text, "auto") == 0;
@@ -33,19 +23,16 @@ static const char *quote(const struct setting *setting, const char *text)
     return is_text && text[0] != '\0' ? "\"" : "";
 }
 
-/* Prints, after the source, what "auto" means here. */
-static void print_auto(const struct setting *setting, const struct backend_here *here)
-{
-    uint32_t number = strcmp(setting->key, "max_batch_tokens") == 0 ? here->batch.tokens : here->batch.rows;
-    if (here->name) { printf("; %u on %s", number, here->name); }
-}
-
 static int run(struct invocation *invocation)
 {
     const struct config *config = &invocation->config;
     size_t count;
     const struct setting *table = config_settings(&count);
-    const struct backend_here here = backend_here(config);
+    struct backend_here here = {0};
+    if (engine_default_batch(config->backend, (enum precision)config->precision, &here.batch, &here.name, NULL) !=
+        STATUS_OK) {
+        here.name = NULL;
+    }
     for (size_t i = 0; i < count; i++) {
         char value[4200], name[SETTING_NAME_MAX];
         setting_format(&table[i], config, value, sizeof value);
@@ -69,7 +56,10 @@ static int run(struct invocation *invocation)
             printf("flag %s", name);
             break;
         }
-        if (is_auto(&table[i], value)) { print_auto(&table[i], &here); }
+        if (is_auto(&table[i], value) && here.name) { /* what it means here */
+            bool tokens = strcmp(table[i].key, "max_batch_tokens") == 0;
+            printf("; %u on %s", tokens ? here.batch.tokens : here.batch.rows, here.name);
+        }
         puts("");
     }
     return EX_OK;

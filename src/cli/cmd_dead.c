@@ -305,14 +305,6 @@ static const char *find_problem(const struct invocation *invocation, const struc
     return NULL;
 }
 
-static struct letter_filter read_filter(const struct own *own)
-{
-    struct letter_filter filter = {.code = own->code, .id = own->id};
-    if (own->older_than) { (void)duration_parse(own->older_than, &filter.older_than_ms); }
-    if (own->newer_than) { (void)duration_parse(own->newer_than, &filter.newer_than_ms); }
-    return filter;
-}
-
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
@@ -325,7 +317,9 @@ static enum status body(struct session *session, const struct invocation *invoca
             status = one_letter(session, invocation->operands[i], &work, verb->visit, err);
         }
     } else {
-        struct letter_filter filter = read_filter(own);
+        struct letter_filter filter = {.code = own->code, .id = own->id};
+        if (own->older_than) { (void)duration_parse(own->older_than, &filter.older_than_ms); }
+        if (own->newer_than) { (void)duration_parse(own->newer_than, &filter.newer_than_ms); }
         status = each_letter(session, &filter, &work, verb->visit, err);
     }
     if (verb->did) { printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did); }

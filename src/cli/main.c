@@ -386,20 +386,15 @@ static enum status load_config(struct invocation *invocation, const char *path, 
     return config_check(&invocation->config, err);
 }
 
-static enum status prepare(struct invocation *invocation, struct err *err)
-{
-    const struct subcommand *command = invocation->command;
-    TRY(config_init(&invocation->config, err));
-    invocation->own = calloc(1, command->own_size + 1);
-    return invocation->own ? settings_reset(command->own, command->own_count, invocation->own, err)
-                           : err_set(err, STATUS_NO_MEMORY, "no memory for the options");
-}
-
 static int run(struct invocation *invocation, int argc, char **argv)
 {
     struct err err;
     struct arguments arguments = {0};
-    enum status status = prepare(invocation, &err);
+    const struct subcommand *command = invocation->command;
+    invocation->own = calloc(1, command->own_size + 1);
+    enum status status = invocation->own ? config_init(&invocation->config, &err)
+                                         : err_set(&err, STATUS_NO_MEMORY, "no memory for the options");
+    if (status == STATUS_OK) { status = settings_reset(command->own, command->own_count, invocation->own, &err); }
     if (status == STATUS_OK) { status = parse_arguments(argc, argv, invocation, &arguments, &err); }
     if (status != STATUS_OK) {
         int code = print_error(invocation, &err);

@@ -263,18 +263,13 @@ static enum status open_device(struct compute *compute, const struct device *dev
     return STATUS_OK;
 }
 
-/* Fewer batches than CPU threads would leave cores idle: helpers put these cores to work on the batches that run. If a
- * device is named twice, its threads share the same cores. */
-static enum status open_parallel(struct compute *compute, const struct compute_options *options, struct err *err)
+static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     bool computes = false;
     for (unsigned i = 0; i < compute->device_count; i++) { computes = computes || compute->devices[i].slots == 1; }
-    return computes && options->threads > 1 ? parallel_for_open(options->threads, &compute->parallel, err) : STATUS_OK;
-}
-
-static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
-{
-    TRY(open_parallel(compute, options, err));
+    /* Fewer batches than CPU threads would leave cores idle: helpers put these cores to work on the batches that run.
+     * If a device is named twice, its threads share the same cores. */
+    if (computes && options->threads > 1) { TRY(parallel_for_open(options->threads, &compute->parallel, err)); }
     for (unsigned i = 0; i < compute->device_count; i++) {
         TRY(open_device(compute, &options->devices[i], &compute->devices[i], err));
     }
@@ -350,27 +345,21 @@ static bool moves(struct compute *compute, struct compute_job *job)
     return true;
 }
 
-/* A job that no thread has begun, or NULL. */
-static struct compute_job *take_back(struct compute *compute)
+/* What a pool gives; if it gives nothing, what the background's does. */
+static struct compute_job *from_pools(struct compute *compute, void *(*get)(struct thread_pool *pool))
 {
-    struct compute_job *job = thread_pool_take_back(compute->pool);
-    return !job && compute->background_pool ? thread_pool_take_back(compute->background_pool) : job;
-}
-
-static struct compute_job *next_finished(struct compute *compute)
-{
-    struct compute_job *job = thread_pool_take(compute->pool);
-    return !job && compute->background_pool ? thread_pool_take(compute->background_pool) : job;
+    struct compute_job *job = get(compute->pool);
+    return !job && compute->background_pool ? get(compute->background_pool) : job;
 }
 
 struct batch *compute_take(struct compute *compute, void **owner)
 {
-    struct compute_job *job = compute->state.devices == 0 ? take_back(compute) : NULL;
+    struct compute_job *job = compute->state.devices == 0 ? from_pools(compute, thread_pool_take_back) : NULL;
     if (job) {
         job->batch->status = err_set(&job->batch->err, STATUS_DEVICE_LOST, "the last device was lost before its turn");
     } else {
         do {
-            job = next_finished(compute);
+            job = from_pools(compute, thread_pool_take);
         } while (job && moves(compute, job));
     }
     if (!job) { return NULL; }

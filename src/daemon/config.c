@@ -223,13 +223,6 @@ static enum status blank_comments(char *bytes, size_t length, const char *name, 
     return STATUS_OK;
 }
 
-static enum status wrong_type(const struct setting *setting, const char *where, struct err *err)
-{
-    char takes[256];
-    setting_describe(setting, takes, sizeof takes);
-    return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
-}
-
 struct number_text {
     char text[256];
 };
@@ -270,7 +263,10 @@ static enum status member_text(const struct setting *setting, const cJSON *item,
     } else if ((is_whole(item) && setting->type == SETTING_INTEGER) || (setting->numbers && !cJSON_IsNull(item))) {
         *text = numbers_text(item, number);
     }
-    return !*text ? wrong_type(setting, where, err) : STATUS_OK;
+    if (*text) { return STATUS_OK; }
+    char takes[256];
+    setting_describe(setting, takes, sizeof takes);
+    return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
 }
 
 static enum status find_setting(const char *key, const char *name, const struct setting **out, struct err *err)

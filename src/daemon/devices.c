@@ -45,13 +45,6 @@ void devices_close(struct devices *devices)
     *devices = (struct devices){0};
 }
 
-static void leave_out(struct device *device, const struct err *err)
-{
-    device->lost = true;
-    log_error("device_lost", log_int("device", device->number), log_str("message", err->message),
-              log_str("effect", "it is left out from the start"));
-}
-
 static unsigned left(const struct devices *devices)
 {
     unsigned count = 0;
@@ -92,7 +85,9 @@ enum status devices_load(struct devices *devices, const struct config *config, s
         options.device = device->number;
         enum status status = engine_open(model, &options, &device->engines[number], err);
         if (status == STATUS_DEVICE_LOST) {
-            leave_out(device, err);
+            device->lost = true;
+            log_error("device_lost", log_int("device", device->number), log_str("message", err->message),
+                      log_str("effect", "it is left out from the start"));
         } else if (status == STATUS_OK) {
             status = same_backend(devices, device->engines[number], err);
         }

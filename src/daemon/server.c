@@ -31,15 +31,6 @@ static void feed_compute(struct server *server)
     }
 }
 
-/* When one queue ends, the daemon ends, so that its supervisor sees why. The other queues give back what they hold,
- * or nothing when the device is lost. */
-static void end_with(struct server *server, const struct consumer *consumer)
-{
-    server->ending = true;
-    server->ended_with = consumer->ended_with;
-    step_all(server, consumer->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
-}
-
 static void look_at_ends(struct server *server)
 {
     size_t stopped = 0;
@@ -48,7 +39,13 @@ static void look_at_ends(struct server *server)
         stopped += consumer->stopped;
         if (consumer->stopped) { alone_end(&server->shared.alone, i, clock_now_ns()); }
         server->clean &= !consumer->stopped || consumer->clean;
-        if (consumer->stopped && consumer->ended_with != STATUS_OK && !server->ending) { end_with(server, consumer); }
+        if (consumer->stopped && consumer->ended_with != STATUS_OK && !server->ending) {
+            /* The daemon ends with its first queue, so that its supervisor sees why. The others give back what they
+             * hold, or nothing when the device is lost. */
+            server->ending = true;
+            server->ended_with = consumer->ended_with;
+            step_all(server, consumer->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
+        }
     }
     if (stopped == server->queue_count) { loop_stop(server->loop); }
 }

@@ -68,20 +68,17 @@ static void shared_leave(struct shared *shared)
 
 /* --- Names: the thread -------------------------------------------------------------------------------------------- */
 
-static void look_up(struct lookup *lookup)
-{
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    lookup->error = getaddrinfo(lookup->host, lookup->port, &hints, &lookup->found);
-    if (lookup->error) { lookup->found = NULL; }
-}
-
 static void *thread_main(void *argument)
 {
     struct shared *shared = argument;
     struct lookup *lookup;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     pthread_setname_np(pthread_self(), "names");
     while ((lookup = channel_receive(shared->in))) {
-        if (!atomic_load(&lookup->abandoned)) { look_up(lookup); }
+        if (!atomic_load(&lookup->abandoned)) {
+            lookup->error = getaddrinfo(lookup->host, lookup->port, &hints, &lookup->found);
+            if (lookup->error) { lookup->found = NULL; }
+        }
         if (!channel_send(shared->out, lookup)) { lookup_free(lookup); /* the resolver was closed */ }
     }
     shared_leave(shared);

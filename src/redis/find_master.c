@@ -69,13 +69,6 @@ static void failed(struct find_master *finder, const struct err *err)
     soon(finder);
 }
 
-static void all_failed(struct find_master *finder)
-{
-    finder->failed.status = finder->denied && !finder->unreachable ? STATUS_DENIED : STATUS_UNAVAILABLE;
-    err_prefix(&finder->failed, "no master found");
-    finder->options.on_failed(finder->options.context, &finder->failed);
-}
-
 /* --- Connections -------------------------------------------------------------------------------------------------- */
 
 static void on_down(void *context, const struct err *err)
@@ -171,7 +164,9 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
     if (!address_is_plural(address)) {
         finder->options.on_found(finder->options.context, NULL);
     } else if (finder->asked == address->endpoint_count) {
-        all_failed(finder);
+        finder->failed.status = finder->denied && !finder->unreachable ? STATUS_DENIED : STATUS_UNAVAILABLE;
+        err_prefix(&finder->failed, "no master found");
+        finder->options.on_failed(finder->options.context, &finder->failed);
     } else {
         bool sentinel = address->master;
         connect_to(finder, &address->endpoints[current(finder)], sentinel, sentinel ? on_sentinel_up : on_server_up);

@@ -276,15 +276,6 @@ static void on_checked(void *context, const struct resp_value *reply)
     }
 }
 
-/* Whether the stream exists: it is deleted with its last entry. */
-static void check_control(struct queue *queue)
-{
-    char key[QUEUE_KEY_MAX];
-    const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)};
-    queue->control.busy = true;
-    queue_command(queue, 2, words, on_checked, queue);
-}
-
 void queue_on_control(int fd, short what, void *context)
 {
     struct queue *queue = context;
@@ -296,7 +287,10 @@ void queue_on_control(int fd, short what, void *context)
     if (queue->housekeeping.elected) {
         read_control(queue);
     } else {
-        check_control(queue);
+        char key[QUEUE_KEY_MAX];
+        const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)}; /* it goes with its last entry */
+        queue->control.busy = true;
+        queue_command(queue, 2, words, on_checked, queue);
     }
 }
 

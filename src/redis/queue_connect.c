@@ -435,11 +435,6 @@ static void up(struct queue *queue, uint64_t redis_ms)
  * A key of another type in the place of a stream (a producer's SET) disables that class only: reads and claims leave it
  * out, the log names the key, and it is checked again with a backoff that doubles. */
 
-static void try_later(struct queue *queue)
-{
-    queue_wake_in(queue->group_retry, backoff_ms(queue, queue->group_tries++));
-}
-
 /* Disables the class until the key is gone. */
 static void on_wrong_type(struct group *group)
 {
@@ -450,7 +445,9 @@ static void on_wrong_type(struct group *group)
         log_error("stream_unusable", log_str("key", queue->streams[group->class]),
                   log_str("reason", "it is not a stream: remove or rename that key"));
     }
-    if (!evtimer_pending(queue->group_retry, NULL)) { try_later(queue); }
+    if (!evtimer_pending(queue->group_retry, NULL)) {
+        queue_wake_in(queue->group_retry, backoff_ms(queue, queue->group_tries++));
+    }
 }
 
 static void on_group(void *context, const struct resp_value *reply)
@@ -737,14 +734,6 @@ static void set_defaults(struct queue_options *options)
     options->ttl_s = options->ttl_s ? options->ttl_s : TTL_S;
 }
 
-static void name_streams(struct queue *queue)
-{
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        queue_key(queue, class_streams[c], "", queue->streams[c]);
-        queue->groups[c] = (struct group){.queue = queue, .class = (enum request_class)c};
-    }
-}
-
 enum status queue_open(const struct queue_options *options, struct queue **out, struct err *err)
 {
     if (!name_usable(options->name)) {
@@ -774,7 +763,10 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
         queue_close(queue);
         return status;
     }
-    name_streams(queue);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        queue_key(queue, class_streams[c], "", queue->streams[c]);
+        queue->groups[c] = (struct group){.queue = queue, .class = (enum request_class)c};
+    }
     make_name(queue);
     *out = queue;
     return STATUS_OK;

@@ -160,14 +160,6 @@ static void note_precisions(struct queue *queue, const char *precisions)
     snprintf(queue->housekeeping.precisions, sizeof queue->housekeeping.precisions, "%s", precisions);
 }
 
-/* Notes dead consumers whose entries the housekeeper could not take. */
-static void note_found(struct queue *queue, struct pulse *pulse, const struct resp_value *found)
-{
-    pulse->waiting = found->length > 0;
-    snprintf(queue->claims.found, sizeof queue->claims.found, "%s", found->bytes);
-    if (!pulse->housekeeper) { memset(queue->claims.left, 0, sizeof queue->claims.left); }
-}
-
 static void add_left(const struct queue *queue, struct command *command)
 {
     char left[QUEUE_FOUND_MAX];
@@ -195,7 +187,11 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     }
     note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 5]));
     pulse->housekeeper = reply->items[PULSE_ANSWER - 4].integer != 0;
-    note_found(queue, pulse, &reply->items[PULSE_ANSWER - 3]);
+    const struct resp_value *found =
+        &reply->items[PULSE_ANSWER - 3]; /* dead workers for whose entries it had no room */
+    pulse->waiting = found->length > 0;
+    snprintf(queue->claims.found, sizeof queue->claims.found, "%s", found->bytes);
+    if (!pulse->housekeeper) { memset(queue->claims.left, 0, sizeof queue->claims.left); }
     uint64_t workers = count_of(&reply->items[PULSE_ANSWER - 2]);
     pulse->workers = workers < UINT32_MAX ? (uint32_t)workers : UINT32_MAX;
     queue->housekeeping.elected = pulse->housekeeper;

@@ -172,12 +172,6 @@ uint32_t tight_begins(const struct worker *worker, const struct request_list *li
     return count;
 }
 
-/* Counts a request that was read. */
-static void tight_taken(struct worker *worker)
-{
-    worker->tight.turn_reads -= worker->tight.turn_reads > 0;
-}
-
 void tight_begun(struct worker *worker, struct request *request)
 {
     struct tight *tight = &worker->tight;
@@ -326,7 +320,7 @@ void admit_entry(struct worker *worker, const struct entry *entry)
     request->identity.entry_bytes = entry_bytes(entry);
     held_add(&worker->held, request);
     worker->urgent += request->retry.urgent;
-    tight_taken(worker);
+    worker->tight.turn_reads -= worker->tight.turn_reads > 0;
     worker_weigh(&worker->classes[entry->class].mean_bytes, weight(entry, request));
     worker->classes[entry->class].tenants |= request->identity.tenant[0] != '\0';
     count(worker, request);

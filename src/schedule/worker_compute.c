@@ -21,15 +21,6 @@ static bool hurries(const struct worker *worker, const struct request *request)
     return request->identity.class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
 }
 
-/* A request is to be prepared: notes whether it is online, and urgent. */
-static void pace_arrived(struct worker *worker, const struct request *request)
-{
-    if (hurries(worker, request)) { worker->hurry_at = worker->now; }
-    if (request->identity.class == CLASS_LOW) { return; }
-    worker->online_before = worker->online_at;
-    worker->online_at = worker->now;
-}
-
 /* A single request now and then is not traffic: a bulk job asks for one vector before it begins. */
 bool pace_is_online(const struct worker *worker)
 {
@@ -671,22 +662,17 @@ struct window_limits run_limits(const struct worker *worker)
     return limits;
 }
 
-/* Cuts background batches, beside online requests. */
-static void cut_background(struct worker *worker, struct window_limits limits)
-{
-    limits.only = WINDOW_LOW;
-    while (count_low(worker, true) < worker->options.background_slots && window_has_low(&worker->window)) {
-        if (!cut_batch(worker, limits)) { return; }
-    }
-}
-
 static void advance_window(struct worker *worker)
 {
     struct window_limits limits = run_limits(worker);
     do {
         limits.only = limits.low_ns > 0 && !low_may_go(worker) ? WINDOW_ONLINE : WINDOW_ALL;
     } while (cut_now(worker, &limits) && cut_batch(worker, limits));
-    if (limits.low_ns > 0) { cut_background(worker, limits); }
+    limits.only = WINDOW_LOW; /* in the background, beside online requests */
+    while (limits.low_ns > 0 && count_low(worker, true) < worker->options.background_slots &&
+           window_has_low(&worker->window)) {
+        if (!cut_batch(worker, limits)) { return; }
+    }
 }
 
 /* How many requests of a class may go to the prep threads in one list: what is there cannot be overtaken. */
@@ -695,13 +681,6 @@ static uint32_t prepare_most(const struct worker *worker, enum request_class cla
     if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST)) { return 0; }
     if (class != CLASS_LOW || !pace_is_online(worker)) { return LIST_MOST; }
     return worker->at_prep_low < PREP_LOW ? 1 : 0;
-}
-
-static void begin(struct worker *worker, const struct request_list *list, uint32_t count)
-{
-    for (struct request *request = list->first; count > 0; request = request->next, count--) {
-        tight_begun(worker, request);
-    }
 }
 
 /* The highest class first. The others wait here, not in the prep threads' queue, where a later request of a higher
@@ -714,7 +693,8 @@ static void advance_prepare(struct worker *worker)
         for (uint32_t most; list->first != NULL && (most = prepare_most(worker, (enum request_class)c)) > 0;) {
             uint32_t count = held_begin(&worker->held, list, tight_begins(worker, list, most), most_bytes);
             if (count == 0) { break; }
-            begin(worker, list, count);
+            struct request *request = list->first;
+            for (uint32_t i = 0; i < count; i++, request = request->next) { tight_begun(worker, request); }
             if (!run_send(worker, ACTION_PREPARE, list, count)) { return; }
         }
     }
@@ -722,7 +702,11 @@ static void advance_prepare(struct worker *worker)
 
 void run_accept(struct worker *worker, struct request *request)
 {
-    pace_arrived(worker, request);
+    if (hurries(worker, request)) { worker->hurry_at = worker->now; }
+    if (request->identity.class != CLASS_LOW) {
+        worker->online_before = worker->online_at;
+        worker->online_at = worker->now;
+    }
     request_list_push(&worker->to_prepare[request->identity.class], request);
 }
 

@@ -21,12 +21,6 @@ static uint64_t sweep_interval_ms(const struct worker *worker)
     return worker->options.sweep_ms != 0 ? worker->options.sweep_ms : (uint64_t)SWEEP_LEASES * worker->options.lease_ms;
 }
 
-/* The housekeeper has found more than it has room for. */
-static void chores_waiting(struct worker *worker)
-{
-    if (worker->reclaim.at == NEVER && !worker->reclaim.out) { worker->reclaim.at = worker->now; }
-}
-
 /* Became the housekeeper: what the last one may have left undone is due now. Or is it no longer. */
 static void chores_elected(struct worker *worker, bool elected)
 {
@@ -47,13 +41,6 @@ void chores_lease(struct worker *worker, const struct event *event)
         quarantine_forget(worker);
         run_unstarted(worker);
     }
-}
-
-static void renew(struct worker *worker)
-{
-    if (!worker_act(worker, ACTION_RENEW)) { return; }
-    worker->renewing = true;
-    worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
 }
 
 void chores_promoted(struct worker *worker, const struct event *event)
@@ -84,13 +71,6 @@ void chores_mended(struct worker *worker, const struct event *event)
 void chores_mend_soon(struct worker *worker)
 {
     if (!worker->mending) { worker->mend_at = worker->now; }
-}
-
-/* Also while the queue is paused: producers must be able to add. */
-static void mend(struct worker *worker)
-{
-    bool may = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
-    if (may && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND)) { worker->mending = true; }
 }
 
 /* --- rounds: class after class, until there is no more to take --- */
@@ -364,13 +344,6 @@ static enum housekeeper_rank rank(const struct worker *worker)
     return worker->now >= worker->judge_at ? RANK_JUDGES : RANK_WORKS;
 }
 
-/* Just connected: the first pulse goes now, and nothing is claimed before it is answered. */
-static void pulse_connected(struct worker *worker)
-{
-    worker->pulse_at = worker->now;
-    worker->pulse_known = worker->pulse.housekeeper = false;
-}
-
 static struct heartbeat heartbeat(const struct worker *worker)
 {
     bool tight = worker->tight.level != MEMORY_ROOM && worker->pulse.most_bytes > 0;
@@ -404,7 +377,9 @@ void pulse_answered(struct worker *worker, const struct event *event)
     worker_obey(worker, event->pulse.command);
     share_pulsed(worker);
     if (kept != worker->pulse.housekeeper) { chores_elected(worker, !kept); }
-    if (worker->pulse.waiting) { chores_waiting(worker); }
+    if (worker->pulse.waiting && worker->reclaim.at == NEVER && !worker->reclaim.out) { /* more than it has room for */
+        worker->reclaim.at = worker->now;
+    }
     tight_pulsed(worker);
 }
 
@@ -439,15 +414,22 @@ void chores_connected(struct worker *worker)
     worker->promote_at = worker->reclaim.at = NEVER;
     worker->sweep.at = worker_after_ms(worker, sweep_ms / 2 + policy_random(&worker->random, sweep_ms / 2 + 1));
     worker->judge_at = worker_after_ms(worker, worker->options.lease_ms);
-    pulse_connected(worker);
+    worker->pulse_at = worker->now; /* the first goes now, and nothing is claimed before it is answered */
+    worker->pulse_known = worker->pulse.housekeeper = false;
 }
 
 void chores_advance(struct worker *worker)
 {
     if (!worker_may_call(worker) || worker->leaving) { return; }
-    if (!worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at) { renew(worker); }
+    bool renews = !worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at;
+    if (renews && worker_act(worker, ACTION_RENEW)) {
+        worker->renewing = true;
+        worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
+    }
     pulse_advance(worker);
-    mend(worker);
+    /* Also while the queue is paused: producers must be able to add. */
+    bool mends = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
+    if (mends && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND)) { worker->mending = true; }
     if (!worker_claims(worker)) { return; }
     if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at) {
         round_calls(worker, &worker->reclaim, ACTION_RECLAIM);

@@ -139,13 +139,6 @@ void settle_release(struct worker *worker, struct request *request)
 
 /* --- counting --- */
 
-static void count_error(struct worker_stats *stats, const struct request *request)
-{
-    stats->errors++;
-    stats->expired += request->retry.code == CODE_EXPIRED;
-    stats->shed += request->retry.code == CODE_QUEUE_FULL;
-}
-
 static void count(struct worker *worker, const struct request *request)
 {
     struct worker_stats *stats = &worker->stats;
@@ -159,7 +152,9 @@ static void count(struct worker *worker, const struct request *request)
         stats->done++;
         break;
     case OUTCOME_ERROR:
-        count_error(stats, request);
+        stats->errors++;
+        stats->expired += request->retry.code == CODE_EXPIRED;
+        stats->shed += request->retry.code == CODE_QUEUE_FULL;
         break;
     case OUTCOME_DEFER:
         ++*(request->retry.next_attempt > request->retry.attempt ? &stats->deferred : &stats->parked);

@@ -463,11 +463,6 @@ static enum source_format format_of(const struct source *source)
     return source->file.in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
 }
 
-static bool is_table(enum source_format format)
-{
-    return format == FORMAT_JSONL || format == FORMAT_CSV || format == FORMAT_TSV;
-}
-
 /* The id of a file that is one document is its name. */
 static void put_name(struct source *source, struct document *out)
 {
@@ -486,7 +481,8 @@ static enum status open_next(struct source *source, struct document *out, struct
     source->format = format_of(source);
     source->column_count = 0;
     size_t limit = source->options.max_text_bytes;
-    if (is_table(source->format)) { limit = limit * RECORD_FACTOR + RECORD_EXTRA; }
+    bool table = source->format == FORMAT_JSONL || source->format == FORMAT_CSV || source->format == FORMAT_TSV;
+    if (table) { limit = limit * RECORD_FACTOR + RECORD_EXTRA; }
     struct err why;
     enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
     if (status == STATUS_OK) { return STATUS_OK; }

@@ -55,16 +55,12 @@ static enum status broken(const struct stream *stream, const char *what, struct 
                    stream->packing == GZIP ? "gzip" : "zstd", what);
 }
 
-/* Only another member may follow a member, or zeros that fill a block. */
-static bool skip_padding(struct stream *stream)
-{
-    while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0) { stream->raw_at++; }
-    return stream->raw_at < stream->raw_end;
-}
-
 static enum status gzip_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
-    if (stream->between && !skip_padding(stream)) { return STATUS_OK; }
+    if (stream->between) { /* only another member may follow, or zeros that fill a block */
+        while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0) { stream->raw_at++; }
+        if (stream->raw_at == stream->raw_end) { return STATUS_OK; }
+    }
     stream->between = false;
     z_stream *zlib = &stream->zlib;
     zlib->next_in = stream->raw + stream->raw_at;
@@ -197,12 +193,6 @@ void reader_close(struct reader *reader)
     buffer_free(&reader->buffer);
 }
 
-static void skip_byte_order_mark(struct reader *reader)
-{
-    if (reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0) { reader->at = 3; }
-    reader->begun = true;
-}
-
 enum status reader_more(struct reader *reader, struct err *err)
 {
     buffer_consume(&reader->buffer, reader->at);
@@ -215,7 +205,11 @@ enum status reader_more(struct reader *reader, struct err *err)
     }
     reader->buffer.length += got;
     reader->ended = got == 0;
-    if (!reader->begun && (reader->ended || reader->buffer.length >= 3)) { skip_byte_order_mark(reader); }
+    if (!reader->begun && (reader->ended || reader->buffer.length >= 3)) {
+        reader->begun = true;
+        bool mark = reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0;
+        reader->at = mark ? 3 : 0;
+    }
     return STATUS_OK;
 }
 

@@ -231,25 +231,20 @@ static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
     return STATUS_OK;
 }
 
-static void encode(const struct store *store, const float *vectors, uint64_t rows)
-{
-    uint16_t *halves = (uint16_t *)(void *)store->bytes;
-    for (size_t i = 0; i < rows * store->options.dim; i++) {
-        halves[i] = isnan(vectors[i]) ? 0x7e00 : reply_half(vectors[i]);
-    }
-}
-
 /* Writes rows of one file, from its row `at` on. */
 static enum status put_rows(const struct store *store, const struct open_file *file, uint64_t at, uint64_t count,
                             const float *vectors, struct err *err)
 {
     uint64_t place = store->header_bytes + at * store->row_bytes;
+    uint16_t *halves = (uint16_t *)(void *)store->bytes;
     if (store->options.element == ELEMENT_F32) {
         return write_at(store, file, (const char *)vectors, count * store->row_bytes, place, err);
     }
     for (uint64_t done = 0; done < count; done += store->block_rows) {
         uint64_t rows = count - done < store->block_rows ? count - done : store->block_rows;
-        encode(store, vectors + done * store->options.dim, rows);
+        for (size_t i = 0; i < rows * store->options.dim; i++, vectors++) {
+            halves[i] = isnan(*vectors) ? 0x7e00 : reply_half(*vectors);
+        }
         TRY(write_at(store, file, store->bytes, rows * store->row_bytes, place + done * store->row_bytes, err));
     }
     return STATUS_OK;
