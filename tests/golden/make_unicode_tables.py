@@ -12,11 +12,11 @@ import sys
 import unicodedata
 
 import tokenizers
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-CONTROL, SPACE, PUNCTUATION, MARK, CJK, WORD = (1 << i for i in range(6))
+CONTROL, SPACE, PUNCTUATION, MARK, CJK, WORD, LETTER, NUMBER = (1 << i for i in range(8))
 HANGUL = range(0xAC00, 0xD7A4)
 CHUNK = 128
 
@@ -93,6 +93,18 @@ def probe_words(flags):
     ask(CODE_POINTS, alike, found)
 
 
+def probe_patterns(flags):
+    """Adds LETTER and NUMBER: what regexes take for \\p{L} and \\p{N}. Their \\s is the same as SPACE."""
+    for flag, pattern in ((LETTER, r"\p{L}"), (NUMBER, r"\p{N}"), (SPACE, r"\s")):
+        split = pre_tokenizers.Split(Regex(pattern), "isolated")
+        for at in range(0, len(CODE_POINTS), CHUNK):
+            text = "".join(f"~{chr(c)}~" for c in CODE_POINTS[at:at + CHUNK])
+            matched = {ord(piece) for piece, _ in split.pre_tokenize_str(text) if len(piece) == 1 and piece != "~"}
+            for c in CODE_POINTS[at:at + CHUNK]:
+                assert flag != SPACE or bool(flags[c] & SPACE) == (c in matched), hex(c)
+                flags[c] |= flag if c in matched else 0
+
+
 def probe_classes(decomposition):
     """Returns class[code point] for those whose canonical combining class is not zero, seen from how NFD sorts them."""
     nfd = normalizers.NFD().normalize_str
@@ -139,6 +151,18 @@ def probe_decomposition():
             table[c] = to
 
     ask(CODE_POINTS, lambda characters: nfd("a".join(characters)) == "a".join(characters), found)
+    return table
+
+
+def probe_composition(decomposition):
+    """Returns {(first, second): composite} of what NFC puts together, Hangul left out."""
+    nfc = normalizers.NFC().normalize_str
+    table = {}
+    for c, parts in decomposition.items():
+        if nfc(chr(c)) == chr(c):
+            first, second = nfc("".join(map(chr, parts[:-1]))), chr(parts[-1])
+            assert len(first) == 1 and nfc(first + second) == chr(c), hex(c)
+            table[ord(first), ord(second)] = c
     return table
 
 
@@ -191,7 +215,9 @@ def mappings(name, table):
 def render():
     flags = probe_flags()
     probe_words(flags)
+    probe_patterns(flags)
     decomposition, lowercase = probe_decomposition(), probe_lowercase()
+    composition = probe_composition(decomposition)
     classes = probe_classes(decomposition)
     check_promises(flags, classes, decomposition, lowercase)
     ranges, last = [], None
@@ -204,7 +230,10 @@ def render():
             '#include "model/tokenizer/unicode.h"\n\n/* clang-format off */\n'
             f"const struct unicode_range unicode_ranges[{len(ranges)}] = {{\n{rows(ranges, 8, str)}}};\n"
             f"const uint32_t unicode_range_count = {len(ranges)};\n\n"
-            + mappings("decomposition", decomposition) + "\n" + mappings("lowercase", lowercase))
+            + mappings("decomposition", decomposition) + "\n" + mappings("lowercase", lowercase)
+            + f"\nconst struct unicode_composition unicode_compositions[{len(composition)}] = {{\n"
+            + rows([f"{{0x{a:X}, 0x{b:X}, 0x{composition[a, b]:X}}}" for a, b in sorted(composition)], 6, str)
+            + f"}};\nconst uint32_t unicode_composition_count = {len(composition)};\n")
 
 
 def main():

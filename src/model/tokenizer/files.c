@@ -314,11 +314,31 @@ static enum status read_pair(const cJSON *part, const char *field, bool behind, 
     return put_special(&spec->specials, behind, id, err);
 }
 
+/* ByteLevel only moves offsets, and a Sequence is one step after the other: beside ByteLevel it may have one. */
+static enum status read_processors(const cJSON *list, struct tokenizer_spec *spec, struct err *err)
+{
+    const char *path = JSON_FILE ": post_processor.processors", *type = NULL;
+    const cJSON *child, *only = NULL;
+    if (!cJSON_IsArray(list)) { return err_set(err, STATUS_BAD_INPUT, "%s must be an array", path); }
+    cJSON_ArrayForEach(child, list)
+    {
+        TRY(fields_string(child, path, "type", &type, err));
+        if (strcmp(type, "ByteLevel") == 0) { continue; }
+        if (only || strcmp(type, "Sequence") == 0) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported there", path, type);
+        }
+        only = child;
+    }
+    return tokenizer_json_template(only, spec, err);
+}
+
 enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": post_processor", *type = NULL;
     if (!part) { return STATUS_OK; }
     TRY(fields_string(part, path, "type", &type, err));
+    if (strcmp(type, "ByteLevel") == 0) { return STATUS_OK; }
+    if (strcmp(type, "Sequence") == 0) { return read_processors(json_field(part, "processors"), spec, err); }
     if (strcmp(type, "TemplateProcessing") == 0) { return read_template(part, spec, err); }
     if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported", path, type);
@@ -449,7 +469,7 @@ static enum status check_truncation(const cJSON *part, struct err *err)
 }
 
 /* The types of `model`. */
-static const struct tokenizer_model *const models[] = {&tokenizer_wordpiece, &tokenizer_unigram};
+static const struct tokenizer_model *const models[] = {&tokenizer_wordpiece, &tokenizer_unigram, &tokenizer_bpe};
 
 /* Files of 2020 do not say the type. */
 static const char *guess_type(const cJSON *part)

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "model/json.h"
 #include "model/tokenizer/spec.h"
+#include "model/tokenizer/unicode.h"
 
 #define NORMALIZER "tokenizer.json: normalizer"
 #define PRE_TOKENIZER "tokenizer.json: pre_tokenizer"
@@ -67,6 +68,16 @@ static enum status read_precompiled(const cJSON *part, struct normal_step *step,
     return charsmap_open(base64, &step->map, err) == STATUS_OK ? STATUS_OK : err_prefix(err, NORMALIZER);
 }
 
+static enum status read_nfc(const cJSON *part, struct normal_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", NULL};
+    TRY(json_only(part, NORMALIZER, known, NULL, err));
+    step->active = malloc(UNICODE_NFC_BYTES);
+    if (!step->active) { return err_set(err, STATUS_NO_MEMORY, NORMALIZER ": no memory"); }
+    unicode_nfc_prepare(step->active);
+    return STATUS_OK;
+}
+
 static enum status read_nothing(const cJSON *part, struct normal_step *step, struct err *err)
 {
     static const char *const known[] = {"type", NULL};
@@ -84,6 +95,7 @@ static enum status read_normal_step(const cJSON *part, const char *type, struct 
         {"Precompiled", STEP_PRECOMPILED, read_precompiled},
         {"StripAccents", STEP_STRIP_ACCENTS, read_nothing},
         {"Nmt", STEP_NMT, read_nothing},
+        {"NFC", STEP_NFC, read_nfc},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(type, types[i].type) != 0) { continue; }
@@ -154,6 +166,34 @@ static enum status read_whitespace(const cJSON *part, struct split_step *step, s
     return json_only(part, PRE_TOKENIZER, known, NULL, err);
 }
 
+/* trim_offsets changes no id. */
+static enum status read_byte_level(const cJSON *part, struct split_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+    bool regex = true;
+    TRY(json_only(part, PRE_TOKENIZER, known, NULL, err));
+    TRY(fields_bool(part, PRE_TOKENIZER, "add_prefix_space", &step->blank, err));
+    TRY(json_bool(part, PRE_TOKENIZER, "use_regex", &regex, err));
+    return regex ? pattern_open(pattern_gpt2, &step->pattern, err) : STATUS_OK;
+}
+
+static enum status read_split(const cJSON *part, struct split_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", "pattern", "behavior", "invert", NULL};
+    const char *regex = NULL, *behavior = NULL;
+    bool invert = false;
+    TRY(json_only(part, PRE_TOKENIZER, known, NULL, err));
+    TRY(fields_string(part, PRE_TOKENIZER, "behavior", &behavior, err));
+    TRY(json_bool(part, PRE_TOKENIZER, "invert", &invert, err));
+    if (strcmp(behavior, "Isolated") != 0 || invert) {
+        return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": Split with behavior %.100s%s is not supported",
+                       behavior, invert ? " and invert" : "");
+    }
+    TRY(json_string(json_field(part, "pattern"), PRE_TOKENIZER ".pattern", "Regex", &regex, err));
+    if (!regex) { return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": Split by a string is not supported"); }
+    return pattern_open(regex, &step->pattern, err) == STATUS_OK ? STATUS_OK : err_prefix(err, PRE_TOKENIZER);
+}
+
 static enum status read_split_step(const cJSON *part, const char *type, struct pipeline *pipeline, struct err *err)
 {
     static const struct {
@@ -163,6 +203,8 @@ static enum status read_split_step(const cJSON *part, const char *type, struct p
     } types[] = {
         {"WhitespaceSplit", SPLIT_WHITESPACE, read_whitespace},
         {"Metaspace", SPLIT_METASPACE, read_metaspace},
+        {"Split", SPLIT_PATTERN, read_split},
+        {"ByteLevel", SPLIT_BYTE_LEVEL, read_byte_level},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(type, types[i].type) != 0) { continue; }

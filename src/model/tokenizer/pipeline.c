@@ -137,6 +137,9 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
     case STEP_NMT:
         filter(step, stretch, out);
         break;
+    case STEP_NFC:
+        unicode_nfc(step->active, stretch->bytes, stretch->length, out);
+        break;
     }
 }
 
@@ -227,6 +230,32 @@ static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece 
     return true;
 }
 
+static bool split_pattern(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const struct pattern *pattern = run->tokenizer->pipeline.split[step].pattern;
+    for (size_t at = 0, end; at < piece.length && !id_sink_full(run->sink); at = end) {
+        end = pattern_next(pattern, piece.bytes, piece.length, at);
+        struct piece part = {piece.bytes + at, end - at, piece.first && at == 0};
+        if (!split_piece(run, step + 1, part)) { return false; }
+    }
+    return true;
+}
+
+static bool split_byte_level(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const struct split_step *split = &run->tokenizer->pipeline.split[step];
+    if (split->blank && piece.bytes[0] != ' ') {
+        struct buffer *blank = &run->pieces[step];
+        blank->length = 0;
+        buffer_append(blank, " ", 1);
+        buffer_append(blank, piece.bytes, piece.length);
+        if (!buffer_ok(blank)) { return false; }
+        piece.bytes = blank->data;
+        piece.length = blank->length;
+    }
+    return split->pattern ? split_pattern(run, step, piece) : split_piece(run, step + 1, piece);
+}
+
 static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece)
 {
     const struct tokenizer *tokenizer = run->tokenizer;
@@ -238,6 +267,10 @@ static bool split_piece(struct pipeline_run *run, size_t step, struct piece piec
         return split_whitespace(run, step, piece);
     case SPLIT_METASPACE:
         return split_metaspace(run, step, piece);
+    case SPLIT_PATTERN:
+        return split_pattern(run, step, piece);
+    case SPLIT_BYTE_LEVEL:
+        return split_byte_level(run, step, piece);
     }
     return true;
 }
@@ -318,7 +351,7 @@ void pipeline_prepare(struct pipeline *pipeline)
     bool splits = false;
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
-        splits |= split->kind != SPLIT_METASPACE || split->split;
+        splits |= split->kind == SPLIT_WHITESPACE || split->split || split->pattern;
     }
     pipeline->whole = !splits;
     for (size_t i = 0; i < pipeline->normal_count; i++) {
@@ -327,6 +360,13 @@ void pipeline_prepare(struct pipeline *pipeline)
         if (step->kind != STEP_REPLACE) { continue; }
         for (const char *c = step->pattern; *c; c++) { pipeline->whole |= *c == ' ' || is_plain(*c); }
     }
+}
+
+/* A window's end must not cut a token, or the white space that it takes. */
+void pipeline_prepare_token(struct pipeline *pipeline, const char *token, size_t length, bool rstrip)
+{
+    for (size_t i = 1; i < length; i++) { pipeline->whole |= token[i] == ' ' && is_plain(token[i - 1]); }
+    pipeline->whole |= rstrip && length > 0 && is_plain(token[length - 1]);
 }
 
 static size_t characters(const char *text)
@@ -347,10 +387,12 @@ size_t pipeline_growth(const struct pipeline *pipeline, bool bytes)
         if (step->kind == STEP_PREPEND) { growth *= 1 + added; }
         if (step->kind == STEP_LOWERCASE && bytes) { growth *= 2; }
         if (step->kind == STEP_PRECOMPILED) { growth *= charsmap_growth(step->map, bytes); }
+        if (step->kind == STEP_NFC && bytes) { growth *= 3; } /* U+1D160: four bytes become twelve */
     }
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
         if (split->kind == SPLIT_METASPACE) { growth *= bytes ? 1 + strlen(split->mark) : 2; }
+        if (split->blank) { growth *= 2; }
     }
     return growth;
 }
@@ -369,6 +411,8 @@ void pipeline_free(struct pipeline *pipeline)
         free(pipeline->normal[i].pattern);
         free(pipeline->normal[i].content);
         charsmap_close(pipeline->normal[i].map);
+        free(pipeline->normal[i].active);
     }
+    for (size_t i = 0; i < pipeline->split_count; i++) { pattern_close(pipeline->split[i].pattern); }
     *pipeline = (struct pipeline){0};
 }

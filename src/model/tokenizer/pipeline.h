@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "model/tokenizer/charsmap.h"
+#include "model/tokenizer/pattern.h"
 #include "model/tokenizer/wordpiece.h"
 
 struct tokenizer;
@@ -24,6 +25,7 @@ enum normal_step_kind {
     STEP_PRECOMPILED, /* `map` */
     STEP_STRIP_ACCENTS,
     STEP_NMT, /* drops controls, makes a blank of every space */
+    STEP_NFC,
 };
 
 struct normal_step {
@@ -31,12 +33,15 @@ struct normal_step {
     char *pattern, *content; /* owned */
     bool left, right;        /* STEP_STRIP */
     struct charsmap *map;    /* owned */
+    uint8_t *active;         /* STEP_NFC: what unicode_nfc_prepare wrote; owned */
 };
 
 /* One step of the pre-tokenizer. */
 enum split_step_kind {
     SPLIT_WHITESPACE, /* pieces end at white space, which is dropped */
     SPLIT_METASPACE,
+    SPLIT_PATTERN,
+    SPLIT_BYTE_LEVEL, /* what comes behind it sees bytes: BPE does */
 };
 
 enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
@@ -46,6 +51,8 @@ struct split_step {
     char mark[5];                /* SPLIT_METASPACE: the character that stands for a blank */
     enum prepend_scheme prepend; /* whether a piece that does not begin with the mark gets one */
     bool split;                  /* whether each mark begins a piece */
+    bool blank;                  /* SPLIT_BYTE_LEVEL: whether a piece that does not begin with a blank gets one */
+    struct pattern *pattern;     /* SPLIT_PATTERN, and SPLIT_BYTE_LEVEL unless NULL; owned */
 };
 
 enum { PIPELINE_MAX_STEPS = 12 };
@@ -86,6 +93,9 @@ void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_
 
 /* Works out `whole` once all steps are there. */
 void pipeline_prepare(struct pipeline *pipeline);
+
+/* The same for an added token that is looked for in normalised text; call it for each. */
+void pipeline_prepare_token(struct pipeline *pipeline, const char *token, size_t length, bool rstrip);
 
 /* How many characters (`bytes` false) or bytes one byte of text becomes at most. */
 size_t pipeline_growth(const struct pipeline *pipeline, bool bytes);

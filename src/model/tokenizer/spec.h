@@ -4,6 +4,7 @@
 #define MODEL_TOKENIZER_SPEC_H
 
 #include "model/tokenizer/added_tokens.h"
+#include "model/tokenizer/bpe.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/pipeline.h"
 #include "model/tokenizer/trie.h"
@@ -27,7 +28,7 @@ struct tokenizer_model {
     bool (*encode)(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink);
 };
 
-extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram;
+extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram, tokenizer_bpe;
 
 /* The ids that the post-processor puts before and behind every text. */
 struct tokenizer_template {
@@ -57,6 +58,10 @@ struct tokenizer_spec {
     uint32_t max_characters;
     int32_t unknown_id; /* Unigram */
     bool byte_fallback;
+    struct bpe_merge *merges; /* BPE; their texts lie in merge_text */
+    size_t merge_count;
+    char *merge_text;
+    bool ignore_merges;
     struct added_token *added; /* as in the file; id -1 where it does not say */
     size_t added_count;
     struct tokenizer_template specials;
@@ -71,6 +76,7 @@ struct tokenizer {
     struct wordpiece wordpiece;
     struct pipeline pipeline; /* all others */
     struct unigram unigram;
+    struct bpe *bpe;
     size_t growth; /* no byte of text becomes more ids */
     struct added_token *added;
     size_t added_count;

@@ -236,6 +236,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
     trie_close(tokenizer->trie);
     pipeline_free(&tokenizer->pipeline);
     free(tokenizer->unigram.scores);
+    bpe_close(tokenizer->bpe);
     normalizer_close(tokenizer->normalizer);
     normalizer_close(tokenizer->plain);
     free(tokenizer);
@@ -251,6 +252,8 @@ void tokenizer_spec_free(struct tokenizer_spec *spec)
     free(spec->added);
     free(spec->unknown);
     free(spec->continuing);
+    free(spec->merges);
+    free(spec->merge_text);
     pipeline_free(&spec->pipeline);
     *spec = (struct tokenizer_spec){0};
 }
@@ -312,8 +315,29 @@ static enum status build_wordpiece(struct tokenizer *tokenizer, struct tokenizer
 const struct tokenizer_model tokenizer_wordpiece = {
     .type = "WordPiece", .read = tokenizer_json_wordpiece, .build = build_wordpiece};
 
+/* Behind ByteLevel text is bytes, which BPE alone takes. */
+static enum status check_byte_level(const struct tokenizer_spec *spec, struct err *err)
+{
+    const struct pipeline *pipeline = &spec->pipeline;
+    bool wanted = spec->model == &tokenizer_bpe, there = false;
+    for (size_t i = 0; i < pipeline->split_count; i++) {
+        bool here = pipeline->split[i].kind == SPLIT_BYTE_LEVEL;
+        if (there || (here && !wanted)) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: pre_tokenizer: ByteLevel must be the last step before BPE",
+                           spec->file);
+        }
+        there = here;
+    }
+    if (wanted && !there) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: pre_tokenizer: BPE without ByteLevel is not supported",
+                       spec->file);
+    }
+    return STATUS_OK;
+}
+
 static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
+    TRY(check_byte_level(spec, err));
     TRY(check_ids(spec, err));
     tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
     if (build_vocabulary(spec, &tokenizer->trie, err) != STATUS_OK) {
@@ -359,6 +383,7 @@ static enum status build_set(struct tokenizer *tokenizer, bool normalized, struc
                 normalizer_text(tokenizer->normalizer, token->content, token->length, &texts[i]);
             } else {
                 pipeline_normalize(&tokenizer->pipeline, token->content, token->length, &texts[i]);
+                pipeline_prepare_token(&tokenizer->pipeline, texts[i].data, texts[i].length, token->rstrip);
             }
             if (!buffer_ok(&texts[i])) { return err_set(err, STATUS_NO_MEMORY, "no memory for added tokens"); }
             keys[count].bytes = texts[i].data;

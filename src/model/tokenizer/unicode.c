@@ -1,6 +1,12 @@
 /* Binary search in the tables: the hot path asks a normalizer's own cache first and comes here for rare characters. */
 #include "model/tokenizer/unicode.h"
 
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
 const struct unicode_range *unicode_lookup(uint32_t code_point)
 {
     uint32_t low = 0, high = unicode_range_count; /* ranges[low].first <= code_point < ranges[high].first */
@@ -36,22 +42,175 @@ static size_t map(const struct unicode_mapping *mappings, uint32_t count, const 
 }
 
 /* Source: The Unicode Standard, section 3.12 (a Hangul syllable's letters follow from its number). */
+enum { HANGUL = 0xAC00, HANGUL_COUNT = 11172, HANGUL_L = 0x1100, HANGUL_V = 0x1161, HANGUL_T = 0x11A7 };
+enum { L_COUNT = 19, V_COUNT = 21, T_COUNT = 28 };
+
 static size_t decompose_hangul(uint32_t index, uint32_t *to)
 {
-    to[0] = 0x1100 + index / (21 * 28);
-    to[1] = 0x1161 + index % (21 * 28) / 28;
-    to[2] = 0x11A7 + index % 28;
-    return index % 28 == 0 ? 2 : 3;
+    to[0] = HANGUL_L + index / (V_COUNT * T_COUNT);
+    to[1] = HANGUL_V + index % (V_COUNT * T_COUNT) / T_COUNT;
+    to[2] = HANGUL_T + index % T_COUNT;
+    return index % T_COUNT == 0 ? 2 : 3;
 }
 
 size_t unicode_decompose(uint32_t code_point, uint32_t *to)
 {
-    const uint32_t first = 0xAC00, count = 11172;
-    if (code_point - first < count) { return decompose_hangul(code_point - first, to); }
+    if (code_point - HANGUL < HANGUL_COUNT) { return decompose_hangul(code_point - HANGUL, to); }
     return map(unicode_decompositions, unicode_decomposition_count, unicode_decomposition_targets, code_point, to);
 }
 
 size_t unicode_lowercase(uint32_t code_point, uint32_t *to)
 {
     return map(unicode_lowercases, unicode_lowercase_count, unicode_lowercase_targets, code_point, to);
+}
+
+/* NFC. Most text is in it already: only a character that is active, and the one before it, are taken apart and put
+ * together again. No other one changes or looks back. */
+
+/* What two characters become, or 0. */
+static uint32_t compose(uint32_t first, uint32_t second)
+{
+    if (first - HANGUL_L < L_COUNT && second - HANGUL_V < V_COUNT) {
+        return HANGUL + ((first - HANGUL_L) * V_COUNT + second - HANGUL_V) * T_COUNT;
+    }
+    if (first - HANGUL < HANGUL_COUNT && (first - HANGUL) % T_COUNT == 0 && second - HANGUL_T - 1 < T_COUNT - 1) {
+        return first + second - HANGUL_T;
+    }
+    uint32_t low = 0, high = unicode_composition_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct unicode_composition *each = &unicode_compositions[middle];
+        if (each->first == first && each->second == second) { return each->to; }
+        if (each->first < first || (each->first == first && each->second < second)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return 0;
+}
+
+/* By the tables; the second characters of compositions that have no combining class are for the caller to add. */
+static bool changes(uint32_t code_point)
+{
+    uint32_t parts[UNICODE_MAX_PARTS];
+    if (unicode_lookup(code_point)->order != 0) { return true; }
+    if (code_point - HANGUL < HANGUL_COUNT) { return false; }
+    size_t count = unicode_decompose(code_point, parts);
+    uint32_t whole = parts[0];
+    for (size_t i = 1; i < count && whole != 0; i++) { whole = compose(whole, parts[i]); }
+    return whole != code_point;
+}
+
+void unicode_nfc_prepare(uint8_t *active)
+{
+    memset(active, 0, UNICODE_NFC_BYTES);
+    for (uint32_t c = 0; c < UNICODE_NFC_BYTES * 8; c++) {
+        bool hangul = c - HANGUL_V < V_COUNT || c - HANGUL_T - 1 < T_COUNT - 1;
+        if (hangul || changes(c)) { active[c / 8] |= (uint8_t)(1 << c % 8); }
+    }
+    for (uint32_t i = 0; i < unicode_composition_count; i++) {
+        uint32_t c = unicode_compositions[i].second;
+        if (c < UNICODE_NFC_BYTES * 8) { active[c / 8] |= (uint8_t)(1 << c % 8); }
+    }
+}
+
+/* All characters above U+FFFF count: they are rare. */
+static bool is_active(const uint8_t *active, uint32_t code_point)
+{
+    return code_point >= UNICODE_NFC_BYTES * 8 || (active[code_point / 8] >> code_point % 8 & 1) != 0;
+}
+
+/* A character of a run that is being normalised, so that numbers sort as the characters do: combining class, place,
+ * code point. */
+static uint64_t sortable(uint32_t code_point, size_t place)
+{
+    return (uint64_t)unicode_lookup(code_point)->order << 56 | (uint64_t)place << 21 | code_point;
+}
+
+static uint32_t order_of(uint64_t sortable)
+{
+    return (uint32_t)(sortable >> 56);
+}
+
+static uint32_t code_point_of(uint64_t sortable)
+{
+    return (uint32_t)sortable & 0x1FFFFF;
+}
+
+static int compare_sortable(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void put(struct buffer *out, uint32_t code_point)
+{
+    char *to = buffer_reserve(out, 4);
+    if (to) { out->length += utf8_put(to, code_point); }
+}
+
+/* Sorts each run of marks. */
+static void sort_runs(uint64_t *run, size_t count)
+{
+    for (size_t from = 0, at = 0; at <= count; at++) {
+        if (at < count && order_of(run[at]) != 0) { continue; }
+        if (at - from > 1) { qsort(run + from, at - from, sizeof *run, compare_sortable); }
+        from = at + 1;
+    }
+}
+
+/* Puts each mark that it can into the last character of class 0 before it. */
+static size_t compose_run(uint64_t *run, size_t count)
+{
+    size_t kept = 0, starter = SIZE_MAX;
+    for (size_t i = 0; i < count; i++) {
+        /* One that stands behind a mark of its class or a higher one, or behind another starter, is blocked. */
+        bool blocked = starter == SIZE_MAX || (kept - 1 > starter && order_of(run[kept - 1]) >= order_of(run[i]));
+        uint32_t whole = blocked ? 0 : compose(code_point_of(run[starter]), code_point_of(run[i]));
+        if (whole != 0) {
+            run[starter] = whole;
+            continue;
+        }
+        if (order_of(run[i]) == 0) { starter = kept; }
+        run[kept++] = run[i];
+    }
+    return kept;
+}
+
+static void normalize_run(const char *text, size_t length, struct buffer *out)
+{
+    uint64_t few[64], *run = few;
+    size_t most = length * UNICODE_MAX_PARTS, count = 0; /* a character has at least one byte */
+    if (most > sizeof few / sizeof few[0] && !(run = malloc(most * sizeof *run))) {
+        out->broken = true;
+        return;
+    }
+    for (size_t at = 0; at < length;) {
+        uint32_t parts[UNICODE_MAX_PARTS];
+        size_t part_count = unicode_decompose(utf8_next(text, &at), parts);
+        for (size_t i = 0; i < part_count; i++, count++) { run[count] = sortable(parts[i], count); }
+    }
+    sort_runs(run, count);
+    count = compose_run(run, count);
+    for (size_t i = 0; i < count; i++) { put(out, code_point_of(run[i])); }
+    if (run != few) { free(run); }
+}
+
+void unicode_nfc(const uint8_t *active, const char *text, size_t length, struct buffer *out)
+{
+    size_t copied = 0, before = 0; /* where the character before `at` starts */
+    for (size_t at = 0; at < length;) {
+        size_t from = at;
+        if ((unsigned char)text[at] < 0x80) {
+            at++;
+        } else if (is_active(active, utf8_next(text, &at))) {
+            buffer_append(out, text + copied, before - copied);
+            for (copied = at; at < length && is_active(active, utf8_next(text, &at)); copied = at) {}
+            normalize_run(text + before, copied - before, out);
+            at = from = copied;
+        }
+        before = from;
+    }
+    buffer_append(out, text + copied, length - copied);
 }

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
+
 /* What a character is to the tokenizer; several may hold. */
 enum unicode_flag {
     UNICODE_CONTROL = 1,     /* text cleaning removes it */
@@ -16,6 +18,8 @@ enum unicode_flag {
     UNICODE_MARK = 8,        /* accent stripping removes it */
     UNICODE_CJK = 16,        /* is put between blanks */
     UNICODE_WORD = 32,       /* beside it an added token with single_word does not match */
+    UNICODE_LETTER = 64,     /* \p{L} of a regex */
+    UNICODE_NUMBER = 128,    /* \p{N} */
 };
 
 enum { UNICODE_LIMIT = 0x110000, UNICODE_MAX_PARTS = 4 };
@@ -34,6 +38,14 @@ struct unicode_mapping {
     uint16_t count;
 };
 
+/* Two characters that NFC makes one of; Hangul's are not listed. */
+struct unicode_composition {
+    uint32_t first, second, to;
+};
+
+/* The characters below U+10000 that NFC changes, or may change what stands before them: a bit for each. */
+enum { UNICODE_NFC_BYTES = 0x10000 / 8 };
+
 /* The range that a code point below UNICODE_LIMIT lies in. */
 const struct unicode_range *unicode_lookup(uint32_t code_point);
 
@@ -44,6 +56,13 @@ size_t unicode_decompose(uint32_t code_point, uint32_t *to);
 /* Its lower case, in the same way. */
 size_t unicode_lowercase(uint32_t code_point, uint32_t *to);
 
+/* Works out which characters NFC has to look at. Shapes: active [UNICODE_NFC_BYTES], written. */
+void unicode_nfc_prepare(uint8_t *active);
+
+/* Appends the NFC form of valid UTF-8; `active` is what unicode_nfc_prepare wrote. Takes O(n log n) time.
+ * Errors: the buffer is broken when memory ran out. */
+void unicode_nfc(const uint8_t *active, const char *text, size_t length, struct buffer *out);
+
 extern const struct unicode_range unicode_ranges[];
 extern const uint32_t unicode_range_count;
 extern const struct unicode_mapping unicode_decompositions[];
@@ -52,5 +71,7 @@ extern const uint32_t unicode_decomposition_targets[];
 extern const struct unicode_mapping unicode_lowercases[];
 extern const uint32_t unicode_lowercase_count;
 extern const uint32_t unicode_lowercase_targets[];
+extern const struct unicode_composition unicode_compositions[];
+extern const uint32_t unicode_composition_count;
 
 #endif

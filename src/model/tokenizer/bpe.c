@@ -1,0 +1,484 @@
+/* Most pieces are tokens that their own merges lead to. Which tokens are is worked out once, so such a piece takes one
+ * look-up. Of the others, short ones are merged in arrays on the stack; long ones take a linked list with a heap of the
+ * merges that are possible.
+ *
+ * Source: the behaviour of the BPE model in tokenizers 0.23. */
+#include "model/tokenizer/bpe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "model/json.h"
+#include "model/tokenizer/spec.h"
+
+enum { SHORT_PIECE = 64, BYTES = 256 };
+#define NO_RANK UINT32_MAX
+
+/* A token's bytes, for finding it. */
+struct token_slot {
+    uint64_t head;          /* the first eight bytes, or all of them and zeros */
+    uint32_t start, length; /* in bpe.bytes; length 0 marks a free slot */
+    int32_t id;
+    bool whole; /* a piece of these bytes is this token */
+};
+
+/* Two neighbours and the rank of their merge. */
+struct pair_slot {
+    uint64_t pair;
+    uint32_t rank; /* NO_RANK marks a free slot */
+};
+
+struct bpe {
+    struct token_slot *tokens; /* [token_mask + 1] */
+    struct pair_slot *pairs;   /* [pair_mask + 1] */
+    uint8_t *maybe; /* [pair_mask + 1]: a bit for each pair's hash, since most pairs that are asked for have no
+                       merge, and this fits into a nearer cache than the pairs */
+    char *bytes;
+    int32_t *merged; /* [merge_count]: what a rank's merge makes */
+    uint32_t token_mask, pair_mask;
+    size_t longest; /* of the tokens */
+    bool whole_first;
+    int32_t byte_ids[BYTES];
+    uint32_t byte_ranks[BYTES][BYTES];
+};
+
+static uint64_t load(const char *bytes, size_t length)
+{
+    uint64_t word = 0;
+    if (length >= 8) {
+        memcpy(&word, bytes, 8);
+        return word;
+    }
+    for (size_t i = 0; i < length; i++) { word |= (uint64_t)(unsigned char)bytes[i] << 8 * i; }
+    return word;
+}
+
+static uint64_t mix(uint64_t hash)
+{
+    hash *= 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 32;
+}
+
+static uint64_t hash_bytes(const char *bytes, size_t length, uint64_t head)
+{
+    uint64_t hash = mix(head ^ length << 56);
+    for (size_t at = 8; at < length; at += 8) { hash = mix(hash ^ load(bytes + at, length - at)); }
+    return hash;
+}
+
+/* The slot of these bytes, or the free one where they would be. */
+static struct token_slot *find_token(const struct bpe *bpe, const char *bytes, size_t length)
+{
+    uint64_t head = load(bytes, length);
+    uint32_t at = (uint32_t)hash_bytes(bytes, length, head) & bpe->token_mask;
+    for (;; at = (at + 1) & bpe->token_mask) {
+        struct token_slot *slot = &bpe->tokens[at];
+        if (slot->length == 0) { return slot; }
+        if (slot->head == head && slot->length == length &&
+            (length <= 8 || memcmp(bpe->bytes + slot->start + 8, bytes + 8, length - 8) == 0)) {
+            return slot;
+        }
+    }
+}
+
+static uint64_t pair_of(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
+/* The slot of this pair, or the free one where it would be. */
+static struct pair_slot *find_pair(const struct bpe *bpe, uint64_t pair, uint64_t hash)
+{
+    uint32_t at = (uint32_t)hash & bpe->pair_mask;
+    while (bpe->pairs[at].rank != NO_RANK && bpe->pairs[at].pair != pair) { at = (at + 1) & bpe->pair_mask; }
+    return &bpe->pairs[at];
+}
+
+/* Three bits more than the slots have choose the bit. */
+static uint8_t *maybe_byte(const struct bpe *bpe, uint64_t hash, uint8_t *bit)
+{
+    *bit = (uint8_t)(1 << (hash >> 61));
+    return &bpe->maybe[(uint32_t)hash & bpe->pair_mask];
+}
+
+static uint32_t rank_of(const struct bpe *bpe, int32_t left, int32_t right)
+{
+    uint64_t pair = pair_of(left, right), hash = mix(pair ^ pair >> 29);
+    uint8_t bit, *maybe = maybe_byte(bpe, hash, &bit);
+    return *maybe & bit ? find_pair(bpe, pair, hash)->rank : NO_RANK;
+}
+
+/* Merges a short piece; ids[0..count) are its bytes' at first, and its tokens' in the end. Returns their number. */
+static size_t merge_short(const struct bpe *bpe, const unsigned char *piece, size_t length, int32_t *ids)
+{
+    uint32_t ranks[SHORT_PIECE];
+    size_t count = length;
+    for (size_t i = 0; i < length; i++) { ids[i] = bpe->byte_ids[piece[i]]; }
+    for (size_t i = 0; i + 1 < length; i++) { ranks[i] = bpe->byte_ranks[piece[i]][piece[i + 1]]; }
+    while (count > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < count; i++) { best = ranks[i] < ranks[best] ? i : best; }
+        if (ranks[best] == NO_RANK) { break; }
+        ids[best] = bpe->merged[ranks[best]];
+        count--;
+        memmove(ids + best + 1, ids + best + 2, (count - best - 1) * sizeof *ids);
+        memmove(ranks + best, ranks + best + 1, (count - best - 1) * sizeof *ranks);
+        if (best + 1 < count) { ranks[best] = rank_of(bpe, ids[best], ids[best + 1]); }
+        if (best > 0) { ranks[best - 1] = rank_of(bpe, ids[best - 1], ids[best]); }
+    }
+    return count;
+}
+
+/* A long piece: the symbols that are left are a list, and the merges that were once possible lie in a heap, lowest rank
+ * and leftmost first. One whose place has another merge now is passed over. */
+struct long_piece {
+    uint64_t *heap; /* [2 * length]: rank and place; each merge takes at least one out and puts at most two in */
+    size_t heap_count;
+    int32_t *ids;
+    uint32_t *ranks; /* of the merge of a symbol with the next; NO_RANK also where there is no symbol */
+    uint32_t *next, *previous;
+};
+
+static void sift_down(struct long_piece *piece, size_t at)
+{
+    uint64_t *heap = piece->heap, value = heap[at];
+    for (size_t child; (child = 2 * at + 1) < piece->heap_count; at = child) {
+        child += child + 1 < piece->heap_count && heap[child + 1] < heap[child];
+        if (value <= heap[child]) { break; }
+        heap[at] = heap[child];
+    }
+    heap[at] = value;
+}
+
+static uint64_t heap_pop(struct long_piece *piece)
+{
+    uint64_t top = piece->heap[0];
+    piece->heap[0] = piece->heap[--piece->heap_count];
+    sift_down(piece, 0);
+    return top;
+}
+
+static void set_rank(struct long_piece *piece, uint32_t at, uint32_t rank)
+{
+    piece->ranks[at] = rank;
+    if (rank == NO_RANK) { return; }
+    uint64_t value = (uint64_t)rank << 32 | at;
+    size_t place = piece->heap_count++;
+    for (size_t parent; place > 0 && piece->heap[parent = (place - 1) / 2] > value; place = parent) {
+        piece->heap[place] = piece->heap[parent];
+    }
+    piece->heap[place] = value;
+}
+
+static void merge_long(const struct bpe *bpe, struct long_piece *piece, const unsigned char *bytes, uint32_t length)
+{
+    for (uint32_t i = 0; i < length; i++) {
+        piece->ids[i] = bpe->byte_ids[bytes[i]];
+        piece->next[i] = i + 1;
+        piece->previous[i] = i - 1; /* the first one's is not looked at */
+        piece->ranks[i] = i + 1 < length ? bpe->byte_ranks[bytes[i]][bytes[i + 1]] : NO_RANK;
+        if (piece->ranks[i] != NO_RANK) { piece->heap[piece->heap_count++] = (uint64_t)piece->ranks[i] << 32 | i; }
+    }
+    for (size_t i = piece->heap_count / 2; i-- > 0;) { sift_down(piece, i); }
+    while (piece->heap_count > 0) {
+        uint64_t top = heap_pop(piece);
+        uint32_t at = (uint32_t)top, gone = piece->next[at];
+        if (piece->ranks[at] != top >> 32) { continue; }
+        uint32_t behind = piece->next[gone];
+        piece->ids[at] = bpe->merged[top >> 32];
+        piece->ranks[gone] = NO_RANK;
+        piece->next[at] = behind;
+        if (behind < length) { piece->previous[behind] = at; }
+        set_rank(piece, at, behind < length ? rank_of(bpe, piece->ids[at], piece->ids[behind]) : NO_RANK);
+        if (at > 0) {
+            uint32_t before = piece->previous[at];
+            set_rank(piece, before, rank_of(bpe, piece->ids[before], piece->ids[at]));
+        }
+    }
+}
+
+static bool encode_long(const struct bpe *bpe, const char *bytes, size_t length, struct id_sink *sink)
+{
+    char *memory = length < UINT32_MAX ? malloc(length * (2 * sizeof(uint64_t) + 4 * sizeof(uint32_t))) : NULL;
+    if (!memory) { return false; }
+    struct long_piece piece = {.heap = (uint64_t *)memory};
+    piece.ids = (int32_t *)(piece.heap + 2 * length);
+    piece.ranks = (uint32_t *)(piece.ids + length);
+    piece.next = piece.ranks + length;
+    piece.previous = piece.next + length;
+    merge_long(bpe, &piece, (const unsigned char *)bytes, (uint32_t)length);
+    for (uint32_t at = 0; at < length; at = piece.next[at]) { id_sink_put(sink, piece.ids[at]); }
+    free(memory);
+    return true;
+}
+
+bool bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
+{
+    if (length <= bpe->longest) {
+        const struct token_slot *slot = find_token(bpe, piece, length);
+        if (slot->whole) {
+            id_sink_put(sink, slot->id);
+            return true;
+        }
+    }
+    if (length > SHORT_PIECE) { return encode_long(bpe, piece, length, sink); }
+    int32_t ids[SHORT_PIECE];
+    size_t count = merge_short(bpe, (const unsigned char *)piece, length, ids);
+    for (size_t i = 0; i < count; i++) { id_sink_put(sink, ids[i]); }
+    return true;
+}
+
+/* Building. */
+
+/* GPT-2's alphabet: a byte that is a visible character of Latin-1 is written as it, the others, in their order, as the
+ * characters from U+0100 on. */
+static void alphabet(int16_t bytes[2 * BYTES])
+{
+    int16_t other = BYTES;
+    for (int i = 0; i < 2 * BYTES; i++) { bytes[i] = -1; }
+    for (int16_t byte = 0; byte < BYTES; byte++) {
+        bool visible = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+        bytes[visible ? byte : other++] = byte;
+    }
+}
+
+/* Writes the bytes that a token stands for and returns how many; 0 when it is not written in the alphabet. */
+static size_t decode(const int16_t bytes[2 * BYTES], const char *text, size_t length, char *to)
+{
+    size_t count = 0;
+    for (size_t at = 0; at < length;) {
+        uint32_t code_point = utf8_next(text, &at);
+        if (code_point >= 2 * BYTES || bytes[code_point] < 0) { return 0; }
+        to[count++] = (char)bytes[code_point];
+    }
+    return count;
+}
+
+/* The least power of two that leaves half of the places free, less one; so many fit in 32 bits since ids do. */
+static uint32_t mask_for(size_t count)
+{
+    uint32_t places = 16;
+    while (places < 2 * count) { places *= 2; }
+    return places - 1;
+}
+
+static enum status add_tokens(struct bpe *bpe, const int16_t letters[2 * BYTES], const struct trie_key *tokens,
+                              size_t count, struct err *err)
+{
+    size_t used = 0;
+    for (int i = 0; i < BYTES; i++) { bpe->byte_ids[i] = -1; }
+    for (size_t i = 0; i < count; i++) {
+        char *bytes = bpe->bytes + used;
+        size_t length = decode(letters, tokens[i].bytes, tokens[i].length, bytes);
+        if (length == 0) { continue; }
+        *find_token(bpe, bytes, length) =
+            (struct token_slot){load(bytes, length), (uint32_t)used, (uint32_t)length, tokens[i].id, bpe->whole_first};
+        if (length == 1) { bpe->byte_ids[(unsigned char)bytes[0]] = tokens[i].id; }
+        if (length > bpe->longest) { bpe->longest = length; }
+        used += length;
+    }
+    for (int i = 0; i < BYTES; i++) {
+        if (bpe->byte_ids[i] < 0) {
+            return err_set(err, STATUS_UNSUPPORTED, "there is no token for the byte 0x%02X", (unsigned int)i);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* The ids of a merge's two tokens and of what they make, or -1. */
+static void merge_ids(const struct bpe *bpe, const int16_t letters[2 * BYTES], const struct bpe_merge *merge,
+                      char *scratch, int32_t ids[3])
+{
+    size_t left = decode(letters, merge->left, merge->left_length, scratch);
+    size_t right = decode(letters, merge->right, merge->right_length, scratch + left);
+    const char *parts[] = {scratch, scratch + left, scratch};
+    size_t lengths[] = {left, right, left + right};
+    for (int i = 0; i < 3; i++) {
+        bool there = left > 0 && right > 0;
+        const struct token_slot *slot = there ? find_token(bpe, parts[i], lengths[i]) : NULL;
+        ids[i] = slot && slot->length > 0 ? slot->id : -1;
+    }
+}
+
+static enum status add_merges(struct bpe *bpe, const int16_t letters[2 * BYTES], const struct bpe_merge *merges,
+                              size_t count, char *scratch, struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        int32_t ids[3];
+        merge_ids(bpe, letters, &merges[i], scratch, ids);
+        if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0) {
+            return err_set(err, STATUS_BAD_INPUT, "merge %zu, \"%.*s %.*s\", has a token that the vocabulary lacks", i,
+                           (int)merges[i].left_length, merges[i].left, (int)merges[i].right_length, merges[i].right);
+        }
+        bpe->merged[i] = ids[2];
+        uint64_t pair = pair_of(ids[0], ids[1]), hash = mix(pair ^ pair >> 29);
+        *find_pair(bpe, pair, hash) =
+            (struct pair_slot){pair, (uint32_t)i}; /* of two that are the same the last counts */
+        uint8_t bit, *maybe = maybe_byte(bpe, hash, &bit);
+        *maybe |= bit;
+    }
+    for (int left = 0; left < BYTES; left++) {
+        for (int right = 0; right < BYTES; right++) {
+            bpe->byte_ranks[left][right] = rank_of(bpe, bpe->byte_ids[left], bpe->byte_ids[right]);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Finds the tokens that are what their own bytes become. */
+static enum status mark_whole(struct bpe *bpe, struct err *err)
+{
+    for (uint32_t i = 0; i <= bpe->token_mask; i++) {
+        struct token_slot *slot = &bpe->tokens[i];
+        int32_t id;
+        struct id_sink sink = {.ids = &id, .room = 1};
+        if (slot->length == 0 || slot->whole) { continue; }
+        if (!bpe_encode(bpe, bpe->bytes + slot->start, slot->length, &sink)) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory to merge a token of %u bytes", slot->length);
+        }
+        slot->whole = sink.count == 1;
+    }
+    return STATUS_OK;
+}
+
+static enum status build(struct bpe *bpe, const struct trie_key *tokens, size_t token_count,
+                         const struct bpe_merge *merges, size_t merge_count, struct err *err)
+{
+    int16_t letters[2 * BYTES];
+    size_t longest_merge = 0, bytes = 0;
+    for (size_t i = 0; i < token_count; i++) { bytes += tokens[i].length; }
+    for (size_t i = 0; i < merge_count; i++) {
+        size_t length = merges[i].left_length + merges[i].right_length;
+        longest_merge = length > longest_merge ? length : longest_merge;
+    }
+    bpe->token_mask = mask_for(token_count);
+    bpe->pair_mask = mask_for(merge_count);
+    bpe->tokens = calloc((size_t)bpe->token_mask + 1, sizeof *bpe->tokens);
+    bpe->pairs = calloc((size_t)bpe->pair_mask + 1, sizeof *bpe->pairs);
+    bpe->maybe = calloc((size_t)bpe->pair_mask + 1, 1);
+    bpe->merged = calloc(merge_count + 1, sizeof *bpe->merged);
+    bpe->bytes = malloc(bytes + longest_merge + 1); /* the merges' tokens are put together behind the vocabulary's */
+    if (bytes > UINT32_MAX || !bpe->tokens || !bpe->pairs || !bpe->maybe || !bpe->merged || !bpe->bytes) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens and %zu merges", token_count, merge_count);
+    }
+    for (uint32_t i = 0; i <= bpe->pair_mask; i++) { bpe->pairs[i].rank = NO_RANK; }
+    alphabet(letters);
+    TRY(add_tokens(bpe, letters, tokens, token_count, err));
+    TRY(add_merges(bpe, letters, merges, merge_count, bpe->bytes + bytes, err));
+    return mark_whole(bpe, err);
+}
+
+enum status bpe_build(const struct trie_key *tokens, size_t token_count, const struct bpe_merge *merges,
+                      size_t merge_count, bool whole_first, struct bpe **out, struct err *err)
+{
+    struct bpe *bpe = calloc(1, sizeof *bpe);
+    *out = NULL;
+    if (!bpe) { return err_set(err, STATUS_NO_MEMORY, "no memory for a BPE model"); }
+    bpe->whole_first = whole_first;
+    enum status status = build(bpe, tokens, token_count, merges, merge_count, err);
+    if (status == STATUS_OK) {
+        *out = bpe;
+    } else {
+        bpe_close(bpe);
+    }
+    return status;
+}
+
+void bpe_close(struct bpe *bpe)
+{
+    if (!bpe) { return; }
+    free(bpe->tokens);
+    free(bpe->pairs);
+    free(bpe->maybe);
+    free(bpe->merged);
+    free(bpe->bytes);
+    free(bpe);
+}
+
+/* The part `model` of a tokenizer.json. */
+
+#define MODEL "tokenizer.json: model"
+
+/* Takes a merge written as "a b" or ["a", "b"] apart. Errors: STATUS_BAD_INPUT. */
+static enum status split_merge(const cJSON *merge, const char *parts[2], size_t lengths[2], struct err *err)
+{
+    const cJSON *left = cJSON_GetArrayItem(merge, 0), *right = cJSON_GetArrayItem(merge, 1);
+    const char *blank = cJSON_IsString(merge) ? strchr(merge->valuestring, ' ') : NULL;
+    parts[0] = parts[1] = "";
+    if (blank) {
+        parts[0] = merge->valuestring;
+        parts[1] = blank + 1;
+    } else if (cJSON_GetArraySize(merge) == 2 && cJSON_IsString(left) && cJSON_IsString(right)) {
+        parts[0] = left->valuestring;
+        parts[1] = right->valuestring;
+    }
+    lengths[0] = blank ? (size_t)(blank - parts[0]) : strlen(parts[0]);
+    lengths[1] = strlen(parts[1]);
+    if (lengths[0] > 0 && lengths[1] > 0 && !strchr(parts[1], ' ')) { return STATUS_OK; }
+    return err_set(err, STATUS_BAD_INPUT, MODEL ".merges: each must be two tokens");
+}
+
+static enum status read_merges(const cJSON *merges, struct tokenizer_spec *spec, struct err *err)
+{
+    const char *parts[2];
+    size_t lengths[2], count = 0, bytes = 0;
+    const cJSON *child;
+    if (!cJSON_IsArray(merges)) { return err_set(err, STATUS_BAD_INPUT, MODEL ".merges must be an array"); }
+    cJSON_ArrayForEach(child, merges)
+    {
+        TRY(split_merge(child, parts, lengths, err));
+        bytes += lengths[0] + lengths[1];
+        count++;
+    }
+    spec->merges = calloc(count + 1, sizeof *spec->merges);
+    char *text = spec->merge_text = malloc(bytes + 1);
+    if (!spec->merges || !text) { return err_set(err, STATUS_NO_MEMORY, MODEL ": no memory for %zu merges", count); }
+    cJSON_ArrayForEach(child, merges)
+    {
+        TRY(split_merge(child, parts, lengths, err));
+        char *right = memcpy(text + lengths[0], parts[1], lengths[1]);
+        spec->merges[spec->merge_count++] =
+            (struct bpe_merge){memcpy(text, parts[0], lengths[0]), right, lengths[0], lengths[1]};
+        text = right + lengths[1];
+    }
+    return STATUS_OK;
+}
+
+/* What happens to characters that the vocabulary lacks (unk_token, fuse_unk, byte_fallback) needs no reading: bpe_build
+ * refuses a vocabulary that lacks a byte. */
+static enum status read_bpe(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+{
+    static const char *const known[] = {"type",          "unk_token", "fuse_unk", "byte_fallback",
+                                        "ignore_merges", "vocab",     "merges",   NULL};
+    static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", NULL};
+    TRY(json_only(part, MODEL, known, empty, err));
+    TRY(json_bool(part, MODEL, "ignore_merges", &spec->ignore_merges, err));
+    TRY(tokenizer_json_vocabulary(json_field(part, "vocab"), spec, err));
+    return read_merges(json_field(part, "merges"), spec, err);
+}
+
+static enum status build_bpe(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+{
+    struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
+    if (!keys) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count); }
+    for (size_t i = 0; i < spec->vocabulary_count; i++) {
+        const struct vocabulary_entry *entry = &spec->vocabulary[i];
+        keys[i] = (struct trie_key){entry->token, strlen(entry->token), entry->id};
+    }
+    enum status status = bpe_build(keys, spec->vocabulary_count, spec->merges, spec->merge_count, spec->ignore_merges,
+                                   &tokenizer->bpe, err);
+    free(keys);
+    tokenizer->growth = pipeline_growth(&tokenizer->pipeline, true);
+    return status == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: model", spec->file);
+}
+
+static bool encode_piece(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
+                         struct id_sink *sink)
+{
+    (void)scratch;
+    return bpe_encode(tokenizer->bpe, piece.bytes, piece.length, sink);
+}
+
+const struct tokenizer_model tokenizer_bpe = {
+    .type = "BPE", .read = read_bpe, .build = build_bpe, .encode = encode_piece};

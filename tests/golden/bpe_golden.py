@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Compares Sluice's ids of byte-level BPE tokenizers with those of the `tokenizers` package. The bar: not one differs.
+
+usage: bpe_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
+As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts are compared; 1 takes minutes, and says how
+fast both are.
+"""
+import json
+import os
+import pathlib
+import random
+import resource
+import subprocess
+import sys
+import time
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core, as ours
+
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+
+import texts as made
+from tokenizer_golden import LIMITS, NO_LIMIT, compare, ours, theirs
+
+TRAINED, LARGE = 50_000, 151_000
+CONTRACTIONS, BLANKS = "'s|'t|'re|'ve|'m|'ll|'d", r"\s+(?!\S)|\s+"
+GPT2 = CONTRACTIONS + r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|" + BLANKS
+QWEN2 = f"(?i:{CONTRACTIONS})" + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|" + BLANKS
+LLAMA3 = QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
+CL100K = f"(?i:{CONTRACTIONS})" + r"|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|" + BLANKS
+
+
+def train(lines):
+    """A vocabulary of GPT-2's size: the bytes, then what merges make."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=TRAINED, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+                                  show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+def enlarge(vocabulary, merges):
+    """A vocabulary of Qwen2's size: more merges of tokens that there are, some of them tokens already."""
+    rng = random.Random(20)
+    vocabulary, merges = dict(vocabulary), list(merges)
+    tokens, known = list(vocabulary), set(merges)
+    while len(vocabulary) < LARGE:
+        left, right = rng.choice(tokens[:20_000]), rng.choice(tokens[:5_000])
+        if (left, right) not in known and len(left + right) <= 24:
+            known.add((left, right))
+            merges.append((left, right))
+            vocabulary.setdefault(left + right, len(vocabulary))
+    return vocabulary, merges
+
+
+def byte_level(prefix=False, **fields):
+    return {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, **fields}
+
+
+def split(regex):
+    return {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+        byte_level(use_regex=False)]}
+
+
+def token(content, normalized=False, **flags):
+    return AddedToken(content, normalized=normalized, **flags)
+
+
+ROBERTA = [token(t, special=True) for t in ("<s>", "<pad>", "</s>", "<unk>")] + [token("<mask>", lstrip=True, special=True)]
+QWEN = [token(t, special=True) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")] + [token("<think>")]
+MODERN = ([token(t, special=True) for t in ("[CLS]", "[SEP]", "[UNK]", "[PAD]")] + [token("[MASK]", lstrip=True, special=True)]
+          + [token(" " * n, True) for n in range(24, 1, -1)] + [token("|||IP_ADDRESS|||", True), token("É!", True, lstrip=True)])
+STRANGE = [token("Foo", single_word=True), token("<t>", lstrip=True, rstrip=True), token("É!", True, rstrip=True),
+           token("a b", True), token("7", True, rstrip=True), token("漢", True, lstrip=True), token("A.", True, single_word=True)]
+NFC = {"type": "NFC"}
+LONG = ("roberta", "qwen2")  # these get the long texts, which take the package most of the time
+# name: normalizer, pre_tokenizer, added tokens, the tokens before and behind a text, and how the model is written.
+FILES = {
+    "roberta": (None, byte_level(), ROBERTA, ("<s>", "</s>"), {"pairs": False, "empty": ""}),
+    "gpt2-prefix": (None, byte_level(True), STRANGE, None, {"pairs": True}),
+    "modernbert": (NFC, byte_level(use_regex=True), MODERN, ("[CLS]", "[SEP]"), {"pairs": True}),
+    "qwen2": (NFC, split(QWEN2), QWEN, (None, "<|endoftext|>"), {"pairs": False, "large": True}),
+    "qwen2-strange": ({"type": "Sequence", "normalizers": [NFC]}, split(QWEN2), STRANGE, None, {"pairs": True, "large": True}),
+    "llama3": (None, split(LLAMA3), QWEN, None, {"pairs": True, "large": True, "ignore_merges": True}),
+    "cl100k": (None, split(CL100K), [], None, {"pairs": False}),
+    "gpt2-split": (None, split(GPT2), [], None, {"pairs": False, "ignore_merges": True}),
+}
+
+
+def processor(ends, ids):
+    if not ends:
+        return byte_level()
+    before, behind = ends
+    if before == "<s>":
+        return {"type": "RobertaProcessing", "sep": [behind, ids[behind]], "cls": [before, ids[before]],
+                "trim_offsets": True, "add_prefix_space": False}
+    def special(name):
+        return [{"SpecialToken": {"id": name, "type_id": 0}}] if name else []
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    template = {"type": "TemplateProcessing", "single": [*special(before), text, *special(behind)],
+                "pair": [text, {"Sequence": {"id": "B", "type_id": 1}}],
+                "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in ends if name}}
+    return {"type": "Sequence", "processors": [byte_level(), template]}
+
+
+def build(vocabulary, merges, normalizer, pre_tokenizer, added, ends, pairs, large=False, empty=None, ignore_merges=False):
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": empty,
+             "end_of_word_suffix": empty, "fuse_unk": False, "byte_fallback": False, "ignore_merges": ignore_merges,
+             "vocab": vocabulary, "merges": [list(merge) if pairs else " ".join(merge) for merge in merges]}
+    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": normalizer,
+               "pre_tokenizer": pre_tokenizer, "post_processor": None,
+               "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+               "model": model}
+    whole = Tokenizer.from_str(json.dumps(content))
+    whole.add_tokens(list(added))
+    content["added_tokens"] = json.loads(whole.to_str())["added_tokens"]
+    content["post_processor"] = processor(ends, {each["content"]: each["id"] for each in content["added_tokens"]})
+    return content
+
+
+def configurations(small, work):
+    """Yields (name, model folder, the package's tokenizer)."""
+    large = enlarge(*small)
+    for name, parts in FILES.items():
+        folder = work / f"bpe-{name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        content = build(*(large if parts[-1].get("large") else small), *parts[:-1], **parts[-1])
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        yield name, folder, Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def hard_texts():
+    """Contractions and blanks beside everything that matters to a pattern, and pieces of any length."""
+    rng = random.Random(21)
+    pool = ["'", "s", "S", "t", "ll", "LL", "re", "rE", "ſ", " ", "  ", "\n", "\r\n", "\t", "\u3000", "\xa0", "1", "23", "4567",
+            "٣", "é", "e\u0301", "漢", "!", "?!", "Ⅷ", "²", "a", "Bc", "\u2028", "\x85", "-", "😀", "\u0301", "각", "ᄀ", "ᅡ", "ᆨ", "가"]
+    mixed = ["".join(rng.choices(pool, k=rng.randint(1, 25))) for _ in range(40_000)]
+    beside = [f"a'{chr(c)}z 'r{chr(c)} \n{chr(c)}b  {chr(c)}{chr(c)}\r\n x" for c in range(1, 0x3000)]
+    tokens = [" a<mask>", "a  <mask> b", "<mask><mask>", "  [MASK]  ", "a [MASK]b", "x É! y", "a\u0301 E\u0301! b", "a b", "xa by", "漢 漢",
+              "<t> a <t>", "Foo aFoo Foo", "<|endoftext|>\n<|im_start|>", "  " * 40, "a" + " " * 30 + "b", "A.b A. A.", "|||IP_ADDRESS|||",
+              "a b " * 1000, "abcFoo7 " * 1000]
+    long = ["a" * 1_000_000, "ab" * 300_000, " " * 300_000 + "x", "!?" * 100_000, "漢字" * 100_000, "word 12 " * 30_000, "1" * 100_000,
+            "\n" * 100_000, "\u0301" * 100_000, "".join(rng.choices("abcdefgh", k=300_000))]
+    lengths = ["".join(rng.choices("etaoin", k=n)) for n in [*range(1, 140)] * 3]
+    names = [each.content for each in ROBERTA + QWEN + MODERN[:5] + STRANGE]
+    return long, tokens + lengths[:60] + mixed + beside + lengths[60:] + made.adversarial_texts(names)
+
+
+def speed(driver, name, folder, tokenizer, lines):
+    payload = "".join(f"{line}\0" for line in lines).encode()
+
+    def run(data):
+        """Processor seconds: the machine may have other work."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        subprocess.run([driver, folder, str(NO_LIMIT)], input=data, stdout=subprocess.DEVNULL, check=True)
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    opening = min(run(b"") for _ in range(3))
+    mine = min(run(payload) for _ in range(3)) - opening
+    started = time.process_time()
+    tokenizer.encode_batch_fast(lines)
+    other = time.process_time() - started
+    print(f"{name}: {len(payload) / mine / 1e6:.0f} MB/s, tokenizers {len(payload) / other / 1e6:.1f}: {other / mine:.1f} times; "
+          f"opened in {opening:.2f} s")
+
+
+def main():
+    driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    every = int(sys.argv[4]) if len(sys.argv) > 4 else 1
+    started = time.monotonic()
+    real = [line for lines in made.real_texts(corpus, 3200).values() for line in lines]
+    long, hard = hard_texts()
+    small = train(real[::7])
+    print(f"{len(real)} real lines, {len(hard)} made to be hard; {len(small[0])} tokens after {time.monotonic() - started:.0f} s")
+    compared, ids, wrong = 0, 0, 0
+    for number, (name, folder, tokenizer) in enumerate(configurations(small, work)):
+        lines = hard[:60] + (real + hard[60:])[number % every::every] + (long if name in LONG else [])
+        if every == 1:
+            speed(driver, name, folder, tokenizer, real)
+        for limit in (NO_LIMIT, *LIMITS):
+            expected = theirs(tokenizer, limit, lines)
+            mine = ours(driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
+            wrong += compare(name, limit, lines, mine, expected)
+            compared, ids = compared + len(lines), ids + sum(map(len, expected))
+            lines = [line for line, row in zip(lines, expected) if len(row) > 126]
+    print(f"{compared} texts: {ids} ids compared in {time.monotonic() - started:.0f} s: {wrong} texts differ")
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
