@@ -294,7 +294,7 @@ static void int8_gemm(struct backend_workspace *workspace, uint32_t layer, enum 
     struct int8_work work = int8_work_of(workspace);
     uint32_t outputs = weights->layers[layer].linear[site].weight.outputs;
     struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
-    int8_pass_prepare(&workspace->int8, weights, &work, site);
+    int8_pass_prepare(&workspace->int8, weights, &work, layer, site);
     cpu_do(&step, int8_chunk);
 }
 

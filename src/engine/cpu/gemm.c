@@ -175,6 +175,9 @@ void gemm_run(const struct instruction_set *set, enum gemm_kind kind, const stru
     case GEMM_INT8:
         set->int8->run(job);
         break;
+    case GEMM_INT16:
+        set->int8->run16(job);
+        break;
     }
 }
 
@@ -250,8 +253,9 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
     return moved;
 }
 
-static void pack_output(struct gemm_weight *weight, uint32_t o, const float *from, bool cancel)
+static void pack_output(struct gemm_weight *weight, enum gemm_kind kind, uint32_t o, const float *from, bool cancel)
 {
+    const float most = kind == GEMM_INT16 ? int16_largest(weight->inputs) : INT8_LARGEST;
     float largest = 0;
     bool finite = true;
     int32_t total = 0;
@@ -261,8 +265,13 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
     }
     if (!finite) { weight->scaled.scale[o] = NAN; }
     if (!finite || largest < 1e-30f) { return; }
-    float inverse = INT8_LARGEST / largest;
-    for (uint32_t i = 0; i < weight->inputs; i += 4) {
+    float inverse = most / largest;
+    weight->scaled.scale[o] = largest / most;
+    for (uint32_t i = 0; kind == GEMM_INT16 && i < weight->inputs; i++) {
+        int16_t value = (int16_t)nearest(from[i] * inverse);
+        memcpy(weight->scaled.value + packed_at(weight, o, 2 * i), &value, sizeof value);
+    }
+    for (uint32_t i = 0; kind == GEMM_INT8 && i < weight->inputs; i += 4) {
         int8_t *to = weight->scaled.value + packed_at(weight, o, i);
         for (uint32_t k = 0; k < 4 && i + k < weight->inputs; k++) {
             to[k] = (int8_t)nearest(from[i + k] * inverse);
@@ -270,7 +279,6 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
         }
     }
     if (cancel) { total += cancel_remainders(weight, o, from, inverse); }
-    weight->scaled.scale[o] = largest / INT8_LARGEST;
     weight->total[o] = (float)total * weight->scaled.scale[o];
 }
 
@@ -279,13 +287,13 @@ static size_t int8_value_bytes(const struct gemm_weight *weight)
     return (size_t)weight->panels * INT8_PANEL * weight->steps * INT8_STEP;
 }
 
-static void int8_pack(struct gemm_weight *weight, const float *from, bool one_sided, uint8_t flip)
+static void int8_pack(struct gemm_weight *weight, enum gemm_kind kind, const float *from, bool one_sided, uint8_t flip)
 {
     weight->scaled.scale = (float *)(weight->scaled.value + int8_value_bytes(weight));
     weight->total = weight->scaled.scale + (size_t)weight->panels * INT8_PANEL;
-    memset(weight->scaled.value, 0, gemm_weight_bytes(GEMM_INT8, weight->outputs, weight->inputs));
+    memset(weight->scaled.value, 0, gemm_weight_bytes(kind, weight->outputs, weight->inputs));
     for (uint32_t o = 0; o < weight->outputs; o++) {
-        pack_output(weight, o, from + (size_t)o * weight->inputs, one_sided);
+        pack_output(weight, kind, o, from + (size_t)o * weight->inputs, one_sided);
     }
     for (size_t i = 0; flip && i < int8_value_bytes(weight); i++) {
         weight->scaled.value[i] = (int8_t)(weight->scaled.value[i] ^ flip);
@@ -294,20 +302,21 @@ static void int8_pack(struct gemm_weight *weight, const float *from, bool one_si
 
 /* --- packing --- */
 
-static struct gemm_weight empty_weight(uint32_t outputs, uint32_t inputs)
+static struct gemm_weight empty_weight(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
 {
+    uint32_t bytes = kind == GEMM_INT16 ? 2 * inputs : inputs;
     return (struct gemm_weight){
         .outputs = outputs,
         .inputs = inputs,
         .panels = (outputs + INT8_PANEL - 1) / INT8_PANEL,
-        .steps = (inputs + INT8_STEP - 1) / INT8_STEP,
+        .steps = (bytes + INT8_STEP - 1) / INT8_STEP,
     };
 }
 
 size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
 {
-    struct gemm_weight weight = empty_weight(outputs, inputs);
-    if (kind == GEMM_INT8) {
+    struct gemm_weight weight = empty_weight(kind, outputs, inputs);
+    if (kind == GEMM_INT8 || kind == GEMM_INT16) {
         return int8_value_bytes(&weight) + (size_t)weight.panels * INT8_PANEL * 2 * sizeof(float);
     }
     if (kind == GEMM_SPLIT_F32) { return split_f32_bytes(outputs, inputs) + outputs * sizeof(float); }
@@ -318,20 +327,20 @@ size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
 void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
                const float *weight, bool one_sided, void *memory, struct gemm_weight *out)
 {
-    *out = empty_weight(outputs, inputs);
+    *out = empty_weight(kind, outputs, inputs);
     if (kind == GEMM_BF16) {
         out->bf16 = memory;
         set->bf16->pack(outputs, inputs, weight, out->bf16);
         return;
     }
-    if (kind != GEMM_INT8 && kind != GEMM_SPLIT_F32) {
+    if (kind != GEMM_INT8 && kind != GEMM_INT16 && kind != GEMM_SPLIT_F32) {
         out->plain = memory;
         plain_pack(kind, out, weight);
         return;
     }
     out->scaled.value = memory;
-    if (kind == GEMM_INT8) {
-        int8_pack(out, weight, one_sided, set->int8->flip);
+    if (kind == GEMM_INT8 || kind == GEMM_INT16) {
+        int8_pack(out, kind, weight, one_sided && kind == GEMM_INT8, kind == GEMM_INT8 ? set->int8->flip : 0);
         return;
     }
     out->scaled.scale = (float *)((char *)memory + split_f32_bytes(outputs, inputs));

@@ -26,9 +26,14 @@
  * int8: integers from -127 to 127 times a scale. A weight has one scale for each output; an activation has one for each
  * row, found from that row alone, and may have an offset, because its range is hardly ever symmetric behind GELU. An
  * offset adds itself times the sum of an output's weights, which is known when they are packed. Sums are exact in
- * 32 bits, so every instruction set gives the same. All read one packed layout, that of the tile registers. */
+ * 32 bits, so every instruction set gives the same. All read one packed layout, that of the tile registers.
+ *
+ * int16: the same with integers of 16 bits, of which only so many are used that sums stay in 32: 12 bits with 384
+ * inputs, more exact than bf16. It takes half the time of f32 where there is no fast bf16. */
 #ifndef ENGINE_CPU_GEMM_H
 #define ENGINE_CPU_GEMM_H
+
+#include <math.h>
 
 #include "engine/cpu/kernels.h"
 
@@ -39,6 +44,7 @@ enum gemm_kind {
     GEMM_BF16_DOT,  /* by products of pairs */
     GEMM_BF16_WIDE, /* operands are f32, weights bf16 */
     GEMM_INT8,
+    GEMM_INT16, /* not on tiles */
 };
 
 enum {
@@ -69,8 +75,8 @@ struct scaled_rows {
 };
 
 /* A packed weight.
- * int8: zeros stand behind the last output and input. Layout: [panels][steps][2 halves of a panel][16 fours of
- * inputs][16 outputs][4 inputs]. */
+ * int8: zeros stand behind the last output and input; int16 likewise, an input is two of int8's. Layout:
+ * [panels][steps][2 halves of a panel][16 fours of inputs][16 outputs][4 inputs]. */
 struct gemm_weight {
     uint32_t outputs, inputs;
     uint32_t panels, steps;    /* int8 */
@@ -145,6 +151,12 @@ struct gemm_int8 {
     void (*run)(const struct gemm_job *job);
     void (*add_norm)(const struct int8_norm_job *job);
     uint8_t flip; /* what the bytes of a packed weight are xored with */
+
+    /* Of GEMM_INT16, or NULL: from * int16_largest(width) / the largest magnitude in the row, to the nearest integers.
+     * Shapes: from [rows, width]; to: rows of whole steps of 16-bit integers, no offsets. The job ends in GEMM_PLAIN.
+     */
+    void (*quantise16)(uint32_t rows, uint32_t width, const float *from, struct scaled_rows to);
+    void (*run16)(const struct gemm_job *job);
 };
 
 /* A row of the table. */
@@ -182,6 +194,13 @@ size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
  * would add up: with `one_sided`, they cancel. Shapes: weight [outputs, inputs]. */
 void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
                const float *weight, bool one_sided, void *memory, struct gemm_weight *out);
+
+/* The largest integer of both operands in GEMM_INT16: no sum of so many products leaves 32 bits. */
+static inline float int16_largest(uint32_t inputs)
+{
+    float largest = sqrtf(2147483520.0f / (float)inputs);
+    return largest < 32767 ? floorf(largest) : 32767;
+}
 
 /* How many panels of a weight pass all rows at once: those that take half of the second-level cache, at least one. */
 uint32_t gemm_panels(size_t panel_bytes);

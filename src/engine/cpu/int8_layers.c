@@ -19,7 +19,7 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 {
     size_t hidden = round_up(model->hidden, INT8_STEP), inner = round_up(model->intermediate_size, INT8_STEP);
     size_t scales = round_up(rows * sizeof(float), 64), sums = rows * round_up(model->hidden, INT8_PANEL);
-    if (hidden > inner) { inner = hidden; }
+    if (2 * hidden > inner) { inner = 2 * hidden; } /* the context in int16 */
     if (block) {
         space->sums = (int32_t *)block;
         space->product = (float *)block;
@@ -46,8 +46,11 @@ void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weig
 }
 
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
-                       enum linear_site site)
+                       uint32_t layer, enum linear_site site)
 {
+    if (weights->layers[layer].linear[site].kind == GEMM_INT16) {
+        weights->set->int8->quantise16(work->rows, weights->backend.model->hidden, work->context.f32, space->inner);
+    }
     if (site == LINEAR_OUTPUT) {
         quantise(weights, work->rows, weights->backend.model->intermediate_size,
                  (struct activations){.bf16 = work->intermediate}, space->inner);
@@ -271,7 +274,7 @@ void int8_trial_close(struct int8_trial *trial)
 
 static void run_linear(struct int8_trial *trial, uint32_t layer, enum linear_site site)
 {
-    int8_pass_prepare(&trial->space, trial->weights, &trial->work, site);
+    int8_pass_prepare(&trial->space, trial->weights, &trial->work, layer, site);
     int8_pass_linear(&trial->space, trial->weights, &trial->work, layer, site);
 }
 

@@ -235,6 +235,12 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 {
     return _mm256_dpbusd_avx_epi32(sum, weight, values);
 }
+
+#define DOT_PAIRS
+static inline vec_s32 dot_add_pairs(vec_s32 sum, vec_s32 weight, vec_s32 values)
+{
+    return _mm256_dpwssd_avx_epi32(sum, weight, values);
+}
 #else
 /* The product of bytes wants one operand without sign: the weight's sign is given to the row's value. No pair's sum
  * leaves 16 bits, as neither operand is below -127. */
@@ -254,6 +260,12 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 {
     __m256i pairs = _mm256_maddubs_epi16(weight.size, _mm256_sign_epi8(values, weight.weight));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+#define DOT_PAIRS
+static inline vec_s32 dot_add_pairs(vec_s32 sum, vec_s32 weight, vec_s32 values)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(weight, values));
 }
 #endif
 

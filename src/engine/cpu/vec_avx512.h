@@ -285,6 +285,13 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 {
     return _mm512_dpbusd_epi32(sum, weight, values);
 }
+
+/* The same with two inputs of 16 bits in a lane. */
+#define DOT_PAIRS
+static inline vec_s32 dot_add_pairs(vec_s32 sum, vec_s32 weight, vec_s32 values)
+{
+    return _mm512_dpwssd_epi32(sum, weight, values);
+}
 #else
 /* As in vec_avx2.h. */
 typedef struct {
@@ -303,6 +310,12 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
     __m512i value = _mm512_mask_sub_epi8(values, weight.negative, _mm512_setzero_si512(), values);
     __m512i pairs = _mm512_maddubs_epi16(weight.size, value);
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+
+#define DOT_PAIRS
+static inline vec_s32 dot_add_pairs(vec_s32 sum, vec_s32 weight, vec_s32 values)
+{
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(weight, values));
 }
 #endif
 

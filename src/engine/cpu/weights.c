@@ -158,7 +158,9 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
 /* The attention's output product is never in int8: it is a twelfth of the work and a sixth of the error. */
 static enum gemm_kind kind_of(const struct cpu_weights *weights, uint32_t layer, unsigned site)
 {
-    return cpu_weights_is_int8(weights, layer) && site != LINEAR_ATTENTION_OUTPUT ? GEMM_INT8 : weights->kind;
+    if (!cpu_weights_is_int8(weights, layer)) { return weights->kind; }
+    if (site != LINEAR_ATTENTION_OUTPUT) { return GEMM_INT8; }
+    return weights->kind == GEMM_F32 && weights->set->int8->run16 ? GEMM_INT16 : weights->kind;
 }
 
 static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain)
@@ -229,7 +231,7 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         uint32_t outputs, inputs;
         backend_linear_shape(model, site, &outputs, &inputs);
         size_t plain = gemm_weight_bytes(weights->kind, outputs, inputs);
-        size_t int8 = weights->int8 ? gemm_weight_bytes(GEMM_INT8, outputs, inputs) : 0;
+        size_t int8 = weights->int8 ? gemm_weight_bytes(GEMM_INT16, outputs, inputs) : 0; /* more than GEMM_INT8's */
         memory_part(NULL, &bytes, plain > int8 ? plain : int8);
     }
     bytes *= model->layer_count; /* pages that are never touched take no memory */

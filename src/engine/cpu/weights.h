@@ -50,7 +50,8 @@ static inline bool cpu_weights_are_half(const struct cpu_weights *weights)
 }
 
 /* Whether a layer is computed in int8. In an int8 model the other layers, and of each layer the attention's output
- * product, are in bf16 where the processor multiplies it, else in f32. */
+ * product, are in bf16 where the processor multiplies it fast; else the one product is in int16 where it can be, and
+ * all else in f32. */
 static inline bool cpu_weights_is_int8(const struct cpu_weights *weights, uint32_t layer)
 {
     return layer >= weights->first_int8_layer;

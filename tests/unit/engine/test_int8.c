@@ -376,6 +376,61 @@ TEST(sums_are_those_of_plain_loops)
     }
 }
 
+/* Compares a product in 16 bits with f64, and with `first` unless that is NULL; returns what the next one is compared
+ * with. */
+static float *expect_int16(const struct gemm_int8 *kernels, const uint32_t size[3], const float *from,
+                           const float *weight, float *first)
+{
+    const uint32_t rows = size[0], outputs = size[1], inputs = size[2];
+    struct scaled_rows x = rows_open(rows, 2 * inputs, false);
+    struct gemm_weight packed;
+    void *memory = zeros(gemm_weight_bytes(GEMM_INT16, outputs, inputs));
+    float *to = zeros((size_t)(rows + SLACK) * outputs * sizeof *to);
+    gemm_pack(set_now, GEMM_INT16, outputs, inputs, weight, false, memory, &packed);
+    kernels->quantise16(rows, inputs, from, x);
+    struct gemm_job job = {
+        .rows = rows, .weight = &packed, .last_output = outputs, .from = x, .end = GEMM_PLAIN, .to.f32 = to};
+    gemm_run(set_now, GEMM_INT16, &job);
+    for (uint32_t i = 0; i < rows * outputs; i++) {
+        double expected = 0;
+        for (uint32_t k = 0; k < inputs; k++) {
+            expected += (double)from[i / outputs * inputs + k] * (double)weight[i % outputs * inputs + k];
+        }
+        double most = 1e-6 * fabs(expected) + 2 * sqrt(inputs) / (double)int16_largest(inputs);
+        if (isfinite(expected) ? !(fabs(to[i] - expected) <= most) : !isnan(to[i])) {
+            fail_msg("%s: %u by %u by %u: %g, not %g", set_now->name, rows, outputs, inputs, (double)to[i], expected);
+        }
+    }
+    if (first) { assert_memory_equal(to, first, (size_t)rows * outputs * sizeof *to); }
+    rows_close(&x);
+    free(memory);
+    if (!first) { return to; }
+    free(to);
+    return first;
+}
+
+TEST(products_of_16_bits_are_alike_and_nearly_right)
+{
+    random_state = 7;
+    for (unsigned s = 0; s < 2 * SIZES; s++) {
+        const uint32_t *size = sizes[s / 2];
+        float *from = random_floats((size_t)size[0] * size[2]), *weight = random_floats((size_t)size[1] * size[2]);
+        float *first = NULL;
+        unsigned at = 0;
+        for (size_t i = 0; s % 2 == 1 && i < (size_t)size[0] * size[2]; i++) { from[i] = 1; } /* the largest sums */
+        for (size_t i = 0; s % 2 == 1 && i < (size_t)size[1] * size[2]; i++) {
+            weight[i] = i / size[2] % 2 == 0 ? 1 : -1;
+        }
+        if (size[0] > 2) { from[size[2]] = INFINITY; } /* of the second row alone */
+        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            if (kernels->run16) { first = expect_int16(kernels, size, from, weight, first); }
+        }
+        free(from);
+        free(weight);
+        free(first);
+    }
+}
+
 static double activated(enum activation activation, double x)
 {
     if (activation == ACTIVATION_GELU_ERF) return 0.5 * x * (1 + erf(x / sqrt(2)));
