@@ -1,0 +1,151 @@
+/* Any merges and any bytes as text, through a byte-level BPE tokenizer made of them: the ids' bytes are the text's,
+ * there are no more of them than promised, and a smaller limit gives the start of what a larger one gives. The first
+ * byte chooses the steps, the second the number of merges, two bytes each; the rest is text. */
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/utf8.h"
+#include "fuzz.h"
+#include "model/tokenizer/spec.h"
+#include "model/tokenizer/tokenizer.h"
+
+enum { LETTERS = 256, MAX_MERGES = 48, MAX_TOKEN = 64, MAX_TEXT = 4096, MAX_IDS = 6 * MAX_TEXT };
+enum { BLANK = 1, NFC = 2, WHOLE_FIRST = 4, LATER = 8, PAIRS = 16 };
+
+/* The tokens' bytes, and how a file writes them; the letters are their bytes. */
+struct tokens {
+    char bytes[LETTERS + MAX_MERGES][MAX_TOKEN];
+    size_t lengths[LETTERS + MAX_MERGES];
+    size_t count;
+};
+
+static void put_token(struct buffer *json, const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        unsigned int others = 0, byte = (unsigned char)bytes[i], code_point = byte;
+        char letter[5] = {0};
+        bool visible = false;
+        for (unsigned int b = 0; b <= byte; b++) {
+            visible = (b >= '!' && b <= '~') || (b >= 0xA1 && b != 0xAD);
+            others += !visible;
+        }
+        if (!visible) { code_point = 255 + others; }
+        utf8_put(letter, code_point);
+        buffer_format(json, "%s%s", byte == '"' || byte == '\\' ? "\\" : "", letter);
+    }
+}
+
+/* Any token that there is; mostly one of a few letters or of what merges have made, so that merges meet. */
+static size_t choose(const struct tokens *tokens, uint8_t byte)
+{
+    if (byte < 64) { return (size_t)'a' + byte % 4; }
+    return byte < 224 && tokens->count > LETTERS ? LETTERS + byte % (tokens->count - LETTERS) : byte;
+}
+
+/* Writes the merges behind `json`, adding what they make; false for one that would make a token twice or too long. */
+static bool put_merge(struct tokens *tokens, const uint8_t *pair, bool pairs, struct buffer *json)
+{
+    size_t left = choose(tokens, pair[0]), right = choose(tokens, pair[1]);
+    size_t length = tokens->lengths[left] + tokens->lengths[right];
+    if (length > MAX_TOKEN) { return false; }
+    char *made = tokens->bytes[tokens->count];
+    memcpy(made, tokens->bytes[left], tokens->lengths[left]);
+    memcpy(made + tokens->lengths[left], tokens->bytes[right], tokens->lengths[right]);
+    for (size_t i = LETTERS; i < tokens->count; i++) {
+        if (tokens->lengths[i] == length && memcmp(tokens->bytes[i], made, length) == 0) { return false; }
+    }
+    buffer_string(json, tokens->count > LETTERS ? "," : "");
+    buffer_string(json, pairs ? "[\"" : "\"");
+    put_token(json, tokens->bytes[left], tokens->lengths[left]);
+    buffer_string(json, pairs ? "\",\"" : " ");
+    put_token(json, tokens->bytes[right], tokens->lengths[right]);
+    buffer_string(json, pairs ? "\"]" : "\"");
+    tokens->lengths[tokens->count++] = length;
+    return true;
+}
+
+static struct tokenizer *open_tokenizer(struct tokens *tokens, unsigned int steps, const uint8_t *merges, size_t count)
+{
+    static const char later[] =
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}"
+        "\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
+    struct buffer json = {0};
+    buffer_format(&json, "{\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
+                  steps & NFC ? "{\"type\":\"NFC\"}" : "null");
+    if (steps & LATER) {
+        buffer_format(&json, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"},", later);
+    }
+    buffer_format(&json,
+                  "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":%s}]},\"model\":{\"type\":\"BPE\",",
+                  steps & BLANK ? "true" : "false", steps & LATER ? "false" : "true");
+    buffer_format(&json, "\"ignore_merges\":%s,\"merges\":[", steps & WHOLE_FIRST ? "true" : "false");
+    for (size_t i = 0; i < count; i++) { (void)put_merge(tokens, merges + 2 * i, steps & PAIRS, &json); }
+    buffer_string(&json, "],\"vocab\":{");
+    for (size_t i = 0; i < tokens->count; i++) {
+        buffer_string(&json, i > 0 ? ",\"" : "\"");
+        put_token(&json, tokens->bytes[i], tokens->lengths[i]);
+        buffer_format(&json, "\":%zu", i);
+    }
+    buffer_string(&json, "}}}");
+    buffer_append(&json, "", 1);
+    FUZZ_CHECK(buffer_ok(&json));
+    struct tokenizer_spec spec = {0};
+    struct tokenizer *tokenizer = NULL;
+    struct err err = {0};
+    enum status status = tokenizer_json_parse(json.data, json.length - 1, &spec, &err);
+    if (status == STATUS_OK) { status = tokenizer_build(&spec, &tokenizer, &err); }
+    if (status != STATUS_OK) { fprintf(stderr, "%s\n", err.message); }
+    FUZZ_CHECK(status == STATUS_OK);
+    tokenizer_spec_free(&spec);
+    buffer_free(&json);
+    return tokenizer;
+}
+
+/* What is not changed on the way comes out again. */
+static void check_bytes(const struct tokens *tokens, unsigned int steps, const char *text, size_t length,
+                        const int32_t *ids, uint32_t count)
+{
+    size_t at = 0;
+    if (steps & NFC) { return; }
+    for (uint32_t i = 0; i < count; i++) {
+        const char *bytes = tokens->bytes[ids[i]];
+        size_t size = tokens->lengths[ids[i]],
+               skipped = steps & BLANK && at < length && bytes[0] == ' ' && text[at] != ' ';
+        FUZZ_CHECK(at + size - skipped <= length && memcmp(text + at, bytes + skipped, size - skipped) == 0);
+        at += size - skipped;
+    }
+    FUZZ_CHECK(at == length);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int32_t all[MAX_IDS], some[MAX_IDS];
+    static struct tokens tokens;
+    if (size < 2 || size > MAX_TEXT) { return 0; }
+    unsigned int steps = data[0];
+    size_t merges = data[1] % (MAX_MERGES + 1);
+    if (size < 2 + 2 * merges) { return 0; }
+    for (size_t i = 0; i < LETTERS; i++) {
+        tokens.bytes[i][0] = (char)i;
+        tokens.lengths[i] = 1;
+    }
+    tokens.count = LETTERS;
+    struct tokenizer *tokenizer = open_tokenizer(&tokens, steps, data + 2, merges);
+    const char *text = (const char *)data + 2 + 2 * merges;
+    size_t length = size - 2 - 2 * merges, bound = tokenizer_bound(tokenizer, length);
+    uint32_t all_count, some_count, limit = 1 + data[1];
+    bool more, cut;
+    struct err err = {0};
+    FUZZ_CHECK(bound <= MAX_IDS);
+    enum status status = tokenizer_encode(tokenizer, text, length, (uint32_t)bound, all, &all_count, &more, &err);
+    FUZZ_CHECK(status == (utf8_valid(text, length) ? STATUS_OK : STATUS_BAD_INPUT));
+    enum status less = tokenizer_encode(tokenizer, text, length, limit, some, &some_count, &cut, &err);
+    if (status == STATUS_OK) {
+        FUZZ_CHECK(less == STATUS_OK && !more && cut == (all_count > limit) && some_count == (cut ? limit : all_count));
+        FUZZ_CHECK(memcmp(all, some, some_count * sizeof *all) == 0);
+        for (uint32_t i = 0; i < all_count; i++) { FUZZ_CHECK(all[i] >= 0 && (size_t)all[i] < tokens.count); }
+        check_bytes(&tokens, steps, text, length, all, all_count);
+    }
+    tokenizer_close(tokenizer);
+    return 0;
+}
