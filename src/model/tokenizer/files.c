@@ -178,9 +178,24 @@ static enum status same_added_tokens(const struct tokenizer_config *config, cons
     return STATUS_OK;
 }
 
+/* transformers lets this file decide whether a text gets a blank in front. */
+static enum status same_prefix(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
+                               struct err *err)
+{
+    int said;
+    bool is = false;
+    TRY(read_switch(config->json, "add_prefix_space", &said, err));
+    for (size_t i = 0; i < spec->pipeline.split_count; i++) { is |= spec->pipeline.split[i].blank; }
+    if (said < 0 || said == (int)is) { return STATUS_OK; }
+    return err_set(err, STATUS_UNSUPPORTED,
+                   CONFIG_FILE ": add_prefix_space is %s, but tokenizer.json: pre_tokenizer says otherwise",
+                   said ? "true" : "false");
+}
+
 enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
                                     struct err *err)
 {
+    if (spec->model == &tokenizer_bpe) { TRY(same_prefix(config, spec, err)); }
     if (spec->model != &tokenizer_wordpiece) {
         return same_added_tokens(config, spec, err); /* only BERT's has these */
     }
