@@ -106,6 +106,12 @@ class Parked(ScriptCase):
         self.assertEqual(self.desk.trouble("1-1"), "0 2 1-1 dead,you")
         self.assertEqual(self.desk.owners(), {"1-1": "you"})
 
+    def test_a_message_that_is_gone_is_not_parked(self):
+        self.desk.deliver("me", "1-1")
+        self.client.xdel(self.desk.stream(), "1-1")
+        self.assertEqual(self.defer(Park("1-1")), [-2])
+        self.assertFalse(self.client.exists(self.desk.key("later")))
+
     def test_more_fields_than_a_request_may_have(self):
         self.desk.add("1-1", **{f"f{i}": "v" for i in range(129)})
         self.desk.read("me")
@@ -149,11 +155,12 @@ class Parked(ScriptCase):
         self.assertEqual(self.promote(100), [4, -1, 0])
 
     def test_says_when_the_next_one_is_due(self):
-        self.desk.deliver("me", "1-1")
-        self.defer(Park("1-1", delay_ms=60000))
-        brought, wait, broken = self.promote()
-        self.assertEqual((brought, broken), (0, 0))
-        self.assertTrue(0 < wait <= 60000)
+        self.desk.deliver("me", "1-1", "2-1")
+        self.defer(Park("1-1", delay_ms=60000), Park("2-1"))
+        for due in (1, 0):
+            brought, wait, broken = self.promote()
+            self.assertEqual((brought, broken, len(self.desk.entries())), (due, 0, 1))
+            self.assertTrue(0 < wait <= 60000)
 
     def test_no_more_than_some_bytes_a_call(self):
         for i in range(1, 7):
@@ -256,9 +263,12 @@ class Parked(ScriptCase):
         self.assertEqual(self.desk.entries("low"), {entry_id: ["id", "mine", "text", "hello", "notify", "1"]})
 
     def test_a_packed_body_can_be_requeued(self):
+        """A body of thousands of fields is kept in one: all at once they would not fit on Lua's stack."""
         self.desk.add("1-1", **{f"f{i}": "v" for i in range(1500)})
         self.desk.read("me")
         self.desk.run(self.desk.settle(End("1-1", "dead")))
+        (_, letter), = self.client.xrange(self.desk.key("dead"))
+        self.assertEqual(set(plain(letter)), {"_entry", "_code", "_message", "_body"})
         code, entry_id = self.requeue(self.desk.reply("1-1")["dead"])
         self.assertEqual((code, len(self.desk.entries()[entry_id])), (1, 3000))
 

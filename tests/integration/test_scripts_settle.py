@@ -1,4 +1,4 @@
-"""lua/settle.lua beyond the straight line: names that are claimed, results streams, lonely runs, races."""
+"""lua/settle.lua: replies, names that are claimed, results streams, lonely runs, dead letters, races."""
 # ctest: redis
 # ctest-once
 
@@ -20,6 +20,79 @@ class Settle(ScriptCase):
         self.desk.read("me", which)
         if carrier:
             self.client.hset(self.desk.key("trouble"), name, f"1 {len(workers.split())} {carrier}{workers and ' '}{workers}")
+
+    # --- The reply ---
+
+    def test_the_reply_and_nothing_else(self):
+        self.desk.deliver("me", "1-1")
+        self.assertEqual(self.settle(End("1-1", ttl_ms=60000)), [1, 0, 0])
+        reply = self.desk.reply("1-1")
+        now = self.now()
+        self.assertTrue(now - 60000 < int(reply.pop("done_at")) <= now)
+        self.assertTrue(now - 60000 < int(reply.pop("queued_ms")) <= now)  # entry 1-1 is as old as the clock
+        self.assertEqual(reply, {"status": "done", "entry": "1-1", "model": "m", "revision": "r", "embedding": "v"})
+        self.assertTrue(50000 < self.client.pttl(self.desk.key("reply:1-1")) <= 60000)
+        self.assertEqual((self.desk.entries(), self.desk.owners()), ({}, {}))
+
+    def test_what_nobody_has_read_is_not_ended(self):
+        self.desk.add("1-1")
+        self.assertEqual(self.settle(End("1-1")), [0, 0, 0])
+        self.assertEqual((list(self.desk.entries()), self.desk.reply("1-1")), (["1-1"], {}))
+
+    def test_a_vector_comes_from_any_holder(self):
+        """And ends what is on record of the owner's runs; a refusal may come from anybody, too."""
+        self.desk.deliver("you", "1-1", "2-1")
+        self.client.hset(self.desk.key("trouble"), mapping={"1-1": "x", "9-1": "y"})
+        self.assertEqual(self.settle(End("1-1"), End("2-1", "error")), [1, 1, 0, 0])
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("trouble"))), {"9-1": "y"})
+        self.assertEqual(self.desk.reply("2-1")["code"], "internal")
+
+    def test_age_is_ms_then_sequence_then_class(self):
+        for number, (there, name, result) in enumerate((
+                ("5-1", "5-2", 1), ("5-2", "5-1", 2), ("5-10", "5-9", 2), (f"{2**64 - 1}-0", "5-1", 2),
+                (f"5-{2**64 - 1}", f"5-{2**64 - 2}", 2), ("high:5-1", "5-1", 1), ("low:5-1", "5-1", 2), ("5-1", "5-1", 1),
+                ("nonsense", "5-1", 1)), start=100):
+            self.desk.deliver("me", f"{number}-1")
+            self.client.hset(self.desk.key("reply:a"), "entry", there)
+            self.assertEqual(self.settle(End(f"{number}-1", name=name, reply="a")), [result, 0, 0], (there, name))
+
+    def test_replies_of_the_same_call_count(self):
+        self.desk.deliver("me", "1-1", "2-1", "3-1")
+        ends = (End("2-1", reply="a", fields={"truncated": "1"}), End("3-1", reply="a"), End("1-1", reply="a"))
+        self.assertEqual(self.settle(*ends), [1, 1, 2, 0, 0])
+        self.assertEqual((self.desk.reply("a")["entry"], self.desk.reply("a").get("truncated")), ("3-1", None))
+
+    def test_whatever_stood_at_the_key_is_replaced(self):
+        self.desk.deliver("me", "1-1", "2-1")
+        self.client.set(self.desk.key("reply:1-1"), "junk")
+        self.client.hset(self.desk.key("reply:2-1"), mapping={"old": "field", "status": "queued"})
+        self.assertEqual(self.settle(End("1-1"), End("2-1")), [1, 1, 0, 0])
+        self.assertEqual((self.desk.reply("1-1")["status"], self.desk.reply("2-1").get("old")), ("done", None))
+
+    def test_a_staged_reply_becomes_the_reply(self):
+        """With a time of its own, whatever stood there; a late one goes, and one that is not there ends nothing."""
+        self.desk.deliver("me", *(f"{number}-1" for number in range(1, 6)))
+        ends = [End(f"{number}-1", staged=self.desk.stage(number, ttl_ms=9000), ttl_ms=60000) for number in range(1, 6)]
+        ends[4].notify = "1"
+        self.desk.do("XACK", self.desk.stream(), "sluice", "2-1")
+        self.client.hset(self.desk.key("reply:3-1"), mapping={"status": "queued", "old": "field"})
+        self.client.hset(self.desk.key("reply:4-1"), "entry", "9-1")
+        self.client.delete(self.desk.key("stage:me:5"))
+        self.assertEqual(self.settle(*ends), [1, 0, 1, 2, -5, 0, 0])
+        self.assertEqual((self.desk.reply("1-1")["embedding"], self.desk.reply("3-1").get("old")), ("v", None))
+        self.assertTrue(30000 < self.client.pttl(self.desk.key("reply:1-1")) <= 60000)
+        self.assertEqual((self.desk.reply("2-1"), self.desk.reply("4-1"), self.desk.reply("5-1")), ({}, {"entry": "9-1"}, {}))
+        self.assertEqual(self.client.keys("*stage*") + self.client.keys("*wake*"), [])
+        self.assertEqual(self.desk.owners(), {"5-1": "me"})
+
+    def test_gone_only_when_the_message_is_gone(self):
+        self.desk.deliver("you", "1-1", "2-1")
+        self.assertEqual(self.settle(End("1-1", "gone")), [-1, 0, 0])
+        self.client.xdel(self.desk.stream(), "1-1", "2-1")
+        self.client.hset(self.desk.key("reply:2-1"), mapping={"status": "done", "entry": "2-1"})
+        self.assertEqual(self.settle(End("1-1", "gone"), End("2-1", "gone")), [1, 1, 0, 0])
+        self.assertEqual((self.desk.reply("1-1")["code"], self.desk.reply("2-1")["status"]), ("internal", "done"))
+        self.assertEqual(self.desk.owners(), {})
 
     # --- Whose name is it? ---
 
@@ -59,7 +132,7 @@ class Settle(ScriptCase):
     def test_a_trouble_key_of_a_wrong_type_believes(self):
         self.retry("7-1", "1-1")
         self.client.set(self.desk.key("trouble"), "junk")
-        self.assertEqual(self.settle(End("7-1", name="1-1", claims=True))[0], 1)
+        self.assertEqual(self.settle(End("7-1", name="1-1", claims=True)), [1, 2, 0])
 
     def test_a_name_is_only_asked_after_when_it_is_claimed(self):
         """A plain request costs no look at trouble."""
@@ -137,10 +210,11 @@ class Settle(ScriptCase):
     # --- Dead letters ---
 
     def test_poison_keeps_its_body(self):
-        self.desk.deliver("me", "1-1")
+        """The producer's part of it: what a retry had added is not the request's."""
+        self.retry("1-1", "1-1", carrier="1-1")
         self.settle(End("1-1", "dead", fields={"code": "poison", "message": "it crashed"}))
         (_, letter), = self.client.xrange(self.desk.key("dead"))
-        self.assertEqual(plain(letter), {"_entry": "1-1", "_code": "poison", "_message": "it crashed", "text": "hello"})
+        self.assertEqual(plain(letter), {"_entry": "1-1", "_code": "poison", "_message": "it crashed", "text": "again"})
 
     def letters(self):
         return [plain(fields) for _, fields in self.client.xrange(self.desk.key("dead"))]

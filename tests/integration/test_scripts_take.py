@@ -1,4 +1,4 @@
-"""Scripts that take entries for a worker, or give them back: reclaim, release, charge, shed, fair, sweep."""
+"""Scripts that take entries for a worker, or give them back: reclaim, release, charge, shed, fair, sweep; join and renew."""
 # ctest: redis
 # ctest-once
 
@@ -21,7 +21,42 @@ class Take(ScriptCase):
             more = {"tenant": tenant} if tenant else {}
             self.desk.add(f"{i}-1", which, text="hello", **more, **fields)
 
+    # --- join, renew ---
+
+    def test_join_pins_protocol_and_model(self):
+        self.assertEqual(self.run_call("join", model="a"), [1, ""])
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("meta"))), {"protocol": "1", "model_id": "a"})
+        self.assertEqual(self.run_call("join", model="b", me="you"), [-2, "a"])
+        self.client.hset(self.desk.key("meta"), "protocol", 2)
+        self.assertEqual(self.run_call("join", model="a", me="you"), [-1, "2"])
+        self.assertFalse(self.client.exists(self.desk.key("alive:you")))
+
+    def test_a_lease_is_of_who_has_taken_it(self):
+        for token, joins in (("token", 1), ("token", 1), ("twin", 0)):
+            self.assertEqual(self.run_call("join", token, lease_ms=60000), [joins, ""])
+        self.assertEqual([self.run_call("renew", token, lease_ms=900000) for token in ("twin", "token")], [0, 1])
+        self.assertGreater(self.client.pttl(self.desk.key("alive:me")), 800000)
+        self.client.delete(self.desk.key("alive:me"))
+        self.assertEqual(self.run_call("renew"), 0)
+        self.assertFalse(self.client.exists(self.desk.key("alive:me")))
+
     # --- reclaim ---
+
+    def test_a_dead_consumer_is_deleted_when_it_holds_nothing(self):
+        self.desk.deliver("dead", "1-1", "2-1")
+        self.assertEqual((self.taken(answer := self.run_call("reclaim", "dead", most=1)), answer[3:]), (["1-1"], [1, ["dead"]]))
+        self.assertEqual(self.consumers(), {"dead", "me"})
+        self.assertEqual((self.taken(answer := self.run_call("reclaim", "dead", most=1)), answer[3:]), (["2-1"], [0, []]))
+        self.assertEqual(self.consumers(), {"me"})
+
+    def test_no_more_than_some_bytes(self):
+        """What is larger than a call may bring is named and left."""
+        for number in range(1, 5):
+            self.desk.add(f"{number}-1", text="x" * 100 if number == 2 else "hello")
+        self.desk.read("dead")
+        entries, vanished, oversized, more, _ = self.run_call("reclaim", "dead", most_bytes=20)
+        self.assertEqual(([entry[0] for entry in entries], vanished, oversized, more), (["1-1", "3-1"], [], ["2-1"], 1))
+        self.assertEqual(self.desk.owners(), {"1-1": "me", "2-1": "dead", "3-1": "me", "4-1": "dead"})
 
     def test_released_entries_can_be_suspect(self):
         """Given back by one worker, while the run of another that crashed on it is still open."""
@@ -221,6 +256,30 @@ class Take(ScriptCase):
         self.assertEqual(self.client.exists(self.desk.key("alive:me")), 0)
         self.assertEqual(plain(self.client.hkeys(self.desk.key("workers"))), ["you"])
         self.assertEqual((self.desk.owners("high"), self.desk.owners()), ({"1-1": "released"}, {"1-1": "released"}))
+
+    def test_release_of_what_is_anothers_or_gone(self):
+        self.desk.deliver("me", "1-1")
+        self.desk.deliver("you", "2-1")
+        self.desk.deliver("me", "3-1")
+        self.client.xdel(self.desk.stream(), "3-1")
+        self.client.set(self.desk.key("alive:me"), "token")
+        self.assertEqual(self.run_call("release", "2-1", last=2), [1, 0, 0])
+        self.assertEqual(self.desk.owners(), {"1-1": "released", "2-1": "you", "3-1": "me"})
+        self.assertFalse(self.client.exists(self.desk.key("alive:me")))
+
+    def test_release_leaves_a_namesake_alone(self):
+        self.desk.deliver("me", "1-1")
+        self.client.set(self.desk.key("alive:me"), "twin")
+        self.assertEqual(self.run_call("release", last=2), [0, 0, 0])
+        self.assertEqual((self.client.get(self.desk.key("alive:me")), self.desk.owners()), (b"twin", {"1-1": "me"}))
+
+    def test_release_takes_a_run_off_the_record_under_its_name(self):
+        self.desk.add("2-1", _id="1-9", text="x")
+        self.desk.read("me")
+        self.client.set(self.desk.key("alive:me"), "token")
+        self.client.hset(self.desk.key("trouble"), "1-9", "1 1 2-1 me")
+        self.assertEqual(self.run_call("release", last=2), [1, 1, 0])
+        self.assertEqual(self.desk.trouble("1-9"), "1 0 2-1")
 
     def test_release_without_last_is_about_its_ids_only(self):
         self.desk.deliver("me", "1-1", "2-1", "3-1")

@@ -127,21 +127,3 @@ void redis_expect(struct redis_fixture *redis, const char *expected, const char 
     compare(expected, run_line(redis, format, list), format);
     va_end(list);
 }
-
-void redis_expect_script(struct redis_fixture *redis, const char *expected, enum script script, int keys,
-                         const char *format, ...)
-{
-    static char line[1 << 17];
-    static const char *words[WORDS_MAX] = {"EVAL"};
-    char number[16];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(line, sizeof line, format, list);
-    va_end(list);
-    snprintf(number, sizeof number, "%d", keys);
-    words[0] = "EVAL";
-    words[1] = script_sources[script].text;
-    words[2] = number;
-    size_t count = 3 + split(line, words + 3);
-    compare(expected, run(redis, count, words), script_sources[script].name);
-}

@@ -1,4 +1,4 @@
-/* A real server and a client, and answers as text, so that a test of a script reads like a session of redis-cli.
+/* A real server and a client, and answers as text, so that a test reads like a session of redis-cli.
  *
  *     redis_expect(redis, "[1-0 [text hello]]", "XRANGE sluice:{q}:requests - +");
  *
@@ -8,7 +8,6 @@
 #define TESTS_REDIS_FIXTURE_H
 
 #include "redis/client.h"
-#include "redis/scripts.h"
 #include "redis_server.h"
 
 struct redis_fixture {
@@ -18,7 +17,7 @@ struct redis_fixture {
     char text[1 << 16]; /* of the last answer */
 };
 
-/* For cmocka_unit_test_setup_teardown: *state is a struct redis_fixture. */
+/* For TEST_WITH: *state is a struct redis_fixture. */
 int redis_setup(void **state);
 int redis_teardown(void **state);
 
@@ -31,9 +30,5 @@ const char *redis_do(struct redis_fixture *redis, const char *format, ...) __att
 /* The same, and the answer has to be `expected`, or to begin with it when that ends in "...". */
 void redis_expect(struct redis_fixture *redis, const char *expected, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* Runs a script of lua/ with EVAL: number of keys, then keys and arguments as words. */
-void redis_expect_script(struct redis_fixture *redis, const char *expected, enum script script, int keys,
-                         const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif
