@@ -2,9 +2,12 @@
 """Compares Sluice's ids of Unigram tokenizers with those of the `tokenizers` package. The bar: not one differs.
 
 usage: unigram_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
-As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts are compared; 1 takes minutes.
+As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts are compared. 1, the default, takes many
+minutes, and compares with a vocabulary of 250,000 tokens too.
 """
+import collections
 import json
+import math
 import pathlib
 import random
 import sys
@@ -30,6 +33,17 @@ def train(lines):
     trainer = trainers.UnigramTrainer(vocab_size=12000, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False)
     tokenizer.train_from_iterator(lines, trainer)
     return [tuple(entry) for entry in json.loads(tokenizer.to_str())["model"]["vocab"]]
+
+
+def real_size(lines):
+    """As many tokens as XLM-RoBERTa has: words and their beginnings and ends, scored by how often they occur."""
+    words, pieces = collections.Counter(word for line in lines for word in (MARK + line.replace(" ", f" {MARK}")).split(" ")), collections.Counter()
+    for word, count in words.items():
+        for cut in range(1, min(len(word), 16) + 1):
+            pieces[word[:cut]] += count
+            pieces[word[-cut:]] += count
+    common = [(piece, math.log(count / pieces.total())) for piece, count in pieces.most_common(250_002) if piece not in SPECIALS]
+    return [(token, 0.0) for token in SPECIALS] + common[:249_998]
 
 
 def metaspace(**fields):
@@ -89,9 +103,11 @@ def build(vocabulary, normalizer, pre_tokenizer, added=(), processor=None, bytes
     return {**content, "added_tokens": json.loads(whole.to_str())["added_tokens"]}
 
 
-def configurations(vocabulary, work):
-    """Yields (name, model folder, the package's tokenizer)."""
-    for name, (normalizer, pre_tokenizer, more) in FILES.items():
+def configurations(vocabulary, work, large=None):
+    """Yields (name, model folder, the package's tokenizer); with a second vocabulary, that one in a file like bge-m3's last."""
+    files = {**FILES, "real-size": FILES["bge-2024"]} if large else FILES
+    for name, (normalizer, pre_tokenizer, more) in files.items():
+        vocabulary = large if name == "real-size" else vocabulary
         folder = work / f"unigram-{name}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tokenizer.json").write_text(json.dumps(build(vocabulary, normalizer, pre_tokenizer, **more)))
@@ -122,7 +138,7 @@ def main():
     vocabulary = train(real[::20])
     print(f"{len(real)} real lines, {len(hard)} made to be hard; {len(vocabulary)} tokens")
     compared, ids, wrong = 0, 0, 0
-    for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work)):
+    for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work, every == 1 and real_size(real))):
         lines = hard[:25] + (real + hard[25:])[number % every::every]
         for limit in (NO_LIMIT, *LIMITS):
             expected = theirs(tokenizer, limit, lines)
