@@ -210,6 +210,18 @@ static void put_marked(const struct split_step *split, struct piece piece, struc
     }
 }
 
+/* The next mark, or NULL. In a word of a few bytes this is found faster than by memmem. */
+static const char *find_mark(const char *bytes, size_t length, const char *mark, size_t size)
+{
+    const char *end = bytes + length;
+    while ((bytes = memchr(bytes, mark[0], (size_t)(end - bytes)))) {
+        if ((size_t)(end - bytes) < size) { return NULL; }
+        if (memcmp(bytes, mark, size) == 0) { return bytes; }
+        bytes++;
+    }
+    return NULL;
+}
+
 static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece piece)
 {
     const struct split_step *split = &run->tokenizer->pipeline.split[step];
@@ -222,7 +234,7 @@ static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece 
         const char *from = marked->data + at, *found = NULL;
         size_t left = marked->length - at;
         size_t own = left >= size && memcmp(from, split->mark, size) == 0 ? size : 0; /* the first may begin without */
-        if (split->split) { found = memmem(from + own, left - own, split->mark, size); }
+        if (split->split) { found = find_mark(from + own, left - own, split->mark, size); }
         size_t end = found ? (size_t)(found - marked->data) : marked->length;
         if (!split_piece(run, step + 1, (struct piece){from, end - at, piece.first && at == 0})) { return false; }
         at = end;

@@ -82,11 +82,11 @@ static void settle(struct search *search, size_t until)
     search->from = search->reached = until;
 }
 
-static void offer(struct search *search, size_t at, size_t length, int32_t id, double score)
+/* Offers a way to the place `length` bytes behind `here`; `furthest` is the last one that any way leads to. */
+static inline void offer(struct place *here, struct place **furthest, size_t length, int32_t id, double score)
 {
-    size_t end = at + length;
-    while (search->reached < end) { search->places[++search->reached - search->from].length = 0; }
-    struct place *place = &search->places[end - search->from];
+    struct place *place = here + length;
+    while (*furthest < place) { (++*furthest)->length = 0; }
     if (place->length == 0 || score > place->score) { *place = (struct place){score, (uint32_t)length, id}; }
 }
 
@@ -111,6 +111,7 @@ static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct
 {
     const struct unigram *model = &tokenizer->unigram;
     const struct trie *trie = tokenizer->trie;
+    const double *scores = model->scores;
     struct search search = {tokenizer, piece, sink, (struct place *)(void *)scratch->data, 0, 0, 0, 0};
     if (!make_room(&search, 0, scratch)) { return false; }
     search.places[0] = (struct place){0};
@@ -122,7 +123,8 @@ static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct
         }
         size_t most = piece.length - at < model->longest ? piece.length - at : model->longest;
         if (!make_room(&search, at - search.from + most, scratch)) { return false; }
-        double score = search.places[at - search.from].score;
+        struct place *here = &search.places[at - search.from];
+        struct place *furthest = &search.places[search.reached - search.from];
         bool known = false;
         int32_t node = TRIE_ROOT;
         for (size_t i = 0; i < most; i++) {
@@ -130,10 +132,11 @@ static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct
             if (node == TRIE_NONE) { break; }
             int32_t id = trie->slots[node].id;
             if (id == TRIE_NONE) { continue; }
-            offer(&search, at, i + 1, id, model->scores[id] + score);
+            offer(here, &furthest, i + 1, id, scores[id] + here->score);
             known |= i + 1 == character;
         }
-        if (!known) { offer(&search, at, character, model->unknown, model->unknown_score + score); }
+        if (!known) { offer(here, &furthest, character, model->unknown, model->unknown_score + here->score); }
+        search.reached = search.from + (size_t)(furthest - search.places);
     }
     settle(&search, piece.length);
     put_unknown(&search);
