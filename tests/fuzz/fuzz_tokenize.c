@@ -19,7 +19,24 @@
     "\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"[C]\",1],\"sep\":[\"[S]\",2]},"                        \
     "\"added_tokens\":[{\"id\":1,\"content\":\"[C]\"," FLAGS("false", "false", "false", "false") added "]}"
 
-enum { TOKENIZERS = 4, MAX_TEXT = 4096, MAX_IDS = MAX_TEXT + 2 };
+/* Unigram, with and without bytes for unknown characters, in words and over whole texts. */
+#define UNIGRAM(normalizer, splits, bytes, added)                                                                      \
+    "{\"normalizer\":" normalizer ",\"pre_tokenizer\":" splits ",\"model\":{\"type\":\"Unigram\",\"unk_id\":0,"        \
+    "\"byte_fallback\":" bytes ",\"vocab\":[[\"<unk>\",0],[\"[C]\",0],[\"[S]\",0],[\"\xE2\x96\x81\",-2],[\"a\",-3],"   \
+    "[\"ab\",-5],[\"b\",-3],[\"\xE2\x96\x81"                                                                           \
+    "a\",-4],[\"\xE6\xBC\xA2\",-6],[\"aaaaaaaaa\",-9],[\"<0xC3>\",-9],"                                                \
+    "[\"<0xA9>\",-9],[\"  \",-5]]},\"post_processor\":{\"type\":\"RobertaProcessing\",\"cls\":[\"[C]\",1],\"sep\":["   \
+    "\"[S]\",2],\"trim_offsets\":true,\"add_prefix_space\":true},\"added_tokens\":[{\"id\":1,\"content\":\"[C]"        \
+    "\"," FLAGS("false", "false", "false", "false") added "]}"
+#define METASPACE(scheme, split)                                                                                       \
+    "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"" scheme "\",\"split\":" split "}"
+#define STEPS                                                                                                          \
+    "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Nmt\"},{\"type\":\"StripAccents\"},{\"type\":\"Lowercase\"}," \
+    "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true},{\"type\":\"Replace\",\"pattern\":{\"Regex\":"      \
+    "\" {2,}\"},\"content\":\"\xE2\x96\x81\"}]}"
+#define WORDS(last) "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," last "]}"
+
+enum { TOKENIZERS = 8, MAX_TEXT = 4096, MAX_IDS = 64 * MAX_TEXT };
 
 static const char *const files[TOKENIZERS] = {
     PARTS("true", "true", "null", "true", ""),
@@ -28,6 +45,13 @@ static const char *const files[TOKENIZERS] = {
     PARTS("true", "true", "null", "true",
           ",{\"id\":14,\"content\":\" \"," FLAGS(
               "false", "true", "true", "true") ",{\"id\":15,\"content\":\"B\"," FLAGS("true", "false", "true", "true")),
+    UNIGRAM("null", WORDS(METASPACE("always", "true")), "false", ""),
+    UNIGRAM(STEPS, METASPACE("first", "true"), "true",
+            ",{\"id\":13,\"content\":\"<m>\"," FLAGS("false", "true", "true",
+                                                     "false") ",{\"id\":14,\"content\":\"B\"," FLAGS("true", "true",
+                                                                                                     "false", "true")),
+    UNIGRAM("{\"type\":\"Prepend\",\"prepend\":\"ab\"}", METASPACE("never", "false"), "true", ""),
+    UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"a a\"}", "null", "false", ""),
 };
 
 static const struct tokenizer *tokenizer_at(size_t index)
