@@ -47,7 +47,7 @@ static enum status measure_engine(const struct invocation *invocation, struct re
 
 const struct subcommand command_bench_engine = {
     .name = "bench engine",
-    .bit = FOR_BENCH,
+    .bit = FOR_ENGINE,
     .summary = "Measure the model by itself: tokens/s, latency",
     .explanation =
         "batches: texts of one length in full batches, on one thread and on all of them.\n"

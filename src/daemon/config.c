@@ -14,9 +14,9 @@
 #include "schedule/reply.h"
 
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* may differ per queue */
-#define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
+#define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_ENGINE | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
 #define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR | FOR_BULK)
-#define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH)
+#define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_ENGINE)
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
@@ -531,16 +531,27 @@ enum status config_address(const struct config *config, struct address *out, str
     return status;
 }
 
-enum status config_model(const struct config *config, struct model **out, struct err *err)
+static enum status open_model(const struct config *config, bool classifier, struct model **out, struct err *err)
 {
     struct model_options options = {.pooling = (enum pooling)config->pooling,
                                     .max_tokens = (uint32_t)config->max_tokens,
                                     .prompt = config->prompt,
-                                    .prefix = config->prefix};
+                                    .prefix = config->prefix,
+                                    .classifier = classifier};
     if (access(config->model, F_OK) != 0) {
         return err_set_errno(err, "no model at %s (--model names a sentence-transformers directory)", config->model);
     }
     return model_open(config->model, &options, out, err);
+}
+
+enum status config_model(const struct config *config, struct model **out, struct err *err)
+{
+    return open_model(config, false, out, err);
+}
+
+enum status config_classifier(const struct config *config, struct model **out, struct err *err)
+{
+    return open_model(config, true, out, err);
 }
 
 unsigned config_threads(const struct config *config)

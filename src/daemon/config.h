@@ -19,9 +19,9 @@ enum command_bit {
     FOR_CONFIG = 32,
     FOR_OPERATOR = 64, /* dead, workers, pause, resume, cancel, stats, caps */
     FOR_DOCTOR = 128,
-    FOR_QUEUES = 256, /* an entry of `queues` may have its own */
-    FOR_BULK = 512,   /* embed through a queue */
-    FOR_BENCH = 1024, /* bench of the engine alone */
+    FOR_QUEUES = 256,  /* an entry of `queues` may have its own */
+    FOR_BULK = 512,    /* embed through a queue */
+    FOR_ENGINE = 1024, /* the engine alone: bench engine, classify, rerank */
 };
 
 /* Where a value came from. A higher source wins, whatever the order of loading. */
@@ -109,6 +109,9 @@ MUST_CHECK enum status config_address(const struct config *config, struct addres
 /* Opens the configured model; an error says what to do when it is not there.
  * Owns: the caller ends it with model_close. Errors: those of model_open. */
 MUST_CHECK enum status config_model(const struct config *config, struct model **out, struct err *err);
+
+/* The same; a sequence-classification model opens, too. */
+MUST_CHECK enum status config_classifier(const struct config *config, struct model **out, struct err *err);
 
 /* The number of compute threads of a CPU: as configured, else the CPUs that this process may use. */
 unsigned config_threads(const struct config *config);

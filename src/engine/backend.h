@@ -52,6 +52,8 @@ struct pass {
     const int32_t *ids;     /* [extent] */
     const uint32_t *start;  /* [rows] */
     const uint32_t *length; /* [rows] */
+    const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
+    uint32_t second_row;    /* what such a token adds to its position to find its row of model_read_positions */
     float *output;          /* [rows, dim], written by the time wait returns */
 };
 

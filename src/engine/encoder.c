@@ -9,6 +9,7 @@
 #include "engine/encoder.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "engine/auto_precision.h"
@@ -48,8 +49,10 @@ static uint32_t place_end(const struct engine_batch *batch, uint32_t row)
 }
 
 /* The next pass from `first` on: as many rows as fit, or one row alone without the gap behind it. */
-static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, struct pass_limits limits, uint32_t dim)
+static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t first, struct pass_limits limits,
+                            const struct model *model)
 {
+    const struct engine_batch *batch = in_flight->batch;
     uint32_t origin = batch->start[first];
     uint32_t rows = 1, extent = batch->length[first];
     if (place_end(batch, first) - origin <= limits.tokens) { extent = place_end(batch, first) - origin; }
@@ -65,7 +68,9 @@ static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, st
         .ids = batch->ids + origin,
         .start = batch->start + first,
         .length = batch->length + first,
-        .output = batch->output + (size_t)first * dim,
+        .second = batch->second ? batch->second + first : NULL,
+        .second_row = model_position_rows(model) - model->max_tokens,
+        .output = in_flight->vectors + (size_t)first * model->dim,
     };
 }
 
@@ -118,7 +123,7 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
         }
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
-        *pass = cut_pass(batch, first, backend->ops->limits(encoder->workspace), backend->model->dim);
+        *pass = cut_pass(in_flight, first, backend->ops->limits(encoder->workspace), backend->model);
         enum status status = enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
         in_flight->err.status = status;
         if (status != STATUS_OK) { return; }
@@ -130,12 +135,25 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
     }
 }
 
+/* Room for the vectors before the head. */
+static enum status reserve_pooled(struct pooled_rows *pooled, uint32_t rows, uint32_t dim, struct err *err)
+{
+    if (rows <= pooled->rows) { return STATUS_OK; }
+    free(pooled->vectors);
+    pooled->vectors = malloc(((size_t)rows + 1) * dim * sizeof *pooled->vectors);
+    pooled->rows = pooled->vectors ? rows : 0;
+    return pooled->vectors ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", rows);
+}
+
 enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
 {
     assert(encoder->batches_out < encoder->backend->slots);
     TRY(check_batch(encoder->backend->model, batch, err));
     unsigned at = (encoder->first_batch + encoder->batches_out) % BACKEND_SLOTS_MAX;
-    encoder->in_flight[at] = (struct batch_in_flight){.batch = batch};
+    struct pooled_rows *pooled = &encoder->pooled[at];
+    if (encoder->engine->head) { TRY(reserve_pooled(pooled, batch->rows, encoder->backend->model->dim, err)); }
+    encoder->in_flight[at] =
+        (struct batch_in_flight){.batch = batch, .vectors = encoder->engine->head ? pooled->vectors : batch->output};
     encoder->batches_out++;
     begin(encoder, &encoder->in_flight[at]);
     return STATUS_OK;
@@ -202,8 +220,10 @@ static enum status step_run(struct encoder *encoder, int number, const struct pa
 
 /* Computes the row's vector alone in each wider precision until it is finite. Errors: STATUS_NON_FINITE (in none; the
  * message says so, or why a wider one could not be opened), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
-static enum status run_again(struct encoder *encoder, const struct engine_batch *batch, uint32_t row, struct err *err)
+static enum status run_again(struct encoder *encoder, const struct batch_in_flight *in_flight, uint32_t row,
+                             struct err *err)
 {
+    const struct engine_batch *batch = in_flight->batch;
     struct engine *engine = encoder->engine;
     const struct backend *narrow = encoder->backend;
     uint32_t dim = narrow->model->dim;
@@ -214,7 +234,9 @@ static enum status run_again(struct encoder *encoder, const struct engine_batch 
         .ids = batch->ids + batch->start[row],
         .start = batch->start + row,
         .length = batch->length + row,
-        .output = batch->output + (size_t)row * dim,
+        .second = batch->second ? batch->second + row : NULL,
+        .second_row = model_position_rows(narrow->model) - narrow->model->max_tokens,
+        .output = in_flight->vectors + (size_t)row * dim,
     };
     struct err why = {0};
     for (int i = 0; i < FALLBACK_STEPS && narrow->precision == PRECISION_F16; i++) {
@@ -237,17 +259,36 @@ static enum status run_again(struct encoder *encoder, const struct engine_batch 
     return err_set(err, STATUS_NON_FINITE, "the vector is not finite");
 }
 
+/* Makes a row's logits of its vector. The head could make finite ones of one that is not, so those become NaN; `status`
+ * says so, and is returned. Errors: also STATUS_NON_FINITE. */
+static enum status finish_head(const struct encoder *encoder, const struct batch_in_flight *in_flight, uint32_t row,
+                               enum status status, struct err *err)
+{
+    const struct model *model = encoder->backend->model;
+    float *room = in_flight->vectors + (size_t)in_flight->batch->rows * model->dim;
+    float *logits = in_flight->batch->output + (size_t)row * model->head.labels;
+    if (status != STATUS_OK) {
+        for (uint32_t i = 0; i < model->head.labels; i++) { logits[i] = NAN; }
+        return status;
+    }
+    head_run(encoder->engine->head, in_flight->vectors + (size_t)row * model->dim, room, logits);
+    return vector_finite(logits, model->head.labels)
+               ? STATUS_OK
+               : err_set(err, STATUS_NON_FINITE, "the head's logits are not finite");
+}
+
 /* Runs rows that are not finite again, and normalises the others. With STATUS_NON_FINITE all other rows are finished.
  */
-static enum status finish_rows(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
+static enum status finish_rows(struct encoder *encoder, const struct batch_in_flight *in_flight, struct err *err)
 {
     uint32_t dim = encoder->backend->model->dim;
     struct err worst = {0};
-    for (uint32_t row = 0; row < batch->rows; row++) {
-        float *vector = batch->output + (size_t)row * dim;
+    for (uint32_t row = 0; row < in_flight->batch->rows; row++) {
+        float *vector = in_flight->vectors + (size_t)row * dim;
         struct err why = {0};
-        enum status status = vector_finite(vector, dim) ? STATUS_OK : run_again(encoder, batch, row, &why);
+        enum status status = vector_finite(vector, dim) ? STATUS_OK : run_again(encoder, in_flight, row, &why);
         if (status == STATUS_OK && encoder->engine->normalize) { vector_normalize(vector, dim); }
+        if (encoder->engine->head) { status = finish_head(encoder, in_flight, row, status, &why); }
         if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status)) { continue; }
         err_prefix(&why, "row %u", row);
         worst = why;
@@ -265,7 +306,7 @@ enum status encoder_take(struct encoder *encoder, struct err *err)
     encoder->first_batch = (encoder->first_batch + 1) % BACKEND_SLOTS_MAX;
     encoder->batches_out--;
     encoder->helped = !in_flight->alone;
-    if (in_flight->err.status == STATUS_OK) { return finish_rows(encoder, in_flight->batch, err); }
+    if (in_flight->err.status == STATUS_OK) { return finish_rows(encoder, in_flight, err); }
     if (err) { *err = in_flight->err; }
     return in_flight->err.status;
 }
@@ -329,6 +370,12 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
     }
     engine->backend->ops = ops;
     engine->backend->counters = &engine->counters;
+    status = head_open(model, &engine->head, err);
+    if (status != STATUS_OK) {
+        ops->close(engine->backend);
+        free(engine);
+        return status;
+    }
     engine->normalize = model->normalize && !chosen.raw;
     engine->options = chosen;
     pthread_mutex_init(&engine->lock, NULL); /* cannot fail with default attributes on Linux */
@@ -342,6 +389,7 @@ void engine_close(struct engine *engine)
     for (int i = 0; i < FALLBACK_STEPS; i++) { step_close(&engine->steps[i]); }
     pthread_mutex_destroy(&engine->lock);
     engine->backend->ops->close(engine->backend);
+    head_close(engine->head);
     free(engine);
 }
 
@@ -411,6 +459,7 @@ void encoder_close(struct encoder *encoder)
         if (encoder->wider[i]) { encoder->engine->steps[i].backend->ops->workspace_close(encoder->wider[i]); }
     }
     encoder->backend->ops->workspace_close(encoder->workspace);
+    for (int i = 0; i < BACKEND_SLOTS_MAX; i++) { free(encoder->pooled[i].vectors); }
     free(encoder);
 }
 

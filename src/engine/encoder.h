@@ -6,11 +6,13 @@
 #include <pthread.h>
 
 #include "engine/backend.h"
+#include "engine/head.h"
 
 enum { FALLBACK_STEPS = 2 }; /* bf16, f32 */
 
 struct engine {
     struct backend *backend;
+    struct head *head;             /* NULL: the model embeds */
     bool normalize;                /* scale vectors to length 1 */
     struct engine_options options; /* as it was opened */
     pthread_mutex_t lock;          /* for steps: the first to need one opens it, the others wait */
@@ -26,6 +28,7 @@ struct engine {
 /* A batch that is out. */
 struct batch_in_flight {
     const struct engine_batch *batch;
+    float *vectors;  /* [rows, dim]: the batch's output, or the encoder's own memory where a head follows */
     unsigned passes; /* submitted and not waited for */
     bool alone;      /* a pass of it had no helpers */
     struct err err;  /* the first thing that went wrong */
@@ -38,6 +41,10 @@ struct encoder {
     struct backend_workspace *wider[FALLBACK_STEPS]; /* NULL until a row needs one */
 
     struct batch_in_flight in_flight[BACKEND_SLOTS_MAX];
+    struct pooled_rows {
+        float *vectors; /* [rows, dim], and one more for the head to work in */
+        uint32_t rows;
+    } pooled[BACKEND_SLOTS_MAX]; /* of the batches, where a head follows */
     unsigned first_batch, batches_out;
     bool helped; /* with the batch that was taken last */
     struct encoder_pause pause;

@@ -43,7 +43,9 @@ struct engine_batch {
     const int32_t *ids;     /* [extent], each below model->vocabulary */
     const uint32_t *start;  /* [rows] */
     const uint32_t *length; /* [rows], 1..model->max_tokens */
-    float *output;          /* [rows, dim], written */
+    float *output;          /* [rows, model_outputs], written: vectors, or logits */
+    const uint32_t *second; /* [rows]: from which of its tokens on a row is a pair's second text, of token type 1; 0
+                               where it is none. NULL: no pairs */
 };
 
 /* Opens an engine for a model. The weights are copied, and given back one by one if model->read_once; afterwards the

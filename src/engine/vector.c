@@ -14,6 +14,21 @@ void vector_normalize(float *vector, uint32_t dim)
     for (uint32_t i = 0; i < dim; i++) { vector[i] *= scale; }
 }
 
+/* In f64. The largest logit becomes exp(0), so that nothing overflows. */
+void vector_score(float *logits, uint32_t count, enum scoring scoring)
+{
+    double largest = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < count; i++) { largest = fmax(largest, logits[i]); }
+    for (uint32_t i = 0; i < count; i++) { sum += exp(logits[i] - largest); }
+    for (uint32_t i = 0; i < count; i++) {
+        if (scoring == SCORING_SIGMOID) {
+            logits[i] = (float)(1 / (1 + exp(-(double)logits[i])));
+        } else if (scoring == SCORING_SOFTMAX) {
+            logits[i] = (float)(exp(logits[i] - largest) / sum);
+        }
+    }
+}
+
 /* Zero times a finite float is zero, and zero times any other is NaN. Without a branch the loop runs at the speed of
  * memory; `dim` zeros add up to zero in any order. */
 bool vector_finite(const float *vector, uint32_t dim)

@@ -5,8 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/model.h"
+
 /* Scales a vector to length 1; a zero vector stays zero. Shapes: vector [dim], read and written. */
 void vector_normalize(float *vector, uint32_t dim);
+
+/* Makes scores of logits: sigmoid of each, or softmax of all. Shapes: logits [count], read and written. */
+void vector_score(float *logits, uint32_t count, enum scoring scoring);
 
 /* Whether a vector holds neither NaN nor infinity. Shapes: vector [dim]. */
 bool vector_finite(const float *vector, uint32_t dim);

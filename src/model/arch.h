@@ -40,6 +40,12 @@ struct arch {
     const char *relative_bias; /* of attention, shared by all layers; NULL: none */
     const char *layer;         /* before a layer's number; the names below follow it */
     const char *query, *key, *value, *attention_output, *attention_norm, *intermediate, *output, *output_norm;
+
+    /* The head of CLASSForSequenceClassification, over the first token; NULL where none is known. */
+    const char *head_dense, *head_out;
+    bool head_relu;      /* between the two; else tanh */
+    uint32_t separators; /* how often what stands behind a text stands between those of a pair */
+    bool pair_types;     /* the second text of a pair has token type 1 */
 };
 
 /* Reads DIRECTORY/config.json: fills `model->arch` and the sizes. `name` is what messages call the file.

@@ -44,4 +44,8 @@ const struct arch arch_bert = {
     .intermediate = "intermediate.dense",
     .output = "output.dense",
     .output_norm = "output.LayerNorm",
+    .head_dense = "pooler.dense",
+    .head_out = "classifier",
+    .separators = 1,
+    .pair_types = true,
 };

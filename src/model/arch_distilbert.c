@@ -35,4 +35,8 @@ const struct arch arch_distilbert = {
     .intermediate = "ffn.lin1",
     .output = "ffn.lin2",
     .output_norm = "output_layer_norm",
+    .head_dense = "pre_classifier",
+    .head_out = "classifier",
+    .head_relu = true,
+    .separators = 1,
 };

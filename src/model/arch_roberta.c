@@ -39,6 +39,9 @@ static const char *const unused[] = {
         .intermediate = "intermediate.dense",                                                                          \
         .output = "output.dense",                                                                                      \
         .output_norm = "output.LayerNorm",                                                                             \
+        .head_dense = "classifier.dense",                                                                              \
+        .head_out = "classifier.out_proj",                                                                             \
+        .separators = 2,                                                                                               \
     }
 
 FAMILY(roberta, "roberta", "Roberta");

@@ -29,6 +29,9 @@ struct tensor {
 /* The function between the two products of a layer's feed-forward part. */
 enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU };
 
+/* What makes scores of a head's logits. */
+enum scoring { SCORING_UNSET, SCORING_NONE, SCORING_SIGMOID, SCORING_SOFTMAX };
+
 /* What makes one vector of a text's token vectors: their mean, or the first of them. */
 enum pooling { POOLING_UNSET, POOLING_MEAN, POOLING_CLS };
 
@@ -53,12 +56,26 @@ struct model_layer {
     struct layer_norm output_norm;
 };
 
+/* A sequence-classification head. Of the first token's vector x it makes logits = out(f(dense(x))), where f is ReLU or
+ * tanh. */
+struct model_head {
+    uint32_t labels;              /* logits of a text; 0: there is no head, the model embeds */
+    char **names;                 /* [labels], as id2label has them */
+    enum scoring classify, score; /* of a text's labels; of a pair, where there is one label */
+    bool relu;
+    uint32_t separators; /* how often what stands behind a text stands between those of a pair */
+    bool pair_types;     /* the second text of a pair has token type 1, else 0 */
+    struct linear dense; /* [hidden, hidden] */
+    struct linear out;   /* [labels, hidden] */
+};
+
 /* What a user may say instead of, or against, the model's files. Zero means: as the files say. */
 struct model_options {
     enum pooling pooling;
     uint32_t max_tokens;
     const char *prompt; /* the name of a prompt in config_sentence_transformers.json; "" for none, against a default */
     const char *prefix; /* this text before every text, where the model's files name no prompt for it (e5) */
+    bool classifier;    /* opens a sequence-classification model, if the directory is one, and else refuses it */
 };
 
 /* A text to be put before others, under the name that the model's files give it ("query"). */
@@ -84,7 +101,7 @@ struct model {
     /* Sentence vector. */
     enum pooling pooling;
     bool normalize;
-    uint32_t dim;        /* floats in a vector */
+    uint32_t dim;        /* floats in a vector, before the head if there is one */
     uint32_t max_tokens; /* per text, special tokens included; at most `positions` */
     char *prompt;        /* put before every text, unless it asks for another; empty when there is none */
     bool pool_prompt;    /* whether prompt tokens count for pooling; where they do not, no prompt can be used */
@@ -98,13 +115,20 @@ struct model {
     struct tensor relative_bias;       /* [RELATIVE_BUCKETS, heads], added to scores; empty where there is none */
     struct layer_norm embedding_norm;
     struct model_layer *layers; /* [layer_count] */
-    size_t weight_bytes;        /* of all tensors, as in the files, heads included */
+    struct model_head head;
+    size_t weight_bytes; /* of all tensors, as in the files, heads included */
     bool read_once; /* the tensors are for the next engine alone, which may tensor_release what it has copied; set by
                        the owner, and by model_release_weights */
 
     struct tokenizer *tokenizer;
     void *storage; /* struct weights: the weight files' bytes; only open.c looks inside */
 };
+
+/* The floats that an engine makes of one text: its vector, or its logits. */
+static inline uint32_t model_outputs(const struct model *model)
+{
+    return model->head.labels > 0 ? model->head.labels : model->dim;
+}
 
 /* Opens a Hugging Face / sentence-transformers directory of a family in arch.c. `options` may be NULL.
  * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field
@@ -136,8 +160,15 @@ MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struc
 MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text,
                                         size_t *length, struct err *err);
 
-/* Reads what is added to the words of a text, by position: the position's embedding, from position_offset on, with that
- * of token type 0. Shapes: to [max_tokens, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
+/* The rows of what is added to the words of a text: one for each of max_tokens positions; where a pair has two token
+ * types, behind them as many for its second text. */
+static inline uint32_t model_position_rows(const struct model *model)
+{
+    return model->head.pair_types ? 2 * model->max_tokens : model->max_tokens;
+}
+
+/* Reads those rows: the position's embedding, from position_offset on, with that of token type 0, or then 1.
+ * Shapes: to [model_position_rows, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
 MUST_CHECK enum status model_read_positions(const struct model *model, float *to, struct err *err);
 
 /* Reads what a head adds to its scores (after their scaling) by how far the key stands behind the query: from

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "model/arch.h"
+#include "model/head.h"
 #include "model/sentence_transformers.h"
 #include "model/weights.h"
 
@@ -72,6 +73,10 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     for (uint32_t i = 0; i < model->prompt_count; i++) {
         buffer_format(&text, "\nprompt %zu:%s=%zu:%s", strlen(model->prompts[i].name), model->prompts[i].name,
                       strlen(model->prompts[i].text), model->prompts[i].text);
+    }
+    for (uint32_t i = 0; i < model->head.labels; i++) {
+        buffer_format(&text, "\nlabel %u of %u, scored %d %d: %s", i, model->head.labels, (int)model->head.classify,
+                      (int)model->head.score, model->head.names[i]);
     }
     enum status status = STATUS_OK;
     if (buffer_ok(&text)) {
@@ -166,6 +171,7 @@ static enum status read_config(struct model *model, const struct sentence_config
     snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
     TRY(refuse_adapter(model->directory, sentence->folder, err));
     TRY(arch_read_config(model->directory, name, model, err));
+    if (sentence->classifier) { TRY(head_read_config(name, model, err)); }
     if (sentence->width != 0 && sentence->width != model->hidden) {
         return err_set(err, STATUS_BAD_INPUT, "%sconfig.json: the embedding dimension %u is not hidden_size %u of %s",
                        sentence->pooling_folder, sentence->width, model->hidden, name);
@@ -190,6 +196,10 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     uint32_t count;
     bool truncated;
     enum status status = tokenizer_encode(model->tokenizer, "", 0, model->max_tokens, ids, &count, &truncated, err);
+    uint32_t separators = model->head.labels == 1 ? model->head.separators : 0;
+    if (status == STATUS_OK && tokenizer_pair_bound(model->tokenizer, 0, separators, 0) > model->max_tokens) {
+        status = err_set(err, STATUS_BAD_INPUT, "has no room for the special tokens of a pair");
+    }
     free(ids);
     return status == STATUS_OK ? status : err_prefix(err, "max_tokens %u", model->max_tokens);
 }
@@ -279,6 +289,7 @@ static struct model *copy_sizes(const struct model *model)
     copy->word_embeddings = copy->position_embeddings = copy->type_embeddings = copy->relative_bias =
         (struct tensor){0};
     copy->embedding_norm = (struct layer_norm){0};
+    copy->head = (struct model_head){.labels = model->head.labels, .pair_types = model->head.pair_types};
     copy->read_once = true;
     copy->layers = calloc(model->layer_count, sizeof *copy->layers);
     copy->storage = calloc(1, sizeof(struct weights));
@@ -351,6 +362,7 @@ void model_close(struct model *model)
     free(model->storage);
     tokenizer_close(model->tokenizer);
     free(model->layers);
+    head_free(&model->head);
     free(model->prompt);
     for (uint32_t i = 0; i < model->prompt_count; i++) {
         free(model->prompts[i].name);

@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/utf8.h"
+#include "model/head.h"
 #include "model/json.h"
 
 #define MODULES_FILE "modules.json"
@@ -54,14 +55,14 @@ static enum status must_be(const cJSON *object, const char *name, const char *fi
 
 /* {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}; other inputs beside text do not matter.
  */
-static enum status check_modality(const cJSON *root, const char *name, struct err *err)
+static enum status check_modality(const cJSON *root, const char *name, const char *output, struct err *err)
 {
     const cJSON *modality = json_field(root, "modality_config");
     if (!modality) { return STATUS_OK; }
     const cJSON *text = json_field(modality, "text");
     if (!cJSON_IsObject(text)) { return err_set(err, STATUS_UNSUPPORTED, "%s: modality_config has no text", name); }
     TRY(must_be(text, name, "method", "forward", err));
-    return must_be(text, name, "method_output_name", "last_hidden_state", err);
+    return must_be(text, name, "method_output_name", output, err);
 }
 
 /* sentence_bert_config.json, the encoder's own file: token limit and lower case. */
@@ -78,9 +79,12 @@ static enum status read_transformer(const cJSON *root, const char *name, struct 
         "query_length",   "document_length",  "query_expansion", "processing_kwargs", "model_args", "model_kwargs",
         "tokenizer_args", "processor_kwargs", "config_args",     "config_kwargs",     NULL};
     TRY(json_only(root, name, known, empty, err));
-    TRY(must_be(root, name, "transformer_task", "feature-extraction", err));
-    TRY(must_be(root, name, "module_output_name", "token_embeddings", err));
-    TRY(check_modality(root, name, err));
+    const cJSON *task = json_field(root, "transformer_task");
+    bool logits = cJSON_IsString(task) && strcmp(task->valuestring, "sequence-classification") == 0;
+    if (!logits) { TRY(must_be(root, name, "transformer_task", "feature-extraction", err)); }
+    TRY(must_be(root, name, "module_output_name", logits ? "scores" : "token_embeddings", err));
+    TRY(check_modality(root, name, logits ? "logits" : "last_hidden_state", err));
+    reading->out->logits = logits;
     TRY(json_bool(root, name, "do_lower_case", &reading->out->lower_case, err));
     return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &reading->out->max_tokens, err);
 }
@@ -206,10 +210,15 @@ static enum status read_prompts(const cJSON *root, const char *name, struct read
 {
     static const char *const known[] = {"__version__",        "prompts",    "default_prompt_name",
                                         "similarity_fn_name", "model_type", NULL};
+    static const char *const known_of_classifiers[] = {"__version__", "prompts",       "default_prompt_name",
+                                                       "model_type",  "activation_fn", NULL};
     struct model *model = reading->model;
-    const char *wanted = reading->options->prompt;
-    TRY(json_only(root, name, known, NULL, err));
-    TRY(must_be(root, name, "model_type", "SentenceTransformer", err));
+    const char *wanted = reading->options->prompt, *activation = NULL;
+    bool classifier = reading->out->classifier;
+    TRY(json_only(root, name, classifier ? known_of_classifiers : known, NULL, err));
+    TRY(must_be(root, name, "model_type", classifier ? "CrossEncoder" : "SentenceTransformer", err));
+    if (classifier) { TRY(json_string(root, name, "activation_fn", &activation, err)); }
+    if (activation) { TRY(head_parse_activation(name, "activation_fn", activation, &model->head.score, err)); }
     const cJSON *prompts = json_field(root, "prompts");
     if (prompts && !cJSON_IsObject(prompts)) {
         return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts must be an object");
@@ -319,6 +328,23 @@ static enum status read_modules(const cJSON *modules, const char *name, struct r
     return STATUS_OK;
 }
 
+/* Without a pooling a directory may be a classifier, whose head takes the first token. */
+static enum status find_head(struct reading *reading, struct err *err)
+{
+    struct sentence_config *out = reading->out;
+    if (reading->model->pooling != POOLING_UNSET) {
+        return out->logits
+                   ? err_set(err, STATUS_UNSUPPORTED, MODULES_FILE ": Pooling behind a classifier is not supported")
+                   : STATUS_OK;
+    }
+    if (!reading->options->classifier || out->pooling_folder) { return STATUS_OK; }
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%sconfig.json", out->folder);
+    TRY(head_is_there(reading->model->directory, name, &out->classifier, err));
+    if (out->classifier) { reading->model->pooling = POOLING_CLS; }
+    return STATUS_OK;
+}
+
 static enum status refuse_unknown_pooling(const struct sentence_config *config, bool listed, struct err *err)
 {
     const char *advice = "so the pooling is not known; set pooling to mean or cls";
@@ -341,6 +367,7 @@ enum status sentence_config_read(struct model *model, const struct model_options
     TRY(read_file("", MODULES_FILE, read_modules, &reading, &listed, err));
     if (!listed) { TRY(read_file("", "sentence_bert_config.json", read_transformer, &reading, NULL, err)); }
     if (options->pooling != POOLING_UNSET) { model->pooling = options->pooling; }
+    TRY(find_head(&reading, err));
     if (model->pooling == POOLING_UNSET) { return refuse_unknown_pooling(out, listed, err); }
     TRY(read_file("", PROMPTS_FILE, read_prompts, &reading, &prompts, err));
     if (!prompts && options->prompt && options->prompt[0] != '\0') {
@@ -352,6 +379,9 @@ enum status sentence_config_read(struct model *model, const struct model_options
             return err_set(err, STATUS_BAD_INPUT, "prefix is not valid UTF-8");
         }
         TRY(set_prompt(model, options->prefix, err));
+    }
+    if (out->classifier && model->prompt[0] != '\0') {
+        return err_set(err, STATUS_UNSUPPORTED, "a prompt before the texts of a classifier is not supported");
     }
     if (!model->pool_prompt && model->prompt[0] != '\0') {
         return err_set(err, STATUS_UNSUPPORTED,

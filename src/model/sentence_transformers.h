@@ -15,14 +15,17 @@ struct sentence_config {
     char *pooling_folder; /* of the pooling's file, for messages: "1_Pooling/", or NULL */
     uint32_t width;       /* what the pooling file says of the encoder's width, or 0 */
     bool lower_case;      /* do_lower_case was asked for */
+    bool classifier;      /* the directory is a sequence-classification model, and may be opened as one */
+    bool logits;          /* sentence_bert_config.json says that the encoder ends in such a head */
     uint32_t max_tokens;  /* max_seq_length, or 0 */
 };
 
 /* Reads modules.json and the files it leads to, in model->directory, and applies the user's options. Without
- * modules.json, `options->pooling` must be given. Fills pooling, normalisation and prompts of `model`.
- * Owns: the caller ends `*out` with sentence_config_free, also after an error.
- * Errors: STATUS_NOT_FOUND (a file or a named prompt), STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a module or field that is
- * not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */
+ * modules.json, `options->pooling` must be given, or the model be a classifier. Fills pooling, normalisation and
+ * prompts of `model`, and head.score where a file says it. Owns: the caller ends `*out` with sentence_config_free, also
+ * after an error. Errors: STATUS_NOT_FOUND (a file or a named prompt), STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a module
+ * or field that is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON).
+ */
 MUST_CHECK enum status sentence_config_read(struct model *model, const struct model_options *options,
                                             struct sentence_config *out, struct err *err);
 

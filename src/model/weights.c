@@ -257,6 +257,11 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
     visit_pair(context, visit, "", arch->embedding_norm, &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
                model->hidden, 1);
     for (uint32_t i = 0; i < model->layer_count; i++) { visit_layer(model, i, visit, context); }
+    struct model_head *head = &model->head;
+    if (head->labels == 0) { return; }
+    visit_pair(context, visit, "", arch->head_dense, &head->dense.weight, &head->dense.bias, 2, model->hidden,
+               model->hidden);
+    visit_pair(context, visit, "", arch->head_out, &head->out.weight, &head->out.bias, 2, head->labels, model->hidden);
 }
 
 static void add_slot(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
@@ -292,7 +297,7 @@ static const char *skip_prefixes(const struct arch *arch, const char *name)
     return name;
 }
 
-/* Whether it is a head or buffer that a sentence vector does not use. */
+/* Whether it is a head or buffer that is not used, unless it is in the list. */
 static bool is_unused(const struct arch *arch, const char *name)
 {
     const char *const *head = arch->unused;
@@ -355,10 +360,10 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
         const char *bare = skip_prefixes(arch, entry->name);
-        if (is_unused(arch, bare)) { continue; }
         struct slot key;
         spell(key.name, bare);
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
+        if (!slot && is_unused(arch, bare)) { continue; }
         if (!slot) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: tensor %.120s is not part of the %s model that config.json describes", file_name,
@@ -371,7 +376,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
-    struct slots slots = {.list = calloc(6 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
+    struct slots slots = {.list = calloc(10 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
     if (!slots.list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors"); }
     weights_visit(model, add_slot, &slots);
     qsort(slots.list, slots.count, sizeof *slots.list, compare_slots);
@@ -439,14 +444,17 @@ enum status model_read_positions(const struct model *model, float *to, struct er
 {
     const struct tensor *type = &model->type_embeddings;
     size_t hidden = model->hidden, count = model->max_tokens * hidden, first = model->position_offset * hidden;
-    if (model->position_embeddings.elements < first + count || (type->data && type->elements < hidden)) {
+    uint32_t types = model_position_rows(model) > model->max_tokens ? 2 : 1;
+    if (model->position_embeddings.elements < first + count || (type->data && type->elements < types * hidden)) {
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
     }
-    tensor_read_f32(&model->position_embeddings, first, count, to);
-    for (size_t i = 0; type->data && i < count; i++) {
-        float added;
-        tensor_read_f32(type, i % hidden, 1, &added);
-        to[i] += added;
+    for (uint32_t t = 0; t < types; t++, to += count) {
+        tensor_read_f32(&model->position_embeddings, first, count, to);
+        for (size_t i = 0; type->data && i < count; i++) {
+            float added;
+            tensor_read_f32(type, t * hidden + i % hidden, 1, &added);
+            to[i] += added;
+        }
     }
     return STATUS_OK;
 }

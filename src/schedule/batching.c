@@ -48,7 +48,8 @@ static void dedup_remove(struct row *row)
 
 bool rows_same_ids(const struct row *a, const struct row *b)
 {
-    return a->hash == b->hash && a->tokens == b->tokens && memcmp(a->ids, b->ids, a->tokens * sizeof(*a->ids)) == 0;
+    return a->hash == b->hash && a->tokens == b->tokens && a->second == b->second &&
+           memcmp(a->ids, b->ids, a->tokens * sizeof(*a->ids)) == 0;
 }
 
 /* --- tenants --- */
@@ -576,7 +577,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
     return filling.count;
 }
 
-/* --- batches: one allocation holds struct, row pointers, starts, lengths, ids, vectors --- */
+/* --- batches: one allocation holds struct, row pointers, vectors, starts, lengths, second texts, ids --- */
 
 static int longer_first(const void *left, const void *right)
 {
@@ -594,7 +595,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
         longest = rows[i]->tokens > longest ? rows[i]->tokens : longest;
     }
     size_t extent = layout != LAYOUT_PACKED ? (size_t)longest * count : tokens;
-    size_t words = extent + 2 * (size_t)count + (size_t)count * dim;
+    size_t words = extent + 3 * (size_t)count + (size_t)count * dim;
     struct batch *batch = malloc(sizeof(*batch) + count * sizeof(struct row *) + words * sizeof(uint32_t));
     if (!batch) { return NULL; }
     *batch = (struct batch){.rows = (struct row **)(batch + 1), .tokens = tokens};
@@ -603,18 +604,27 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
 
     float *output = (float *)(batch->rows + count);
     uint32_t *start = (uint32_t *)(output + (size_t)count * dim), *length = start + count;
-    int32_t *ids = (int32_t *)(length + count);
+    uint32_t *second = length + count;
+    int32_t *ids = (int32_t *)(second + count);
+    bool pairs = false;
     if (layout != LAYOUT_PACKED) { memset(ids, 0, extent * sizeof(*ids)); }
     uint32_t packed = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct row *row = batch->rows[i];
         start[i] = layout != LAYOUT_PACKED ? i * longest : packed;
         length[i] = row->tokens;
+        second[i] = row->second;
+        pairs = pairs || row->second > 0;
         memcpy(ids + start[i], row->ids, row->tokens * sizeof(*ids));
         packed += row->tokens;
     }
-    batch->engine = (struct engine_batch){
-        .rows = count, .extent = (uint32_t)extent, .ids = ids, .start = start, .length = length, .output = output};
+    batch->engine = (struct engine_batch){.rows = count,
+                                          .extent = (uint32_t)extent,
+                                          .ids = ids,
+                                          .start = start,
+                                          .length = length,
+                                          .output = output,
+                                          .second = pairs ? second : NULL};
     return batch;
 }
 

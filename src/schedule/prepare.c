@@ -48,13 +48,40 @@ static void fail_too_long(struct request *request, const struct row *row, const 
     fail(request, row, CODE_TOO_LONG, what);
 }
 
-static size_t row_capacity(const struct request *request, const struct row *row, const struct model *model)
+/* The ids of a request's query, made once for all of its rows. */
+struct query {
+    int32_t *ids; /* [count]; NULL: there is none */
+    uint32_t count;
+};
+
+static size_t row_capacity(const struct request *request, const struct row *row, const struct query *query,
+                           const struct model *model)
 {
-    size_t bound = tokenizer_bound(model->tokenizer, request->prompt_bytes + (size_t)row->text_bytes);
+    size_t bound = query->ids ? tokenizer_pair_bound(model->tokenizer, query->count, model->head.separators,
+                                                     (size_t)row->text_bytes)
+                              : tokenizer_bound(model->tokenizer, request->prompt_bytes + (size_t)row->text_bytes);
     return bound < request->max_tokens ? bound : request->max_tokens;
 }
 
-static void tokenize_row(struct request *request, struct row *row, const struct model *model)
+/* A pair. Its token types are told only to a model that has several. */
+static void tokenize_pair(struct request *request, struct row *row, const struct query *query,
+                          const struct model *model)
+{
+    struct err err = {0};
+    uint32_t most = (uint32_t)row_capacity(request, row, query, model);
+    enum status status =
+        tokenizer_encode_pair(model->tokenizer, query->ids, query->count, model->head.separators, row->text,
+                              row->text_bytes, most, row->ids, &row->tokens, &row->second, &row->truncated, &err);
+    if (!model->head.pair_types) { row->second = 0; }
+    if (status != STATUS_OK) {
+        fail_encode(request, row, status, &err);
+    } else if (row->truncated && !request->truncate) {
+        fail(request, row, CODE_TOO_LONG, "with the query more tokens than the model takes, and truncate is 0");
+    }
+    row->hash = XXH3_64bits(row->ids, row->tokens * sizeof(*row->ids));
+}
+
+static void tokenize_row(struct request *request, struct row *row, const struct query *none, const struct model *model)
 {
     struct buffer prompted = {0};
     const char *text = row->text;
@@ -65,7 +92,7 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
         fail(request, row, CODE_OUT_OF_MEMORY, err.message);
         return;
     }
-    uint32_t most = (uint32_t)row_capacity(request, row, model);
+    uint32_t most = (uint32_t)row_capacity(request, row, none, model);
     enum status status =
         tokenizer_encode(model->tokenizer, text, length, most, row->ids, &row->tokens, &row->truncated, &err);
     if (status != STATUS_OK) {
@@ -80,33 +107,53 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
 }
 
 /* Vectors first, then each row's ids. */
-static bool allocate_work(struct request *request, const struct model *model)
+static bool allocate_work(struct request *request, const struct query *query, const struct model *model)
 {
     size_t floats = (size_t)request->row_count * request->dim, ids = 0;
-    for (uint32_t i = 0; i < request->row_count; i++) { ids += row_capacity(request, &request->rows[i], model); }
+    for (uint32_t i = 0; i < request->row_count; i++) { ids += row_capacity(request, &request->rows[i], query, model); }
     float *outputs = malloc(floats * sizeof(*outputs) + ids * sizeof(int32_t) + 1); /* never of size 0 */
     if (!outputs) { return false; }
     int32_t *next = (int32_t *)(outputs + floats);
     for (uint32_t i = 0; i < request->row_count; i++) {
         request->rows[i].output = outputs + (size_t)i * request->dim;
         request->rows[i].ids = next;
-        next += row_capacity(request, &request->rows[i], model);
+        next += row_capacity(request, &request->rows[i], query, model);
     }
     request->work = outputs;
     return true;
 }
 
-void prepare_request(struct request *request, const struct model *model)
+static void tokenize_rows(struct request *request, const struct query *query, const struct model *model)
 {
-    if (!request->prompt && model->prompt) {
-        request->prompt = model->prompt;
-        request->prompt_bytes = (uint32_t)strlen(model->prompt);
-    }
-    if (!allocate_work(request, model)) {
+    if (!allocate_work(request, query, model)) {
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the tokens");
         return;
     }
     for (uint32_t i = 0; i < request->row_count && request->retry.code == CODE_NONE; i++) {
-        tokenize_row(request, &request->rows[i], model);
+        if (query->ids) {
+            tokenize_pair(request, &request->rows[i], query, model);
+        } else {
+            tokenize_row(request, &request->rows[i], query, model);
+        }
     }
+}
+
+void prepare_request(struct request *request, const struct model *model)
+{
+    struct query query = {0};
+    struct err err = {0};
+    if (!request->prompt && model->prompt) {
+        request->prompt = model->prompt;
+        request->prompt_bytes = (uint32_t)strlen(model->prompt);
+    }
+    enum status status = request->query ? tokenizer_encode_whole(model->tokenizer, request->query, request->query_bytes,
+                                                                 &query.ids, &query.count, &err)
+                                        : STATUS_OK;
+    if (status == STATUS_OK) {
+        tokenize_rows(request, &query, model);
+    } else {
+        request_fail(request, status == STATUS_NO_MEMORY ? CODE_OUT_OF_MEMORY : CODE_INTERNAL, "query: %.200s",
+                     err.message);
+    }
+    free(query.ids);
 }

@@ -10,8 +10,10 @@
 #include "schedule/reply.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "engine/vector.h"
 #include "model/model.h"
 
@@ -389,4 +391,48 @@ void reply_format(struct request *request)
         buffer_free(&request->output.reply);
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply");
     }
+}
+
+/* --- Labels --- */
+
+/* A label with its score. */
+struct scored {
+    uint32_t index;
+    float score;
+};
+
+static int best_first(const void *left, const void *right)
+{
+    const struct scored *a = left, *b = right;
+    if (a->score != b->score) { return a->score > b->score ? -1 : 1; }
+    return a->index < b->index ? -1 : 1;
+}
+
+/* Owns: the caller frees it. NULL when memory ran out. */
+static struct scored *sort_scores(const float *scores, uint32_t count)
+{
+    struct scored *sorted = malloc(count * sizeof *sorted);
+    for (uint32_t i = 0; sorted && i < count; i++) { sorted[i] = (struct scored){i, scores[i]}; }
+    if (sorted) { qsort(sorted, count, sizeof *sorted, best_first); }
+    return sorted;
+}
+
+void reply_put_labels(struct buffer *to, const struct model_head *head, const float *scores)
+{
+    struct scored *sorted = sort_scores(scores, head->labels);
+    if (!sorted) { /* as if the buffer could not grow */
+        to->broken = true;
+        return;
+    }
+    for (uint32_t i = 0; i < head->labels; i++) {
+        char number[REPLY_FLOAT_MAX];
+        const char *name = head->names[sorted[i].index];
+        buffer_string(to, i == 0 ? "[{\"label\":" : ",{\"label\":");
+        buffer_json_string(to, name, strlen(name));
+        buffer_string(to, ",\"score\":");
+        buffer_append(to, number, reply_put_float(number, sorted[i].score));
+        buffer_string(to, "}");
+    }
+    buffer_string(to, "]");
+    free(sorted);
 }

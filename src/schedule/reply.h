@@ -11,6 +11,9 @@
 enum { REPLY_FLOAT_MAX = 17 };    /* the longest text of one float: -1.23456789e-38, with room to spare */
 #define REPLY_HALF_LIMIT 65520.0f /* f16 holds only what is below */
 
+/* Appends the labels of one text, best first: [{"label":"joy","score":0.75},...]. Shapes: scores [head->labels]. */
+void reply_put_labels(struct buffer *to, const struct model_head *head, const float *scores);
+
 /* Writes the embedding of a computed request into request->reply: what a prep thread does for ACTION_FORMAT, once. A
  * vector with NaN or infinity never leaves; its request fails with CODE_NON_FINITE, with CODE_BAD_REQUEST if f16 cannot
  * hold it, or CODE_OUT_OF_MEMORY. Shapes: the rows' outputs lie one behind the other, [row_count, dim] f32, and are

@@ -137,10 +137,11 @@ struct row {
     uint32_t text_bytes;
     int32_t *ids; /* [tokens], in request->work, written by a prep thread */
     uint32_t tokens;
+    uint32_t second; /* from which of them on they are of token type 1: a pair's second text; 0: none */
     bool truncated;
     uint8_t passed_over;    /* batches that were cut without it while it waited */
-    float *output;          /* [dim], in request->work: as pooled, neither cut nor normalised */
-    uint64_t hash;          /* of its token ids, by a prep thread: equal ids give equal outputs */
+    float *output;          /* [dim], in request->work: as pooled, neither cut nor normalised; or logits */
+    uint64_t hash;          /* of its token ids, by a prep thread: equal ids, of equal pairs, give equal outputs */
     struct row *duplicates; /* list (by `duplicates`) of rows with the same ids: only the first is computed */
     uint64_t waiting_ns;    /* since when it is in the window */
     struct row *next;       /* in the window */
@@ -179,6 +180,8 @@ struct request {
     } identity;
 
     /* Work: texts in, vectors out. */
+    const char *query; /* [query_bytes] the first text of every row's pair; NULL: the rows are single texts */
+    uint32_t query_bytes;
     bool inputs;        /* came as an array: the reply has `count` and an array of arrays, even for one text */
     struct row *rows;   /* [row_count] */
     uint32_t row_count; /* 0 for a cancel, and if the texts could not be read */
@@ -188,7 +191,7 @@ struct request {
     uint32_t max_tokens; /* per row */
     const char *prompt;  /* [prompt_bytes], put before each text; NULL: the model's default */
     uint32_t prompt_bytes;
-    uint32_t dim; /* floats of a row's output: the model's */
+    uint32_t dim; /* floats of a row's output: model_outputs */
     void *work;   /* ids and outputs of all rows, allocated by a prep thread */
 
     /* How its reply is to look, and where it goes. */

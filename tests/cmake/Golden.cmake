@@ -57,3 +57,9 @@ target_link_libraries(read_inputs PRIVATE schedule)
 add_test(NAME golden.inputs COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/inputs_golden.py
   $<TARGET_FILE:read_inputs>)
 set_tests_properties(golden.inputs PROPERTIES LABELS "golden;schedule" TIMEOUT 300)
+
+if(NOT SLUICE_SANITIZE) # what the commands run, integration.classify runs
+  add_test(NAME golden.heads COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/heads_golden.py
+    $<TARGET_FILE:sluice> ${CMAKE_CURRENT_BINARY_DIR}/golden)
+  set_tests_properties(golden.heads PROPERTIES LABELS "golden;engine" TIMEOUT 300)
+endif()

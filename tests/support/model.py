@@ -157,5 +157,79 @@ def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=12
     return directory
 
 
+# How DistilBERT's files spell what BERT's names.
+DISTILBERT = [("embeddings.token_type_embeddings", None), ("encoder.", "transformer."),
+              ("attention.self.query", "attention.q_lin"), ("attention.self.key", "attention.k_lin"),
+              ("attention.self.value", "attention.v_lin"), ("attention.output.dense", "attention.out_lin"),
+              ("attention.output.LayerNorm", "sa_layer_norm"), ("intermediate.dense", "ffn.lin1"),
+              ("output.dense", "ffn.lin2"), ("output.LayerNorm", "output_layer_norm")]
+
+
+def distilbert_name(name):
+    """The name there, or None."""
+    for ours, theirs in DISTILBERT:
+        if ours in name and theirs is None:
+            return None
+        name = name.replace(ours, theirs or ours)
+    return name
+
+
+def head_tensors(hidden, labels, seed):
+    generator = random.Random(seed)
+    for name, rows in (("dense", hidden), ("out", labels)):
+        yield name + ".weight", (rows, hidden), array.array("f", [generator.gauss(0, hidden ** -0.5 * 2) for _ in range(rows * hidden)])
+        yield name + ".bias", (rows,), array.array("f", [generator.gauss(0, 0.3) for _ in range(rows)])
+
+
+def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidden=32, positions=48, config=None, modules=None):
+    """Writes a ...ForSequenceClassification as transformers saves it, and returns its directory. `config`: more fields of
+    config.json; `modules`: the activation of a CrossEncoder, then it is one as sentence-transformers 6 saves it."""
+    bert, words = family != "distilbert", vocabulary()
+    shape = {"hidden": hidden, "intermediate": 2 * hidden, "layers": 2, "positions": positions, "vocabulary": len(words)}
+
+    def put(name, content):
+        with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+            json.dump(content, file, ensure_ascii=False)
+
+    sizes = {"hidden_act": "gelu", "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 2,
+             "num_hidden_layers": 2, "layer_norm_eps": 1e-12, "type_vocab_size": 2}
+    if not bert:
+        sizes = {"activation": "gelu", "dim": hidden, "hidden_dim": 2 * hidden, "n_heads": 2, "n_layers": 2}
+    put("config.json", {
+        "architectures": [{"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta"}[family] + "ForSequenceClassification"],
+        "model_type": family, "max_position_embeddings": positions, "pad_token_id": 0, "vocab_size": len(words),
+        "id2label": {str(i): label for i, label in enumerate(labels)}, "label2id": {label: i for i, label in enumerate(labels)},
+        **sizes, **(config or {})})
+    put("tokenizer_config.json", {
+        "tokenizer_class": {"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "roberta": "PreTrainedTokenizerFast"}[family],
+        "do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
+        "mask_token": "[MASK]", "model_max_length": positions - (family == "roberta"),
+        **({} if family == "bert" else {"model_input_names": ["input_ids", "attention_mask"]})})
+    tokenizer = tokenizer_json(words)
+    if family == "roberta":  # its template, with the words of the others
+        piece = lambda word: {"SpecialToken": {"id": word, "type_id": 0}}
+        text = lambda name: {"Sequence": {"id": name, "type_id": 0}}
+        tokenizer["post_processor"]["pair"] = [piece("[CLS]"), text("A"), piece("[SEP]"), piece("[SEP]"), text("B"), piece("[SEP]")]
+    put("tokenizer.json", tokenizer)
+    if modules:
+        put("modules.json", [{"idx": 0, "name": "0", "path": "",
+                              "type": "sentence_transformers.base.modules.transformer.Transformer"}])
+        put("sentence_bert_config.json", {
+            "transformer_task": "sequence-classification", "module_output_name": "scores",
+            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}})
+        put("config_sentence_transformers.json", {"activation_fn": modules, "default_prompt_name": None,
+                                                  "model_type": "CrossEncoder", "prompts": {}})
+    prefix = family + "."
+    names = [(prefix + (name if bert else distilbert_name(name) or ""), dims, values)
+             for name, dims, values in tensors(shape, seed)]
+    head = {"bert": {"dense": "bert.pooler.dense", "out": "classifier"},
+            "distilbert": {"dense": "pre_classifier", "out": "classifier"},
+            "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"}}[family]
+    names += [(head[name.split(".")[0]] + "." + name.split(".")[1], dims, values)
+              for name, dims, values in head_tensors(hidden, len(labels), seed)]
+    write_safetensors(os.path.join(directory, "model.safetensors"), [named for named in names if named[0] != prefix])
+    return directory
+
+
 if __name__ == "__main__":
     write_model(sys.argv[1], seed=int(sys.argv[2]) if len(sys.argv) > 2 else 1)

@@ -274,7 +274,7 @@ static const struct setting own_settings[] = {
 
 const struct subcommand command_bench_peak = {
     .name = "bench peak",
-    .bit = FOR_BENCH,
+    .bit = FOR_ENGINE,
     .summary = "Measure a CPU engine's share of what bare matrix products reach",
     .explanation =
         "share is model operations per second over those of bare oneDNN products of the same shapes on the same\n"

@@ -366,13 +366,15 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
         uint32_t at = pass->start[r] - pass->origin;
+        uint32_t second = pass->second && pass->second[r] > 0 ? pass->second[r] : UINT32_MAX;
         for (uint32_t t = 0; t < WORDS_AHEAD; t++) { ask_word(weights, pass, r, t); }
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
             size_t id = (size_t)pass->ids[at + t] * width;
+            size_t position = t < second ? t : t + pass->second_row;
             weights->set->kernels->embed(
                 width, weights->word ? weights->word + id : NULL, weights->word16 ? weights->word16 + id : NULL,
-                weights->position + (size_t)t * width, &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
+                weights->position + position * width, &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
         }
     }
     cpu_gemm_prepare(workspace);

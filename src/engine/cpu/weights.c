@@ -76,7 +76,7 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
 {
     const struct model *model = weights->backend.model;
     size_t hidden = model->hidden, words = (size_t)model->vocabulary * hidden;
-    size_t positions = model->max_tokens * hidden;
+    size_t positions = model_position_rows(model) * hidden;
     if (model->word_embeddings.elements != words) {
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
     }

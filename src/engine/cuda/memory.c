@@ -34,7 +34,8 @@ static void fill_tokens(const struct pass *pass, const uint32_t *start, int32_t 
             memset(position + end, 0, (at - end) * sizeof *position);
         }
         memcpy(ids + at, pass->ids + at, length * sizeof *ids);
-        for (uint32_t t = 0; t < length; t++) { position[at + t] = t; }
+        uint32_t second = pass->second && pass->second[row] > 0 ? pass->second[row] : length;
+        for (uint32_t t = 0; t < length; t++) { position[at + t] = t < second ? t : t + pass->second_row; }
         end = at + length;
     }
     if (pass->extent > end) {

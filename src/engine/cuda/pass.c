@@ -291,7 +291,7 @@ static enum status enqueue_embed(struct backend_workspace *workspace, struct err
         .bound = workspace->bucket->tokens,
         .hidden = model->hidden,
         .vocabulary = model->vocabulary,
-        .positions = model->max_tokens,
+        .positions = model_position_rows(model),
         .epsilon = model->layer_norm_eps,
         .ragged = workspace->ragged,
         .word = weights->word,

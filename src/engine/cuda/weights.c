@@ -62,7 +62,7 @@ struct loader {
     unsigned next;
     char *pinned;   /* [PIECES][PIECE_ELEMENTS] f32 */
     float *plain;   /* [PIECE_ELEMENTS] */
-    float *scratch; /* [max(5, max_tokens), hidden] */
+    float *scratch; /* [max(5, model_position_rows), hidden] */
 };
 
 static enum status loader_open(struct loader *loader, struct err *err)
@@ -70,7 +70,7 @@ static enum status loader_open(struct loader *loader, struct err *err)
     const struct cuda_api *api = loader->api;
     const struct model *model = loader->model;
     static const char what[] = "preparing to copy the weights";
-    size_t rows = model->max_tokens < 5 ? 5 : model->max_tokens;
+    size_t rows = model_position_rows(model) < 5 ? 5 : model_position_rows(model);
     loader->plain = malloc(PIECE_ELEMENTS * sizeof *loader->plain);
     loader->scratch = malloc(rows * model->hidden * sizeof *loader->scratch);
     if (!loader->plain || !loader->scratch) { return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights"); }
@@ -206,7 +206,7 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     const struct model *model = weights->model;
     struct layout layout = {.block = block, .element = kernel_type_bytes(weights->type)};
     weights->word = part(&layout, layout.element * model->vocabulary * model->hidden);
-    weights->position = part(&layout, layout.element * model->max_tokens * model->hidden);
+    weights->position = part(&layout, layout.element * model_position_rows(model) * model->hidden);
     if (model->relative_bias.data) {
         weights->relative_bias = part(&layout, model->heads * (2 * (size_t)model->max_tokens - 1) * sizeof(float));
     }
@@ -314,7 +314,7 @@ static enum status load_layer(struct loader *loader, const struct model_layer *f
 static enum status load_embeddings(struct loader *loader, const struct cuda_weights *to, struct err *err)
 {
     const struct model *model = loader->model;
-    size_t positions = (size_t)model->max_tokens * model->hidden;
+    size_t positions = (size_t)model_position_rows(model) * model->hidden;
     TRY(load(loader, loader->type, &model->word_embeddings, (size_t)model->vocabulary * model->hidden, 1, to->word,
              err));
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));

@@ -514,3 +514,86 @@ enum status tokenizer_open(const char *directory, struct tokenizer **out, struct
     cJSON_Delete(json);
     return status;
 }
+
+/* Pairs. The lengths are those of truncate_encodings in `tokenizers` 0.22: the longer text gives way until both are
+ * equal; of an odd number the longer one, or the second one where they are equal, has one more. */
+static void cut_longest_first(uint32_t room, uint32_t *query, uint32_t *text)
+{
+    uint32_t *less = *query > *text ? text : query, *more = *query > *text ? query : text;
+    if (*less <= room && *more <= room - *less) { return; }
+    if (*less <= room / 2) {
+        *more = room - *less;
+    } else {
+        *less = room / 2;
+        *more = *less + room % 2;
+    }
+}
+
+enum status tokenizer_encode_whole(const struct tokenizer *tokenizer, const char *text, size_t length, int32_t **ids,
+                                   uint32_t *count, struct err *err)
+{
+    size_t bound = tokenizer_bound(tokenizer, length);
+    uint32_t most = bound < UINT32_MAX ? (uint32_t)bound : UINT32_MAX;
+    bool truncated;
+    *ids = malloc((most + (size_t)1) * sizeof **ids);
+    if (!*ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", most); }
+    enum status status = tokenizer_encode(tokenizer, text, length, most, *ids, count, &truncated, err);
+    if (status != STATUS_OK) {
+        free(*ids);
+        *ids = NULL;
+        return status;
+    }
+    *count -= tokenizer->specials.before_count + tokenizer->specials.behind_count;
+    memmove(*ids, *ids + tokenizer->specials.before_count, *count * sizeof **ids);
+    return STATUS_OK;
+}
+
+size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, uint32_t separators, size_t bytes)
+{
+    return tokenizer_bound(tokenizer, bytes) + query_count + (size_t)separators * tokenizer->specials.behind_count;
+}
+
+/* Puts a pair together whose second text, with its special tokens, is in `own`. */
+static void join_pair(const struct tokenizer_template *specials, const int32_t *query, uint32_t query_count,
+                      uint32_t separators, const int32_t *own, uint32_t own_count, int32_t *ids, uint32_t *count,
+                      uint32_t *second)
+{
+    *count = 0;
+    put_specials(ids, count, specials->before, specials->before_count);
+    put_specials(ids, count, query, query_count);
+    for (uint32_t i = 0; i < separators; i++) { put_specials(ids, count, specials->behind, specials->behind_count); }
+    *second = *count;
+    put_specials(ids, count, own, own_count);
+    put_specials(ids, count, specials->behind, specials->behind_count);
+}
+
+/* Of the second text so much is read as decides which of the two is longer. */
+enum status tokenizer_encode_pair(const struct tokenizer *tokenizer, const int32_t *query, uint32_t query_count,
+                                  uint32_t separators, const char *text, size_t length, uint32_t max_tokens,
+                                  int32_t *ids, uint32_t *count, uint32_t *second, bool *truncated, struct err *err)
+{
+    const struct tokenizer_template *specials = &tokenizer->specials;
+    uint32_t fixed = specials->before_count + specials->behind_count,
+             extra = fixed + separators * specials->behind_count;
+    *count = *second = 0;
+    if (max_tokens < extra) {
+        return err_set(err, STATUS_BAD_INPUT, "max_tokens %u has no room for the %u special tokens of a pair",
+                       max_tokens, extra);
+    }
+    uint32_t room = max_tokens - extra;
+    size_t bound = tokenizer_bound(tokenizer, length),
+           look = (size_t)(room > query_count ? room : query_count) + 1 + fixed;
+    uint32_t most = (uint32_t)(bound < look ? bound : look), own_count;
+    int32_t *own = malloc((most + (size_t)1) * sizeof *own);
+    if (!own) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", most); }
+    bool more;
+    enum status status = tokenizer_encode(tokenizer, text, length, most, own, &own_count, &more, err);
+    if (status == STATUS_OK) {
+        uint32_t kept = query_count, own_kept = own_count - fixed;
+        cut_longest_first(room, &kept, &own_kept);
+        *truncated = kept < query_count || own_kept < own_count - fixed;
+        join_pair(specials, query, kept, separators, own + specials->before_count, own_kept, ids, count, second);
+    }
+    free(own);
+    return status;
+}

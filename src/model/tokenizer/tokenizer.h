@@ -34,6 +34,23 @@ MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const
                                         uint32_t max_tokens, int32_t *ids, uint32_t *count, bool *truncated,
                                         struct err *err);
 
+/* All ids of a text, without special tokens and not truncated. Owns: the caller frees `*ids`. Errors: as
+ * tokenizer_encode. Thread: any. */
+MUST_CHECK enum status tokenizer_encode_whole(const struct tokenizer *tokenizer, const char *text, size_t length,
+                                              int32_t **ids, uint32_t *count, struct err *err);
+
+/* Turns a pair into at most `max_tokens` ids: `query`, as tokenizer_encode_whole made it, and a text, with what stands
+ * behind a text `separators` times between them. What is too long is cut as by the strategy `longest_first`.
+ * Shapes: ids [max_tokens] int32, written. `*second`: where the second text begins. Errors: as tokenizer_encode;
+ * STATUS_NO_MEMORY. Thread: any. */
+MUST_CHECK enum status tokenizer_encode_pair(const struct tokenizer *tokenizer, const int32_t *query,
+                                             uint32_t query_count, uint32_t separators, const char *text, size_t length,
+                                             uint32_t max_tokens, int32_t *ids, uint32_t *count, uint32_t *second,
+                                             bool *truncated, struct err *err);
+
+/* The most ids of a pair, given those of its first text and the bytes of its second, before it is cut. */
+size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, uint32_t separators, size_t bytes);
+
 /* The number of entries in the vocabulary, added tokens included: every id is below it. */
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 

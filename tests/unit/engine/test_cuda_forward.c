@@ -423,3 +423,48 @@ TEST(products_may_go_untimed)
     cuda_opened_close(&opened);
     cuda_host_close();
 }
+
+enum { LABELS = 3 };
+
+/* Logits of pairs by the CPU, which the golden test compares with transformers, and by the CUDA engine. */
+static void run_pairs(struct model *model, const char *backend, struct cuda_rows *rows, float logits[])
+{
+    struct engine_options options = {.backend = backend, .precision = PRECISION_F32};
+    struct engine *engine;
+    struct encoder *encoder;
+    struct err err = {0};
+    rows->batch.output = logits;
+    assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
+    assert_int_equal(encoder_run(encoder, &rows->batch, &err), STATUS_OK);
+    encoder_close(encoder);
+    engine_close(engine);
+}
+
+TEST(f32_scores_pairs_as_the_cpu_does)
+{
+    static struct cuda_rows rows;
+    enum { ROWS = 5, LOGITS = ROWS * LABELS };
+    const uint32_t second[ROWS] = {0, 30, 1, 0, 8};
+    float pairs[LOGITS], cuda[LOGITS], single[LOGITS];
+    struct model *model = model_with_biases(heads_of_32, 23);
+    model->pooling = POOLING_CLS;
+    model->normalize = false;
+    model->head = (struct model_head){
+        .labels = LABELS, .pair_types = true, .dense = model->layers[0].query, .out = model->layers[0].key};
+    model->head.out.weight.elements = (size_t)LABELS * model->hidden;
+    model->head.out.bias.elements = LABELS;
+    cuda_host_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
+    cuda_rows_make(&rows, model, mixed, 0, 7);
+    assert_int_equal(rows.batch.rows, ROWS);
+    run_pairs(model, "cpu", &rows, single);
+    rows.batch.second = second;
+    run_pairs(model, "cpu", &rows, pairs);
+    run_pairs(model, "cuda", &rows, cuda);
+    cuda_host_close();
+    for (int i = 0; i < LOGITS; i++) {
+        assert_true(fabsf(pairs[i] - cuda[i]) < 1e-5f);
+        assert_true((fabsf(pairs[i] - single[i]) > 1e-4f) == (second[i / LABELS] > 0));
+    }
+    memory_model_free(model);
+}

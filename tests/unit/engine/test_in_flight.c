@@ -173,3 +173,29 @@ TEST(an_empty_batch_may_be_out)
     assert_int_equal(fake.passes, 0);
     close_fake(&opened);
 }
+
+/* The head works on the vectors of its own batch, whatever the batch after it has written. */
+TEST(a_head_scores_each_batch_that_is_out)
+{
+    static const float dense[DIM * DIM] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, zeros[DIM] = {0};
+    static const float out[2 * DIM] = {1, 1, 0, 0, -1, 0, 0, 0}, bias[2] = {0, 1};
+    struct model model = bare;
+    model.head = (struct model_head){.labels = 2, .relu = true};
+    model.head.dense.weight = (struct tensor){.rank = 2, .data = dense, .elements = DIM * DIM};
+    model.head.dense.bias = (struct tensor){.rank = 1, .data = zeros, .elements = DIM};
+    model.head.out.weight = (struct tensor){.rank = 2, .data = out, .elements = 2 * DIM};
+    model.head.out.bias = (struct tensor){.rank = 1, .data = bias, .elements = 2};
+    struct batch batches[2];
+    fake_reset();
+    struct opened opened = open_fake(&model, PRECISION_AUTO);
+    put(&opened, &batches[0], 10);
+    put(&opened, &batches[1], 200);
+    for (int b = 0; b < 2; b++) {
+        take(&opened, STATUS_OK, NULL);
+        for (int r = 0; r < ROWS; r++) {
+            float pooled = (float)(2 * (b == 0 ? 10 : 200) + r);
+            assert_true(batches[b].output[2 * r] == 2 * pooled && batches[b].output[2 * r + 1] == 1 - pooled);
+        }
+    }
+    close_fake(&opened);
+}

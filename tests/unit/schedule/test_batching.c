@@ -788,6 +788,25 @@ TEST(packed_and_padded_fill_start)
     check_layout(LAYOUT_PADDED, 15, (uint32_t[]){0, 5, 10});
 }
 
+/* Ids that are equal may be those of pairs that were split elsewhere: they have other token types. */
+TEST(pairs_are_equal_where_they_are_split_alike)
+{
+    struct window window = {0};
+    fill(&window, (uint32_t[]){3, 3}, 2);
+    memcpy(ids[1], ids[0], sizeof ids[0]);
+    rows[0].hash = rows[1].hash = 7;
+    assert_true(rows_same_ids(&rows[0], &rows[1]));
+    struct batch *batch = batch_build((struct row *[]){&rows[0], &rows[1]}, 2, LAYOUT_PACKED, 1);
+    assert_null(batch->engine.second);
+    batch_free(batch);
+    rows[1].second = 2;
+    assert_false(rows_same_ids(&rows[0], &rows[1]));
+    batch = batch_build((struct row *[]){&rows[0], &rows[1]}, 2, LAYOUT_PACKED, 1);
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(batch->engine.second[i], batch->rows[i]->second);
+    batch_free(batch);
+    rows[1].second = 0;
+}
+
 /* --- how long a batch may be --- */
 
 static const struct cost tune_cost = {.terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */

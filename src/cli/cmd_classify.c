@@ -1,0 +1,313 @@
+/* `classify` and `rerank`: texts through a model with a classification head, on this machine. A file is read in chunks;
+ * a chunk is a request without a queue: tokenised as the daemon does it, and cut into batches by length. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+#include "bulk/input/stream.h"
+#include "cli/command.h"
+#include "daemon/compute.h"
+#include "daemon/config.h"
+#include "daemon/devices.h"
+#include "engine/vector.h"
+#include "schedule/batching.h"
+#include "schedule/prepare.h"
+#include "schedule/reply.h"
+
+enum { TEXT_MAX_BYTES = 1 << 28, CHUNK_ROWS = 1024, CHUNK_BYTES = 4 << 20 };
+
+/* What is asked of the model. */
+enum task { TASK_CLASSIFY, TASK_RERANK };
+
+struct own {
+    char *input, *query;
+    bool raw;
+};
+
+#define INPUT(help_line)                                                                                               \
+    {                                                                                                                  \
+        .key = "input", .type = SETTING_TEXT, .offset = offsetof(struct own, input), .fallback = "-", .value = "FILE", \
+        .help = (help_line)                                                                                            \
+    }
+#define RAW                                                                                                            \
+    {                                                                                                                  \
+        .key = "raw", .type = SETTING_SWITCH, .offset = offsetof(struct own, raw), .fallback = "false",                \
+        .help = "the logits, without sigmoid or softmax"                                                               \
+    }
+
+static const struct setting classify_settings[] = {INPUT("one text per line; - is standard input"), RAW};
+
+static const struct setting rerank_settings[] = {
+    {.key = "query",
+     .type = SETTING_TEXT,
+     .offset = offsetof(struct own, query),
+     .value = "TEXT",
+     .help = "what the documents are scored against"},
+    INPUT("one document per line; - is standard input"),
+    RAW,
+};
+
+/* A job on its way. */
+struct job {
+    const struct own *own;
+    enum task task;
+    struct model *model;
+    struct devices devices;
+    struct compute *compute;
+    struct batch_size batch;
+    int wake_fd;
+    struct reader reader;
+    uint64_t first; /* number of the chunk's first text, from 0 */
+    bool ended;
+};
+
+/* Reads the texts of a chunk behind each other. Shapes: rows [CHUNK_ROWS], `text` not set yet. */
+static enum status read_chunk(struct job *job, struct request *request, struct buffer *texts, struct err *err)
+{
+    struct record line;
+    while (request->row_count < CHUNK_ROWS && texts->length < CHUNK_BYTES) {
+        TRY(reader_text(&job->reader, &line, err));
+        job->ended = !line.bytes;
+        if (job->ended) { break; }
+        request->rows[request->row_count++] = (struct row){.request = request, .text_bytes = (uint32_t)line.length};
+        buffer_append(texts, line.bytes, line.length);
+    }
+    size_t at = 0;
+    for (uint32_t i = 0; i < request->row_count; at += request->rows[i++].text_bytes) {
+        request->rows[i].text = texts->data ? texts->data + at : "";
+    }
+    return buffer_ok(texts) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
+}
+
+static int longer_first(const void *left, const void *right)
+{
+    const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
+    if (a->tokens != b->tokens) { return a->tokens > b->tokens ? -1 : 1; }
+    return a < b ? -1 : 1;
+}
+
+/* Takes back a batch, waiting for it, with the outputs of its rows. */
+static enum status take_batch(const struct job *job, struct err *err)
+{
+    struct batch *batch;
+    uint64_t woken;
+    while (!(batch = compute_take(job->compute, NULL))) {
+        if (read(job->wake_fd, &woken, sizeof woken) < 0 && errno != EINTR) {
+            return err_set_errno(err, "waiting for a batch");
+        }
+    }
+    uint32_t labels = job->model->head.labels;
+    for (uint32_t i = 0; i < batch->engine.rows && batch->status == STATUS_OK; i++) {
+        memcpy(batch->rows[i]->output, batch->engine.output + (size_t)i * labels, labels * sizeof(float));
+    }
+    enum status status = batch->status;
+    if (status != STATUS_OK && err) { *err = batch->err; }
+    batch_free(batch);
+    return status;
+}
+
+/* How many rows from the first on make a batch. */
+static uint32_t batch_rows(const struct job *job, struct row *const *rows, uint32_t count)
+{
+    uint32_t taken = 1, tokens = rows[0]->tokens;
+    while (taken < count && taken < job->batch.rows && tokens + rows[taken]->tokens <= job->batch.tokens) {
+        tokens += rows[taken++]->tokens;
+    }
+    return taken;
+}
+
+/* Batches that are out come back also after an error. */
+static enum status compute_rows(const struct job *job, struct row **rows, uint32_t count, struct err *err)
+{
+    enum status status = STATUS_OK;
+    uint32_t out = 0;
+    for (uint32_t at = 0; status == STATUS_OK && at < count;) {
+        if (!compute_has_room(job->compute, false)) {
+            status = take_batch(job, err);
+            out--;
+            continue;
+        }
+        uint32_t taken = batch_rows(job, rows + at, count - at);
+        struct batch *batch = batch_build(rows + at, taken, LAYOUT_PACKED, job->model->head.labels);
+        if (!batch) { return err_set(err, STATUS_NO_MEMORY, "no memory for a batch"); }
+        compute_put(job->compute, 0, NULL, batch);
+        at += taken;
+        out++;
+    }
+    for (; out > 0; out--) {
+        enum status last = take_batch(job, status == STATUS_OK ? err : NULL);
+        status = status == STATUS_OK ? last : status;
+    }
+    return status;
+}
+
+static enum status compute_chunk(const struct job *job, struct request *request, struct err *err)
+{
+    prepare_request(request, job->model);
+    if (request->retry.code != CODE_NONE) {
+        return err_set(err, STATUS_BAD_INPUT, "texts from number %llu on: %s", (unsigned long long)job->first,
+                       request->retry.message);
+    }
+    struct row **rows = malloc(request->row_count * sizeof *rows);
+    if (!rows) { return err_set(err, STATUS_NO_MEMORY, "no memory for a chunk of texts"); }
+    for (uint32_t i = 0; i < request->row_count; i++) { rows[i] = &request->rows[i]; }
+    qsort(rows, request->row_count, sizeof *rows, longer_first);
+    enum status status = compute_rows(job, rows, request->row_count, err);
+    free(rows);
+    return status;
+}
+
+static enum status print_row(const struct job *job, uint64_t number, float *logits, struct err *err)
+{
+    const struct model_head *head = &job->model->head;
+    struct buffer line = {0};
+    enum scoring scoring = job->task == TASK_RERANK ? head->score : head->classify;
+    vector_score(logits, head->labels, job->own->raw ? SCORING_NONE : scoring);
+    if (job->task == TASK_CLASSIFY) {
+        reply_put_labels(&line, head, logits);
+    } else {
+        char text[REPLY_FLOAT_MAX];
+        buffer_format(&line, "{\"index\":%llu,\"score\":%.*s}", (unsigned long long)number,
+                      (int)reply_put_float(text, logits[0]), text);
+    }
+    bool good = buffer_ok(&line);
+    if (good) {
+        fwrite(line.data, 1, line.length, stdout);
+        putchar('\n');
+    }
+    buffer_free(&line);
+    return good ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a line");
+}
+
+/* A request as the daemon would have read it, but for its rows. Shapes: rows [CHUNK_ROWS]. */
+static struct request request_of(const struct job *job, struct row *rows)
+{
+    const char *query = job->task == TASK_RERANK ? job->own->query : NULL;
+    return (struct request){.query = query,
+                            .query_bytes = query ? (uint32_t)strlen(query) : 0,
+                            .inputs = true,
+                            .rows = rows,
+                            .truncate = true,
+                            .max_tokens = job->model->max_tokens,
+                            .dim = job->model->head.labels};
+}
+
+static enum status run_chunk(struct job *job, struct row *rows, struct err *err)
+{
+    struct buffer texts = {0};
+    struct request request = request_of(job, rows);
+    enum status status = read_chunk(job, &request, &texts, err);
+    if (status == STATUS_OK && request.row_count > 0) { status = compute_chunk(job, &request, err); }
+    for (uint32_t i = 0; i < request.row_count && status == STATUS_OK; i++) {
+        status = print_row(job, job->first + i, rows[i].output, err);
+    }
+    job->first += request.row_count;
+    free(request.work);
+    buffer_free(&texts);
+    return status;
+}
+
+static enum status open_compute(struct job *job, const struct config *config, struct err *err)
+{
+    TRY(devices_open(&job->devices, config, 1, err));
+    TRY(devices_load(&job->devices, config, job->model, false, 0, err));
+    job->batch = devices_batch_size(config, devices_engine(&job->devices, 0));
+    job->wake_fd = eventfd(0, EFD_CLOEXEC);
+    if (job->wake_fd < 0) { return err_set_errno(err, "eventfd"); }
+    struct compute_options options = {.devices = job->devices.items,
+                                      .device_count = job->devices.count,
+                                      .engine_count = 1,
+                                      .threads = config_threads(config),
+                                      .queued = 1,
+                                      .wake_fd = job->wake_fd};
+    return compute_open(&options, &job->compute, err);
+}
+
+/* Refuses what the model or the options cannot do, before anything is computed. */
+static enum status check_job(const struct job *job, struct err *err)
+{
+    const char *query = job->own->query;
+    if (job->model->head.labels == 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "the model %s embeds: it has no classification head", job->model->name);
+    }
+    if (job->task != TASK_RERANK) { return STATUS_OK; }
+    if (job->model->head.labels != 1) {
+        return err_set(err, STATUS_UNSUPPORTED, "the model %s has %u labels; a reranker has one", job->model->name,
+                       job->model->head.labels);
+    }
+    if (!query || query[0] == '\0' || !utf8_valid(query, strlen(query)) || strlen(query) > TEXT_MAX_BYTES) {
+        return err_set(err, STATUS_BAD_INPUT, "--query must be given, and be UTF-8");
+    }
+    return STATUS_OK;
+}
+
+static enum status run_chunks(struct job *job, struct err *err)
+{
+    struct row *rows = calloc(CHUNK_ROWS, sizeof *rows);
+    enum status status = rows ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a chunk of texts");
+    while (status == STATUS_OK && !job->ended && !ferror(stdout)) { status = run_chunk(job, rows, err); }
+    free(rows);
+    return status;
+}
+
+static enum status run_job(struct job *job, const struct config *config, struct err *err)
+{
+    TRY(config_classifier(config, &job->model, err));
+    TRY(check_job(job, err));
+    TRY(reader_open(&job->reader, job->own->input, TEXT_MAX_BYTES, NULL, err));
+    enum status status = open_compute(job, config, err);
+    if (status == STATUS_OK) { status = run_chunks(job, err); }
+    reader_close(&job->reader);
+    return status;
+}
+
+static int run(struct invocation *invocation, enum task task)
+{
+    struct job job = {.own = invocation->own, .task = task, .wake_fd = -1};
+    struct err err;
+    enum status status = run_job(&job, &invocation->config, &err);
+    compute_close(job.compute);
+    devices_close(&job.devices);
+    model_close(job.model);
+    if (job.wake_fd >= 0) { close(job.wake_fd); }
+    return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
+}
+
+static int run_classify(struct invocation *invocation)
+{
+    return run(invocation, TASK_CLASSIFY);
+}
+
+static int run_rerank(struct invocation *invocation)
+{
+    return run(invocation, TASK_RERANK);
+}
+
+const struct subcommand command_classify = {
+    .name = "classify",
+    .bit = FOR_ENGINE,
+    .summary = "Label texts with a classification model",
+    .explanation =
+        "Reads one text per line and prints a JSON array for each: its labels with their scores, best first.\n"
+        "The model is a ...ForSequenceClassification, as transformers saves it. Scores are the softmax of the\n"
+        "logits, or the sigmoid of each where the model has one label, or several for each text.",
+    OWN_OPTIONS(classify_settings, struct own),
+    .run = run_classify,
+};
+
+const struct subcommand command_rerank = {
+    .name = "rerank",
+    .bit = FOR_ENGINE,
+    .summary = "Score documents against a query with a reranker",
+    .explanation =
+        "Reads one document per line and prints a JSON object for each, in the same order: its number from 0\n"
+        "on, and its score. The model is a cross-encoder: a ...ForSequenceClassification with one label. A\n"
+        "pair that is longer than the model takes is cut at the longer of its texts.",
+    OWN_OPTIONS(rerank_settings, struct own),
+    .run = run_rerank,
+};

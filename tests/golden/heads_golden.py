@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Compares `sluice classify` and `sluice rerank` with transformers and sentence-transformers, on tiny seeded checkpoints.
+
+usage: heads_golden.py SLUICE WORK             compares with heads.json
+       heads_golden.py --make WORK             writes heads.json; with transformers, sentence-transformers and torch
+The bars: labels in the same order with scores and logits within 1e-5 in f32 and 0.06 in bf16, as the logits reach 6; scores the same bits alone and
+among others. The scores are those of transformers' pipeline, and of CrossEncoder.predict, which also cuts the pairs.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from model import WORDS, write_classifier  # noqa: E402
+
+REFERENCE = pathlib.Path(__file__).with_name("heads.json")
+BOUNDS = {"f32": 1e-5, "bf16": 0.06}
+TEXTS = ["", "hello world", "the green music library", " ".join(WORDS[:9]), " ".join(WORDS[20:90]), "some text, with signs!"]
+# Of each pair length class: short, long and cut on either side or both, by even and odd numbers.
+QUERIES = ["red", " ".join(WORDS[40:52]), " ".join(WORDS[:40])]
+DOCUMENTS = ["", "blue", "a stream of work in the queue", " ".join(WORDS[10:29]), " ".join(WORDS[60:75]), " ".join(WORDS[:40]),
+             " ".join(WORDS[50:120]), "[SEP] hello"]
+IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
+
+MODELS = {
+    "bert-classes": dict(labels=["no", "maybe \"so\"", "ja, größer"], task="classify"),
+    "bert-several": dict(labels=["a", "b", "c", "d"], task="classify", config={"problem_type": "multi_label_classification"}),
+    "bert-one": dict(labels=["LABEL_0"], task="classify"),
+    "bert-regression": dict(labels=["LABEL_0"], task="classify", config={"problem_type": "regression"}),
+    "bert-reranker": dict(labels=["LABEL_0"], task="rerank"),
+    "bert-identity": dict(labels=["LABEL_0"], task="rerank", config={"sentence_transformers": {"activation_fn": IDENTITY,
+                                                                                             "version": "4.1.0"}}),
+    "bert-old": dict(labels=["LABEL_0"], task="rerank", config={"sbert_ce_default_activation_function": IDENTITY}),
+    # As sentence-transformers 6 saves it; what its own file says counts first.
+    "bert-modules": dict(labels=["LABEL_0"], task="rerank", modules=SIGMOID,
+                         config={"sentence_transformers": {"activation_fn": IDENTITY}}),
+    "distilbert-classes": dict(family="distilbert", labels=["x", "y", "z"], task="classify"),
+    # Two token types in its file, of which its pairs use one; the positions begin at 1.
+    "roberta-classes": dict(family="roberta", labels=["x", "y", "z"], task="classify"),
+    "roberta-reranker": dict(family="roberta", labels=["LABEL_0"], task="rerank"),
+    "distilbert-reranker": dict(family="distilbert", labels=["LABEL_0"], task="rerank"),
+}
+
+
+def write(work, name):
+    m = MODELS[name]
+    folder = pathlib.Path(work) / "heads" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return write_classifier(str(folder), seed=list(MODELS).index(name) + 1, family=m.get("family", "bert"), labels=m["labels"],
+                            config=m.get("config"), modules=m.get("modules"))
+
+
+# --- the references ------------------------------------------------------------------------------------------------
+
+def classify_reference(folder):
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
+    run = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None, device="cpu")
+    rows = []
+    for text in TEXTS:
+        with torch.no_grad():
+            logits = model(**tokenizer(text, truncation=True, return_tensors="pt")).logits[0]
+        rows.append({"scores": {row["label"]: round(row["score"], 7) for row in run([text], truncation=True)[0]},
+                     "logits": [round(float(x), 6) for x in logits]})
+    return rows
+
+
+def rerank_reference(folder):
+    import torch
+    from sentence_transformers import CrossEncoder
+    model, rows = CrossEncoder(folder, device="cpu"), []
+    for query in QUERIES:
+        pairs = [(query, document) for document in DOCUMENTS]
+        rows.append({"scores": [round(float(x), 7) for x in model.predict(pairs)],
+                     "logits": [round(float(x), 6) for x in model.predict(pairs, activation_fn=torch.nn.Identity())]})
+    return rows
+
+
+def make(work):
+    reference = {}
+    for name, m in MODELS.items():
+        reference[name] = (classify_reference if m["task"] == "classify" else rerank_reference)(write(work, name))
+    REFERENCE.write_text(json.dumps(reference, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+# --- ours ----------------------------------------------------------------------------------------------------------
+
+def run(sluice, task, folder, precision, texts, *more):
+    done = subprocess.run([sluice, task, "--model", folder, "--precision", precision, "--threads", "2", *more],
+                          input="".join(text + "\n" for text in texts), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{folder}: {done.stderr}"
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == len(texts), f"{folder}: {len(lines)} lines for {len(texts)} texts"
+    return lines
+
+
+def near(where, ours, theirs, bound):
+    assert len(ours) == len(theirs), f"{where}: {ours} {theirs}"
+    off = max(abs(a - b) for a, b in zip(ours, theirs))
+    assert off <= bound, f"{where}: {ours} is off by {off}: {theirs}"
+    return off
+
+
+def compare_classes(sluice, name, folder, precision, reference):
+    labels, bound, worst = MODELS[name]["labels"], BOUNDS[precision], 0
+    for field, more in (("scores", []), ("logits", ["--raw"])):
+        lines = run(sluice, "classify", folder, precision, TEXTS, *more)
+        for i, (line, row) in enumerate(zip(lines, reference)):
+            theirs = row["scores"] if field == "scores" else dict(zip(labels, row["logits"]))
+            ours = {entry["label"]: entry["score"] for entry in line}
+            assert [entry["score"] for entry in line] == sorted(ours.values(), reverse=True), f"{name}: not best first: {line}"
+            assert ours.keys() == theirs.keys(), f"{name}: {line}"
+            worst = max(worst, near(f"{name} {precision} {field} {i}", [ours[x] for x in labels],
+                                    [theirs[x] for x in labels], bound))
+        assert run(sluice, "classify", folder, precision, TEXTS[3:4], *more) == lines[3:4], f"{name}: others matter"
+    return worst
+
+
+def compare_pairs(sluice, name, folder, precision, reference):
+    bound, worst = BOUNDS[precision], 0
+    for query, row in zip(QUERIES, reference):
+        for field, more in (("scores", []), ("logits", ["--raw"])):
+            lines = run(sluice, "rerank", folder, precision, DOCUMENTS, "--query", query, *more)
+            assert [line["index"] for line in lines] == list(range(len(DOCUMENTS))), f"{name}: {lines}"
+            ours = [line["score"] for line in lines]
+            worst = max(worst, near(f"{name} {precision} {field} of {query[:20]!r}", ours, row[field], bound))
+        alone = run(sluice, "rerank", folder, precision, DOCUMENTS[5:6], "--query", query, *more)
+        assert alone[0]["score"] == ours[5], f"{name}: {alone} among others {ours[5]}"
+    return worst
+
+
+def compare(sluice, work):
+    reference = json.loads(REFERENCE.read_text(encoding="utf-8"))
+    assert reference.keys() == MODELS.keys(), "heads.json is of other models: --make"
+    for name, m in MODELS.items():
+        folder = write(work, name)
+        for precision in BOUNDS:
+            worst = (compare_classes if m["task"] == "classify" else compare_pairs)(sluice, name, folder, precision,
+                                                                                    reference[name])
+            print(f"{name} {precision}: off by at most {worst:.2g}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--make":
+        make(sys.argv[2])
+    else:
+        compare(sys.argv[1], sys.argv[2])

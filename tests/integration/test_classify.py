@@ -1,0 +1,87 @@
+"""`sluice classify` and `sluice rerank`: what they take, print and refuse. golden/heads_golden.py has the numbers."""
+
+import json
+import os
+
+from case import SluiceCase
+from model import write_classifier
+
+
+class Classify(SluiceCase):
+    def make_classifier(self, name="head", **how):
+        directory = self.path("models", name)
+        os.makedirs(directory)
+        return write_classifier(directory, **how)
+
+    def run_task(self, task, directory, *arguments, code=0, says=None, texts=()):
+        source = self.write("in.txt", "".join(text + "\n" for text in texts))
+        result = self.run_sluice(task, "--model", directory, "--precision", "f32", "--input", source, *arguments)
+        said = result.stderr.decode()
+        self.assertEqual(result.returncode, code, said)
+        if says is not None:
+            self.assertIn(says, said)
+        return [json.loads(line) for line in result.stdout.decode().splitlines()]
+
+    def refused(self, task, directory, says, *arguments):
+        result = self.run_sluice(task, "--model", directory, *arguments)
+        self.assertNotEqual(result.returncode, 0, result.stdout)
+        self.assertIn(says, result.stderr.decode())
+
+    def edit(self, directory, file="config.json", **fields):
+        path = os.path.join(directory, file)
+        with open(path, encoding="utf-8") as old:
+            content = {**json.load(old), **fields}
+        with open(path, "w", encoding="utf-8") as new:
+            json.dump({key: value for key, value in content.items() if value is not None}, new)
+
+    def test_more_than_a_chunk(self):
+        """Lines in the order of the input, whatever was computed together; equal texts have equal scores."""
+        directory = self.make_classifier(labels=["a", "b", "c"])
+        texts = [" ".join(["hello", "red", "blue"][:1 + i % 3]) + " x" * (i % 40) for i in range(2500)]
+        lines = self.run_task("classify", directory, texts=texts)
+        self.assertEqual(len(lines), len(texts))
+        scores = {}
+        for text, line in zip(texts, lines):
+            self.assertEqual(scores.setdefault(text, line), line)
+            self.assertAlmostEqual(sum(entry["score"] for entry in line), 1, delta=1e-6)
+        self.assertGreater(len({json.dumps(line) for line in lines}), 50)
+
+        reranker = self.make_classifier("one")
+        lines = self.run_task("rerank", reranker, "--query", "red", texts=texts)
+        self.assertEqual([line["index"] for line in lines], list(range(len(texts))))
+        self.assertEqual(self.run_task("rerank", reranker, "--query", "red", texts=texts[7:8])[0]["score"], lines[7]["score"])
+        self.assertEqual(self.run_task("rerank", reranker, "--query", "red"), [])
+
+    def test_refusals(self):
+        several, embeds = self.make_classifier(labels=["a", "b"]), self.make_model()
+        self.refused("rerank", several, "2 labels", "--query", "x")
+        self.refused("rerank", self.make_classifier("one"), "--query must be given")
+        self.refused("rerank", self.path("models", "one"), "no room for the special tokens of a pair", "--query", "x",
+                     "--max-tokens", "2")
+        for task in ("classify", "rerank"):
+            self.refused(task, embeds, "embeds: it has no classification head")
+        self.refused("classify", several, "a prompt before the texts of a classifier", "--prefix", "q: ")
+        # What has a head is not taken for an embedding model.
+        self.refused("tokenize", several, "the pooling is not known")
+        self.refused("embed", several, "the pooling is not known", self.write("t.txt", "x\n"), "--output", self.path("v.npy"))
+        self.refused("serve", several, "the pooling is not known", "--redis", self.path("none"))
+
+    def test_config(self):
+        for number, (says, fields) in enumerate([
+                ("problem_type \"ranking\" is not supported", {"problem_type": "ranking"}),
+                ("the keys must be 0 to 1, each once", {"id2label": {"0": "a", "2": "b"}}),
+                ("the keys must be 0 to 1, each once", {"id2label": {"0": "a", "00": "b"}}),
+                ("id2label: 1 must be a string", {"id2label": {"0": "a", "1": 7}}),
+                ("id2label has 2 labels and num_labels is 3", {"num_labels": 3}),
+                ("classifier.weight must have the shape [4, 32]", {"id2label": None, "num_labels": 4}),
+                ("activation_fn", {"id2label": {"0": "a"}, "sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}),
+                ("\"my.Sigmoid\" is not supported", {"id2label": {"0": "a"},
+                                                     "sbert_ce_default_activation_function": "my.Sigmoid"}),
+                ("the pooling is not known", {"architectures": ["BertForMaskedLM"]})]):
+            directory = self.make_classifier(f"bad{number}", labels=["a", "b"])
+            self.edit(directory, **fields)
+            self.refused("classify", directory, says)
+        unnamed = self.make_classifier("unnamed", labels=["a", "b"])
+        self.edit(unnamed, id2label=None, label2id=None)
+        [line] = self.run_task("classify", unnamed, texts=["hello"])
+        self.assertEqual({entry["label"] for entry in line}, {"LABEL_0", "LABEL_1"})
