@@ -468,24 +468,6 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
     return status;
 }
 
-static enum status run_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
-                                     const struct model *model, struct remote_options *queue, struct err *err)
-{
-    struct remote_facts facts;
-    TRY(remote_probe(queue, &facts, err));
-    TRY(embed_job_queue(job, &facts, config, model, err));
-    queue->dim = facts.dim;
-    queue->job = embed_job_number(job);
-    job->job.batch_rows = REMOTE_BATCH_ROWS;
-    job->job.batch_tokens = REMOTE_BATCH_BYTES; /* without token ids a text weighs its bytes */
-    /* Clients that wait for replies may be on this machine, too. */
-    priority_background();
-    TRY(remote_open(queue, &job->job.executor, err));
-    enum status status = run_job(job, result, config, err);
-    job->job.executor->ops->close(job->job.executor);
-    return status;
-}
-
 static bool is_chunked(const struct embed_job *job)
 {
     return job->job.preparer.chunking.tokens > 0;
@@ -494,23 +476,33 @@ static bool is_chunked(const struct embed_job *job)
 static enum status embed_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
                                        struct err *err)
 {
-    struct address address;
+    struct address address = {0};
     struct model *model = NULL;
-    if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK) {
-        return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
-    }
-    enum status status = config_address(config, &address, err);
-    if (status != STATUS_OK) {
-        model_close(model);
-        return status;
-    }
+    struct remote_facts facts;
     struct remote_options queue = {.address = &address,
                                    .queue = config->queue,
                                    .prompt = config->prompt,
                                    .prefix = config->prefix,
                                    .wake_fd = job->job.wake_fd,
                                    .stop = job->job.stop};
-    status = run_through_queue(job, result, config, model, &queue, err);
+    if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK) {
+        return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
+    }
+    enum status status = config_address(config, &address, err);
+    if (status == STATUS_OK) { status = remote_probe(&queue, &facts, err); }
+    if (status == STATUS_OK) { status = embed_job_queue(job, &facts, config, model, err); }
+    if (status == STATUS_OK) {
+        queue.dim = facts.dim;
+        queue.job = embed_job_number(job);
+        job->job.batch_rows = REMOTE_BATCH_ROWS;
+        job->job.batch_tokens = REMOTE_BATCH_BYTES; /* without token ids a text weighs its bytes */
+        priority_background();                      /* clients that wait for replies may be on this machine, too */
+        status = remote_open(&queue, &job->job.executor, err);
+    }
+    if (status == STATUS_OK) {
+        status = run_job(job, result, config, err);
+        job->job.executor->ops->close(job->job.executor);
+    }
     address_free(&address);
     model_close(model);
     return status;

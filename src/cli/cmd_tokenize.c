@@ -24,12 +24,6 @@ static const struct setting own_settings[] = {
      .help = "one text per line; - is standard input"},
 };
 
-static void print_ids(const int32_t *ids, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) { printf("%c%d", i == 0 ? '[' : ',', ids[i]); }
-    puts(count == 0 ? "[]" : "]");
-}
-
 static enum status tokenize(const struct model *model, struct reader *reader, struct err *err)
 {
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
@@ -44,7 +38,8 @@ static enum status tokenize(const struct model *model, struct reader *reader, st
             status = err_prefix(err, "%s line %llu", stream_name(reader->stream), (unsigned long long)line.line);
             break;
         }
-        print_ids(ids, count);
+        for (uint32_t i = 0; i < count; i++) { printf("%c%d", i == 0 ? '[' : ',', ids[i]); }
+        puts(count == 0 ? "[]" : "]");
     }
     free(ids);
     return status;

@@ -141,21 +141,17 @@ static enum status send_order(struct session *session, const char *worker, const
     return STATUS_OK;
 }
 
-static const struct heartbeat_line *find_worker(const struct heartbeats *heartbeats, const char *name)
-{
-    for (size_t i = 0; i < heartbeats->count; i++) {
-        if (strcmp(heartbeats->lines[i].worker, name) == 0) { return &heartbeats->lines[i]; }
-    }
-    return NULL;
-}
-
 static enum status order(struct session *session, const struct invocation *invocation,
                          const struct heartbeats *heartbeats, struct err *err)
 {
     const struct own *own = invocation->own;
     for (size_t i = 1; i < invocation->operand_count; i++) {
-        const struct heartbeat_line *line = find_worker(heartbeats, invocation->operands[i]);
-        if (!line || !line->alive) {
+        bool alive = false;
+        for (size_t k = 0; k < heartbeats->count; k++) {
+            const struct heartbeat_line *line = &heartbeats->lines[k];
+            alive |= line->alive && strcmp(line->worker, invocation->operands[i]) == 0;
+        }
+        if (!alive) {
             return err_set(err, STATUS_NOT_FOUND, "no worker %s is alive on queue %s (see sluice workers list)",
                            invocation->operands[i], session->queue);
         }
