@@ -1,6 +1,6 @@
 """Unmodified client libraries of six languages enqueue and read, with nothing of ours installed: Debian's own packages, each
 with a script of twenty lines beside this file. A missing interpreter or library is a failure, not a skip."""
-# ctest-cost: 20
+# ctest-cost: 5
 
 import json
 import os

@@ -1,7 +1,7 @@
 """Bulk jobs over an engine that fails: what has a vector keeps it, what has none says so, and going on ends in the same
 bytes."""
 # ctest: threads
-# ctest-cost: 15
+# ctest-cost: 3
 
 import json
 import math

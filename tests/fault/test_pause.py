@@ -1,5 +1,5 @@
 """A worker that stands still longer than its lease and then goes on: its late results are dropped, and it joins again."""
-# ctest-cost: 25
+# ctest-cost: 15
 
 import signal
 import time

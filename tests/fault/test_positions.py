@@ -1,6 +1,6 @@
 """A guilty request at every position of batches of 1 to 33: it alone is answered with its error, all others with their vectors,
 nobody else is charged, and isolating it costs at most 2 log2(n) + 1 passes more."""
-# ctest-cost: 10
+# ctest-cost: 20
 
 import math
 

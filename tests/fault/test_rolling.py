@@ -1,7 +1,7 @@
 """Rolling deploys under load: one worker after the other is told to go and a new one comes. Nobody waits for a lease, nobody is
 charged, nothing is lost."""
 # ctest-processors: 2
-# ctest-cost: 20
+# ctest-cost: 10
 
 from case import SluiceCase, scaled
 

@@ -1,4 +1,5 @@
 """Bulk jobs: going on after an interruption, and trying failed rows again."""
+# ctest-cost: 10
 
 import gzip
 import json

@@ -1,4 +1,5 @@
 """A queue on a Redis Cluster is one slot: the worker follows it to the node that has it, also when it moves under load."""
+# ctest-cost: 10
 
 import redis
 

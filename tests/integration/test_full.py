@@ -1,7 +1,7 @@
 """A Redis that is full: nothing but an order of an operator ends progress, and the memory used stays within 10 % above
 maxmemory, however large replies are beside their requests and whoever filled it."""
 # ctest: threads
-# ctest-cost: 15
+# ctest-cost: 20
 
 import json
 import signal

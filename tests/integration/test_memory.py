@@ -1,5 +1,6 @@
 """Memory: what a daemon needs after a while is what it needs after 100,000 requests."""
 # ctest-processors: 2
+# ctest-cost: 20
 
 import json
 import os
@@ -71,7 +72,7 @@ class Memory(SluiceCase):
         daemon = self.make_daemon(server, model=self.make_model("slow", hidden=384, heads=6, layers=6))
         sender.submit_many([f"plain text {number}" for number in range(50)])
         inputs = json.dumps([f"a{number}" for number in range(256)])
-        bulk = [sender.submit_fields({"inputs": inputs, "ttl": 60}) for _ in range(30 if SANITIZED else 300)]
+        bulk = [sender.submit_fields({"inputs": inputs, "ttl": 60}) for _ in range(30 if SANITIZED else 150)]
         daemon.start().wait_ready(client)
         self.wait_finished(sender, bulk)
         self.assertEqual(sender.reply(bulk[-1])[b"count"], b"256")

@@ -1,5 +1,6 @@
 """Mishaps under a running daemon: each of our keys of a wrong type, and clocks that jump. docs/operations.md says what then."""
 # ctest: threads
+# ctest-cost: 10
 
 import os
 import signal

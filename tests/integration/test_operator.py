@@ -1,4 +1,5 @@
 """The commands of an operator: dead letters, workers, caps, pause, cancel, stats. Their rights are in test_acl.py."""
+# ctest-cost: 10
 
 import json
 import os

@@ -1,4 +1,5 @@
 """Several queues, and so several models, in one daemon."""
+# ctest-cost: 20
 
 import json
 import re

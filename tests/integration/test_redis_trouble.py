@@ -82,7 +82,7 @@ class RedisTrouble(SluiceCase):
         self.client.xreadgroup("sluice", "somebody-dead", {self.sender.stream: ">"}, count=40)
         large = [self.sender.submit_fields({"text": b"x" * (24 << 20)}, expected="too_large") for _ in range(20)]
         small = self.sender.submit_many(texts(40, seed=7), encoding="f32")
-        daemon = self.start_daemon(self.server)
+        daemon = self.start_daemon(self.server, "--lease-ms", "3000")  # on a busy machine Redis is slow to write these to its file
         self.wait_finished(self.sender, [*held, *large, *small])
         self.wait_empty(self.sender)
         self.assertEqual({self.sender.reply(request)[b"code"] for request in large}, {b"too_large"})

@@ -1,5 +1,6 @@
 """Which server is the master: asked of sentinels, or of several servers in turn; and what is said when none is."""
 # ctest: threads
+# ctest-cost: 10
 
 import redis
 

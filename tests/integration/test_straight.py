@@ -1,6 +1,6 @@
 """The straight line: plain XADD in, a reply HASH out, equal to `sluice embed`; and how the daemon ends."""
 # ctest: threads
-# ctest-cost: 20
+# ctest-cost: 5
 
 import json
 import os

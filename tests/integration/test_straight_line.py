@@ -1,6 +1,6 @@
 """The main job: a text goes in with a plain XADD, its vector comes out of a hash."""
 # ctest: threads
-# ctest-cost: 30
+# ctest-cost: 15
 
 import json
 import re
