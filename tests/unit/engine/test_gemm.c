@@ -6,27 +6,13 @@
 #include <stdlib.h>
 
 #include "engine/cpu/gemm.h"
+#include "random_floats.h"
 
 /* Sizes that are not whole panels, pairs, depths or groups of rows, and some that are. */
 static const uint32_t sizes[][3] = {/* rows, outputs, inputs */
                                     {1, 1, 1},    {2, 33, 63},   {13, 36, 70},   {12, 64, 64},   {25, 100, 130},
                                     {7, 70, 769}, {37, 96, 384}, {40, 40, 1600}, {11, 32, 2305}, {64, 64, 768}};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
-
-static uint32_t random_state = 1;
-
-static float next_random(void)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) * 0x1p-23f - 1.0f;
-}
-
-static void *room(size_t bytes)
-{
-    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    assert_non_null(memory);
-    return memset(memory, 0, (bytes + 63) / 64 * 64);
-}
 
 static float rounded(float value)
 {
@@ -46,10 +32,10 @@ static struct scene scene_open(const uint32_t size[3])
 {
     struct scene scene = {.rows = size[0], .outputs = size[1], .inputs = size[2]};
     size_t from = (size_t)(scene.rows + GEMM_ROWS_BEHIND) * scene.inputs, weight = (size_t)scene.outputs * scene.inputs;
-    scene.weight = room(weight * sizeof(float));
-    scene.from = room(from * sizeof(float));
-    scene.half = room(from * sizeof(uint16_t));
-    scene.bias = room(scene.outputs * sizeof(float));
+    scene.weight = zeros(weight * sizeof(float));
+    scene.from = zeros(from * sizeof(float));
+    scene.half = zeros(from * sizeof(uint16_t));
+    scene.bias = zeros(scene.outputs * sizeof(float));
     for (size_t i = 0; i < weight; i++) scene.weight[i] = rounded(next_random());
     for (size_t i = 0; i < from; i++) {
         scene.from[i] = i / scene.inputs < scene.rows ? rounded(next_random()) : NAN;
@@ -72,8 +58,8 @@ static float *run(const struct instruction_set *set, enum gemm_kind kind, const 
                   bool activates)
 {
     struct gemm_weight weight;
-    void *packed = room(gemm_weight_bytes(kind, scene->outputs, scene->inputs));
-    float *to = room((size_t)(scene->rows + GEMM_ROWS_BEHIND) * scene->outputs * sizeof *to);
+    void *packed = zeros(gemm_weight_bytes(kind, scene->outputs, scene->inputs));
+    float *to = zeros((size_t)(scene->rows + GEMM_ROWS_BEHIND) * scene->outputs * sizeof *to);
     gemm_pack(set, kind, scene->outputs, scene->inputs, scene->weight, false, packed, &weight);
     struct gemm_job job = {.rows = scene->rows - first,
                            .weight = &weight,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "engine/cpu/gemm.h"
+#include "random_floats.h"
 
 enum { SLACK = INT8_BLOCK }; /* rows behind the last */
 
@@ -14,30 +15,6 @@ static const uint32_t sizes[][3] = {/* rows, outputs, inputs */
                                     {1, 1, 1},     {2, 33, 63},   {15, 36, 70},   {16, 64, 64},   {17, 100, 130},
                                     {31, 96, 192}, {33, 70, 300}, {65, 160, 384}, {70, 40, 1600}, {3, 32, 3100}};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
-
-static uint32_t random_state;
-
-static float next_random(void)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) * 0x1p-23f - 1.0f;
-}
-
-static float *random_floats(size_t count)
-{
-    float *values = malloc(count * sizeof *values);
-    assert_non_null(values);
-    for (size_t i = 0; i < count; i++) values[i] = next_random();
-    return values;
-}
-
-static void *zeros(size_t bytes)
-{
-    size_t whole = (bytes + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, whole);
-    assert_non_null(memory);
-    return memset(memory, 0, whole);
-}
 
 static size_t row_bytes(uint32_t width)
 {

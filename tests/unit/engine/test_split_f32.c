@@ -5,35 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/system.h"
 #include "engine/cpu/gemm.h"
+#include "random_floats.h"
 
 /* Rows, outputs, inputs: whole and broken strips and steps, several chunks of outputs. */
 static const uint32_t sizes[][3] = {{1, 32, 32},    {16, 64, 96},    {17, 96, 384},   {32, 416, 384},
                                     {33, 32, 1536}, {64, 160, 1568}, {70, 1536, 384}, {31, 64, 4096}};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
-
-static uint32_t random_state = 7;
-
-static float next_random(void)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) * 0x1p-23f - 1.0f;
-}
-
-static void *room_for(size_t bytes)
-{
-    void *memory = memory_aligned(bytes);
-    assert_non_null(memory);
-    return memset(memory, 0, bytes);
-}
-
-static float *random_floats(size_t count)
-{
-    float *values = room_for(count * sizeof *values);
-    for (size_t i = 0; i < count; i++) values[i] = next_random();
-    return values;
-}
 
 static const struct gemm_split_f32 *digits_here(void)
 {
@@ -46,7 +24,7 @@ static const struct gemm_split_f32 *digits_here(void)
 static struct scaled_rows rows_open(uint32_t rows, uint32_t inputs)
 {
     size_t bytes = split_f32_bytes(rows, inputs);
-    struct scaled_rows digits = {room_for(bytes), room_for(rows * sizeof(float))};
+    struct scaled_rows digits = {zeros(bytes), zeros(rows * sizeof(float))};
     memset(digits.value, 0x55, bytes); /* what was there before must not matter */
     return digits;
 }
@@ -77,7 +55,7 @@ static struct product product_open(const struct gemm_split_f32 *digits, uint32_t
     product.from = random_floats((size_t)rows * inputs);
     product.weight = random_floats((size_t)outputs * inputs);
     product.bias = random_floats(outputs);
-    product.to = room_for((size_t)rows * outputs * sizeof(float));
+    product.to = zeros((size_t)rows * outputs * sizeof(float));
     product.from_digits = rows_open(rows, inputs);
     product.weight_digits = (struct gemm_weight){outputs, inputs, .scaled = rows_open(outputs, inputs)};
     split_again(digits, &product);
@@ -270,7 +248,7 @@ TEST(bits_depend_on_the_row_alone)
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
         struct gemm_job job = job_of(&product, GEMM_PLAIN);
         digits->run(&job);
-        float *few = room_for(5 * (size_t)product.outputs * sizeof(float));
+        float *few = zeros(5 * (size_t)product.outputs * sizeof(float));
         struct scaled_rows split = rows_open(5, product.inputs);
         for (uint32_t row = 0; row < product.rows; row += 3) {
             job.rows = product.rows - row < 5 ? product.rows - row : 5;
@@ -297,7 +275,7 @@ TEST(nothing_is_written_beside)
     const struct gemm_split_f32 *digits = digits_here();
     struct product product = product_open(digits, ROWS, OUTPUTS, 64);
     struct gemm_job job = job_of(&product, GEMM_BIAS);
-    job.to.f32 = room_for((ROWS + 16) * OUTPUTS * sizeof(float));
+    job.to.f32 = zeros((ROWS + 16) * OUTPUTS * sizeof(float));
     job.first_output = 32;
     job.last_output = 64;
     digits->run(&job);
