@@ -134,7 +134,10 @@ static enum status compute_rows(const struct job *job, struct row **rows, uint32
         }
         uint32_t taken = batch_rows(job, rows + at, count - at);
         struct batch *batch = batch_build(rows + at, taken, LAYOUT_PACKED, job->model->head.labels);
-        if (!batch) { return err_set(err, STATUS_NO_MEMORY, "no memory for a batch"); }
+        if (!batch) {
+            status = err_set(err, STATUS_NO_MEMORY, "no memory for a batch");
+            break;
+        }
         compute_put(job->compute, 0, NULL, batch);
         at += taken;
         out++;
