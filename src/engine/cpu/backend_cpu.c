@@ -96,9 +96,6 @@ static bool cpu_helped(const struct backend_workspace *workspace)
 
 /* --- the four products of a layer, each with what its kernels do on the way --- */
 
-/* The largest weight, in elements, that stays in a second-level cache beside a strip of rows. */
-enum { STRIP_WEIGHTS = 3 << 18 };
-
 /* The least size of a chunk: outputs of a product, rows of a normalisation. */
 enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 8 };
 
@@ -215,14 +212,15 @@ static void gemm_all(struct backend_workspace *workspace, uint32_t layer, enum l
     cpu_do(&step, gemm_chunk);
 }
 
-/* Works strip by strip where the whole weight stays in the second-level cache: each strip's sums are then normalised
- * while they are in the cache. */
+/* Works strip by strip where the whole weight stays in the second-level cache beside a strip: each strip's sums are
+ * then normalised while they are in the cache. */
 static void amx_strips(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     struct gemm_job job = job_of(workspace, layer, site);
     const uint16_t *from = job.from_bf16;
     uint32_t outputs = job.weight->outputs, inputs = job.weight->inputs;
-    uint32_t rows = job.rows, strip = (size_t)outputs * inputs <= STRIP_WEIGHTS ? GEMM_MULTIPLE : rows;
+    bool stays = (size_t)outputs * inputs * sizeof *from <= gemm_cache() / 4 * 3;
+    uint32_t rows = job.rows, strip = stays ? GEMM_MULTIPLE : rows;
     for (uint32_t row = 0; row < rows; row += strip) {
         job.rows = rows - row < strip ? rows - row : strip;
         job.from_bf16 = from + (size_t)row * inputs;

@@ -347,9 +347,14 @@ void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t 
     set->split_f32->pack(outputs, inputs, weight, out->scaled);
 }
 
-uint32_t gemm_panels(size_t panel_bytes)
+size_t gemm_cache(void)
 {
     long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    size_t panels = (cache > 0 ? (size_t)cache : 512 << 10) / 2 / panel_bytes;
+    return cache > 0 ? (size_t)cache : 512 << 10;
+}
+
+uint32_t gemm_panels(size_t panel_bytes)
+{
+    size_t panels = gemm_cache() / 2 / panel_bytes;
     return panels > 1 ? (uint32_t)panels : 1;
 }

@@ -202,6 +202,9 @@ static inline float int16_largest(uint32_t inputs)
     return largest < 32767 ? floorf(largest) : 32767;
 }
 
+/* The second-level cache in bytes, as the system says; 512 KiB where it does not. */
+size_t gemm_cache(void);
+
 /* How many panels of a weight pass all rows at once: those that take half of the second-level cache, at least one. */
 uint32_t gemm_panels(size_t panel_bytes);
 
