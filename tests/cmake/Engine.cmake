@@ -1,7 +1,11 @@
 # The encoder's tests once more with the processor's newest instructions hidden, so that every set of kernels is tested
 # on any machine that has them. Not under sanitizers, where unit.engine.gemm and unit.engine.int8 run the products of all.
 if(NOT SLUICE_SANITIZE)
-  foreach(isa generic avx2 avx2_vnni avx512 avx512_vnni)
+  set(isas generic avx2 avx2_vnni avx512 avx512_vnni)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(isas generic neon)
+endif()
+foreach(isa ${isas})
     add_test(NAME unit.engine.encoder_up_to_${isa} COMMAND test_engine_encoder)
     set_tests_properties(unit.engine.encoder_up_to_${isa} PROPERTIES LABELS "unit;engine" TIMEOUT 900 COST 8
       ENVIRONMENT SLUICE_ISA=${isa})
