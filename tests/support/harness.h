@@ -26,20 +26,4 @@
 /* What TEST does before main. */
 void test_add(struct CMUnitTest unit);
 
-/* The former way, for files that still list their cases. */
-#define TEST_MAIN(cases)                                                                                               \
-    int main(int argc, char **argv)                                                                                    \
-    {                                                                                                                  \
-        size_t matched = argc > 1 ? 0 : 1;                                                                             \
-        for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof((cases)[0]); i++)                                    \
-            matched += strcmp((cases)[i].name, argv[1]) == 0;                                                          \
-        if (matched == 0) {                                                                                            \
-            fprintf(stderr, "no case named %s\n", argv[1]);                                                            \
-            return 2;                                                                                                  \
-        }                                                                                                              \
-        setvbuf(stdout, NULL, _IOLBF, 0); /* a case that hangs or ends the process has its name in the output */       \
-        cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);                                                             \
-        return cmocka_run_group_tests(cases, NULL, NULL);                                                              \
-    }
-
 #endif
