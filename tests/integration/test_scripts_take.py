@@ -112,6 +112,13 @@ class Take(ScriptCase):
         self.assertEqual(self.run_call("charge", "1-1", "9-9"), [0, 0])
         self.assertEqual(self.client.exists(self.desk.key("trouble")), 0)
 
+    def test_charge_without_a_record_goes_by_the_owner(self):
+        """A trouble key of a wrong type stops nobody."""
+        self.desk.deliver("me", "1-1")
+        self.desk.deliver("you", "2-1")
+        self.client.set(self.desk.key("trouble"), "junk")
+        self.assertEqual(self.run_call("charge", "1-1", "2-1"), [1, 0])
+
     def test_charge_of_what_was_taken_away_takes_back_a_run_that_never_began(self):
         """The answer to the first call was lost, then the entry was taken by another."""
         self.desk.deliver("me", "1-1")
