@@ -31,7 +31,8 @@ FEW = [1, 2, 17, 33, 129, 511]
 MODELS = {
     "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=LENGTHS, seed=11),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12),
-    "bf16-file": dict(hidden=384, layers=3, heads=6, inner=1536, pooling="mean", dtype="BF16", lengths=FEW, seed=13),
+    "bf16-file": dict(hidden=384, layers=3, heads=6, inner=1536, pooling="mean", dtype="BF16", lengths=FEW, seed=13,
+                      unigram=True),  # such a tokenizer beside BERT, as multilingual-e5-small has it
     # A few hidden units that stand far out, as training leaves them too: hard for whole numbers with one scale for a row.
     # Its attention is so sharp that it enlarges any rounding: plain f32 products are off by 1.3e-5.
     "outliers": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=SOME, seed=14,
@@ -174,6 +175,13 @@ def write_checkpoint(folder, m):
         "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "do_lower_case": True},
         "tokenizer.json": tokenizer_json(words),
     }
+    if "unigram" in m:
+        files["tokenizer_config.json"] = {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512}
+        files["tokenizer.json"] = {
+            "normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+            "post_processor": {"type": "RobertaProcessing", "cls": [words[0], 0], "sep": [words[2], 2]},
+            "model": {"type": "Unigram", "unk_id": 3, "vocab": [[word, -i / 8] for i, word in enumerate(words)]}}
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     return weights

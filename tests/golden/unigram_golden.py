@@ -37,12 +37,15 @@ def train(lines):
 
 def real_size(lines):
     """As many tokens as XLM-RoBERTa has: words and their beginnings and ends, scored by how often they occur."""
-    words, pieces = collections.Counter(word for line in lines for word in (MARK + line.replace(" ", f" {MARK}")).split(" ")), collections.Counter()
+    words, pieces = collections.Counter(), collections.Counter()
+    for line in lines:
+        words.update((MARK + line.replace(" ", f" {MARK}")).split(" "))
     for word, count in words.items():
         for cut in range(1, min(len(word), 16) + 1):
             pieces[word[:cut]] += count
             pieces[word[-cut:]] += count
-    common = [(piece, math.log(count / pieces.total())) for piece, count in pieces.most_common(250_002) if piece not in SPECIALS]
+    total = pieces.total()
+    common = [(piece, math.log(count / total)) for piece, count in pieces.most_common(250_002) if piece not in SPECIALS]
     return [(token, 0.0) for token in SPECIALS] + common[:249_998]
 
 
@@ -140,6 +143,7 @@ def main():
     compared, ids, wrong = 0, 0, 0
     for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work, every == 1 and real_size(real))):
         lines = hard[:25] + (real + hard[25:])[number % every::every]
+        print(f"{name}: {len(lines)} texts", flush=True)
         for limit in (NO_LIMIT, *LIMITS):
             expected = theirs(tokenizer, limit, lines)
             mine = ours(driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
