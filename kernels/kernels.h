@@ -165,9 +165,13 @@ struct kernel_gather_args {
 cudaError_t kernel_gather(const struct kernel_queue *queue, const struct kernel_gather_args *args);
 
 enum kernel_pooling {
-    KERNEL_POOL_MEAN,     /* of a row's tokens */
-    KERNEL_POOL_FIRST,    /* a row's first token */
-    KERNEL_POOL_GATHERED, /* x has one token per row (kernel_gather, attention with queries) */
+    KERNEL_POOL_MEAN,          /* of a row's tokens */
+    KERNEL_POOL_MEAN_SQRT_LEN, /* their sum divided by the square root of how many they are */
+    KERNEL_POOL_WEIGHTED_MEAN, /* the first once, the second twice ... */
+    KERNEL_POOL_MAX,           /* the largest of each column */
+    KERNEL_POOL_LAST,          /* a row's last token */
+    KERNEL_POOL_FIRST,         /* a row's first token */
+    KERNEL_POOL_GATHERED,      /* x has one token per row (kernel_gather, attention with queries) */
 };
 
 /* The row's vector: pooled, cut to its first `dim` floats, then scaled to length 1 if `normalize` (a zero vector stays

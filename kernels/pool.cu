@@ -24,9 +24,35 @@ template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, 
     return x;
 }
 
-/* The mean of `count` tokens at x, of their first `dim` columns. */
+/* The larger numbers; NaN where one of the two is. */
+__device__ __forceinline__ void chunk_raise(struct chunk *to, const struct chunk &x)
+{
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) { to->at[i] = to->at[i] > x.at[i] || isnan(to->at[i]) ? to->at[i] : x.at[i]; }
+}
+
+/* The largest of each of the first `dim` columns of `count` tokens at x. */
 template <class T>
-__device__ __forceinline__ void pool_mean(const T *x, uint32_t count, uint32_t hidden, uint32_t dim, float *vector)
+__device__ __forceinline__ void pool_max(const T *x, uint32_t count, uint32_t hidden, uint32_t dim, float *vector)
+{
+    const uint32_t column = threadIdx.x * CHUNK;
+    if (column < dim) {
+        struct chunk most = chunk_load(x + column);
+#pragma unroll 4
+        for (uint32_t t = 1; t < count; t++) {
+            chunk_raise(&most, chunk_load(x + static_cast<size_t>(t) * hidden + column));
+        }
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) { vector[column + i] = most.at[i]; }
+    }
+    __syncthreads();
+}
+
+/* The sum of `count` tokens at x, of their first `dim` columns, divided by `divisor`; token t counts t + 1 times if
+ * `weighted`. */
+template <class T>
+__device__ __forceinline__ void pool_sum(const T *x, uint32_t count, uint32_t hidden, uint32_t dim, bool weighted,
+                                         float divisor, float *vector)
 {
     SHARED(struct chunk, partial, [POOL_THREADS]);
     uint32_t columns = (dim + CHUNK - 1) / CHUNK, column = threadIdx.x % columns * CHUNK;
@@ -35,14 +61,18 @@ __device__ __forceinline__ void pool_mean(const T *x, uint32_t count, uint32_t h
     if (group < groups)
 #pragma unroll 4
         for (uint32_t t = group; t < count; t += groups) {
-            chunk_add(&sum, chunk_load(x + static_cast<size_t>(t) * hidden + column));
+            const float weight = weighted ? static_cast<float>(t + 1) : 1.0f;
+            struct chunk token = chunk_load(x + static_cast<size_t>(t) * hidden + column);
+#pragma unroll
+            for (int i = 0; i < CHUNK; i++) { token.at[i] *= weight; }
+            chunk_add(&sum, token);
         }
     partial[threadIdx.x] = sum;
     __syncthreads();
     if (group == 0) {
         for (uint32_t g = 1; g < groups; g++) { chunk_add(&sum, partial[threadIdx.x + g * columns]); }
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) { vector[column + i] = sum.at[i] / static_cast<float>(count); }
+        for (int i = 0; i < CHUNK; i++) { vector[column + i] = sum.at[i] / divisor; }
     }
     __syncthreads();
 }
@@ -81,9 +111,16 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
     uint32_t row = blockIdx.x;
     if (row >= a.ragged.counts[KERNEL_COUNT_ROWS]) { return; }
     uint32_t first = a.pooling == KERNEL_POOL_GATHERED ? row : a.ragged.start[row];
-    uint32_t count = a.pooling == KERNEL_POOL_MEAN ? a.ragged.length[row] : 1;
+    uint32_t count = a.pooling < KERNEL_POOL_LAST ? a.ragged.length[row] : 1;
+    if (a.pooling == KERNEL_POOL_LAST) { first += a.ragged.length[row] - 1; }
     const T *x = static_cast<const T *>(a.x) + static_cast<size_t>(first) * a.hidden;
-    pool_mean(x, count, a.hidden, a.dim, vector);
+    if (a.pooling == KERNEL_POOL_MAX) {
+        pool_max(x, count, a.hidden, a.dim, vector);
+    } else {
+        const bool weighted = a.pooling == KERNEL_POOL_WEIGHTED_MEAN;
+        const float n = static_cast<float>(count), root = a.pooling == KERNEL_POOL_MEAN_SQRT_LEN ? sqrtf(n) : n;
+        pool_sum(x, count, a.hidden, a.dim, weighted, weighted ? n * (n + 1.0f) / 2.0f : root, vector);
+    }
     float largest = 1.0f, length = 1.0f;
     if (a.normalize != 0) { length = pool_length(vector, a.dim, &largest); }
     OUTPUT *to = static_cast<OUTPUT *>(a.output) + static_cast<size_t>(row) * a.dim;

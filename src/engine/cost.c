@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/encoder.h"
+#include "model/sentence_transformers.h"
 
 enum { SWEEPS = 10000, TURN_NS = 15000000, TURN_RUNS = 32, HELPED_RUNS = 8, NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 
@@ -194,8 +195,7 @@ static void print_head(const struct cost_source *of, struct buffer *out)
                   precision_name(engine_precision(of->engine)));
     buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
                   model->layer_count, model->hidden, model->heads, model->intermediate_size);
-    buffer_format(out, " tokens %" PRIu32 " pooling %s\n", model->max_tokens,
-                  model->pooling == POOLING_CLS ? "cls" : "mean");
+    buffer_format(out, " tokens %" PRIu32 " pooling %s\n", model->max_tokens, pooling_name(model->pooling));
 }
 
 /* 17 digits are enough to read a number back as it was. */

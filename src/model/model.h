@@ -32,8 +32,17 @@ enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU };
 /* What makes scores of a head's logits. */
 enum scoring { SCORING_UNSET, SCORING_NONE, SCORING_SIGMOID, SCORING_SOFTMAX };
 
-/* What makes one vector of a text's token vectors: their mean, or the first of them. */
-enum pooling { POOLING_UNSET, POOLING_MEAN, POOLING_CLS };
+/* What makes one vector of a text's token vectors. */
+enum pooling {
+    POOLING_UNSET,
+    POOLING_MEAN,
+    POOLING_CLS,           /* the first of them */
+    POOLING_MAX,           /* the largest number of each place */
+    POOLING_MEAN_SQRT_LEN, /* their sum divided by the square root of how many they are */
+    POOLING_WEIGHTED_MEAN, /* the first once, the second twice ... */
+    POOLING_LAST,
+    POOLINGS
+};
 
 /* x * weight^T + bias. */
 struct linear {

@@ -89,18 +89,38 @@ static enum status read_transformer(const cJSON *root, const char *name, struct 
     return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &reading->out->max_tokens, err);
 }
 
+/* pooling_mode, and the flags that it was before. */
+static const char *const pooling_modes[POOLINGS] = {
+    [POOLING_UNSET] = "unset",
+    [POOLING_MEAN] = "mean",
+    [POOLING_CLS] = "cls",
+    [POOLING_MAX] = "max",
+    [POOLING_MEAN_SQRT_LEN] = "mean_sqrt_len_tokens",
+    [POOLING_WEIGHTED_MEAN] = "weightedmean",
+    [POOLING_LAST] = "lasttoken",
+};
+static const char *const pooling_flags[POOLINGS] = {
+    [POOLING_MEAN] = "pooling_mode_mean_tokens",
+    [POOLING_CLS] = "pooling_mode_cls_token",
+    [POOLING_MAX] = "pooling_mode_max_tokens",
+    [POOLING_MEAN_SQRT_LEN] = "pooling_mode_mean_sqrt_len_tokens",
+    [POOLING_WEIGHTED_MEAN] = "pooling_mode_weightedmean_tokens",
+    [POOLING_LAST] = "pooling_mode_lasttoken",
+};
+
 static enum status set_mode(const cJSON *mode, const char *name, struct model *model, struct err *err)
 {
     const char *text = cJSON_IsString(mode) ? mode->valuestring : "?";
-    if (strcmp(text, "mean") == 0) {
-        model->pooling = POOLING_MEAN;
-    } else if (strcmp(text, "cls") == 0) {
-        model->pooling = POOLING_CLS;
-    } else {
-        return err_set(err, STATUS_UNSUPPORTED, "%s: pooling_mode \"%.40s\" is not supported; supported: mean, cls",
-                       name, text);
+    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+        if (strcmp(text, pooling_modes[pooling]) == 0) {
+            model->pooling = (enum pooling)pooling;
+            return STATUS_OK;
+        }
     }
-    return STATUS_OK;
+    return err_set(err, STATUS_UNSUPPORTED,
+                   "%s: pooling_mode \"%.40s\" is not supported; supported: mean, cls, max, mean_sqrt_len_tokens, "
+                   "weightedmean, lasttoken",
+                   name, text);
 }
 
 static enum status read_mode(const cJSON *mode, const char *name, struct model *model, struct err *err)
@@ -113,49 +133,37 @@ static enum status read_mode(const cJSON *mode, const char *name, struct model *
     return set_mode(mode->child, name, model, err);
 }
 
-/* Of the pooling module; the first ones are the old spelling of its mode. */
-enum { MODE_CLS, MODE_MEAN, MODE_FLAGS = 6 };
-static const char *const pooling_fields[] = {"pooling_mode_cls_token",
-                                             "pooling_mode_mean_tokens",
-                                             "pooling_mode_max_tokens",
-                                             "pooling_mode_mean_sqrt_len_tokens",
-                                             "pooling_mode_weightedmean_tokens",
-                                             "pooling_mode_lasttoken",
-                                             "pooling_mode",
-                                             "word_embedding_dimension",
-                                             "embedding_dimension",
-                                             "include_prompt",
-                                             NULL};
-
 /* As in sentence-transformers, flags that are all false mean "mean"; no flags at all mean nothing here. */
 static enum status read_mode_flags(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    int chosen = -1;
+    enum pooling chosen = POOLING_UNSET;
     bool any = false;
-    for (int i = 0; i < MODE_FLAGS; i++) {
+    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
         bool on = false;
-        TRY(json_bool(root, name, pooling_fields[i], &on, err));
-        any = any || json_field(root, pooling_fields[i]);
-        if (on && chosen >= 0) {
+        TRY(json_bool(root, name, pooling_flags[pooling], &on, err));
+        any = any || json_field(root, pooling_flags[pooling]);
+        if (on && chosen != POOLING_UNSET) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: %s and %s together are not supported", name,
-                           pooling_fields[chosen], pooling_fields[i]);
+                           pooling_flags[chosen], pooling_flags[pooling]);
         }
-        if (on && i > MODE_MEAN) {
-            return err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported; supported: mean, cls", name,
-                           pooling_fields[i]);
-        }
-        chosen = on ? i : chosen;
+        chosen = on ? (enum pooling)pooling : chosen;
     }
     if (!any) { return err_set(err, STATUS_BAD_INPUT, "%s: pooling_mode is missing", name); }
-    model->pooling = chosen == MODE_CLS ? POOLING_CLS : POOLING_MEAN;
+    model->pooling = chosen != POOLING_UNSET ? chosen : POOLING_MEAN;
     return STATUS_OK;
 }
 
 /* The pooling module's config.json: which pooling, over how many floats, and whether prompts count. */
 static enum status read_pooling(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
+    static const char *const other[] = {"pooling_mode", "word_embedding_dimension", "embedding_dimension",
+                                        "include_prompt"};
+    enum { OTHER = sizeof other / sizeof other[0] };
+    const char *known[POOLINGS - POOLING_MEAN + OTHER + 1] = {NULL};
     struct model *model = reading->model;
-    TRY(json_only(root, name, pooling_fields, NULL, err));
+    memcpy(known, pooling_flags + POOLING_MEAN, sizeof pooling_flags - POOLING_MEAN * sizeof pooling_flags[0]);
+    memcpy(known + POOLINGS - POOLING_MEAN, other, sizeof other);
+    TRY(json_only(root, name, known, NULL, err));
     const cJSON *mode = json_field(root, "pooling_mode");
     TRY(mode ? read_mode(mode, name, model, err) : read_mode_flags(root, name, model, err));
     TRY(json_bool(root, name, "include_prompt", &model->pool_prompt, err));
@@ -400,5 +408,5 @@ void sentence_config_free(struct sentence_config *config)
 
 const char *pooling_name(enum pooling pooling)
 {
-    return pooling == POOLING_CLS ? "cls" : "mean";
+    return pooling_modes[pooling];
 }

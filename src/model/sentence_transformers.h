@@ -32,7 +32,7 @@ MUST_CHECK enum status sentence_config_read(struct model *model, const struct mo
 /* Frees what it holds and leaves an empty one. */
 void sentence_config_free(struct sentence_config *config);
 
-/* "mean" or "cls". */
+/* As pooling_mode calls it, or "unset". */
 const char *pooling_name(enum pooling pooling);
 
 #endif

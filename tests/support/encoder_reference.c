@@ -122,11 +122,25 @@ static void run_layer(const struct model *model, const struct model_layer *layer
 
 static void pool(const struct model *model, const double *x, uint32_t rows, double *to)
 {
-    uint32_t used = model->pooling == POOLING_CLS ? 1 : rows;
-    double squares = 0;
-    memset(to, 0, model->dim * sizeof *to);
-    for (uint32_t r = 0; r < used; r++)
-        for (uint32_t i = 0; i < model->dim; i++) to[i] += x[(size_t)r * model->hidden + i] / used;
+    double squares = 0, n = rows;
+    for (uint32_t i = 0; i < model->dim; i++) {
+        double sum = 0, weighted = 0, most = -INFINITY;
+        for (uint32_t r = 0; r < rows; r++) {
+            double value = x[(size_t)r * model->hidden + i];
+            sum += value;
+            weighted += value * (r + 1) / (n * (n + 1) / 2);
+            most = fmax(most, value);
+        }
+        const double values[POOLINGS] = {
+            [POOLING_MEAN] = sum / n,
+            [POOLING_CLS] = x[i],
+            [POOLING_MAX] = most,
+            [POOLING_MEAN_SQRT_LEN] = sum / sqrt(n),
+            [POOLING_WEIGHTED_MEAN] = weighted,
+            [POOLING_LAST] = x[(size_t)(rows - 1) * model->hidden + i],
+        };
+        to[i] = values[model->pooling];
+    }
     for (uint32_t i = 0; i < model->dim; i++) squares += to[i] * to[i];
     for (uint32_t i = 0; i < model->dim && model->normalize; i++) to[i] /= sqrt(squares);
 }

@@ -208,6 +208,7 @@ inline void __threadfence()
  */
 
 using std::isfinite;
+using std::isnan;
 using std::max;
 using std::min;
 

@@ -437,8 +437,7 @@ static enum status cpu_pool(struct backend_workspace *workspace, struct err *err
     for (uint32_t r = 0; r < pass->rows; r++) {
         const float *first = cpu_hidden_row(workspace, pass->start[r] - pass->origin).f32;
         float *vector = pass->output + (size_t)r * model->dim;
-        uint32_t pooled = model->pooling == POOLING_CLS ? 1 : pass->length[r];
-        weights->set->kernels->mean(pooled, model->hidden, model->dim, first, vector);
+        weights->set->kernels->pool(model->pooling, pass->length[r], model->hidden, model->dim, first, vector);
     }
     return STATUS_OK;
 }

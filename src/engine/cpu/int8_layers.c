@@ -327,7 +327,7 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
 {
     const struct cpu_weights *weights = trial->weights;
     const struct model *model = weights->backend.model;
-    uint32_t tokens = model->pooling == POOLING_CLS ? 1 : MEAN_TOKENS;
+    uint32_t tokens = model->pooling == POOLING_CLS || model->pooling == POOLING_LAST ? 1 : MEAN_TOKENS;
     const float *exact = state(trial, model->layer_count), *near = trial->work.hidden;
     float *vector = trial->product;
     double error = 0;
@@ -335,8 +335,9 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     int8_pass_embedded(&trial->space, weights, &trial->work);
     for (uint32_t layer = first; layer < model->layer_count; layer++) { run_int8(trial, layer); }
     for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {
-        weights->set->kernels->mean(tokens, model->hidden, model->dim, exact + row * model->hidden, vector);
-        weights->set->kernels->mean(tokens, model->hidden, model->dim, near + row * model->hidden,
+        weights->set->kernels->pool(POOLING_MEAN, tokens, model->hidden, model->dim, exact + row * model->hidden,
+                                    vector);
+        weights->set->kernels->pool(POOLING_MEAN, tokens, model->hidden, model->dim, near + row * model->hidden,
                                     vector + model->hidden);
         error += one_less_cosine(vector, vector + model->hidden, model->dim);
     }

@@ -390,10 +390,18 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
 static enum status enqueue_pool(struct backend_workspace *workspace, struct err *err)
 {
     const struct model *model = model_of(workspace);
+    static const enum kernel_pooling poolings[POOLINGS] = {
+        [POOLING_MEAN] = KERNEL_POOL_MEAN,
+        [POOLING_CLS] = KERNEL_POOL_GATHERED,
+        [POOLING_MAX] = KERNEL_POOL_MAX,
+        [POOLING_MEAN_SQRT_LEN] = KERNEL_POOL_MEAN_SQRT_LEN,
+        [POOLING_WEIGHTED_MEAN] = KERNEL_POOL_WEIGHTED_MEAN,
+        [POOLING_LAST] = KERNEL_POOL_LAST,
+    };
     bool gathered = model->pooling == POOLING_CLS;
     struct kernel_pool_args args = {
         .type = workspace->cuda->weights.type,
-        .pooling = gathered ? KERNEL_POOL_GATHERED : KERNEL_POOL_MEAN,
+        .pooling = poolings[model->pooling],
         .output_type = KERNEL_F32,
         .bound = workspace->slot->pass->rows,
         .hidden = model->hidden,

@@ -196,6 +196,7 @@ static struct desk open_desk(void)
                                   .hidden = 24,
                                   .heads = 2,
                                   .intermediate_size = 48,
+                                  .pooling = POOLING_MEAN,
                                   .dim = 24}};
     struct engine_options options = {.backend = "null"};
     struct err err;

@@ -163,6 +163,17 @@ TEST(cls_models_take_queries_of_first_tokens_only)
     cuda_host_close();
 }
 
+TEST(f32_matches_with_every_pooling)
+{
+    struct engine_options options = {.precision = PRECISION_F32};
+    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+        struct model *model = memory_model(odd_heads, 30 + pooling);
+        model->pooling = (enum pooling)pooling;
+        model->normalize = false;
+        compare(model, &options, (struct cuda_distance){0.9999999, 2e-5});
+    }
+}
+
 /* On tensor cores, by plain arithmetic, and for a single query per row. */
 TEST(a_relative_bias_is_added)
 {

@@ -158,6 +158,18 @@ TEST(f32_matches_with_cls_and_a_shorter_vector)
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
 }
 
+/* Not normalised, because a length would hide by what a sum was divided. */
+TEST(f32_matches_with_every_pooling)
+{
+    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+        struct model *model = memory_model(odd, 30 + pooling);
+        model->pooling = (enum pooling)pooling;
+        model->normalize = false;
+        model->dim = 30;
+        compare(model, PRECISION_F32, 0.9999999, 2e-5);
+    }
+}
+
 /* A raw engine hands out what a plain one would have normalised: the same bits in the end. */
 TEST(raw_vectors_are_normalised_later)
 {

@@ -73,13 +73,21 @@ static void pool_run(struct pool_scene *s, uint32_t *finite)
 static void reference(const struct pool_scene *s, uint32_t row, double *vector)
 {
     const bool gathered = s->args.pooling == KERNEL_POOL_GATHERED;
-    const uint32_t first = gathered ? row : s->rows.start[row];
-    const uint32_t count = s->args.pooling == KERNEL_POOL_MEAN ? s->rows.length[row] : 1;
-    double squares = 0;
+    const uint32_t length = s->rows.length[row], count = s->args.pooling < KERNEL_POOL_LAST ? length : 1;
+    const uint32_t last = s->args.pooling == KERNEL_POOL_LAST ? length - 1 : 0;
+    const uint32_t first = gathered ? row : s->rows.start[row] + last;
+    const bool weighted = s->args.pooling == KERNEL_POOL_WEIGHTED_MEAN;
+    double squares = 0, divisor = weighted ? length * (length + 1.0) / 2 : count;
+    if (s->args.pooling == KERNEL_POOL_MEAN_SQRT_LEN) divisor = sqrt(length);
     for (uint32_t i = 0; i < s->args.dim; i++) {
         vector[i] = 0;
-        for (uint32_t t = 0; t < count; t++) vector[i] += (double)*matrix_at(&s->x, first + t, i);
-        vector[i] /= count;
+        double most = -INFINITY;
+        for (uint32_t t = 0; t < count; t++) {
+            const double x = *matrix_at(&s->x, first + t, i);
+            vector[i] += x * (weighted ? t + 1 : 1) / divisor;
+            most = fmax(most, x);
+        }
+        if (s->args.pooling == KERNEL_POOL_MAX) vector[i] = most;
         squares += vector[i] * vector[i];
     }
     for (uint32_t i = 0; i < s->args.dim && s->args.normalize != 0; i++) vector[i] /= fmax(sqrt(squares), 1e-12);
@@ -244,7 +252,7 @@ TEST(what_it_does_not_do_is_refused)
     bad[4].bound = 0;
     bad[5].type = (enum kernel_type)3;
     bad[6].output_type = KERNEL_BF16;
-    bad[7].pooling = (enum kernel_pooling)3;
+    bad[7].pooling = (enum kernel_pooling)(KERNEL_POOL_GATHERED + 1);
     for (size_t i = 0; i < 8; i++) assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue);
     pool_free(&s);
 }

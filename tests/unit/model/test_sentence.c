@@ -1,4 +1,5 @@
 /* modules.json and what it leads to, in both generations of sentence-transformers. */
+#include "model/sentence_transformers.h"
 #include "model_expect.h"
 
 #include <stdlib.h>
@@ -84,23 +85,42 @@ TEST(the_option_wins_over_the_file)
     model_build_remove(directory);
 }
 
+TEST(reads_every_pooling_in_both_spellings)
+{
+    static const struct {
+        const char *flag, *mode;
+        enum pooling pooling;
+    } cases[] = {
+        {"pooling_mode_cls_token", "cls", POOLING_CLS},
+        {"pooling_mode_mean_tokens", "mean", POOLING_MEAN},
+        {"pooling_mode_max_tokens", "max", POOLING_MAX},
+        {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", POOLING_MEAN_SQRT_LEN},
+        {"pooling_mode_weightedmean_tokens", "weightedmean", POOLING_WEIGHTED_MEAN},
+        {"pooling_mode_lasttoken", "lasttoken", POOLING_LAST},
+    };
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec), text[2][256];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(text[0], sizeof text[0], "{\"word_embedding_dimension\": 32, \"%s\": true}", cases[i].flag);
+        snprintf(text[1], sizeof text[1], "{\"embedding_dimension\": 32, \"pooling_mode\": \"%s\"}", cases[i].mode);
+        for (int spelling = 0; spelling < 2; spelling++) {
+            model_file_write(directory, POOLING_FILE, text[spelling]);
+            struct model *model = expect_model(directory, NULL);
+            assert_int_equal(model->pooling, cases[i].pooling);
+            assert_string_equal(pooling_name(model->pooling), cases[i].mode);
+            model_close(model);
+        }
+    }
+    model_build_remove(directory);
+}
+
 TEST(refuses_other_pooling_modes)
 {
-    static const char *const flags[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
-                                        "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-        char text[256];
-        snprintf(text, sizeof text, "{\"word_embedding_dimension\": 32, \"%s\": true}", flags[i]);
-        char *directory = model_build(&spec);
-        model_file_write(directory, POOLING_FILE, text);
-        expect_refused(directory, NULL, STATUS_UNSUPPORTED, POOLING_FILE, flags[i]);
-        model_build_remove(directory);
-    }
     expect_edit_refused(&spec, POOLING_FILE, "\"pooling_mode_cls_token\": false", "\"pooling_mode_cls_token\": true",
-                        STATUS_UNSUPPORTED, "pooling_mode_cls_token and pooling_mode_mean_tokens");
+                        STATUS_UNSUPPORTED, "pooling_mode_mean_tokens and pooling_mode_cls_token");
     spec = spec_of(GENERATION_CURRENT);
-    static const char *const modes[] = {"\"max\"", "\"lasttoken\"", "[\"mean\", \"cls\"]", "[]", "7"};
+    static const char *const modes[] = {"\"median\"", "[\"mean\", \"cls\"]", "[]", "7"};
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         expect_edit_refused(&spec, POOLING_FILE, "\"mean\"", modes[i], STATUS_UNSUPPORTED, "pooling_mode");
 }
