@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- Cancels a request by its name, wherever it is (in its stream, read or unread, or parked), and ends the entry that asked for it.
 --
--- KEYS  1 stream of the cancel entry, a class's or `control`, 2 trouble, 3 later, 4 later:data, 5 stream of the target,
---       6 reply:<id> of the target, 7 its wake:<id> or its results:<name>
--- ARGV  1 consumer, 2 id of the cancel entry, 3 name of the target, 4 <id> as it is in KEYS 6, 5 ttl in ms of the reply
---       unless the target says another, 6 what KEYS 7 is for: 0 nothing, 1 a wake token, s the results stream,
+-- KEYS  1 stream of the cancel entry, a class's or `control`, 2 trouble, 3 later, 4 later:data, 5 meta, 6 stream of the target,
+--       7 reply:<id> of the target, 8 its wake:<id> or its results:<name>
+-- ARGV  1 consumer, 2 id of the cancel entry, 3 name of the target, 4 <id> as it is in KEYS 7, 5 ttl in ms of the reply
+--       unless the target says another, 6 what KEYS 8 is for: 0 nothing, 1 a wake token, s the results stream,
 --       7 its <name>, '' for none
 -- Returns { code, ... }
 --       { 1 }   cancelled: the reply says so, and who computes it now finds the gate closed
@@ -17,7 +17,7 @@
 -- it could not look everywhere (later:data or trouble of a wrong type: the cancel stays pending).
 
 local try, call, pcall = pcall, redis.call, redis.pcall
-local stream, trouble, later, data, home, reply, other = unpack(KEYS)
+local stream, trouble, later, data, meta, home, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TTL_MAX_S, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 100000, 86400000, 16
 local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, '^[!-~]+$'}} -- as the worker takes them
@@ -25,6 +25,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include lib/names.lua
+-- include lib/ahead.lua
 
 -- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
 -- right is no such thing: it stops the script.
@@ -135,6 +136,7 @@ if target and not target.cancel then
   local ttl = write_reply(target, seen_at(name, first))
   tell(notify, ttl or default_ttl)
   if carrier then
+    keep_account(home, {carrier})
     call('XDEL', home, carrier)
     call('XACK', home, 'sluice', carrier)
   end
@@ -144,6 +146,7 @@ if target and not target.cancel then
 end
 local troubled = call('EXISTS', trouble) == 1
 local forgotten = {troubled and not control and own_record() or nil}
+if not control then keep_account(stream, {cancel_id}) end
 call('XDEL', stream, cancel_id)
 if not control then
   call('XACK', stream, 'sluice', cancel_id)

@@ -29,6 +29,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- include lib/names.lua
 -- include lib/trouble.lua
 -- include lib/later.lua
+-- include lib/ahead.lua
 
 -- How many requests may be in `later`.
 local function cap_of_later()
@@ -59,6 +60,7 @@ local function park(id, name, claims, attempt, delay, due_at)
   if claims == '0' and attempt == '1' and call('ZCARD', later) >= CAP and not call('HGET', data, parked_as) then return -7 end
   put_into_later(parked_as, class, attempt, first_at, own, math.max(now + delay, due_at))
   if known_of(parked_as) ~= nil then call('HSET', trouble, parked_as, (attempt - 1) .. ' 0 ' .. id) end
+  keep_account(stream, {id})
   leave_stream(id)
   return 1
 end

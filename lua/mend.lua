@@ -5,80 +5,42 @@
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 meta, 5 requests:high, 6 requests, 7 requests:low
 -- ARGV  1 how many entries at most, 2 bytes after which no further entry is read
 -- Returns { entries moved, streams set back, 1 when there is more to do now }
--- Entries with such ids move to `later`, due now, and promote brings them back with new ids under their old names.
--- So do entries that a worker holds: its settle finds them no longer pending. When the last one has moved, the last ids of the
--- stream and the group are set to now. Until then promote skips the class.
--- Names that were given out ahead of their time may still be in use when it comes. `ahead_high`, `ahead_normal` and `ahead_low` of
--- `meta` hold each such ms; shortly before it the stream's last id is set to the end of that ms, so that `*` repeats no name.
+-- Entries with such ids move to `later`, due now, and promote brings them back with new ids under their old names. So do entries
+-- that a worker holds: its settle finds them no longer pending. When the last one has moved, the stream goes on from two seconds
+-- ahead, which is behind every id that was not moved; the last id of the group goes back with it. Until then promote skips the
+-- class. Ids that left the stream while they were ahead (lib/ahead) may be names still in use when their time comes: two seconds
+-- before, the stream jumps over it likewise. So `*` never repeats a name.
 -- May not: move an entry that it may not remove; record or clear a run alone (promote carries the record in `trouble` over).
 
 local call = redis.call
 local later, data, trouble, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local CLASSES = {'high', 'normal', 'low'}
 local most, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
-local KEPT_MS, KEPT_MOST, SOON_MS = 366 * 86400000, 64, 1900
 local time = call('TIME')
-local micros = tonumber(time[2])
-local now = time[1] * 1000 + math.floor(micros / 1000)
-local stream, moved, bytes, set_back, more = nil, 0, 0, 0, 0
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stream, moved, bytes, streams, more = nil, 0, 0, 0, 0
 
 -- include lib/names.lua
 -- include lib/trouble.lua
 -- include lib/entries.lua
 -- include lib/later.lua
+-- include lib/ahead.lua
 
--- A time of this very microsecond: greater than any id that `*` had made when it was set last.
-local PRESENT = string.format('%.0f-%.0f', now, (micros % 1000 + 1) * 1000000)
-local BEYOND = string.format('%.0f', now + AHEAD_MS + 1)
-
--- What a key answered, nil when it has a wrong type, which costs its class (or the names in meta) only.
-local function unless_wrong(result)
-  if type(result) ~= 'table' or not result.err then return result end
-  if not string.find(result.err, '^WRONGTYPE') then error(result) end
-  return nil
+-- Where a stream is set back to: `*` goes on with the last ms that is believed, or with a later one if names of that ms were moved,
+-- as by another call in this same ms.
+local function last_present(kept)
+  local ms = now + AHEAD_MS - 1
+  while kept[ms + 1] do ms = ms + 1 end
+  return string.format('%.0f-18446744073709551615', ms)
 end
 
--- --- Names in times to come ---
-
-local function ms_of(id)
-  return tonumber(string.match(id or '', '^%d+')) or 0
-end
-
--- `meta` has them as text: 'ms ms ...'.
-local function kept_times(class)
-  local kept, text = {}, unless_wrong(redis.pcall('HGET', meta, 'ahead_' .. CLASSES[class]))
-  for ms in string.gmatch(text or '', '%d+') do kept[tonumber(ms)] = true end
-  return kept, text
-end
-
-local function keep(kept, ms)
-  if ms >= now and ms <= now + KEPT_MS then kept[ms] = true end
-end
-
-local function write_kept(class, kept, before)
-  local times, words = {}, {}
-  for ms in pairs(kept) do times[#times + 1] = ms >= now and ms or nil end
-  table.sort(times)
-  for i = 1, math.min(#times, KEPT_MOST) do words[i] = string.format('%.0f', times[i]) end
-  local text = table.concat(words, ' ')
-  if text == (before or '') then return end
-  if text == '' then
-    unless_wrong(redis.pcall('HDEL', meta, 'ahead_' .. CLASSES[class]))
-  else
-    unless_wrong(redis.pcall('HSET', meta, 'ahead_' .. CLASSES[class], text))
-  end
-end
-
--- Goes over those that come soon: `*` continues in the ms behind the last of them, which then counts as one of them. What the
--- group has read tells whether the stream is there already; where unread entries are, Redis refuses to go back.
-local function go_over(kept)
-  local last = 0
+-- Whether one of them comes now; it need not be kept any longer.
+local function comes_now(kept)
+  local comes = false
   for ms in pairs(kept) do
-    if ms <= now + SOON_MS then last = math.max(last, ms) end
+    comes = comes or ms >= now and ms < now + AHEAD_MS
+    if ms < now + AHEAD_MS then kept[ms] = nil end
   end
-  if last < now or call('EXISTS', stream) == 0 or ms_of(read_until(stream)) >= last then return end
-  redis.pcall('XSETID', stream, string.format('%.0f-18446744073709551615', last))
-  keep(kept, last + 1)
+  return comes
 end
 
 -- --- Moving ---
@@ -112,14 +74,14 @@ local function move(class, id, fields, kept)
   name = parking_name(id, name, claims, class_word, attempt, own)
   put_into_later(name, class_word, attempt, first_at, own, now + moved / 1000) -- in their order
   leave_stream(id)
-  keep(kept, ms_of(id))
+  keep(kept, id)
   moved = moved + 1
 end
 
 -- False when the call has done enough.
 local function move_all(class, kept)
   while moved < most and bytes < max_bytes do
-    local message = call('XRANGE', stream, BEYOND, '+', 'COUNT', 1)[1]
+    local message = call('XRANGE', stream, AHEAD, '+', 'COUNT', 1)[1]
     if not message then return true end
     bytes = bytes + size_and_name(message[1], message[2], '')
     move(class, message[1], message[2], kept)
@@ -127,32 +89,28 @@ local function move_all(class, kept)
   return false
 end
 
--- The present is not less than the greatest id in the stream.
-local function set_to_present(kept, read)
-  local present = PRESENT
-  if redis.pcall('XSETID', stream, present, 'MAXDELETEDID', present).err then
-    present = call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
-    call('XSETID', stream, present, 'MAXDELETEDID', present)
-    keep(kept, ms_of(present))
-  end
-  if read and newer(read, present) then call('XGROUP', 'SETID', stream, 'sluice', present) end
-  set_back = set_back + 1
+local function set_back(last)
+  local read = read_until(stream)
+  call('XSETID', stream, last, 'MAXDELETEDID', last)
+  if read and newer(read, last) then call('XGROUP', 'SETID', stream, 'sluice', last) end
+  streams = streams + 1
 end
 
 local function mend(class)
-  local kept, before = kept_times(class)
+  local kept, before = kept_of(stream)
+  local comes = comes_now(kept)
   if more == 0 and is_ahead(stream, now + AHEAD_MS) then
-    local lacking, read = lacks_right('mend'), read_until(stream)
+    local lacking = lacks_right('mend')
     if lacking then return lacking end
-    keep(kept, ms_of(read)) -- of what was read there and has ended, nothing is left to move
     if move_all(class, kept) then
-      set_to_present(kept, read)
+      set_back(last_present(kept))
     else
       more = 1
     end
+  elseif comes then
+    redis.pcall('XSETID', stream, last_present(kept))
   end
-  if next(kept) then go_over(kept) end
-  write_kept(class, kept, before)
+  write_kept(stream, kept, before)
 end
 
 for class = 1, 3 do
@@ -162,4 +120,4 @@ for class = 1, 3 do
     if lacking then return lacking end
   end
 end
-return {moved, set_back, more}
+return {moved, streams, more}

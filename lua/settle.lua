@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Ends requests: writes each reply and takes its entry out of the stream, in one step.
 --
--- KEYS  1 stream, 2 trouble, 3 dead, then the reply key of each entry, then for each entry its wake key or its
+-- KEYS  1 stream, 2 trouble, 3 dead, 4 meta, then the reply key of each entry, then for each entry its wake key or its
 --       results:<name> if it notifies, and its stage key if its reply is staged
 -- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, then for each entry:
 --         entry id, kind, original name, ttl in ms,
@@ -35,7 +35,7 @@ local BODY_BYTES, SHORT = 65536, 256 -- of a body; a string of it that is kept w
 local RESULTS_LENGTH, DAY_MS, WAKES = 100000, 86400000, 16
 
 local call, pcall = redis.call, redis.pcall
-local stream, trouble, dead = KEYS[1], KEYS[2], KEYS[3]
+local stream, trouble, dead, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local consumer, model, revision, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,6 +44,7 @@ local skipped, trimmed = 0, 0
 
 -- include lib/names.lua
 -- include lib/trouble.lua
+-- include lib/ahead.lua
 
 -- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
 -- right is no such thing: it stops the script, and the entry stays pending.
@@ -194,7 +195,7 @@ local function refusal(id, kind, name, claims)
     return 0
   end
   -- Ahead of the clock it may be another entry: lua/mend moves those, and then their ids are given out again.
-  if pending[2] ~= consumer and kind ~= 'gone' and tonumber(string.match(id, '^%d+')) > now + AHEAD_MS then return 0 end
+  if pending[2] ~= consumer and kind ~= 'gone' and is_beyond(id) then return 0 end
   if claims and not carries(id, name) then return -3 end
   if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
     uncharge(id, name, consumer)
@@ -204,15 +205,15 @@ local function refusal(id, kind, name, claims)
 end
 
 -- Usually none of the replies exists: one check of all of them saves a check and a DEL for each.
-local none_there, written = call('EXISTS', unpack(KEYS, 4, 3 + count)) == 0, {}
+local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, extra = 5, 3 + count
+local argument, extra = 5, 4 + count
 for entry = 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
   local notify, first = ARGV[argument + 4], argument + 9
   local last = argument + 8 + ARGV[argument + 8]
-  local reply, other, stage = KEYS[3 + entry], nil, nil
+  local reply, other, stage = KEYS[4 + entry], nil, nil
   if notify ~= '0' then
     extra = extra + 1
     other = KEYS[extra]
@@ -268,6 +269,7 @@ for _, telling in ipairs(tellings) do
 end
 for results_stream in pairs(told) do side(pcall('PEXPIRE', results_stream, DAY_MS)) end
 if #finished > 0 then
+  keep_account(stream, finished)
   call('XDEL', stream, unpack(finished))
   call('XACK', stream, 'sluice', unpack(finished))
   -- Who finishes an entry need not know that others had suspected it, so all names are forgotten, if any is on record. Not

@@ -113,13 +113,13 @@ static void send_cancel(struct cancel *cancel)
     struct queue *queue = cancel->queue;
     const struct request *request = cancel->request;
     struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_CANCEL, 7, &command);
+    script_begin(&queue->scripts, SCRIPT_CANCEL, 8, &command);
     if (request) {
         queue_add_stream(queue, &command, request->identity.class);
     } else {
         queue_add_key(queue, &command, "control", "");
     }
-    queue_add_keys(queue, &command, "trouble", "later", "later:data", NULL);
+    queue_add_keys(queue, &command, "trouble", "later", "later:data", "meta", NULL);
     queue_add_stream(queue, &command, class_of(cancel));
     queue_add_key(queue, &command, "reply:", cancel->id);
     if (cancel->notify[0] == 's') {

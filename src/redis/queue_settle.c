@@ -143,13 +143,13 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
 {
     enum request_class class = requests->first->identity.class;
     char key[QUEUE_KEY_MAX];
-    size_t keys = 3;
+    size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
         keys += 1 + (request->output.notify || request->output.results[0]) + request->output.staged;
     }
     script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
     queue_add_stream(queue, command, class);
-    queue_add_keys(queue, command, "trouble", "dead", NULL);
+    queue_add_keys(queue, command, "trouble", "dead", "meta", NULL);
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_key(queue, command, "reply:", request->identity.id);
     }

@@ -190,7 +190,7 @@ class Desk:
             arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims),
                           re.search(r"(\d+)-\d+$", name)[1] if end.first_ms is None else end.first_ms, end.since_ms]
             arguments += [len(words), *words]
-        keys = [self.stream(which), self.key("trouble"), self.key("dead"), *replies, *others]
+        keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("meta"), *replies, *others]
         return Call("settle", keys, arguments)
 
     def stage(self, number, consumer="me", ttl_ms=3600000, **fields):
@@ -234,7 +234,7 @@ class Desk:
                consumer="me", ttl_ms=3600000):
         reply = reply or target
         other = self.key(f"results:{results}" if notify == "s" else f"wake:{reply}")
-        keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data")), self.stream(target_class),
+        keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data", "meta")), self.stream(target_class),
                 self.key(f"reply:{reply}"), other]
         return Call("cancel", keys, [consumer, entry_id, target, reply, ttl_ms, notify, results])
 
