@@ -3,7 +3,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 # Tests wait for leases and servers more than they compute.
-TEST_JOBS ?= $(shell expr 4 \* $(JOBS))
+TEST_JOBS ?= $(shell expr 3 \* $(JOBS))
 CTEST_ARGS ?=
 BUILD := build/$(PRESET)
 

@@ -245,12 +245,12 @@ static void on_settled(void *context, const struct resp_value *reply)
 static void send_settle(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
 {
     static const char *const common[] = {"bench", "null", "0000000000000000"};
-    static const char *const shared[] = {"trouble", "dead"};
+    static const char *const shared[] = {"trouble", "dead", "meta"};
     struct command *command = &ceiling->command;
     if (ceiling->staged) send_stages(ceiling, entries, count);
-    script_begin(&ceiling->scripts, SCRIPT_SETTLE, 3 + count * (ceiling->staged ? 2 : 1), command);
+    script_begin(&ceiling->scripts, SCRIPT_SETTLE, 4 + count * (ceiling->staged ? 2 : 1), command);
     add_key(ceiling, "requests", "");
-    for (size_t i = 0; i < 2; i++) add_key(ceiling, shared[i], "");
+    for (size_t i = 0; i < 3; i++) add_key(ceiling, shared[i], "");
     for (size_t i = 0; i < count; i++) add_key(ceiling, "reply:", entries[i].items[0].bytes);
     for (size_t i = 0; i < count && ceiling->staged; i++) add_key(ceiling, "stage:bench:", entries[i].items[0].bytes);
     command_list(command, 3, common, NULL);
