@@ -555,7 +555,7 @@ static void check_precision(struct doctor *doctor)
 
 /* This host: what a worker here would compute on. */
 
-/* Which backend the settings mean here; if "auto" does not mean the GPU, why; and what the kernels of the CPU run on. */
+/* Which backend the settings mean here; if "auto" does not mean the GPU, why; and the CPU kernels' instructions. */
 static void check_backend(struct doctor *doctor)
 {
     char kernels[64];

@@ -18,7 +18,7 @@ static void check(const struct config *config)
         setting_format(&table[i], config, first, sizeof first);
         bool hidden = table[i].secret || table[i].has_secret;
         bool unset = table[i].type == SETTING_TEXT && first[0] == '\0';
-        if (hidden || unset || table[i].type == SETTING_LIST) continue;
+        if (hidden || unset || table[i].type == SETTING_LIST) { continue; }
         FUZZ_CHECK(config_set(&again, &table[i], first, SOURCE_FLAG, "again", &err) == STATUS_OK);
         setting_format(&table[i], &again, second, sizeof second);
         FUZZ_CHECK(strcmp(first, second) == 0);
@@ -32,7 +32,7 @@ static void split(const struct config *config)
     struct config *configs;
     size_t queues;
     struct err err = {0};
-    if (config_split(config, &configs, &queues, &err) != STATUS_OK) return;
+    if (config_split(config, &configs, &queues, &err) != STATUS_OK) { return; }
     FUZZ_CHECK(queues == (config->queues.count == 0 ? 1 : config->queues.count));
     for (size_t i = 0; i < queues; i++) {
         FUZZ_CHECK(configs[i].queue != NULL && configs[i].weight >= 1);

@@ -23,7 +23,7 @@ static struct cost_source source(void)
 {
     static struct engine *engine;
     const struct engine_options options = {.backend = "null"};
-    if (engine == NULL && engine_open(&model, &options, &engine, NULL) != STATUS_OK) abort();
+    if (engine == NULL && engine_open(&model, &options, &engine, NULL) != STATUS_OK) { abort(); }
     return (struct cost_source){engine, &model, 2};
 }
 

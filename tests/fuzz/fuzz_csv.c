@@ -35,15 +35,16 @@ static void read_all(const uint8_t *data, size_t size, char separator)
         FUZZ_CHECK(length >= 1 && length <= size - at && csv_content(from, length) <= length);
         FUZZ_CHECK(used == length && parts.state == scan.state && parts.here.line == scan.here.line &&
                    parts.quote.line == scan.quote.line && parts.quote.column == scan.quote.column);
-        if (scan.state != CSV_BROKEN && scan.state != CSV_QUOTED)
+        if (scan.state != CSV_BROKEN && scan.state != CSV_QUOTED) {
             check_fields(data + at, csv_content(from, length), separator);
+        }
         at += length;
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size > 1 << 14) return 0;
+    if (size > 1 << 14) { return 0; }
     read_all(data, size, ',');
     read_all(data, size, '\t');
     return 0;

@@ -47,10 +47,11 @@ static void write_again(const struct texts *texts, struct buffer *json)
         buffer_string(json, i == 0 ? "[\"" : "\",\"");
         for (uint32_t b = 0; b < texts->rows[i].text_bytes; b++) {
             unsigned char byte = (unsigned char)texts->rows[i].text[b];
-            if (byte < ' ' || byte == '"' || byte == '\\')
+            if (byte < ' ' || byte == '"' || byte == '\\') {
                 buffer_format(json, "\\u%04x", byte);
-            else
+            } else {
                 buffer_append(json, &byte, 1);
+            }
         }
     }
     buffer_string(json, "\"]");
@@ -61,18 +62,18 @@ static void check_same(const struct texts *a, const struct texts *b)
 {
     FUZZ_CHECK(a->inputs.count == b->inputs.count && a->inputs.bytes == b->inputs.bytes);
     FUZZ_CHECK(memcmp(a->copy, b->copy, a->inputs.bytes) == 0);
-    for (uint32_t i = 0; i < a->inputs.count; i++) FUZZ_CHECK(a->rows[i].text_bytes == b->rows[i].text_bytes);
+    for (uint32_t i = 0; i < a->inputs.count; i++) { FUZZ_CHECK(a->rows[i].text_bytes == b->rows[i].text_bytes); }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < 1 || size > 1u << 16) return 0;
+    if (size < 1 || size > 1u << 16) { return 0; }
     uint32_t most_texts = data[0] % 8 + 1;
     size_t most_bytes = data[0] / 8 * 4 + 1;
     const char *json = (const char *)data + 1;
     struct inputs inputs = inputs_measure(json, size - 1, most_texts, most_bytes);
     FUZZ_CHECK(inputs.count <= most_texts && inputs.at <= size - 1);
-    if (inputs.problem != INPUTS_OK) return 0;
+    if (inputs.problem != INPUTS_OK) { return 0; }
     FUZZ_CHECK(inputs.count >= 1 && inputs.bytes >= inputs.count && inputs.bytes <= most_bytes);
     struct texts texts = decode(json, size - 1, inputs);
     check_texts(&texts);

@@ -12,8 +12,8 @@ static void read_journal(const char *bytes, size_t size)
     for (size_t at = 0, length; (length = journal_read(bytes + at, size - at, &record)) > 0; at += length) {
         FUZZ_CHECK(length <= size - at);
         uint64_t sum = 0;
-        for (size_t i = 0; i < record.terms_bytes; i++) sum += (unsigned char)record.terms[i];
-        for (size_t i = 0; i < record.done_count; i++) sum += journal_done(&record, i).row;
+        for (size_t i = 0; i < record.terms_bytes; i++) { sum += (unsigned char)record.terms[i]; }
+        for (size_t i = 0; i < record.done_count; i++) { sum += journal_done(&record, i).row; }
         FUZZ_CHECK(sum != 1 || length > 0); /* it was all readable */
     }
 }

@@ -19,13 +19,15 @@ static void pick(const struct recipe *recipe, const char *line, size_t length)
     enum pick_problem problem = pick_fields(line, length, recipe->fields, recipe->field_count, values, &at);
     FUZZ_CHECK(at <= length);
     FUZZ_CHECK((problem == PICK_BAD_UTF8) == !utf8_valid(line, length));
-    for (uint32_t i = 0; problem == PICK_OK && i < recipe->field_count; i++)
-        if (values[i].kind != VALUE_ABSENT)
+    for (uint32_t i = 0; problem == PICK_OK && i < recipe->field_count; i++) {
+        if (values[i].kind != VALUE_ABSENT) {
             FUZZ_CHECK(values[i].bytes >= line && values[i].bytes + values[i].length <= line + length);
+        }
+    }
     if (problem == PICK_OK) {
         FUZZ_CHECK(recipe_make(recipe, values, &scratch, &document, &err) == STATUS_OK);
         FUZZ_CHECK((document.code == ROW_OK) == (document.message_bytes == 0));
-        if (document.code == ROW_OK) FUZZ_CHECK(utf8_valid(document.text, document.text_bytes));
+        if (document.code == ROW_OK) { FUZZ_CHECK(utf8_valid(document.text, document.text_bytes)); }
         FUZZ_CHECK(utf8_valid(document.kept == NULL ? "" : document.kept, document.kept_bytes));
     }
     recipe_scratch_free(&scratch);
@@ -49,13 +51,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct chunking chunking;
     struct err err = {0};
     struct recipe_options options = {.field = "text", .template = end == NULL ? NULL : template, .keep = "a.b,n"};
-    if (recipe_open(&recipe, &options, &err) == STATUS_OK)
+    if (recipe_open(&recipe, &options, &err) == STATUS_OK) {
         pick(&recipe, line, size - from);
-    else
+    } else {
         FUZZ_CHECK(err.status == STATUS_BAD_INPUT && err.message[0] == '-');
+    }
     recipe_close(&recipe);
-    if (chunking_parse(template, &chunking, &err) == STATUS_OK)
+    if (chunking_parse(template, &chunking, &err) == STATUS_OK) {
         FUZZ_CHECK(chunking.tokens > 0 && chunking.overlap < chunking.tokens);
+    }
     free(template);
     free(line);
     return 0;

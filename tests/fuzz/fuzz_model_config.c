@@ -59,10 +59,11 @@ static void open_model(void)
     struct err err = {0};
     enum status status = model_open(directory, NULL, &model, &err);
     FUZZ_CHECK((status == STATUS_OK) == (model != NULL));
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         check_model(model);
-    else
+    } else {
         check_refusal(status, &err);
+    }
     model_close(model);
 }
 
@@ -76,12 +77,12 @@ static void replace(const char *name, const uint8_t *text, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (directory == NULL) build_directory();
+    if (directory == NULL) { build_directory(); }
     const uint8_t *line = memchr(data, '\n', size);
-    if (line == NULL) return 0;
+    if (line == NULL) { return 0; }
     size_t length = (size_t)(line - data);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strlen(names[i]) != length || memcmp(names[i], data, length) != 0) continue;
+        if (strlen(names[i]) != length || memcmp(names[i], data, length) != 0) { continue; }
         size_t kept_size;
         char *kept = model_file_read(directory, names[i], &kept_size);
         replace(names[i], line + 1, size - length - 1);

@@ -73,15 +73,16 @@ static void check_always(const struct request *request, size_t field_count)
     FUZZ_CHECK(strlen(request->identity.tenant) <= TENANT_MAX && strlen(request->output.results) <= RESULTS_NAME_MAX);
     FUZZ_CHECK(!request->output.notify || request->output.results[0] == '\0');
     FUZZ_CHECK(request->prompt == NULL || utf8_valid(request->prompt, request->prompt_bytes));
-    for (uint32_t i = 0; i < request->identity.traceparent_bytes; i++)
+    for (uint32_t i = 0; i < request->identity.traceparent_bytes; i++) {
         FUZZ_CHECK(request->identity.traceparent[i] > ' ' && request->identity.traceparent[i] <= '~');
+    }
 }
 
 static void check_failed(const struct request *request, const struct entry *entry)
 {
     FUZZ_CHECK(request->retry.retryable == entry->vanished && request->retry.message[0] != '\0');
     FUZZ_CHECK(!request->retry.row_failed || (request->inputs && request->retry.failed_index < rules.max_inputs));
-    for (const char *c = request->retry.message; *c != '\0'; c++) FUZZ_CHECK(*c >= ' ' && *c <= '~');
+    for (const char *c = request->retry.message; *c != '\0'; c++) { FUZZ_CHECK(*c >= ' ' && *c <= '~'); }
 }
 
 static void check_rows(const struct request *request)
@@ -102,19 +103,20 @@ static void check_request(const struct request *request, const struct entry *ent
     enum request_class class;
     struct entry_id id;
     check_always(request, entry->field_count);
-    if (request->retry.code != CODE_NONE)
+    if (request->retry.code != CODE_NONE) {
         check_failed(request, entry);
-    else if (request->identity.target[0] != '\0')
+    } else if (request->identity.target[0] != '\0') {
         FUZZ_CHECK(request->row_count == 0 &&
                    request_name_parse(request->identity.target, strlen(request->identity.target), &class, &id));
-    else
+    } else {
         check_rows(request);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct entry_field fields[FIELDS];
-    if (size < 1 || size > 1u << 16) return 0;
+    if (size < 1 || size > 1u << 16) { return 0; }
     struct entry entry = {.class = data[0] % CLASS_COUNT,
                           .origin = data[0] / 4 % 5,
                           .quarantine_runs = data[0] / 64,

@@ -13,7 +13,7 @@ static void check(const struct safetensors *file, size_t size)
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
         FUZZ_CHECK(entry->begin == at && entry->end >= at && entry->rank <= SAFETENSORS_MAX_RANK);
-        for (; at < entry->end; at++) sum += file->data[at];
+        for (; at < entry->end; at++) { sum += file->data[at]; }
     }
     FUZZ_CHECK(at == file->data_bytes && at < size && sum <= 255 * at);
 }
@@ -27,10 +27,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct safetensors file;
     struct err err = {0};
     enum status status = safetensors_open(path, "w.safetensors", &file, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         check(&file, size);
-    else
+    } else {
         FUZZ_CHECK(err.status == status && strstr(err.message, "w.safetensors") != NULL);
+    }
     safetensors_close(&file);
     close(fd);
     return 0;

@@ -70,7 +70,7 @@ static const struct tokenizer *tokenizer_at(size_t index)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int32_t all[MAX_IDS], some[MAX_IDS];
-    if (size < 2 || size > MAX_TEXT) return 0;
+    if (size < 2 || size > MAX_TEXT) { return 0; }
     const struct tokenizer *tokenizer = tokenizer_at(data[0] % TOKENIZERS);
     uint32_t limit = 2 + data[1], all_count, some_count;
     bool more, cut;
@@ -80,11 +80,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum status status = tokenizer_encode(tokenizer, text, length, (uint32_t)bound, all, &all_count, &more, &err);
     FUZZ_CHECK(status == (utf8_valid(text, length) ? STATUS_OK : STATUS_BAD_INPUT));
     enum status less = tokenizer_encode(tokenizer, text, length, limit, some, &some_count, &cut, &err);
-    if (status != STATUS_OK) return 0;
+    if (status != STATUS_OK) { return 0; }
     FUZZ_CHECK(less == STATUS_OK && !more && all_count <= bound && some_count <= limit && cut == (all_count > limit));
     FUZZ_CHECK(some_count == (cut ? limit : all_count) && memcmp(all, some, (some_count - 1) * sizeof *all) == 0);
     FUZZ_CHECK(all[0] == 1 && all[all_count - 1] == 2 && some[some_count - 1] == 2);
-    for (uint32_t i = 0; i < all_count; i++)
+    for (uint32_t i = 0; i < all_count; i++) {
         FUZZ_CHECK(all[i] >= 0 && (uint32_t)all[i] < tokenizer_vocabulary(tokenizer));
+    }
     return 0;
 }

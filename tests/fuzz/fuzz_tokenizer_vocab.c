@@ -14,7 +14,9 @@ static void encode(const struct tokenizer *tokenizer)
     bool truncated;
     struct err err = {0};
     FUZZ_CHECK(tokenizer_encode(tokenizer, text, sizeof text - 1, 64, ids, &count, &truncated, &err) == STATUS_OK);
-    for (uint32_t i = 0; i < count; i++) FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < tokenizer_vocabulary(tokenizer));
+    for (uint32_t i = 0; i < count; i++) {
+        FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < tokenizer_vocabulary(tokenizer));
+    }
 }
 
 static enum status parse(const char *text, size_t size, cJSON **json, struct tokenizer_spec *spec, struct err *err)
@@ -22,7 +24,7 @@ static enum status parse(const char *text, size_t size, cJSON **json, struct tok
     struct tokenizer_config config;
     size_t length = strnlen(text, size);
     enum status status = length > 0 ? json_parse(text, length, "tokenizer_config.json", json, err) : STATUS_OK;
-    if (status == STATUS_OK) status = tokenizer_config_parse(*json, &config, err);
+    if (status == STATUS_OK) { status = tokenizer_config_parse(*json, &config, err); }
     size_t at = length < size ? length + 1 : size;
     return status == STATUS_OK ? tokenizer_vocab_parse(text + at, size - at, &config, spec, err) : status;
 }
@@ -30,7 +32,7 @@ static enum status parse(const char *text, size_t size, cJSON **json, struct tok
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
-    if (text == NULL) return 0;
+    if (text == NULL) { return 0; }
     memcpy(text, data, size);
     text[size] = '\0';
     cJSON *json = NULL;
@@ -38,11 +40,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
     enum status status = parse(text, size, &json, &spec, &err);
-    if (status == STATUS_OK) status = tokenizer_build(&spec, &tokenizer, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) { status = tokenizer_build(&spec, &tokenizer, &err); }
+    if (status == STATUS_OK) {
         encode(tokenizer);
-    else
+    } else {
         FUZZ_CHECK(err.status == status && err.message[0] != '\0');
+    }
     tokenizer_close(tokenizer);
     tokenizer_spec_free(&spec);
     cJSON_Delete(json);

@@ -17,8 +17,9 @@ static uint32_t read_rows(int32_t *ids, uint32_t *at, uint32_t *length)
     uint32_t rows = 0, end = 0;
     for (; fread(&count, sizeof count, 1, stdin) == 1; rows++) {
         if (rows == MOST_ROWS || count < 0 || (uint32_t)count > MOST_IDS - end ||
-            fread(ids + end, sizeof *ids, (size_t)count, stdin) != (size_t)count)
+            fread(ids + end, sizeof *ids, (size_t)count, stdin) != (size_t)count) {
             abort();
+        }
         at[rows] = end;
         length[rows] = (uint32_t)count;
         end += (uint32_t)count;
@@ -38,13 +39,13 @@ static int run(struct encoder *encoder, uint32_t dim)
     uint32_t at[MOST_ROWS], length[MOST_ROWS], rows = read_rows(ids, at, length), zero = 0;
     float *output = calloc((size_t)rows + 1, dim * sizeof *output);
     struct err err = {0};
-    if (output == NULL || rows == 0) abort();
+    if (output == NULL || rows == 0) { abort(); }
     struct engine_batch all = {rows, at[rows - 1] + length[rows - 1], ids, at, length, output};
-    if (encoder_run(encoder, &all, &err) != STATUS_OK) return fail(&err);
+    if (encoder_run(encoder, &all, &err) != STATUS_OK) { return fail(&err); }
     fwrite(output, sizeof(float) * dim, rows, stdout);
     for (uint32_t r = 0; r < rows; r++) {
         struct engine_batch one = {1, length[r], ids + at[r], &zero, &length[r], output};
-        if (encoder_run(encoder, &one, &err) != STATUS_OK) return fail(&err);
+        if (encoder_run(encoder, &one, &err) != STATUS_OK) { return fail(&err); }
         fwrite(output, sizeof(float) * dim, 1, stdout);
     }
     free(output);
@@ -63,14 +64,15 @@ int main(int argc, char **argv)
         return 2;
     }
     if (precision_parse(argv[2], &options.precision, &err) != STATUS_OK ||
-        model_open(argv[1], &(struct model_options){0}, &model, &err) != STATUS_OK)
+        model_open(argv[1], &(struct model_options){0}, &model, &err) != STATUS_OK) {
         return fail(&err);
+    }
     enum status status = engine_open(model, &options, &engine, &err);
     if (status == STATUS_UNSUPPORTED) {
         fprintf(stderr, "encode_ids: %s\n", err.message);
         return 77; /* the caller decides whether this machine should have been able to */
     }
-    if (status != STATUS_OK || encoder_open(engine, &encoder, &err) != STATUS_OK) return fail(&err);
+    if (status != STATUS_OK || encoder_open(engine, &encoder, &err) != STATUS_OK) { return fail(&err); }
     model_release_weights(model);
     int code = run(encoder, model->dim);
     encoder_close(encoder);

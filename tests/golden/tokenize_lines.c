@@ -26,10 +26,11 @@ static int run(const struct tokenizer *tokenizer, uint32_t max_tokens)
         uint32_t limit = bound < max_tokens ? (uint32_t)bound : max_tokens, count;
         bool truncated;
         ids = realloc(ids, (limit + 1) * sizeof *ids);
-        if (ids == NULL) return 1;
+        if (ids == NULL) { return 1; }
         if (tokenizer_encode(tokenizer, line, (size_t)length - 1, limit, ids + 1, &count, &truncated, &err) !=
-            STATUS_OK)
+            STATUS_OK) {
             return fail(&err);
+        }
         if (truncated && limit == bound) {
             fprintf(stderr, "tokenize_lines: more ids than tokenizer_bound says\n");
             return 1;
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: tokenize_lines DIRECTORY MAX_TOKENS\n");
         return 2;
     }
-    if (tokenizer_open(argv[1], &tokenizer, &err) != STATUS_OK) return fail(&err);
+    if (tokenizer_open(argv[1], &tokenizer, &err) != STATUS_OK) { return fail(&err); }
     int code = run(tokenizer, (uint32_t)strtoul(argv[2], NULL, 10));
     tokenizer_close(tokenizer);
     return code;

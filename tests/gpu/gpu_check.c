@@ -123,19 +123,21 @@ static void print_engine(struct engine *engine)
     };
     printf("{\"engine\": {\"backend\": \"%s\", \"precision\": \"%s\"", engine_backend(engine),
            precision_name(engine_precision(engine)));
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         printf(", \"%s\": %llu", numbers[i].name, (unsigned long long)numbers[i].value);
+    }
     printf("}}\n");
 }
 
 static void run_job(const struct call *call, const struct gpu_lane *lane, const struct gpu_job *job)
 {
-    if (strcmp(call->argument[0], "vectors") == 0)
+    if (strcmp(call->argument[0], "vectors") == 0) {
         gpu_run_vectors(lane, job, &call->timing, call->argument[3]);
-    else if (strcmp(call->argument[0], "rates") == 0)
+    } else if (strcmp(call->argument[0], "rates") == 0) {
         gpu_run_rates(lane, job, &call->timing);
-    else
+    } else {
         gpu_run_latencies(lane, job, &call->timing);
+    }
 }
 
 static int failed(enum status status, const struct err *err)
@@ -149,7 +151,7 @@ static int run_engine(const struct call *call, struct engine *engine, const stru
     struct err err = {0};
     struct gpu_lane lane = {.slots = encoder_slots(engine)};
     enum status status = encoder_open(engine, &lane.encoder, &err);
-    if (status != STATUS_OK) return failed(status, &err);
+    if (status != STATUS_OK) { return failed(status, &err); }
     run_job(call, &lane, job);
     print_engine(engine);
     encoder_close(lane.encoder);
@@ -161,9 +163,9 @@ static int run_model(struct call *call)
     struct err err = {0};
     struct model *model;
     struct engine *engine;
-    if (model_open(call->argument[1], NULL, &model, &err) != STATUS_OK) return failed(STATUS_BAD_INPUT, &err);
+    if (model_open(call->argument[1], NULL, &model, &err) != STATUS_OK) { return failed(STATUS_BAD_INPUT, &err); }
     struct gpu_job *job = gpu_job_read(call->argument[2], model->dim);
-    if (call->options.batch_tokens == 0) call->options.batch_tokens = job->most_tokens;
+    if (call->options.batch_tokens == 0) { call->options.batch_tokens = job->most_tokens; }
     call->options.batch_rows = job->most_rows;
     enum status status = engine_open(model, &call->options, &engine, &err);
     int code = status == STATUS_OK ? 0 : failed(status, &err);
@@ -181,16 +183,19 @@ int main(int argc, char **argv)
 {
     struct call call = {.timing = {.runs = 1, .rounds = 5, .round_ms = 200, .warm_ups = 2, .latencies = 1000}};
     int letter;
-    while ((letter = getopt_long(argc, argv, "", option_list, NULL)) != -1)
-        if (!set_option(&call, letter, optarg)) return usage();
+    while ((letter = getopt_long(argc, argv, "", option_list, NULL)) != -1) {
+        if (!set_option(&call, letter, optarg)) { return usage(); }
+    }
     call.arguments = argc - optind;
     call.argument = argv + optind;
     const char *command = call.arguments > 0 ? call.argument[0] : "";
-    if (strcmp(command, "products") == 0 && call.arguments > 1)
+    if (strcmp(command, "products") == 0 && call.arguments > 1) {
         return product_yardstick(&call.options, &call.timing, call.argument + 1, (uint32_t)call.arguments - 1);
+    }
     if ((strcmp(command, "vectors") == 0 && call.arguments == 4) ||
         (strcmp(command, "rates") == 0 && call.arguments == 3) ||
-        (strcmp(command, "latencies") == 0 && call.arguments == 3))
+        (strcmp(command, "latencies") == 0 && call.arguments == 3)) {
         return run_model(&call);
+    }
     return usage();
 }

@@ -25,7 +25,7 @@ static void refuse(const char *path, const char *why)
 static void *need(size_t count, size_t size)
 {
     void *memory = calloc(count > 0 ? count : 1, size);
-    if (memory == NULL) refuse("job", "no memory");
+    if (memory == NULL) { refuse("job", "no memory"); }
     return memory;
 }
 
@@ -33,9 +33,10 @@ static void *need(size_t count, size_t size)
 static const int32_t *take(struct reader *reader, uint64_t count)
 {
     const int32_t *from = reader->at;
-    if (count > (uint64_t)(reader->end - reader->at)) refuse(reader->path, "ends too early");
-    for (uint64_t i = 0; i < count; i++)
-        if (from[i] < 0) refuse(reader->path, "holds a negative number");
+    if (count > (uint64_t)(reader->end - reader->at)) { refuse(reader->path, "ends too early"); }
+    for (uint64_t i = 0; i < count; i++) {
+        if (from[i] < 0) { refuse(reader->path, "holds a negative number"); }
+    }
     reader->at += count;
     return from;
 }
@@ -50,14 +51,16 @@ static struct texts read_texts(struct reader *reader)
     struct texts texts = {.count = take_one(reader)};
     texts.length = take(reader, texts.count);
     texts.ids = need(texts.count, sizeof *texts.ids);
-    for (uint32_t i = 0; i < texts.count; i++) texts.ids[i] = take(reader, (uint64_t)texts.length[i]);
+    for (uint32_t i = 0; i < texts.count; i++) { texts.ids[i] = take(reader, (uint64_t)texts.length[i]); }
     return texts;
 }
 
 static uint32_t longest_of(const struct texts *texts, const int32_t *which, uint32_t rows)
 {
     int32_t longest = 0;
-    for (uint32_t r = 0; r < rows; r++) longest = texts->length[which[r]] > longest ? texts->length[which[r]] : longest;
+    for (uint32_t r = 0; r < rows; r++) {
+        longest = texts->length[which[r]] > longest ? texts->length[which[r]] : longest;
+    }
     return (uint32_t)longest;
 }
 
@@ -67,8 +70,9 @@ static struct engine_batch read_batch(struct reader *reader, const struct texts 
     bool padded = take_one(reader) != 0;
     uint32_t rows = take_one(reader);
     const int32_t *which = take(reader, rows);
-    for (uint32_t r = 0; r < rows; r++)
-        if ((uint32_t)which[r] >= texts->count) refuse(reader->path, "names a text that is not there");
+    for (uint32_t r = 0; r < rows; r++) {
+        if ((uint32_t)which[r] >= texts->count) { refuse(reader->path, "names a text that is not there"); }
+    }
     uint32_t longest = longest_of(texts, which, rows);
     uint32_t extent = 0;
     own->start = need(rows, sizeof *own->start);
@@ -79,8 +83,9 @@ static struct engine_batch read_batch(struct reader *reader, const struct texts 
         extent += padded ? longest : own->length[r];
     }
     own->ids = need(extent, sizeof *own->ids);
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++) {
         memcpy(own->ids + own->start[r], texts->ids[which[r]], own->length[r] * sizeof *own->ids);
+    }
     return (struct engine_batch){
         .rows = rows, .extent = extent, .ids = own->ids, .start = own->start, .length = own->length};
 }
@@ -94,7 +99,7 @@ static void read_load(struct gpu_job *job, struct gpu_load *load, struct reader 
         struct engine_batch *batch = &load->batch[b];
         *batch = read_batch(reader, texts, &load->own[b]);
         load->rows += batch->rows;
-        for (uint32_t r = 0; r < batch->rows; r++) load->tokens += batch->length[r];
+        for (uint32_t r = 0; r < batch->rows; r++) { load->tokens += batch->length[r]; }
         job->most_rows = batch->rows > job->most_rows ? batch->rows : job->most_rows;
         job->most_tokens = batch->extent > job->most_tokens ? batch->extent : job->most_tokens;
     }
@@ -102,7 +107,7 @@ static void read_load(struct gpu_job *job, struct gpu_load *load, struct reader 
 
 static void give_outputs(struct gpu_job *job, uint32_t dim)
 {
-    for (uint32_t l = 0; l < job->loads; l++) job->output_floats += (size_t)job->load[l].rows * dim;
+    for (uint32_t l = 0; l < job->loads; l++) { job->output_floats += (size_t)job->load[l].rows * dim; }
     job->output = need(job->output_floats, sizeof *job->output);
     float *to = job->output;
     for (uint32_t l = 0; l < job->loads; l++) {
@@ -116,11 +121,11 @@ static void give_outputs(struct gpu_job *job, uint32_t dim)
 static void *read_file(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
-    if (file == NULL || fseek(file, 0, SEEK_END) != 0) refuse(path, "cannot be read");
+    if (file == NULL || fseek(file, 0, SEEK_END) != 0) { refuse(path, "cannot be read"); }
     long size = ftell(file);
     rewind(file);
     void *data = need((size_t)size + sizeof(int32_t), 1);
-    if (size < 0 || fread(data, 1, (size_t)size, file) != (size_t)size) refuse(path, "cannot be read");
+    if (size < 0 || fread(data, 1, (size_t)size, file) != (size_t)size) { refuse(path, "cannot be read"); }
     fclose(file);
     *bytes = (size_t)size;
     return data;
@@ -135,8 +140,8 @@ struct gpu_job *gpu_job_read(const char *path, uint32_t dim)
     struct gpu_job *job = need(1, sizeof *job);
     job->loads = take_one(&reader);
     job->load = need(job->loads, sizeof *job->load);
-    for (uint32_t l = 0; l < job->loads; l++) read_load(job, &job->load[l], &reader, &texts);
-    if (reader.at != reader.end) refuse(path, "goes on after its last load");
+    for (uint32_t l = 0; l < job->loads; l++) { read_load(job, &job->load[l], &reader, &texts); }
+    if (reader.at != reader.end) { refuse(path, "goes on after its last load"); }
     give_outputs(job, dim);
     free(texts.ids);
     free(numbers);

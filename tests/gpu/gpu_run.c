@@ -32,14 +32,15 @@ static void run_load(const struct gpu_lane *lane, const struct gpu_load *load)
         }
         must(encoder_put(lane->encoder, &load->batch[b], &err), &err);
     }
-    for (; out > 0; out--) take_one(lane->encoder);
+    for (; out > 0; out--) { take_one(lane->encoder); }
 }
 
 void gpu_run_vectors(const struct gpu_lane *lane, const struct gpu_job *job, const struct gpu_timing *timing,
                      const char *path)
 {
-    for (uint32_t run = 0; run < timing->runs; run++)
-        for (uint32_t l = 0; l < job->loads; l++) run_load(lane, &job->load[l]);
+    for (uint32_t run = 0; run < timing->runs; run++) {
+        for (uint32_t l = 0; l < job->loads; l++) { run_load(lane, &job->load[l]); }
+    }
     FILE *file = fopen(path, "wb");
     if (file == NULL || fwrite(job->output, sizeof *job->output, job->output_floats, file) != job->output_floats ||
         fclose(file) != 0) {
@@ -62,14 +63,15 @@ static double seconds_of(const struct gpu_lane *lane, const struct gpu_load *loa
 
 static void warm_up(const struct gpu_lane *lane, const struct gpu_job *job, uint32_t times)
 {
-    for (uint32_t i = 0; i < times; i++)
-        for (uint32_t l = 0; l < job->loads; l++) run_load(lane, &job->load[l]);
+    for (uint32_t i = 0; i < times; i++) {
+        for (uint32_t l = 0; l < job->loads; l++) { run_load(lane, &job->load[l]); }
+    }
 }
 
 static double *samples_new(size_t count)
 {
     double *samples = calloc(count > 0 ? count : 1, sizeof *samples);
-    if (samples == NULL) exit(1);
+    if (samples == NULL) { exit(1); }
     return samples;
 }
 
@@ -77,14 +79,17 @@ void gpu_run_rates(const struct gpu_lane *lane, const struct gpu_job *job, const
 {
     double *seconds = samples_new((size_t)job->loads * timing->rounds);
     warm_up(lane, job, timing->warm_ups);
-    for (uint32_t round = 0; round < timing->rounds; round++)
-        for (uint32_t l = 0; l < job->loads; l++)
+    for (uint32_t round = 0; round < timing->rounds; round++) {
+        for (uint32_t l = 0; l < job->loads; l++) {
             seconds[l * timing->rounds + round] = seconds_of(lane, &job->load[l], timing->round_ms);
+        }
+    }
     for (uint32_t l = 0; l < job->loads; l++) {
         printf("{\"load\": %u, \"rows\": %llu, \"tokens\": %llu, \"seconds\": [", l,
                (unsigned long long)job->load[l].rows, (unsigned long long)job->load[l].tokens);
-        for (uint32_t round = 0; round < timing->rounds; round++)
+        for (uint32_t round = 0; round < timing->rounds; round++) {
             printf("%s%.9f", round == 0 ? "" : ", ", seconds[l * timing->rounds + round]);
+        }
         printf("]}\n");
     }
     free(seconds);
@@ -112,7 +117,7 @@ void gpu_run_latencies(const struct gpu_lane *lane, const struct gpu_job *job, c
     double *samples = samples_new(timing->latencies);
     warm_up(lane, job, timing->warm_ups);
     for (uint32_t l = 0; l < job->loads; l++) {
-        if (job->load[l].batches == 0) continue;
+        if (job->load[l].batches == 0) { continue; }
         latencies_of(lane, &job->load[l], samples, timing->latencies);
         printf("{\"load\": %u, \"samples\": %u, \"p50_ms\": %.6f, \"p99_ms\": %.6f, \"least_ms\": %.6f}\n", l,
                timing->latencies, samples[timing->latencies / 2], samples[(uint64_t)timing->latencies * 99 / 100],

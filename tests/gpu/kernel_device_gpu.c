@@ -21,7 +21,7 @@ const struct kernel_queue *device_queue(void)
 {
     static struct kernel_queue queue;
     int device, multiprocessors, major, minor;
-    if (queue.launch != NULL) return &queue;
+    if (queue.launch != NULL) { return &queue; }
     must(cudaGetDevice(&device), "cudaGetDevice");
     must(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     must(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
@@ -37,10 +37,11 @@ void *device_new(size_t bytes, const void *from)
 {
     void *device;
     must(cudaMalloc(&device, bytes == 0 ? 1 : bytes), "cudaMalloc");
-    if (from != NULL)
+    if (from != NULL) {
         must(cudaMemcpy(device, from, bytes, cudaMemcpyHostToDevice), "copying to the device");
-    else
+    } else {
         must(cudaMemset(device, 0xff, bytes), "cudaMemset");
+    }
     must(cudaDeviceSynchronize(), "making device memory"); /* the queue's stream waits for no other */
     return device;
 }

@@ -40,12 +40,12 @@ static void fail(const char *what, const char *why)
 
 static void must(const struct yardstick *y, cudaError_t answer, const char *what)
 {
-    if (answer != cudaSuccess) fail(what, y->api->cudaGetErrorString(answer));
+    if (answer != cudaSuccess) { fail(what, y->api->cudaGetErrorString(answer)); }
 }
 
 static void must_blas(const struct yardstick *y, cublasStatus_t answer, const char *what)
 {
-    if (answer != CUBLAS_STATUS_SUCCESS) fail(what, y->api->cublasLtGetStatusName(answer));
+    if (answer != CUBLAS_STATUS_SUCCESS) { fail(what, y->api->cublasLtGetStatusName(answer)); }
 }
 
 /* Bits of a number in (-1, 1) or so of any of the three types: a small exponent, the rest by chance. */
@@ -55,12 +55,13 @@ static void fill(void *to, size_t count, enum precision precision)
     for (size_t i = 0; i < count; i++) {
         state = state * 6364136223846793005ull + 1442695040888963407ull;
         uint32_t chance = (uint32_t)(state >> 33);
-        if (precision == PRECISION_F32)
+        if (precision == PRECISION_F32) {
             ((uint32_t *)to)[i] = (chance & 0x807fffff) | 0x3f000000 | (chance & 1) << 31;
-        else if (precision == PRECISION_BF16)
+        } else if (precision == PRECISION_BF16) {
             ((uint16_t *)to)[i] = (uint16_t)((chance & 0x7f) | 0x3f00 | (chance >> 8 & 1) << 15);
-        else
+        } else {
             ((uint16_t *)to)[i] = (uint16_t)((chance & 0x3ff) | 0x3800 | (chance >> 12 & 1) << 15);
+        }
     }
 }
 
@@ -68,7 +69,7 @@ static void *matrix(const struct yardstick *y, uint64_t rows, uint64_t columns)
 {
     size_t bytes = rows * columns * y->element;
     void *host = malloc(bytes), *device;
-    if (host == NULL) fail("a matrix", "no memory");
+    if (host == NULL) { fail("a matrix", "no memory"); }
     fill(host, rows * columns, y->precision);
     must(y, y->api->cudaMalloc(&device, bytes), "cudaMalloc");
     must(y, y->api->cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, y->stream), "copying a matrix");
@@ -80,7 +81,7 @@ static void *matrix(const struct yardstick *y, uint64_t rows, uint64_t columns)
 static void open_yardstick(struct yardstick *y, const struct cuda_api *api, const struct engine_options *options)
 {
     *y = (struct yardstick){.api = api, .precision = options->precision};
-    if (y->precision == PRECISION_AUTO) y->precision = PRECISION_F16;
+    if (y->precision == PRECISION_AUTO) { y->precision = PRECISION_F16; }
     y->element = y->precision == PRECISION_F32 ? 4 : 2;
     y->type = y->precision == PRECISION_F32 ? CUDA_R_32F : y->precision == PRECISION_BF16 ? CUDA_R_16BF : CUDA_R_16F;
     must(y, api->cudaSetDevice((int)options->device), "cudaSetDevice");
@@ -154,11 +155,13 @@ static double run(const struct yardstick *y, const struct product *p, int algori
     const float one = 1, zero = 0;
     float ms;
     must(y, y->api->cudaEventRecord(y->begin, y->stream), "cudaEventRecord");
-    for (uint32_t i = 0; i < times; i++)
+    for (uint32_t i = 0; i < times; i++) {
         if (y->api->cublasLtMatmul(y->handle, p->what, &one, p->weight, p->weight_layout, p->from, p->from_layout,
                                    &zero, p->to, p->to_layout, p->to, p->to_layout, &p->algorithm[algorithm].algo,
-                                   y->workspace, WORKSPACE_BYTES, y->stream) != CUBLAS_STATUS_SUCCESS)
+                                   y->workspace, WORKSPACE_BYTES, y->stream) != CUBLAS_STATUS_SUCCESS) {
             return -1;
+        }
+    }
     must(y, y->api->cudaEventRecord(y->end, y->stream), "cudaEventRecord");
     must(y, y->api->cudaEventSynchronize(y->end), "waiting for products");
     must(y, y->api->cudaEventElapsedTime(&ms, y->begin, y->end), "cudaEventElapsedTime");
@@ -176,7 +179,7 @@ static int fastest(const struct yardstick *y, const struct product *p, double *b
             *best_ms = ms;
         }
     }
-    if (best < 0) fail("a product", "no algorithm runs");
+    if (best < 0) { fail("a product", "no algorithm runs"); }
     return best;
 }
 
@@ -188,8 +191,9 @@ static void measure(const struct yardstick *y, struct product *p, const char *sh
     uint32_t times = ms < timing->round_ms ? (uint32_t)(timing->round_ms / ms) + 1 : 1;
     times = times < 100000 ? times : 100000;
     printf("{\"shape\": \"%s\", \"precision\": \"%s\", \"tflops\": [", shape, precision_name(y->precision));
-    for (uint32_t round = 0; round < timing->rounds; round++)
+    for (uint32_t round = 0; round < timing->rounds; round++) {
         printf("%s%.4f", round == 0 ? "" : ", ", operations * times / run(y, p, best, times) / 1e9);
+    }
     printf("]}\n");
     close_product(y, p);
 }
@@ -210,8 +214,9 @@ int product_yardstick(const struct engine_options *options, const struct gpu_tim
         unsigned rows, outputs, inputs;
         char end;
         if (sscanf(shapes[i], "%ux%ux%u%c", &rows, &outputs, &inputs, &end) != 3 || rows == 0 || outputs == 0 ||
-            inputs == 0)
+            inputs == 0) {
             fail(shapes[i], "not a shape");
+        }
         p.rows = rows;
         p.outputs = outputs;
         p.inputs = inputs;

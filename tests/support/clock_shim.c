@@ -17,7 +17,7 @@ __attribute__((constructor)) static void set_up(void)
     const char *path = getenv("CLOCK_SHIM");
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     void *page = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) abort(); /* a test that believes in a shift must not run without one */
+    if (page == MAP_FAILED) { abort(); /* a test that believes in a shift must not run without one */ }
     close(fd);
     shift_ms = page;
 }
@@ -48,6 +48,6 @@ time_t time(time_t *out)
 {
     struct timespec precise;
     clock_gettime(CLOCK_REALTIME, &precise);
-    if (out != NULL) *out = precise.tv_sec;
+    if (out != NULL) { *out = precise.tv_sec; }
     return precise.tv_sec;
 }

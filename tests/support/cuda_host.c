@@ -76,11 +76,11 @@ static int planted(enum host_call call)
     for (unsigned i = 0; i < host.planted_count; i++) {
         struct host_planted *p = &host.planted[i];
         bool meant = p->fault.call == NULL ? !gives_back(call) : strcmp(p->fault.call, call_names[call]) == 0;
-        if (!meant || ++p->seen != p->fault.at) continue;
+        if (!meant || ++p->seen != p->fault.at) { continue; }
         cudaError_t lost =
             p->fault.answer == 0 || is_blas(call) ? cudaErrorIllegalAddress : (cudaError_t)p->fault.answer;
         answer = p->fault.answer != 0 ? p->fault.answer : answer_of_a_lost_device(call, lost);
-        if (p->fault.lost) host.devices[current_device].lost = lost;
+        if (p->fault.lost) { host.devices[current_device].lost = lost; }
     }
     return answer;
 }
@@ -95,16 +95,16 @@ int host_enter(enum host_call call)
     host.calls[call]++;
     current_call = call;
     planted_answer = 0;
-    if (only_tells(call)) return 0;
+    if (only_tells(call)) { return 0; }
     int answer = planted(call);
     cudaError_t lost = host.devices[current_device].lost;
-    if (answer == 0 && lost != cudaSuccess && !needs_no_device(call)) answer = answer_of_a_lost_device(call, lost);
-    if (answer == 0) return 0;
+    if (answer == 0 && lost != cudaSuccess && !needs_no_device(call)) { answer = answer_of_a_lost_device(call, lost); }
+    if (answer == 0) { return 0; }
     if (gives_back(call) || call == HOST_cudaStreamEndCapture) {
         planted_answer = answer;
         return 0;
     }
-    if (!is_blas(call)) last_error = (cudaError_t)answer;
+    if (!is_blas(call)) { last_error = (cudaError_t)answer; }
     pthread_mutex_unlock(&host_mutex);
     return answer;
 }
@@ -116,15 +116,15 @@ bool host_fails(void)
 
 cudaError_t host_leave(cudaError_t answer)
 {
-    if (planted_answer != 0) answer = (cudaError_t)planted_answer;
-    if (answer != cudaSuccess && answer != cudaErrorNotReady) last_error = answer;
+    if (planted_answer != 0) { answer = (cudaError_t)planted_answer; }
+    if (answer != cudaSuccess && answer != cudaErrorNotReady) { last_error = answer; }
     pthread_mutex_unlock(&host_mutex);
     return answer;
 }
 
 cublasStatus_t host_leave_blas(cublasStatus_t answer)
 {
-    if (planted_answer != 0) answer = (cublasStatus_t)planted_answer;
+    if (planted_answer != 0) { answer = (cublasStatus_t)planted_answer; }
     pthread_mutex_unlock(&host_mutex);
     return answer;
 }
@@ -195,11 +195,11 @@ static const char *const kind_names[HOST_KINDS] = {
 void *host_object_new(enum host_kind kind, size_t bytes)
 {
     struct host_object *object = calloc(1, bytes);
-    if (object == NULL) abort();
+    if (object == NULL) { abort(); }
     object->kind = kind;
     object->device = current_device;
     struct host_object **at = &host.objects;
-    while (*at != NULL) at = &(*at)->next;
+    while (*at != NULL) { at = &(*at)->next; }
     *at = object;
     return object;
 }
@@ -207,15 +207,16 @@ void *host_object_new(enum host_kind kind, size_t bytes)
 void *host_object(const void *handle, enum host_kind kind, const char *call)
 {
     struct host_object *object = host.objects;
-    while (object != NULL && object != handle) object = object->next;
+    while (object != NULL && object != handle) { object = object->next; }
     const char *why = NULL;
-    if (handle == NULL)
+    if (handle == NULL) {
         why = "NULL";
-    else if (object == NULL || object->kind != kind)
+    } else if (object == NULL || object->kind != kind) {
         why = "something else";
-    else if (object->destroyed)
+    } else if (object->destroyed) {
         why = "one that was destroyed";
-    if (why == NULL) return object;
+    }
+    if (why == NULL) { return object; }
     (void)host_misuse("%s: instead of a %s, %s was given", call, kind_names[kind], why);
     return NULL;
 }
@@ -236,18 +237,19 @@ static void clear(void)
 
 static void fill_in(struct cuda_host_options *options)
 {
-    if (options->devices == 0) options->devices = 1;
-    if (options->capability == 0) options->capability = 90;
-    if (options->memory_bytes == 0) options->memory_bytes = (size_t)1 << 30;
-    if (options->algorithms[0].time_ns == 0) options->algorithms[0].time_ns = 1000;
+    if (options->devices == 0) { options->devices = 1; }
+    if (options->capability == 0) { options->capability = 90; }
+    if (options->memory_bytes == 0) { options->memory_bytes = (size_t)1 << 30; }
+    if (options->algorithms[0].time_ns == 0) { options->algorithms[0].time_ns = 1000; }
 }
 
 const struct cuda_api *cuda_host_open(const struct cuda_host_options *options)
 {
-    if (is_open) /* a case that failed has left it */
+    if (is_open) { /* a case that failed has left it */
         clear();
+    }
     host = (struct host){0};
-    if (options != NULL) host.options = *options;
+    if (options != NULL) { host.options = *options; }
     fill_in(&host.options);
     host.random = host.options.seed;
     current_device = 0;
@@ -266,9 +268,9 @@ const struct cuda_api *cuda_host_open(const struct cuda_host_options *options)
 static void report_leaks(void)
 {
     unsigned left[HOST_KINDS] = {0};
-    for (const struct host_object *o = host.objects; o != NULL; o = o->next) left[o->kind] += !o->destroyed;
+    for (const struct host_object *o = host.objects; o != NULL; o = o->next) { left[o->kind] += !o->destroyed; }
     for (int kind = 0; kind < HOST_KINDS; kind++) {
-        if (left[kind] > 0) (void)host_misuse("never destroyed: %u x %s", left[kind], kind_names[kind]);
+        if (left[kind] > 0) { (void)host_misuse("never destroyed: %u x %s", left[kind], kind_names[kind]); }
     }
     host_memory_check();
 }
@@ -276,7 +278,7 @@ static void report_leaks(void)
 void cuda_host_close(void)
 {
     pthread_mutex_lock(&host_mutex);
-    for (int device = 0; device < CUDA_HOST_DEVICES; device++) host.devices[device].hangs = false;
+    for (int device = 0; device < CUDA_HOST_DEVICES; device++) { host.devices[device].hangs = false; }
     (void)host_drain_device(-1); /* work that nobody waited for may still do harm */
     report_leaks();
     clear();
@@ -304,7 +306,7 @@ uint64_t cuda_host_calls(const char *call)
 
 enum status cuda_api_real(const struct cuda_api **out, struct err *err)
 {
-    if (!is_open) return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver");
+    if (!is_open) { return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver"); }
     *out = &host.api;
     return STATUS_OK;
 }
@@ -340,7 +342,7 @@ cudaError_t host_cudaGetDeviceCount(int *out)
 cudaError_t host_cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 {
     ENTER(cudaGetDeviceProperties);
-    if (device < 0 || device >= (int)host.options.devices) return host_leave(cudaErrorInvalidDevice);
+    if (device < 0 || device >= (int)host.options.devices) { return host_leave(cudaErrorInvalidDevice); }
     *out = (struct cudaDeviceProp){0};
     snprintf(out->name, sizeof out->name, "host table");
     out->totalGlobalMem = host.options.memory_bytes;
@@ -353,7 +355,7 @@ cudaError_t host_cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 cudaError_t host_cudaSetDevice(int device)
 {
     ENTER(cudaSetDevice);
-    if (device < 0 || device >= (int)host.options.devices) return host_leave(cudaErrorInvalidDevice);
+    if (device < 0 || device >= (int)host.options.devices) { return host_leave(cudaErrorInvalidDevice); }
     host_set_current_device(device);
     return host_leave(cudaSuccess);
 }
@@ -425,7 +427,7 @@ const char *host_cublasLtGetStatusName(cublasStatus_t status)
 void cuda_host_plant(struct cuda_host_fault fault)
 {
     pthread_mutex_lock(&host_mutex);
-    if (host.planted_count == HOST_FAULTS) abort();
+    if (host.planted_count == HOST_FAULTS) { abort(); }
     host.planted[host.planted_count++] = (struct host_planted){fault, 0};
     pthread_mutex_unlock(&host_mutex);
 }
@@ -468,7 +470,7 @@ void cuda_host_hang(int device, bool hangs)
 void cuda_host_await_hang(void)
 {
     pthread_mutex_lock(&host_mutex);
-    while (host.blocked == 0) pthread_cond_wait(&host_changed, &host_mutex);
+    while (host.blocked == 0) { pthread_cond_wait(&host_changed, &host_mutex); }
     pthread_mutex_unlock(&host_mutex);
 }
 
@@ -487,8 +489,9 @@ void cuda_host_offer(const struct cuda_host_algorithm *algorithms)
 {
     pthread_mutex_lock(&host_mutex);
     host.offered_count = 0;
-    for (uint32_t i = 0; algorithms != NULL && i < CUDA_HOST_ALGORITHMS && algorithms[i].time_ns != 0; i++)
+    for (uint32_t i = 0; algorithms != NULL && i < CUDA_HOST_ALGORITHMS && algorithms[i].time_ns != 0; i++) {
         host.offered[host.offered_count++] = algorithms[i];
+    }
     pthread_mutex_unlock(&host_mutex);
 }
 

@@ -18,15 +18,16 @@ size_t host_element_bytes(cudaDataType_t type)
 
 void host_put_element(void *matrix, cudaDataType_t type, size_t index, float value)
 {
-    if (type == CUDA_R_32F)
+    if (type == CUDA_R_32F) {
         ((float *)matrix)[index] = value;
-    else
+    } else {
         ((uint16_t *)matrix)[index] = type == CUDA_R_16F ? f16_from_f32(value) : bf16_from_f32(value);
+    }
 }
 
 float host_get_element(const void *matrix, cudaDataType_t type, size_t index)
 {
-    if (type == CUDA_R_32F) return ((const float *)matrix)[index];
+    if (type == CUDA_R_32F) { return ((const float *)matrix)[index]; }
     uint16_t bits = ((const uint16_t *)matrix)[index];
     return type == CUDA_R_16F ? f32_from_f16(bits) : f32_from_bf16(bits);
 }
@@ -37,7 +38,7 @@ static float *unpack(const void *from, const struct host_matrix *m, bool by_rows
     uint64_t runs = by_rows ? m->rows : m->columns;
     uint64_t length = by_rows ? m->columns : m->rows;
     float *out = malloc(runs * length * sizeof *out + 1);
-    if (out == NULL) abort();
+    if (out == NULL) { abort(); }
     for (uint64_t r = 0; r < runs; r++) {
         for (uint64_t i = 0; i < length; i++) {
             size_t at = by_rows ? i * (size_t)m->ld + r : r * (size_t)m->ld + i;
@@ -52,9 +53,9 @@ static float dot(const float *a, const float *b, uint64_t length, uint32_t parts
 {
     float sums[MOST_PARTS] = {0};
     for (uint32_t p = 0; p < parts; p++) {
-        for (uint64_t i = p; i < length; i += parts) sums[p] += a[i] * b[i];
+        for (uint64_t i = p; i < length; i += parts) { sums[p] += a[i] * b[i]; }
     }
-    for (uint32_t p = 1; p < parts; p++) sums[0] += sums[p];
+    for (uint32_t p = 1; p < parts; p++) { sums[0] += sums[p]; }
     return sums[0];
 }
 
@@ -65,18 +66,19 @@ static float gelu_tanh(float x)
 
 static float finish(const struct host_product *p, float value, uint64_t row)
 {
-    if (p->bias != NULL) value += host_get_element(p->bias, p->d.type, row);
-    if (p->epilogue & CUBLASLT_EPILOGUE_GELU) return gelu_tanh(value);
-    if (p->epilogue & CUBLASLT_EPILOGUE_RELU) return isnan(value) || value > 0.0f ? value : 0.0f;
+    if (p->bias != NULL) { value += host_get_element(p->bias, p->d.type, row); }
+    if (p->epilogue & CUBLASLT_EPILOGUE_GELU) { return gelu_tanh(value); }
+    if (p->epilogue & CUBLASLT_EPILOGUE_RELU) { return isnan(value) || value > 0.0f ? value : 0.0f; }
     return value;
 }
 
 static void spoil(const struct host_product *p)
 {
-    if (!host.spoil.planted || host.spoil.type != p->d.type) return;
+    if (!host.spoil.planted || host.spoil.type != p->d.type) { return; }
     uint32_t number = ++host.spoil.seen;
-    if (number >= host.spoil.at && (host.spoil.times == 0 || number - host.spoil.at < host.spoil.times))
+    if (number >= host.spoil.at && (host.spoil.times == 0 || number - host.spoil.at < host.spoil.times)) {
         host_put_element(p->to, p->d.type, 0, NAN);
+    }
 }
 
 void host_multiply(const struct host_product *p)
@@ -88,7 +90,7 @@ void host_multiply(const struct host_product *p)
         for (uint64_t row = 0; row < p->d.rows; row++) {
             size_t at = column * (size_t)p->d.ld + row;
             float value = p->alpha * dot(a + row * inner, b + column * inner, inner, p->algorithm + 1);
-            if (p->beta != 0.0f) value += p->beta * host_get_element(p->from_c, p->d.type, at);
+            if (p->beta != 0.0f) { value += p->beta * host_get_element(p->from_c, p->d.type, at); }
             host_put_element(p->to, p->d.type, at, finish(p, value, row));
         }
     }
@@ -122,7 +124,7 @@ struct host_preference {
 cublasStatus_t host_cublasLtCreate(cublasLtHandle_t *out)
 {
     ENTER(cublasLtCreate);
-    if (host_capture_forbids("cublasLtCreate")) return host_leave_blas(CUBLAS_STATUS_INTERNAL_ERROR);
+    if (host_capture_forbids("cublasLtCreate")) { return host_leave_blas(CUBLAS_STATUS_INTERNAL_ERROR); }
     *out = host_object_new(HOST_LT, sizeof(struct host_object));
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }
@@ -130,7 +132,7 @@ cublasStatus_t host_cublasLtCreate(cublasLtHandle_t *out)
 static cublasStatus_t host_destroy_blas(void *handle, enum host_kind kind, const char *call)
 {
     struct host_object *object = host_object(handle, kind, call);
-    if (object == NULL) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (object == NULL) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     object->destroyed = true;
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }
@@ -163,8 +165,9 @@ cublasStatus_t host_cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle)
 /* Copies an attribute's value, whose size must be right. */
 static cublasStatus_t take(void *to, size_t size, const void *from, size_t given, const char *call)
 {
-    if (from == NULL || size != given)
+    if (from == NULL || size != given) {
         return host_misuse_blas("%s: a value of %zu bytes where it takes %zu", call, given, size);
+    }
     memcpy(to, from, size);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -176,7 +179,7 @@ cublasStatus_t host_cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
     static const char call[] = "cublasLtMatmulDescSetAttribute";
     ENTER(cublasLtMatmulDescSetAttribute);
     struct host_desc *desc = host_object(handle, HOST_DESC, call);
-    if (desc == NULL) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (desc == NULL) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
         return host_leave_blas(take(&desc->transpose_a, sizeof desc->transpose_a, value, bytes, call));
@@ -195,10 +198,11 @@ cublasStatus_t host_cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cuda
                                                uint64_t columns, int64_t ld)
 {
     ENTER(cublasLtMatrixLayoutCreate);
-    if (host_element_bytes(type) == 0 || rows == 0 || columns == 0 || ld < (int64_t)rows)
+    if (host_element_bytes(type) == 0 || rows == 0 || columns == 0 || ld < (int64_t)rows) {
         return host_leave_blas(
             host_misuse_blas("cublasLtMatrixLayoutCreate: type %d, %lu x %lu, %ld from column to column", (int)type,
                              (unsigned long)rows, (unsigned long)columns, (long)ld));
+    }
     struct host_layout *layout = host_object_new(HOST_LAYOUT, sizeof *layout);
     layout->matrix = (struct host_matrix){type, rows, columns, ld};
     *out = (cublasLtMatrixLayout_t)(void *)layout;
@@ -233,7 +237,7 @@ cublasStatus_t host_cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenc
     static const char call[] = "cublasLtMatmulPreferenceSetAttribute";
     ENTER(cublasLtMatmulPreferenceSetAttribute);
     struct host_preference *p = host_object(handle, HOST_PREFERENCE, call);
-    if (p == NULL) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (p == NULL) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return host_leave_blas(take(&p->workspace_bytes, sizeof p->workspace_bytes, value, bytes, call));
@@ -259,8 +263,9 @@ struct host_blas {
 static bool put_together(const struct host_desc *desc, const struct host_layout *const layouts[4],
                          struct host_product *out)
 {
-    if (desc == NULL || layouts[0] == NULL || layouts[1] == NULL || layouts[2] == NULL || layouts[3] == NULL)
+    if (desc == NULL || layouts[0] == NULL || layouts[1] == NULL || layouts[2] == NULL || layouts[3] == NULL) {
         return false;
+    }
     *out = (struct host_product){
         .transpose_a = desc->transpose_a == CUBLAS_OP_T,
         .a = layouts[0]->matrix,
@@ -280,8 +285,9 @@ static bool put_together(const struct host_desc *desc, const struct host_layout 
     bool bias = (desc->epilogue & CUBLASLT_EPILOGUE_BIAS) == 0 ||
                 (desc->bias != NULL && (uintptr_t)desc->bias % BIAS_ALIGNMENT == 0);
     if (sizes && same && types && known && bias && desc->compute == CUBLAS_COMPUTE_32F && desc->scale == CUDA_R_32F &&
-        desc->transpose_b == CUBLAS_OP_N)
+        desc->transpose_b == CUBLAS_OP_N) {
         return true;
+    }
     (void)host_misuse_blas("a product whose parts do not fit: sizes %d, c like d %d, types %d, epilogue %d, bias %d",
                            sizes, same, types, known, bias);
     return false;
@@ -313,9 +319,9 @@ static bool find_parts(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const
 {
     struct host_object *lt = host_object(handle, HOST_LT, call);
     const struct host_layout *found[4];
-    for (int i = 0; i < 4; i++) found[i] = host_object(layouts[i], HOST_LAYOUT, call);
-    if (!put_together(host_object(desc, HOST_DESC, call), found, out) || lt == NULL) return false;
-    if (lt->device == host_current_device()) return true;
+    for (int i = 0; i < 4; i++) { found[i] = host_object(layouts[i], HOST_LAYOUT, call); }
+    if (!put_together(host_object(desc, HOST_DESC, call), found, out) || lt == NULL) { return false; }
+    if (lt->device == host_current_device()) { return true; }
     (void)host_misuse_blas("%s: the handle is of device %d, but device %d is current", call, lt->device,
                            host_current_device());
     return false;
@@ -333,13 +339,16 @@ cublasStatus_t host_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubl
     struct host_product product;
     const struct host_preference *preference = host_object(preference_handle, HOST_PREFERENCE, call);
     const cublasLtMatrixLayout_t layouts[4] = {a, b, c, d};
-    if (preference == NULL || wanted < 1 || !find_parts(handle, desc, layouts, call, &product))
+    if (preference == NULL || wanted < 1 || !find_parts(handle, desc, layouts, call, &product)) {
         return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
-    if (preference->reductions & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE))
+    }
+    if (preference->reductions & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) {
         return host_leave_blas(host_misuse_blas("%s: partial sums may be kept in the type of the output", call));
+    }
     for (uint32_t i = 0; i < host.offered_count && *count < wanted; i++) {
-        if (host.offered[i].workspace_bytes <= preference->workspace_bytes)
+        if (host.offered[i].workspace_bytes <= preference->workspace_bytes) {
             write_algorithm(&product, i, &results[(*count)++]);
+        }
     }
     return host_leave_blas(*count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED);
 }
@@ -385,23 +394,28 @@ cublasStatus_t host_cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t
     struct host_stream *stream = host_stream_for_work(stream_handle, call);
     struct host_product p;
     const cublasLtMatrixLayout_t layouts[4] = {a_layout, b_layout, c_layout, d_layout};
-    if (stream == NULL || !find_parts(handle, desc, layouts, call, &p))
+    if (stream == NULL || !find_parts(handle, desc, layouts, call, &p)) {
         return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
-    if (algo == NULL || !is_algorithm(&p, algo))
+    }
+    if (algo == NULL || !is_algorithm(&p, algo)) {
         return host_leave_blas(host_misuse_blas("%s: not an algorithm for this product", call));
+    }
     const struct cuda_host_algorithm *offered = &host.offered[algo->data[1]];
-    if (workspace_bytes < offered->workspace_bytes)
+    if (workspace_bytes < offered->workspace_bytes) {
         return host_leave_blas(host_misuse_blas("%s: %zu bytes of workspace where the algorithm needs %zu", call,
                                                 workspace_bytes, offered->workspace_bytes));
-    if (workspace_bytes > 0 && !host_is_on_device(workspace, workspace_bytes, host_current_device(), call, "workspace"))
+    }
+    if (workspace_bytes > 0 &&
+        !host_is_on_device(workspace, workspace_bytes, host_current_device(), call, "workspace")) {
         return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
-    if (offered->answer != CUBLAS_STATUS_SUCCESS) return host_leave_blas(offered->answer);
+    }
+    if (offered->answer != CUBLAS_STATUS_SUCCESS) { return host_leave_blas(offered->answer); }
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
     p.from_a = a, p.from_b = b, p.from_c = c, p.to = d;
     p.algorithm = (uint32_t)algo->data[1];
     p.time_ns = offered->time_ns;
-    if (!are_operands(&p, call)) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (!are_operands(&p, call)) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     enqueue_product(stream, &p);
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }
@@ -411,7 +425,7 @@ cublasStatus_t host_cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t
 cublasStatus_t host_cublasCreate_v2(cublasHandle_t *out)
 {
     ENTER(cublasCreate_v2);
-    if (host_capture_forbids("cublasCreate_v2")) return host_leave_blas(CUBLAS_STATUS_INTERNAL_ERROR);
+    if (host_capture_forbids("cublasCreate_v2")) { return host_leave_blas(CUBLAS_STATUS_INTERNAL_ERROR); }
     *out = host_object_new(HOST_BLAS, sizeof(struct host_blas));
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }
@@ -428,7 +442,7 @@ cublasStatus_t host_cublasSetStream_v2(cublasHandle_t handle, cudaStream_t strea
     ENTER(cublasSetStream_v2);
     struct host_blas *blas = host_object(handle, HOST_BLAS, "cublasSetStream_v2");
     struct host_stream *stream = host_object(stream_handle, HOST_STREAM, "cublasSetStream_v2");
-    if (blas == NULL || stream == NULL) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (blas == NULL || stream == NULL) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     blas->stream = stream;
     blas->has_workspace = false;
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
@@ -439,8 +453,9 @@ cublasStatus_t host_cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace
     static const char call[] = "cublasSetWorkspace_v2";
     ENTER(cublasSetWorkspace_v2);
     struct host_blas *blas = host_object(handle, HOST_BLAS, call);
-    if (blas == NULL || !host_is_on_device(workspace, bytes, host_current_device(), call, "the workspace"))
+    if (blas == NULL || !host_is_on_device(workspace, bytes, host_current_device(), call, "the workspace")) {
         return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    }
     blas->has_workspace = true;
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }
@@ -449,7 +464,7 @@ cublasStatus_t host_cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
 {
     ENTER(cublasSetMathMode);
     struct host_blas *blas = host_object(handle, HOST_BLAS, "cublasSetMathMode");
-    if (blas == NULL) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (blas == NULL) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     blas->whole_sums = (mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != 0;
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }
@@ -462,17 +477,21 @@ cublasStatus_t host_cublasGemmEx(cublasHandle_t handle, cublasOperation_t transp
     static const char call[] = "cublasGemmEx";
     ENTER(cublasGemmEx);
     struct host_blas *blas = host_object(handle, HOST_BLAS, call);
-    if (blas == NULL || blas->stream == NULL)
+    if (blas == NULL || blas->stream == NULL) {
         return host_leave_blas(host_misuse_blas("%s: a handle without a stream", call));
+    }
     struct host_stream *stream = host_stream_for_work((cudaStream_t)blas->stream, call);
-    if (stream == NULL) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (stream == NULL) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     if (transpose_b != CUBLAS_OP_N || a_type != c_type || b_type != c_type || host_element_bytes(c_type) == 0 ||
-        compute != CUBLAS_COMPUTE_32F || algo != CUBLAS_GEMM_DEFAULT || m < 1 || n < 1 || k < 1)
+        compute != CUBLAS_COMPUTE_32F || algo != CUBLAS_GEMM_DEFAULT || m < 1 || n < 1 || k < 1) {
         return host_leave_blas(host_misuse_blas("%s: something that the host table does not do", call));
-    if (!blas->whole_sums)
+    }
+    if (!blas->whole_sums) {
         return host_leave_blas(host_misuse_blas("%s: partial sums may be kept in the type of the output", call));
-    if (stream->recording != NULL && !blas->has_workspace)
+    }
+    if (stream->recording != NULL && !blas->has_workspace) {
         return host_leave_blas(host_misuse_blas("%s: in a capture it must not allocate its workspace", call));
+    }
     bool transposed = transpose_a == CUBLAS_OP_T;
     struct host_product p = {
         .transpose_a = transposed,
@@ -488,7 +507,7 @@ cublasStatus_t host_cublasGemmEx(cublasHandle_t handle, cublasOperation_t transp
     };
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
-    if (!are_operands(&p, call)) return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    if (!are_operands(&p, call)) { return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE); }
     enqueue_product(stream, &p);
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }

@@ -25,8 +25,9 @@ static inline void note_misuse(const char *what)
 /* Whether exactly one misuse was reported, whose text contains `part`; none is left noted. */
 static inline void assert_misuse(const char *part)
 {
-    if (misuse_count != 1 || strstr(misuse_text, part) == NULL)
+    if (misuse_count != 1 || strstr(misuse_text, part) == NULL) {
         fail_msg("misuse x %u: \"%s\", where \"%s\" was to be found", misuse_count, misuse_text, part);
+    }
     misuse_count = 0;
     misuse_text[0] = '\0';
 }
@@ -48,13 +49,13 @@ static inline void assert_dies(void (*act)(void), const char *part)
     static char said[1 << 16];
     size_t length = 0;
     ssize_t got;
-    while ((got = read(ends[0], said + length, sizeof said - 1 - length)) > 0) length += (size_t)got;
+    while ((got = read(ends[0], said + length, sizeof said - 1 - length)) > 0) { length += (size_t)got; }
     said[length] = '\0';
     close(ends[0]);
     int status;
     waitpid(child, &status, 0);
-    if (status == 0) fail_msg("the child lived on");
-    if (strstr(said, part) == NULL) fail_msg("the child died without \"%s\", but with: %s", part, said);
+    if (status == 0) { fail_msg("the child lived on"); }
+    if (strstr(said, part) == NULL) { fail_msg("the child died without \"%s\", but with: %s", part, said); }
 }
 
 static inline void *device_new(const struct cuda_api *api, size_t bytes)

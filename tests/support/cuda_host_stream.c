@@ -12,7 +12,7 @@
 struct host_work *host_work_new(enum host_work_kind kind)
 {
     struct host_work *work = calloc(1, sizeof *work);
-    if (work == NULL) abort();
+    if (work == NULL) { abort(); }
     work->kind = kind;
     work->references = 1;
     return work;
@@ -26,27 +26,28 @@ static struct host_work *host_work_keep(struct host_work *work)
 
 static void host_mark_drop(struct host_mark *mark)
 {
-    if (mark != NULL && --mark->references == 0) free(mark);
+    if (mark != NULL && --mark->references == 0) { free(mark); }
 }
 
 static void host_work_drop(struct host_work *work)
 {
-    if (--work->references > 0) return;
-    if (work->kind == WORK_COPY) free(work->as.copy.snapshot);
-    if (work->kind == WORK_LAUNCH) free(work->as.launch.argument);
-    if (work->kind == WORK_RECORD || work->kind == WORK_WAIT) host_mark_drop(work->as.mark);
+    if (--work->references > 0) { return; }
+    if (work->kind == WORK_COPY) { free(work->as.copy.snapshot); }
+    if (work->kind == WORK_LAUNCH) { free(work->as.launch.argument); }
+    if (work->kind == WORK_RECORD || work->kind == WORK_WAIT) { host_mark_drop(work->as.mark); }
     free(work);
 }
 
 static void host_list_add(struct host_list *list, struct host_work *work)
 {
     struct host_node *node = malloc(sizeof *node);
-    if (node == NULL) abort();
+    if (node == NULL) { abort(); }
     *node = (struct host_node){NULL, work};
-    if (list->first == NULL)
+    if (list->first == NULL) {
         list->first = node;
-    else
+    } else {
         list->last->next = node;
+    }
     list->last = node;
 }
 
@@ -61,7 +62,7 @@ static struct host_work *list_take(struct host_list *list)
 
 static void host_list_clear(struct host_list *list)
 {
-    while (list->first != NULL) host_work_drop(list_take(list));
+    while (list->first != NULL) { host_work_drop(list_take(list)); }
 }
 
 /* Running */
@@ -70,8 +71,10 @@ static void run_kernel(const struct host_launch *launch)
 {
     void *arguments[] = {launch->argument};
     simt_watch(false); /* for races: the kernels' own tests do */
-    if (simt_launch(launch->kernel, launch->grid, launch->block, arguments, launch->shared_bytes, NULL) != cudaSuccess)
+    if (simt_launch(launch->kernel, launch->grid, launch->block, arguments, launch->shared_bytes, NULL) !=
+        cudaSuccess) {
         (void)host_misuse("a kernel failed: %s", simt_complaint());
+    }
 }
 
 static void run_work(const struct host_work *work, struct host_device *device)
@@ -106,7 +109,7 @@ static void run_work(const struct host_work *work, struct host_device *device)
 static bool is_ready(const struct host_stream *stream)
 {
     const struct host_device *device = &host.devices[stream->object.device];
-    if (stream->waiting.first == NULL || device->hangs || device->lost != cudaSuccess) return false;
+    if (stream->waiting.first == NULL || device->hangs || device->lost != cudaSuccess) { return false; }
     const struct host_work *next = stream->waiting.first->work;
     return next->kind != WORK_WAIT || next->as.mark->done;
 }
@@ -121,7 +124,7 @@ static void run_next(struct host_stream *stream)
 
 static struct host_stream *next_stream(struct host_object *from)
 {
-    while (from != NULL && from->kind != HOST_STREAM) from = from->next;
+    while (from != NULL && from->kind != HOST_STREAM) { from = from->next; }
     return (struct host_stream *)from;
 }
 
@@ -139,9 +142,9 @@ static bool run_any(const struct host_stream *but)
     struct host_stream *ready[64];
     size_t count = 0;
     for (struct host_stream *s = next_stream(host.objects); s != NULL; s = next_stream(s->object.next)) {
-        if (s != but && count < sizeof ready / sizeof ready[0] && is_ready(s)) ready[count++] = s;
+        if (s != but && count < sizeof ready / sizeof ready[0] && is_ready(s)) { ready[count++] = s; }
     }
-    if (count == 0) return false;
+    if (count == 0) { return false; }
     run_next(ready[host.options.order == CUDA_HOST_SHUFFLED ? random_number() % count : 0]);
     return true;
 }
@@ -152,7 +155,7 @@ static bool run_towards(struct host_stream *stream)
 {
     while (!is_ready(stream)) {
         const struct host_device *device = &host.devices[stream->object.device];
-        if (device->hangs || device->lost != cudaSuccess || stream->waiting.first == NULL) return false;
+        if (device->hangs || device->lost != cudaSuccess || stream->waiting.first == NULL) { return false; }
         stream = stream->waiting.first->work->as.mark->stream;
     }
     run_next(stream);
@@ -163,8 +166,8 @@ static bool run_towards(struct host_stream *stream)
  * now. Its memory stays open: host_memory_shut. */
 static bool host_run_one(struct host_stream *wanted)
 {
-    if (host.options.order == CUDA_HOST_OTHERS && run_any(wanted)) return true;
-    if (host.options.order == CUDA_HOST_SHUFFLED) return run_any(NULL);
+    if (host.options.order == CUDA_HOST_OTHERS && run_any(wanted)) { return true; }
+    if (host.options.order == CUDA_HOST_SHUFFLED) { return run_any(NULL); }
     return run_towards(wanted);
 }
 
@@ -183,7 +186,7 @@ static cudaError_t host_drain(struct host_stream *stream, const struct host_mark
 {
     cudaError_t lost = cudaSuccess;
     while (lost == cudaSuccess && (mark != NULL ? !mark->done : stream->waiting.first != NULL)) {
-        if (!host_run_one(stream) && host.devices[stream->object.device].lost == cudaSuccess) block();
+        if (!host_run_one(stream) && host.devices[stream->object.device].lost == cudaSuccess) { block(); }
         lost = host.devices[stream->object.device].lost;
     }
     host_memory_shut();
@@ -194,7 +197,7 @@ cudaError_t host_drain_device(int device)
 {
     cudaError_t answer = cudaSuccess;
     for (struct host_stream *s = next_stream(host.objects); s != NULL; s = next_stream(s->object.next)) {
-        if (device >= 0 && s->object.device != device) continue;
+        if (device >= 0 && s->object.device != device) { continue; }
         cudaError_t lost = host_drain(s, NULL);
         answer = answer == cudaSuccess ? lost : answer;
     }
@@ -209,10 +212,10 @@ void host_enqueue(struct host_stream *stream, struct host_work *work)
     }
     host_list_add(&stream->waiting, work);
     if (host.options.order == CUDA_HOST_AT_ONCE) {
-        while (stream->waiting.first != NULL && run_towards(stream)) continue;
+        while (stream->waiting.first != NULL && run_towards(stream)) { continue; }
     }
     if (host.options.order == CUDA_HOST_SHUFFLED) {
-        while (random_number() % 3 == 0 && run_any(NULL)) continue;
+        while (random_number() % 3 == 0 && run_any(NULL)) { continue; }
     }
     host_memory_shut();
 }
@@ -236,7 +239,7 @@ void host_object_release(struct host_object *object)
 struct host_stream *host_stream_for_work(cudaStream_t handle, const char *call)
 {
     struct host_stream *stream = host_object(handle, HOST_STREAM, call);
-    if (stream == NULL) return NULL;
+    if (stream == NULL) { return NULL; }
     if (stream->object.device != host_current_device()) {
         (void)host_misuse("%s: the stream is of device %d, but device %d is current", call, stream->object.device,
                           host_current_device());
@@ -248,10 +251,11 @@ struct host_stream *host_stream_for_work(cudaStream_t handle, const char *call)
 cudaError_t host_cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     ENTER(cudaStreamCreateWithFlags);
-    if (flags != cudaStreamNonBlocking)
+    if (flags != cudaStreamNonBlocking) {
         return host_leave(
             host_misuse("cudaStreamCreateWithFlags: not cudaStreamNonBlocking: such a stream waits for the "
                         "default one, which libraries use"));
+    }
     *out = host_object_new(HOST_STREAM, sizeof(struct host_stream));
     return host_leave(cudaSuccess);
 }
@@ -260,8 +264,10 @@ cudaError_t host_cudaStreamDestroy(cudaStream_t handle)
 {
     ENTER(cudaStreamDestroy);
     struct host_stream *stream = host_object(handle, HOST_STREAM, "cudaStreamDestroy");
-    if (stream == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (stream->recording != NULL) return host_leave(host_misuse("cudaStreamDestroy: the stream is being captured"));
+    if (stream == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (stream->recording != NULL) {
+        return host_leave(host_misuse("cudaStreamDestroy: the stream is being captured"));
+    }
     stream->object.destroyed = true; /* what it still has to do is done */
     return host_leave(cudaSuccess);
 }
@@ -270,8 +276,8 @@ cudaError_t host_cudaStreamSynchronize(cudaStream_t handle)
 {
     ENTER(cudaStreamSynchronize);
     struct host_stream *stream = host_object(handle, HOST_STREAM, "cudaStreamSynchronize");
-    if (stream == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (host_capture_forbids("cudaStreamSynchronize")) return host_leave(cudaErrorStreamCaptureUnsupported);
+    if (stream == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (host_capture_forbids("cudaStreamSynchronize")) { return host_leave(cudaErrorStreamCaptureUnsupported); }
     return host_leave(host_drain(stream, NULL));
 }
 
@@ -280,12 +286,12 @@ cudaError_t host_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_hand
     ENTER(cudaStreamWaitEvent);
     struct host_stream *stream = host_stream_for_work(handle, "cudaStreamWaitEvent");
     struct host_event *event = host_object(event_handle, HOST_EVENT, "cudaStreamWaitEvent");
-    if (stream == NULL || event == NULL || flags != 0) return host_leave(cudaErrorInvalidResourceHandle);
+    if (stream == NULL || event == NULL || flags != 0) { return host_leave(cudaErrorInvalidResourceHandle); }
     if (stream->recording != NULL) {
         stream->spoilt = true;
         return host_leave(host_misuse("cudaStreamWaitEvent: one stream is captured alone; it cannot wait for others"));
     }
-    if (event->mark == NULL) return host_leave(cudaSuccess); /* never recorded: nothing to wait for */
+    if (event->mark == NULL) { return host_leave(cudaSuccess); /* never recorded: nothing to wait for */ }
     struct host_work *work = host_work_new(WORK_WAIT);
     work->as.mark = event->mark;
     event->mark->references++;
@@ -298,8 +304,9 @@ cudaError_t host_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_hand
 cudaError_t host_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     ENTER(cudaEventCreateWithFlags);
-    if ((flags & ~(unsigned)(cudaEventBlockingSync | cudaEventDisableTiming)) != 0)
+    if ((flags & ~(unsigned)(cudaEventBlockingSync | cudaEventDisableTiming)) != 0) {
         return host_leave(host_misuse("cudaEventCreateWithFlags: flags %#x", flags));
+    }
     struct host_event *event = host_object_new(HOST_EVENT, sizeof *event);
     event->timed = (flags & cudaEventDisableTiming) == 0;
     *out = (cudaEvent_t)event;
@@ -310,7 +317,7 @@ cudaError_t host_cudaEventDestroy(cudaEvent_t handle)
 {
     ENTER(cudaEventDestroy);
     struct host_event *event = host_object(handle, HOST_EVENT, "cudaEventDestroy");
-    if (event == NULL) return host_leave(cudaErrorInvalidResourceHandle);
+    if (event == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
     event->object.destroyed = true;
     return host_leave(cudaSuccess);
 }
@@ -320,16 +327,17 @@ cudaError_t host_cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle)
     ENTER(cudaEventRecord);
     struct host_stream *stream = host_stream_for_work(stream_handle, "cudaEventRecord");
     struct host_event *event = host_object(handle, HOST_EVENT, "cudaEventRecord");
-    if (stream == NULL || event == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (event->object.device != stream->object.device)
+    if (stream == NULL || event == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (event->object.device != stream->object.device) {
         return host_leave(host_misuse("cudaEventRecord: the event is of device %d, the stream of device %d",
                                       event->object.device, stream->object.device));
+    }
     if (stream->recording != NULL) {
         stream->spoilt = true;
         return host_leave(host_misuse("cudaEventRecord: one stream is captured alone; others cannot wait for it"));
     }
     struct host_mark *mark = calloc(1, sizeof *mark);
-    if (mark == NULL) abort();
+    if (mark == NULL) { abort(); }
     *mark = (struct host_mark){.references = 2, .stream = stream}; /* the event's and the work's */
     host_mark_drop(event->mark);
     event->mark = mark;
@@ -343,10 +351,10 @@ cudaError_t host_cudaEventSynchronize(cudaEvent_t handle)
 {
     ENTER(cudaEventSynchronize);
     struct host_event *event = host_object(handle, HOST_EVENT, "cudaEventSynchronize");
-    if (event == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (host_capture_forbids("cudaEventSynchronize")) return host_leave(cudaErrorStreamCaptureUnsupported);
+    if (event == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (host_capture_forbids("cudaEventSynchronize")) { return host_leave(cudaErrorStreamCaptureUnsupported); }
     struct host_mark *mark = event->mark;
-    if (mark == NULL) return host_leave(cudaSuccess);
+    if (mark == NULL) { return host_leave(cudaSuccess); }
     mark->references++;
     cudaError_t answer = host_drain(mark->stream, mark);
     host_mark_drop(mark);
@@ -357,9 +365,9 @@ cudaError_t host_cudaEventQuery(cudaEvent_t handle)
 {
     ENTER(cudaEventQuery);
     struct host_event *event = host_object(handle, HOST_EVENT, "cudaEventQuery");
-    if (event == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (host_capture_forbids("cudaEventQuery")) return host_leave(cudaErrorStreamCaptureUnsupported);
-    if (event->mark == NULL || event->mark->done) return host_leave(cudaSuccess);
+    if (event == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (host_capture_forbids("cudaEventQuery")) { return host_leave(cudaErrorStreamCaptureUnsupported); }
+    if (event->mark == NULL || event->mark->done) { return host_leave(cudaSuccess); }
     (void)host_run_one(event->mark->stream);
     host_memory_shut();
     return host_leave(cudaErrorNotReady);
@@ -370,10 +378,11 @@ cudaError_t host_cudaEventElapsedTime(float *out, cudaEvent_t from_handle, cudaE
     ENTER(cudaEventElapsedTime);
     struct host_event *from = host_object(from_handle, HOST_EVENT, "cudaEventElapsedTime");
     struct host_event *to = host_object(to_handle, HOST_EVENT, "cudaEventElapsedTime");
-    if (from == NULL || to == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (!from->timed || !to->timed || from->mark == NULL || to->mark == NULL)
+    if (from == NULL || to == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (!from->timed || !to->timed || from->mark == NULL || to->mark == NULL) {
         return host_leave(host_misuse("cudaEventElapsedTime: an event that takes no time, or was never recorded"));
-    if (!from->mark->done || !to->mark->done) return host_leave(cudaErrorNotReady);
+    }
+    if (!from->mark->done || !to->mark->done) { return host_leave(cudaErrorNotReady); }
     *out = (float)((double)(int64_t)(to->mark->time_ns - from->mark->time_ns) * 1e-6);
     return host_leave(cudaSuccess);
 }
@@ -419,9 +428,9 @@ static struct host_work *new_copy(void *to, const void *from, size_t bytes, bool
 {
     struct host_work *work = host_work_new(WORK_COPY);
     work->as.copy = (struct host_copy){to, from, bytes, NULL};
-    if (!snapshot) return work;
+    if (!snapshot) { return work; }
     work->as.copy.snapshot = malloc(bytes);
-    if (work->as.copy.snapshot == NULL) abort();
+    if (work->as.copy.snapshot == NULL) { abort(); }
     memcpy(work->as.copy.snapshot, from, bytes);
     work->as.copy.from = work->as.copy.snapshot;
     return work;
@@ -432,16 +441,18 @@ cudaError_t host_cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum 
 {
     ENTER(cudaMemcpyAsync);
     struct host_stream *stream = host_stream_for_work(handle, "cudaMemcpyAsync");
-    if (stream == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (bytes == 0) return host_leave(cudaSuccess);
+    if (stream == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (bytes == 0) { return host_leave(cudaSuccess); }
     enum place to_place;
     enum place from_place;
     if (!find_place(to, bytes, stream->object.device, "where to", &to_place) ||
-        !find_place(from, bytes, stream->object.device, "where from", &from_place))
+        !find_place(from, bytes, stream->object.device, "where from", &from_place)) {
         return host_leave(cudaErrorInvalidValue);
-    if (!kind_fits(kind, to_place, from_place))
+    }
+    if (!kind_fits(kind, to_place, from_place)) {
         return host_leave(
             host_misuse("cudaMemcpyAsync: the kind of copy (%d) is not what the pointers say", (int)kind));
+    }
     bool ordinary = to_place == ORDINARY || from_place == ORDINARY;
     if (ordinary && stream->recording != NULL) {
         stream->spoilt = true;
@@ -455,9 +466,10 @@ cudaError_t host_cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t
 {
     ENTER(cudaMemsetAsync);
     struct host_stream *stream = host_stream_for_work(handle, "cudaMemsetAsync");
-    if (stream == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (!host_is_on_device(to, bytes, stream->object.device, "cudaMemsetAsync", "where to"))
+    if (stream == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (!host_is_on_device(to, bytes, stream->object.device, "cudaMemsetAsync", "where to")) {
         return host_leave(cudaErrorInvalidValue);
+    }
     struct host_work *work = host_work_new(WORK_FILL);
     work->as.fill = (struct host_fill){to, value, bytes};
     host_enqueue(stream, work);
@@ -469,12 +481,12 @@ cudaError_t host_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, voi
 {
     ENTER(cudaLaunchKernel);
     struct host_stream *stream = host_stream_for_work(handle, "cudaLaunchKernel");
-    if (stream == NULL) return host_leave(cudaErrorInvalidResourceHandle);
+    if (stream == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
     size_t bytes = simt_kernel_bytes(kernel);
-    if (bytes == 0) return host_leave(host_misuse("cudaLaunchKernel: not a kernel that the shim knows"));
+    if (bytes == 0) { return host_leave(host_misuse("cudaLaunchKernel: not a kernel that the shim knows")); }
     struct host_work *work = host_work_new(WORK_LAUNCH);
     work->as.launch = (struct host_launch){kernel, grid, block, shared_bytes, malloc(bytes)};
-    if (work->as.launch.argument == NULL) abort();
+    if (work->as.launch.argument == NULL) { abort(); }
     memcpy(work->as.launch.argument, arguments[0], bytes);
     host_enqueue(stream, work);
     return host_leave(cudaSuccess);
@@ -484,7 +496,7 @@ cudaError_t host_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, voi
 
 static bool forbids(const struct host_stream *stream)
 {
-    if (stream->recording == NULL || stream->mode == cudaStreamCaptureModeRelaxed) return false;
+    if (stream->recording == NULL || stream->mode == cudaStreamCaptureModeRelaxed) { return false; }
     return stream->mode == cudaStreamCaptureModeGlobal || pthread_equal(stream->recorder, pthread_self());
 }
 
@@ -493,11 +505,11 @@ bool host_capture_forbids(const char *call)
     bool forbidden = false;
     for (struct host_object *o = host.objects; o != NULL; o = o->next) {
         struct host_stream *stream = (struct host_stream *)o;
-        if (o->kind != HOST_STREAM || !forbids(stream)) continue;
+        if (o->kind != HOST_STREAM || !forbids(stream)) { continue; }
         stream->spoilt = true;
         forbidden = true;
     }
-    if (forbidden) (void)host_misuse("%s while a stream is being captured", call);
+    if (forbidden) { (void)host_misuse("%s while a stream is being captured", call); }
     return forbidden;
 }
 
@@ -505,9 +517,10 @@ cudaError_t host_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCapt
 {
     ENTER(cudaStreamBeginCapture);
     struct host_stream *stream = host_stream_for_work(handle, "cudaStreamBeginCapture");
-    if (stream == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (stream->recording != NULL)
+    if (stream == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (stream->recording != NULL) {
         return host_leave(host_misuse("cudaStreamBeginCapture: the stream is being captured already"));
+    }
     stream->recording = host_object_new(HOST_GRAPH, sizeof *stream->recording);
     stream->recording->object.destroyed = true; /* nobody has it yet */
     stream->mode = mode;
@@ -521,15 +534,18 @@ cudaError_t host_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
     ENTER(cudaStreamEndCapture);
     *out = NULL;
     struct host_stream *stream = host_object(handle, HOST_STREAM, "cudaStreamEndCapture");
-    if (stream == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (stream->recording == NULL)
+    if (stream == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (stream->recording == NULL) {
         return host_leave(host_misuse("cudaStreamEndCapture: the stream is not being captured"));
+    }
     struct host_graph *graph = stream->recording;
     stream->recording = NULL;
-    if (stream->mode != cudaStreamCaptureModeRelaxed && !pthread_equal(stream->recorder, pthread_self()))
+    if (stream->mode != cudaStreamCaptureModeRelaxed && !pthread_equal(stream->recorder, pthread_self())) {
         return host_leave(host_misuse("cudaStreamEndCapture by another thread than began it"));
-    if (stream->spoilt || host_fails()) /* a capture that fails is over, too */
+    }
+    if (stream->spoilt || host_fails()) { /* a capture that fails is over, too */
         return host_leave(cudaErrorStreamCaptureInvalidated);
+    }
     graph->object.destroyed = false;
     *out = (cudaGraph_t)graph;
     return host_leave(cudaSuccess);
@@ -539,16 +555,17 @@ cudaError_t host_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
 
 static void copy_list(struct host_list *to, const struct host_list *from)
 {
-    for (const struct host_node *node = from->first; node != NULL; node = node->next)
+    for (const struct host_node *node = from->first; node != NULL; node = node->next) {
         host_list_add(to, host_work_keep(node->work));
+    }
 }
 
 cudaError_t host_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle, unsigned long long flags)
 {
     ENTER(cudaGraphInstantiate);
     struct host_graph *graph = host_object(handle, HOST_GRAPH, "cudaGraphInstantiate");
-    if (graph == NULL || flags != 0) return host_leave(cudaErrorInvalidResourceHandle);
-    if (!host_charge(host_current_device(), host.options.graph_bytes)) return host_leave(cudaErrorMemoryAllocation);
+    if (graph == NULL || flags != 0) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (!host_charge(host_current_device(), host.options.graph_bytes)) { return host_leave(cudaErrorMemoryAllocation); }
     struct host_exec *exec = host_object_new(HOST_EXEC, sizeof *exec);
     copy_list(&exec->work, &graph->work);
     *out = (cudaGraphExec_t)exec;
@@ -561,13 +578,14 @@ cudaError_t host_cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_han
     ENTER(cudaGraphLaunch);
     struct host_stream *stream = host_stream_for_work(stream_handle, "cudaGraphLaunch");
     struct host_exec *exec = host_object(handle, HOST_EXEC, "cudaGraphLaunch");
-    if (stream == NULL || exec == NULL) return host_leave(cudaErrorInvalidResourceHandle);
+    if (stream == NULL || exec == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
     if (stream->recording != NULL || exec->object.device != stream->object.device) {
         stream->spoilt = true;
         return host_leave(host_misuse("cudaGraphLaunch: into a capture, or on another device than the graph's"));
     }
-    for (const struct host_node *node = exec->work.first; node != NULL; node = node->next)
+    for (const struct host_node *node = exec->work.first; node != NULL; node = node->next) {
         host_enqueue(stream, host_work_keep(node->work));
+    }
     return host_leave(cudaSuccess);
 }
 
@@ -576,10 +594,12 @@ static bool is_running(const struct host_exec *exec)
 {
     for (struct host_object *o = host.objects; o != NULL; o = o->next) {
         const struct host_stream *stream = (const struct host_stream *)o;
-        if (o->kind != HOST_STREAM || host.devices[o->device].lost != cudaSuccess) continue;
-        for (const struct host_node *at = stream->waiting.first; at != NULL; at = at->next)
-            for (const struct host_node *own = exec->work.first; own != NULL; own = own->next)
-                if (at->work == own->work) return true;
+        if (o->kind != HOST_STREAM || host.devices[o->device].lost != cudaSuccess) { continue; }
+        for (const struct host_node *at = stream->waiting.first; at != NULL; at = at->next) {
+            for (const struct host_node *own = exec->work.first; own != NULL; own = own->next) {
+                if (at->work == own->work) { return true; }
+            }
+        }
     }
     return false;
 }
@@ -588,8 +608,8 @@ cudaError_t host_cudaGraphExecDestroy(cudaGraphExec_t handle)
 {
     ENTER(cudaGraphExecDestroy);
     struct host_exec *exec = host_object(handle, HOST_EXEC, "cudaGraphExecDestroy");
-    if (exec == NULL) return host_leave(cudaErrorInvalidResourceHandle);
-    if (is_running(exec)) (void)host_misuse("cudaGraphExecDestroy of a graph that has not run to its end");
+    if (exec == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
+    if (is_running(exec)) { (void)host_misuse("cudaGraphExecDestroy of a graph that has not run to its end"); }
     exec->object.destroyed = true;
     host_list_clear(&exec->work);
     host_discharge(exec->object.device, host.options.graph_bytes);
@@ -600,7 +620,7 @@ cudaError_t host_cudaGraphDestroy(cudaGraph_t handle)
 {
     ENTER(cudaGraphDestroy);
     struct host_graph *graph = host_object(handle, HOST_GRAPH, "cudaGraphDestroy");
-    if (graph == NULL) return host_leave(cudaErrorInvalidResourceHandle);
+    if (graph == NULL) { return host_leave(cudaErrorInvalidResourceHandle); }
     graph->object.destroyed = true;
     host_list_clear(&graph->work);
     return host_leave(cudaSuccess);

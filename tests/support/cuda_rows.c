@@ -24,17 +24,19 @@ void cuda_rows_make(struct cuda_rows *rows, const struct model *model, const uin
 {
     uint32_t count = 0, at = 0;
     uint64_t state = seed * 2 + 1;
-    for (uint32_t i = 0; i < CUDA_ROWS_TOKENS; i++) rows->ids[i] = -1;
+    for (uint32_t i = 0; i < CUDA_ROWS_TOKENS; i++) { rows->ids[i] = -1; }
     for (; lengths[count] != 0; count++) {
-        if (count == CUDA_ROWS_MOST || at + lengths[count] > CUDA_ROWS_TOKENS) give_up("too many rows or tokens");
+        if (count == CUDA_ROWS_MOST || at + lengths[count] > CUDA_ROWS_TOKENS) { give_up("too many rows or tokens"); }
         rows->start[count] = at;
         rows->length[count] = lengths[count];
-        for (uint32_t t = 0; t < lengths[count]; t++)
+        for (uint32_t t = 0; t < lengths[count]; t++) {
             rows->ids[at + t] = (int32_t)(next_random(&state) % model->vocabulary);
+        }
         at += stride == 0 ? lengths[count] : stride;
     }
-    if (at > CUDA_ROWS_TOKENS || count * model->dim > sizeof rows->output / sizeof(float))
+    if (at > CUDA_ROWS_TOKENS || count * model->dim > sizeof rows->output / sizeof(float)) {
         give_up("too many tokens or floats");
+    }
     rows->dim = model->dim;
     rows->batch = (struct engine_batch){count, at, rows->ids, rows->start, rows->length, rows->output};
     memset(rows->output, 0xff, sizeof rows->output);
@@ -68,8 +70,8 @@ struct cuda_opened cuda_opened(struct model *model, const struct engine_options 
     struct err err = {0};
     cuda.backend = "cuda";
     cuda.cache_path = "";
-    if (engine_open(model, &cuda, &opened.engine, &err) != STATUS_OK) give_up(err.message);
-    if (encoder_open(opened.engine, &opened.encoder, &err) != STATUS_OK) give_up(err.message);
+    if (engine_open(model, &cuda, &opened.engine, &err) != STATUS_OK) { give_up(err.message); }
+    if (encoder_open(opened.engine, &opened.encoder, &err) != STATUS_OK) { give_up(err.message); }
     return opened;
 }
 

@@ -16,7 +16,7 @@ static double at(const struct tensor *tensor, size_t element)
 static double *zeros(size_t count)
 {
     double *values = calloc(count, sizeof *values);
-    if (values == NULL) abort();
+    if (values == NULL) { abort(); }
     return values;
 }
 
@@ -26,12 +26,12 @@ static double *affine(const struct linear *linear, const double *x, uint32_t row
     uint64_t outputs = linear->weight.shape[0], inputs = linear->weight.shape[1];
     double *y = zeros(rows * outputs);
     float *weight = calloc(inputs, sizeof *weight);
-    if (weight == NULL) abort();
+    if (weight == NULL) { abort(); }
     for (uint64_t o = 0; o < outputs; o++) {
         tensor_read_f32(&linear->weight, o * inputs, inputs, weight);
         for (uint32_t r = 0; r < rows; r++) {
             double sum = at(&linear->bias, o);
-            for (uint64_t i = 0; i < inputs; i++) sum += x[r * inputs + i] * weight[i];
+            for (uint64_t i = 0; i < inputs; i++) { sum += x[r * inputs + i] * weight[i]; }
             y[r * outputs + o] = sum;
         }
     }
@@ -43,18 +43,19 @@ static void layer_norm(const struct layer_norm *norm, double eps, double *x, uin
 {
     for (uint32_t r = 0; r < rows; r++, x += width) {
         double mean = 0, variance = 0;
-        for (uint32_t i = 0; i < width; i++) mean += x[i] / width;
-        for (uint32_t i = 0; i < width; i++) variance += (x[i] - mean) * (x[i] - mean) / width;
-        for (uint32_t i = 0; i < width; i++)
+        for (uint32_t i = 0; i < width; i++) { mean += x[i] / width; }
+        for (uint32_t i = 0; i < width; i++) { variance += (x[i] - mean) * (x[i] - mean) / width; }
+        for (uint32_t i = 0; i < width; i++) {
             x[i] = (x[i] - mean) / sqrt(variance + eps) * at(&norm->gain, i) + at(&norm->bias, i);
+        }
     }
 }
 
 static double activate(enum activation activation, double x)
 {
     const double pi = 3.14159265358979323846;
-    if (activation == ACTIVATION_GELU_ERF) return 0.5 * x * (1 + erf(x / sqrt(2)));
-    if (activation == ACTIVATION_GELU_TANH) return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+    if (activation == ACTIVATION_GELU_ERF) { return 0.5 * x * (1 + erf(x / sqrt(2))); }
+    if (activation == ACTIVATION_GELU_TANH) { return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x))); }
     return x > 0 ? x : 0;
 }
 
@@ -64,8 +65,8 @@ static double relative_bias(const struct model *model, uint32_t head, uint32_t q
 {
     static const uint32_t ends[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
     uint32_t distance = key > query ? key - query : query - key, bucket = 0;
-    while (bucket < 15 && distance >= ends[bucket]) bucket++;
-    if (key > query) bucket += 16;
+    while (bucket < 15 && distance >= ends[bucket]) { bucket++; }
+    if (key > query) { bucket += 16; }
     return model->relative_bias.data ? at(&model->relative_bias, (size_t)bucket * model->heads + head) : 0;
 }
 
@@ -76,12 +77,13 @@ static void attend_one(const struct model *model, uint32_t head, uint32_t query,
     double *weight = zeros(rows), total = 0, largest = -INFINITY;
     for (uint32_t j = 0; j < rows; j++) {
         weight[j] = relative_bias(model, head, query, j);
-        for (uint32_t i = 0; i < dim; i++) weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim);
+        for (uint32_t i = 0; i < dim; i++) { weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim); }
         largest = fmax(largest, weight[j]);
     }
-    for (uint32_t j = 0; j < rows; j++) total += weight[j] = exp(weight[j] - largest);
-    for (uint32_t j = 0; j < rows; j++)
-        for (uint32_t i = 0; i < dim; i++) to[i] += weight[j] / total * v[(size_t)j * width + i];
+    for (uint32_t j = 0; j < rows; j++) { total += weight[j] = exp(weight[j] - largest); }
+    for (uint32_t j = 0; j < rows; j++) {
+        for (uint32_t i = 0; i < dim; i++) { to[i] += weight[j] / total * v[(size_t)j * width + i]; }
+    }
     free(weight);
 }
 
@@ -90,10 +92,12 @@ static double *attend(const struct model *model, const struct model_layer *layer
     uint32_t width = model->hidden, dim = width / model->heads;
     double *q = affine(&layer->query, x, rows), *k = affine(&layer->key, x, rows);
     double *v = affine(&layer->value, x, rows), *context = zeros((size_t)rows * width);
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t h = 0; h < width; h += dim)
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t h = 0; h < width; h += dim) {
             attend_one(model, h / dim, r, q + (size_t)r * width + h, k + h, v + h, rows,
                        context + (size_t)r * width + h);
+        }
+    }
     double *y = affine(&layer->attention_output, context, rows);
     free(q);
     free(k);
@@ -104,7 +108,7 @@ static double *attend(const struct model *model, const struct model_layer *layer
 
 static void add(double *x, double *y, size_t count)
 {
-    for (size_t i = 0; i < count; i++) x[i] += y[i];
+    for (size_t i = 0; i < count; i++) { x[i] += y[i]; }
     free(y);
 }
 
@@ -113,8 +117,9 @@ static void run_layer(const struct model *model, const struct model_layer *layer
     add(x, attend(model, layer, x, rows), (size_t)rows * model->hidden);
     layer_norm(&layer->attention_norm, model->layer_norm_eps, x, rows, model->hidden);
     double *inner = affine(&layer->intermediate, x, rows);
-    for (size_t i = 0; i < (size_t)rows * model->intermediate_size; i++)
+    for (size_t i = 0; i < (size_t)rows * model->intermediate_size; i++) {
         inner[i] = activate(model->activation, inner[i]);
+    }
     add(x, affine(&layer->output, inner, rows), (size_t)rows * model->hidden);
     free(inner);
     layer_norm(&layer->output_norm, model->layer_norm_eps, x, rows, model->hidden);
@@ -141,22 +146,26 @@ static void pool(const struct model *model, const double *x, uint32_t rows, doub
         };
         to[i] = values[model->pooling];
     }
-    for (uint32_t i = 0; i < model->dim; i++) squares += to[i] * to[i];
-    for (uint32_t i = 0; i < model->dim && model->normalize; i++) to[i] /= sqrt(squares);
+    for (uint32_t i = 0; i < model->dim; i++) { squares += to[i] * to[i]; }
+    for (uint32_t i = 0; i < model->dim && model->normalize; i++) { to[i] /= sqrt(squares); }
 }
 
 void reference_encode(const struct model *model, const int32_t *ids, uint32_t length, double *to)
 {
     uint32_t width = model->hidden;
     double *x = zeros((size_t)length * width);
-    for (uint32_t t = 0; t < length; t++)
-        for (uint32_t i = 0; i < width; i++)
+    for (uint32_t t = 0; t < length; t++) {
+        for (uint32_t i = 0; i < width; i++) {
             x[(size_t)t * width + i] =
                 at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) +
                 at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i) +
                 (model->token_types > 0 ? at(&model->type_embeddings, i) : 0);
+        }
+    }
     layer_norm(&model->embedding_norm, model->layer_norm_eps, x, length, width);
-    for (uint32_t layer = 0; layer < model->layer_count; layer++) run_layer(model, &model->layers[layer], x, length);
+    for (uint32_t layer = 0; layer < model->layer_count; layer++) {
+        run_layer(model, &model->layers[layer], x, length);
+    }
     pool(model, x, length, to);
     free(x);
 }

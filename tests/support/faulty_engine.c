@@ -58,7 +58,7 @@ static size_t read_faults(struct fault faults[FAULTS_MAX])
     while (text != NULL && count < FAULTS_MAX) {
         struct fault *fault = &faults[count];
         *fault = (struct fault){.argument = 0};
-        if (sscanf(text, " %15[a-z]:%d:%ld", fault->kind, &fault->token, &fault->argument) < 2) break;
+        if (sscanf(text, " %15[a-z]:%d:%ld", fault->kind, &fault->token, &fault->argument) < 2) { break; }
         count++;
         text = strchr(text, ' ');
         text = text == NULL ? NULL : text + 1;
@@ -68,15 +68,17 @@ static size_t read_faults(struct fault faults[FAULTS_MAX])
 
 static bool row_has(const struct engine_batch *batch, uint32_t row, int32_t token)
 {
-    for (uint32_t i = 0; i < batch->length[row]; i++)
-        if (batch->ids[batch->start[row] + i] == token) return true;
+    for (uint32_t i = 0; i < batch->length[row]; i++) {
+        if (batch->ids[batch->start[row] + i] == token) { return true; }
+    }
     return false;
 }
 
 static bool batch_has(const struct engine_batch *batch, int32_t token)
 {
-    for (uint32_t row = 0; row < batch->rows; row++)
-        if (row_has(batch, row, token)) return true;
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        if (row_has(batch, row, token)) { return true; }
+    }
     return false;
 }
 
@@ -86,14 +88,15 @@ static bool fires(const char *kind, long limit)
 {
     const char *path = getenv("FAULTY_ENGINE_LOG");
     FILE *log = path == NULL ? NULL : fopen(path, "a+");
-    if (log == NULL) return true;
+    if (log == NULL) { return true; }
     flock(fileno(log), LOCK_EX);
     long before = 0;
     char line[64];
-    while (fgets(line, sizeof line, log) != NULL)
+    while (fgets(line, sizeof line, log) != NULL) {
         before += strncmp(line, kind, strlen(kind)) == 0 && line[strlen(kind)] == '\n';
+    }
     bool fired = limit == 0 || before < limit;
-    if (fired) fprintf(log, "%s\n", kind);
+    if (fired) { fprintf(log, "%s\n", kind); }
     fclose(log);
     return fired;
 }
@@ -117,28 +120,30 @@ static enum status fail(struct err *err, enum status status, const char *kind)
 
 static void spoil(const struct engine_batch *batch, int32_t token, uint32_t dim)
 {
-    for (uint32_t row = 0; row < batch->rows; row++)
-        for (uint32_t i = 0; i < dim && row_has(batch, row, token); i++) batch->output[(size_t)row * dim + i] = NAN;
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        for (uint32_t i = 0; i < dim && row_has(batch, row, token); i++) { batch->output[(size_t)row * dim + i] = NAN; }
+    }
 }
 
 /* What the fault does before the pass; STATUS_OK when the pass may go on. */
 static enum status before_pass(const struct fault *fault, const struct engine_batch *batch, struct err *err)
 {
-    if (strcmp(fault->kind, "crowd") == 0)
+    if (strcmp(fault->kind, "crowd") == 0) {
         return batch->rows > (uint32_t)fault->argument ? fail(err, STATUS_NO_MEMORY, "crowd") : STATUS_OK;
-    if (strcmp(fault->kind, "dead") == 0 || !batch_has(batch, fault->token)) return STATUS_OK;
+    }
+    if (strcmp(fault->kind, "dead") == 0 || !batch_has(batch, fault->token)) { return STATUS_OK; }
     if (strcmp(fault->kind, "crash") == 0) {
         fires("crash", 0);
         kill(getpid(), SIGKILL);
     }
-    if (strcmp(fault->kind, "error") == 0) return fail(err, STATUS_INTERNAL, "error");
-    if (strcmp(fault->kind, "oom") == 0) return fail(err, STATUS_NO_MEMORY, "oom");
+    if (strcmp(fault->kind, "error") == 0) { return fail(err, STATUS_INTERNAL, "error"); }
+    if (strcmp(fault->kind, "oom") == 0) { return fail(err, STATUS_NO_MEMORY, "oom"); }
     if (strcmp(fault->kind, "lost") == 0) {
         enum status status = fail_upto(err, STATUS_DEVICE_LOST, "lost", fault->argument);
         here.lost = status != STATUS_OK;
         return status;
     }
-    if (strcmp(fault->kind, "flaky") == 0) return fail_upto(err, STATUS_INTERNAL, "flaky", fault->argument);
+    if (strcmp(fault->kind, "flaky") == 0) { return fail_upto(err, STATUS_INTERNAL, "flaky", fault->argument); }
     if (strcmp(fault->kind, "slow") == 0) {
         fires("slow", 0);
         pause_ms(fault->argument);
@@ -151,9 +156,11 @@ enum status __wrap_engine_open(const struct model *model, const struct engine_op
 {
     struct fault faults[FAULTS_MAX];
     size_t count = read_faults(faults);
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(faults[i].kind, "dead") == 0 && options->device == (unsigned)faults[i].token)
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(faults[i].kind, "dead") == 0 && options->device == (unsigned)faults[i].token) {
             return fail(err, STATUS_DEVICE_LOST, "dead");
+        }
+    }
     return __real_engine_open(model, options, out, err);
 }
 
@@ -161,10 +168,10 @@ enum status __wrap_encoder_put(struct encoder *encoder, const struct engine_batc
 {
     struct fault faults[FAULTS_MAX];
     size_t count = read_faults(faults);
-    if (here.lost) return fail(err, STATUS_DEVICE_LOST, "used");
+    if (here.lost) { return fail(err, STATUS_DEVICE_LOST, "used"); }
     for (size_t i = 0; i < count; i++) {
         enum status status = before_pass(&faults[i], batch, err);
-        if (status != STATUS_OK) return status;
+        if (status != STATUS_OK) { return status; }
     }
     here.batch = batch;
     return __real_encoder_put(encoder, batch, err);
@@ -176,21 +183,23 @@ enum status __wrap_encoder_take(struct encoder *encoder, struct err *err)
     size_t count = read_faults(faults);
     enum status status = __real_encoder_take(encoder, err);
     const char *dim = getenv("FAULTY_ENGINE_DIM");
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (strcmp(faults[i].kind, "nan") == 0 && batch_has(here.batch, faults[i].token)) {
             spoil(here.batch, faults[i].token, dim == NULL ? 1 : (uint32_t)strtoul(dim, NULL, 10));
             status = fail(err, STATUS_NON_FINITE, "nan");
         }
+    }
     return status;
 }
 
 struct request *__wrap_request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns)
 {
     const char *word = getenv("FAULTY_PARSER");
-    for (size_t i = 0; word != NULL && i < entry->field_count; i++)
+    for (size_t i = 0; word != NULL && i < entry->field_count; i++) {
         if (memmem(entry->fields[i].value, entry->fields[i].value_length, word, strlen(word)) != NULL) {
             fires("parse", 0);
             kill(getpid(), SIGKILL);
         }
+    }
     return __real_request_parse(rules, entry, now_ns);
 }

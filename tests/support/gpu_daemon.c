@@ -13,15 +13,16 @@ enum { GPUS = 2 };
 static void on_signal(int number)
 {
     int at = number - SIGRTMIN;
-    if (at < GPUS)
+    if (at < GPUS) {
         cuda_host_lose(at);
-    else
+    } else {
         cuda_host_hang(at - GPUS, true);
+    }
 }
 
 __attribute__((constructor)) static void open_gpus(void)
 {
     static const struct cuda_host_options options = {.devices = GPUS, .order = CUDA_HOST_OTHERS};
     cuda_host_open(&options);
-    for (int i = 0; i < 2 * GPUS; i++) signal(SIGRTMIN + i, on_signal);
+    for (int i = 0; i < 2 * GPUS; i++) { signal(SIGRTMIN + i, on_signal); }
 }

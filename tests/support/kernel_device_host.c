@@ -38,10 +38,11 @@ void *device_new(size_t bytes, const void *from)
         fprintf(stderr, "no memory for %zu bytes\n", bytes);
         abort();
     }
-    if (from != NULL)
+    if (from != NULL) {
         memcpy(device, from, bytes);
-    else
+    } else {
         memset(device, 0xff, bytes);
+    }
     return device;
 }
 

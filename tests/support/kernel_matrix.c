@@ -28,7 +28,7 @@ struct kernel_matrix matrix_blank(enum kernel_type type, uint32_t rows, uint32_t
 {
     struct kernel_matrix matrix = {type, rows, columns, NULL, NULL};
     matrix.host = need(elements(&matrix) * sizeof(float));
-    for (size_t i = 0; i < elements(&matrix); i++) matrix.host[i] = NAN;
+    for (size_t i = 0; i < elements(&matrix); i++) { matrix.host[i] = NAN; }
     matrix.device = device_new(elements(&matrix) * number_bytes(type), NULL);
     return matrix;
 }
@@ -73,12 +73,13 @@ float *matrix_at(const struct kernel_matrix *matrix, uint32_t row, uint32_t colu
 
 static void fill_tokens(struct kernel_rows *rows, uint32_t vocabulary)
 {
-    for (uint32_t t = 0; t < rows->tokens; t++) rows->ids[t] = t % 2 == 0 ? -1 : INT32_MAX;
-    for (uint32_t r = 0; r < rows->rows; r++)
+    for (uint32_t t = 0; t < rows->tokens; t++) { rows->ids[t] = t % 2 == 0 ? -1 : INT32_MAX; }
+    for (uint32_t r = 0; r < rows->rows; r++) {
         for (uint32_t t = 0; t < rows->length[r]; t++) {
             rows->ids[rows->start[r] + t] = (int32_t)((r * 31 + t * 7) % vocabulary);
             rows->position[rows->start[r] + t] = t;
         }
+    }
 }
 
 struct kernel_rows rows_new(uint32_t rows, const uint32_t *length, uint32_t gap, uint32_t vocabulary)

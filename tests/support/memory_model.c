@@ -30,7 +30,7 @@ static struct tensor matrix(struct block *block, uint64_t rows, uint64_t columns
     struct tensor tensor = {.dtype = DTYPE_F32, .rank = columns == 1 ? 1 : 2, .shape = {rows, columns}};
     tensor.data = block->next;
     tensor.elements = rows * columns;
-    for (size_t i = 0; i < tensor.elements; i++) *block->next++ = (float)centre + spread(block, deviation);
+    for (size_t i = 0; i < tensor.elements; i++) { *block->next++ = (float)centre + spread(block, deviation); }
     return tensor;
 }
 
@@ -99,8 +99,8 @@ struct model *memory_model(struct memory_shape shape, uint64_t seed)
     model->type_embeddings = matrix(&block, 2, hidden, 0.1, 0.0);
     model->embedding_norm = norm(&block, hidden);
     model->layers = allocate(shape.layers, sizeof *model->layers);
-    for (uint32_t i = 0; i < shape.layers; i++) model->layers[i] = layer(&block, shape);
-    if (shape.relative_bias) model->relative_bias = matrix(&block, RELATIVE_BUCKETS, shape.heads, 1.0, 0.0);
+    for (uint32_t i = 0; i < shape.layers; i++) { model->layers[i] = layer(&block, shape); }
+    if (shape.relative_bias) { model->relative_bias = matrix(&block, RELATIVE_BUCKETS, shape.heads, 1.0, 0.0); }
     return model;
 }
 

@@ -28,13 +28,13 @@ static FILE *create(const char *directory, const char *name)
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "wb");
-    if (file == NULL) die("cannot write", path);
+    if (file == NULL) { die("cannot write", path); }
     return file;
 }
 
 static void finish(FILE *file, const char *name)
 {
-    if (ferror(file) || fclose(file) != 0) die("cannot write", name);
+    if (ferror(file) || fclose(file) != 0) { die("cannot write", name); }
 }
 
 /* --- config.json and the files of sentence-transformers, of 2.x with transformers 4 and 6.x with 5 --- */
@@ -86,7 +86,7 @@ static void make_folder(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) die("cannot make", path);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) { die("cannot make", path); }
 }
 
 static void write_modules(const struct model_spec *spec, const char *directory)
@@ -100,11 +100,12 @@ static void write_modules(const struct model_spec *spec, const char *directory)
             "[\n  {\"idx\": 0, \"name\": \"0\", \"path\": \"\", \"type\": \"sentence_transformers.%sTransformer\"},\n"
             "  {\"idx\": 1, \"name\": \"1\", \"path\": \"1_Pooling\", \"type\": \"sentence_transformers.%sPooling\"}",
             transformer, pooling);
-    if (spec->normalize)
+    if (spec->normalize) {
         fprintf(file,
                 ",\n  {\"idx\": 2, \"name\": \"2\", \"path\": \"2_Normalize\", \"type\": "
                 "\"sentence_transformers.%sNormalize\"}",
                 normalize);
+    }
     fputs("\n]\n", file);
     finish(file, "modules.json");
 }
@@ -115,14 +116,15 @@ static void write_pooling(const struct model_spec *spec, const char *directory)
     const char *cls = spec->pooling == POOLING_CLS ? "true" : "false";
     make_folder(directory, "1_Pooling");
     FILE *file = create(directory, "1_Pooling/config.json");
-    if (spec->generation == GENERATION_CURRENT)
+    if (spec->generation == GENERATION_CURRENT) {
         fprintf(file, "{\"embedding_dimension\": %u, \"pooling_mode\": \"%s\", \"include_prompt\": true}\n",
                 spec->hidden, spec->pooling == POOLING_CLS ? "cls" : "mean");
-    else
+    } else {
         fprintf(file,
                 "{\"word_embedding_dimension\": %u, \"pooling_mode_cls_token\": %s, \"pooling_mode_mean_tokens\": %s, "
                 "\"pooling_mode_max_tokens\": false, \"pooling_mode_mean_sqrt_len_tokens\": false}\n",
                 spec->hidden, cls, mean);
+    }
     finish(file, "1_Pooling/config.json");
 }
 
@@ -132,15 +134,16 @@ static void write_sentence_files(const struct model_spec *spec, const char *dire
     write_modules(spec, directory);
     write_pooling(spec, directory);
     FILE *file = create(directory, "sentence_bert_config.json");
-    if (current)
+    if (current) {
         fputs(
             "{\"transformer_task\": \"feature-extraction\", \"modality_config\": {\"text\": {\"method\": \"forward\", "
             "\"method_output_name\": \"last_hidden_state\"}}, \"module_output_name\": \"token_embeddings\"}\n",
             file);
-    else if (spec->max_tokens != 0)
+    } else if (spec->max_tokens != 0) {
         fprintf(file, "{\"max_seq_length\": %u, \"do_lower_case\": false}\n", spec->max_tokens);
-    else
+    } else {
         fputs("{\"max_seq_length\": null, \"do_lower_case\": false}\n", file);
+    }
     finish(file, "sentence_bert_config.json");
     if (current && spec->normalize) {
         make_folder(directory, "2_Normalize");
@@ -199,7 +202,7 @@ void model_word(uint32_t id, char *to)
 
 static void write_escaped(FILE *file, const char *word)
 {
-    for (; *word != '\0'; word++) fprintf(file, *word == '"' || *word == '\\' ? "\\%c" : "%c", *word);
+    for (; *word != '\0'; word++) { fprintf(file, *word == '"' || *word == '\\' ? "\\%c" : "%c", *word); }
 }
 
 static void write_tokenizer_file(const struct model_spec *spec, const char *directory)
@@ -267,10 +270,11 @@ static void write_tokenizer_config(const struct model_spec *spec, const char *di
     FILE *file = create(directory, "tokenizer_config.json");
     fprintf(file, "{\"cls_token\":\"[CLS]\",\"do_lower_case\":%s,\"mask_token\":\"[MASK]\",\"model_max_length\":",
             spec->cased ? "false" : "true");
-    if (current && spec->max_tokens != 0)
+    if (current && spec->max_tokens != 0) {
         fprintf(file, "%u", spec->max_tokens);
-    else
+    } else {
         fputs("1000000000000000019884624838656", file);
+    }
     fprintf(file,
             ",\"pad_token\":\"[PAD]\",\"sep_token\":\"[SEP]\",\"strip_accents\":null,\"tokenize_chinese_chars\":true,"
             "\"tokenizer_class\":\"BertTokenizer\",\"unk_token\":\"[UNK]\"%s}",
@@ -282,7 +286,7 @@ static void write_tokenizer(const struct model_spec *spec, const char *directory
 {
     write_tokenizer_file(spec, directory);
     write_tokenizer_config(spec, directory);
-    if (spec->generation != GENERATION_CURRENT) write_vocabulary(spec, directory);
+    if (spec->generation != GENERATION_CURRENT) { write_vocabulary(spec, directory); }
 }
 
 /* --- Weights --- */
@@ -301,7 +305,7 @@ static uint64_t mix(uint64_t x)
 static uint64_t hash_name(uint64_t seed, const char *name)
 {
     uint64_t hash = mix(seed);
-    for (; *name != '\0'; name++) hash = mix(hash ^ (unsigned char)*name);
+    for (; *name != '\0'; name++) { hash = mix(hash ^ (unsigned char)*name); }
     return hash;
 }
 
@@ -310,7 +314,7 @@ static float gaussian(uint64_t key, uint64_t element)
 {
     uint64_t bits = mix(key ^ element * 0xD6E8FEB86659FD93ull);
     int64_t sum = 0;
-    for (int i = 0; i < 4; i++) sum += (int64_t)(bits >> 16 * i & 0xFFFF);
+    for (int i = 0; i < 4; i++) { sum += (int64_t)(bits >> 16 * i & 0xFFFF); }
     return (float)(sum - 2 * 65535) * (1.0f / 37837.0f);
 }
 
@@ -346,7 +350,7 @@ static float from_f16(uint16_t half)
     int exponent = half >> 10 & 0x1F;
     float mantissa = (float)(half & 0x3FF);
     float value = exponent == 0 ? mantissa * 0x1p-24f : (1024.0f + mantissa) * 0x1p-25f;
-    for (int i = 1; i < exponent; i++) value *= 2;
+    for (int i = 1; i < exponent; i++) { value *= 2; }
     value = exponent == 0 ? value : value * 2;
     return half & 0x8000 ? -value : value;
 }
@@ -361,15 +365,15 @@ static bool ends_with(const char *name, const char *tail)
 static float exact_value(const struct model_spec *spec, const char *name, uint64_t key, uint64_t element)
 {
     float value = gaussian(key, element);
-    if (ends_with(name, "LayerNorm.weight") || ends_with(name, "layer_norm.weight")) return 1.0f + 0.1f * value;
+    if (ends_with(name, "LayerNorm.weight") || ends_with(name, "layer_norm.weight")) { return 1.0f + 0.1f * value; }
     return value * (ends_with(name, ".bias") ? 0.1f : spec->scale);
 }
 
 float model_weight(const struct model_spec *spec, const char *name, uint64_t element)
 {
     float value = exact_value(spec, name, hash_name(spec->seed, name), element);
-    if (spec->dtype == DTYPE_F32) return value;
-    if (spec->dtype == DTYPE_F16) return from_f16(to_f16(value));
+    if (spec->dtype == DTYPE_F32) { return value; }
+    if (spec->dtype == DTYPE_F16) { return from_f16(to_f16(value)); }
     uint32_t bits = (uint32_t)to_bf16(value) << 16;
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -433,10 +437,12 @@ static void list_pieces(struct pieces *pieces, const struct model_spec *spec)
     pieces->count = 0;
     add(pieces, 2, spec->vocabulary, spec->hidden, "embeddings.word_embeddings.weight");
     add(pieces, 2, spec->positions, spec->hidden, "embeddings.position_embeddings.weight");
-    if (!spec->distilbert) add(pieces, 2, spec->token_types, spec->hidden, "embeddings.token_type_embeddings.weight");
+    if (!spec->distilbert) {
+        add(pieces, 2, spec->token_types, spec->hidden, "embeddings.token_type_embeddings.weight");
+    }
     add(pieces, 1, spec->hidden, 1, "embeddings.LayerNorm.weight");
     add(pieces, 1, spec->hidden, 1, "embeddings.LayerNorm.bias");
-    for (uint32_t l = 0; l < spec->layers; l++) add_layer(pieces, spec, l);
+    for (uint32_t l = 0; l < spec->layers; l++) { add_layer(pieces, spec, l); }
     if (spec->pooler && spec->distilbert) {
         add(pieces, 2, spec->hidden, spec->hidden, "vocab_transform.weight");
         add(pieces, 1, spec->hidden, 1, "vocab_layer_norm.bias");
@@ -456,7 +462,7 @@ static void name_in_file(const struct model_spec *spec, const struct piece *piec
 {
     snprintf(to, 160, "%s%s", spec->prefix, piece->name);
     char *norm = strstr(to, "LayerNorm.");
-    if (!spec->gamma_beta || norm == NULL) return;
+    if (!spec->gamma_beta || norm == NULL) { return; }
     norm += strlen("LayerNorm.");
     snprintf(norm, 8, "%s", strcmp(norm, "weight") == 0 ? "gamma" : "beta");
 }
@@ -472,7 +478,7 @@ static void write_header(FILE *file, const struct model_spec *spec, const struct
     char *text = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
-    if (memory == NULL) die("cannot open", "a memory stream");
+    if (memory == NULL) { die("cannot open", "a memory stream"); }
     fputs("{\"__metadata__\":{\"format\":\"pt\"}", memory);
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
@@ -487,9 +493,9 @@ static void write_header(FILE *file, const struct model_spec *spec, const struct
     }
     fputc('}', memory);
     fflush(memory);
-    for (size_t pad = (8 - length % 8) % 8; pad > 0; pad--) fputc(' ', memory);
+    for (size_t pad = (8 - length % 8) % 8; pad > 0; pad--) { fputc(' ', memory); }
     fclose(memory);
-    for (int i = 0; i < 8; i++) fputc((int)(length >> 8 * i & 0xFF), file);
+    for (int i = 0; i < 8; i++) { fputc((int)(length >> 8 * i & 0xFF), file); }
     fwrite(text, 1, length, file);
     free(text);
 }
@@ -515,7 +521,7 @@ static void write_weight_file(const struct model_spec *spec, const char *directo
 {
     FILE *file = create(directory, name);
     write_header(file, spec, pieces, count);
-    for (size_t i = 0; i < count; i++) write_piece(file, spec, &pieces[i]);
+    for (size_t i = 0; i < count; i++) { write_piece(file, spec, &pieces[i]); }
     finish(file, name);
 }
 
@@ -541,12 +547,13 @@ static void write_shards(const struct model_spec *spec, const char *directory, c
 static void write_weights(const struct model_spec *spec, const char *directory)
 {
     struct pieces *pieces = calloc(1, sizeof *pieces);
-    if (pieces == NULL) die("no memory for", "the list of tensors");
+    if (pieces == NULL) { die("no memory for", "the list of tensors"); }
     list_pieces(pieces, spec);
-    if (spec->shards > 0)
+    if (spec->shards > 0) {
         write_shards(spec, directory, pieces);
-    else
+    } else {
         write_weight_file(spec, directory, "model.safetensors", pieces->list, pieces->count);
+    }
     free(pieces);
 }
 
@@ -609,7 +616,7 @@ void model_build_into(const struct model_spec *spec, const char *directory)
     write_config(spec, directory);
     write_weights(spec, directory);
     write_tokenizer(spec, directory);
-    if (spec->generation != GENERATION_BARE) write_sentence_files(spec, directory);
+    if (spec->generation != GENERATION_BARE) { write_sentence_files(spec, directory); }
 }
 
 char *model_build(const struct model_spec *spec)
@@ -617,10 +624,10 @@ char *model_build(const struct model_spec *spec)
     const char *base = getenv("TMPDIR");
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/sluice-model-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(path) == NULL) die("cannot make", path);
+    if (mkdtemp(path) == NULL) { die("cannot make", path); }
     model_build_into(spec, path);
     char *directory = strdup(path);
-    if (directory == NULL) die("no memory for", path);
+    if (directory == NULL) { die("no memory for", path); }
     return directory;
 }
 
@@ -634,7 +641,7 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 
 void model_build_remove(char *directory)
 {
-    if (nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) die("cannot remove", directory);
+    if (nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) { die("cannot remove", directory); }
     free(directory);
 }
 
@@ -649,7 +656,7 @@ void model_file_remove(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    if (remove(path) != 0) die("cannot remove", path);
+    if (remove(path) != 0) { die("cannot remove", path); }
 }
 
 char *model_file_read(const char *directory, const char *name, size_t *length)
@@ -658,11 +665,13 @@ char *model_file_read(const char *directory, const char *name, size_t *length)
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "rb");
     struct stat info;
-    if (file == NULL || fstat(fileno(file), &info) != 0) die("cannot read", path);
+    if (file == NULL || fstat(fileno(file), &info) != 0) { die("cannot read", path); }
     char *text = malloc((size_t)info.st_size + 1);
-    if (text == NULL || fread(text, 1, (size_t)info.st_size, file) != (size_t)info.st_size) die("cannot read", path);
+    if (text == NULL || fread(text, 1, (size_t)info.st_size, file) != (size_t)info.st_size) {
+        die("cannot read", path);
+    }
     text[info.st_size] = '\0';
-    if (length != NULL) *length = (size_t)info.st_size;
+    if (length != NULL) { *length = (size_t)info.st_size; }
     fclose(file);
     return text;
 }

@@ -11,7 +11,7 @@ static inline struct model *expect_model(const char *directory, const struct mod
 {
     struct model *model = NULL;
     struct err err = {0};
-    if (model_open(directory, options, &model, &err) != STATUS_OK) fail_msg("not opened: %s", err.message);
+    if (model_open(directory, options, &model, &err) != STATUS_OK) { fail_msg("not opened: %s", err.message); }
     return model;
 }
 
@@ -23,9 +23,10 @@ static inline void expect_refused(const char *directory, const struct model_opti
     struct err err = {0};
     enum status got = model_open(directory, options, &model, &err);
     bool says = strstr(err.message, file) != NULL && strstr(err.message, field) != NULL;
-    if (got != status || model != NULL || !says)
+    if (got != status || model != NULL || !says) {
         fail_msg("got %s \"%s\", expected %s with \"%s\" and \"%s\"", status_name(got), err.message,
                  status_name(status), file, field);
+    }
 }
 
 /* Builds a model, edits one of its files, and expects it to be refused. */

@@ -7,9 +7,9 @@ template <class T> __global__ void show_mma(KERNEL_ARGS(struct probe_mma_args, p
 {
     const uint32_t *a = p.a + 4 * threadIdx.x, *b = p.b + 2 * threadIdx.x;
     float d[4];
-    for (int i = 0; i < 4; i++) d[i] = p.d[4 * threadIdx.x + i];
+    for (int i = 0; i < 4; i++) { d[i] = p.d[4 * threadIdx.x + i]; }
     mma_16x8x16<T>(d, a[0], a[1], a[2], a[3], b[0], b[1]);
-    for (int i = 0; i < 4; i++) p.d[4 * threadIdx.x + i] = d[i];
+    for (int i = 0; i < 4; i++) { p.d[4 * threadIdx.x + i] = d[i]; }
 }
 
 __global__ void show_ldmatrix(KERNEL_ARGS(struct probe_ldmatrix_args, p))
@@ -21,7 +21,7 @@ __global__ void show_ldmatrix(KERNEL_ARGS(struct probe_ldmatrix_args, p))
     __syncwarp();
     uint32_t to[4];
     ldmatrix_x4_transposed(to, &rows[p.row[threadIdx.x]]);
-    for (int i = 0; i < 4; i++) p.to[4 * threadIdx.x + i] = to[i];
+    for (int i = 0; i < 4; i++) { p.to[4 * threadIdx.x + i] = to[i]; }
 }
 
 __global__ void show_copy(KERNEL_ARGS(struct probe_copy_args, p))

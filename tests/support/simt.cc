@@ -66,16 +66,17 @@ PLAIN static void jump_to(void **jump)
 PLAIN void lane_pause(struct lane *lane)
 {
     before_switch(&lane->fiber, &machine->scheduler);
-    if (__builtin_setjmp(lane->fiber.jump) == 0) jump_to(machine->scheduler.jump);
+    if (__builtin_setjmp(lane->fiber.jump) == 0) { jump_to(machine->scheduler.jump); }
     struct fiber unused;
     after_switch(&running->fiber, &unused);
 }
 
 static void lane_leave(struct lane *lane)
 {
-    if (!lane->copies.empty())
+    if (!lane->copies.empty()) {
         simt_complain("lane %u left with asynchronous copies that it never waited for",
                       (unsigned)(lane->place.thread.x));
+    }
     lane->state = LANE_LEFT;
     lane_pause(lane);
 }
@@ -122,7 +123,7 @@ PLAIN void lane_run(struct lane *lane)
 #endif
     before_switch(&machine->scheduler, &lane->fiber);
     if (__builtin_setjmp(machine->scheduler.jump) == 0) {
-        if (lane->entered) jump_to(lane->fiber.jump);
+        if (lane->entered) { jump_to(lane->fiber.jump); }
         lane_enter(lane);
     }
     struct fiber unused;
@@ -166,7 +167,7 @@ machine::~machine()
 void machine_need()
 {
     static thread_local std::unique_ptr<struct machine> owner;
-    if (owner) return;
+    if (owner) { return; }
     owner.reset(new struct machine());
     machine = owner.get();
 }
@@ -196,33 +197,35 @@ void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void
 {
     struct lane *lane = running;
     uint32_t number = lane_number(lane), first = number / WARP * WARP;
-    if ((mask >> number % WARP & 1) == 0)
+    if ((mask >> number % WARP & 1) == 0) {
         simt_complain("lane %u calls %s (%s:%d) with a mask that leaves it out (%08x)", (unsigned)number, site.word,
                       site.file, site.line, (unsigned)mask);
+    }
     lane->record = record;
     lane->state = LANE_AT_MEETING;
     lane->site = site;
     lane->mask = mask;
     uint32_t *here = &machine->meeting[first / WARP];
     *here |= (uint32_t)1 << number % WARP;
-    if ((mask & ~*here) != 0) return lane_pause(lane);
+    if ((mask & ~*here) != 0) { return lane_pause(lane); }
     void *records[WARP] = {};
     for (uint32_t k = 0; k < WARP; k++) {
-        if ((mask >> k & 1) == 0) continue;
+        if ((mask >> k & 1) == 0) { continue; }
         const struct lane *other = machine->lanes[first + k].get();
-        if (other->mask != mask || !same_site(other->site, site)) return lane_pause(lane);
+        if (other->mask != mask || !same_site(other->site, site)) { return lane_pause(lane); }
         records[k] = other->record;
     }
     if (combine == nullptr) { /* __syncwarp, the one that orders memory */
-        if (machine->watching) race_warp(first, mask);
+        if (machine->watching) { race_warp(first, mask); }
     } else {
         bool watching = machine->watching;
         machine->watching = false; /* what it reads is the lanes' own */
         combine(records, mask);
         machine->watching = watching;
     }
-    for (uint32_t k = 0; k < WARP; k++)
-        if (mask >> k & 1) set_ready(first + k);
+    for (uint32_t k = 0; k < WARP; k++) {
+        if (mask >> k & 1) { set_ready(first + k); }
+    }
     lane_pause(lane);
 }
 
@@ -232,7 +235,7 @@ int simt_barrier(struct simt_site site, enum simt_vote vote, bool mine)
     lane->vote = mine;
     lane_wait(lane, LANE_AT_BARRIER, site, 0);
     int count = machine->vote_count;
-    if (vote == SIMT_COUNT) return count;
+    if (vote == SIMT_COUNT) { return count; }
     return vote == SIMT_ANY ? count > 0 : count == static_cast<int>(machine->lane_count);
 }
 
@@ -247,10 +250,12 @@ struct ballot_record {
 static void ballot_combine(void *const records[32], uint32_t mask)
 {
     uint32_t all = 0;
-    for (uint32_t k = 0; k < WARP; k++)
-        if (mask >> k & 1) all |= (uint32_t) static_cast<struct ballot_record *>(records[k])->mine << k;
-    for (uint32_t k = 0; k < WARP; k++)
-        if (mask >> k & 1) static_cast<struct ballot_record *>(records[k])->all = all;
+    for (uint32_t k = 0; k < WARP; k++) {
+        if (mask >> k & 1) { all |= (uint32_t) static_cast<struct ballot_record *>(records[k])->mine << k; }
+    }
+    for (uint32_t k = 0; k < WARP; k++) {
+        if (mask >> k & 1) { static_cast<struct ballot_record *>(records[k])->all = all; }
+    }
 }
 
 uint32_t simt_ballot(struct simt_site site, uint32_t mask, bool mine)
@@ -268,11 +273,12 @@ struct shuffle_record {
 static void shuffle_combine(void *const records[32], uint32_t mask)
 {
     for (uint32_t k = 0; k < WARP; k++) {
-        if ((mask >> k & 1) == 0) continue;
+        if ((mask >> k & 1) == 0) { continue; }
         struct shuffle_record *to = static_cast<struct shuffle_record *>(records[k]);
-        if ((mask >> to->from & 1) == 0)
+        if ((mask >> to->from & 1) == 0) {
             simt_complain("lane %u of a warp shuffles from lane %d, which is not in the mask %08x", (unsigned)k,
                           to->from, (unsigned)mask);
+        }
         to->result = static_cast<struct shuffle_record *>(records[to->from])->mine;
     }
 }
@@ -281,12 +287,13 @@ uint64_t simt_shuffle(struct simt_site site, enum simt_shuffle how, uint32_t mas
 {
     int self = static_cast<int>(lane_number(running) % WARP), first = self / width * width;
     int from = first + other % width;
-    if (how == SIMT_XOR)
+    if (how == SIMT_XOR) {
         from = (self ^ other) < first + width ? self ^ other : self;
-    else if (how == SIMT_UP)
+    } else if (how == SIMT_UP) {
         from = self - other >= first ? self - other : self;
-    else if (how == SIMT_DOWN)
+    } else if (how == SIMT_DOWN) {
         from = self + other < first + width ? self + other : self;
+    }
     struct shuffle_record record = {mine, 0, from};
     simt_meet(site, mask, shuffle_combine, &record);
     return record.result;
@@ -295,8 +302,9 @@ uint64_t simt_shuffle(struct simt_site site, enum simt_shuffle how, uint32_t mas
 void simt_copy_async(void *to, const void *from, uint32_t bytes, uint32_t zeros_from)
 {
     struct lane *lane = running;
-    if (reinterpret_cast<uintptr_t>(to) % bytes != 0 || reinterpret_cast<uintptr_t>(from) % bytes != 0)
+    if (reinterpret_cast<uintptr_t>(to) % bytes != 0 || reinterpret_cast<uintptr_t>(from) % bytes != 0) {
         simt_complain("an asynchronous copy of %u bytes is not aligned to them", (unsigned)bytes);
+    }
     race_touch(to, bytes, RACE_COPY_BEGINS);
     race_touch(from, zeros_from, RACE_READ);
     lane->copies.push_back({to, from, bytes, zeros_from, lane->copy_group});
@@ -348,7 +356,7 @@ void simt_complain(const char *format, ...)
     va_start(arguments, format);
     complaint_set(format, arguments);
     va_end(arguments);
-    for (;;) lane_pause(running);
+    for (;;) { lane_pause(running); }
 }
 
 static std::string where(uint32_t lane)
@@ -357,11 +365,12 @@ static std::string where(uint32_t lane)
     char text[256];
     const char *file = at.site.file == nullptr ? "" : at.site.file;
     const char *slash = strrchr(file, '/');
-    if (at.state == LANE_LEFT)
+    if (at.state == LANE_LEFT) {
         snprintf(text, sizeof text, "lane %u has left the kernel", (unsigned)lane);
-    else
+    } else {
         snprintf(text, sizeof text, "lane %u waits at %s (%s:%d, mask %08x)", (unsigned)lane, at.site.word,
                  slash == nullptr ? file : slash + 1, at.site.line, (unsigned)at.mask);
+    }
     return text;
 }
 
@@ -376,21 +385,24 @@ static void block_stuck()
 {
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         const struct lane &lane = *machine->lanes[i];
-        if (lane.state != LANE_AT_MEETING) continue;
+        if (lane.state != LANE_AT_MEETING) { continue; }
         uint32_t first = i / WARP * WARP;
         for (uint32_t k = 0; k < WARP; k++) {
-            if ((lane.mask >> k & 1) == 0) continue;
-            if (first + k >= machine->lane_count)
+            if ((lane.mask >> k & 1) == 0) { continue; }
+            if (first + k >= machine->lane_count) {
                 return block_fail("%s for lane %u, which does not exist", where(i).c_str(), (unsigned)(first + k));
+            }
             const struct lane &other = *machine->lanes[first + k];
-            if (other.state != LANE_AT_MEETING || !same_site(other.site, lane.site) || other.mask != lane.mask)
+            if (other.state != LANE_AT_MEETING || !same_site(other.site, lane.site) || other.mask != lane.mask) {
                 return block_fail("%s, but %s", where(i).c_str(), where(first + k).c_str());
+            }
         }
     }
     for (uint32_t i = 1; i < machine->lane_count; i++) {
         const struct lane &first = *machine->lanes[0], &lane = *machine->lanes[i];
-        if (lane.state != first.state || (lane.state == LANE_AT_BARRIER && !same_site(lane.site, first.site)))
+        if (lane.state != first.state || (lane.state == LANE_AT_BARRIER && !same_site(lane.site, first.site))) {
             return block_fail("%s, but %s", where(0).c_str(), where(i).c_str());
+        }
     }
     block_fail("the shim does not know why nobody can go on");
 }
@@ -421,9 +433,9 @@ static int take_ready()
     for (int i = 0; i < words; i++) {
         int w = machine->order == SIMT_REVERSED ? words - 1 - i : (from + i) % words;
         uint64_t set = machine->ready[w];
-        if (set == 0) continue;
+        if (set == 0) { continue; }
         int bit = __builtin_ctzll(set);
-        if (machine->order == SIMT_REVERSED) bit = 63 - __builtin_clzll(set);
+        if (machine->order == SIMT_REVERSED) { bit = 63 - __builtin_clzll(set); }
         if (machine->order == SIMT_RANDOM) {
             int by = static_cast<int>(random_next() % 64);
             uint64_t turned = by == 0 ? set : set >> by | set << (64 - by);
@@ -450,15 +462,17 @@ static void piece_make(struct shared_piece *piece, size_t bytes)
     piece->bytes = std::unique_ptr<unsigned char[]>(new unsigned char[whole == 0 ? 1 : whole]);
     piece->size = bytes;
     memset(piece->bytes.get(), 0xff, whole);
-    if (machine->watching) race_forget(piece->bytes.get(), whole);
+    if (machine->watching) { race_forget(piece->bytes.get(), whole); }
 }
 
 static void piece_check(const struct shared_piece &piece)
 {
 #if !defined(__SANITIZE_ADDRESS__)
-    for (size_t i = 0; piece.bytes && i < CANARY_BYTES; i++)
-        if (piece.bytes[piece.size + i] != 0xff && !machine->failed)
+    for (size_t i = 0; piece.bytes && i < CANARY_BYTES; i++) {
+        if (piece.bytes[piece.size + i] != 0xff && !machine->failed) {
             block_fail("shared memory of %zu bytes was written beyond its end", piece.size);
+        }
+    }
 #endif
     (void)piece;
 }
@@ -483,11 +497,13 @@ bool simt_sees_overruns(void)
 
 void *simt_shared(const void *key, size_t bytes)
 {
-    for (const struct shared_piece &piece : machine->shared)
-        if (piece.key == key) return piece.bytes.get();
+    for (const struct shared_piece &piece : machine->shared) {
+        if (piece.key == key) { return piece.bytes.get(); }
+    }
     machine->static_bytes += bytes;
-    if (machine->static_bytes + machine->dynamic.size > SHARED_BYTES_MAX)
+    if (machine->static_bytes + machine->dynamic.size > SHARED_BYTES_MAX) {
         simt_complain("more than %d bytes of shared memory", SHARED_BYTES_MAX);
+    }
     machine->shared.emplace_back();
     machine->shared.back().key = key;
     piece_make(&machine->shared.back(), bytes);
@@ -501,7 +517,7 @@ void *simt_shared_dynamic()
 
 static void shared_end()
 {
-    for (const struct shared_piece &piece : machine->shared) piece_check(piece);
+    for (const struct shared_piece &piece : machine->shared) { piece_check(piece); }
     piece_check(machine->dynamic);
     machine->shared.clear();
 }
@@ -515,26 +531,27 @@ static bool open_barrier()
     int votes = 0;
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         const struct lane &lane = *machine->lanes[i];
-        if (lane.state != LANE_AT_BARRIER || !same_site(lane.site, machine->lanes[0]->site)) return false;
+        if (lane.state != LANE_AT_BARRIER || !same_site(lane.site, machine->lanes[0]->site)) { return false; }
         votes += lane.vote;
     }
     machine->vote_count = votes;
-    if (machine->watching) race_barrier();
-    for (uint32_t i = 0; i < machine->lane_count; i++) set_ready(i);
+    if (machine->watching) { race_barrier(); }
+    for (uint32_t i = 0; i < machine->lane_count; i++) { set_ready(i); }
     return true;
 }
 
 static bool all_left()
 {
-    for (uint32_t i = 0; i < machine->lane_count; i++)
-        if (machine->lanes[i]->state != LANE_LEFT) return false;
+    for (uint32_t i = 0; i < machine->lane_count; i++) {
+        if (machine->lanes[i]->state != LANE_LEFT) { return false; }
+    }
     return true;
 }
 
 static bool block_run(uint3 block, dim3 grid, dim3 size)
 {
     machine->static_bytes = 0;
-    if (machine->watching) race_block();
+    if (machine->watching) { race_block(); }
     piece_make(&machine->dynamic, machine->dynamic.size);
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         uint3 thread = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
@@ -545,25 +562,26 @@ static bool block_run(uint3 block, dim3 grid, dim3 size)
     }
     while (!machine->failed) {
         int next = take_ready();
-        if (next >= 0)
+        if (next >= 0) {
             lane_run(machine->lanes[static_cast<size_t>(next)].get());
-        else if (all_left())
+        } else if (all_left()) {
             break;
-        else if (!open_barrier())
+        } else if (!open_barrier()) {
             block_stuck();
+        }
     }
     shared_end();
-    if (!machine->failed) return true;
+    if (!machine->failed) { return true; }
     memset(machine->ready, 0, sizeof machine->ready);
     memset(machine->meeting, 0, sizeof machine->meeting);
-    for (auto &lane : machine->lanes) lane_forget(lane.get());
+    for (auto &lane : machine->lanes) { lane_forget(lane.get()); }
     return false;
 }
 
 /* The number of the i-th block to run. */
 static uint64_t block_at(uint64_t i, uint64_t blocks, uint64_t turn)
 {
-    if (machine->order == SIMT_REVERSED) return blocks - 1 - i;
+    if (machine->order == SIMT_REVERSED) { return blocks - 1 - i; }
     return machine->order == SIMT_RANDOM ? (i + turn) % blocks : i;
 }
 
@@ -579,12 +597,15 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
     (void)stream;
     machine_need();
     uint64_t lanes = (uint64_t)block.x * block.y * block.z, blocks = (uint64_t)grid.x * grid.y * grid.z;
-    if (lanes == 0 || lanes > LANES_MAX || block.z > 64)
+    if (lanes == 0 || lanes > LANES_MAX || block.z > 64) {
         return refuse(cudaErrorInvalidConfiguration, "a block has 1 to 1024 lanes, 64 in z");
-    if (blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    }
+    if (blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
         return refuse(cudaErrorInvalidConfiguration, "a grid has 1 to 2^31 - 1 blocks in x, 65535 in y and z");
-    if (shared_bytes > SHARED_BYTES_MAX)
+    }
+    if (shared_bytes > SHARED_BYTES_MAX) {
         return refuse(cudaErrorInvalidValue, "more shared memory than a kernel gets without asking");
+    }
     machine->complaint.clear();
     machine->failed = false;
     while (machine->lanes.size() < lanes) {
@@ -596,13 +617,13 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
     machine->argument = arguments[0];
     machine->argument_bytes = simt_kernel_bytes(kernel);
     machine->watching = simt_sees_races() && !machine->unwatched;
-    if (machine->watching) race_launch();
+    if (machine->watching) { race_launch(); }
     machine->dynamic.size = shared_bytes;
     uint64_t turn = machine->order == SIMT_RANDOM ? random_next() % blocks : 0;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t b = block_at(i, blocks, turn);
         uint3 at = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
-        if (!block_run(at, grid, block)) break;
+        if (!block_run(at, grid, block)) { break; }
     }
     machine->watching = false;
     return machine->failed ? cudaErrorLaunchFailure : cudaSuccess;
@@ -611,7 +632,7 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
 void simt_kernel_run(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes)
 {
     void *arguments[] = {const_cast<void *>(argument)};
-    if (simt_launch(kernel, grid, block, arguments, shared_bytes, nullptr) == cudaSuccess) return;
+    if (simt_launch(kernel, grid, block, arguments, shared_bytes, nullptr) == cudaSuccess) { return; }
     fprintf(stderr, "a kernel failed: %s\n", simt_complaint());
     abort();
 }

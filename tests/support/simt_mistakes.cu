@@ -11,7 +11,7 @@ MISTAKE(sum_by_warps)
 {
     SHARED(float, sums, [32]);
     float x = warp_sum(a.in[threadIdx.x]);
-    if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = x;
+    if (threadIdx.x % WARP == 0) { sums[threadIdx.x / WARP] = x; }
     __syncthreads();
     a.out[threadIdx.x] = sums[(blockDim.x - 1 - threadIdx.x) / WARP];
 }
@@ -20,7 +20,7 @@ MISTAKE(barrier_left_out)
 {
     SHARED(float, sums, [32]);
     float x = warp_sum(a.in[threadIdx.x]);
-    if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = x;
+    if (threadIdx.x % WARP == 0) { sums[threadIdx.x / WARP] = x; }
     a.out[threadIdx.x] = sums[(blockDim.x - 1 - threadIdx.x) / WARP];
 }
 
@@ -29,7 +29,7 @@ MISTAKE(barrier_left_out_of_a_loop)
 {
     SHARED(float, sum, [1]);
     for (int round = 0; round < 2; round++) {
-        if (threadIdx.x == 0) sum[0] = a.in[round];
+        if (threadIdx.x == 0) { sum[0] = a.in[round]; }
         __syncthreads();
         a.out[round * blockDim.x + threadIdx.x] = sum[0];
     }
@@ -37,30 +37,31 @@ MISTAKE(barrier_left_out_of_a_loop)
 
 MISTAKE(barrier_in_a_branch)
 {
-    if (threadIdx.x < blockDim.x / 2) __syncthreads();
+    if (threadIdx.x < blockDim.x / 2) { __syncthreads(); }
     a.out[threadIdx.x] = 1.0f;
 }
 
 MISTAKE(two_barriers)
 {
-    if (threadIdx.x < blockDim.x / 2)
+    if (threadIdx.x < blockDim.x / 2) {
         __syncthreads();
-    else
+    } else {
         __syncthreads();
+    }
     a.out[threadIdx.x] = 1.0f;
 }
 
 MISTAKE(shuffle_without_some)
 {
     float x = a.in[threadIdx.x];
-    if (threadIdx.x % WARP < 20) x = __shfl_xor_sync(0xffffffffu, x, 1);
+    if (threadIdx.x % WARP < 20) { x = __shfl_xor_sync(0xffffffffu, x, 1); }
     a.out[threadIdx.x] = x;
 }
 
 MISTAKE(shuffle_from_outside_the_mask)
 {
     float x = a.in[threadIdx.x];
-    if (threadIdx.x % WARP < 16) x = __shfl_sync(0x0000ffffu, x, 16);
+    if (threadIdx.x % WARP < 16) { x = __shfl_sync(0x0000ffffu, x, 16); }
     a.out[threadIdx.x] = x;
 }
 
@@ -142,7 +143,7 @@ MISTAKE(copy_and_read)
 MISTAKE(two_lanes_write_a_word)
 {
     SHARED(uint32_t, word, [1]);
-    if (threadIdx.x % 50 == 0) word[0] = 7; /* the same, even */
+    if (threadIdx.x % 50 == 0) { word[0] = 7; /* the same, even */ }
     __syncthreads();
     a.out[threadIdx.x] = (float)word[0];
 }
@@ -195,12 +196,12 @@ MISTAKE(global_memory_in_place)
 /* What a block leaves in global memory no other block of the launch may count on. */
 MISTAKE(blocks_that_wait_for_none)
 {
-    if (threadIdx.x == 0) a.out[blockIdx.x] = blockIdx.x == 0 ? 1.0f : a.out[blockIdx.x - 1] + 1.0f;
+    if (threadIdx.x == 0) { a.out[blockIdx.x] = blockIdx.x == 0 ? 1.0f : a.out[blockIdx.x - 1] + 1.0f; }
 }
 
 MISTAKE(count_without_atomics)
 {
-    if (threadIdx.x == 0) *a.counter += 1;
+    if (threadIdx.x == 0) { *a.counter += 1; }
 }
 
 MISTAKE(count_read_beside_atomics)
@@ -212,7 +213,9 @@ MISTAKE(count_read_beside_atomics)
 /* Every block adds one; right, in any order. */
 MISTAKE(count_blocks)
 {
-    if (threadIdx.x == 0) atomicAdd(a.counter, 1u + (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)));
+    if (threadIdx.x == 0) {
+        atomicAdd(a.counter, 1u + (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)));
+    }
 }
 
 /* Votes: right. */
@@ -259,7 +262,8 @@ static const struct {
 
 const void *mistake_find(const char *name)
 {
-    for (const auto &row : mistakes)
-        if (strcmp(row.name, name) == 0) return reinterpret_cast<const void *>(row.kernel);
+    for (const auto &row : mistakes) {
+        if (strcmp(row.name, name) == 0) { return reinterpret_cast<const void *>(row.kernel); }
+    }
     return nullptr;
 }

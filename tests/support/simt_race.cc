@@ -69,7 +69,7 @@ static struct place *place_at(struct race_watch *watch, uintptr_t address)
     uintptr_t number = address / PAGE_BYTES, slot = number % NEAR_PAGES;
     if (watch->near[slot] == nullptr || watch->near_number[slot] != number) {
         std::unique_ptr<struct page> &page = watch->pages[number];
-        if (!page) page.reset(new struct page());
+        if (!page) { page.reset(new struct page()); }
         watch->near[slot] = page.get();
         watch->near_number[slot] = number;
     }
@@ -86,7 +86,7 @@ static struct place *place_at(struct race_watch *watch, uintptr_t address)
 
 void race_launch()
 {
-    if (machine->watch == nullptr) machine->watch = new struct race_watch();
+    if (machine->watch == nullptr) { machine->watch = new struct race_watch(); }
     struct race_watch *watch = machine->watch;
     if (watch->pages.size() > PAGES_KEPT) {
         watch->pages.clear();
@@ -107,32 +107,38 @@ void race_block()
     machine->watch->block++;
     machine->watch->barriers = 0;
     clocks_reset(machine->watch);
-    if (machine->watch->block > BLOCKS_MAX) abort();
+    if (machine->watch->block > BLOCKS_MAX) { abort(); }
 }
 
 void race_barrier()
 {
     machine->watch->barriers++;
     clocks_reset(machine->watch);
-    if (machine->watch->barriers > BARRIERS_MAX) abort();
+    if (machine->watch->barriers > BARRIERS_MAX) { abort(); }
 }
 
 void race_warp(uint32_t first, uint32_t mask)
 {
     struct race_watch *watch = machine->watch;
     uint32_t joined[WARP] = {};
-    for (uint32_t k = 0; k < WARP; k++)
-        for (uint32_t i = 0; i < WARP && (mask >> k & 1) != 0; i++)
+    for (uint32_t k = 0; k < WARP; k++) {
+        for (uint32_t i = 0; i < WARP && (mask >> k & 1) != 0; i++) {
             joined[i] = std::max(joined[i], watch->known[first + k][i]);
-    for (uint32_t k = 0; k < WARP; k++)
-        if ((mask >> k & 1) != 0) joined[k] = ++watch->clock[first + k];
-    for (uint32_t k = 0; k < WARP; k++)
-        if ((mask >> k & 1) != 0) memcpy(watch->known[first + k], joined, sizeof joined);
+        }
+    }
+    for (uint32_t k = 0; k < WARP; k++) {
+        if ((mask >> k & 1) != 0) { joined[k] = ++watch->clock[first + k]; }
+    }
+    for (uint32_t k = 0; k < WARP; k++) {
+        if ((mask >> k & 1) != 0) { memcpy(watch->known[first + k], joined, sizeof joined); }
+    }
 }
 
 void race_forget(const void *at, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i += PLACE_BYTES) *place_at(machine->watch, reinterpret_cast<uintptr_t>(at) + i) = {};
+    for (size_t i = 0; i < bytes; i += PLACE_BYTES) {
+        *place_at(machine->watch, reinterpret_cast<uintptr_t>(at) + i) = {};
+    }
 }
 
 /* --- accesses ------------------------------------------------------------------------------------------------------
@@ -141,9 +147,9 @@ void race_forget(const void *at, size_t bytes)
 /* Whether what was done then is behind the lane that runs now. */
 static bool is_behind(const struct race_watch *watch, const struct touch &then, uint32_t lane)
 {
-    if (then.block == 0) return true;
-    if (then.block != watch->block) return false;
-    if (then.lane == lane || then.barriers < watch->barriers) return true;
+    if (then.block == 0) { return true; }
+    if (then.block != watch->block) { return false; }
+    if (then.lane == lane || then.barriers < watch->barriers) { return true; }
     return then.lane / WARP == lane / WARP && watch->known[lane][then.lane % WARP] > then.clock;
 }
 
@@ -157,13 +163,15 @@ static std::string name_of(const void *at)
     char text[100];
     const struct shared_piece *in =
         is_within(at, machine->dynamic.bytes.get(), machine->dynamic.size) ? &machine->dynamic : nullptr;
-    for (const struct shared_piece &piece : machine->shared)
+    for (const struct shared_piece &piece : machine->shared) {
         in = is_within(at, piece.bytes.get(), piece.size) ? &piece : in;
-    if (in == nullptr)
+    }
+    if (in == nullptr) {
         snprintf(text, sizeof text, "global memory at %p", at);
-    else
+    } else {
         snprintf(text, sizeof text, "byte %zu of %zu in shared memory",
                  static_cast<size_t>(static_cast<const unsigned char *>(at) - in->bytes.get()), in->size);
+    }
     return text;
 }
 
@@ -172,9 +180,10 @@ static std::string name_of_code(const void *code)
 {
     Dl_info info = {};
     char text[300] = "?";
-    if (dladdr(code, &info) != 0 && info.dli_fname != nullptr)
+    if (dladdr(code, &info) != 0 && info.dli_fname != nullptr) {
         snprintf(text, sizeof text, "addr2line -e %s %#zx", info.dli_fname,
                  static_cast<size_t>(static_cast<const char *>(code) - static_cast<const char *>(info.dli_fbase)) - 1);
+    }
     return text;
 }
 
@@ -194,26 +203,32 @@ static std::string name_of_code(const void *code)
 static void read_place(struct race_watch *watch, const void *at, struct place *place, const struct touch &now,
                        const void *code)
 {
-    if (place->write.arriving) complain(at, code, "reads", place->write, "copies to, and has not waited for");
-    if (!(now.atomic && place->write.atomic) && !is_behind(watch, place->write, now.lane))
+    if (place->write.arriving) { complain(at, code, "reads", place->write, "copies to, and has not waited for"); }
+    if (!(now.atomic && place->write.atomic) && !is_behind(watch, place->write, now.lane)) {
         complain(at, code, "reads", place->write, "writes");
+    }
     struct touch *a = &place->reads[0], *b = &place->reads[1];
-    if (is_behind(watch, *a, now.lane))
+    if (is_behind(watch, *a, now.lane)) {
         *a = now;
-    else if (is_behind(watch, *b, now.lane) || (a->block == b->block && a->lane / WARP == b->lane / WARP))
+    } else if (is_behind(watch, *b, now.lane) || (a->block == b->block && a->lane / WARP == b->lane / WARP)) {
         *b = now;
+    }
 }
 
 static void write_place(struct race_watch *watch, const void *at, struct place *place, const struct touch &now,
                         bool arrives, const void *code)
 {
-    if (place->write.arriving && !arrives)
+    if (place->write.arriving && !arrives) {
         complain(at, code, "writes", place->write, "copies to, and has not waited for");
-    if (!(now.atomic && place->write.atomic) && !is_behind(watch, place->write, now.lane))
+    }
+    if (!(now.atomic && place->write.atomic) && !is_behind(watch, place->write, now.lane)) {
         complain(at, code, "writes", place->write, "writes");
-    for (const struct touch &read : place->reads)
-        if (!(now.atomic && read.atomic) && !is_behind(watch, read, now.lane))
+    }
+    for (const struct touch &read : place->reads) {
+        if (!(now.atomic && read.atomic) && !is_behind(watch, read, now.lane)) {
             complain(at, code, "writes", read, "reads");
+        }
+    }
     *place = {};
     place->write = now;
 }
@@ -222,11 +237,12 @@ static void write_place(struct race_watch *watch, const void *at, struct place *
  * nobody writes. */
 static void touch_memory(const void *at, size_t bytes, enum race_kind kind, const void *code)
 {
-    if (machine == nullptr || !machine->watching) return;
+    if (machine == nullptr || !machine->watching) { return; }
     const struct lane *lane = running;
     if (is_within(at, lane->fiber.stack, lane->fiber.stack_bytes) || is_within(at, lane, sizeof *lane) ||
-        is_within(at, machine->argument, machine->argument_bytes))
+        is_within(at, machine->argument, machine->argument_bytes)) {
         return;
+    }
     struct race_watch *watch = machine->watch;
     struct touch now = {};
     now.lane = lane_number(lane) & (LANES_MAX - 1);
@@ -238,10 +254,11 @@ static void touch_memory(const void *at, size_t bytes, enum race_kind kind, cons
     uintptr_t first = reinterpret_cast<uintptr_t>(at) / PLACE_BYTES * PLACE_BYTES;
     for (uintptr_t p = first; p < reinterpret_cast<uintptr_t>(at) + bytes; p += PLACE_BYTES) {
         const void *here = reinterpret_cast<const void *>(p);
-        if (kind == RACE_READ)
+        if (kind == RACE_READ) {
             read_place(watch, here, place_at(watch, p), now, code);
-        else
+        } else {
             write_place(watch, here, place_at(watch, p), now, kind == RACE_COPY_ENDS, code);
+        }
     }
 }
 

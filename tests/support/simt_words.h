@@ -197,7 +197,7 @@ SIMT_ATOMIC T atomicCAS(T *at, T expected, T value)
 {
     simt_updates(at, sizeof *at);
     T before = *at;
-    if (before == expected) *at = value;
+    if (before == expected) { *at = value; }
     return before;
 }
 inline void __threadfence()

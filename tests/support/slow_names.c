@@ -13,8 +13,9 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out)
 {
     const char *gate = getenv("SLOW_NAMES"), *end = strrchr(host, '.');
-    if (gate == NULL || end == NULL || strcmp(end, ".slow") != 0 || (hints->ai_flags & AI_NUMERICHOST) != 0)
+    if (gate == NULL || end == NULL || strcmp(end, ".slow") != 0 || (hints->ai_flags & AI_NUMERICHOST) != 0) {
         return __real_getaddrinfo(host, port, hints, out);
-    while (access(gate, F_OK) == 0) nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    while (access(gate, F_OK) == 0) { nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); }
     return __real_getaddrinfo("127.0.0.1", port, hints, out);
 }

@@ -73,8 +73,9 @@ static uint32_t take_batch(const struct text **first)
     size_t at = atomic_load(&next_text);
     *first = texts + at;
     while (at + rows < text_count && rows < BATCH_ROWS &&
-           (rows == 0 || tokens + texts[at + rows].length <= batch_tokens))
+           (rows == 0 || tokens + texts[at + rows].length <= batch_tokens)) {
         tokens += texts[at + rows++].length;
+    }
     atomic_store(&next_text, at + rows);
     pthread_mutex_unlock(&taking);
     return rows;
@@ -120,7 +121,7 @@ int main(int argc, char **argv)
     struct buffer file = {0};
     pthread_t threads[64];
     struct encoder *encoders[64];
-    if (argc != 5) return 2;
+    if (argc != 5) { return 2; }
     unsigned count = (unsigned)strtoul(argv[3], NULL, 10);
     batch_tokens = (uint32_t)strtoul(argv[4], NULL, 10);
     must(model_open(argv[1], NULL, &model, &err), &err);
@@ -128,11 +129,11 @@ int main(int argc, char **argv)
     must(engine_open(model, &options, &engine, &err), &err);
     must(file_read(argv[2], (size_t)1 << 33, &file, &err), &err);
     tokenize(model, file.data, file.length);
-    for (unsigned i = 0; i < count; i++) must(encoder_open(engine, &encoders[i], &err), &err);
+    for (unsigned i = 0; i < count; i++) { must(encoder_open(engine, &encoders[i], &err), &err); }
     double before = processor_seconds();
     uint64_t started_ns = clock_now_ns();
-    for (unsigned i = 0; i < count; i++) pthread_create(&threads[i], NULL, run, encoders[i]);
-    for (unsigned i = 0; i < count; i++) pthread_join(threads[i], NULL);
+    for (unsigned i = 0; i < count; i++) { pthread_create(&threads[i], NULL, run, encoders[i]); }
+    for (unsigned i = 0; i < count; i++) { pthread_join(threads[i], NULL); }
     double seconds = (double)(clock_now_ns() - started_ns) / (double)NS_PER_S;
     printf("%.1f %.3f\n", (double)text_count / seconds, processor_seconds() - before);
     return 0;

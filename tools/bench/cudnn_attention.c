@@ -62,17 +62,18 @@ static void *open_library(void)
         snprintf(path, sizeof path, "%s/lib/" LIBRARY, root);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
-    if (library == NULL) library = dlopen(SLUICE_CUDA_LIBRARY_DIR "/" LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) { library = dlopen(SLUICE_CUDA_LIBRARY_DIR "/" LIBRARY, RTLD_NOW | RTLD_LOCAL); }
     return library;
 }
 
 static enum status fill_table(struct cudnn_api *api, struct err *err)
 {
     void *library = open_library();
-    if (library == NULL)
+    if (library == NULL) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "there is no " LIBRARY " in the library path, in $CUDNN_PATH/lib or in %s",
                        SLUICE_CUDA_LIBRARY_DIR);
+    }
     const char *missing = NULL;
     void *symbol;
 #define FIND(result, name, parameters)                                                                                 \
@@ -81,10 +82,11 @@ static enum status fill_table(struct cudnn_api *api, struct err *err)
     missing = symbol == NULL ? #name : missing;
     CUDNN_CALLS(FIND)
 #undef FIND
-    if (missing != NULL) return err_set(err, STATUS_UNSUPPORTED, LIBRARY " has no %s", missing);
-    if (api->cudnnGetVersion() < CUDNN_LEAST_VERSION)
+    if (missing != NULL) { return err_set(err, STATUS_UNSUPPORTED, LIBRARY " has no %s", missing); }
+    if (api->cudnnGetVersion() < CUDNN_LEAST_VERSION) {
         return err_set(err, STATUS_UNSUPPORTED, LIBRARY " is version %zu, and %d has attention first",
                        api->cudnnGetVersion(), CUDNN_LEAST_VERSION);
+    }
     return STATUS_OK;
 }
 
@@ -93,14 +95,14 @@ static struct err reason; /* of a table that could not be filled */
 
 static void fill_once(void)
 {
-    if (fill_table(&table, &reason) == STATUS_OK) reason.status = STATUS_OK;
+    if (fill_table(&table, &reason) == STATUS_OK) { reason.status = STATUS_OK; }
 }
 
 enum status cudnn_api_real(const struct cudnn_api **out, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_once);
-    if (reason.status != STATUS_OK) return err_set(err, reason.status, "%s", reason.message);
+    if (reason.status != STATUS_OK) { return err_set(err, reason.status, "%s", reason.message); }
     *out = &table;
     return STATUS_OK;
 }
@@ -111,7 +113,7 @@ static enum status check(const struct cudnn *cudnn, int answer, const char *what
     const struct cudnn_api *api = cudnn->options.api;
     size_t free_bytes, all_bytes;
     char last[200] = "";
-    if (answer == DNN_SUCCESS) return STATUS_OK;
+    if (answer == DNN_SUCCESS) { return STATUS_OK; }
     TRY(cuda_check(cudnn->options.cuda, cudnn->options.cuda->cudaMemGetInfo(&free_bytes, &all_bytes), what, err));
     api->cudnnGetLastErrorString(last, sizeof last);
     enum status status = answer / 1000 * 1000 == DNN_NOT_SUPPORTED ? STATUS_UNSUPPORTED : STATUS_INTERNAL;
@@ -131,8 +133,9 @@ struct maker {
 static enum status make(const struct maker *m, enum cudnn_descriptor_type type, cudnn_descriptor *out, struct err *err)
 {
     struct cudnn_plan *plan = m->plan;
-    if (plan->made_count == DESCRIPTORS_MAX)
+    if (plan->made_count == DESCRIPTORS_MAX) {
         return err_set(err, STATUS_INTERNAL, "more than %d descriptors", DESCRIPTORS_MAX);
+    }
     TRY(check(m->cudnn, m->cudnn->options.api->cudnnBackendCreateDescriptor(type, out), "making a descriptor", err));
     plan->made[plan->made_count++] = *out;
     return STATUS_OK;
@@ -172,7 +175,7 @@ static enum status make_tensor(const struct maker *m, enum tensor_name name, enu
     TRY(set(m->cudnn, *out, DNN_TENSOR_STRIDE, DNN_INT64, 4, stride, err));
     TRY(set(m->cudnn, *out, DNN_TENSOR_ALIGNMENT, DNN_INT64, 1, &alignment, err));
     TRY(set(m->cudnn, *out, DNN_TENSOR_BY_VALUE, DNN_BOOLEAN, 1, &by_value, err));
-    if (starts != NULL) TRY(set_descriptor(m, *out, DNN_TENSOR_STARTS, starts, err));
+    if (starts != NULL) { TRY(set_descriptor(m, *out, DNN_TENSOR_STARTS, starts, err)); }
     return finish(m, *out, "a tensor", err);
 }
 
@@ -233,12 +236,12 @@ static enum status find_configs(const struct maker *m, cudnn_descriptor operatio
     TRY(set_descriptor(m, heuristics, DNN_HEURISTICS_GRAPH, graph, err));
     TRY(set(cudnn, heuristics, DNN_HEURISTICS_MODE, DNN_MODE, 1, &mode, err));
     TRY(finish(m, heuristics, "the heuristics", err));
-    for (uint32_t i = 0; i < CONFIGS_MAX; i++) TRY(make(m, DNN_ENGINE_CONFIG, &configs[i], err));
+    for (uint32_t i = 0; i < CONFIGS_MAX; i++) { TRY(make(m, DNN_ENGINE_CONFIG, &configs[i], err)); }
     TRY(check(cudnn,
               cudnn->options.api->cudnnBackendGetAttribute(heuristics, DNN_HEURISTICS_RESULTS, DNN_DESCRIPTOR,
                                                            CONFIGS_MAX, count, configs),
               "asking the heuristics", err));
-    if (*count > 0) return STATUS_OK;
+    if (*count > 0) { return STATUS_OK; }
     return err_set(err, STATUS_UNSUPPORTED, "cuDNN %zu has no engine for this shape on this device",
                    cudnn->options.api->cudnnGetVersion());
 }
@@ -256,9 +259,10 @@ static enum status try_config(const struct maker *m, cudnn_descriptor config, st
     TRY(check(cudnn,
               cudnn->options.api->cudnnBackendGetAttribute(plan, DNN_PLAN_WORKSPACE_BYTES, DNN_INT64, 1, &got, &bytes),
               "asking for the workspace", err));
-    if (bytes > CUDNN_WORKSPACE_BYTES)
+    if (bytes > CUDNN_WORKSPACE_BYTES) {
         return err_set(err, STATUS_UNSUPPORTED, "cuDNN %zu takes a workspace of %lld bytes, more than %d",
                        cudnn->options.api->cudnnGetVersion(), (long long)bytes, CUDNN_WORKSPACE_BYTES);
+    }
     m->plan->plan = plan;
     return STATUS_OK;
 }
@@ -271,15 +275,17 @@ static enum status make_plan(const struct maker *m, struct err *err)
     enum status status = STATUS_UNSUPPORTED;
     TRY(make_operation(m, &operation, err));
     TRY(find_configs(m, operation, configs, &count, err));
-    for (int64_t i = 0; i < count && i < CONFIGS_TRIED && status != STATUS_OK && status != STATUS_DEVICE_LOST; i++)
+    for (int64_t i = 0; i < count && i < CONFIGS_TRIED && status != STATUS_OK && status != STATUS_DEVICE_LOST; i++) {
         status = try_config(m, configs[i], err);
+    }
     return status;
 }
 
 static void plan_close(const struct cudnn *cudnn, struct cudnn_plan *plan)
 {
-    while (plan->made_count > 0)
+    while (plan->made_count > 0) {
         (void)cudnn->options.api->cudnnBackendDestroyDescriptor(plan->made[--plan->made_count]);
+    }
     free(plan);
 }
 
@@ -289,12 +295,13 @@ static void plan_close(const struct cudnn *cudnn, struct cudnn_plan *plan)
 enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, struct err *err)
 {
     struct cudnn *cudnn = calloc(1, sizeof *cudnn);
-    if (cudnn == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for cuDNN");
+    if (cudnn == NULL) { return err_set(err, STATUS_NO_MEMORY, "no memory for cuDNN"); }
     cudnn->options = *options;
     cudnn->hidden = (int64_t)options->heads * options->head_dim;
     enum status status = check(cudnn, options->api->cudnnCreate(&cudnn->handle), "opening it", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = check(cudnn, options->api->cudnnSetStream(cudnn->handle, options->stream), "setting the stream", err);
+    }
     if (status != STATUS_OK) {
         cudnn_close(cudnn);
         return status;
@@ -305,13 +312,13 @@ enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, 
 
 void cudnn_close(struct cudnn *cudnn)
 {
-    if (cudnn == NULL) return;
+    if (cudnn == NULL) { return; }
     while (cudnn->plans != NULL) {
         struct cudnn_plan *plan = cudnn->plans;
         cudnn->plans = plan->next;
         plan_close(cudnn, plan);
     }
-    if (cudnn->handle != NULL) (void)cudnn->options.api->cudnnDestroy(cudnn->handle);
+    if (cudnn->handle != NULL) { (void)cudnn->options.api->cudnnDestroy(cudnn->handle); }
     free(cudnn);
 }
 
@@ -319,15 +326,15 @@ enum status cudnn_find(struct cudnn *cudnn, uint32_t rows, uint32_t longest, con
                        struct err *err)
 {
     struct cudnn_plan *plan = cudnn->plans;
-    while (plan != NULL && (plan->rows != rows || plan->longest != longest)) plan = plan->next;
+    while (plan != NULL && (plan->rows != rows || plan->longest != longest)) { plan = plan->next; }
     if (plan == NULL) {
         plan = calloc(1, sizeof *plan);
-        if (plan == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for a plan of cuDNN's");
+        if (plan == NULL) { return err_set(err, STATUS_NO_MEMORY, "no memory for a plan of cuDNN's"); }
         *plan = (struct cudnn_plan){.next = cudnn->plans, .rows = rows, .longest = longest};
         cudnn->plans = plan;
         plan->why.status = make_plan(&(struct maker){cudnn, plan}, &plan->why);
     }
-    if (plan->why.status != STATUS_OK) return err_set(err, plan->why.status, "%s", plan->why.message);
+    if (plan->why.status != STATUS_OK) { return err_set(err, plan->why.status, "%s", plan->why.message); }
     *out = plan;
     return STATUS_OK;
 }
@@ -336,7 +343,7 @@ static enum status execute(struct cudnn *cudnn, const struct cudnn_plan *plan, c
                            const void *const *places, struct err *err)
 {
     int64_t numbers[TENSORS];
-    for (int i = 0; i < TENSORS; i++) numbers[i] = i + 1;
+    for (int i = 0; i < TENSORS; i++) { numbers[i] = i + 1; }
     TRY(set(cudnn, pack, DNN_PACK_NUMBERS, DNN_INT64, TENSORS, numbers, err));
     TRY(set(cudnn, pack, DNN_PACK_POINTERS, DNN_POINTER, TENSORS, places, err));
     TRY(set(cudnn, pack, DNN_PACK_WORKSPACE, DNN_POINTER, 1, &cudnn->options.workspace, err));

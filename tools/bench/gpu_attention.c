@@ -59,7 +59,7 @@ struct figures {
 
 static void must(cudaError_t answer, const char *what)
 {
-    if (answer == cudaSuccess) return;
+    if (answer == cudaSuccess) { return; }
     fprintf(stderr, "gpu_attention: %s: %s\n", what, cudaGetErrorString(answer));
     exit(1);
 }
@@ -76,7 +76,7 @@ static void *need(size_t bytes)
 
 static uint32_t row_length(const struct attention_case *c, uint64_t *seed)
 {
-    if (c->length != MIXED) return c->length;
+    if (c->length != MIXED) { return c->length; }
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;
     const double x = (double)(*seed >> 40) * 0x1p-24;
     return 8 + (uint32_t)(504.0 * x * x * x);
@@ -89,7 +89,7 @@ static void *random_qkv(const struct attention_case *c, size_t tokens)
     float *numbers = need(count * sizeof *numbers);
     void *packed = need(count * number_bytes(c->type));
     numbers_random(c->type, 7, count, numbers);
-    for (size_t i = 0; i < count; i++) numbers[i] *= i % (3 * hidden) < 2 * hidden ? 4.0f : 1.0f;
+    for (size_t i = 0; i < count; i++) { numbers[i] *= i % (3 * hidden) < 2 * hidden ? 4.0f : 1.0f; }
     numbers_write(c->type, numbers, count, packed);
     void *device = device_new(count * number_bytes(c->type), packed);
     free(packed);
@@ -107,7 +107,7 @@ static void lists_new(struct rows *rows, size_t hidden)
         const uint32_t elements = (r < rows->count ? rows->start[r] : rows->tokens) * (uint32_t)hidden;
         qkv[r] = (int32_t)(3 * elements);
         context[r] = (int32_t)elements;
-        if (r < rows->count) lengths[r] = (int32_t)rows->length[r];
+        if (r < rows->count) { lengths[r] = (int32_t)rows->length[r]; }
     }
     rows->lengths = device_new(rows->room * sizeof *lengths, lengths);
     rows->qkv_starts = device_new((rows->room + 1) * sizeof *qkv, qkv);
@@ -151,7 +151,7 @@ static void rows_free(struct rows *rows)
 {
     void *const device[] = {rows->counts, rows->tiles_on_device, rows->qkv,        rows->ours,
                             rows->theirs, rows->lengths,         rows->qkv_starts, rows->context_starts};
-    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++) device_free(device[i]);
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++) { device_free(device[i]); }
     free(rows->start);
     free(rows->length);
 }
@@ -173,7 +173,7 @@ static void launch(const struct attention_case *c, const struct rows *rows, cons
     struct err err;
     if (theirs != NULL) {
         const struct cudnn_rows lists = {rows->lengths, rows->qkv_starts, rows->context_starts};
-        if (cudnn_run(theirs->cudnn, theirs->plan, &lists, rows->qkv, rows->theirs, &err) == STATUS_OK) return;
+        if (cudnn_run(theirs->cudnn, theirs->plan, &lists, rows->qkv, rows->theirs, &err) == STATUS_OK) { return; }
         fprintf(stderr, "gpu_attention: %s\n", err.message);
         exit(1);
     }
@@ -205,10 +205,10 @@ static double measure(const struct attention_case *c, const struct rows *rows, c
     cudaEvent_t begin, end;
     must(cudaEventCreate(&begin), "an event");
     must(cudaEventCreate(&end), "an event");
-    for (int i = 0; i < LAUNCHES; i++) launch(c, rows, theirs, ours);
+    for (int i = 0; i < LAUNCHES; i++) { launch(c, rows, theirs, ours); }
     for (int r = 0; r < ROUNDS; r++) {
         must(cudaEventRecord(begin, stream), "an event");
-        for (int i = 0; i < LAUNCHES; i++) launch(c, rows, theirs, ours);
+        for (int i = 0; i < LAUNCHES; i++) { launch(c, rows, theirs, ours); }
         must(cudaEventRecord(end, stream), "an event");
         must(cudaEventSynchronize(end), "a round");
         must(cudaEventElapsedTime(&times[r], begin, end), "a time");
@@ -270,7 +270,7 @@ static void *context_of(const struct attention_case *c, const struct rows *rows,
 static void try_six(const struct attention_case *c, const struct rows *rows, struct figures *figures)
 {
     size_t bytes;
-    if (c->head_dim != 32) return;
+    if (c->head_dim != 32) { return; }
     figures->six_us = measure(c, rows, NULL, kernel_attention_six);
     void *six = context_of(c, rows, &bytes);
     launch(c, rows, NULL, kernel_attention);
@@ -302,21 +302,23 @@ static void show(const struct attention_case *c, const struct rows *rows, const 
     snprintf(length, sizeof length, "%u", c->length);
     printf("%-10s %-4s %6s %5u %9.1f ", c->name, c->type == KERNEL_F16 ? "f16" : "bf16",
            c->length == MIXED ? "mixed" : length, rows->count, f->ours_us);
-    if (f->six_us > 0.0)
+    if (f->six_us > 0.0) {
         printf("%9.1f ", f->six_us);
-    else
+    } else {
         printf("%9s ", "-");
-    if (f->theirs_us > 0.0)
+    }
+    if (f->theirs_us > 0.0) {
         printf("%9.1f %6.2f ", f->theirs_us, f->theirs_us / f->ours_us);
-    else
+    } else {
         printf("%9s %6s ", "-", "-");
+    }
     printf("%8.0f %8.1f  %s\n", rows->bytes / f->ours_us * 1e-3, rows->flop / f->ours_us * 1e-6,
            f->other_bits          ? "SIX BLOCKS DIFFER"
            : f->theirs_us <= 0.0  ? f->why.message
            : f->difference <= 1.0 ? "same"
                                   : "DIFFERENT");
     fflush(stdout);
-    if (json == NULL) return;
+    if (json == NULL) { return; }
     fprintf(json,
             "  {\"model\": \"%s\", \"precision\": \"%s\", \"length\": %u, \"rows\": %u, \"tokens\": %u, \"kernel_us\": "
             "%.2f, \"six_blocks_us\": %.2f, "
@@ -347,7 +349,7 @@ int main(int argc, char **argv)
     must(cudaSetDevice(device), "choosing the device");
     printf("%-10s %-4s %6s %5s %9s %9s %9s %6s %8s %8s\n", "model", "type", "length", "rows", "kernel us", "six us",
            "cuDNN us", "times", "GB/s", "TFLOP/s");
-    if (json != NULL) fprintf(json, "[\n");
+    if (json != NULL) { fprintf(json, "[\n"); }
     for (int i = 0; i < CASES; i++) {
         struct rows rows = rows_new(&cases[i]);
         const struct figures figures = run_case(&cases[i], &rows);

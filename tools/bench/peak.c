@@ -55,13 +55,13 @@ static double operations_of(const struct model *model)
     struct shape shapes[SITES];
     double operations = 0;
     shapes_of(model, shapes);
-    for (int i = 0; i < SITES; i++) operations += 2.0 * ROWS * shapes[i].outputs * shapes[i].inputs;
+    for (int i = 0; i < SITES; i++) { operations += 2.0 * ROWS * shapes[i].outputs * shapes[i].inputs; }
     return operations;
 }
 
 static enum status check(dnnl_status_t status, struct err *err)
 {
-    if (status == dnnl_success) return STATUS_OK;
+    if (status == dnnl_success) { return STATUS_OK; }
     return err_set(err, STATUS_UNSUPPORTED, "oneDNN refuses a bare product (its status is %d)", (int)status);
 }
 
@@ -73,9 +73,10 @@ static enum status bind(struct state *state, struct product *product, int at, in
 {
     size_t bytes = (dnnl_memory_desc_get_size(shape) + 127) / 64 * 64;
     uint16_t *values = aligned_alloc(64, bytes);
-    if (values == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for a product of %zu bytes", bytes);
-    for (size_t i = 0; i < bytes / 2; i++)
+    if (values == NULL) { return err_set(err, STATUS_NO_MEMORY, "no memory for a product of %zu bytes", bytes); }
+    for (size_t i = 0; i < bytes / 2; i++) {
         values[i] = (uint16_t)((is_f32 && i % 2 == 0 ? 0 : 0x3c00) + i * 2654435761u % 512);
+    }
     product->buffers[at] = values;
     product->arguments[at].arg = argument;
     return check(dnnl_memory_create(&product->arguments[at].memory, shape, state->engine, values), err);
@@ -95,7 +96,7 @@ static enum status describe(struct state *state, struct shape shape, dnnl_data_t
     CHECK(dnnl_matmul_desc_init(&matmul, &descs[0], &weight, NULL, &descs[1]));
     CHECK(dnnl_primitive_attr_create(&attributes));
     dnnl_status_t status = dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success) status = dnnl_primitive_desc_create(out, &matmul, attributes, state->engine, NULL);
+    if (status == dnnl_success) { status = dnnl_primitive_desc_create(out, &matmul, attributes, state->engine, NULL); }
     dnnl_primitive_attr_destroy(attributes);
     return check(status, err);
 }
@@ -113,14 +114,16 @@ static enum status open_product(struct state *state, struct product *product, st
     bool is_f32 = precision == PRECISION_F32;
     TRY(describe(state, shape, type_of(precision), descs, &described, err));
     enum status status = check(dnnl_primitive_create(&product->primitive, described), err);
-    if (status == STATUS_OK) status = bind(state, product, 0, DNNL_ARG_SRC, &descs[0], is_f32, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) { status = bind(state, product, 0, DNNL_ARG_SRC, &descs[0], is_f32, err); }
+    if (status == STATUS_OK) {
         status = bind(state, product, 1, DNNL_ARG_WEIGHTS,
                       dnnl_primitive_desc_query_md(described, dnnl_query_weights_md, 0), is_f32, err);
-    if (status == STATUS_OK) status = bind(state, product, 2, DNNL_ARG_DST, &descs[1], true, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) { status = bind(state, product, 2, DNNL_ARG_DST, &descs[1], true, err); }
+    if (status == STATUS_OK) {
         status = bind(state, product, 3, DNNL_ARG_SCRATCHPAD,
                       dnnl_primitive_desc_query_md(described, dnnl_query_scratchpad_md, 0), true, err);
+    }
     dnnl_primitive_desc_destroy(described);
     return status;
 }
@@ -142,40 +145,41 @@ static enum status open(void *context, void **out, struct err *err)
     struct shape shapes[SITES];
     struct state *state = calloc(1, sizeof *state);
     *out = state;
-    if (state == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for the yardstick");
+    if (state == NULL) { return err_set(err, STATUS_NO_MEMORY, "no memory for the yardstick"); }
     single_thread();
     CHECK(dnnl_engine_create(&state->engine, dnnl_cpu, 0));
     CHECK(dnnl_stream_create(&state->stream, state->engine, dnnl_stream_default_flags));
     shapes_of(peak->model, shapes);
-    for (int i = 0; i < SITES; i++) TRY(open_product(state, &state->products[i], shapes[i], peak->precision, err));
+    for (int i = 0; i < SITES; i++) { TRY(open_product(state, &state->products[i], shapes[i], peak->precision, err)); }
     return STATUS_OK;
 }
 
 static enum status run_once(void *of, struct err *err)
 {
     struct state *state = of;
-    for (int i = 0; i < SITES; i++)
+    for (int i = 0; i < SITES; i++) {
         CHECK(dnnl_primitive_execute(state->products[i].primitive, state->stream, OPERANDS,
                                      state->products[i].arguments));
+    }
     return check(dnnl_stream_wait(state->stream), err);
 }
 
 static void close_product(struct product *product)
 {
     for (int i = 0; i < OPERANDS; i++) {
-        if (product->arguments[i].memory != NULL) dnnl_memory_destroy(product->arguments[i].memory);
+        if (product->arguments[i].memory != NULL) { dnnl_memory_destroy(product->arguments[i].memory); }
         free(product->buffers[i]);
     }
-    if (product->primitive != NULL) dnnl_primitive_destroy(product->primitive);
+    if (product->primitive != NULL) { dnnl_primitive_destroy(product->primitive); }
 }
 
 static void end(void *of)
 {
     struct state *state = of;
-    if (state == NULL) return;
-    for (int i = 0; i < SITES; i++) close_product(&state->products[i]);
-    if (state->stream != NULL) dnnl_stream_destroy(state->stream);
-    if (state->engine != NULL) dnnl_engine_destroy(state->engine);
+    if (state == NULL) { return; }
+    for (int i = 0; i < SITES; i++) { close_product(&state->products[i]); }
+    if (state->stream != NULL) { dnnl_stream_destroy(state->stream); }
+    if (state->engine != NULL) { dnnl_engine_destroy(state->engine); }
     free(state);
 }
 

@@ -61,14 +61,14 @@ static void peer_die(const char *format, ...)
 
 static void peer_must(enum status status, const struct err *err)
 {
-    if (status != STATUS_OK) peer_die("%s", err->message);
+    if (status != STATUS_OK) { peer_die("%s", err->message); }
 }
 
 /* Zeroed memory, or the end of the process. Owns: the caller frees it. */
 static void *peer_need(size_t count, size_t size)
 {
     void *memory = calloc(count > 0 ? count : 1, size);
-    if (memory == NULL) peer_die("no memory");
+    if (memory == NULL) { peer_die("no memory"); }
     return memory;
 }
 
@@ -80,14 +80,14 @@ static struct buffer read_file(const char *material, const char *name, const cha
     snprintf(path, sizeof path, "%s/loads/%s.%s", material, name, ending);
     peer_must(file_read(path, FILE_BYTES, &content, &err), &err);
     buffer_append(&content, "", 1);
-    if (!buffer_ok(&content)) peer_die("no memory");
+    if (!buffer_ok(&content)) { peer_die("no memory"); }
     return content;
 }
 
 static uint32_t count_lines(const char *text)
 {
     uint32_t lines = 0;
-    for (const char *end = text; (end = strchr(end, '\n')) != NULL; end++) lines++;
+    for (const char *end = text; (end = strchr(end, '\n')) != NULL; end++) { lines++; }
     return lines;
 }
 
@@ -100,8 +100,9 @@ static void parse_ids(struct peer_load *load, const char *text)
         for (char next = ' '; next != '\n';) {
             char *end;
             *to++ = (int32_t)strtol(text, &end, 10);
-            if (end == text || (*end != ' ' && *end != '\n'))
+            if (end == text || (*end != ' ' && *end != '\n')) {
                 peer_die("%s.ids, line %u: not a number", load->name, r + 1);
+            }
             next = *end;
             text = end + 1;
             row.length++;
@@ -115,7 +116,7 @@ static void parse_ids(struct peer_load *load, const char *text)
 static struct peer_load *peer_load_open(const char *material, const char *name, uint32_t dim, unsigned threads)
 {
     struct peer_load *load = peer_need(1, sizeof *load);
-    if (strlen(name) >= sizeof load->name) peer_die("%s: a name that long", name);
+    if (strlen(name) >= sizeof load->name) { peer_die("%s: a name that long", name); }
     memcpy(load->name, name, strlen(name));
     load->material = material;
     load->dim = dim;
@@ -176,7 +177,7 @@ static const struct engine_batch *peer_load_batches(const struct peer_load *load
 static int compare_rows(const void *a, const void *b)
 {
     const struct row *left = a, *right = b;
-    if (left->length != right->length) return left->length > right->length ? -1 : 1;
+    if (left->length != right->length) { return left->length > right->length ? -1 : 1; }
     return left->number < right->number ? -1 : 1;
 }
 
@@ -184,7 +185,7 @@ static int compare_rows(const void *a, const void *b)
 static uint32_t share_of(const struct peer_load *load, uint32_t first, uint32_t end)
 {
     uint32_t tokens = 0, most = BATCH_TOKENS * load->threads;
-    for (uint32_t r = first; r < end; r++) tokens += load->order[r].length;
+    for (uint32_t r = first; r < end; r++) { tokens += load->order[r].length; }
     uint32_t batches = (tokens + most - 1) / most * load->threads;
     return (tokens + batches - 1) / batches;
 }
@@ -237,7 +238,7 @@ static void lay_out(struct peer_load *load, uint32_t window)
  * batches of about the same size, as many for each thread. */
 static void peer_load_lay_out(struct peer_load *load, uint32_t window)
 {
-    if (load->windows == 0 || load->window != window) lay_out(load, window);
+    if (load->windows == 0 || load->window != window) { lay_out(load, window); }
 }
 
 /* Tokenises every text; `ids` has room for one row. With `check`, the ids must be those of the file. */
@@ -245,18 +246,19 @@ static uint64_t tokenize(struct peer_load *load, const struct model *model, int3
 {
     struct err err = {0};
     uint64_t total = 0;
-    if (load->text.data == NULL) load->text = read_file(load->material, load->name, "txt");
+    if (load->text.data == NULL) { load->text = read_file(load->material, load->name, "txt"); }
     const char *text = load->text.data;
     for (uint32_t r = 0; r < load->rows; r++) {
         const char *end = strchr(text, '\n');
         uint32_t count;
         bool truncated;
-        if (end == NULL) peer_die("%s.txt: fewer lines than %s.ids", load->name, load->name);
+        if (end == NULL) { peer_die("%s.txt: fewer lines than %s.ids", load->name, load->name); }
         peer_must(tokenizer_encode(model->tokenizer, text, (size_t)(end - text), model->max_tokens, ids, &count,
                                    &truncated, &err),
                   &err);
-        if (check && (count != load->row[r].length || memcmp(ids, load->row[r].ids, count * sizeof *ids) != 0))
+        if (check && (count != load->row[r].length || memcmp(ids, load->row[r].ids, count * sizeof *ids) != 0)) {
             peer_die("%s.txt, line %u: other ids than in %s.ids", load->name, r + 1, load->name);
+        }
         total += count;
         text = end + 1;
     }
@@ -285,13 +287,15 @@ static uint64_t peer_load_count_tokens(struct peer_load *load, const struct mode
 static void peer_load_write(const struct peer_load *load, const char *path)
 {
     float *vectors = peer_need((size_t)load->rows * load->dim, sizeof *vectors);
-    for (uint32_t r = 0; r < load->rows; r++)
+    for (uint32_t r = 0; r < load->rows; r++) {
         memcpy(vectors + (size_t)load->order[r].number * load->dim, load->output + (size_t)r * load->dim,
                load->dim * sizeof *vectors);
+    }
     FILE *file = fopen(path, "wb");
     size_t count = (size_t)load->rows * load->dim;
-    if (file == NULL || fwrite(vectors, sizeof *vectors, count, file) != count || fclose(file) != 0)
+    if (file == NULL || fwrite(vectors, sizeof *vectors, count, file) != count || fclose(file) != 0) {
         peer_die("%s cannot be written", path);
+    }
     free(vectors);
 }
 
@@ -328,8 +332,9 @@ static void take_batches(struct helper *helper)
     struct peer_team *parallel = helper->parallel;
     struct err err = {0};
     for (uint32_t i = atomic_fetch_add(&parallel->next, 1); i < parallel->count;
-         i = atomic_fetch_add(&parallel->next, 1))
+         i = atomic_fetch_add(&parallel->next, 1)) {
         peer_must(encoder_run(helper->encoder, &parallel->batches[i], &err), &err);
+    }
 }
 
 static void open_encoder(struct helper *helper)
@@ -346,13 +351,13 @@ static void *help(void *argument)
     open_encoder(helper);
     pthread_mutex_lock(&parallel->lock);
     for (uint64_t seen = 0;;) {
-        while (parallel->window == seen && !parallel->closing) pthread_cond_wait(&parallel->begun, &parallel->lock);
-        if (parallel->closing) break;
+        while (parallel->window == seen && !parallel->closing) { pthread_cond_wait(&parallel->begun, &parallel->lock); }
+        if (parallel->closing) { break; }
         seen = parallel->window;
         pthread_mutex_unlock(&parallel->lock);
         take_batches(helper);
         pthread_mutex_lock(&parallel->lock);
-        if (--parallel->busy == 0) pthread_cond_signal(&parallel->ended);
+        if (--parallel->busy == 0) { pthread_cond_signal(&parallel->ended); }
     }
     pthread_mutex_unlock(&parallel->lock);
     encoder_close(helper->encoder);
@@ -363,18 +368,21 @@ static void *help(void *argument)
 static struct peer_team *peer_team_open(struct engine *engine, unsigned threads)
 {
     struct peer_team *parallel = peer_need(1, sizeof *parallel);
-    if (threads == 0 || threads > THREADS_MAX) peer_die("%u threads", threads);
+    if (threads == 0 || threads > THREADS_MAX) { peer_die("%u threads", threads); }
     parallel->engine = engine;
     parallel->threads = threads;
     pthread_mutex_init(&parallel->lock, NULL);
     pthread_cond_init(&parallel->begun, NULL);
     pthread_cond_init(&parallel->ended, NULL);
-    for (unsigned i = 0; i < threads; i++) parallel->helpers[i].parallel = parallel;
+    for (unsigned i = 0; i < threads; i++) { parallel->helpers[i].parallel = parallel; }
     struct err err = {0};
     peer_must(parallel_for_open(threads, &parallel->single, &err), &err);
     open_encoder(&parallel->helpers[0]);
-    for (unsigned i = 1; i < threads; i++)
-        if (pthread_create(&parallel->helpers[i].thread, NULL, help, &parallel->helpers[i]) != 0) peer_die("no thread");
+    for (unsigned i = 1; i < threads; i++) {
+        if (pthread_create(&parallel->helpers[i].thread, NULL, help, &parallel->helpers[i]) != 0) {
+            peer_die("no thread");
+        }
+    }
     return parallel;
 }
 
@@ -384,7 +392,7 @@ static void peer_team_close(struct peer_team *parallel)
     parallel->closing = true;
     pthread_cond_broadcast(&parallel->begun);
     pthread_mutex_unlock(&parallel->lock);
-    for (unsigned i = 1; i < parallel->threads; i++) pthread_join(parallel->helpers[i].thread, NULL);
+    for (unsigned i = 1; i < parallel->threads; i++) { pthread_join(parallel->helpers[i].thread, NULL); }
     encoder_close(parallel->helpers[0].encoder);
     parallel_for_close(parallel->single);
     pthread_cond_destroy(&parallel->begun);
@@ -407,15 +415,16 @@ static void peer_team_embed_window(struct peer_team *parallel, const struct peer
     }
     take_batches(&parallel->helpers[0]);
     pthread_mutex_lock(&parallel->lock);
-    while (parallel->busy > 0) pthread_cond_wait(&parallel->ended, &parallel->lock);
+    while (parallel->busy > 0) { pthread_cond_wait(&parallel->ended, &parallel->lock); }
     pthread_mutex_unlock(&parallel->lock);
 }
 
 /* Computes all windows, one after the other. */
 static void peer_team_embed(struct peer_team *parallel, const struct peer_load *load)
 {
-    for (uint32_t window = 0; window < peer_load_windows(load); window++)
+    for (uint32_t window = 0; window < peer_load_windows(load); window++) {
         peer_team_embed_window(parallel, load, window);
+    }
 }
 
 enum { LINE_BYTES = 4096, LOADS_MAX = 16 };
@@ -430,9 +439,10 @@ struct bench {
 
 static struct peer_load *load_named(struct bench *bench, const char *name)
 {
-    for (unsigned i = 0; i < bench->load_count; i++)
-        if (strcmp(peer_load_name(bench->loads[i]), name) == 0) return bench->loads[i];
-    if (bench->load_count == LOADS_MAX) peer_die("more than %d loads", LOADS_MAX);
+    for (unsigned i = 0; i < bench->load_count; i++) {
+        if (strcmp(peer_load_name(bench->loads[i]), name) == 0) { return bench->loads[i]; }
+    }
+    if (bench->load_count == LOADS_MAX) { peer_die("more than %d loads", LOADS_MAX); }
     return bench->loads[bench->load_count++] = peer_load_open(bench->material, name, bench->model->dim, bench->threads);
 }
 
@@ -449,7 +459,7 @@ static void run(struct bench *bench, const char *name, uint32_t window, uint64_t
     unsigned runs = 0;
     uint64_t begin = clock_now_ns(), now = begin;
     for (; runs == 0 || now - begin < least_ns; now = clock_now_ns(), runs++) {
-        if (texts) peer_load_tokenize(load, bench->model, window);
+        if (texts) { peer_load_tokenize(load, bench->model, window); }
         peer_team_embed(bench->parallel, load);
     }
     print_repeated(runs, now - begin);
@@ -458,7 +468,7 @@ static void run(struct bench *bench, const char *name, uint32_t window, uint64_t
 static void print_each(const uint64_t *ns, unsigned count)
 {
     printf("{\"ms\": [");
-    for (unsigned i = 0; i < count; i++) printf("%s%.6f", i > 0 ? ", " : "", (double)ns[i] / NS_PER_MS);
+    for (unsigned i = 0; i < count; i++) { printf("%s%.6f", i > 0 ? ", " : "", (double)ns[i] / NS_PER_MS); }
     printf("]}\n");
 }
 
@@ -491,8 +501,9 @@ static void tokens(struct bench *bench, const char *name, uint64_t least_ns)
     struct peer_load *load = load_named(bench, name);
     unsigned runs = 0;
     uint64_t begin = clock_now_ns(), now = begin, count = 0;
-    for (; runs == 0 || now - begin < least_ns; now = clock_now_ns(), runs++)
+    for (; runs == 0 || now - begin < least_ns; now = clock_now_ns(), runs++) {
         count += peer_load_count_tokens(load, bench->model);
+    }
     printf("{\"runs\": %u, \"seconds\": %.9f, \"tokens\": %llu}\n", runs, (double)(now - begin) / NS_PER_S,
            (unsigned long long)count);
 }
@@ -515,25 +526,27 @@ static void answer(struct bench *bench, char *line)
     const char *words[4] = {"", "", "", ""};
     char *rest = NULL;
     unsigned count = 0;
-    for (char *word = strtok_r(line, " \n", &rest); word != NULL && count < 4; word = strtok_r(NULL, " \n", &rest))
+    for (char *word = strtok_r(line, " \n", &rest); word != NULL && count < 4; word = strtok_r(NULL, " \n", &rest)) {
         words[count++] = word;
+    }
     unsigned long second = strtoul(words[2], NULL, 10), third = strtoul(words[3], NULL, 10);
-    if (strcmp(words[0], "run") == 0 && count == 4)
+    if (strcmp(words[0], "run") == 0 && count == 4) {
         run(bench, words[1], (uint32_t)second, third * NS_PER_MS, false);
-    else if (strcmp(words[0], "text") == 0 && count == 4)
+    } else if (strcmp(words[0], "text") == 0 && count == 4) {
         run(bench, words[1], (uint32_t)second, third * NS_PER_MS, true);
-    else if (strcmp(words[0], "tune") == 0 && count == 3)
+    } else if (strcmp(words[0], "tune") == 0 && count == 3) {
         run(bench, words[1], (uint32_t)second, 0, false); /* nothing to choose, but a run warms up */
-    else if (strcmp(words[0], "each") == 0 && count == 3)
+    } else if (strcmp(words[0], "each") == 0 && count == 3) {
         each(bench, words[1], (unsigned)second);
-    else if (strcmp(words[0], "vectors") == 0 && count == 4)
+    } else if (strcmp(words[0], "vectors") == 0 && count == 4) {
         vectors(bench, words[1], (uint32_t)second, words[3]);
-    else if (strcmp(words[0], "tokens") == 0 && count == 3)
+    } else if (strcmp(words[0], "tokens") == 0 && count == 3) {
         tokens(bench, words[1], second * NS_PER_MS);
-    else if (strcmp(words[0], "document") == 0 && count == 3)
+    } else if (strcmp(words[0], "document") == 0 && count == 3) {
         document(bench, words[1], (unsigned)second);
-    else
+    } else {
         printf("{\"error\": \"no command named %s with %u words\"}\n", words[0], count);
+    }
     fflush(stdout);
 }
 
@@ -562,9 +575,9 @@ int main(int argc, char **argv)
     peer_team_embed_window(bench.parallel, first, 0);
     printf("{\"ready\": true}\n");
     fflush(stdout);
-    while (fgets(line, sizeof line, stdin) != NULL) answer(&bench, line);
+    while (fgets(line, sizeof line, stdin) != NULL) { answer(&bench, line); }
     peer_team_close(bench.parallel);
-    for (unsigned i = 0; i < bench.load_count; i++) peer_load_close(bench.loads[i]);
+    for (unsigned i = 0; i < bench.load_count; i++) { peer_load_close(bench.loads[i]); }
     engine_close(engine);
     model_close(bench.model);
     return 0;

@@ -84,7 +84,7 @@ static void make_filling(struct filling *filling, uint64_t count, struct words *
     const char *all[WORDS] = {
         "EVAL",      filling_script,   "1", stage_key(filling->stage, "requests", words->key), words->count,
         words->from, filling->encoding};
-    for (size_t i = 0; i < WORDS; i++) words->items[i] = all[i];
+    for (size_t i = 0; i < WORDS; i++) { words->items[i] = all[i]; }
     filling->count += count;
 }
 
@@ -132,7 +132,7 @@ struct ceiling {
 
 static void fail(struct ceiling *ceiling, const struct err *err)
 {
-    if (ceiling->err.status == STATUS_OK) ceiling->err = *err;
+    if (ceiling->err.status == STATUS_OK) { ceiling->err = *err; }
     event_base_loopbreak(ceiling->base);
 }
 
@@ -147,16 +147,18 @@ static void make_embedding(struct ceiling *ceiling)
 {
     snprintf(ceiling->dim, sizeof ceiling->dim, "%u", ceiling->run->dim);
     bool json = strcmp(ceiling->run->encoding, "json") == 0;
-    for (uint32_t i = 0; i < ceiling->run->dim; i++)
-        if (json)
+    for (uint32_t i = 0; i < ceiling->run->dim; i++) {
+        if (json) {
             buffer_format(&ceiling->embedding, "%c0.0%08u", i == 0 ? '[' : ',', 11037041u + i * 12347u % 80000000u);
-        else
+        } else {
             buffer_append(&ceiling->embedding, "\x3d\x3d\x3d\x3d", 4);
+        }
+    }
     buffer_string(&ceiling->embedding, json ? "]" : "");
     ceiling->staged = ceiling->embedding.length >= STAGE_BYTES;
     ceiling->per_call = CALL_BYTES / ceiling->embedding.length;
-    if (ceiling->per_call > CALL_ENTRIES) ceiling->per_call = CALL_ENTRIES;
-    if (ceiling->per_call == 0) ceiling->per_call = 1;
+    if (ceiling->per_call > CALL_ENTRIES) { ceiling->per_call = CALL_ENTRIES; }
+    if (ceiling->per_call == 0) { ceiling->per_call = 1; }
 }
 
 /* Sends the command that was built; `reply` NULL: ignore the answer. */
@@ -166,12 +168,14 @@ static void send_command(struct ceiling *ceiling, connection_reply_fn *reply)
     size_t length;
     struct err err;
     enum status status = command_finish(&ceiling->command, &bytes, &length, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = connection_send(ceiling->connection, bytes, length, TIMEOUT_MS, reply, ceiling, &err);
-    if (status != STATUS_OK)
+    }
+    if (status != STATUS_OK) {
         fail(ceiling, &err);
-    else
+    } else {
         ceiling->out += reply != NULL;
+    }
     command_free(&ceiling->command);
 }
 
@@ -219,26 +223,27 @@ static void send_stages(struct ceiling *ceiling, const struct resp_value *entrie
 static bool take_answer(struct ceiling *ceiling, const struct resp_value *reply)
 {
     ceiling->out--;
-    if (reply != NULL && resp_check(reply, &ceiling->err) == STATUS_OK) return true;
-    if (reply != NULL) /* else on_down has said why */
+    if (reply != NULL && resp_check(reply, &ceiling->err) == STATUS_OK) { return true; }
+    if (reply != NULL) { /* else on_down has said why */
         fail(ceiling, &ceiling->err);
+    }
     return false;
 }
 
 static void end_if_over(struct ceiling *ceiling)
 {
-    if (ceiling->out == 0) event_base_loopbreak(ceiling->base);
+    if (ceiling->out == 0) { event_base_loopbreak(ceiling->base); }
 }
 
 static void on_settled(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
-    if (!take_answer(ceiling, reply)) return;
+    if (!take_answer(ceiling, reply)) { return; }
     for (size_t i = 0; i + 2 < reply->count; i++) {
-        if (reply->items[i].integer != 1) fail_with(ceiling, "settle did not take an entry of the bare client");
+        if (reply->items[i].integer != 1) { fail_with(ceiling, "settle did not take an entry of the bare client"); }
         ceiling->settled++;
     }
-    if (ceiling->settled >= ceiling->run->wanted) ceiling->end_ns = clock_now_ns();
+    if (ceiling->settled >= ceiling->run->wanted) { ceiling->end_ns = clock_now_ns(); }
     end_if_over(ceiling);
 }
 
@@ -247,12 +252,14 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
     static const char *const common[] = {"bench", "null", "0000000000000000"};
     static const char *const shared[] = {"trouble", "dead", "meta"};
     struct command *command = &ceiling->command;
-    if (ceiling->staged) send_stages(ceiling, entries, count);
+    if (ceiling->staged) { send_stages(ceiling, entries, count); }
     script_begin(&ceiling->scripts, SCRIPT_SETTLE, 4 + count * (ceiling->staged ? 2 : 1), command);
     add_key(ceiling, "requests", "");
-    for (size_t i = 0; i < 3; i++) add_key(ceiling, shared[i], "");
-    for (size_t i = 0; i < count; i++) add_key(ceiling, "reply:", entries[i].items[0].bytes);
-    for (size_t i = 0; i < count && ceiling->staged; i++) add_key(ceiling, "stage:bench:", entries[i].items[0].bytes);
+    for (size_t i = 0; i < 3; i++) { add_key(ceiling, shared[i], ""); }
+    for (size_t i = 0; i < count; i++) { add_key(ceiling, "reply:", entries[i].items[0].bytes); }
+    for (size_t i = 0; i < count && ceiling->staged; i++) {
+        add_key(ceiling, "stage:bench:", entries[i].items[0].bytes);
+    }
     command_list(command, 3, common, NULL);
     command_number(command, count);
     for (size_t i = 0; i < count; i++) {
@@ -260,7 +267,7 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
         const char *words[] = {id, "done", id, "3600000", "0", "0", "1700000000000", "1"};
         command_list(command, sizeof words / sizeof words[0], words, NULL);
         command_number(command, ceiling->staged ? 0 : REPLY_STRINGS);
-        if (!ceiling->staged) add_fields(ceiling, id);
+        if (!ceiling->staged) { add_fields(ceiling, id); }
     }
     send_command(ceiling, on_settled);
 }
@@ -280,7 +287,7 @@ static void send_read(struct ceiling *ceiling)
 
 static void on_filled(void *context, const struct resp_value *reply)
 {
-    if (take_answer(context, reply)) end_if_over(context);
+    if (take_answer(context, reply)) { end_if_over(context); }
 }
 
 /* Adds as many requests as were read. */
@@ -293,17 +300,19 @@ static void send_filling(struct ceiling *ceiling, size_t count)
 static void on_read(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
-    if (!take_answer(ceiling, reply)) return;
+    if (!take_answer(ceiling, reply)) { return; }
     const struct resp_value *entries = reply->type == RESP_ARRAY ? &reply->items[0].items[1] : NULL;
     size_t count = entries == NULL ? 0 : entries->count;
-    for (size_t at = 0; at < count; at += ceiling->per_call)
+    for (size_t at = 0; at < count; at += ceiling->per_call) {
         send_settle(ceiling, entries->items + at, count - at < ceiling->per_call ? count - at : ceiling->per_call);
+    }
     ceiling->read += count;
-    if (ceiling->run->filling != NULL && count > 0)
+    if (ceiling->run->filling != NULL && count > 0) {
         send_filling(ceiling, count);
-    else if (ceiling->run->filling == NULL && count == 0 && ceiling->read < ceiling->run->wanted)
+    } else if (ceiling->run->filling == NULL && count == 0 && ceiling->read < ceiling->run->wanted) {
         fail_with(ceiling, "the stream ran empty before all requests were read");
-    if (ceiling->read < ceiling->run->wanted) send_read(ceiling);
+    }
+    if (ceiling->read < ceiling->run->wanted) { send_read(ceiling); }
     end_if_over(ceiling);
 }
 
@@ -324,7 +333,7 @@ static void on_up(void *context)
     struct ceiling *ceiling = context;
     struct err err;
     ceiling->scripts.connection = ceiling->connection;
-    if (scripts_load(&ceiling->scripts, &err) != STATUS_OK) fail(ceiling, &err);
+    if (scripts_load(&ceiling->scripts, &err) != STATUS_OK) { fail(ceiling, &err); }
 }
 
 static void on_down(void *context, const struct err *err)
@@ -343,15 +352,17 @@ static enum status settle_all(struct ceiling *ceiling, struct err *err)
                                          .on_up = on_up,
                                          .on_down = on_down};
     ceiling->base = event_base_new();
-    if (ceiling->base == NULL || !buffer_ok(&ceiling->embedding))
+    if (ceiling->base == NULL || !buffer_ok(&ceiling->embedding)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a bare client");
+    }
     TRY(resolver_open(ceiling->base, &ceiling->resolver, err));
     options.base = ceiling->base;
     options.resolver = ceiling->resolver;
     TRY(connection_open(&options, &ceiling->connection, err));
     while (ceiling->err.status == STATUS_OK && (ceiling->end_ns == 0 || ceiling->out > 0) &&
-           *ceiling->run->stage->stop == 0)
+           *ceiling->run->stage->stop == 0) {
         event_base_loop(ceiling->base, EVLOOP_ONCE);
+    }
     TRY(stage_check(ceiling->run->stage, err));
     return ceiling->err.status == STATUS_OK ? STATUS_OK : err_set(err, ceiling->err.status, "%s", ceiling->err.message);
 }
@@ -362,8 +373,9 @@ static enum status settle_all(struct ceiling *ceiling, struct err *err)
 static enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled, uint64_t *took_ns, struct err *err)
 {
     struct ceiling ceiling = {.run = run};
-    if (address_is_plural(&run->stage->address))
+    if (address_is_plural(&run->stage->address)) {
         return err_set(err, STATUS_UNSUPPORTED, "the bare client needs the address of one Redis");
+    }
     ceiling.scripts.context = &ceiling;
     ceiling.scripts.on_loaded = on_loaded;
     make_embedding(&ceiling);
@@ -371,8 +383,8 @@ static enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled,
     *settled = ceiling.settled;
     *took_ns = ceiling.end_ns - ceiling.begin_ns;
     connection_close(ceiling.connection);
-    if (ceiling.resolver != NULL) resolver_close(ceiling.resolver);
-    if (ceiling.base != NULL) event_base_free(ceiling.base);
+    if (ceiling.resolver != NULL) { resolver_close(ceiling.resolver); }
+    if (ceiling.base != NULL) { event_base_free(ceiling.base); }
     command_free(&ceiling.command);
     buffer_free(&ceiling.embedding);
     return status;
@@ -451,7 +463,7 @@ static enum status let_replies_pass(struct round *round, struct err *err)
                                         .dim = run->dim,
                                         .encoding = run->encoding};
     uint64_t took_ns;
-    if (run->appendonly) return STATUS_OK;
+    if (run->appendonly) { return STATUS_OK; }
     TRY(ceiling_run(&passing, &round->earlier, &took_ns, err));
     return stage_clear(&round->stage, "reply:*", err);
 }
@@ -474,7 +486,7 @@ static enum status waiting(struct round *round, uint64_t *count, struct err *err
     char key[STAGE_KEY];
     const struct resp_value *reply;
     TRY(stage_check(&round->stage, err));
-    if (!child_running(&round->daemon)) return child_gone(&round->daemon, err);
+    if (!child_running(&round->daemon)) { return child_gone(&round->daemon, err); }
     TRY(STAGE_ASK(&round->stage, &reply, err, "XLEN", stage_key(&round->stage, "requests", key)));
     *count = (uint64_t)reply->integer;
     return STATUS_OK;
@@ -489,13 +501,14 @@ static enum status await(struct round *round, uint64_t settled, struct moment *n
         TRY(waiting(round, &left, err));
         now->ns = clock_now_ns();
         now->settled = round->filling.count - round->earlier - left;
-        if (now->settled >= settled) return look_at_redis(round, now, err);
-        if (now->settled != before) ends_ms = clock_now_ms() + SILENCE_MS;
+        if (now->settled >= settled) { return look_at_redis(round, now, err); }
+        if (now->settled != before) { ends_ms = clock_now_ms() + SILENCE_MS; }
         before = now->settled;
-        if (clock_now_ms() > ends_ms)
+        if (clock_now_ms() > ends_ms) {
             return err_set(err, STATUS_TIMEOUT, "%llu requests have no reply after %d s of silence",
                            (unsigned long long)left, SILENCE_MS / 1000);
-        if (left < depth) TRY(filling_add(&round->filling, depth - left, err));
+        }
+        if (left < depth) { TRY(filling_add(&round->filling, depth - left, err)); }
     }
 }
 
@@ -511,12 +524,13 @@ static enum status measure_daemon(struct round *round, struct queue_figures *out
     TRY(await(round, count / 10, &begin, err));
     TRY(await(round, count - count / 10, &end, err));
     compare(begin.settled == end.settled ? &start : &begin, &end, out); /* all may end between two looks */
-    if (round->run->depth > 0) return STATUS_OK;
+    if (round->run->depth > 0) { return STATUS_OK; }
     TRY(await(round, count, &all, err));
     TRY(stage_end_daemon(&round->daemon, &counts, err));
-    if (counts.done != (double)count || counts.errors != 0)
+    if (counts.done != (double)count || counts.errors != 0) {
         return err_set(err, STATUS_INTERNAL, "of %llu requests %.0f were done and %.0f were errors",
                        (unsigned long long)count, counts.done, counts.errors);
+    }
     return STATUS_OK;
 }
 
@@ -541,8 +555,9 @@ static enum status queue_run(const struct queue_run *run, enum queue_kind kind, 
     struct round round = {.run = run, .filling = {.encoding = run->encoding}};
     round.filling.stage = &round.stage;
     enum status status = prepare(&round, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = kind == QUEUE_BARE ? measure_bare(&round, out, err) : measure_daemon(&round, out, err);
+    }
     child_stop(&round.daemon, SIGKILL, 0);
     stage_close(&round.stage);
     return status;
@@ -621,13 +636,15 @@ static enum status measure_loop(struct bench *bench, const char *encoding, struc
 {
     struct tally tally = {0};
     enum status status = STATUS_OK;
-    for (int64_t round = 0; round < bench->options->rounds && status == STATUS_OK; round++)
+    for (int64_t round = 0; round < bench->options->rounds && status == STATUS_OK; round++) {
         status = measure(bench, encoding, 0, round, &tally, err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         report_row(bench->report, &encoding,
                    (const double[]){(double)bench->options->requests, (double)bench->options->rounds,
                                     median(&tally.per_s[QUEUE_DAEMON]), median(&tally.per_s[QUEUE_BARE]),
                                     median(&tally.share)});
+    }
     free_tally(&tally);
     return status;
 }
@@ -665,14 +682,16 @@ static enum status measure_depths(struct bench *bench, struct err *err)
     size_t count = bench->depths.count;
     struct tally tallies[NUMBERS_MAX] = {0};
     enum status status = STATUS_OK;
-    for (int64_t round = 0; round < bench->options->rounds; round++)
-        for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    for (int64_t round = 0; round < bench->options->rounds; round++) {
+        for (size_t i = 0; i < count && status == STATUS_OK; i++) {
             status =
                 measure(bench, encodings[bench->encodings.items[0]], bench->depths.items[i], round, &tallies[i], err);
+        }
+    }
     report_table(bench->report, "depths", depth_columns, sizeof depth_columns / sizeof depth_columns[0]);
     const double first[] = {median(&tallies[0].per_s[QUEUE_DAEMON]), median(&tallies[0].per_s[QUEUE_BARE])};
     for (size_t i = 0; i < count; i++) {
-        if (status == STATUS_OK) show_depth(bench, bench->depths.items[i], &tallies[i], first);
+        if (status == STATUS_OK) { show_depth(bench, bench->depths.items[i], &tallies[i], first); }
         free_tally(&tallies[i]);
     }
     return status;
@@ -681,8 +700,9 @@ static enum status measure_depths(struct bench *bench, struct err *err)
 static enum status measure_loops(struct bench *bench, struct err *err)
 {
     report_table(bench->report, "loop", loop_columns, sizeof loop_columns / sizeof loop_columns[0]);
-    for (size_t i = 0; i < bench->encodings.count; i++)
+    for (size_t i = 0; i < bench->encodings.count; i++) {
         TRY(measure_loop(bench, encodings[bench->encodings.items[i]], err));
+    }
     return STATUS_OK;
 }
 
@@ -690,7 +710,7 @@ static enum status run(struct bench *bench, struct err *err)
 {
     const struct bench_queue_options *options = bench->options;
     TRY(numbers_parse_words("--encodings", options->encodings, encodings, &bench->encodings, err));
-    if (options->depths != NULL) TRY(numbers_parse("--depths", options->depths, 1, 100000000, &bench->depths, err));
+    if (options->depths != NULL) { TRY(numbers_parse("--depths", options->depths, 1, 100000000, &bench->depths, err)); }
     TRY(config_model(bench->config, &bench->model, err));
     model_release_weights(bench->model);
     report_number(bench->report, "floats", bench->model->dim, 0);
@@ -703,7 +723,7 @@ static enum status measure_queue(const struct invocation *invocation, struct rep
     struct bench bench = {
         .config = &invocation->config, .options = invocation->own, .stop = interrupt_listen(), .report = report};
     enum status status = run(&bench, err);
-    if (bench.model != NULL) model_close(bench.model);
+    if (bench.model != NULL) { model_close(bench.model); }
     return status;
 }
 

@@ -59,7 +59,7 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
     double tokens = 0, bytes = 0, all = 0;
     enum status status = STATUS_OK;
     uint64_t begin = clock_now_ns(), now = begin, begin_cpu = clock_thread_ns();
-    for (size_t i = 0; i < corpus->count; i++) all += (double)corpus->lengths[i];
+    for (size_t i = 0; i < corpus->count; i++) { all += (double)corpus->lengths[i]; }
     uint64_t ends = begin + (uint64_t)bench->options->round_ms * NS_PER_MS;
     for (size_t done = 0; status == STATUS_OK && (done < corpus->count || now < ends); done++) {
         uint32_t count = 0;
@@ -72,13 +72,15 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
         bytes += (double)corpus->lengths[at];
     }
     double seconds = (double)(clock_thread_ns() - begin_cpu) / NS_PER_S;
-    if (status == STATUS_OK && took_us.broken)
+    if (status == STATUS_OK && took_us.broken) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of texts");
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         report_row(bench->report, (const char *const[]){corpus->name},
                    (const double[]){(double)corpus->count, all, corpus->max_tokens, tokens / seconds,
                                     bytes / seconds / 1e6, sample_quantile(&took_us, 0.5),
                                     sample_quantile(&took_us, 0.99)});
+    }
     sample_free(&took_us);
     return status;
 }
@@ -87,7 +89,7 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
 static enum status append(struct corpus *corpus, const char *text, size_t length, struct err *err)
 {
     char *copy = malloc(length + 1);
-    if (copy == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for texts");
+    if (copy == NULL) { return err_set(err, STATUS_NO_MEMORY, "no memory for texts"); }
     memcpy(copy, text, length);
     copy[length] = '\0';
     corpus->lengths[corpus->count] = length;
@@ -101,14 +103,15 @@ static enum status corpus_open(struct corpus *corpus, const char *name, size_t m
     *corpus = (struct corpus){.name = name, .max_tokens = max_tokens};
     corpus->items = calloc(most, sizeof *corpus->items);
     corpus->lengths = calloc(most, sizeof *corpus->lengths);
-    if (corpus->items == NULL || corpus->lengths == NULL)
+    if (corpus->items == NULL || corpus->lengths == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu texts", most);
+    }
     return STATUS_OK;
 }
 
 static void corpus_close(struct corpus *corpus)
 {
-    for (size_t i = 0; i < corpus->count; i++) free(corpus->items[i]);
+    for (size_t i = 0; i < corpus->count; i++) { free(corpus->items[i]); }
     free(corpus->items);
     free(corpus->lengths);
 }
@@ -125,13 +128,13 @@ static enum status measure_texts(struct bench *bench, const struct texts *texts,
         if (joined > 0) {
             buffer_string(&document, number == 0 ? "" : ". ");
             buffer_append(&document, text.data, text.length); /* no NUL ends it */
-            if (buffer_ok(&document) && document.length < joined) continue;
+            if (buffer_ok(&document) && document.length < joined) { continue; }
         }
         struct buffer *whole = joined > 0 ? &document : &text;
         status = buffer_ok(whole) ? append(&corpus, whole->data, whole->length, err)
                                   : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
     }
-    if (status == STATUS_OK) status = measure(bench, &corpus, err);
+    if (status == STATUS_OK) { status = measure(bench, &corpus, err); }
     corpus_close(&corpus);
     buffer_free(&text);
     buffer_free(&document);
@@ -159,13 +162,14 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
     uint32_t limit = bench->model->max_tokens, kept = (uint32_t)options->document_tokens;
-    if (options->input != NULL)
+    if (options->input != NULL) {
         TRY(texts_read(options->input, texts, err));
-    else
+    } else {
         TRY(texts_open(bench->model, 0, texts, err));
+    }
     TRY(texts_open(bench->model, (uint32_t)options->short_tokens, brief, err));
     bench->ids = calloc(limit > kept ? limit : kept, sizeof *bench->ids);
-    if (bench->ids == NULL) return err_set(err, STATUS_NO_MEMORY, "no memory for the ids of a text");
+    if (bench->ids == NULL) { return err_set(err, STATUS_NO_MEMORY, "no memory for the ids of a text"); }
     report_text(bench->report, "model", bench->model->name);
     TRY(measure_open(bench, err));
     report_table(bench->report, "runs", columns, sizeof columns / sizeof columns[0]);
@@ -184,7 +188,7 @@ static enum status measure_tokenizer(const struct invocation *invocation, struct
     texts_close(&brief);
     buffer_free(&bench.scratch);
     free(bench.ids);
-    if (bench.model != NULL) model_close(bench.model);
+    if (bench.model != NULL) { model_close(bench.model); }
     return status;
 }
 

@@ -6,7 +6,7 @@
 TEST(grows_and_keeps_content)
 {
     struct buffer buffer = {0};
-    for (int i = 0; i < 5000; i++) buffer_format(&buffer, "%d,", i);
+    for (int i = 0; i < 5000; i++) { buffer_format(&buffer, "%d,", i); }
     assert_true(buffer_ok(&buffer));
     const char *at = buffer.data;
     for (int i = 0; i < 5000; i++) {

@@ -22,9 +22,9 @@ TEST(keeps_order_and_bound)
 {
     int items[4];
     struct channel *channel = open_channel(3, -1);
-    for (int i = 0; i < 3; i++) assert_true(channel_try_send(channel, &items[i]));
+    for (int i = 0; i < 3; i++) { assert_true(channel_try_send(channel, &items[i])); }
     assert_false(channel_try_send(channel, &items[3]));
-    for (int i = 0; i < 3; i++) assert_ptr_equal(channel_receive(channel), &items[i]);
+    for (int i = 0; i < 3; i++) { assert_ptr_equal(channel_receive(channel), &items[i]); }
     assert_null(channel_try_receive(channel));
     channel_free(channel);
 }
@@ -72,8 +72,9 @@ struct sender {
 static void *send_all(void *argument)
 {
     struct sender *sender = argument;
-    for (size_t i = 0; i < EACH; i++)
-        if (!channel_send(sender->crowd->channel, &sender->crowd->seen[sender->first + i])) return sender;
+    for (size_t i = 0; i < EACH; i++) {
+        if (!channel_send(sender->crowd->channel, &sender->crowd->seen[sender->first + i])) { return sender; }
+    }
     return NULL;
 }
 
@@ -81,7 +82,7 @@ static void *receive_all(void *argument)
 {
     struct crowd *crowd = argument;
     unsigned char *item;
-    while ((item = channel_receive(crowd->channel)) != NULL) (*item)++;
+    while ((item = channel_receive(crowd->channel)) != NULL) { (*item)++; }
     return NULL;
 }
 
@@ -91,8 +92,9 @@ TEST(nothing_is_lost_or_doubled)
     crowd.channel = open_channel(16, -1);
     pthread_t senders[SENDERS], receivers[RECEIVERS];
     struct sender from[SENDERS];
-    for (size_t i = 0; i < RECEIVERS; i++)
+    for (size_t i = 0; i < RECEIVERS; i++) {
         assert_int_equal(pthread_create(&receivers[i], NULL, receive_all, &crowd), 0);
+    }
     for (size_t i = 0; i < SENDERS; i++) {
         from[i] = (struct sender){&crowd, i * EACH};
         assert_int_equal(pthread_create(&senders[i], NULL, send_all, &from[i]), 0);
@@ -103,7 +105,7 @@ TEST(nothing_is_lost_or_doubled)
         assert_null(failed);
     }
     channel_close(crowd.channel);
-    for (size_t i = 0; i < RECEIVERS; i++) pthread_join(receivers[i], NULL);
-    for (size_t i = 0; i < SENDERS * EACH; i++) assert_int_equal(crowd.seen[i], 1);
+    for (size_t i = 0; i < RECEIVERS; i++) { pthread_join(receivers[i], NULL); }
+    for (size_t i = 0; i < SENDERS * EACH; i++) { assert_int_equal(crowd.seen[i], 1); }
     channel_free(crowd.channel);
 }

@@ -23,7 +23,7 @@ TEST(letters)
         char text[] = {(char)c, 'x', '\0'}, utf8[4];
         const char *at = strchr(known, c);
         assert_int_equal(read_one(text, utf8, &length, &taken), at == NULL ? JSON_ESCAPE_BAD : JSON_ESCAPE_OK);
-        if (at == NULL) continue;
+        if (at == NULL) { continue; }
         assert_int_equal(taken, 1);
         assert_int_equal(length, 1);
         assert_int_equal(utf8[0], meanings[at - known]);
@@ -36,13 +36,14 @@ TEST(code_points)
         char text[32], utf8[4], wanted[4];
         size_t length, taken;
         uint32_t above = c - 0x10000;
-        if (c < 0x10000)
+        if (c < 0x10000) {
             snprintf(text, sizeof text, c % 2 ? "u%04xz" : "u%04Xz", c);
-        else
+        } else {
             snprintf(text, sizeof text, "u%04x\\u%04xz", 0xd800 + (above >> 10), 0xdc00 + (above & 0x3ff));
+        }
         bool half = c >= 0xd800 && c <= 0xdfff;
         assert_int_equal(read_one(text, utf8, &length, &taken), half ? JSON_ESCAPE_HALF : JSON_ESCAPE_OK);
-        if (half) continue;
+        if (half) { continue; }
         assert_int_equal(taken, strlen(text) - 1);
         assert_int_equal(length, utf8_put(wanted, c));
         assert_memory_equal(utf8, wanted, length);
@@ -56,8 +57,10 @@ TEST(what_is_cut_short)
                                        "ud83d\\u", "ud83d\\ude0", "ud83d\\u0041", "ud83d\\ud83d"};
     char utf8[4];
     size_t length, taken;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(read_one(bad[i], utf8, &length, &taken), JSON_ESCAPE_BAD);
-    for (size_t i = 0; i < sizeof half / sizeof half[0]; i++)
+    }
+    for (size_t i = 0; i < sizeof half / sizeof half[0]; i++) {
         assert_int_equal(read_one(half[i], utf8, &length, &taken), JSON_ESCAPE_HALF);
+    }
 }

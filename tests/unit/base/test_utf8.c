@@ -14,7 +14,7 @@ static bool allowed(uint32_t code_point)
 TEST(every_code_point_round_trips)
 {
     for (uint32_t c = 0; c <= 0x110000; c++) {
-        if (!allowed(c)) continue;
+        if (!allowed(c)) { continue; }
         char bytes[4];
         size_t length = utf8_put(bytes, c);
         assert_true(utf8_valid(bytes, length));
@@ -34,10 +34,10 @@ static bool slow_valid(const unsigned char *s, size_t length)
                   : (s[0] & 0xF0) == 0xE0 ? 3
                   : (s[0] & 0xF8) == 0xF0 ? 4
                                           : 0;
-    if (need == 0 || need != length) return false;
+    if (need == 0 || need != length) { return false; }
     value = need == 1 ? s[0] : s[0] & (0x7Fu >> need);
     for (size_t i = 1; i < need; i++) {
-        if ((s[i] & 0xC0) != 0x80) return false;
+        if ((s[i] & 0xC0) != 0x80) { return false; }
         value = value << 6 | (s[i] & 0x3F);
     }
     size_t shortest = value < 0x80 ? 1 : value < 0x800 ? 2 : value < 0x10000 ? 3 : 4;
@@ -48,17 +48,21 @@ TEST(every_lead_and_second_byte_agrees)
 {
     static const unsigned char tails[] = {0x00, 0x7F, 0x80, 0xBF, 0xC0, 0xFF};
     unsigned char s[4];
-    for (unsigned a = 0; a < 256; a++)
-        for (unsigned b = 0; b < 256; b++)
-            for (size_t i = 0; i < sizeof tails; i++)
+    for (unsigned a = 0; a < 256; a++) {
+        for (unsigned b = 0; b < 256; b++) {
+            for (size_t i = 0; i < sizeof tails; i++) {
                 for (size_t length = 1; length <= 4; length++) {
                     s[0] = (unsigned char)a, s[1] = (unsigned char)b, s[2] = tails[i], s[3] = 0x80;
                     bool whole = utf8_valid_prefix((char *)s, length) == length;
                     bool first = slow_valid(s, length);
-                    if (first) assert_true(whole);
-                    if (whole && s[0] >= 0x80 && length == (s[0] >= 0xF0 ? 4u : s[0] >= 0xE0 ? 3u : 2u))
+                    if (first) { assert_true(whole); }
+                    if (whole && s[0] >= 0x80 && length == (s[0] >= 0xF0 ? 4u : s[0] >= 0xE0 ? 3u : 2u)) {
                         assert_true(first);
+                    }
                 }
+            }
+        }
+    }
 }
 
 TEST(prefix_stops_at_the_fault)
@@ -77,8 +81,9 @@ static size_t slow_prefix(const char *text, size_t length)
 {
     size_t at = 0;
     for (size_t step = 1; at < length && step > 0; at += step) {
-        for (step = 4; step > 0; step--)
-            if (step <= length - at && slow_valid((const unsigned char *)text + at, step)) break;
+        for (step = 4; step > 0; step--) {
+            if (step <= length - at && slow_valid((const unsigned char *)text + at, step)) { break; }
+        }
     }
     return at;
 }
@@ -107,17 +112,19 @@ TEST(long_texts_are_judged_alike)
         char text[300];
         size_t length = 0, most = 1 + some(sizeof text - 4);
         uint32_t kinds = 1 + some(6), wide = some(3);
-        while (length < most)
+        while (length < most) {
             length += utf8_put(text + length, some_code_point(some(4) < wide ? some(kinds) : some(kinds > 3 ? 4 : 1)));
+        }
         length -= some(4) == 0 ? some(4) % length : 0; /* cut in the middle of one */
-        if (some(2) == 0) text[some((uint32_t)length)] = (char)some(256);
+        if (some(2) == 0) { text[some((uint32_t)length)] = (char)some(256); }
         char *copy = malloc(length);
         assert_non_null(copy);
         memcpy(copy, text, length);
         size_t expected = slow_prefix(copy, length), found = utf8_valid_prefix(copy, length);
         free(copy);
-        if (found != expected)
+        if (found != expected) {
             fail_msg("round %d: %zu of %zu bytes where %zu are valid", round, found, length, expected);
+        }
     }
 }
 
@@ -129,15 +136,18 @@ TEST(faults_are_found_wherever_they_stand)
     char text[160];
     for (size_t f = 0; f < 4; f++) {
         size_t width = strlen(fill[f]);
-        for (size_t at = 20 * width; at < 24 * width + 40; at++)
-            for (unsigned lead = 0; lead < 256; lead++)
+        for (size_t at = 20 * width; at < 24 * width + 40; at++) {
+            for (unsigned lead = 0; lead < 256; lead++) {
                 for (size_t t = 0; t < sizeof tails; t++) {
-                    for (size_t i = 0; i < sizeof text; i++) text[i] = fill[f][i % width];
+                    for (size_t i = 0; i < sizeof text; i++) { text[i] = fill[f][i % width]; }
                     text[at] = (char)lead;
                     text[at + 1] = (char)tails[t];
                     size_t length = sizeof text - sizeof text % width;
-                    if (utf8_valid_prefix(text, length) != slow_prefix(text, length))
+                    if (utf8_valid_prefix(text, length) != slow_prefix(text, length)) {
                         fail_msg("%02x %02x at %zu", lead, tails[t], at);
+                    }
                 }
+            }
+        }
     }
 }

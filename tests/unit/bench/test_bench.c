@@ -19,7 +19,7 @@ TEST(quantiles_are_values_that_were_measured)
 {
     struct sample sample = {0};
     assert_true(isnan(sample_quantile(&sample, 0.5)));
-    for (int i = 1000; i > 0; i--) sample_add(&sample, i);
+    for (int i = 1000; i > 0; i--) { sample_add(&sample, i); }
     assert_true(sample_quantile(&sample, 0) == 1 && sample_quantile(&sample, 0.5) == 500);
     assert_true(sample_quantile(&sample, 0.99) == 990 && sample_quantile(&sample, 1) == 1000);
     sample_add(&sample, 5000);
@@ -62,7 +62,7 @@ TEST(bursts_come_at_once)
     assert_int_equal(arrivals_make(500, 32, 100 * NS_PER_S, 7, &arrivals, &err), STATUS_OK);
     assert_in_range(arrivals.count, 45000, 55000);
     assert_int_equal(arrivals.count % 32, 0);
-    for (size_t i = 0; i < arrivals.count; i += 32) assert_true(arrivals.at_ns[i] == arrivals.at_ns[i + 31]);
+    for (size_t i = 0; i < arrivals.count; i += 32) { assert_true(arrivals.at_ns[i] == arrivals.at_ns[i + 31]); }
     free(arrivals.at_ns);
     assert_int_equal(arrivals_make(0.001, 1, 1, 7, &arrivals, &err), STATUS_OK);
     assert_int_equal(arrivals.count, 1);
@@ -134,16 +134,18 @@ static enum status count_open(void *context, void **state, struct err *err)
 {
     struct counts *counts = context;
     *state = counts;
-    if (atomic_fetch_add(&counts->opened, 1) + 1 == atomic_load(&counts->fail_open))
+    if (atomic_fetch_add(&counts->opened, 1) + 1 == atomic_load(&counts->fail_open)) {
         return err_set(err, STATUS_NO_MEMORY, "this one does not open");
+    }
     return STATUS_OK;
 }
 
 static enum status count_turn(void *state, struct err *err)
 {
     struct counts *counts = state;
-    if (atomic_fetch_add(&counts->runs, 1) + 1 == atomic_load(&counts->fail_at))
+    if (atomic_fetch_add(&counts->runs, 1) + 1 == atomic_load(&counts->fail_at)) {
         return err_set(err, STATUS_DEVICE_LOST, "this run fails");
+    }
     usleep(1000);
     return STATUS_OK;
 }
@@ -197,7 +199,7 @@ TEST(children_say_how_they_ended)
     char word[] = "WORD=bird", path[] = "PATH=/usr/bin:/bin";
     char *const environment[] = {word, path, NULL};
     assert_int_equal(child_start(&child, "a shell", speaks, environment, log, &err), STATUS_OK);
-    while (child_running(&child)) usleep(1000);
+    while (child_running(&child)) { usleep(1000); }
     assert_int_equal(child.exit_code, 3);
     assert_int_equal(child_gone(&child, &err), STATUS_UNAVAILABLE);
     assert_non_null(strstr(err.message, "a shell has ended with 3"));

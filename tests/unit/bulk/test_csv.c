@@ -27,9 +27,10 @@ static const char *split(const char *text, bool ended, char separator, size_t *l
     }
     assert_int_equal(csv_split(copy, csv_content(copy, *length), separator, &fields, &err), STATUS_OK);
     out[0] = '\0';
-    for (uint32_t i = 0; i < fields.count; i++)
+    for (uint32_t i = 0; i < fields.count; i++) {
         snprintf(out + strlen(out), sizeof out - strlen(out), "%s%.*s", i > 0 ? "|" : "", (int)fields.values[i].length,
                  fields.values[i].bytes);
+    }
     free(fields.values);
     return out;
 }
@@ -53,8 +54,9 @@ TEST(more_is_asked_for)
 {
     size_t length;
     const char *const unfinished[] = {"", "a", "a,b", "\"a", "\"a\"", "\"a\"\r", "a,\"b\n", "\"a\"\""};
-    for (size_t i = 0; i < sizeof unfinished / sizeof unfinished[0]; i++)
+    for (size_t i = 0; i < sizeof unfinished / sizeof unfinished[0]; i++) {
         assert_string_equal(split(unfinished[i], false, ',', &length), "?");
+    }
 }
 
 TEST(broken_records_say_where)

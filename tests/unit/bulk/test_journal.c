@@ -20,8 +20,9 @@ static enum status see(void *context, const struct journal_record *record, struc
 {
     (void)err;
     struct seen *seen = context;
-    if (record->kind == JOURNAL_TERMS)
+    if (record->kind == JOURNAL_TERMS) {
         snprintf(seen->terms, sizeof seen->terms, "%.*s", (int)record->terms_bytes, record->terms);
+    }
     for (size_t i = 0; i < record->done_count; i++) {
         struct done done = journal_done(record, i);
         assert_int_equal(done.hash.low, done.row * 3);
@@ -29,7 +30,7 @@ static enum status see(void *context, const struct journal_record *record, struc
         seen->rows += done.row;
         seen->done++;
     }
-    if (record->kind == JOURNAL_SEED) seen->seed = record->seed;
+    if (record->kind == JOURNAL_SEED) { seen->seed = record->seed; }
     if (record->kind == JOURNAL_CHECKPOINT) {
         seen->checkpoints++;
         seen->last = record->checkpoint;
@@ -58,7 +59,7 @@ static struct journal *open_journal(struct seen *seen)
 
 static void add(struct journal *journal, uint64_t from, uint64_t to)
 {
-    for (; from < to; from++) journal_add_done(journal, (struct done){from, {from * 3, ~from}});
+    for (; from < to; from++) { journal_add_done(journal, (struct done){from, {from * 3, ~from}}); }
 }
 
 static enum status write_done(struct journal *journal, struct err *err)

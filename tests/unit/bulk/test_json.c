@@ -33,7 +33,7 @@ TEST(finds_paths)
     expect(&values[1], VALUE_STRING, "T");
     expect(&values[2], VALUE_SCALAR, "-1.5e+3");
     assert_int_equal(pick("{\"title\":\"not this\",\"meta\":{\"text\":1},\"meta.title\":3}", values, &at), PICK_OK);
-    for (int i = 0; i < 3; i++) assert_int_equal(values[i].kind, VALUE_ABSENT);
+    for (int i = 0; i < 3; i++) { assert_int_equal(values[i].kind, VALUE_ABSENT); }
 }
 
 TEST(kinds_of_values)
@@ -55,8 +55,9 @@ TEST(refuses_what_is_no_object)
     struct value values[3];
     size_t at;
     const char *const others[] = {"[]", "\"text\"", "1", "null", "[{\"text\":\"x\"}]"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         assert_int_equal(pick(others[i], values, &at), PICK_NOT_OBJECT);
+    }
 }
 
 TEST(broken_json_says_where)

@@ -60,8 +60,8 @@ TEST(rows_keep_their_numbers)
         assert_int_equal(row->number, 100 + i);
         assert_int_equal(row->state, failed ? STATE_FAILED : STATE_TODO);
         assert_int_equal(row->code, failed ? ROW_BAD_JSON : ROW_OK);
-        if (!failed) assert_int_equal(row->pieces->row.text_bytes, 1 + i % DOCUMENTS % 7);
-        if (!failed) assert_int_equal(row->pieces->row.text[0], 'a');
+        if (!failed) { assert_int_equal(row->pieces->row.text_bytes, 1 + i % DOCUMENTS % 7); }
+        if (!failed) { assert_int_equal(row->pieces->row.text[0], 'a'); }
         assert_string_equal(row->document->file, "in.txt");
     }
     lookahead_free(&look);
@@ -76,8 +76,9 @@ TEST(batches_are_of_one_length)
     look.rows[6].state = STATE_DONE; /* 7 bytes */
     assert_int_equal(lookahead_order(&look, 3, &err), STATUS_OK);
     assert_int_equal(look.order_count, DOCUMENTS - 2);
-    for (uint32_t i = 1; i < look.order_count; i++)
+    for (uint32_t i = 1; i < look.order_count; i++) {
         assert_true(look.order[i].piece->row.text_bytes <= look.order[i - 1].piece->row.text_bytes);
+    }
     assert_int_equal(look.order[0].piece->owner->number, 13); /* the next one of 7 bytes */
     uint32_t count = look.order_count;
     assert_int_equal(lookahead_batch(&look, 0, count, 1, 100), 1); /* one at least */
@@ -109,7 +110,9 @@ TEST(doc_batches_have_a_bound)
     doc_batch_free(docs);
     docs = doc_batch_new(&plain);
     uint32_t count = 0;
-    for (added = true; added; count += added) assert_int_equal(doc_batch_add(docs, &small, &added, &err), STATUS_OK);
+    for (added = true; added; count += added) {
+        assert_int_equal(doc_batch_add(docs, &small, &added, &err), STATUS_OK);
+    }
     assert_int_equal(count, DOC_BATCH_MAX);
     doc_batch_free(docs);
     free(text);
@@ -219,11 +222,11 @@ TEST_WITH(no_chunk_is_too_long_and_nothing_is_lost, open_model, close_model)
         assert_int_equal(chunking_parse(ways[w], &chunking, &err), STATUS_OK);
         for (size_t i = 0; i < count; i++) {
             assert_in_range(tokens_of(text + chunks[i].begin, chunks[i].end - chunks[i].begin), 3, chunking.tokens);
-            for (; reached < chunks[i].begin; reached++) assert_non_null(strchr(" \n", text[reached]));
+            for (; reached < chunks[i].begin; reached++) { assert_non_null(strchr(" \n", text[reached])); }
             assert_true(i == 0 || chunks[i].begin > chunks[i - 1].begin);
             reached = chunks[i].end;
         }
-        for (; reached < strlen(text); reached++) assert_non_null(strchr(" \n", text[reached]));
+        for (; reached < strlen(text); reached++) { assert_non_null(strchr(" \n", text[reached])); }
         free(chunks);
     }
 }
@@ -234,8 +237,9 @@ TEST(options)
     struct err err;
     static const char *const bad[] = {"",     "overlap:3",      "tokens:",         "tokens:x", "tokens:8,overlap:8",
                                       "mean", "tokens:8 ,mean", "tokens:99999999", "chunks:3"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(chunking_parse(bad[i], &chunking, &err), STATUS_BAD_INPUT);
+    }
     assert_int_equal(chunking_parse("mean,overlap:3,tokens:9", &chunking, &err), STATUS_OK);
     assert_true(chunking.mean && chunking.overlap == 3 && chunking.tokens == 9);
 }

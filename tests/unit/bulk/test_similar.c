@@ -24,8 +24,8 @@ TEST(all_dimensions)
     for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++) {
         uint32_t dim = dims[d];
         float *rows = malloc((size_t)ROWS * dim * sizeof *rows), *query = malloc(dim * sizeof *query);
-        for (size_t i = 0; i < (size_t)ROWS * dim; i++) rows[i] = noise(&seed);
-        for (uint32_t i = 0; i < dim; i++) query[i] = noise(&seed);
+        for (size_t i = 0; i < (size_t)ROWS * dim; i++) { rows[i] = noise(&seed); }
+        for (uint32_t i = 0; i < dim; i++) { query[i] = noise(&seed); }
         struct nearest nearest;
         struct err err;
         assert_int_equal(nearest_open(&nearest, query, dim, MOST, &err), STATUS_OK);
@@ -45,10 +45,11 @@ TEST(all_dimensions)
                     length += (double)query[i] * (double)query[i];
                 }
                 double cosine = dot / sqrt(square) / sqrt(length);
-                if (r == 0)
+                if (r == 0) {
                     own = cosine;
-                else
+                } else {
                     better += cosine > own + 1e-5;
+                }
             }
             assert_true(better <= k);
             assert_true(fabs((double)nearest.rows[k].cosine - own) < 1e-5);
@@ -71,7 +72,9 @@ TEST(rows_without_direction_are_skipped)
     nearest_add(&nearest, rows[0], 8);
     assert_int_equal(nearest.skipped, 3);
     assert_int_equal(nearest.count, 5);
-    for (uint32_t i = 0; i < 5; i++) assert_int_equal(nearest.rows[i].row, wanted[i]); /* equal ones: the first first */
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(nearest.rows[i].row, wanted[i]); /* equal ones: the first first */
+    }
     assert_true(nearest.rows[2].cosine == 1.0F && nearest.rows[4].cosine == -1.0F);
     free(nearest.rows);
     const float none[2] = {0, 0};

@@ -33,8 +33,9 @@ TEST_WITH(shards, folder_make, folder_remove)
         assert_int_equal(store_put(store, row, 1, vector, &err), STATUS_OK);
     }
     float run[10][3];
-    for (int i = 0; i < 10; i++) /* rows 20 to 29, in four files */
-        for (int d = 0; d < 3; d++) run[i][d] = i == 0 ? NAN : (float)(120 + i);
+    for (int i = 0; i < 10; i++) { /* rows 20 to 29, in four files */
+        for (int d = 0; d < 3; d++) { run[i][d] = i == 0 ? NAN : (float)(120 + i); }
+    }
     assert_int_equal(store_put(store, 20, 10, run[0], &err), STATUS_OK);
     assert_int_equal(store_finish(store, ROWS, &err), STATUS_OK);
     assert_int_equal(store_files(store, ROWS), 13);
@@ -45,10 +46,11 @@ TEST_WITH(shards, folder_make, folder_remove)
         float vector[3];
         assert_int_equal(store_get(store, row, vector, &err), STATUS_OK);
         bool again = row > 20 && row < 30;
-        if (row == 20)
+        if (row == 20) {
             assert_true(isnan(vector[0]) && isnan(vector[2]));
-        else
+        } else {
             assert_true(vector[0] == (float)(again ? row + 100 : row) && (vector[2] == 0.5F) != again);
+        }
     }
     store_close(store);
 }
@@ -64,7 +66,7 @@ TEST_WITH(halves, folder_make, folder_remove)
     enum { MANY = 40000 }; /* more than are encoded at once */
     float vector[2] = {1.0F / 3, -2}, nothing[2] = {NAN, NAN};
     float *many = malloc(MANY * sizeof vector);
-    for (uint32_t i = 0; i < 2 * MANY; i++) many[i] = (float)(i % 2048);
+    for (uint32_t i = 0; i < 2 * MANY; i++) { many[i] = (float)(i % 2048); }
     assert_int_equal(store_put(store, 2, MANY, many, &err), STATUS_OK);
     free(many);
     assert_int_equal(store_put(store, 1, 1, vector, &err), STATUS_OK);
@@ -132,8 +134,9 @@ TEST(equal_texts_are_found)
         assert_true(dedup_find(dedup, hash_of(i)).row == DEDUP_NONE);
         dedup_put(dedup, hash_of(i), (struct dedup_entry){.row = i * 5});
     }
-    for (uint64_t i = 0; i < 120000; i++)
+    for (uint64_t i = 0; i < 120000; i++) {
         assert_true(dedup_find(dedup, hash_of(i)).row == (i < 100000 ? i * 5 : DEDUP_NONE));
+    }
     dedup_put(dedup, hash_of(7), (struct dedup_entry){0, ROW_NON_FINITE}); /* what is known can be changed */
     assert_int_equal(dedup_find(dedup, hash_of(7)).code, ROW_NON_FINITE);
     assert_int_equal(dedup_find(dedup, hash_of(7)).row, 0);

@@ -96,7 +96,7 @@ TEST(broken_files_are_errors)
     struct err err;
     size_t lengths[2] = {pack_gzip(text, sizeof text - 1, packed, 256)};
     lengths[1] = ZSTD_compress(packed + 256, 256, text, sizeof text - 1, 3);
-    for (int kind = 0; kind < 2; kind++)
+    for (int kind = 0; kind < 2; kind++) {
         for (size_t cut = 4; cut < lengths[kind]; cut++) {
             write_file(packed + (size_t)256 * (size_t)kind, cut);
             char name[64];
@@ -106,6 +106,7 @@ TEST(broken_files_are_errors)
             assert_non_null(strstr(err.message, name));
             assert_non_null(strstr(err.message, "ends early"));
         }
+    }
     packed[lengths[0] - 6] ^= 1; /* the checksum */
     write_file(packed, lengths[0]);
     read_all(back, sizeof back, &status, &err);
@@ -132,8 +133,8 @@ TEST(lines_have_a_bound)
         assert_non_null(record.bytes);
         assert_int_equal(record.line, expected[i].line);
         assert_int_equal(record.too_large, expected[i].too_large);
-        if (!record.too_large) assert_int_equal(record.length, strlen(expected[i].text));
-        if (!record.too_large) assert_memory_equal(record.bytes, expected[i].text, record.length);
+        if (!record.too_large) { assert_int_equal(record.length, strlen(expected[i].text)); }
+        if (!record.too_large) { assert_memory_equal(record.bytes, expected[i].text, record.length); }
     }
     assert_int_equal(reader_line(&reader, &record, &err), STATUS_OK);
     assert_null(record.bytes);

@@ -78,7 +78,7 @@ static void fake_close(struct backend *backend)
 static enum status fake_stream_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     struct fake_device *device = ((struct fake_backend *)(void *)backend)->device;
-    if (device->streams + 1 == device->breaks_at) return err_set(err, STATUS_DEVICE_LOST, "fell off the bus");
+    if (device->streams + 1 == device->breaks_at) { return err_set(err, STATUS_DEVICE_LOST, "fell off the bus"); }
     *out = calloc(1, sizeof **out);
     assert_non_null(*out);
     (*out)->device = device;
@@ -109,13 +109,13 @@ static enum status fake_submit(struct backend_workspace *stream, struct err *err
 {
     struct fake_device *device = stream->device;
     pthread_mutex_lock(&fake.lock);
-    while (fake.closed) pthread_cond_wait(&fake.moved, &fake.lock);
+    while (fake.closed) { pthread_cond_wait(&fake.moved, &fake.lock); }
     bool lost = device->lost;
     if (!lost) {
         stream->passes[(stream->first + stream->out++) % BACKEND_SLOTS_MAX] = stream->next;
         device->begun++;
         device->idle += getpriority(PRIO_PROCESS, 0) == 19;
-        if (device->begun - device->ended > device->most) device->most = device->begun - device->ended;
+        if (device->begun - device->ended > device->most) { device->most = device->begun - device->ended; }
         pthread_cond_broadcast(&fake.moved);
     } else {
         device->refused++;
@@ -132,7 +132,7 @@ static enum status fake_wait(struct backend_workspace *stream, struct err *err)
     stream->first = (stream->first + 1) % BACKEND_SLOTS_MAX;
     stream->out--;
     pthread_mutex_lock(&fake.lock);
-    while (device->held && !device->lost) pthread_cond_wait(&fake.moved, &fake.lock);
+    while (device->held && !device->lost) { pthread_cond_wait(&fake.moved, &fake.lock); }
     bool lost = device->lost;
     device->ended++;
     pthread_cond_broadcast(&fake.moved);
@@ -265,7 +265,7 @@ static void check_back(struct bench *bench, struct batch *batch, const void *own
 static struct batch *take_back(struct compute *compute, void **owner)
 {
     struct batch *batch;
-    while ((batch = compute_take(compute, owner)) == NULL) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    while ((batch = compute_take(compute, owner)) == NULL) { nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
     return batch;
 }
 
@@ -283,7 +283,7 @@ static void close_bench(struct bench *bench)
     assert_int_equal(bench->back, bench->put);
     assert_null(compute_take(bench->compute, NULL));
     compute_close(bench->compute);
-    for (unsigned i = 0; i < bench->count; i++) engine_close(bench->engines[i]);
+    for (unsigned i = 0; i < bench->count; i++) { engine_close(bench->engines[i]); }
     free(bench);
 }
 
@@ -315,7 +315,7 @@ static void lose(unsigned device)
 static void wait_begun(unsigned device, unsigned count)
 {
     pthread_mutex_lock(&fake.lock);
-    while (fake.devices[device].begun < count) pthread_cond_wait(&fake.moved, &fake.lock);
+    while (fake.devices[device].begun < count) { pthread_cond_wait(&fake.moved, &fake.lock); }
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -350,9 +350,9 @@ TEST(two_batches_go_to_two_devices)
 TEST(a_free_device_takes_whatever_comes)
 {
     struct bench *bench = open_bench(3, SLOTS, 1, 1);
-    for (unsigned i = 0; i < 3; i++) hold(i, true);
-    for (unsigned i = 0; i < 3; i++) put(bench);
-    for (unsigned i = 0; i < 3; i++) wait_begun(i, 1);
+    for (unsigned i = 0; i < 3; i++) { hold(i, true); }
+    for (unsigned i = 0; i < 3; i++) { put(bench); }
+    for (unsigned i = 0; i < 3; i++) { wait_begun(i, 1); }
     hold(1, false);
     wait_back(bench, 1, STATUS_OK);
     for (unsigned i = 0; i < 20; i++) { /* the other two are always busy */
@@ -375,7 +375,7 @@ TEST(a_device_has_its_slots_full_and_never_more)
     assert_int_equal(before.batches, SLOTS + 9);
     hold(0, true);
     close_all(true); /* so that all of them wait when the first one begins */
-    for (unsigned i = 0; i < SLOTS + 9; i++) put(bench);
+    for (unsigned i = 0; i < SLOTS + 9; i++) { put(bench); }
     assert_false(compute_has_room(bench->compute, false));
     close_all(false);
     wait_begun(0, SLOTS);
@@ -420,7 +420,7 @@ TEST(one_slot_means_several_threads)
     assert_int_equal(state_now.devices, 2);
     hold(0, true);
     hold(1, true);
-    for (unsigned i = 0; i < 12; i++) put(bench);
+    for (unsigned i = 0; i < 12; i++) { put(bench); }
     wait_begun(0, 3);
     wait_begun(1, 3);
     assert_int_equal(begun(0) + begun(1), 6);
@@ -451,7 +451,7 @@ TEST(background_batches_have_threads_of_their_own)
         assert_int_equal(now.batches, 4);
         assert_int_equal(now.background, 2);
         hold(0, true);
-        for (unsigned i = 0; i < 4; i++) put(bench);
+        for (unsigned i = 0; i < 4; i++) { put(bench); }
         assert_false(compute_has_room(bench->compute, false));
         wait_begun(0, 2);
         put_as(bench, true, false);
@@ -489,7 +489,7 @@ TEST(background_batches_come_back_from_a_lost_device)
 {
     struct bench *bench = open_with_background(1, 1, 1);
     hold(0, true);
-    for (unsigned i = 0; i < 4; i++) put(bench);
+    for (unsigned i = 0; i < 4; i++) { put(bench); }
     put_as(bench, true, false);
     wait_begun(0, 3);
     lose(0);
@@ -519,7 +519,7 @@ TEST(what_a_lost_device_had_runs_on_another)
         struct bench *bench = open_bench(2, SLOTS, 1, 4);
         hold(0, true);
         hold(1, true);
-        for (unsigned i = 0; i < 14; i++) put(bench);
+        for (unsigned i = 0; i < 14; i++) { put(bench); }
         wait_begun(0, 1);
         wait_begun(1, 1);
         lose(round % 2);
@@ -554,7 +554,7 @@ TEST(the_others_fill_their_slots_after_a_loss)
     for (unsigned round = 1; round <= 10; round++) {
         hold(1, true);
         close_all(true); /* so that all of them wait when the first one begins */
-        for (unsigned i = 0; i < SLOTS; i++) put(bench);
+        for (unsigned i = 0; i < SLOTS; i++) { put(bench); }
         close_all(false);
         wait_begun(1, before + round * SLOTS);
         hold(1, false);
@@ -579,10 +579,10 @@ TEST(when_the_last_device_is_lost_everything_comes_back)
 {
     for (unsigned round = 0; round < 100; round++) {
         struct bench *bench = open_bench(3, SLOTS, 1, 2);
-        for (unsigned i = 0; i < 3; i++) hold(i, true);
-        for (unsigned i = 0; i < 15; i++) put(bench);
-        for (unsigned i = 0; i < 3; i++) wait_begun(i, 1);
-        for (unsigned i = 0; i < 3; i++) lose((round + i) % 3);
+        for (unsigned i = 0; i < 3; i++) { hold(i, true); }
+        for (unsigned i = 0; i < 15; i++) { put(bench); }
+        for (unsigned i = 0; i < 3; i++) { wait_begun(i, 1); }
+        for (unsigned i = 0; i < 3; i++) { lose((round + i) % 3); }
         wait_back(bench, 15, STATUS_DEVICE_LOST);
         assert_int_equal(compute_state(bench->compute).devices, 0);
         assert_int_equal(compute_state(bench->compute).devices_lost, 3);
@@ -598,7 +598,7 @@ TEST(a_device_of_several_threads_is_lost_once)
     struct bench *bench = open_bench(2, 1, 4, 1);
     hold(0, true);
     hold(1, true);
-    for (unsigned i = 0; i < 16; i++) put(bench);
+    for (unsigned i = 0; i < 16; i++) { put(bench); }
     wait_begun(0, 4);
     lose(0);
     hold(1, false);
@@ -622,7 +622,7 @@ TEST(a_device_that_was_lost_before_is_left_out)
     assert_int_equal(compute_open(&options, &bench->compute, &err), STATUS_OK);
     assert_int_equal(compute_state(bench->compute).devices, 1);
     assert_int_equal(compute_state(bench->compute).devices_lost, 1);
-    for (unsigned i = 0; i < 4; i++) put(bench);
+    for (unsigned i = 0; i < 4; i++) { put(bench); }
     wait_back(bench, 4, STATUS_OK);
     assert_int_equal(bench->on[1], 4);
     close_bench(bench);
@@ -642,7 +642,7 @@ TEST(a_device_that_is_lost_while_it_is_opened_is_left_out)
         assert_int_equal(left.devices_lost, 1);
         assert_int_equal(left.threads, 6);
         assert_int_equal(fake.devices[1].streams, 0);
-        for (unsigned i = 0; i < left.batches; i++) put(bench);
+        for (unsigned i = 0; i < left.batches; i++) { put(bench); }
         assert_false(compute_has_room(bench->compute, false));
         wait_back(bench, left.batches, STATUS_OK);
         assert_int_equal(bench->on[0] + bench->on[2], left.batches);
@@ -652,7 +652,7 @@ TEST(a_device_that_is_lost_while_it_is_opened_is_left_out)
     fake.devices[0].breaks_at = fake.devices[1].breaks_at = 1;
     assert_int_equal(open_compute(bench, 1, 1, &err), STATUS_DEVICE_LOST);
     assert_non_null(strstr(err.message, "none of the 2 devices works"));
-    for (unsigned i = 0; i < 2; i++) engine_close(bench->engines[i]);
+    for (unsigned i = 0; i < 2; i++) { engine_close(bench->engines[i]); }
     free(bench);
 }
 
@@ -690,7 +690,7 @@ static enum status lay_out(void *owner, struct batch *batch)
     struct turn *turn = owner;
     turn->begun++;
     assert_ptr_equal(batch, &turn->batch);
-    if (turn->refuse != STATUS_OK) return turn->refuse;
+    if (turn->refuse != STATUS_OK) { return turn->refuse; }
     turn->laid_out = batch_build(&turn->row, 1, LAYOUT_PACKED, DIM);
     batch->engine = turn->laid_out->engine;
     return STATUS_OK;
@@ -700,7 +700,7 @@ static void look_at(void *owner, struct batch *batch)
 {
     struct turn *turn = owner;
     turn->ended++;
-    if (batch->status == STATUS_OK) turn->seen = batch->engine.output[0];
+    if (batch->status == STATUS_OK) { turn->seen = batch->engine.output[0]; }
     batch_free(turn->laid_out);
     turn->laid_out = NULL;
 }
@@ -731,11 +731,11 @@ TEST(batches_are_laid_out_where_they_run)
     wait_begun(1, 1);
     lose(0);
     hold(1, false);
-    for (unsigned i = 0; i < 2; i++) assert_int_equal(take_back(bench->compute, NULL)->status, STATUS_OK);
+    for (unsigned i = 0; i < 2; i++) { assert_int_equal(take_back(bench->compute, NULL)->status, STATUS_OK); }
     compute_put(bench->compute, 0, &turns[2], &turns[2].batch);
     assert_int_equal(take_back(bench->compute, NULL)->status, STATUS_NO_MEMORY);
     assert_int_equal(turns[0].begun + turns[1].begun, 3); /* one of them twice */
-    for (unsigned i = 0; i < 3; i++) assert_int_equal(turns[i].ended, turns[i].begun);
+    for (unsigned i = 0; i < 3; i++) { assert_int_equal(turns[i].ended, turns[i].begun); }
     assert_true(turns[0].seen == 1 && turns[1].seen == 2);
     close_bench(bench);
 }

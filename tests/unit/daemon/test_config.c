@@ -26,8 +26,9 @@ static void expect_refused(const char *text, const char *message_part)
     struct config config;
     struct err err = {0};
     assert_int_equal(parse(&config, text, &err), STATUS_BAD_INPUT);
-    if (strstr(err.message, message_part) == NULL)
+    if (strstr(err.message, message_part) == NULL) {
         fail_msg("\"%s\" does not contain \"%s\"", err.message, message_part);
+    }
     config_free(&config);
 }
 
@@ -138,13 +139,13 @@ TEST(bad_lists_of_devices_are_refused)
     }
     char many[256] = "0";
     struct device_list list;
-    for (int i = 1; i < DEVICES_MAX; i++) strcat(many, ",0");
+    for (int i = 1; i < DEVICES_MAX; i++) { strcat(many, ",0"); }
     assert_true(device_list_parse(many, &list));
     assert_int_equal(list.count, DEVICES_MAX);
     strcat(many, ",0");
     assert_false(device_list_parse(many, &list));
     char file[1024] = "{\"device\": [10000000";
-    for (int i = 0; i < 60; i++) strcat(file, ",10000000");
+    for (int i = 0; i < 60; i++) { strcat(file, ",10000000"); }
     strcat(file, "]}");
     expect_refused(file, "\"device\" must be");
 }
@@ -285,8 +286,9 @@ TEST(numbers_are_strict)
     struct err err;
     assert_int_equal(config_init(&config, &err), STATUS_OK);
     const char *wrong[] = {"", " 1", "1 ", "0x10", "1e3", "+1", "-", "99999999999999999999", "60001"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(config_set(&config, row("window_ms"), wrong[i], SOURCE_FLAG, "--w", &err), STATUS_BAD_INPUT);
+    }
     assert_int_equal(config_set(&config, row("window_ms"), "60000", SOURCE_FLAG, "--w", &err), STATUS_OK);
     config_free(&config);
 }
@@ -317,15 +319,16 @@ TEST(shipped_file_and_table_agree)
     assert_int_equal(file_read(TEST_SOURCE_DIR "/config/sluice.json", 1 << 20, &bytes, &err), STATUS_OK);
     assert_int_equal(config_init(&config, &err), STATUS_OK);
     assert_int_equal(config_init(&plain, &err), STATUS_OK);
-    if (config_parse(&config, bytes.data, bytes.length, "config/sluice.json", &err) != STATUS_OK)
+    if (config_parse(&config, bytes.data, bytes.length, "config/sluice.json", &err) != STATUS_OK) {
         fail_msg("%s", err.message);
+    }
     size_t count;
     const struct setting *table = config_settings(&count);
     cJSON *root = cJSON_Parse(bytes.data); /* comments are blank by now */
     assert_non_null(root);
     const cJSON *item = root->child;
     for (size_t i = 0; i < count; i++, item = item->next) {
-        if (item == NULL) fail_msg("config/sluice.json lacks \"%s\"", table[i].key);
+        if (item == NULL) { fail_msg("config/sluice.json lacks \"%s\"", table[i].key); }
         assert_string_equal(item->string, table[i].key); /* the same order, so that a reader finds both */
         char in_file[128], by_default[128];
         setting_format(&table[i], &config, in_file, sizeof in_file);
@@ -348,10 +351,11 @@ TEST(rows_are_complete)
         assert_true(table[i].commands != 0);
         assert_ptr_equal(setting_find(table, count, table[i].key), &table[i]);
         assert_true((table[i].type == SETTING_LIST) == (table[i].format != NULL));
-        if (table[i].type == SETTING_CHOICE)
+        if (table[i].type == SETTING_CHOICE) {
             assert_non_null(table[i].choices);
-        else if (table[i].type != SETTING_SWITCH)
+        } else if (table[i].type != SETTING_SWITCH) {
             assert_non_null(table[i].value);
+        }
     }
 }
 
@@ -360,12 +364,12 @@ TEST(rows_are_complete)
 static void read_ok(struct config *config, const char *text)
 {
     struct err err;
-    if (parse(config, text, &err) != STATUS_OK) fail_msg("%s", err.message);
+    if (parse(config, text, &err) != STATUS_OK) { fail_msg("%s", err.message); }
 }
 
 static void free_all(struct config *configs, size_t count)
 {
-    for (size_t i = 0; i < count; i++) config_free(&configs[i]);
+    for (size_t i = 0; i < count; i++) { config_free(&configs[i]); }
     free(configs);
 }
 

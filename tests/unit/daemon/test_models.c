@@ -33,7 +33,7 @@ TEST(queues_of_one_model_share_it)
     struct err err;
     unsigned numbers[4];
     assert_int_equal(models_open(&models, &configs[0], 4, &err), STATUS_OK);
-    for (int i = 0; i < 4; i++) assert_int_equal(models_find(&models, &configs[i], &numbers[i], &err), STATUS_OK);
+    for (int i = 0; i < 4; i++) { assert_int_equal(models_find(&models, &configs[i], &numbers[i], &err), STATUS_OK); }
     assert_int_equal(models.count, 3);
     assert_int_equal(numbers[0], 0);
     assert_int_equal(numbers[1], 1);
@@ -42,7 +42,7 @@ TEST(queues_of_one_model_share_it)
     assert_int_equal(models.items[2].model->max_tokens, 16);
     assert_true(models_token_cost(models.items[0].model) > 0);
     models_close(&models);
-    for (int i = 0; i < 4; i++) config_free(&configs[i]);
+    for (int i = 0; i < 4; i++) { config_free(&configs[i]); }
     model_build_remove(one);
     model_build_remove(two);
 }
@@ -61,13 +61,15 @@ TEST(every_device_gets_an_engine_of_each_model)
     unsigned number;
     assert_int_equal(models_open(&models, &configs[0], 2, &err), STATUS_OK);
     assert_int_equal(models.devices.count, 3);
-    for (unsigned i = 0; i < 2; i++) assert_int_equal(models_find(&models, &configs[i], &number, &err), STATUS_OK);
-    for (unsigned i = 0; i < 3; i++)
-        for (unsigned other = 0; other < i; other++)
+    for (unsigned i = 0; i < 2; i++) { assert_int_equal(models_find(&models, &configs[i], &number, &err), STATUS_OK); }
+    for (unsigned i = 0; i < 3; i++) {
+        for (unsigned other = 0; other < i; other++) {
             assert_ptr_not_equal(models.devices.items[i].engines[1], models.devices.items[other].engines[1]);
+        }
+    }
     assert_ptr_equal(devices_engine(&models.devices, 1), models.devices.items[0].engines[1]);
     models_close(&models);
-    for (int i = 0; i < 2; i++) config_free(&configs[i]);
+    for (int i = 0; i < 2; i++) { config_free(&configs[i]); }
     model_build_remove(one);
     model_build_remove(two);
 }

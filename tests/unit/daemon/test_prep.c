@@ -116,7 +116,7 @@ static void compute_one(const struct bench *bench, struct request *request)
     compute_put(bench->compute, 0, batch, batch);
     struct batch *done;
     void *owner;
-    while ((done = compute_take(bench->compute, &owner)) == NULL) wait_wake(bench);
+    while ((done = compute_take(bench->compute, &owner)) == NULL) { wait_wake(bench); }
     assert_ptr_equal(done, batch);
     assert_ptr_equal(owner, batch);
     assert_int_equal(batch->status, STATUS_OK);
@@ -134,7 +134,7 @@ static void run_all(unsigned prep_threads)
     for (uint64_t i = 0; i < REQUESTS * 4; i++) {
         request_list_push(&fresh, make_request(&bench, i));
         expected_sum += i;
-        if (i % 97 == 0) prep_put(bench.prep, bench.client, PREP_PREPARE, &fresh);
+        if (i % 97 == 0) { prep_put(bench.prep, bench.client, PREP_PREPARE, &fresh); }
     }
     prep_put(bench.prep, bench.client, PREP_PREPARE, &fresh);
     assert_int_equal(fresh.count, 0);
@@ -170,8 +170,8 @@ TEST(desks_take_turns)
     struct prep_client other;
     prep_add(bench.prep, &other, bench.model);
     struct request_list many = {0}, few = {0};
-    for (uint64_t i = 0; i < MANY; i++) request_list_push(&many, make_request(&bench, i));
-    for (uint64_t i = 0; i < FEW; i++) request_list_push(&few, make_request(&bench, MANY + i));
+    for (uint64_t i = 0; i < MANY; i++) { request_list_push(&many, make_request(&bench, i)); }
+    for (uint64_t i = 0; i < FEW; i++) { request_list_push(&few, make_request(&bench, MANY + i)); }
     prep_put(bench.prep, bench.client, PREP_PREPARE, &many);
     prep_put(bench.prep, &other, PREP_PREPARE, &few);
     while (other.done[PREP_PREPARE].count < FEW) {
@@ -194,7 +194,7 @@ TEST(desks_take_turns)
 
 static void free_list(struct request_list *list)
 {
-    for (struct request *request; (request = request_list_pop(list)) != NULL;) request_free(request);
+    for (struct request *request; (request = request_list_pop(list)) != NULL;) { request_free(request); }
 }
 
 /* Ten short texts behind a flood of long ones, all blanks, which are read to their end. However slow or fast the
@@ -209,9 +209,9 @@ TEST(short_texts_do_not_wait_for_a_flood_of_long_ones)
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct bench bench = open_bench(threads, 1);
         struct request_list list = {0}, back = {0}, *done = &bench.client->done[PREP_PREPARE];
-        for (uint64_t i = 0; i < LONG; i++) request_list_push(&list, make_request_of(&bench, i, blanks, BYTES));
+        for (uint64_t i = 0; i < LONG; i++) { request_list_push(&list, make_request_of(&bench, i, blanks, BYTES)); }
         prep_put(bench.prep, bench.client, PREP_PREPARE, &list);
-        for (uint64_t i = 0; i < SHORT; i++) request_list_push(&list, make_request(&bench, LONG + i));
+        for (uint64_t i = 0; i < SHORT; i++) { request_list_push(&list, make_request(&bench, LONG + i)); }
         prep_put(bench.prep, bench.client, PREP_PREPARE, &list);
         while (back.count < LONG + SHORT) {
             wait_wake(&bench);
@@ -219,8 +219,9 @@ TEST(short_texts_do_not_wait_for_a_flood_of_long_ones)
             request_list_join(&back, done);
         }
         uint32_t before = 0;
-        for (const struct request *request = back.first; request->identity.entry.seq < LONG; request = request->next)
+        for (const struct request *request = back.first; request->identity.entry.seq < LONG; request = request->next) {
             before++;
+        }
         assert_in_range(before, 0, 2 * (threads > 1 ? threads - 1 : 1));
         free_list(&back);
         close_bench(&bench);
@@ -232,11 +233,12 @@ TEST(a_request_goes_the_whole_way)
 {
     struct bench bench = open_bench(2, 2);
     struct request_list list = {0};
-    for (uint64_t i = 0; i < 20; i++) request_list_push(&list, make_request(&bench, i));
+    for (uint64_t i = 0; i < 20; i++) { request_list_push(&list, make_request(&bench, i)); }
     prep_put(bench.prep, bench.client, PREP_PREPARE, &list);
     struct request_list prepared = collect(&bench, PREP_PREPARE, 20);
-    for (struct request *request = prepared.first; request != NULL; request = request->next)
+    for (struct request *request = prepared.first; request != NULL; request = request->next) {
         compute_one(&bench, request);
+    }
     prep_put(bench.prep, bench.client, PREP_FORMAT, &prepared);
     struct request_list formatted = collect(&bench, PREP_FORMAT, 20);
     struct request *request;

@@ -24,8 +24,9 @@ static void take_saturated(struct shares *shares, struct batch *batches, const b
                            unsigned *taken)
 {
     for (unsigned round = 0; round < rounds; round++) {
-        for (size_t i = 0; i < shares->count; i++)
-            while (busy[i] && shares->items[i].count < MOST) shares_put(shares, i, &batches[i]);
+        for (size_t i = 0; i < shares->count; i++) {
+            while (busy[i] && shares->items[i].count < MOST) { shares_put(shares, i, &batches[i]); }
+        }
         size_t who = SIZE_MAX;
         struct batch *batch = shares_take(shares, &who);
         assert_true(who < shares->count);
@@ -93,8 +94,8 @@ TEST(each_share_keeps_its_order)
     size_t who;
     assert_null(shares_take(&shares, &who));
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < MOST; i++) shares_put(&shares, 0, &batches[i]);
-        for (int i = 0; i < MOST; i++) assert_ptr_equal(shares_take(&shares, &who), &batches[i]);
+        for (int i = 0; i < MOST; i++) { shares_put(&shares, 0, &batches[i]); }
+        for (int i = 0; i < MOST; i++) { assert_ptr_equal(shares_take(&shares, &who), &batches[i]); }
     }
     assert_null(shares_take(&shares, &who));
     shares_close(&shares);

@@ -25,7 +25,7 @@ static void square(void *context, void *item)
     struct client *client = context;
     it->square = it->number * it->number;
     it->worked++;
-    if (client != NULL) client->done++;
+    if (client != NULL) { client->done++; }
 }
 
 static struct thread_pool *start(unsigned threads, size_t capacity, int wake_fd, struct client *clients)
@@ -63,7 +63,7 @@ TEST(everything_comes_back_once)
     assert_null(thread_pool_take(pool));
     thread_pool_close(pool);
     unsigned done = 0;
-    for (unsigned i = 0; i < THREADS; i++) done += clients[i].done;
+    for (unsigned i = 0; i < THREADS; i++) { done += clients[i].done; }
     assert_int_equal(done, ITEMS);
     for (unsigned i = 0; i < ITEMS; i++) {
         assert_int_equal(items[i].worked, 1);
@@ -80,7 +80,7 @@ TEST(one_thread_keeps_the_order)
         items[i] = (struct item){.number = i};
         thread_pool_put(pool, &items[i]);
     }
-    for (unsigned i = 0; i < 32; i++) assert_ptr_equal(thread_pool_wait(pool), &items[i]);
+    for (unsigned i = 0; i < 32; i++) { assert_ptr_equal(thread_pool_wait(pool), &items[i]); }
     thread_pool_close(pool);
 }
 
@@ -100,7 +100,7 @@ TEST(the_eventfd_wakes_for_every_item)
         assert_int_equal(poll(&poll_fd, 1, 60000), 1);
         uint64_t count;
         assert_int_equal(read(fd, &count, sizeof count), sizeof count);
-        while (thread_pool_take(pool) != NULL) taken++;
+        while (thread_pool_take(pool) != NULL) { taken++; }
     }
     thread_pool_close(pool);
     close(fd);
@@ -133,9 +133,9 @@ TEST(an_owner_with_much_to_do_is_not_woken)
     uint64_t woken;
     assert_int_equal(thread_pool_open(&options, &pool, &err), STATUS_OK);
     pthread_mutex_lock(&gate);
-    for (unsigned i = 0; i < 4; i++) thread_pool_put(pool, &items[i]);
+    for (unsigned i = 0; i < 4; i++) { thread_pool_put(pool, &items[i]); }
     pthread_mutex_unlock(&gate);
-    for (unsigned i = 0; i < 4; i++) assert_ptr_equal(thread_pool_wait(pool), &items[i]);
+    for (unsigned i = 0; i < 4; i++) { assert_ptr_equal(thread_pool_wait(pool), &items[i]); }
     thread_pool_close(pool);
     assert_int_equal(read(fd, &woken, sizeof woken), sizeof woken);
     assert_int_equal(woken, 2);
@@ -146,9 +146,9 @@ TEST(stopping_finishes_what_was_put)
 {
     struct item items[16] = {{0}};
     struct thread_pool *pool = start(2, 16, -1, NULL);
-    for (unsigned i = 0; i < 16; i++) thread_pool_put(pool, &items[i]);
+    for (unsigned i = 0; i < 16; i++) { thread_pool_put(pool, &items[i]); }
     thread_pool_close(pool);
-    for (unsigned i = 0; i < 16; i++) assert_int_equal(items[i].worked, 1);
+    for (unsigned i = 0; i < 16; i++) { assert_int_equal(items[i].worked, 1); }
 }
 
 /* Each thread takes up to three items, and finishes none before the test says so. */
@@ -177,15 +177,15 @@ static void hoard_items(void *context, struct thread_slot *slot)
             hoard->held += (hoard->holds[hoarder->number] < count);
             hoard->holds[hoarder->number] = count;
             pthread_cond_broadcast(&hoard->moved);
-            if (hoard->let_go) break;
+            if (hoard->let_go) { break; }
             pthread_mutex_unlock(&hoard->lock);
             item = count < 3 ? thread_pool_next(slot) : NULL;
             pthread_mutex_lock(&hoard->lock);
-            if (item != NULL) items[count++] = item;
+            if (item != NULL) { items[count++] = item; }
         }
         hoard->holds[hoarder->number] = 0;
         pthread_mutex_unlock(&hoard->lock);
-        while (count > 0) thread_pool_finish(slot, items[--count]);
+        while (count > 0) { thread_pool_finish(slot, items[--count]); }
     }
 }
 
@@ -193,7 +193,7 @@ static void hoard_items(void *context, struct thread_slot *slot)
 static void check_held(struct hoard *hoard, unsigned count)
 {
     pthread_mutex_lock(&hoard->lock);
-    while (hoard->held < count) pthread_cond_wait(&hoard->moved, &hoard->lock);
+    while (hoard->held < count) { pthread_cond_wait(&hoard->moved, &hoard->lock); }
     assert_in_range(hoard->holds[0], count / 2, (count + 1) / 2);
     assert_int_equal(hoard->holds[0] + hoard->holds[1], count);
     pthread_mutex_unlock(&hoard->lock);
@@ -216,13 +216,15 @@ TEST(items_go_to_who_has_least)
         struct item items[6];
         assert_int_equal(thread_pool_open(&options, &pool, &err), STATUS_OK);
         for (unsigned put = 0; put < 6;) {
-            for (unsigned burst = 1 + round % 6; burst > 0 && put < 6; burst--) thread_pool_put(pool, &items[put++]);
+            for (unsigned burst = 1 + round % 6; burst > 0 && put < 6; burst--) {
+                thread_pool_put(pool, &items[put++]);
+            }
             check_held(&hoard, put);
         }
         pthread_mutex_lock(&hoard.lock);
         hoard.let_go = true;
         pthread_mutex_unlock(&hoard.lock);
-        for (unsigned i = 0; i < 6; i++) assert_non_null(thread_pool_wait(pool));
+        for (unsigned i = 0; i < 6; i++) { assert_non_null(thread_pool_wait(pool)); }
         thread_pool_close(pool);
     }
 }
@@ -245,7 +247,7 @@ TEST(what_nobody_takes_can_be_taken_back)
     thread_pool_put(pool, &items[2]);
     thread_pool_put_first(pool, &items[0]);
     assert_null(thread_pool_take(pool));
-    for (unsigned i = 0; i < 3; i++) assert_ptr_equal(thread_pool_take_back(pool), &items[i]);
+    for (unsigned i = 0; i < 3; i++) { assert_ptr_equal(thread_pool_take_back(pool), &items[i]); }
     assert_null(thread_pool_take_back(pool));
     assert_null(thread_pool_wait(pool));
     thread_pool_close(pool);

@@ -76,7 +76,7 @@ static unsigned long run_batches(enum precision precision, uint32_t rows, unsign
     assert_true(ids != NULL && output != NULL);
     struct engine_batch batch = {rows, extent, ids, start, length, output};
     for (unsigned i = 0; i < WARM + BATCHES; i++) {
-        if (i == WARM) atomic_store(&calls, 0);
+        if (i == WARM) { atomic_store(&calls, 0); }
         assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_OK);
     }
     unsigned long counted = atomic_load(&calls);

@@ -45,7 +45,7 @@ TEST(null_vectors_depend_on_the_ids_alone)
     assert_memory_equal(output, output + 2 * DIM, DIM * sizeof(float));
     assert_memory_not_equal(output, output + DIM, DIM * sizeof(float));
     double squares = 0;
-    for (unsigned i = 0; i < DIM; i++) squares += (double)output[i] * output[i];
+    for (unsigned i = 0; i < DIM; i++) { squares += (double)output[i] * output[i]; }
     assert_true(fabs(squares - 1) < 1e-5);
     close_null(&opened);
 }

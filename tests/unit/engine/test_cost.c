@@ -33,7 +33,7 @@ static double truth(struct cost_shape shape)
 
 static void assert_near(double value, double expected, double share)
 {
-    if (!(fabs(value - expected) <= share * fabs(expected))) fail_msg("%g where %g belongs", value, expected);
+    if (!(fabs(value - expected) <= share * fabs(expected))) { fail_msg("%g where %g belongs", value, expected); }
 }
 
 TEST(fit_finds_the_terms)
@@ -74,7 +74,7 @@ TEST(fit_has_no_negative_terms)
     const struct cost_shape shapes[] = {{8, 64}, {256, 4096}, {256, 65536}, {1024, 1 << 20}};
     const double took[] = {1000, 26000, 25000, 100000};
     struct cost cost = cost_fit(shapes, took, 4);
-    for (int i = 0; i < COST_TERMS; i++) assert_true(cost.terms[i] >= 0);
+    for (int i = 0; i < COST_TERMS; i++) { assert_true(cost.terms[i] >= 0); }
     assert_near(cost_predict_ns(&cost, shapes[3]), 100000, 0.1);
 }
 
@@ -95,7 +95,7 @@ TEST(nothing_known_predicts_nothing)
     cost_observe(&cost, (struct cost_shape){0, 0}, 100);
     cost_observe(&cost, (struct cost_shape){10, 10}, 0);
     assert_false(cost_known(&cost));
-    for (int i = 0; i < 3; i++) cost_observe(&cost, (struct cost_shape){100, 1000}, 5000);
+    for (int i = 0; i < 3; i++) { cost_observe(&cost, (struct cost_shape){100, 1000}, 5000); }
     assert_near(cost_predict_ns(&cost, (struct cost_shape){200, 2000}), 10000, 1e-3);
 }
 
@@ -119,7 +119,7 @@ TEST(batches_of_one_shape_move_all_terms_together)
 {
     struct cost cost = cost_from(170000, 105000, 85);
     const struct cost_shape seen = {256, 256 * 16}, other = {1024, 1024 * 512};
-    for (int i = 0; i < 1000; i++) cost_observe(&cost, seen, 2 * truth(seen));
+    for (int i = 0; i < 1000; i++) { cost_observe(&cost, seen, 2 * truth(seen)); }
     assert_near(cost_predict_ns(&cost, seen), 2 * truth(seen), 0.01);
     assert_near(cost_predict_ns(&cost, other), 2 * truth(other), 0.01);
 }
@@ -241,8 +241,9 @@ static void only_file(const struct desk *desk, char *path, size_t size)
     DIR *listing = opendir(desk->folder);
     unsigned count = 0;
     assert_non_null(listing);
-    for (struct dirent *entry; (entry = readdir(listing)) != NULL;)
-        if (entry->d_name[0] != '.' && ++count > 0) snprintf(path, size, "%s/%s", desk->folder, entry->d_name);
+    for (struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+        if (entry->d_name[0] != '.' && ++count > 0) { snprintf(path, size, "%s/%s", desk->folder, entry->d_name); }
+    }
     closedir(listing);
     assert_int_equal(count, 1);
 }

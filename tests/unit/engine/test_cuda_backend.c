@@ -59,8 +59,9 @@ TEST(all_slots_in_flight_behind_others)
 
 TEST(all_slots_in_flight_in_any_order)
 {
-    for (uint64_t seed = 0; seed < 6; seed++)
+    for (uint64_t seed = 0; seed < 6; seed++) {
         keep_in_flight(CUDA_HOST_SHUFFLED, seed, seed % 2 == 0 ? POOLING_MEAN : POOLING_CLS, 2 + (uint32_t)seed % 3);
+    }
 }
 
 TEST(batches_may_be_out_when_it_ends)
@@ -97,15 +98,17 @@ TEST(a_batch_takes_few_calls)
     cuda_host_open(NULL);
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     for (int batch = 0; batch < 2 + BATCHES; batch++) {
-        for (int i = 0; i < CALLS && batch == 2; i++) before[i] = cuda_host_calls(calls[i].call);
+        for (int i = 0; i < CALLS && batch == 2; i++) { before[i] = cuda_host_calls(calls[i].call); }
         cuda_rows_make(&rows, opened.model, lengths, 0, (uint64_t)batch);
         cuda_run(&opened, &rows, STATUS_OK);
         cuda_expect(&rows, opened.model, cuda_near_f16);
     }
-    for (int i = 0; i < CALLS; i++)
-        if (cuda_host_calls(calls[i].call) - before[i] != BATCHES * calls[i].a_batch)
+    for (int i = 0; i < CALLS; i++) {
+        if (cuda_host_calls(calls[i].call) - before[i] != BATCHES * calls[i].a_batch) {
             fail_msg("%s: %u calls of %d batches", calls[i].call,
                      (unsigned)(cuda_host_calls(calls[i].call) - before[i]), BATCHES);
+        }
+    }
     cuda_opened_close(&opened);
     cuda_host_close();
 }
@@ -239,7 +242,7 @@ static double recall(const char *folder, struct engine_options options, const st
     const struct cost_source of = {opened.engine, opened.model, 1};
     enum status status = cost_recall(folder, &of, &cost, &err);
     assert_true(status == STATUS_OK || status == STATUS_NOT_FOUND);
-    if (to_remember != NULL) assert_int_equal(cost_remember(folder, &of, to_remember, &err), STATUS_OK);
+    if (to_remember != NULL) { assert_int_equal(cost_remember(folder, &of, to_remember, &err), STATUS_OK); }
     cuda_opened_close(&opened);
     return status == STATUS_OK ? cost.terms[0] : -1;
 }
@@ -261,7 +264,7 @@ TEST(another_option_has_its_own_file)
         struct cost cost = cost_from(i + 1, 2, 3);
         assert_true(recall(folder, options[i], &cost) == -1);
     }
-    for (int i = 0; i < OPTIONS; i++) assert_true(recall(folder, options[i], NULL) == i + 1);
+    for (int i = 0; i < OPTIONS; i++) { assert_true(recall(folder, options[i], NULL) == i + 1); }
     cuda_host_close();
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);

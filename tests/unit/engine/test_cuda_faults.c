@@ -23,7 +23,7 @@ static enum status live(struct model *model)
     struct encoder *encoder = NULL;
     struct err err = {0};
     enum status status = engine_open(model, &options, &engine, &err);
-    if (status == STATUS_OK) status = encoder_open(engine, &encoder, &err);
+    if (status == STATUS_OK) { status = encoder_open(engine, &encoder, &err); }
     for (int round = 0; round < 2 && encoder != NULL; round++) {
         for (int i = 0; i < 3; i++) {
             cuda_rows_make(&in_flight[i], model, lengths, 0, (uint64_t)i);
@@ -31,12 +31,12 @@ static enum status live(struct model *model)
         }
         for (int i = 0; i < 3; i++) {
             enum status taken = encoder_take(encoder, &err);
-            if (taken == STATUS_OK) cuda_expect(&in_flight[i], model, cuda_near_f16);
+            if (taken == STATUS_OK) { cuda_expect(&in_flight[i], model, cuda_near_f16); }
             assert_true(status == STATUS_OK || taken == status); /* once lost, always lost */
             status = taken;
         }
     }
-    if (status != STATUS_OK) assert_true(strlen(err.message) > 0);
+    if (status != STATUS_OK) { assert_true(strlen(err.message) > 0); }
     encoder_close(encoder);
     engine_close(engine);
     return status;
@@ -50,7 +50,7 @@ TEST(the_device_may_be_lost_at_any_call)
         cuda_host_open(NULL);
         cuda_host_plant((struct cuda_host_fault){.at = at, .lost = true});
         status = live(model);
-        if (status != STATUS_OK) assert_int_equal(status, STATUS_DEVICE_LOST);
+        if (status != STATUS_OK) { assert_int_equal(status, STATUS_DEVICE_LOST); }
         cuda_host_close();
     }
     assert_true(at > 100);
@@ -71,11 +71,11 @@ static void fail_each_call(cudaError_t answer)
             cuda_host_open(NULL);
             struct cuda_opened opened = cuda_opened(memory_model(small, 1), &options);
             cuda_rows_make(&rows, opened.model, lengths, 0, 1);
-            for (int before = 0; before < round; before++) cuda_run(&opened, &rows, STATUS_OK);
+            for (int before = 0; before < round; before++) { cuda_run(&opened, &rows, STATUS_OK); }
             cuda_host_plant((struct cuda_host_fault){.at = at, .answer = answer});
             enum status status = encoder_run(opened.encoder, &rows.batch, &err);
             struck = cuda_host_struck();
-            if (status == STATUS_OK) cuda_expect(&rows, opened.model, cuda_near_f16);
+            if (status == STATUS_OK) { cuda_expect(&rows, opened.model, cuda_near_f16); }
             assert_true(status == STATUS_OK || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY);
             cuda_host_clear();
             for (int after = 0; after < 3; after++) {
@@ -174,7 +174,7 @@ static struct model *model_with_a_large_word(enum pooling pooling)
     struct model *model = memory_model(deeper, 1);
     float *word = (float *)model->storage + LARGE_WORD * model->hidden;
     model->pooling = pooling;
-    for (uint32_t i = 0; i < model->hidden; i++) word[i] *= 1e6f;
+    for (uint32_t i = 0; i < model->hidden; i++) { word[i] *= 1e6f; }
     return model;
 }
 
@@ -183,8 +183,8 @@ static void make_large(struct cuda_rows *rows, const struct model *model, bool l
 {
     const uint32_t lengths[] = {6, 20, 9, 0};
     cuda_rows_make(rows, model, lengths, 0, 1);
-    for (uint32_t t = 0; t < 35; t++) rows->ids[t] += rows->ids[t] == LARGE_WORD;
-    if (large) rows->ids[rows->start[1]] = LARGE_WORD;
+    for (uint32_t t = 0; t < 35; t++) { rows->ids[t] += rows->ids[t] == LARGE_WORD; }
+    if (large) { rows->ids[rows->start[1]] = LARGE_WORD; }
 }
 
 /* The row is run again alone; the others keep every bit. */
@@ -196,15 +196,16 @@ TEST(a_row_that_overflows_is_run_again)
         cuda_host_open(NULL);
         struct model *model = model_with_a_large_word(pooling == 0 ? POOLING_MEAN : POOLING_CLS);
         struct cuda_opened opened = cuda_opened(model, &options);
-        for (int large = 0; large < 2; large++)
+        for (int large = 0; large < 2; large++) {
             for (int round = 0; round < 3; round++) {
                 make_large(&rows, model, large == 1);
                 cuda_run(&opened, &rows, STATUS_OK);
                 assert_true(cuda_rows_compare(&rows, model).cosine >= (large == 1 ? 0.999 : 0.99999));
-                if (large == 0) memcpy(plain, rows.output, sizeof plain);
+                if (large == 0) { memcpy(plain, rows.output, sizeof plain); }
                 assert_memory_equal(plain, rows.output, 64 * sizeof(float));
                 assert_memory_equal(plain + 128, rows.output + 128, 64 * sizeof(float));
             }
+        }
         struct engine_counters counters = engine_counters(opened.engine);
         assert_int_equal(counters.rows_bf16, 3);
         assert_int_equal(counters.rows_f32 + counters.rows_lost, 0);

@@ -32,7 +32,7 @@ static struct model *model_with_biases(struct memory_shape shape, uint64_t seed)
                                          &layer->attention_output.bias, &layer->output.bias};
         for (size_t b = 0; b < sizeof biases / sizeof biases[0]; b++) {
             float *bias = (float *)model->storage + ((const float *)biases[b]->data - (const float *)model->storage);
-            for (size_t i = 0; i < biases[b]->elements; i++) bias[i] *= 20;
+            for (size_t i = 0; i < biases[b]->elements; i++) { bias[i] *= 20; }
         }
     }
     return model;
@@ -127,8 +127,9 @@ TEST(bf16_is_near_plain_loops)
 
 static bool is_untouched(const unsigned char *memory, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++)
-        if (memory[i] != 0xff) return false;
+    for (size_t i = 0; i < bytes; i++) {
+        if (memory[i] != 0xff) { return false; }
+    }
     return true;
 }
 
@@ -251,7 +252,7 @@ TEST(graphs_change_no_bit)
         for (int round = 0; round < 4; round++) {
             cuda_rows_make(&rows, model, lengths, 0, 5);
             assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-            if (round == 0) memcpy(first, rows.output, sizeof first);
+            if (round == 0) { memcpy(first, rows.output, sizeof first); }
             assert_memory_equal(first, rows.output, sizeof first);
             cuda_rows_make(&rows, model, same_size, 0, (uint64_t)round + 50);
             assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
@@ -336,14 +337,15 @@ TEST(what_lies_beside_the_rows_does_not_matter)
         void *nans = malloc(bytes);
         assert_non_null(nans);
         memset(nans, 0xff, bytes);
-        for (uint32_t stride = 0; stride <= 36; stride += 36)
+        for (uint32_t stride = 0; stride <= 36; stride += 36) {
             for (int round = 0; round < 4; round++) { /* directly, captured, replayed twice; the last three in NaNs */
-                if (round > 0) cuda_host_poke(memory->device, nans, bytes);
+                if (round > 0) { cuda_host_poke(memory->device, nans, bytes); }
                 cuda_rows_make(&rows, model, lengths, stride, 5);
                 assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-                if (round == 0) memcpy(clean, rows.output, sizeof clean);
+                if (round == 0) { memcpy(clean, rows.output, sizeof clean); }
                 assert_memory_equal(clean, rows.output, sizeof clean);
             }
+        }
         free(nans);
         assert_int_equal(engine_counters(opened.engine).rows_bf16, 0);
         cuda_opened_close(&opened);
@@ -361,14 +363,16 @@ TEST(a_vector_hardly_depends_on_its_batch)
     struct cuda_opened opened = cuda_opened(memory_model(heads_of_64, 17), NULL);
     cuda_rows_make(&alone, opened.model, lengths, 0, 3);
     assert_int_equal(encoder_run(opened.encoder, &alone.batch, &err), STATUS_OK);
-    for (uint32_t stride = 0; stride <= 25; stride += 25)
+    for (uint32_t stride = 0; stride <= 25; stride += 25) {
         for (uint32_t at = 2; at <= 3; at++) {
             cuda_rows_make(&together, opened.model, more, stride, 4);
             memcpy(together.ids + together.start[at], alone.ids, 12 * sizeof(int32_t));
             assert_int_equal(encoder_run(opened.encoder, &together.batch, &err), STATUS_OK);
-            for (uint32_t i = 0; i < 128; i++)
+            for (uint32_t i = 0; i < 128; i++) {
                 assert_true(fabsf(together.output[at * 128 + i] - alone.output[i]) <= 1e-3f);
+            }
         }
+    }
     cuda_opened_close(&opened);
     cuda_host_close();
 }

@@ -129,19 +129,21 @@ static enum status prepare_and_run(struct bench *b, enum cuda_epilogue epilogue,
 static void run(struct bench *b, enum cuda_epilogue epilogue, void *out)
 {
     struct err err = {0};
-    if (prepare_and_run(b, epilogue, &err) != STATUS_OK) fail_msg("%s", err.message);
+    if (prepare_and_run(b, epilogue, &err) != STATUS_OK) { fail_msg("%s", err.message); }
     cuda_host_peek(out, b->operands.to, ROWS * OUTPUTS * host_element_bytes(data_type(b->type)));
 }
 
 static double expected(const struct bench *b, enum cuda_epilogue epilogue, uint32_t row, uint32_t output)
 {
     double sum = epilogue == CUDA_EPILOGUE_NONE ? 0.0 : (double)b->bias[output];
-    for (uint32_t i = 0; i < INPUTS; i++)
+    for (uint32_t i = 0; i < INPUTS; i++) {
         sum += (double)b->weight[output * INPUTS + i] * (double)b->from[row * INPUTS + i];
-    if (epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL) sum += (double)b->residual[row * OUTPUTS + output];
-    if (epilogue == CUDA_EPILOGUE_BIAS_RELU) sum = sum > 0.0 ? sum : 0.0;
-    if (epilogue == CUDA_EPILOGUE_BIAS_GELU)
+    }
+    if (epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL) { sum += (double)b->residual[row * OUTPUTS + output]; }
+    if (epilogue == CUDA_EPILOGUE_BIAS_RELU) { sum = sum > 0.0 ? sum : 0.0; }
+    if (epilogue == CUDA_EPILOGUE_BIAS_GELU) {
         sum = 0.5 * sum * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (sum + 0.044715 * sum * sum * sum)));
+    }
     return sum;
 }
 
@@ -151,8 +153,9 @@ static void assert_right(const struct bench *b, enum cuda_epilogue epilogue, con
     for (uint32_t i = 0; i < ROWS * OUTPUTS; i++) {
         double value = (double)host_get_element(got, data_type(b->type), i);
         double want = expected(b, epilogue, i / OUTPUTS, i % OUTPUTS);
-        if (!(fabs(value - want) <= errors[b->type]))
+        if (!(fabs(value - want) <= errors[b->type])) {
             fail_msg("type %d, epilogue %d, element %u: %g, not %g", b->type, epilogue, i, value, want);
+        }
     }
 }
 
@@ -259,8 +262,9 @@ static void by_algorithm(uint32_t index, void *out)
 {
     static struct bench b;
     struct cuda_host_algorithm offer[CUDA_HOST_ALGORITHMS] = {{0}};
-    for (uint32_t i = 0; i <= index; i++)
+    for (uint32_t i = 0; i <= index; i++) {
         offer[i] = (struct cuda_host_algorithm){1000 - i * 100, 0, CUBLAS_STATUS_SUCCESS};
+    }
     open_host(&b, NULL);
     cuda_host_offer(offer);
     open_operands(&b, KERNEL_F32);
@@ -313,8 +317,9 @@ static void assert_takes_despite(const char *call, const uint32_t *at, uint32_t 
     cuda_host_offer(third_is_best);
     open_operands(&b, KERNEL_F32);
     open_gemm(&b, 0);
-    for (uint32_t i = 0; i < faults; i++)
+    for (uint32_t i = 0; i < faults; i++) {
         cuda_host_plant((struct cuda_host_fault){call, at[i], cudaErrorInvalidValue, false});
+    }
     run(&b, CUDA_EPILOGUE_BIAS, got);
     assert_memory_equal(got, want, ROWS * OUTPUTS * sizeof(float));
     assert_true(faults == 0 || cuda_host_struck());
@@ -344,8 +349,9 @@ static double timing_ms(uint32_t time_ns)
     struct err err = {0};
     const struct cuda_gemm_plan *plan;
     float ms;
-    for (int i = 0; i < CUDA_HOST_ALGORITHMS; i++)
+    for (int i = 0; i < CUDA_HOST_ALGORITHMS; i++) {
         offer[i] = (struct cuda_host_algorithm){time_ns, 0, CUBLAS_STATUS_SUCCESS};
+    }
     open_host(&b, NULL);
     cuda_host_offer(offer);
     open_operands(&b, KERNEL_F16);
@@ -462,8 +468,9 @@ static void *run_beside_others(void *context)
     queue.cuda_stream = b.stream = stream_new(b.api);
     b.operands.to = device_new(b.api, ROWS * OUTPUTS * 4);
     MUST(cuda_gemm_runner_open(b.gemm, &queue, &b.runner, NULL));
-    for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL; epilogue++)
+    for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL; epilogue++) {
         MUST(prepare_and_run(&b, (enum cuda_epilogue)epilogue, NULL));
+    }
     run(&b, CUDA_EPILOGUE_BIAS, r->got);
     cuda_gemm_runner_close(b.runner);
     MUST(b.api->cudaStreamDestroy(b.stream));
@@ -483,8 +490,8 @@ TEST(threads_find_the_same_algorithm)
         racers[i].bench = &b;
         MUST(pthread_create(&threads[i], NULL, run_beside_others, &racers[i]));
     }
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-    for (int i = 1; i < 4; i++) assert_memory_equal(racers[i].got, racers[0].got, sizeof racers[0].got);
+    for (int i = 0; i < 4; i++) { pthread_join(threads[i], NULL); }
+    for (int i = 1; i < 4; i++) { assert_memory_equal(racers[i].got, racers[0].got, sizeof racers[0].got); }
     close_gemm(&b);
     close_operands(&b);
     close_host(&b);
@@ -496,7 +503,7 @@ TEST(products_are_captured)
     char got[ROOM * 4];
     for (int plain = 0; plain < 2; plain++) {
         open_host(&b, NULL);
-        if (plain) cuda_host_offer(NULL);
+        if (plain) { cuda_host_offer(NULL); }
         open_operands(&b, KERNEL_F16);
         open_gemm(&b, 0);
         const struct cuda_gemm_shape shape = shape_of(&b, CUDA_EPILOGUE_BIAS_RESIDUAL);
@@ -528,9 +535,11 @@ TEST(products_are_captured)
 static enum status whole_life(struct bench *b, struct err *err)
 {
     enum status status = try_gemm(b, 0, err);
-    for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL && status == STATUS_OK; epilogue++)
+    for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL && status == STATUS_OK;
+         epilogue++) {
         status = prepare_and_run(b, (enum cuda_epilogue)epilogue, err);
-    if (status == STATUS_OK) status = cuda_check(b->api, b->api->cudaStreamSynchronize(b->stream), "waiting", err);
+    }
+    if (status == STATUS_OK) { status = cuda_check(b->api, b->api->cudaStreamSynchronize(b->stream), "waiting", err); }
     close_gemm(b);
     return status;
 }
@@ -551,9 +560,9 @@ static void fail_everywhere(const char *call, int answer, bool lost, const struc
         enum status status = whole_life(&b, &err);
         failed = status != STATUS_OK;
         failures += failed;
-        if (failed && status != expected_status) fail_msg("call %u: %s (%s)", at, status_name(status), err.message);
+        if (failed && status != expected_status) { fail_msg("call %u: %s (%s)", at, status_name(status), err.message); }
         cuda_host_clear();
-        if (failed && !lost) assert_int_equal(whole_life(&b, &err), STATUS_OK);
+        if (failed && !lost) { assert_int_equal(whole_life(&b, &err), STATUS_OK); }
         close_operands(&b);
         close_host(&b);
     }
@@ -571,10 +580,12 @@ TEST(memory_runs_out_at_any_call)
     static const char *const runtime[] = {"cudaMalloc", "cudaEventCreateWithFlags"};
     static const char *const blas[] = {"cublasLtCreate", "cublasLtMatmulDescCreate", "cublasLtMatrixLayoutCreate",
                                        "cublasLtMatmulPreferenceCreate", "cublasLtMatmul"};
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++) {
         fail_everywhere(runtime[i], cudaErrorMemoryAllocation, false, one_algorithm, STATUS_NO_MEMORY);
-    for (size_t i = 0; i < 5; i++)
+    }
+    for (size_t i = 0; i < 5; i++) {
         fail_everywhere(blas[i], CUBLAS_STATUS_ALLOC_FAILED, false, one_algorithm, STATUS_NO_MEMORY);
+    }
     fail_everywhere("cublasCreate_v2", CUBLAS_STATUS_ALLOC_FAILED, false, NULL, STATUS_NO_MEMORY);
     fail_everywhere("cublasSetMathMode", CUBLAS_STATUS_ALLOC_FAILED, false, NULL, STATUS_NO_MEMORY);
 }

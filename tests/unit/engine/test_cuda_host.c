@@ -21,7 +21,7 @@ struct add_args {
 static void add_kernel(const void *argument)
 {
     const struct add_args *a = argument;
-    for (uint32_t i = 0; i < a->count; i++) a->to[i] = a->from[i] + 1.0f;
+    for (uint32_t i = 0; i < a->count; i++) { a->to[i] = a->from[i] + 1.0f; }
 }
 
 static const void *add_handle(void)
@@ -43,14 +43,14 @@ static cudaError_t add(const struct cuda_api *api, const float *from, float *to,
 
 static void fill(float *to, float value)
 {
-    for (int i = 0; i < COUNT; i++) to[i] = value;
+    for (int i = 0; i < COUNT; i++) { to[i] = value; }
 }
 
 static void assert_all(const float *device, float value)
 {
     float got[COUNT];
     cuda_host_peek(got, device, BYTES);
-    for (int i = 0; i < COUNT; i++) assert_true(got[i] == value);
+    for (int i = 0; i < COUNT; i++) { assert_true(got[i] == value); }
 }
 
 static const struct cuda_api *open_noting(enum cuda_host_order order, uint32_t devices)
@@ -77,10 +77,10 @@ static float two_streams(enum cuda_host_order order, uint64_t seed, bool waits_f
     fill(batch[1], 2.0f);
     MUST(api->cudaMemcpyAsync(buffer, batch[0], BYTES, cudaMemcpyHostToDevice, copies));
     MUST(api->cudaEventRecord(copied, copies));
-    if (waits_for_data) MUST(api->cudaStreamWaitEvent(compute, copied, 0));
+    if (waits_for_data) { MUST(api->cudaStreamWaitEvent(compute, copied, 0)); }
     MUST(add(api, buffer, result, COUNT, compute));
     MUST(api->cudaEventRecord(computed, compute));
-    if (waits_for_buffer) MUST(api->cudaStreamWaitEvent(copies, computed, 0));
+    if (waits_for_buffer) { MUST(api->cudaStreamWaitEvent(copies, computed, 0)); }
     MUST(api->cudaMemcpyAsync(buffer, batch[1], BYTES, cudaMemcpyHostToDevice, copies));
     MUST(api->cudaEventSynchronize(computed));
     float got[COUNT];
@@ -102,14 +102,16 @@ TEST(any_order_is_right_when_all_is_waited_for)
     assert_true(two_streams(CUDA_HOST_LATE, 0, true, true) == 2.0f);
     assert_true(two_streams(CUDA_HOST_OTHERS, 0, true, true) == 2.0f);
     assert_true(two_streams(CUDA_HOST_AT_ONCE, 0, true, true) == 2.0f);
-    for (uint64_t seed = 0; seed < 50; seed++) assert_true(two_streams(CUDA_HOST_SHUFFLED, seed, true, true) == 2.0f);
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        assert_true(two_streams(CUDA_HOST_SHUFFLED, seed, true, true) == 2.0f);
+    }
 }
 
 TEST(a_missing_wait_for_data_shows)
 {
     assert_true(isnan(two_streams(CUDA_HOST_LATE, 0, false, true)));
     unsigned wrong = 0;
-    for (uint64_t seed = 0; seed < 50; seed++) wrong += two_streams(CUDA_HOST_SHUFFLED, seed, false, true) != 2.0f;
+    for (uint64_t seed = 0; seed < 50; seed++) { wrong += two_streams(CUDA_HOST_SHUFFLED, seed, false, true) != 2.0f; }
     assert_in_range(wrong, 1, 49);
 }
 
@@ -117,7 +119,7 @@ TEST(a_missing_wait_for_a_buffer_shows)
 {
     assert_true(two_streams(CUDA_HOST_OTHERS, 0, true, false) == 3.0f);
     unsigned wrong = 0;
-    for (uint64_t seed = 0; seed < 50; seed++) wrong += two_streams(CUDA_HOST_SHUFFLED, seed, true, false) != 2.0f;
+    for (uint64_t seed = 0; seed < 50; seed++) { wrong += two_streams(CUDA_HOST_SHUFFLED, seed, true, false) != 2.0f; }
     assert_in_range(wrong, 1, 49);
 }
 
@@ -200,8 +202,8 @@ TEST(threads_use_two_devices)
 {
     struct waiter w = {.api = cuda_host_open(&(struct cuda_host_options){.devices = 2})};
     pthread_t threads[2];
-    for (int i = 0; i < 2; i++) MUST(pthread_create(&threads[i], NULL, use_a_device, &w));
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) { MUST(pthread_create(&threads[i], NULL, use_a_device, &w)); }
+    for (int i = 0; i < 2; i++) { pthread_join(threads[i], NULL); }
     cuda_host_close();
 }
 
@@ -473,7 +475,7 @@ static void *allocate_elsewhere(void *context)
     struct waiter *w = context;
     void *out = NULL;
     w->answer = w->api->cudaMalloc(&out, 8);
-    if (w->answer == cudaSuccess) w->answer = w->api->cudaFree(out);
+    if (w->answer == cudaSuccess) { w->answer = w->api->cudaFree(out); }
     return NULL;
 }
 

@@ -22,7 +22,7 @@ TEST(rounding_is_to_nearest)
             uint16_t got[3];
             float middle = (float)(0.5 * ((double)host_get_element(&low, types[t], 0) + //
                                           (double)host_get_element(&high, types[t], 0)));
-            if (middle < 0x1p-126f) continue; /* subnormal floats have no neighbours between to test with */
+            if (middle < 0x1p-126f) { continue; /* subnormal floats have no neighbours between to test with */ }
             host_put_element(got, types[t], 0, nextafterf(middle, 0.0f));
             host_put_element(got, types[t], 1, middle);
             host_put_element(got, types[t], 2, nextafterf(middle, INFINITY));

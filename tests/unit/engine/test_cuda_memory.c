@@ -183,10 +183,12 @@ static struct batch make_batch(uint32_t rows, uint32_t longest_gap)
     assert_true(extent <= TOKENS);
     batch.ids = malloc(extent * sizeof *batch.ids);
     assert_non_null(batch.ids);
-    for (uint32_t i = 0; i < extent; i++) batch.ids[i] = -1;
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t t = 0; t < batch.length[r]; t++)
+    for (uint32_t i = 0; i < extent; i++) { batch.ids[i] = -1; }
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t t = 0; t < batch.length[r]; t++) {
             batch.ids[batch.start[r] - origin + t] = (int32_t)(next_random() % 1000 + 1);
+        }
+    }
     batch.pass = (struct pass){.rows = rows, .extent = extent, .origin = origin, .ids = batch.ids};
     return batch;
 }
@@ -202,11 +204,12 @@ static void expect_block(const struct batch *batch, const struct cuda_ragged_lay
     for (uint32_t r = 0; r < pass->rows; r++) {
         assert_int_equal(view.start[r], batch->start[r] - pass->origin);
         assert_int_equal(view.length[r], batch->length[r]);
-        for (; at < view.start[r]; at++) assert_true(view.ids[at] == 0 && view.position[at] == 0);
-        for (uint32_t t = 0; t < view.length[r]; t++, at++)
+        for (; at < view.start[r]; at++) { assert_true(view.ids[at] == 0 && view.position[at] == 0); }
+        for (uint32_t t = 0; t < view.length[r]; t++, at++) {
             assert_true(view.ids[at] == pass->ids[at] && view.position[at] == t);
+        }
     }
-    for (; at < pass->extent; at++) assert_true(view.ids[at] == 0 && view.position[at] == 0);
+    for (; at < pass->extent; at++) { assert_true(view.ids[at] == 0 && view.position[at] == 0); }
     struct kernel_tile tiles[TOKENS / 64 + ROWS + 1];
     uint32_t count = kernel_tiles_fill(view.start, view.length, pass->rows, tiles);
     assert_int_equal(view.counts[KERNEL_COUNT_TILES], count);
@@ -222,7 +225,7 @@ TEST(blocks_hold_the_batch)
     assert_true(layout.position % 16 == 0 && layout.tiles % 16 == 0);
     void *block = aligned_alloc(16, layout.bytes);
     assert_non_null(block);
-    for (uint32_t rows = 1; rows <= ROWS; rows++)
+    for (uint32_t rows = 1; rows <= ROWS; rows++) {
         for (uint32_t gap = 0; gap <= 3; gap += 3) {
             struct batch batch = make_batch(rows, gap);
             batch.pass.start = batch.start;
@@ -231,6 +234,7 @@ TEST(blocks_hold_the_batch)
             expect_block(&batch, &layout, block, cuda_ragged_fill(&layout, &batch.pass, block));
             free(batch.ids);
         }
+    }
     free(block);
 }
 
@@ -259,7 +263,7 @@ static void check_rounding(enum dtype dtype, uint16_t infinity)
         float here = widened(dtype, (uint16_t)half);
         assert_int_equal(narrowed(dtype, here), half);
         assert_int_equal(narrowed(dtype, -here), half | 0x8000);
-        if (half + 1 == infinity) break;
+        if (half + 1 == infinity) { break; }
         float next = widened(dtype, (uint16_t)(half + 1)), middle = here + (next - here) / 2;
         assert_int_equal(narrowed(dtype, middle), half % 2 == 0 ? half : half + 1);
         assert_int_equal(narrowed(dtype, nextafterf(middle, 0)), half);
@@ -300,7 +304,7 @@ TEST(no_more_is_reserved_than_allowed)
         /* A host whose memory is all cuBLASLt's workspace, the weights and a few passes' worth. */
         size_t memory = half == 0 ? (size_t)256 << 20 : 0;
         float share = half == 0 ? 0.9f : 0; /* 0: the default */
-        if (half == 1) memory = most[0] * 9 / 10;
+        if (half == 1) { memory = most[0] * 9 / 10; }
         cuda_host_open(&(struct cuda_host_options){.memory_bytes = memory});
         struct cuda_opened opened =
             cuda_opened(memory_model(shape, 1), &(struct engine_options){.memory_share = share, .batch_tokens = 60000});
@@ -322,7 +326,7 @@ TEST(every_allocation_may_fail)
     static struct cuda_rows rows;
     const uint32_t lengths[] = {9, 3, 0};
     unsigned smaller = 0, refused = 0;
-    for (int which = 0; which < 2; which++)
+    for (int which = 0; which < 2; which++) {
         for (uint32_t at = 1;; at++) {
             struct model *model = memory_model(small, 1);
             struct engine *engine = NULL;
@@ -333,22 +337,24 @@ TEST(every_allocation_may_fail)
                 (struct cuda_host_fault){.call = calls[which], .at = at, .answer = cudaErrorMemoryAllocation});
             enum status status =
                 engine_open(model, &(struct engine_options){.backend = "cuda", .cache_path = ""}, &engine, &err);
-            if (status == STATUS_OK) status = encoder_open(engine, &encoder, &err);
+            if (status == STATUS_OK) { status = encoder_open(engine, &encoder, &err); }
             cuda_rows_make(&rows, model, lengths, 0, 1);
-            if (status == STATUS_OK) status = encoder_run(encoder, &rows.batch, &err);
+            if (status == STATUS_OK) { status = encoder_run(encoder, &rows.batch, &err); }
             bool whole = status == STATUS_OK && engine_counters(engine).halvings == 0;
-            if (status == STATUS_OK)
+            if (status == STATUS_OK) {
                 cuda_expect(&rows, model, cuda_near_f16);
-            else
+            } else {
                 assert_int_equal(status, STATUS_NO_MEMORY);
+            }
             smaller += status == STATUS_OK && !whole;
             refused += status != STATUS_OK;
             encoder_close(encoder);
             engine_close(engine);
             memory_model_free(model);
             cuda_host_close();
-            if (whole) break;
+            if (whole) { break; }
         }
+    }
     assert_true(smaller >= 2);
     assert_true(refused >= 2);
 }
@@ -369,15 +375,17 @@ TEST(graphs_give_way)
     for (uint32_t faults = 0; faults < 3; faults++) {
         cuda_graphs_drop(&stream->graphs);
         for (int i = 0; i < 6; i++) { /* captured, then replayed */
-            for (uint32_t at = 1; i == 2 && at <= faults; at++)
+            for (uint32_t at = 1; i == 2 && at <= faults; at++) {
                 cuda_host_plant((struct cuda_host_fault){
                     .call = "cudaGraphInstantiate", .at = at, .answer = cudaErrorMemoryAllocation});
+            }
             cuda_rows_make(&rows, opened.model, lengths[i % 3], 0, 1);
             cuda_run(&opened, &rows, i == 2 && faults == 2 ? STATUS_NO_MEMORY : STATUS_OK);
-            if (i == 2)
+            if (i == 2) {
                 assert_int_equal(stream->graphs.graphs, faults == 0 ? 3 : 2 - faults);
-            else
+            } else {
                 cuda_expect(&rows, opened.model, cuda_near_f16);
+            }
             cuda_host_clear();
         }
     }
@@ -393,20 +401,22 @@ TEST(few_graphs_serve_many_sizes)
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     struct backend_workspace *stream = opened.encoder->workspace;
     stream->graphs.most = 2;
-    for (int round = 0; round < 4; round++)
+    for (int round = 0; round < 4; round++) {
         for (int size = 0; size < 4; size++) {
             cuda_rows_make(&rows, opened.model, lengths[size], 0, 1);
             cuda_run(&opened, &rows, STATUS_OK);
             cuda_expect(&rows, opened.model, cuda_near_f16);
             assert_true(stream->graphs.graphs <= 2);
         }
+    }
     struct engine_counters counters = engine_counters(opened.engine);
     assert_int_equal(counters.graphs_captured, 3 * 4); /* each is gone when its size comes again */
-    for (int round = 0; round < 3; round++)
+    for (int round = 0; round < 3; round++) {
         for (int size = 2; size < 4; size++) { /* these two are there */
             cuda_rows_make(&rows, opened.model, lengths[size], 0, 1);
             cuda_run(&opened, &rows, STATUS_OK);
         }
+    }
     assert_int_equal(engine_counters(opened.engine).graphs_captured, 3 * 4);
     cuda_opened_close(&opened);
     cuda_host_close();

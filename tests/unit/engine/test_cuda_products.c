@@ -121,8 +121,9 @@ static const struct cuda_gemm_plan *prepare(struct place *p)
 {
     struct err err = {0};
     const struct cuda_gemm_plan *plan = NULL;
-    if (cuda_gemm_prepare(p->runner, &p->shape, p->rows, &p->operands, &plan, &err) != STATUS_OK)
+    if (cuda_gemm_prepare(p->runner, &p->shape, p->rows, &p->operands, &plan, &err) != STATUS_OK) {
         fail_msg("%s", err.message);
+    }
     return plan;
 }
 
@@ -130,7 +131,7 @@ static void *run(struct place *p)
 {
     struct err err = {0};
     const struct cuda_gemm_plan *plan = prepare(p);
-    if (cuda_gemm_run(p->runner, plan, &p->operands, &err) != STATUS_OK) fail_msg("%s", err.message);
+    if (cuda_gemm_run(p->runner, plan, &p->operands, &err) != STATUS_OK) { fail_msg("%s", err.message); }
     return bits_of_result(p);
 }
 
@@ -146,13 +147,15 @@ static double expected(const struct place *p, uint32_t row, uint32_t output, boo
         sum += product;
         sizes += fabs(product);
     }
-    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL)
+    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL) {
         sum += (double)p->residual[(size_t)row * p->shape.outputs + output];
+    }
     double between = plain ? (double)number_step(p->shape.type, (float)sum) : 0.0;
-    if (p->shape.epilogue != CUDA_EPILOGUE_NONE) sum += (double)p->bias[output];
-    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RELU) sum = sum > 0.0 ? sum : 0.0;
-    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_GELU)
+    if (p->shape.epilogue != CUDA_EPILOGUE_NONE) { sum += (double)p->bias[output]; }
+    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RELU) { sum = sum > 0.0 ? sum : 0.0; }
+    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_GELU) {
         sum = 0.5 * sum * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (sum + 0.044715 * sum * sum * sum)));
+    }
     /* gelu's slope is at most 1.13; a GPU's tanh may be off by 2^-10 of the value in its fast form */
     double form = p->shape.epilogue == CUDA_EPILOGUE_BIAS_GELU ? fabs(sum) * 0x1p-10 + 1e-4 : 0.0;
     *error =
@@ -165,14 +168,15 @@ static void assert_near(const struct place *p, const void *bits, bool plain)
     size_t count = (size_t)p->rows * p->shape.outputs;
     float *got = malloc(count * sizeof *got);
     numbers_read(p->shape.type, bits, count, got);
-    for (size_t i = 0; i < count; i++) assert_true(isfinite(got[i]));
+    for (size_t i = 0; i < count; i++) { assert_true(isfinite(got[i])); }
     for (size_t s = 0; s < SAMPLES; s++) {
         size_t i = s < 8 ? s * (count - 1) / 7 : s * 2654435761u % count;
         double error;
         double want = expected(p, (uint32_t)(i / p->shape.outputs), (uint32_t)(i % p->shape.outputs), plain, &error);
-        if (!(fabs((double)got[i] - want) <= error))
+        if (!(fabs((double)got[i] - want) <= error)) {
             fail_msg("%u x %u, %u rows, type %d, epilogue %d: element %zu is %g, not %g +- %g", p->shape.outputs,
                      p->shape.inputs, p->rows, p->shape.type, p->shape.epilogue, i, (double)got[i], want, error);
+        }
     }
     free(got);
 }
@@ -262,8 +266,8 @@ TEST(the_same_operands_give_the_same_bits)
         MUST(cuda_gemm_runner_open(p.gemm, &queue, &p.runner, NULL));
         bits[2] = run(&p);
         cuda_gemm_runner_close(first);
-        for (int i = 1; i < 3; i++) assert_memory_equal(bits[i], bits[0], bytes);
-        for (int i = 0; i < 3; i++) free(bits[i]);
+        for (int i = 1; i < 3; i++) { assert_memory_equal(bits[i], bits[0], bytes); }
+        for (int i = 0; i < 3; i++) { free(bits[i]); }
         close_operands(&p);
         close_gemm(&p);
     }
@@ -289,8 +293,9 @@ TEST(a_row_hardly_depends_on_the_batch)
             open_operands(&p, shape, rows[batch]);
             void *bits = run(&p);
             numbers_read(shape.type, bits, count, batch == 0 ? first : now);
-            for (size_t i = 0; batch > 0 && i < count; i++)
+            for (size_t i = 0; batch > 0 && i < count; i++) {
                 most = fmaxf(most, fabsf(now[i] - first[i]) / number_step(shape.type, 16.0f));
+            }
             assert_near(&p, bits, false);
             free(bits);
             close_operands(&p);

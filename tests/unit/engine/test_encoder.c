@@ -50,14 +50,14 @@ static struct rows make_rows(const struct model *model, const uint32_t *lengths,
         rows.longest = lengths[r] > rows.longest ? lengths[r] : rows.longest;
         rows.ids[r] = calloc(lengths[r], sizeof(int32_t));
         assert_non_null(rows.ids[r]);
-        for (uint32_t t = 0; t < lengths[r]; t++) rows.ids[r][t] = (int32_t)(next_random() % model->vocabulary);
+        for (uint32_t t = 0; t < lengths[r]; t++) { rows.ids[r][t] = (int32_t)(next_random() % model->vocabulary); }
     }
     return rows;
 }
 
 static void free_rows(struct rows *rows)
 {
-    for (uint32_t r = 0; r < rows->count; r++) free(rows->ids[r]);
+    for (uint32_t r = 0; r < rows->count; r++) { free(rows->ids[r]); }
 }
 
 /* Runs rows as one batch, packed (stride 0) or padded to `stride`; gaps hold an id that would be refused. */
@@ -68,7 +68,7 @@ static enum status run(struct encoder *encoder, const struct rows *rows, uint32_
     uint32_t extent = stride == 0 ? rows->total : rows->count * stride;
     int32_t *ids = malloc((extent + 1) * sizeof *ids);
     assert_non_null(ids);
-    for (uint32_t i = 0; i < extent; i++) ids[i] = -7;
+    for (uint32_t i = 0; i < extent; i++) { ids[i] = -7; }
     for (uint32_t r = 0, at = 0; r < rows->count; r++) {
         start[r] = at;
         memcpy(ids + at, rows->ids[r], rows->length[r] * sizeof *ids);
@@ -91,8 +91,8 @@ static struct opened open_model(struct model *model, enum precision precision)
     struct opened opened = {.model = model};
     struct err err = {0};
     struct engine_options options = {"cpu", precision};
-    if (engine_open(model, &options, &opened.engine, &err) != STATUS_OK) fail_msg("%s", err.message);
-    if (encoder_open(opened.engine, &opened.encoder, &err) != STATUS_OK) fail_msg("%s", err.message);
+    if (engine_open(model, &options, &opened.engine, &err) != STATUS_OK) { fail_msg("%s", err.message); }
+    if (encoder_open(opened.engine, &opened.encoder, &err) != STATUS_OK) { fail_msg("%s", err.message); }
     return opened;
 }
 
@@ -129,10 +129,11 @@ static void compare(struct model *model, enum precision precision, double least_
         const float *vector = output + (size_t)r * model->dim;
         reference_encode(model, rows.ids[r], rows.length[r], expected);
         double worst = 0;
-        for (uint32_t i = 0; i < model->dim; i++) worst = fmax(worst, fabs(vector[i] - expected[i]));
-        if (cosine(vector, expected, model->dim) < least_cosine || !(worst <= most_difference))
+        for (uint32_t i = 0; i < model->dim; i++) { worst = fmax(worst, fabs(vector[i] - expected[i])); }
+        if (cosine(vector, expected, model->dim) < least_cosine || !(worst <= most_difference)) {
             fail_msg("length %u: cosine 1 - %g, largest difference %g", rows.length[r],
                      1 - cosine(vector, expected, model->dim), worst);
+        }
     }
     free(expected);
     free(output);
@@ -186,7 +187,7 @@ TEST(raw_vectors_are_normalised_later)
     assert_int_equal(run(plain.encoder, &rows, 0, expected, &err), STATUS_OK);
     assert_int_equal(run(raw.encoder, &rows, 0, output, &err), STATUS_OK);
     assert_memory_not_equal(output, expected, COUNT * dim * sizeof *output);
-    for (uint32_t r = 0; r < COUNT; r++) vector_normalize(output + (size_t)r * dim, dim);
+    for (uint32_t r = 0; r < COUNT; r++) { vector_normalize(output + (size_t)r * dim, dim); }
     assert_memory_equal(output, expected, COUNT * dim * sizeof *output);
     free(output);
     free(expected);
@@ -201,7 +202,7 @@ TEST(a_zero_vector_stays_zero)
     float zero[3] = {0}, large[2] = {3e38f, 3e38f};
     vector_normalize(zero, 3);
     vector_normalize(large, 2);
-    for (int i = 0; i < 3; i++) assert_true(zero[i] == 0);
+    for (int i = 0; i < 3; i++) { assert_true(zero[i] == 0); }
     assert_true(fabsf(large[0] - 0.70710678f) < 1e-6f);
 }
 
@@ -276,8 +277,8 @@ static void check_bits(struct memory_shape shape, enum precision precision)
 {
     struct opened opened = open_model(memory_model(shape, 9), precision);
     uint32_t longest = opened.model->max_tokens, lengths[MAX_ROWS], count = 0;
-    for (uint32_t length = 1; length <= 36; length++) lengths[count++] = length;
-    while (count < MAX_ROWS) lengths[count++] = 1 + next_random() % longest;
+    for (uint32_t length = 1; length <= 36; length++) { lengths[count++] = length; }
+    while (count < MAX_ROWS) { lengths[count++] = 1 + next_random() % longest; }
     lengths[MAX_ROWS - 1] = longest;
 
     struct rows rows = make_rows(opened.model, lengths, count), turned = rows;
@@ -295,10 +296,11 @@ static void check_bits(struct memory_shape shape, enum precision precision)
     const uint32_t strides[] = {0, longest, longest + 3};
     for (size_t s = 0; s < sizeof strides / sizeof strides[0]; s++) {
         assert_int_equal(run(opened.encoder, &rows, strides[s], together, &err), STATUS_OK);
-        for (uint32_t r = 0; r < count; r++) assert_memory_equal(together + r * dim, alone + r * dim, bytes);
+        for (uint32_t r = 0; r < count; r++) { assert_memory_equal(together + r * dim, alone + r * dim, bytes); }
         assert_int_equal(run(opened.encoder, &turned, strides[s], together, &err), STATUS_OK);
-        for (uint32_t r = 0; r < count; r++)
+        for (uint32_t r = 0; r < count; r++) {
             assert_memory_equal(together + (count - 1 - r) * dim, alone + r * dim, bytes);
+        }
     }
     free(alone);
     free(together);
@@ -388,7 +390,7 @@ TEST(reading_the_weights_once_changes_no_bit)
         model->read_once = once == 1;
         struct opened opened = open_model(model, PRECISION_AUTO);
         struct err err = {0};
-        if (once == 0) rows = make_rows(model, lengths, 3);
+        if (once == 0) { rows = make_rows(model, lengths, 3); }
         assert_int_equal(run(opened.encoder, &rows, 0, vectors[once], &err), STATUS_OK);
         float first;
         tensor_read_f32(&model->layers[1].output.weight, 64 * 64, 1, &first); /* in the middle: a whole page */
@@ -403,7 +405,7 @@ static void expect_refused(struct encoder *encoder, struct engine_batch batch)
 {
     struct err err = {0};
     float untouched[64];
-    for (size_t i = 0; i < 64; i++) untouched[i] = batch.output[i] = 42.0f;
+    for (size_t i = 0; i < 64; i++) { untouched[i] = batch.output[i] = 42.0f; }
     assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_BAD_INPUT);
     assert_true(strlen(err.message) > 0);
     assert_memory_equal(batch.output, untouched, sizeof untouched);
@@ -447,7 +449,7 @@ static void expect_non_finite(enum precision precision)
     struct engine_batch batch = {2, 6, ids, start, length, output};
     assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_NON_FINITE);
     assert_non_null(strstr(err.message, "row 1"));
-    for (size_t i = 0; i < 64; i++) assert_true(isfinite(output[i]));
+    for (size_t i = 0; i < 64; i++) { assert_true(isfinite(output[i])); }
     assert_true(isnan(output[64]));
     batch.rows = 1;
     assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_OK);

@@ -36,12 +36,12 @@ static struct scene scene_open(const uint32_t size[3])
     scene.from = zeros(from * sizeof(float));
     scene.half = zeros(from * sizeof(uint16_t));
     scene.bias = zeros(scene.outputs * sizeof(float));
-    for (size_t i = 0; i < weight; i++) scene.weight[i] = rounded(next_random());
+    for (size_t i = 0; i < weight; i++) { scene.weight[i] = rounded(next_random()); }
     for (size_t i = 0; i < from; i++) {
         scene.from[i] = i / scene.inputs < scene.rows ? rounded(next_random()) : NAN;
         scene.half[i] = bf16_of(scene.from[i]);
     }
-    for (uint32_t i = 0; i < scene.outputs; i++) scene.bias[i] = next_random();
+    for (uint32_t i = 0; i < scene.outputs; i++) { scene.bias[i] = next_random(); }
     return scene;
 }
 
@@ -68,10 +68,11 @@ static float *run(const struct instruction_set *set, enum gemm_kind kind, const 
                            .activation = ACTIVATION_RELU,
                            .bias = scene->bias,
                            .to.f32 = to};
-    if (kind == GEMM_BF16_DOT)
+    if (kind == GEMM_BF16_DOT) {
         job.from_bf16 = scene->half + (size_t)first * scene->inputs;
-    else
+    } else {
         job.from_f32 = scene->from + (size_t)first * scene->inputs;
+    }
     gemm_run(set, kind, &job);
     free(packed);
     return to;
@@ -80,17 +81,21 @@ static float *run(const struct instruction_set *set, enum gemm_kind kind, const 
 static void expect_right(const struct instruction_set *set, enum gemm_kind kind, const struct scene *scene)
 {
     float *plain = run(set, kind, scene, 0, false), *active = run(set, kind, scene, 0, true);
-    for (uint32_t r = 0; r < scene->rows; r++)
+    for (uint32_t r = 0; r < scene->rows; r++) {
         for (uint32_t o = 0; o < scene->outputs; o++) {
             double sum = 0;
             size_t at = (size_t)r * scene->outputs + o;
-            for (uint32_t i = 0; i < scene->inputs; i++)
+            for (uint32_t i = 0; i < scene->inputs; i++) {
                 sum += (double)scene->from[(size_t)r * scene->inputs + i] *
                        (double)scene->weight[(size_t)o * scene->inputs + i];
-            if (!(fabs(plain[at] - sum) <= 1e-4) || !(fabs(active[at] - fmax(0, sum + (double)scene->bias[o])) <= 1e-4))
+            }
+            if (!(fabs(plain[at] - sum) <= 1e-4) ||
+                !(fabs(active[at] - fmax(0, sum + (double)scene->bias[o])) <= 1e-4)) {
                 fail_msg("%s, kind %d: %g and %g, not %g", set->name, (int)kind, (double)plain[at], (double)active[at],
                          sum);
+            }
         }
+    }
     for (uint32_t first = 1; first < scene->rows; first += 5) {
         float *fewer = run(set, kind, scene, first, false);
         assert_memory_equal(fewer, plain + (size_t)first * scene->outputs,
@@ -106,11 +111,11 @@ TEST(products_are_those_of_plain_loops)
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s]);
         for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++) {
-            if (!set->runs_here()) continue;
+            if (!set->runs_here()) { continue; }
             expect_right(set, GEMM_F32, &scene);
-            if (scene.inputs % 2 != 0) continue;
+            if (scene.inputs % 2 != 0) { continue; }
             expect_right(set, GEMM_BF16_WIDE, &scene);
-            if (set->kernels->gemm_bf16_dot != NULL) expect_right(set, GEMM_BF16_DOT, &scene);
+            if (set->kernels->gemm_bf16_dot != NULL) { expect_right(set, GEMM_BF16_DOT, &scene); }
         }
         scene_close(&scene);
     }
@@ -118,9 +123,10 @@ TEST(products_are_those_of_plain_loops)
 
 TEST(the_measured_kind_of_bf16_has_kernels)
 {
-    for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++)
+    for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++) {
         if (set->runs_here()) {
             enum gemm_kind kind = gemm_bf16_kind(set);
             assert_true(kind == GEMM_BF16_WIDE || (kind == GEMM_BF16_DOT && set->kernels->gemm_bf16_dot != NULL));
         }
+    }
 }

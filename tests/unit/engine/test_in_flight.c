@@ -28,8 +28,11 @@ static void fill(struct batch *batch, int32_t base)
 
 static void expect_output(const struct batch *batch, int32_t base)
 {
-    for (uint32_t r = 0; r < ROWS; r++)
-        for (uint32_t i = 0; i < DIM; i++) assert_true(batch->output[r * DIM + i] == (float)(2 * base + (int32_t)r));
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t i = 0; i < DIM; i++) {
+            assert_true(batch->output[r * DIM + i] == (float)(2 * base + (int32_t)r));
+        }
+    }
 }
 
 static void put(struct opened *opened, struct batch *batch, int32_t base)
@@ -114,7 +117,7 @@ TEST(an_error_belongs_to_its_batch)
         struct opened opened = open_fake(&bare, PRECISION_AUTO);
         int32_t *const tokens[] = {&fake.embed_fails, &fake.submit_fails, &fake.wait_fails};
         *tokens[step] = 102;
-        for (int i = 0; i < 3; i++) put(&opened, &batches[i], 50 * (i + 1));
+        for (int i = 0; i < 3; i++) { put(&opened, &batches[i], 50 * (i + 1)); }
         take(&opened, STATUS_OK, "");
         take(&opened, STATUS_INTERNAL, messages[step]);
         take(&opened, STATUS_OK, "");

@@ -48,7 +48,7 @@ static struct gemm_weight pack_for(const struct instruction_set *set, uint32_t o
 static struct gemm_weight pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided)
 {
     const struct instruction_set *set = instruction_sets;
-    while (set->int8 != &int8_generic) set++;
+    while (set->int8 != &int8_generic) { set++; }
     return pack_for(set, outputs, inputs, weight, one_sided);
 }
 
@@ -57,7 +57,7 @@ static const struct instruction_set *set_now; /* whose kernels are tried */
 /* The int8 kernels of the next instruction set that runs here; NULL behind the last. */
 static const struct gemm_int8 *next_kernels(unsigned *at)
 {
-    while (instruction_sets[*at].name != NULL && !instruction_sets[*at].runs_here()) ++*at;
+    while (instruction_sets[*at].name != NULL && !instruction_sets[*at].runs_here()) { ++*at; }
     set_now = &instruction_sets[*at];
     return set_now->name == NULL ? NULL : instruction_sets[(*at)++].int8;
 }
@@ -78,7 +78,7 @@ TEST(ties_go_to_the_even_number)
             kernels->quantise(1, WIDTH, (struct activations){.f32 = from}, rows, row_bytes(WIDTH));
             assert_true(rows.scale[0] == 1.0f && (!offsets || rows.offset[0] == 0));
             assert_memory_equal(rows.value, expected, WIDTH);
-            for (size_t i = WIDTH; i < row_bytes(WIDTH); i++) assert_int_equal(rows.value[i], 0);
+            for (size_t i = WIDTH; i < row_bytes(WIDTH); i++) { assert_int_equal(rows.value[i], 0); }
             rows_close(&rows);
         }
     }
@@ -89,9 +89,11 @@ enum { ODD_ROWS = 8, ODD_WIDTH = 37 };
 /* Rows that are special in one way each, between rows that are not. */
 static void fill_odd_rows(float from[ODD_ROWS][ODD_WIDTH])
 {
-    for (uint32_t r = 0; r < ODD_ROWS; r++)
-        for (uint32_t i = 0; i < ODD_WIDTH; i++)
+    for (uint32_t r = 0; r < ODD_ROWS; r++) {
+        for (uint32_t i = 0; i < ODD_WIDTH; i++) {
             from[r][i] = r == 1 ? 0.0f : r == 4 ? 1e-31f : r == 5 ? 1e-3f : next_random();
+        }
+    }
     from[2][36] = NAN;
     from[3][5] = -INFINITY;
     from[5][20] = -1e30f;
@@ -155,8 +157,9 @@ static uint16_t upper_half(float value)
 static float *random_rows(uint32_t rows, uint32_t width)
 {
     float *from = random_floats((size_t)rows * width);
-    for (size_t i = 0; i < (size_t)rows * width; i++)
-        if (i / width % 3 != 0) from[i] = i / width % 3 == 1 ? fabsf(from[i]) : -fabsf(from[i]);
+    for (size_t i = 0; i < (size_t)rows * width; i++) {
+        if (i / width % 3 != 0) { from[i] = i / width % 3 == 1 ? fabsf(from[i]) : -fabsf(from[i]); }
+    }
     return from;
 }
 
@@ -194,13 +197,14 @@ static void expect_alike(struct likes *likes, bool offsets)
         float stands = value * scale + (offsets ? expected.offset[row] : 0);
         assert_true(fabsf(value) <= INT8_LARGEST && fabsf(stands - likes->plain[i]) <= 0.5001f * scale);
     }
-    for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at))
+    for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
         for (int halves = 0; halves < 2; halves++) {
             struct activations source = {.f32 = halves ? NULL : likes->plain, .bf16 = halves ? likes->half : NULL};
             memset(rows.value, 0, LIKE_ROWS * stride);
             kernels->quantise(LIKE_ROWS, width, source, rows, stride);
-            for (uint32_t r = 0; r < LIKE_ROWS; r++) assert_true(same_row(rows, r, expected, r, width));
+            for (uint32_t r = 0; r < LIKE_ROWS; r++) { assert_true(same_row(rows, r, expected, r, width)); }
         }
+    }
     rows_close(&expected);
     rows_close(&rows);
 }
@@ -224,7 +228,7 @@ TEST(a_weight_has_a_scale_for_each_output)
     assert_memory_equal(packed.scaled.value, expected, sizeof expected);
     assert_true(packed.scaled.scale[0] == 1.0f / 127 && packed.scaled.scale[1] == 0 && isnan(packed.scaled.scale[2]));
     assert_true(packed.total[0] == -31 * packed.scaled.scale[0] && packed.total[1] == 0 && packed.scaled.scale[3] == 0);
-    for (uint32_t o = 4; o < INT8_PANEL; o++) assert_true(packed.scaled.scale[o] == 0 && packed.total[o] == 0);
+    for (uint32_t o = 4; o < INT8_PANEL; o++) { assert_true(packed.scaled.scale[o] == 0 && packed.total[o] == 0); }
     free(packed.scaled.value);
 }
 
@@ -276,10 +280,12 @@ static struct scene scene_open(const uint32_t size[3], bool extreme, bool offset
     struct scene scene = {.rows = size[0], .outputs = size[1], .inputs = size[2]};
     float *weight = random_floats((size_t)scene.outputs * scene.inputs);
     float *from = random_rows(scene.rows, scene.inputs);
-    for (size_t i = 0; extreme && i < (size_t)scene.outputs * scene.inputs; i++)
+    for (size_t i = 0; extreme && i < (size_t)scene.outputs * scene.inputs; i++) {
         weight[i] = i / scene.inputs % 2 == 0 ? 1.0f : -1.0f;
-    for (size_t i = 0; extreme && i < (size_t)scene.rows * scene.inputs; i++)
+    }
+    for (size_t i = 0; extreme && i < (size_t)scene.rows * scene.inputs; i++) {
         from[i] = i / scene.inputs % 3 == 0 ? 2.0f : -2.0f;
+    }
     scene.weight = pack(scene.outputs, scene.inputs, weight, true);
     scene.columns = scene.weight.panels * INT8_PANEL;
     scene.from = rows_open(scene.rows, scene.inputs, offsets);
@@ -287,11 +293,14 @@ static struct scene scene_open(const uint32_t size[3], bool extreme, bool offset
     scene.expected = zeros((size_t)scene.rows * scene.columns * sizeof(int32_t));
     size_t stride = row_bytes(scene.inputs);
     int8_generic.quantise(scene.rows, scene.inputs, (struct activations){.f32 = from}, scene.from, stride);
-    for (uint32_t o = 0; o < scene.outputs; o++)
-        for (uint32_t i = 0; i < scene.inputs; i++)
-            for (uint32_t r = 0; r < scene.rows; r++)
+    for (uint32_t o = 0; o < scene.outputs; o++) {
+        for (uint32_t i = 0; i < scene.inputs; i++) {
+            for (uint32_t r = 0; r < scene.rows; r++) {
                 scene.expected[r * scene.columns + o] +=
                     scene.from.value[r * stride + i] * packed_value(&scene.weight, o, i);
+            }
+        }
+    }
     scene.plain_weight = weight;
     free(from);
     return scene;
@@ -328,10 +337,12 @@ static void expect_sums(const struct gemm_int8 *kernels, const struct scene *sce
     struct gemm_job job = job_of(scene, GEMM_SUMS);
     job.sums = zeros((size_t)(scene->rows + SLACK) * scene->columns * sizeof *job.sums);
     kernels->run(&job);
-    for (uint32_t r = 0; r < scene->rows; r++)
+    for (uint32_t r = 0; r < scene->rows; r++) {
         if (memcmp(job.sums + r * scene->columns, scene->expected + r * scene->columns,
-                   scene->outputs * sizeof *job.sums) != 0)
+                   scene->outputs * sizeof *job.sums) != 0) {
             fail_msg("%s: row %u of %u by %u by %u", set_now->name, r, scene->rows, scene->outputs, scene->inputs);
+        }
+    }
     free(job.sums);
 }
 
@@ -410,9 +421,10 @@ TEST(products_of_16_bits_are_alike_and_nearly_right)
 
 static double activated(enum activation activation, double x)
 {
-    if (activation == ACTIVATION_GELU_ERF) return 0.5 * x * (1 + erf(x / sqrt(2)));
-    if (activation == ACTIVATION_GELU_TANH)
+    if (activation == ACTIVATION_GELU_ERF) { return 0.5 * x * (1 + erf(x / sqrt(2))); }
+    if (activation == ACTIVATION_GELU_TANH) {
         return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    }
     return x > 0 ? x : 0;
 }
 
@@ -421,8 +433,8 @@ static double ended(const struct scene *scene, const struct gemm_job *job, uint3
 {
     double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.scaled.scale[output] *
                (double)scene->from.scale[row];
-    if (scene->from.offset != NULL) x += (double)scene->from.offset[row] * (double)scene->weight.total[output];
-    if (job->end == GEMM_PLAIN) return x;
+    if (scene->from.offset != NULL) { x += (double)scene->from.offset[row] * (double)scene->weight.total[output]; }
+    if (job->end == GEMM_PLAIN) { return x; }
     x += (double)scene->bias[output];
     return job->end == GEMM_ACTIVATION ? activated(job->activation, x) : x;
 }
@@ -446,12 +458,13 @@ static void expect_end(const struct gemm_int8 *kernels, const struct scene *scen
         uint32_t bits = (uint32_t)half[i] << 16;
         float value;
         memcpy(&value, &bits, sizeof value);
-        if (end == GEMM_PLAIN) value = plain[i];
+        if (end == GEMM_PLAIN) { value = plain[i]; }
         double most = end == GEMM_PLAIN ? 2e-5 + 1e-6 * fabs(expected) : 1.5e-3 + fabs(expected) / 250;
-        if (!(fabs(value - expected) <= most))
+        if (!(fabs(value - expected) <= most)) {
             fail_msg("%s: end %d: %g, not %g", set_now->name, (int)end, (double)value, expected);
+        }
     }
-    for (size_t i = count; i < count + 64; i++) assert_true(half[i] == 0x7777);
+    for (size_t i = count; i < count + 64; i++) { assert_true(half[i] == 0x7777); }
     free(half);
     free(plain);
 }
@@ -483,9 +496,10 @@ static void normed(const struct scene *scene, const struct norm_weights *norm, u
         to[o] = (double)x[o] + ended(scene, &job, row, o);
         mean += to[o] / scene->outputs;
     }
-    for (uint32_t o = 0; o < scene->outputs; o++) variance += (to[o] - mean) * (to[o] - mean) / scene->outputs;
-    for (uint32_t o = 0; o < scene->outputs; o++)
+    for (uint32_t o = 0; o < scene->outputs; o++) { variance += (to[o] - mean) * (to[o] - mean) / scene->outputs; }
+    for (uint32_t o = 0; o < scene->outputs; o++) {
         to[o] = (to[o] - mean) / sqrt(variance + norm->eps) * (double)norm->gain[o] + (double)norm->bias[o];
+    }
 }
 
 /* The product is given as sums or, `plain`, as what these mean. */
@@ -498,12 +512,13 @@ static void expect_norm(const struct gemm_int8 *kernels, const struct scene *sce
     struct scaled_rows to = rows_open(scene->rows, scene->outputs, false);
     struct scaled_rows again = rows_open(scene->rows, scene->outputs, false);
     assert_true(x != NULL && expected != NULL);
-    if (scene->rows > 2) before[2 * scene->outputs] = NAN;
+    if (scene->rows > 2) { before[2 * scene->outputs] = NAN; }
     memcpy(x, before, count * sizeof *x);
     struct gemm_job scaled = job_of(scene, GEMM_PLAIN);
     float *product = random_floats(count);
-    for (size_t i = 0; plain && i < count; i++)
+    for (size_t i = 0; plain && i < count; i++) {
         product[i] = (float)ended(scene, &scaled, (uint32_t)(i / scene->outputs), (uint32_t)(i % scene->outputs));
+    }
     int32_t *sums = zeros((scene->rows + SLACK) * scene->columns * sizeof *sums);
     memcpy(sums, scene->expected, scene->rows * scene->columns * sizeof *sums);
     struct int8_norm_job job = {
@@ -524,12 +539,14 @@ static void expect_norm(const struct gemm_int8 *kernels, const struct scene *sce
     for (uint32_t r = 0; r < scene->rows; r++) {
         const float *row = x + (size_t)r * scene->outputs;
         normed(scene, &norm, r, before + (size_t)r * scene->outputs, expected);
-        for (uint32_t o = 0; o < scene->outputs; o++)
+        for (uint32_t o = 0; o < scene->outputs; o++) {
             assert_true(r == 2 ? isnan(row[o]) : fabs(row[o] - expected[o]) <= 2e-5);
+        }
         assert_true(r == 2 ? isnan(to.scale[r]) : to.scale[r] == again.scale[r]);
-        if (r != 2)
+        if (r != 2) {
             assert_memory_equal(to.value + r * row_bytes(scene->outputs), again.value + r * row_bytes(scene->outputs),
                                 row_bytes(scene->outputs));
+        }
     }
     free(sums);
     free(product);

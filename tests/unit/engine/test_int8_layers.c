@@ -53,8 +53,9 @@ static void damp(struct model *model, float by)
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         const struct tensor *weights[] = {&model->layers[layer].attention_output.weight,
                                           &model->layers[layer].output.weight};
-        for (unsigned w = 0; w < 2; w++)
-            for (size_t i = 0; i < weights[w]->elements; i++) ((float *)(uintptr_t)weights[w]->data)[i] *= by;
+        for (unsigned w = 0; w < 2; w++) {
+            for (size_t i = 0; i < weights[w]->elements; i++) { ((float *)(uintptr_t)weights[w]->data)[i] *= by; }
+        }
     }
 }
 

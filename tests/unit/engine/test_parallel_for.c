@@ -41,10 +41,10 @@ struct chunks {
 static void do_chunk(void *context, unsigned thread, unsigned chunk)
 {
     struct chunks *chunks = context;
-    if (atomic_fetch_add(&chunks->on[thread], 1) != 0) atomic_fetch_add(&chunks->clashes, 1);
+    if (atomic_fetch_add(&chunks->on[thread], 1) != 0) { atomic_fetch_add(&chunks->clashes, 1); }
     chunks->done[chunk]++;
     chunks->sums[thread] += chunks->number;
-    if (chunk == 60) sched_yield();
+    if (chunk == 60) { sched_yield(); }
     atomic_fetch_sub(&chunks->on[thread], 1);
 }
 
@@ -58,9 +58,9 @@ static unsigned do_steps(struct parallel_for *parallel, struct chunks *chunks, u
             unsigned count = 1 + next_random(&seed) % CHUNKS;
             chunks->number = next_random(&seed) % 10;
             memset(chunks->done, 0, sizeof chunks->done);
-            for (unsigned r = 0; r < count && !owns; r++) do_chunk(chunks, 0, r);
-            if (owns) parallel_for_run(parallel, &(struct parallel_step){do_chunk, chunks, count});
-            for (unsigned r = 0; r < CHUNKS; r++) assert_int_equal(chunks->done[r], r < count);
+            for (unsigned r = 0; r < count && !owns; r++) { do_chunk(chunks, 0, r); }
+            if (owns) { parallel_for_run(parallel, &(struct parallel_step){do_chunk, chunks, count}); }
+            for (unsigned r = 0; r < CHUNKS; r++) { assert_int_equal(chunks->done[r], r < count); }
             expected += chunks->number * count;
         }
         parallel_for_leave(parallel, owns);
@@ -74,7 +74,7 @@ TEST(every_chunk_is_done_once)
         struct parallel_for *parallel = open_team(threads);
         struct chunks chunks = {0};
         unsigned expected = do_steps(parallel, &chunks, threads), sum = 0;
-        for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++) sum += chunks.sums[thread];
+        for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++) { sum += chunks.sums[thread]; }
         assert_int_equal(sum, expected);
         assert_int_equal(chunks.clashes, 0);
         parallel_for_close(parallel);
@@ -107,7 +107,7 @@ TEST(a_team_has_one_owner_and_no_more_hands_than_cores)
     parallel_for_leave(parallel, true);
     assert_false(parallel_for_enter(parallel, false));
     assert_false(parallel_for_enter(parallel, true)); /* no: three compute */
-    for (int i = 0; i < 3; i++) parallel_for_leave(parallel, false);
+    for (int i = 0; i < 3; i++) { parallel_for_leave(parallel, false); }
     assert_true(parallel_for_enter(parallel, true));
     parallel_for_leave(parallel, true);
     parallel_for_close(parallel);
@@ -137,9 +137,11 @@ static void *disturb(void *argument)
     uint32_t seed = 5;
     while (!atomic_load(&disturbance->ends)) {
         bool owns = parallel_for_enter(disturbance->parallel, false);
-        for (uint32_t spins = next_random(&seed) % 2000; spins > 0; spins--) atomic_signal_fence(memory_order_seq_cst);
+        for (uint32_t spins = next_random(&seed) % 2000; spins > 0; spins--) {
+            atomic_signal_fence(memory_order_seq_cst);
+        }
         parallel_for_leave(disturbance->parallel, owns);
-        for (uint32_t yields = next_random(&seed) % 4; yields > 0; yields--) sched_yield();
+        for (uint32_t yields = next_random(&seed) % 4; yields > 0; yields--) { sched_yield(); }
     }
     return NULL;
 }
@@ -174,9 +176,10 @@ static intptr_t embed_together(const struct scene *scene, struct encoder *encode
     }
     struct engine_batch batch = {ROWS, extent, ids, start, lengths, vectors};
     wrong += encoder_run(encoder, &batch, NULL) != STATUS_OK;
-    for (uint32_t r = 0; r < ROWS; r++)
+    for (uint32_t r = 0; r < ROWS; r++) {
         wrong +=
             memcmp(vectors + (size_t)r * dim, scene->expected + (size_t)lengths[r] * dim, dim * sizeof *vectors) != 0;
+    }
     free(vectors);
     return wrong;
 }
@@ -191,14 +194,15 @@ static void *embed_all(void *argument)
     intptr_t wrong = 0;
     float *vector = calloc(dim, sizeof *vector);
     if (vector == NULL || encoder_open(scene->engine, &encoder, NULL) != STATUS_OK ||
-        encoder_join(encoder, scene->parallel, NULL) != STATUS_OK)
+        encoder_join(encoder, scene->parallel, NULL) != STATUS_OK) {
         abort();
+    }
     for (unsigned i = 0; i < 2 * LONGEST; i++) {
         uint32_t length = i < LONGEST ? i + 1 : 1 + next_random(&seed) % LONGEST;
         const float *expected = scene->expected + (size_t)length * dim;
         wrong += !embed(scene, encoder, length, vector) || memcmp(vector, expected, dim * sizeof *vector) != 0;
     }
-    for (unsigned i = 0; i < LONGEST / 4; i++) wrong += embed_together(scene, encoder);
+    for (unsigned i = 0; i < LONGEST / 4; i++) { wrong += embed_together(scene, encoder); }
     encoder_close(encoder);
     free(vector);
     return (void *)wrong;
@@ -211,13 +215,14 @@ static void check_bits(struct memory_shape shape, enum precision precision)
     struct encoder *alone;
     struct err err;
     uint32_t seed = 1;
-    for (uint32_t i = 0; i < LONGEST; i++) scene.ids[i] = (int32_t)(next_random(&seed) % scene.model->vocabulary);
+    for (uint32_t i = 0; i < LONGEST; i++) { scene.ids[i] = (int32_t)(next_random(&seed) % scene.model->vocabulary); }
     assert_int_equal(engine_open(scene.model, &options, &scene.engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(scene.engine, &alone, &err), STATUS_OK);
     scene.expected = calloc((LONGEST + 1) * (size_t)scene.model->dim, sizeof(float));
     assert_non_null(scene.expected);
-    for (uint32_t length = 1; length <= LONGEST; length++)
+    for (uint32_t length = 1; length <= LONGEST; length++) {
         assert_true(embed(&scene, alone, length, scene.expected + (size_t)length * scene.model->dim));
+    }
 
     for (unsigned threads = 2; threads <= 4; threads += 2) {
         scene.parallel = open_team(threads);

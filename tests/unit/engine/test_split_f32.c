@@ -17,7 +17,7 @@ static const struct gemm_split_f32 *digits_here(void)
 {
     const struct gemm_split_f32 *digits = instruction_set_pick()->split_f32;
     assert_true((digits == NULL) == (instruction_set_pick()->bf16 == NULL));
-    if (digits == NULL) skip();
+    if (digits == NULL) { skip(); }
     return digits;
 }
 
@@ -91,7 +91,7 @@ static double exact_sum(const struct product *product, uint32_t row, uint32_t ou
     const float *from = product->from + (size_t)row * product->inputs;
     const float *weight = product->weight + (size_t)output * product->inputs;
     double sum = 0;
-    for (uint32_t i = 0; i < product->inputs; i++) sum += (double)from[i] * weight[i];
+    for (uint32_t i = 0; i < product->inputs; i++) { sum += (double)from[i] * weight[i]; }
     return sum;
 }
 
@@ -101,8 +101,8 @@ static double f32_sum(const struct product *product, uint32_t row, uint32_t outp
     const float *from = product->from + (size_t)row * product->inputs;
     const float *weight = product->weight + (size_t)output * product->inputs;
     float sums[16] = {0}, sum = 0;
-    for (uint32_t i = 0; i < product->inputs; i++) sums[i % 16] = fmaf(from[i], weight[i], sums[i % 16]);
-    for (unsigned i = 0; i < 16; i++) sum += sums[i];
+    for (uint32_t i = 0; i < product->inputs; i++) { sums[i % 16] = fmaf(from[i], weight[i], sums[i % 16]); }
+    for (unsigned i = 0; i < 16; i++) { sum += sums[i]; }
     return sum;
 }
 
@@ -113,7 +113,7 @@ static void compare_with_f32(const struct gemm_split_f32 *digits, const struct p
     struct gemm_job job = job_of(product, GEMM_PLAIN);
     digits->run(&job);
     *ours = *theirs = 0;
-    for (uint32_t row = 0; row < product->rows; row++)
+    for (uint32_t row = 0; row < product->rows; row++) {
         for (uint32_t output = 0; output < product->outputs; output++) {
             double sum = exact_sum(product, row, output);
             double off = product->to[(size_t)row * product->outputs + output] - sum;
@@ -121,6 +121,7 @@ static void compare_with_f32(const struct gemm_split_f32 *digits, const struct p
             off = f32_sum(product, row, output) - sum;
             *theirs += off * off;
         }
+    }
 }
 
 TEST(sums_are_nearer_than_those_of_f32)
@@ -140,10 +141,12 @@ TEST(numbers_that_stand_out_cost_nothing)
 {
     const struct gemm_split_f32 *digits = digits_here();
     struct product product = product_open(digits, 40, 64, 384);
-    for (uint32_t row = 0; row < product.rows; row++)
-        for (uint32_t i = 0; i < product.inputs; i++)
+    for (uint32_t row = 0; row < product.rows; row++) {
+        for (uint32_t i = 0; i < product.inputs; i++) {
             product.from[row * product.inputs + i] *= ldexpf(i % 100 == 7 ? 100 : 1, (int)row % 20 - 10);
-    for (uint32_t i = 0; i < product.outputs * product.inputs; i += 97) product.weight[i] *= 100;
+        }
+    }
+    for (uint32_t i = 0; i < product.outputs * product.inputs; i += 97) { product.weight[i] *= 100; }
     split_again(digits, &product);
     double ours, theirs;
     compare_with_f32(digits, &product, &ours, &theirs);
@@ -159,22 +162,25 @@ TEST(no_product_of_digits_is_forgotten)
     const struct gemm_split_f32 *digits = digits_here();
     for (unsigned zeros = 0; zeros < 2; zeros++) {
         struct product product = product_open(digits, 16, 64, INPUTS);
-        for (uint32_t i = 0; i < 16 * INPUTS; i++) /* rows with one large number, where the weights have zero */
+        for (uint32_t i = 0; i < 16 * INPUTS; i++) { /* rows with one large number, where the weights have zero */
             product.from[i] = i % INPUTS == 0 ? 0x1p30f : rintf(product.from[i] * (zeros == 0 ? LOW : 1 << 15));
-        for (uint32_t i = 0; i < 64 * INPUTS; i++)
+        }
+        for (uint32_t i = 0; i < 64 * INPUTS; i++) {
             product.weight[i] = i % INPUTS == 0   ? 0.0f
                                 : i % INPUTS == 1 ? 0x1p30f
                                                   : rintf(product.weight[i] * (zeros == 0 ? LOW : 1 << 29));
-        for (uint32_t row = 0; row < 16; row++) product.from[row * INPUTS + 1] = 0;
+        }
+        for (uint32_t row = 0; row < 16; row++) { product.from[row * INPUTS + 1] = 0; }
         split_again(digits, &product);
         struct gemm_job job = job_of(&product, GEMM_PLAIN);
         digits->run(&job);
         double squares = 0;
-        for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t row = 0; row < 16; row++) {
             for (uint32_t output = 0; output < 64; output++) {
                 double off = product.to[row * 64 + output] - exact_sum(&product, row, output);
                 squares += off * off;
             }
+        }
         /* What is left out: three products of digits of 2^16 each, of some 74 * 74 at random. */
         assert_true(sqrt(squares / (16 * 64)) < 4 * sqrt(3.0 * INPUTS) * 74 * 74 * 0x1p16);
         product_close(&product);
@@ -188,8 +194,9 @@ static double number_of(struct scaled_rows digits, uint32_t inputs, uint32_t row
     const int8_t *step = digits.value + (row / SPLIT_ROWS * steps + input / SPLIT_STEP) * SPLIT_DIGITS * tile;
     uint32_t within = input % SPLIT_STEP;
     double number = 0, place = digits.scale[row];
-    for (unsigned digit = 0; digit < SPLIT_DIGITS; digit++, place /= 256)
+    for (unsigned digit = 0; digit < SPLIT_DIGITS; digit++, place /= 256) {
         number += step[digit * tile + row % SPLIT_ROWS * SPLIT_STEP + within % 16 * 4 + within / 16] * place;
+    }
     return number;
 }
 
@@ -200,13 +207,13 @@ TEST(digits_add_up_to_the_number)
     struct scaled_rows split = rows_open(ROWS, INPUTS);
     float from[ROWS * INPUTS];
     for (unsigned round = 0; round < ROUNDS; round++) {
-        for (unsigned i = 0; i < ROWS * INPUTS; i++) from[i] = ldexpf(next_random(), (int)round - 70);
+        for (unsigned i = 0; i < ROWS * INPUTS; i++) { from[i] = ldexpf(next_random(), (int)round - 70); }
         from[round % INPUTS] = ldexpf(round % 2 == 0 ? -0x1.fffffep0f : 0x1.fdfdfcp0f, (int)round - 70); /* the ends */
         digits->split(0, 7, INPUTS, from, split);
         digits->split(7, ROWS, INPUTS, from, split);
         for (uint32_t row = 0; row < ROWS; row++) {
             float largest = 0;
-            for (uint32_t i = 0; i < INPUTS; i++) largest = fmaxf(largest, fabsf(from[row * INPUTS + i]));
+            for (uint32_t i = 0; i < INPUTS; i++) { largest = fmaxf(largest, fabsf(from[row * INPUTS + i])); }
             for (uint32_t i = 0; i < 2 * SPLIT_STEP; i++) {
                 float number = i < INPUTS ? from[row * INPUTS + i] : 0;
                 double off = fabs(number_of(split, INPUTS, row, i) - number);
@@ -223,18 +230,19 @@ TEST(bias_and_activation_follow)
     const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
-        for (size_t i = 0; i < (size_t)product.outputs * product.inputs; i++) product.weight[i] /= 16;
+        for (size_t i = 0; i < (size_t)product.outputs * product.inputs; i++) { product.weight[i] /= 16; }
         split_again(digits, &product);
         for (enum gemm_end end = GEMM_BIAS; end <= GEMM_ACTIVATION; end++) {
             struct gemm_job job = job_of(&product, end);
             digits->run(&job);
-            for (uint32_t row = 0; row < product.rows; row++)
+            for (uint32_t row = 0; row < product.rows; row++) {
                 for (uint32_t output = 0; output < product.outputs; output++) {
                     double x = exact_sum(&product, row, output) + product.bias[output];
                     double gelu = x * 0.5 * (1 + erf(x * sqrt(0.5)));
                     double off = product.to[(size_t)row * product.outputs + output] - (end == GEMM_BIAS ? x : gelu);
                     assert_true(fabs(off) <= 1e-6 * (fabs(x) + 1));
                 }
+            }
         }
         product_close(&product);
     }
@@ -258,10 +266,11 @@ TEST(bits_depend_on_the_row_alone)
             job.first_output = row % 2 * 16;
             job.last_output = job.first_output + 16;
             digits->run(&job);
-            for (uint32_t r = 0; r < job.rows; r++)
+            for (uint32_t r = 0; r < job.rows; r++) {
                 assert_memory_equal(few + (size_t)r * product.outputs + job.first_output,
                                     product.to + (size_t)(row + r) * product.outputs + job.first_output,
                                     16 * sizeof(float));
+            }
         }
         rows_close(split);
         free(few);
@@ -279,8 +288,9 @@ TEST(nothing_is_written_beside)
     job.first_output = 32;
     job.last_output = 64;
     digits->run(&job);
-    for (uint32_t i = 0; i < (ROWS + 16) * OUTPUTS; i++)
+    for (uint32_t i = 0; i < (ROWS + 16) * OUTPUTS; i++) {
         assert_true((job.to.f32[i] != 0) == (i < ROWS * OUTPUTS && i % OUTPUTS / 32 == 1));
+    }
     free(job.to.f32);
     product_close(&product);
 }
@@ -296,9 +306,11 @@ TEST(what_is_not_finite_stays_so_in_its_row)
         split_again(digits, &product);
         struct gemm_job job = job_of(&product, GEMM_PLAIN);
         digits->run(&job);
-        for (uint32_t row = 0; row < product.rows; row++)
-            for (uint32_t output = 0; output < product.outputs; output++)
+        for (uint32_t row = 0; row < product.rows; row++) {
+            for (uint32_t output = 0; output < product.outputs; output++) {
                 assert_true(isfinite(product.to[row * product.outputs + output]) == (row != 33 && output != 5));
+            }
+        }
         product_close(&product);
     }
 }
@@ -310,15 +322,16 @@ TEST(rows_of_any_size_are_right)
     const struct gemm_split_f32 *digits = digits_here();
     for (unsigned i = 0; i < sizeof factors / sizeof factors[0]; i++) {
         struct product product = product_open(digits, 16, 32, 64);
-        for (uint32_t j = 0; j < 16 * 64; j++) product.from[j] *= factors[i];
+        for (uint32_t j = 0; j < 16 * 64; j++) { product.from[j] *= factors[i]; }
         split_again(digits, &product);
         struct gemm_job job = job_of(&product, GEMM_PLAIN);
         digits->run(&job);
-        for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t row = 0; row < 16; row++) {
             for (uint32_t output = 0; output < 32; output++) {
                 double off = product.to[row * 32 + output] - exact_sum(&product, row, output);
                 assert_true(fabs(off) <= 1e-6 * 64 * factors[i] + 0x1p-120);
             }
+        }
         product_close(&product);
     }
 }

@@ -102,8 +102,9 @@ TEST(affinity_bounds_the_default)
     assert_true(engine_default_threads() >= 1);
     assert_true(engine_default_threads() <= (unsigned)CPU_COUNT(&before));
     CPU_ZERO(&one);
-    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
-        if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++) {
+        if (CPU_ISSET(cpu, &before)) { CPU_SET(cpu, &one); }
+    }
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(engine_default_threads(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);

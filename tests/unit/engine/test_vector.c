@@ -13,14 +13,17 @@ enum { DIM_MAX = 19 };
 static bool all_say(float value, float limit, bool expected)
 {
     char bytes[DIM_MAX * sizeof(float) + 1];
-    for (uint32_t dim = 1; dim <= DIM_MAX; dim++)
+    for (uint32_t dim = 1; dim <= DIM_MAX; dim++) {
         for (uint32_t place = 0; place < dim; place++) {
             float vector[DIM_MAX];
-            for (uint32_t i = 0; i < dim; i++) vector[i] = i == place ? value : 0.5f;
+            for (uint32_t i = 0; i < dim; i++) { vector[i] = i == place ? value : 0.5f; }
             memcpy(bytes + 1, vector, dim * sizeof(float));
-            if (vector_below(bytes + 1, dim, limit) != expected || vector_finite(vector, dim) != (isfinite(value) != 0))
+            if (vector_below(bytes + 1, dim, limit) != expected ||
+                vector_finite(vector, dim) != (isfinite(value) != 0)) {
                 return false;
+            }
         }
+    }
     return true;
 }
 

@@ -27,7 +27,7 @@ static double activated(enum kernel_activation activation, double x)
 static struct kernel_matrix spread(enum kernel_type type, uint32_t rows, uint32_t width)
 {
     struct kernel_matrix x = matrix_random(type, 1, rows, width);
-    for (size_t i = 0; i < (size_t)rows * width; i++) x.host[i] *= 8;
+    for (size_t i = 0; i < (size_t)rows * width; i++) { x.host[i] *= 8; }
     matrix_put(&x);
     return x;
 }
@@ -53,9 +53,10 @@ static void run_case(enum kernel_type type, enum kernel_activation activation, s
             float want =
                 r < sizes.rows && r < sizes.bound ? (float)activated(activation, in) : *matrix_at(&before, r, i);
             float got = *matrix_at(&x, r, i);
-            if (!(fabsf(got - want) <= number_step(type, want) + 2e-6f))
+            if (!(fabsf(got - want) <= number_step(type, want) + 2e-6f)) {
                 fail_msg("type %d, activation %d: f(%g) is %.9g instead of %.9g", (int)type, (int)activation, in,
                          (double)got, (double)want);
+            }
         }
     }
     free(before.host);
@@ -66,17 +67,21 @@ static void run_case(enum kernel_type type, enum kernel_activation activation, s
 
 TEST(every_function_and_type)
 {
-    for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++)
-        for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++)
-            for (int with_bias = 0; with_bias < 2; with_bias++)
+    for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+        for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++) {
+            for (int with_bias = 0; with_bias < 2; with_bias++) {
                 run_case(type, a, (struct sizes){3, 5, 1536}, with_bias);
+            }
+        }
+    }
 }
 
 TEST(odd_widths)
 {
     static const uint32_t widths[] = {8, 24, 1000, 4104, 16384};
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
         run_case(KERNEL_F16, KERNEL_GELU_ERF, (struct sizes){3, 5, widths[i]}, 1);
+    }
 }
 
 /* A launch for fewer rows than there are does those. */
@@ -119,7 +124,9 @@ TEST(what_it_does_not_do_is_refused)
     bad[3].type = (enum kernel_type)3;
     bad[4].x = (char *)x.device + 8;
     bad[5].bound = UINT32_MAX;
-    for (size_t i = 0; i < 6; i++) assert_int_equal(kernel_activate(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(kernel_activate(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    }
     matrix_free(&x);
     device_free(count);
 }

@@ -49,11 +49,13 @@ static void fill_row(struct scene *s, uint32_t row, uint32_t name, float size)
     const size_t width = 3u * s->hidden, count = width * s->length[row];
     float *at = s->qkv + width * s->start[row];
     numbers_random(s->type, name + 1, count, at);
-    for (size_t i = 0; i < count; i++)
-        if (i % width < 2u * s->hidden)
+    for (size_t i = 0; i < count; i++) {
+        if (i % width < 2u * s->hidden) {
             at[i] *= size; /* a power of 2: exact in every type */
-        else if (i % 2 == 0)
+        } else if (i % 2 == 0) {
             at[i] = fabsf(at[i]);
+        }
+    }
 }
 
 static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t rows,
@@ -70,8 +72,8 @@ static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t he
     }
     const size_t count = (size_t)3 * s.hidden * s.tokens;
     s.qkv = need(count * sizeof *s.qkv);
-    for (size_t i = 0; i < count; i++) s.qkv[i] = NAN;
-    for (uint32_t r = 0; r < rows; r++) fill_row(&s, r, r, size);
+    for (size_t i = 0; i < count; i++) { s.qkv[i] = NAN; }
+    for (uint32_t r = 0; r < rows; r++) { fill_row(&s, r, r, size); }
     return s;
 }
 
@@ -102,9 +104,10 @@ static void *upload(const struct scene *s, const float *from, size_t count)
 static void *upload_columns(const struct scene *s, uint32_t rows, const uint32_t *token, uint32_t first, uint32_t count)
 {
     float *copied = need((size_t)rows * count * sizeof *copied);
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++) {
         memcpy(copied + (size_t)r * count, s->qkv + (size_t)3 * s->hidden * (token == NULL ? r : token[r]) + first,
                count * sizeof *copied);
+    }
     void *device = upload(s, copied, (size_t)rows * count);
     free(copied);
     return device;
@@ -144,9 +147,9 @@ static void *run_raw(const struct scene *s)
     assert_int_equal(kernel_attention(device_queue(), &args), cudaSuccess);
     void *out = need(bytes);
     device_read(out, context, bytes);
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) device_free(lists[i]);
-    if (queries != NULL) device_free(queries);
-    if (bias != NULL) device_free(bias);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) { device_free(lists[i]); }
+    if (queries != NULL) { device_free(queries); }
+    if (bias != NULL) { device_free(bias); }
     device_free(qkv);
     device_free(context);
     free(tiles);
@@ -177,13 +180,13 @@ static double score_query(const struct scene *s, uint32_t row, uint32_t head, ui
             dot += (double)query[i] * key[i];
             all += fabs((double)query[i] * key[i]);
         }
-        if (s->bias) dot += s->bias[head * BIASES + BIAS_REACH + k - q];
+        if (s->bias) { dot += s->bias[head * BIASES + BIAS_REACH + k - q]; }
         powers[k] = dot * s->scale;
         top = fmax(top, powers[k]);
         size = fmax(size, all * s->scale);
     }
     *sum = 0.0;
-    for (uint32_t k = 0; k < s->length[row]; k++) *sum += powers[k] = exp(powers[k] - top);
+    for (uint32_t k = 0; k < s->length[row]; k++) { *sum += powers[k] = exp(powers[k] - top); }
     return (s->head_dim + 8.0) * 0x1p-24 * size + 0x1p-20;
 }
 
@@ -217,23 +220,26 @@ static void check(const struct scene *s)
     float *got = need(count * sizeof *got);
     numbers_read(s->type, raw, count, got);
     uint32_t longest = 1;
-    for (uint32_t r = 0; r < s->rows; r++) longest = s->length[r] > longest ? s->length[r] : longest;
+    for (uint32_t r = 0; r < s->rows; r++) { longest = s->length[r] > longest ? s->length[r] : longest; }
     double *powers = need(longest * sizeof *powers);
     bool *owned = need(context_rows(s) * sizeof *owned);
-    for (uint32_t r = 0; r < s->rows; r++)
+    for (uint32_t r = 0; r < s->rows; r++) {
         for (uint32_t q = 0; q < queries_of(s, r); q++) {
             owned[context_at(s, r, q) / s->hidden] = true;
             for (uint32_t h = 0; h < s->heads; h++) {
                 const double off = compare_query(s, r, h, q, got + context_at(s, r, q), powers);
-                if (!(off <= 1.0))
+                if (!(off <= 1.0)) {
                     fail_msg("type %d, head dim %u: row %u (%u tokens), query %u, head %u: off by %g times what is "
                              "allowed",
                              (int)s->type, s->head_dim, r, s->length[r], q, h, off);
+                }
             }
         }
+    }
     const size_t width = s->hidden * number_bytes(s->type);
-    for (uint32_t t = 0; t < context_rows(s); t++)
-        for (size_t i = 0; !owned[t] && i < width; i++) assert_int_equal(raw[t * width + i], 0xff);
+    for (uint32_t t = 0; t < context_rows(s); t++) {
+        for (size_t i = 0; !owned[t] && i < width; i++) { assert_int_equal(raw[t * width + i], 0xff); }
+    }
     free(owned);
     free(powers);
     free(got);
@@ -261,7 +267,7 @@ static const struct layout packed = {0, 0};
 static void check_range(enum kernel_type type, uint32_t head_dim, uint32_t from, uint32_t to)
 {
     uint32_t length[160];
-    for (uint32_t n = from; n <= to; n++) length[n - from] = n;
+    for (uint32_t n = from; n <= to; n++) { length[n - from] = n; }
     check_size(type, 1, head_dim, to - from + 1, length, packed, 0.5f);
 }
 
@@ -333,7 +339,7 @@ TEST(a_bias_by_distance)
         s.first_only = models[i].first_only;
         s.bias = need(s.heads * BIASES * sizeof *s.bias);
         numbers_random(KERNEL_F32, i, (size_t)s.heads * BIASES, s.bias);
-        for (size_t b = 0; b < (size_t)s.heads * BIASES; b++) s.bias[b] *= 8;
+        for (size_t b = 0; b < (size_t)s.heads * BIASES; b++) { s.bias[b] *= 8; }
         check(&s);
         scene_free(&s);
     }
@@ -359,11 +365,12 @@ TEST(rising_scores)
     const uint32_t length[] = {300};
     for (int falling = 0; falling < 2; falling++) {
         struct scene s = scene_new(KERNEL_F16, 1, 64, 1, length, packed, 1.0f);
-        for (uint32_t t = 0; t < 300; t++)
+        for (uint32_t t = 0; t < 300; t++) {
             for (uint32_t i = 0; i < 64; i++) {
                 s.qkv[t * 192 + i] = 1.0f;
                 s.qkv[t * 192 + 64 + i] = (float)(falling ? 300 - t : t) / 32.0f;
             }
+        }
         float *rounded = need(sizeof *rounded * 300 * 192);
         unsigned char *words = need(2u * 300 * 192);
         numbers_write(KERNEL_F16, s.qkv, (size_t)300 * 192, words);
@@ -381,7 +388,7 @@ TEST(first_query_only)
         enum kernel_type type;
         uint32_t heads, head_dim;
     } models[] = {{KERNEL_F16, 12, 32}, {KERNEL_BF16, 3, 64}, {KERNEL_F32, 2, 64}, {KERNEL_F16, 2, 20}};
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         for (uint32_t gap = 0; gap < 3; gap += 2) {
             struct scene s = scene_new(models[i].type, models[i].heads, models[i].head_dim, MIXED, mixed,
                                        (struct layout){.gap = gap}, 4.0f);
@@ -390,6 +397,7 @@ TEST(first_query_only)
             check(&s);
             scene_free(&s);
         }
+    }
 }
 
 /* A graph serves batches below its bound. */
@@ -454,14 +462,16 @@ static void check_poison(struct scene *s, const void *before, uint32_t row, uint
     *at = poison;
     void *after = run_raw(s);
     *at = kept;
-    for (uint32_t r = 0; r < s->rows; r++)
-        if (r != row) assert_same_row(s, before, r, s, after, r);
+    for (uint32_t r = 0; r < s->rows; r++) {
+        if (r != row) { assert_same_row(s, before, r, s, after, r); }
+    }
     const size_t count = (size_t)s->tokens * s->hidden;
     float *got = need(count * sizeof *got);
     numbers_read(s->type, after, count, got);
     bool finite = true;
-    for (size_t i = 0; i < (size_t)s->length[row] * s->hidden; i++)
+    for (size_t i = 0; i < (size_t)s->length[row] * s->hidden; i++) {
         finite &= isfinite(got[s->start[row] * s->hidden + i]) != 0;
+    }
     assert_false(finite);
     free(got);
     free(after);
@@ -492,29 +502,31 @@ TEST(what_is_not_finite_stays_visible)
 /* bf16 holds numbers whose product is beyond f32: all scores of a query are then infinite, of either sign. */
 TEST(scores_beyond_f32)
 {
-    for (int negative = 0; negative < 2; negative++)
+    for (int negative = 0; negative < 2; negative++) {
         for (uint32_t tokens = 20; tokens < 100; tokens += 60) {
             struct scene s = scene_new(negative ? KERNEL_F32 : KERNEL_BF16, 1, 32, 1, &tokens, packed, 1.0f);
-            for (uint32_t t = 0; t < tokens; t++)
+            for (uint32_t t = 0; t < tokens; t++) {
                 for (uint32_t i = 0; i < 32; i++) {
                     s.qkv[t * 96 + i] = 0x1p100f;
                     s.qkv[t * 96 + 32 + i] = negative ? -0x1p100f : 0x1p100f;
                 }
+            }
             uint8_t *raw = run_raw(&s);
             float *got = need(sizeof *got * tokens * 32);
             numbers_read(s.type, raw, (size_t)tokens * 32, got);
-            for (uint32_t i = 0; i < tokens * 32; i++) assert_true(isnan(got[i]));
+            for (uint32_t i = 0; i < tokens * 32; i++) { assert_true(isnan(got[i])); }
             free(got);
             free(raw);
             scene_free(&s);
         }
+    }
 }
 
 TEST(sizes_that_are_refused)
 {
     const struct kernel_attention_args good = {.type = KERNEL_F16, .bound = 1, .heads = 2, .head_dim = 32, .scale = 1};
     struct kernel_attention_args bad[9];
-    for (size_t i = 0; i < 9; i++) bad[i] = good;
+    for (size_t i = 0; i < 9; i++) { bad[i] = good; }
     bad[0].bound = 0;
     bad[1].heads = 0;
     bad[2].head_dim = 0;
@@ -524,5 +536,7 @@ TEST(sizes_that_are_refused)
     bad[6].qkv = (const void *)(uintptr_t)8;
     bad[7].type = (enum kernel_type)3;
     bad[8].queries = (const void *)(uintptr_t)8;
-    for (size_t i = 0; i < 9; i++) assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 9; i++) {
+        assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    }
 }

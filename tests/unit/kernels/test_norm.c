@@ -18,26 +18,28 @@ static const float epsilon = 0.01f; /* large, so that it is seen to be there */
 static void layer_norm(double *x, uint32_t width, const float *gain, const float *shift)
 {
     double sum = 0, squares = 0;
-    for (uint32_t i = 0; i < width; i++) sum += x[i];
-    for (uint32_t i = 0; i < width; i++) squares += (x[i] - sum / width) * (x[i] - sum / width);
+    for (uint32_t i = 0; i < width; i++) { sum += x[i]; }
+    for (uint32_t i = 0; i < width; i++) { squares += (x[i] - sum / width) * (x[i] - sum / width); }
     double scale = 1 / sqrt(squares / width + (double)epsilon);
-    for (uint32_t i = 0; i < width; i++) x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (double)shift[i];
+    for (uint32_t i = 0; i < width; i++) { x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (double)shift[i]; }
 }
 
 static void assert_row(const struct kernel_matrix *result, uint32_t row, const double *expected)
 {
     for (uint32_t i = 0; i < result->columns; i++) {
         float got = *matrix_at(result, row, i), want = (float)expected[i];
-        if (!(fabsf(got - want) <= number_step(result->type, want) + 4e-6f))
+        if (!(fabsf(got - want) <= number_step(result->type, want) + 4e-6f)) {
             fail_msg("type %d, width %u, row %u, column %u: %.9g instead of %.9g", (int)result->type, result->columns,
                      row, i, (double)got, (double)want);
+        }
     }
 }
 
 static void assert_untouched(const struct kernel_matrix *result, uint32_t first_row)
 {
-    for (uint32_t r = first_row; r < result->rows; r++)
-        for (uint32_t i = 0; i < result->columns; i++) assert_true(isnan(*matrix_at(result, r, i)));
+    for (uint32_t r = first_row; r < result->rows; r++) {
+        for (uint32_t i = 0; i < result->columns; i++) { assert_true(isnan(*matrix_at(result, r, i))); }
+    }
 }
 
 /* --- norm ------------------------------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ static struct norm_scene norm_new(enum kernel_type type, uint32_t rows, uint32_t
 static void norm_free(struct norm_scene *s)
 {
     struct kernel_matrix *all[] = {&s->from, &s->bias, &s->residual, &s->gain, &s->shift, &s->to};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) matrix_free(all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) { matrix_free(all[i]); }
     device_free(s->count);
 }
 
@@ -92,9 +94,10 @@ static void assert_norm(const struct norm_scene *s, const struct kernel_matrix *
     const uint32_t width = result->columns;
     double *x = malloc(width * sizeof *x);
     for (uint32_t r = 0; r < s->rows; r++) {
-        for (uint32_t i = 0; i < width; i++)
+        for (uint32_t i = 0; i < width; i++) {
             x[i] = (double)*matrix_at(&s->from, r, i) + (bias ? (double)*matrix_at(&s->bias, 0, i) : 0) +
                    (residual ? (double)*matrix_at(&s->residual, r, i) : 0);
+        }
         layer_norm(x, width, s->gain.host, s->shift.host);
         assert_row(result, r, x);
     }
@@ -149,7 +152,7 @@ TEST(in_place)
 TEST(an_offset_does_not_hurt)
 {
     struct norm_scene s = norm_new(KERNEL_F32, 2, 2, 384);
-    for (size_t i = 0; i < (size_t)2 * 384; i++) s.from.host[i] = roundf(s.from.host[i] * 64) + 2048;
+    for (size_t i = 0; i < (size_t)2 * 384; i++) { s.from.host[i] = roundf(s.from.host[i] * 64) + 2048; }
     matrix_put(&s.from);
     check_norm(&s, false, false);
     norm_free(&s);
@@ -209,14 +212,14 @@ TEST(what_it_does_not_do_is_refused)
 {
     struct norm_scene s = norm_new(KERNEL_F16, 1, 1, 4096);
     struct kernel_norm_args good = norm_args(&s, true, true, s.to.device), bad[6];
-    for (size_t i = 0; i < 6; i++) bad[i] = good;
+    for (size_t i = 0; i < 6; i++) { bad[i] = good; }
     bad[0].hidden = 4104;
     bad[1].hidden = 100;
     bad[2].hidden = 0;
     bad[3].bound = 0;
     bad[4].type = (enum kernel_type)3;
     bad[5].from = (const char *)good.from + 8;
-    for (size_t i = 0; i < 6; i++) assert_int_equal(kernel_norm(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 6; i++) { assert_int_equal(kernel_norm(device_queue(), &bad[i]), cudaErrorInvalidValue); }
     matrix_fetch(&s.to);
     assert_untouched(&s.to, 0);
     assert_int_equal(kernel_norm(device_queue(), &good), cudaSuccess);
@@ -248,7 +251,7 @@ static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint3
 static void embed_free(struct embed_scene *s)
 {
     struct kernel_matrix *all[] = {&s->word, &s->position, &s->gain, &s->shift, &s->to};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) matrix_free(all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) { matrix_free(all[i]); }
     rows_free(&s->rows);
 }
 
@@ -276,8 +279,9 @@ static void assert_embedded(const struct embed_scene *s)
     double *x = malloc(width * sizeof *x);
     for (uint32_t t = 0; t < s->rows.tokens; t++) {
         const uint32_t id = (uint32_t)s->rows.ids[t] < VOCABULARY ? (uint32_t)s->rows.ids[t] : 0;
-        for (uint32_t i = 0; i < width; i++)
+        for (uint32_t i = 0; i < width; i++) {
             x[i] = (double)*matrix_at(&s->word, id, i) + (double)*matrix_at(&s->position, s->rows.position[t], i);
+        }
         layer_norm(x, width, s->gain.host, s->shift.host);
         assert_row(&s->to, t, x);
     }
@@ -334,8 +338,9 @@ TEST(positions_beyond_the_table)
     args.positions = 5;
     assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
     matrix_fetch(&s.to);
-    for (uint32_t t = 0; t < s.rows.tokens; t++)
-        if (s.rows.position[t] >= 5) s.rows.position[t] = 0;
+    for (uint32_t t = 0; t < s.rows.tokens; t++) {
+        if (s.rows.position[t] >= 5) { s.rows.position[t] = 0; }
+    }
     assert_embedded(&s);
     embed_free(&s);
 }

@@ -24,9 +24,11 @@ static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, uint32
     struct pool_scene s = {.rows = rows_new(5, lengths, 2, 10), .bound = 8};
     const bool gathered = pooling == KERNEL_POOL_GATHERED;
     s.x = matrix_random(type, 1, gathered ? s.bound : s.rows.tokens, hidden);
-    for (uint32_t t = 0; t < s.x.rows && !gathered; t++)
-        for (uint32_t i = 0; s.rows.ids[t] < 0 || s.rows.ids[t] == INT32_MAX ? i < hidden : false; i++)
+    for (uint32_t t = 0; t < s.x.rows && !gathered; t++) {
+        for (uint32_t i = 0; s.rows.ids[t] < 0 || s.rows.ids[t] == INT32_MAX ? i < hidden : false; i++) {
             *matrix_at(&s.x, t, i) = NAN;
+        }
+    }
     matrix_put(&s.x);
     s.output = matrix_blank(KERNEL_F32, s.bound, dim);
     s.finite = device_new(s.bound * sizeof *s.finite, NULL);
@@ -78,7 +80,7 @@ static void reference(const struct pool_scene *s, uint32_t row, double *vector)
     const uint32_t first = gathered ? row : s->rows.start[row] + last;
     const bool weighted = s->args.pooling == KERNEL_POOL_WEIGHTED_MEAN;
     double squares = 0, divisor = weighted ? length * (length + 1.0) / 2 : count;
-    if (s->args.pooling == KERNEL_POOL_MEAN_SQRT_LEN) divisor = sqrt(length);
+    if (s->args.pooling == KERNEL_POOL_MEAN_SQRT_LEN) { divisor = sqrt(length); }
     for (uint32_t i = 0; i < s->args.dim; i++) {
         vector[i] = 0;
         double most = -INFINITY;
@@ -87,10 +89,10 @@ static void reference(const struct pool_scene *s, uint32_t row, double *vector)
             vector[i] += x * (weighted ? t + 1 : 1) / divisor;
             most = fmax(most, x);
         }
-        if (s->args.pooling == KERNEL_POOL_MAX) vector[i] = most;
+        if (s->args.pooling == KERNEL_POOL_MAX) { vector[i] = most; }
         squares += vector[i] * vector[i];
     }
-    for (uint32_t i = 0; i < s->args.dim && s->args.normalize != 0; i++) vector[i] /= fmax(sqrt(squares), 1e-12);
+    for (uint32_t i = 0; i < s->args.dim && s->args.normalize != 0; i++) { vector[i] /= fmax(sqrt(squares), 1e-12); }
 }
 
 static void assert_pooled(struct pool_scene *s)
@@ -102,9 +104,10 @@ static void assert_pooled(struct pool_scene *s)
         reference(s, r, vector);
         for (uint32_t i = 0; i < s->args.dim; i++) {
             float want = (float)vector[i], got = *matrix_at(&s->output, r, i);
-            if (!(fabsf(got - want) <= number_step(s->output.type, want) + 1e-6f))
+            if (!(fabsf(got - want) <= number_step(s->output.type, want) + 1e-6f)) {
                 fail_msg("hidden %u, row %u, column %u: %.9g instead of %.9g", s->args.hidden, r, i, (double)got,
                          (double)want);
+            }
         }
         assert_int_equal(finite[r], 1);
     }
@@ -122,7 +125,7 @@ TEST(every_pooling_and_type)
             for (unsigned kind = 0; kind < 4; kind++) {
                 struct pool_scene s = pool_new(type, 384, 384, pooling);
                 s.args.normalize = kind & 1;
-                if (kind & 2) pool_output_as(&s, KERNEL_F16);
+                if (kind & 2) { pool_output_as(&s, KERNEL_F16); }
                 assert_pooled(&s);
                 pool_free(&s);
             }
@@ -161,7 +164,7 @@ TEST(lengths_of_extreme_vectors)
     static const float sizes[] = {1e30f, 3e38f, 1e-10f, 1e-20f};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         struct pool_scene s = pool_new(KERNEL_F32, 64, 64, KERNEL_POOL_FIRST);
-        for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) s.x.host[i] *= sizes[k];
+        for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) { s.x.host[i] *= sizes[k]; }
         matrix_put(&s.x);
         s.args.x = s.x.device;
         s.args.normalize = 1;
@@ -173,13 +176,13 @@ TEST(lengths_of_extreme_vectors)
 TEST(a_zero_vector_stays_zero)
 {
     struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_FIRST);
-    for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) s.x.host[i] = 0;
+    for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) { s.x.host[i] = 0; }
     matrix_put(&s.x);
     s.args.x = s.x.device;
     s.args.normalize = 1;
     uint32_t finite[8];
     pool_run(&s, finite);
-    for (uint32_t i = 0; i < 64; i++) assert_true(*matrix_at(&s.output, 0, i) == 0.0f);
+    for (uint32_t i = 0; i < 64; i++) { assert_true(*matrix_at(&s.output, 0, i) == 0.0f); }
     assert_int_equal(finite[0], 1);
     pool_free(&s);
 }
@@ -196,7 +199,7 @@ TEST(what_is_not_finite_is_flagged)
         s.args.normalize = k >= 3;
         uint32_t finite[8];
         pool_run(&s, finite);
-        for (uint32_t r = 0; r < s.rows.rows; r++) assert_int_equal(finite[r], r != 2);
+        for (uint32_t r = 0; r < s.rows.rows; r++) { assert_int_equal(finite[r], r != 2); }
         pool_free(&s);
     }
 }
@@ -235,7 +238,7 @@ TEST(company_does_not_matter)
     assert_int_equal(kernel_pool(device_queue(), &args), cudaSuccess);
     matrix_fetch(&alone);
     assert_memory_equal(alone.host, matrix_at(&s.output, 2, 0), 384 * sizeof(float));
-    for (size_t i = 0; i < 3; i++) device_free(lists[i]);
+    for (size_t i = 0; i < 3; i++) { device_free(lists[i]); }
     matrix_free(&alone);
     pool_free(&s);
 }
@@ -244,7 +247,7 @@ TEST(what_it_does_not_do_is_refused)
 {
     struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_MEAN);
     struct kernel_pool_args bad[8];
-    for (size_t i = 0; i < 8; i++) bad[i] = s.args;
+    for (size_t i = 0; i < 8; i++) { bad[i] = s.args; }
     bad[0].dim = 65;
     bad[1].dim = 0;
     bad[2].hidden = 4104;
@@ -253,7 +256,7 @@ TEST(what_it_does_not_do_is_refused)
     bad[5].type = (enum kernel_type)3;
     bad[6].output_type = KERNEL_BF16;
     bad[7].pooling = (enum kernel_pooling)(KERNEL_POOL_GATHERED + 1);
-    for (size_t i = 0; i < 8; i++) assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 8; i++) { assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue); }
     pool_free(&s);
 }
 
@@ -271,10 +274,11 @@ TEST(first_tokens)
             const struct kernel_gather_args args = {type, s.bound, widths[k], s.rows.device, from.device, to.device};
             assert_int_equal(kernel_gather(device_queue(), &args), cudaSuccess);
             matrix_fetch(&to);
-            for (uint32_t r = 0; r < s.rows.rows; r++)
+            for (uint32_t r = 0; r < s.rows.rows; r++) {
                 assert_memory_equal(matrix_at(&to, r, 0), matrix_at(&from, s.rows.start[r], 0),
                                     widths[k] * sizeof(float));
-            for (uint32_t r = s.rows.rows; r < s.bound; r++) assert_true(isnan(*matrix_at(&to, r, 0)));
+            }
+            for (uint32_t r = s.rows.rows; r < s.bound; r++) { assert_true(isnan(*matrix_at(&to, r, 0))); }
             matrix_free(&from);
             matrix_free(&to);
             pool_free(&s);
@@ -291,6 +295,6 @@ TEST(what_gather_does_not_do_is_refused)
     bad[1].bound = 0;
     bad[2].type = (enum kernel_type)3;
     bad[3].to = (char *)x.device + 4;
-    for (size_t i = 0; i < 4; i++) assert_int_equal(kernel_gather(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    for (size_t i = 0; i < 4; i++) { assert_int_equal(kernel_gather(device_queue(), &bad[i]), cudaErrorInvalidValue); }
     matrix_free(&x);
 }

@@ -70,11 +70,12 @@ static void multiply(enum kernel_type type, const float *a, const float *b, floa
     device_free(da);
     device_free(db);
     device_free(dd);
-    for (uint32_t lane = 0; lane < LANES; lane++)
+    for (uint32_t lane = 0; lane < LANES; lane++) {
         for (uint32_t i = 0; i < 4; i++) {
             place_of_d(lane, i, &row, &column);
             d[row * N + column] = sums[lane][i];
         }
+    }
 }
 
 static void check_product(enum kernel_type type)
@@ -87,7 +88,7 @@ static void check_product(enum kernel_type type)
     multiply(type, a, b, d);
     for (uint32_t i = 0; i < M * N; i++) {
         double want = c[i];
-        for (uint32_t k = 0; k < K; k++) want += (double)a[i / N * K + k] * b[k * N + i % N];
+        for (uint32_t k = 0; k < K; k++) { want += (double)a[i / N * K + k] * b[k * N + i % N]; }
         /* Hardware cuts sums off where f32 would round them: a few units of 2^-23 of the largest term. */
         assert_true(fabs(d[i] - want) <= 0x1p-19);
     }
@@ -111,13 +112,15 @@ TEST(product_of_extremes)
     a[7 * K + 2] = 60000.0f;
     b[2 * N + 3] = 60000.0f;
     multiply(KERNEL_F16, a, b, d);
-    for (uint32_t i = 0; i < M * N; i++)
-        if (i / N == 5)
+    for (uint32_t i = 0; i < M * N; i++) {
+        if (i / N == 5) {
             assert_true(isnan(d[i]));
-        else if (i == 7 * N + 3)
+        } else if (i == 7 * N + 3) {
             assert_true(fabsf(d[i] - 3.6e9f) < 4e6f);
-        else
+        } else {
             assert_true(d[i] == 0.0f);
+        }
+    }
 }
 
 /* Matrix i's rows are those that lanes 8i..8i+7 name; a lane gets, of each, the elements that a fragment of the
@@ -126,8 +129,8 @@ TEST(matrices_are_read_transposed)
 {
     uint16_t from[64][8];
     uint32_t row[LANES], to[LANES][4];
-    for (uint32_t i = 0; i < 64 * 8; i++) from[i / 8][i % 8] = (uint16_t)(1000 + i);
-    for (uint32_t lane = 0; lane < LANES; lane++) row[lane] = lane * 37 % 64; /* any order, each another row */
+    for (uint32_t i = 0; i < 64 * 8; i++) { from[i / 8][i % 8] = (uint16_t)(1000 + i); }
+    for (uint32_t lane = 0; lane < LANES; lane++) { row[lane] = lane * 37 % 64; /* any order, each another row */ }
     void *const df = given(from, sizeof from), *const dr = given(row, sizeof row),
                 *const dt = device_new(sizeof to, NULL);
     const struct probe_ldmatrix_args args = {.from = df, .row = dr, .to = dt};
@@ -136,12 +139,13 @@ TEST(matrices_are_read_transposed)
     device_free(df);
     device_free(dr);
     device_free(dt);
-    for (uint32_t lane = 0; lane < LANES; lane++)
+    for (uint32_t lane = 0; lane < LANES; lane++) {
         for (uint32_t i = 0; i < 4; i++) {
             const uint32_t low = from[row[8 * i + lane % 4 * 2]][lane / 4];
             const uint32_t high = from[row[8 * i + lane % 4 * 2 + 1]][lane / 4];
             assert_int_equal(to[lane][i], low | high << 16);
         }
+    }
 }
 
 TEST(copies_arrive_or_are_zeros)
@@ -150,7 +154,7 @@ TEST(copies_arrive_or_are_zeros)
     uint32_t from[COUNT][4], valid[COUNT], to[COUNT][4];
     for (uint32_t i = 0; i < COUNT; i++) {
         valid[i] = i % 3 != 0 && i < 100;
-        for (uint32_t k = 0; k < 4; k++) from[i][k] = 7 + 4 * i + k;
+        for (uint32_t k = 0; k < 4; k++) { from[i][k] = 7 + 4 * i + k; }
     }
     /* The source ends at the last lane that is valid. */
     void *const df = given(from, 100 * sizeof from[0]), *const dv = given(valid, sizeof valid);
@@ -161,14 +165,15 @@ TEST(copies_arrive_or_are_zeros)
     device_free(df);
     device_free(dv);
     device_free(dt);
-    for (uint32_t i = 0; i < COUNT; i++)
-        for (uint32_t k = 0; k < 4; k++) assert_int_equal(to[i][k], valid[127 - i] ? from[127 - i][k] : 0);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        for (uint32_t k = 0; k < 4; k++) { assert_int_equal(to[i][k], valid[127 - i] ? from[127 - i][k] : 0); }
+    }
 }
 
 TEST(powers_of_two)
 {
     float x[LANES] = {0.0f, 1.0f, -1.0f, -INFINITY, INFINITY, NAN, -200.0f, 127.0f, -126.0f, 0x1p-30f}, y[LANES];
-    for (uint32_t i = 10; i < LANES; i++) x[i] = -0.37f * (float)i;
+    for (uint32_t i = 10; i < LANES; i++) { x[i] = -0.37f * (float)i; }
     void *const dx = given(x, sizeof x), *const dy = device_new(sizeof y, NULL);
     const struct probe_exp2_args args = {.x = dx, .y = dy};
     assert_int_equal(probe_exp2(device_queue(), &args), cudaSuccess);
@@ -177,12 +182,13 @@ TEST(powers_of_two)
     device_free(dy);
     for (uint32_t i = 0; i < LANES; i++) {
         const double want = exp2(x[i]);
-        if (isnan(x[i]))
+        if (isnan(x[i])) {
             assert_true(isnan(y[i]));
-        else if (want < 0x1p-126)
+        } else if (want < 0x1p-126) {
             assert_true(y[i] >= 0.0f && y[i] < 0x1p-126f); /* subnormal or 0 */
-        else
+        } else {
             assert_true((double)y[i] == want || fabs(y[i] - want) <= 0x1p-21 * want);
+        }
     }
 }
 
@@ -215,20 +221,22 @@ TEST(accesses_meet_all_banks)
         const int chunks = head_dim / 8;
         for (int first = 0; first < 16 * chunks; first += 8) { /* copies: chunks in a row */
             uint32_t banks = 0;
-            for (int i = first; i < first + 8; i++) banks |= bank_of(head_dim, i / chunks, i % chunks);
+            for (int i = first; i < first + 8; i++) { banks |= bank_of(head_dim, i / chunks, i % chunks); }
             assert_int_equal(banks, 0xff);
         }
-        for (int token = 0; token < 16; token += 2) /* keys: four chunks of two tokens */
+        for (int token = 0; token < 16; token += 2) { /* keys: four chunks of two tokens */
             for (int chunk = 0; chunk < chunks; chunk += 4) {
                 uint32_t banks = 0;
-                for (int i = 0; i < 8; i++) banks |= bank_of(head_dim, token + i / 4, chunk + i % 4);
+                for (int i = 0; i < 8; i++) { banks |= bank_of(head_dim, token + i / 4, chunk + i % 4); }
                 assert_int_equal(banks, 0xff);
             }
-        for (int token = 0; token < 16; token += 8) /* values: a chunk of eight tokens */
+        }
+        for (int token = 0; token < 16; token += 8) { /* values: a chunk of eight tokens */
             for (int chunk = 0; chunk < chunks; chunk++) {
                 uint32_t banks = 0;
-                for (int i = 0; i < 8; i++) banks |= bank_of(head_dim, token + i, chunk);
+                for (int i = 0; i < 8; i++) { banks |= bank_of(head_dim, token + i, chunk); }
                 assert_int_equal(banks, 0xff);
             }
+        }
     }
 }

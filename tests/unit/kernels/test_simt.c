@@ -19,7 +19,7 @@ static cudaError_t launch_grid(struct run *run, const char *name, dim3 grid, uns
 {
     const void *kernel = mistake_find(name);
     assert_non_null(kernel);
-    for (unsigned i = 0; i < 4 * LANES; i++) run->in[i] = (float)(i + 1);
+    for (unsigned i = 0; i < 4 * LANES; i++) { run->in[i] = (float)(i + 1); }
     memset(run->out, 0, sizeof run->out);
     run->counter = 0;
     struct mistake_args args = {run->in, run->out, &run->counter};
@@ -40,8 +40,9 @@ static void assert_complains(const char *name, unsigned lanes, size_t shared_byt
         struct run run;
         simt_set_order((enum simt_order)order, 7);
         assert_int_equal(launch_grid(&run, name, (dim3){1, 1, 1}, lanes, shared_bytes), cudaErrorLaunchFailure);
-        if (strstr(simt_complaint(), first) == NULL || strstr(simt_complaint(), second) == NULL)
+        if (strstr(simt_complaint(), first) == NULL || strstr(simt_complaint(), second) == NULL) {
             fail_msg("%s: \"%s\" says neither or not both of \"%s\", \"%s\"", name, simt_complaint(), first, second);
+        }
     }
     /* And it is over with the launch. */
     struct run run;
@@ -55,7 +56,7 @@ static bool sums_are_right(const struct run *run)
     for (unsigned i = 0; i < LANES; i++) {
         unsigned warp = (LANES - 1 - i) / 32;
         float sum = (float)(32 * (32 * warp + 1) + 31 * 16);
-        if (!(run->out[i] == sum)) return false;
+        if (!(run->out[i] == sum)) { return false; }
     }
     return true;
 }
@@ -68,7 +69,7 @@ TEST(right_kernels_pass_in_every_order)
         assert_int_equal(launch(&run, "sum_by_warps", LANES), cudaSuccess);
         assert_true(sums_are_right(&run));
         assert_int_equal(launch(&run, "vote", LANES), cudaSuccess);
-        for (unsigned i = 0; i < LANES; i++) assert_true(run.out[i] == 1.0f + 10.0f * LANES / 2 + 1000.0f);
+        for (unsigned i = 0; i < LANES; i++) { assert_true(run.out[i] == 1.0f + 10.0f * LANES / 2 + 1000.0f); }
         assert_int_equal(launch_grid(&run, "count_blocks", (dim3){3, 4, 5}, 40, 0), cudaSuccess);
         assert_int_equal(run.counter, 60 * 61 / 2);
         assert_int_equal(launch(&run, "two_lanes_write_halves", LANES), cudaSuccess);
@@ -100,14 +101,16 @@ TEST(races_are_seen)
         {"count_read_beside_atomics", 32, 1, "global memory"},
     };
     struct run run;
-    for (size_t i = 0; i < sizeof races / sizeof races[0] && simt_sees_races(); i++)
+    for (size_t i = 0; i < sizeof races / sizeof races[0] && simt_sees_races(); i++) {
         for (uint64_t seed = 0; seed < 10; seed++) {
             simt_set_order(seed == 0 ? SIMT_FORWARD : seed == 1 ? SIMT_REVERSED : SIMT_RANDOM, seed);
             cudaError_t answer = launch_grid(&run, races[i].name, (dim3){races[i].blocks, 1, 1}, races[i].lanes, 0);
             if (answer != cudaErrorLaunchFailure || strstr(simt_complaint(), "a race: lane ") == NULL ||
-                strstr(simt_complaint(), races[i].said) == NULL)
+                strstr(simt_complaint(), races[i].said) == NULL) {
                 fail_msg("%s: %d, \"%s\"", races[i].name, answer, simt_complaint());
+            }
         }
+    }
 }
 
 /* Without the watch for races, the result is wrong in at least one of the orders. */
@@ -121,9 +124,9 @@ TEST(missing_barriers_show)
         assert_int_equal(launch(&run, "barrier_left_out", LANES), cudaSuccess);
         wrong = wrong || !sums_are_right(&run);
         assert_int_equal(launch(&run, "barrier_left_out_of_a_loop", LANES), cudaSuccess);
-        for (unsigned i = 0; i < 2 * LANES; i++) wrong_loop = wrong_loop || run.out[i] != run.in[i / LANES];
+        for (unsigned i = 0; i < 2 * LANES; i++) { wrong_loop = wrong_loop || run.out[i] != run.in[i / LANES]; }
         assert_int_equal(launch(&run, "warp_barrier_left_out", 32), cudaSuccess);
-        for (unsigned i = 0; i < 32; i++) wrong_warp = wrong_warp || run.out[i] != run.in[31 - i];
+        for (unsigned i = 0; i < 32; i++) { wrong_warp = wrong_warp || run.out[i] != run.in[31 - i]; }
     }
     assert_true(wrong);
     assert_true(wrong_loop);
@@ -170,8 +173,9 @@ TEST(a_shuffle_from_nowhere)
 TEST(shared_memory_has_an_end)
 {
     simt_watch(false); /* its lanes race, too */
-    if (simt_sees_overruns())
+    if (simt_sees_overruns()) {
         assert_complains("shared_beyond_its_end", 32, 32 * sizeof(float), "128 bytes", "beyond its end");
+    }
     struct run run;
     assert_int_equal(launch_grid(&run, "shared_beyond_its_end", (dim3){1, 1, 1}, 32, 33 * sizeof(float)), cudaSuccess);
     simt_watch(true);

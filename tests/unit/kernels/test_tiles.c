@@ -29,14 +29,15 @@ static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **
             assert_int_equal(strip->first, first->first + s % KERNEL_TILE_STRIPS * KERNEL_STRIP_QUERIES);
         }
         assert_true(first->length > KERNEL_SHORT_ROW || strip->length <= KERNEL_SHORT_ROW);
-        if (strip->length == 0) continue;
+        if (strip->length == 0) { continue; }
         assert_in_range(strip->row, 0, rows - 1);
         assert_int_equal(strip->start, start[strip->row]);
         assert_int_equal(strip->length, length[strip->row]);
-        for (uint32_t q = strip->first; q < strip->length && q < strip->first + KERNEL_STRIP_QUERIES; q++)
+        for (uint32_t q = strip->first; q < strip->length && q < strip->first + KERNEL_STRIP_QUERIES; q++) {
             seen[strip->start + q]++;
+        }
     }
-    for (uint32_t t = 0; t < tokens; t++) assert_int_equal(seen[t], 1);
+    for (uint32_t t = 0; t < tokens; t++) { assert_int_equal(seen[t], 1); }
     free(seen);
     free(start);
     return count;

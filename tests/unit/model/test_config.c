@@ -105,10 +105,12 @@ TEST(refuses_fields_that_change_the_maths)
         char with[256];
         snprintf(with, sizeof with, "%s, \"use_cache\"", cases[i].json);
         char *directory = model_build(&spec);
-        if (strcmp(cases[i].field, "is_decoder") == 0)
+        if (strcmp(cases[i].field, "is_decoder") == 0) {
             model_file_edit(directory, "config.json", "\"is_decoder\": false,", "");
-        if (strcmp(cases[i].field, "add_cross_attention") == 0)
+        }
+        if (strcmp(cases[i].field, "add_cross_attention") == 0) {
             model_file_edit(directory, "config.json", "\"add_cross_attention\": false,", "");
+        }
         model_file_edit(directory, "config.json", "\"use_cache\"", with);
         expect_refused(directory, NULL, STATUS_UNSUPPORTED, "config.json", cases[i].field);
         model_build_remove(directory);
@@ -266,7 +268,7 @@ TEST(reads_the_config_of_mpnet)
                          "\"model_type\": \"mpnet\", \"num_attention_heads\": 4, \"num_hidden_layers\": 2, "
                          "\"pad_token_id\": 1, \"relative_attention_num_buckets\": 32, "
                          "\"transformers_version\": \"4.8.2\", \"vocab_size\": 512}");
-        if (i > 0) model_file_edit(directory, "config.json", cases[i].from, cases[i].to);
+        if (i > 0) { model_file_edit(directory, "config.json", cases[i].from, cases[i].to); }
         expect_refused(directory, NULL, STATUS_UNSUPPORTED, cases[i].says, "");
         model_build_remove(directory);
     }
@@ -294,8 +296,9 @@ TEST(refuses_missing_and_impossible_sizes)
         {"\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": \"1e-12\"", "layer_norm_eps"},
     };
     struct model_spec spec = model_spec_tiny();
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect_edit_refused(&spec, "config.json", cases[i].from, cases[i].to, STATUS_BAD_INPUT, cases[i].field);
+    }
 }
 
 TEST(reads_every_activation)

@@ -15,7 +15,7 @@ static void refuse(const char *text, const char *says)
     assert_int_equal(parse(text, &root, &err), STATUS_BAD_INPUT);
     assert_null(root);
     assert_non_null(strstr(err.message, "f.json"));
-    if (strstr(err.message, says) == NULL) fail_msg("%s: \"%s\" does not say \"%s\"", text, err.message, says);
+    if (strstr(err.message, says) == NULL) { fail_msg("%s: \"%s\" does not say \"%s\"", text, err.message, says); }
 }
 
 TEST(refuses_text_that_cjson_would_take)

@@ -174,7 +174,7 @@ TEST(the_identity_is_hex_and_the_same_every_time)
     struct identity first = identity_of(&spec, NULL), second = identity_of(&spec, NULL);
     assert_int_equal(strlen(first.id), 32);
     assert_int_equal(strlen(first.revision), 16);
-    for (size_t i = 0; i < 32; i++) assert_true(isxdigit((unsigned char)first.id[i]));
+    for (size_t i = 0; i < 32; i++) { assert_true(isxdigit((unsigned char)first.id[i])); }
     assert_string_equal(first.id, second.id);
     assert_string_equal(first.revision, second.revision);
 }
@@ -195,7 +195,7 @@ TEST(whatever_changes_a_vector_changes_the_id)
 {
     struct model_spec specs[9];
     struct model_options options[9] = {{0}};
-    for (size_t i = 0; i < 9; i++) specs[i] = model_spec_tiny();
+    for (size_t i = 0; i < 9; i++) { specs[i] = model_spec_tiny(); }
     specs[1].seed = 2;
     specs[2].dtype = DTYPE_F16;
     specs[3].normalize = false;
@@ -205,11 +205,12 @@ TEST(whatever_changes_a_vector_changes_the_id)
     specs[7].cased = true;
     options[8].max_tokens = 20;
     struct identity ids[9];
-    for (size_t i = 0; i < 9; i++) ids[i] = identity_of(&specs[i], &options[i]);
+    for (size_t i = 0; i < 9; i++) { ids[i] = identity_of(&specs[i], &options[i]); }
     for (size_t i = 0; i < 9; i++) {
-        for (size_t j = 0; j < i; j++) assert_string_not_equal(ids[i].id, ids[j].id);
-        if (i > 0) /* the revision stands for the weights alone */
+        for (size_t j = 0; j < i; j++) { assert_string_not_equal(ids[i].id, ids[j].id); }
+        if (i > 0) { /* the revision stands for the weights alone */
             assert_int_equal(strcmp(ids[i].revision, ids[0].revision) != 0, i <= 2);
+        }
     }
 }
 
@@ -242,7 +243,7 @@ TEST(every_prompt_counts_for_the_id)
         struct model *model = expect_model(directory, NULL);
         memcpy(ids[i], model->id, sizeof ids[i]);
         model_close(model);
-        for (int j = 0; j < i; j++) assert_string_not_equal(ids[i], ids[j]);
+        for (int j = 0; j < i; j++) { assert_string_not_equal(ids[i], ids[j]); }
     }
     model_build_remove(directory);
 }

@@ -16,7 +16,7 @@ TEST(no_character_outgrows_its_bytes)
             struct normal_character out[NORMAL_MAX_CHARACTERS];
             char bytes[4];
             size_t count = normalizer_expand(&options, c, out), added = 0;
-            for (size_t i = 0; i < count; i++) added += out[i].code_point != NORMAL_BREAK;
+            for (size_t i = 0; i < count; i++) { added += out[i].code_point != NORMAL_BREAK; }
             assert_in_range(count, 0, NORMAL_MAX_CHARACTERS);
             assert_in_range(added, 0, utf8_put(bytes, c));
         }
@@ -33,9 +33,9 @@ TEST(the_table_agrees_with_the_long_way)
         struct normal_character out[NORMAL_MAX_CHARACTERS];
         size_t count = normalizer_expand(&uncased, c, out), at = 0;
         complex += entry->kind == NORMAL_COMPLEX;
-        if (entry->kind == NORMAL_NOTHING) assert_int_equal(count, 0);
-        if (entry->kind == NORMAL_TEXT) assert_int_equal(utf8_next(entry->bytes, &at), out[0].code_point);
-        if (entry->kind == NORMAL_SPACE) assert_true(unicode_lookup(out[0].code_point)->flags & UNICODE_SPACE);
+        if (entry->kind == NORMAL_NOTHING) { assert_int_equal(count, 0); }
+        if (entry->kind == NORMAL_TEXT) { assert_int_equal(utf8_next(entry->bytes, &at), out[0].code_point); }
+        if (entry->kind == NORMAL_SPACE) { assert_true(unicode_lookup(out[0].code_point)->flags & UNICODE_SPACE); }
     }
     assert_in_range(complex, 1, 14000); /* Hangul, and little else */
     normalizer_close(normalizer);

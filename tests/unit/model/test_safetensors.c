@@ -17,8 +17,9 @@ static void refuse(const char *header, uint64_t data_bytes, enum status expected
     struct err err = {0};
     enum status status = parse(header, data_bytes, &file, &err);
     safetensors_close(&file);
-    if (status != expected || strstr(err.message, says) == NULL || strstr(err.message, "w.safetensors") == NULL)
+    if (status != expected || strstr(err.message, says) == NULL || strstr(err.message, "w.safetensors") == NULL) {
         fail_msg("header %s: %s: \"%s\", expected \"%s\"", header, status_name(status), err.message, says);
+    }
 }
 
 /* Writes a file with a given header length field; returns its path in a static buffer. */
@@ -29,9 +30,9 @@ static const char *write_file(uint64_t claimed, const char *header, size_t data_
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     FILE *out = fdopen(fd, "wb");
-    for (int i = 0; i < 8; i++) fputc((int)(claimed >> 8 * i & 0xFF), out);
+    for (int i = 0; i < 8; i++) { fputc((int)(claimed >> 8 * i & 0xFF), out); }
     fputs(header, out);
-    for (size_t i = 0; i < data_bytes; i++) fputc((int)(i & 0xFF), out);
+    for (size_t i = 0; i < data_bytes; i++) { fputc((int)(i & 0xFF), out); }
     assert_int_equal(fclose(out), 0);
     return path;
 }
@@ -63,7 +64,7 @@ TEST(reads_names_shapes_and_bytes)
     assert_int_equal(file.entries[1].dtype, SAFETENSORS_OTHER);
     assert_string_equal(file.entries[1].dtype_name, "I64");
     assert_int_equal(file.data_bytes, 28);
-    for (int i = 0; i < 28; i++) assert_int_equal(file.data[i], i);
+    for (int i = 0; i < 28; i++) { assert_int_equal(file.data[i], i); }
     safetensors_close(&file);
 }
 
@@ -239,8 +240,9 @@ TEST(survives_every_byte_changed)
             struct err err;
             if (parse(header, 16, &file, &err) == STATUS_OK) {
                 accepted++;
-                for (size_t e = 0; e < file.count; e++)
+                for (size_t e = 0; e < file.count; e++) {
                     assert_true(file.entries[e].begin <= file.entries[e].end && file.entries[e].end <= 16);
+                }
             }
             safetensors_close(&file);
         }

@@ -121,8 +121,9 @@ TEST(refuses_other_pooling_modes)
                         STATUS_UNSUPPORTED, "pooling_mode_mean_tokens and pooling_mode_cls_token");
     spec = spec_of(GENERATION_CURRENT);
     static const char *const modes[] = {"\"median\"", "[\"mean\", \"cls\"]", "[]", "7"};
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         expect_edit_refused(&spec, POOLING_FILE, "\"mean\"", modes[i], STATUS_UNSUPPORTED, "pooling_mode");
+    }
 }
 
 TEST(reads_a_list_of_one_mode)
@@ -185,17 +186,19 @@ TEST(refuses_modules_out_of_order)
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
         char text[1024] = "[";
-        for (const char *at = orders[i]; *at != '\0'; at++)
+        for (const char *at = orders[i]; *at != '\0'; at++) {
             snprintf(text + strlen(text), sizeof text - strlen(text),
                      "%s{\"path\": \"%s\", \"type\": \"sentence_transformers.models.%s\"}", at > orders[i] ? ", " : "",
                      paths[*at - '0'], types[*at - '0']);
+        }
         strcat(text, "]");
         char *directory = model_build(&spec);
         model_file_write(directory, "modules.json", text);
-        if (strcmp(orders[i], "0") == 0)
+        if (strcmp(orders[i], "0") == 0) {
             expect_refused(directory, NULL, STATUS_NOT_FOUND, "modules.json", "no Pooling module");
-        else
+        } else {
             expect_refused(directory, NULL, STATUS_UNSUPPORTED, "modules.json", "out of order");
+        }
         model_build_remove(directory);
     }
     char *directory = model_build(&spec);
@@ -210,8 +213,9 @@ TEST(refuses_paths_outside_the_model)
 {
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     static const char *const paths[] = {"/etc", "../other", "1_Pooling/../../x", ".hidden", "a\\\\b"};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         expect_edit_refused(&spec, "modules.json", "1_Pooling", paths[i], STATUS_BAD_INPUT, "path");
+    }
 }
 
 /* The first releases put the encoder into a folder of its own. */
@@ -228,7 +232,7 @@ TEST(opens_an_encoder_in_its_own_folder)
     model_file_write(folder, SENTENCE_FILE, "{\"max_seq_length\": 21, \"do_lower_case\": false}");
     static const char *const gone[] = {"config.json",           "model.safetensors", "tokenizer.json",
                                        "tokenizer_config.json", "vocab.txt",         SENTENCE_FILE};
-    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) model_file_remove(directory, gone[i]);
+    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) { model_file_remove(directory, gone[i]); }
     model_file_edit(directory, "modules.json", "\"path\": \"\"", "\"path\": \"0_Transformer\"");
     struct model *model = expect_model(directory, NULL);
     assert_int_equal(model->max_tokens, 21);
@@ -262,8 +266,9 @@ TEST(refuses_sentence_fields)
         {"\"transformer_task\"", "\"do_lower_case\": \"yes\", \"transformer_task\"", "do_lower_case", STATUS_BAD_INPUT},
     };
     struct model_spec spec = spec_of(GENERATION_CURRENT);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect_edit_refused(&spec, SENTENCE_FILE, cases[i].from, cases[i].to, cases[i].status, cases[i].field);
+    }
 }
 
 TEST(normalize_must_work_on_the_sentence)

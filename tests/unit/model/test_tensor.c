@@ -42,7 +42,9 @@ TEST(widens_every_f16)
 
 TEST(widens_every_bf16)
 {
-    for (uint32_t half = 0; half <= 0xFFFF; half++) assert_int_equal(widened(DTYPE_BF16, (uint16_t)half), half << 16);
+    for (uint32_t half = 0; half <= 0xFFFF; half++) {
+        assert_int_equal(widened(DTYPE_BF16, (uint16_t)half), half << 16);
+    }
 }
 
 TEST(reads_a_range_at_any_alignment)
@@ -72,7 +74,7 @@ TEST(releases_no_byte_of_a_neighbour)
     size_t first = page + 12, bytes = 3 * page; /* its whole pages: the third and the fourth of six */
     struct tensor tensor = {.dtype = DTYPE_F32, .data = memory + first, .elements = bytes / sizeof(float)};
     tensor_release(&tensor);
-    for (size_t i = 0; i < size; i++) assert_int_equal(memory[i], i >= 2 * page && i < 4 * page ? 0 : 0xAB);
+    for (size_t i = 0; i < size; i++) { assert_int_equal(memory[i], i >= 2 * page && i < 4 * page ? 0 : 0xAB); }
     tensor = (struct tensor){.dtype = DTYPE_F16, .data = memory + 8, .elements = 16}; /* no whole page: nothing */
     tensor_release(&tensor);
     assert_int_equal(memory[8], 0xAB);

@@ -24,8 +24,9 @@ static struct tokenizer *open_text(const char *json)
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
     if (tokenizer_json_parse(json, strlen(json), &spec, &err) != STATUS_OK ||
-        tokenizer_build(&spec, &tokenizer, &err) != STATUS_OK)
+        tokenizer_build(&spec, &tokenizer, &err) != STATUS_OK) {
         fail_msg("%s", err.message);
+    }
     tokenizer_spec_free(&spec);
     return tokenizer;
 }
@@ -37,7 +38,7 @@ static void check(const struct tokenizer *tokenizer, const char *text, const int
     uint32_t count, wanted = 0;
     bool truncated;
     struct err err = {0};
-    while (expected[wanted] != END) wanted++;
+    while (expected[wanted] != END) { wanted++; }
     assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), MOST, ids, &count, &truncated, &err), STATUS_OK);
     assert_false(truncated);
     assert_int_equal(count, wanted + 2);

@@ -56,7 +56,7 @@ static struct tokenizer *must_open(void)
 {
     struct tokenizer *tokenizer;
     struct err err = {0};
-    if (tokenizer_open(directory, &tokenizer, &err) != STATUS_OK) fail_msg("%s", err.message);
+    if (tokenizer_open(directory, &tokenizer, &err) != STATUS_OK) { fail_msg("%s", err.message); }
     return tokenizer;
 }
 
@@ -65,9 +65,10 @@ static void refused(enum status expected, const char *file, const char *field)
     struct tokenizer *tokenizer;
     struct err err = {0};
     enum status status = tokenizer_open(directory, &tokenizer, &err);
-    if (status != expected || strstr(err.message, file) == NULL || strstr(err.message, field) == NULL)
+    if (status != expected || strstr(err.message, file) == NULL || strstr(err.message, field) == NULL) {
         fail_msg("%s: \"%s\"; expected %s with \"%s\" and \"%s\"", status_name(status), err.message,
                  status_name(expected), file, field);
+    }
     assert_null(tokenizer);
 }
 

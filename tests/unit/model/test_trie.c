@@ -12,7 +12,7 @@ static struct trie *build(const char *const *words, size_t count)
     struct trie_key keys[16];
     struct trie *trie;
     struct err err = {0};
-    for (size_t i = 0; i < count; i++) keys[i] = (struct trie_key){words[i], strlen(words[i]), (int32_t)i};
+    for (size_t i = 0; i < count; i++) { keys[i] = (struct trie_key){words[i], strlen(words[i]), (int32_t)i}; }
     assert_int_equal(trie_build(keys, count, &trie, &err), STATUS_OK);
     return trie;
 }
@@ -69,14 +69,15 @@ static size_t random_bytes(uint32_t *seed, char *to)
 {
     static const unsigned char alphabet[] = {0x00, 0x01, 'a', 'b', 0xFE, 0xFF};
     size_t length = 1 + next_random(seed) % MOST_BYTES;
-    for (size_t i = 0; i < length; i++) to[i] = (char)alphabet[next_random(seed) % sizeof alphabet];
+    for (size_t i = 0; i < length; i++) { to[i] = (char)alphabet[next_random(seed) % sizeof alphabet]; }
     return length;
 }
 
 static bool listed(const struct trie_key *keys, size_t count, const char *bytes, size_t length)
 {
-    for (size_t i = 0; i < count; i++)
-        if (keys[i].length == length && memcmp(keys[i].bytes, bytes, length) == 0) return true;
+    for (size_t i = 0; i < count; i++) {
+        if (keys[i].length == length && memcmp(keys[i].bytes, bytes, length) == 0) { return true; }
+    }
     return false;
 }
 
@@ -114,7 +115,7 @@ TEST(agrees_with_a_list)
         size_t length = random_bytes(&seed, text), matched = 0;
         int32_t expected = longest_in_list(keys, KEYS, text, length);
         assert_int_equal(trie_longest(trie, TRIE_ROOT, text, length, &matched), expected);
-        if (expected != TRIE_NONE) assert_memory_equal(text, bytes[expected], matched);
+        if (expected != TRIE_NONE) { assert_memory_equal(text, bytes[expected], matched); }
     }
     trie_close(trie);
 }

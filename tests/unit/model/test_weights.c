@@ -23,10 +23,12 @@ static void check_tensor(void *context, const char *name, struct tensor *tensor,
     float *values = malloc(tensor->elements * sizeof *values);
     assert_non_null(values);
     tensor_read_f32(tensor, 0, tensor->elements, values);
-    for (size_t i = 0; i < tensor->elements; i += 1 + i / 64)
-        if (values[i] != model_weight(check->spec, name, i))
+    for (size_t i = 0; i < tensor->elements; i += 1 + i / 64) {
+        if (values[i] != model_weight(check->spec, name, i)) {
             fail_msg("%s[%zu] is %g, written was %g", name, i, (double)values[i],
                      (double)model_weight(check->spec, name, i));
+        }
+    }
     free(values);
 }
 
@@ -171,7 +173,7 @@ static void patch_weights(const char *directory, const char *from, const char *t
     assert_int_equal(size, strlen(to));
     char *bytes = model_file_read(directory, "model.safetensors", &length);
     size_t at = 0;
-    while (at + size <= length && memcmp(bytes + at, from, size) != 0) at++;
+    while (at + size <= length && memcmp(bytes + at, from, size) != 0) { at++; }
     assert_true(at + size <= length);
     char path[512];
     snprintf(path, sizeof path, "%s/model.safetensors", directory);
@@ -216,8 +218,9 @@ TEST(refuses_wrong_tensors)
     };
     struct model_spec spec = model_spec_tiny();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        if (strlen(cases[i].from) != strlen(cases[i].to))
+        if (strlen(cases[i].from) != strlen(cases[i].to)) {
             fail_msg("case %zu: %s and %s differ in length", i, cases[i].from, cases[i].to);
+        }
         char *directory = model_build(&spec);
         patch_weights(directory, cases[i].from, cases[i].to);
         expect_refused(directory, NULL, cases[i].status, "model.safetensors: tensor", cases[i].says);

@@ -38,9 +38,10 @@ static inline struct request *parse_at(uint64_t redis_ms, enum request_class cla
 {
     static struct entry_field fields[200];
     size_t count = 0;
-    for (; pairs[2 * count] != NULL; count++)
+    for (; pairs[2 * count] != NULL; count++) {
         fields[count] = (struct entry_field){pairs[2 * count], strlen(pairs[2 * count]), pairs[2 * count + 1],
                                              strlen(pairs[2 * count + 1])};
+    }
     struct entry entry = {.class = class,
                           .id = {ENTRY_MS, 7},
                           .origin = origin,
@@ -62,11 +63,13 @@ static inline struct request *parse_as(enum request_class class, enum entry_orig
 /* Checks code and message of a request, and frees it. */
 static inline void expect(struct request *request, enum reply_code code, const char *named)
 {
-    if (request->retry.code != code)
+    if (request->retry.code != code) {
         print_message("%s: %s\n", reply_code_name(request->retry.code), request->retry.message);
+    }
     assert_int_equal(request->retry.code, code);
-    if (named != NULL && strstr(request->retry.message, named) == NULL)
+    if (named != NULL && strstr(request->retry.message, named) == NULL) {
         fail_msg("'%s' does not name %s", request->retry.message, named);
+    }
     request_free(request);
 }
 

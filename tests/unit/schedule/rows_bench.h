@@ -114,13 +114,14 @@ static inline void rows_prepare(struct rows_bench *bench, struct request *reques
         assert_in_range(number, 0, NUMBERS - 1);
         rows[r] = (struct row){.request = request, .tokens = asked->tokens, .ids = id, .output = output + r * DIM};
         rows[r].hash = asked->hashed ? 1 + (uint64_t)number % 7 : 0; /* so that different ones collide, too */
-        for (uint32_t t = 0; t < asked->tokens; t++) id[t] = number;
+        for (uint32_t t = 0; t < asked->tokens; t++) { id[t] = number; }
     }
     request->work = rows;
     request->rows = rows;
     request->row_count = request->rows_left = asked->rows;
-    if (asked->tenant != NULL)
+    if (asked->tenant != NULL) {
         snprintf(request->identity.tenant, sizeof(request->identity.tenant), "%s", asked->tenant);
+    }
 }
 
 static inline enum status rows_run(struct rows_bench *bench, struct batch *batch)
@@ -129,20 +130,22 @@ static inline enum status rows_run(struct rows_bench *bench, struct batch *batch
     const struct engine_batch *engine = &batch->engine;
     bench->forwards++;
     bench->most_rows = (int)engine->rows > bench->most_rows ? (int)engine->rows : bench->most_rows;
-    if (engine->rows > 1 && engine->extent > bench->most_tokens) bench->most_tokens = engine->extent;
+    if (engine->rows > 1 && engine->extent > bench->most_tokens) { bench->most_tokens = engine->extent; }
     for (uint32_t i = 0; i < engine->rows; i++) {
         int number = engine->ids[engine->start[i]];
         bool flaky = bench->flaky[number] > 0;
         bench->flaky[number] -= flaky;
-        if (bench->bad[number] || flaky)
+        if (bench->bad[number] || flaky) {
             status = STATUS_INTERNAL;
-        else if (bench->infinite[number] && status == STATUS_OK)
+        } else if (bench->infinite[number] && status == STATUS_OK) {
             status = STATUS_NON_FINITE;
-        for (int d = 0; d < DIM; d++)
+        }
+        for (int d = 0; d < DIM; d++) {
             engine->output[i * DIM + (uint32_t)d] = bench->infinite[number] ? (float)INFINITY : (float)number + 0.25f;
+        }
     }
-    if (engine->rows > 1 && engine->extent > bench->memory) status = STATUS_NO_MEMORY;
-    if (bench->device_lost) status = STATUS_DEVICE_LOST;
+    if (engine->rows > 1 && engine->extent > bench->memory) { status = STATUS_NO_MEMORY; }
+    if (bench->device_lost) { status = STATUS_DEVICE_LOST; }
     return status;
 }
 
@@ -156,12 +159,13 @@ static inline void rows_format(struct rows_bench *bench, struct request *request
         int number = asked->number + (int)r * asked->step;
         for (int d = 0; d < DIM; d++) {
             float value = request->rows[r].output[d];
-            if (bench->infinite[number])
+            if (bench->infinite[number]) {
                 assert_true(value > 1e30f);
-            else
+            } else {
                 assert_true(value == (float)number + 0.25f);
+            }
         }
-        if (bench->infinite[number]) request_fail(request, CODE_NON_FINITE, "not finite");
+        if (bench->infinite[number]) { request_fail(request, CODE_NON_FINITE, "not finite"); }
     }
 }
 
@@ -181,8 +185,9 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
     switch (action.kind) {
     case ACTION_PREPARE:
         event.kind = EVENT_PREPARED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next)
+        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
             rows_prepare(bench, request);
+        }
         break;
     case ACTION_SUBMIT:
         event = (struct event){.kind = EVENT_BATCH, .batch = action.batch};
@@ -191,13 +196,15 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
         break;
     case ACTION_FORMAT:
         event.kind = EVENT_FORMATTED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next)
+        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
             rows_format(bench, request);
+        }
         break;
     case ACTION_SETTLE:
         event.kind = EVENT_SETTLED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next)
+        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
             rows_settle(bench, request);
+        }
         break;
     case ACTION_RELEASE:
         event.kind = EVENT_RELEASED;
@@ -208,8 +215,9 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
         break;
     case ACTION_RECORD_RUN:
         event.kind = EVENT_RUN_RECORDED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next)
+        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
             request->retry.quarantine_runs += request->retry.quarantined;
+        }
         bench->charges++;
         break;
     default:
@@ -228,9 +236,10 @@ static inline bool rows_local(enum action_kind kind)
 static inline bool rows_answer_one(struct rows_bench *bench)
 {
     size_t able[MOST], count = 0;
-    for (size_t i = 0; i < bench->basic.count; i++)
-        if (rows_local(bench->basic.out[i].kind)) able[count++] = i;
-    if (count == 0) return false;
+    for (size_t i = 0; i < bench->basic.count; i++) {
+        if (rows_local(bench->basic.out[i].kind)) { able[count++] = i; }
+    }
+    if (count == 0) { return false; }
     rows_answer(bench, take_at(&bench->basic, able[bench->shuffled ? rows_chance(bench, (uint32_t)count) : 0]));
     return true;
 }
@@ -243,7 +252,7 @@ static inline void rows_run_all(struct rows_bench *bench)
 
 static inline void rows_prepare_all(struct rows_bench *bench)
 {
-    while (waiting(&bench->basic, ACTION_PREPARE) > 0) rows_answer(bench, take(&bench->basic, ACTION_PREPARE));
+    while (waiting(&bench->basic, ACTION_PREPARE) > 0) { rows_answer(bench, take(&bench->basic, ACTION_PREPARE)); }
 }
 
 static inline struct rows_bench *rows_begin(struct worker_options options)

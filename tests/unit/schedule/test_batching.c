@@ -32,10 +32,13 @@ static void expect_batch(struct window *window, const struct window_limits *limi
     struct row *chosen[WINDOW_BATCH_ROWS];
     uint32_t count = window_take(window, limits, chosen);
     char text[512] = "";
-    for (int i = 0; i < ROWS; i++)
-        for (uint32_t c = 0; c < count; c++)
-            if (chosen[c] == &rows[i])
+    for (int i = 0; i < ROWS; i++) {
+        for (uint32_t c = 0; c < count; c++) {
+            if (chosen[c] == &rows[i]) {
                 snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%d", text[0] == '\0' ? "" : " ", i);
+            }
+        }
+    }
     assert_string_equal(text, wanted);
 }
 
@@ -115,7 +118,7 @@ TEST(the_look_ahead_ends)
     static uint32_t lengths[300];
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
-    for (int i = 0; i < 300; i++) lengths[i] = 99;
+    for (int i = 0; i < 300; i++) { lengths[i] = 99; }
     lengths[256] = 1;
     fill(&window, lengths, 300);
     expect_batch(&window, &limits, "0");
@@ -160,7 +163,7 @@ TEST(random_windows_lose_and_double_nothing)
         struct window_limits limits = {(enum batch_layout)(round % 3), 50 + (uint32_t)rand() % 600,
                                        1 + (uint32_t)rand() % 300};
         uint32_t count = 1 + (uint32_t)rand() % ROWS, taken = 0, batches = 0;
-        for (uint32_t i = 0; i < count; i++) lengths[i] = 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 500 : 60);
+        for (uint32_t i = 0; i < count; i++) { lengths[i] = 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 500 : 60); }
         fill(&window, lengths, count);
         bool seen[ROWS] = {false};
         while (window.rows > 0) {
@@ -201,7 +204,7 @@ static struct row *new_row(struct window *window, enum request_class class, uint
     assert_true(request != NULL && row != NULL);
     request->identity.class = class;
     request->identity.entry = (struct entry_id){++names, 0};
-    if (tenant > 0) snprintf(request->identity.tenant, sizeof(request->identity.tenant), "tenant-%u", tenant);
+    if (tenant > 0) { snprintf(request->identity.tenant, sizeof(request->identity.tenant), "tenant-%u", tenant); }
     *row = (struct row){.request = request, .tokens = tokens, .ids = ids[0]};
     window_push(window, row, names);
     return row;
@@ -250,20 +253,21 @@ static void supply_batches(struct supply *supply, uint32_t count, bool by_tenant
 
 static void supply_end(struct supply *supply)
 {
-    for (struct row *row; (row = window_pop(&supply->window)) != NULL;) free_row(row);
+    for (struct row *row; (row = window_pop(&supply->window)) != NULL;) { free_row(row); }
     assert_int_equal(supply->window.rows, 0);
     assert_int_equal(supply->window.tokens, 0);
-    for (int i = 0; i < TENANT_BUCKETS; i++) /* queues end with their last row */
+    for (int i = 0; i < TENANT_BUCKETS; i++) { /* queues end with their last row */
         assert_null(supply->window.queues.buckets[i]);
+    }
     window_close(&supply->window);
 }
 
 static void expect_share(const uint64_t *had, int index, int count, double wanted)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < count; i++) sum += had[i];
+    for (int i = 0; i < count; i++) { sum += had[i]; }
     double share = (double)had[index] / (double)sum;
-    if (share < wanted - 0.02 || share > wanted + 0.02) fail_msg("share %d is %f, not %f", index, share, wanted);
+    if (share < wanted - 0.02 || share > wanted + 0.02) { fail_msg("share %d is %f, not %f", index, share, wanted); }
 }
 
 TEST(classes_share_six_to_three_to_one)
@@ -278,8 +282,9 @@ TEST(classes_share_six_to_three_to_one)
     srand(3);
     for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
         struct supply supply = {.limits = limits[l]};
-        for (int i = 0; i < 1500; i++)
+        for (int i = 0; i < 1500; i++) {
             (void)new_row(&supply.window, (enum request_class)(i % CLASS_COUNT), (uint32_t)i % 4, some_tokens());
+        }
         supply_batches(&supply, 2000, false);
         expect_share(supply.had, CLASS_HIGH, CLASS_COUNT, 0.6);
         expect_share(supply.had, CLASS_NORMAL, CLASS_COUNT, 0.3);
@@ -292,14 +297,14 @@ TEST(what_a_class_leaves_goes_to_the_others)
 {
     struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 64, 0}};
     srand(4);
-    for (int i = 0; i < 500; i++) (void)new_row(&supply.window, CLASS_LOW, 0, some_tokens());
+    for (int i = 0; i < 500; i++) { (void)new_row(&supply.window, CLASS_LOW, 0, some_tokens()); }
     supply_batches(&supply, 500, false);
     expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 1);
-    for (int i = 0; i < 500; i++) (void)new_row(&supply.window, CLASS_NORMAL, 0, some_tokens());
+    for (int i = 0; i < 500; i++) { (void)new_row(&supply.window, CLASS_NORMAL, 0, some_tokens()); }
     memset(supply.had, 0, sizeof(supply.had));
     supply_batches(&supply, 500, false); /* who had nothing for long has saved nothing up: 3:1 from the first on */
     expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 0.25);
-    for (int i = 0; i < 500; i++) (void)new_row(&supply.window, CLASS_HIGH, 0, some_tokens());
+    for (int i = 0; i < 500; i++) { (void)new_row(&supply.window, CLASS_HIGH, 0, some_tokens()); }
     for (int i = 0; i < 5; i++) {
         memset(supply.had, 0, sizeof(supply.had));
         supply_batches(&supply, 40, false);
@@ -313,9 +318,11 @@ TEST(tenants_share_alike_in_tokens)
 {
     for (int layout = LAYOUT_PACKED; layout <= LAYOUT_PADDED; layout++) {
         struct supply supply = {.limits = {(enum batch_layout)layout, 1000, 128, 0}};
-        for (uint32_t i = 0; i < 1200; i++) (void)new_row(&supply.window, CLASS_NORMAL, i % 4, i % 4 == 1 ? 250 : 10);
+        for (uint32_t i = 0; i < 1200; i++) {
+            (void)new_row(&supply.window, CLASS_NORMAL, i % 4, i % 4 == 1 ? 250 : 10);
+        }
         supply_batches(&supply, 3000, true);
-        for (int tenant = 0; tenant < 4; tenant++) expect_share(supply.had_by_tenant, tenant, 4, 0.25);
+        for (int tenant = 0; tenant < 4; tenant++) { expect_share(supply.had_by_tenant, tenant, 4, 0.25); }
         supply_end(&supply);
     }
 }
@@ -324,13 +331,15 @@ TEST(tenants_share_alike_in_tokens)
 TEST(a_tenant_that_did_not_wait_has_saved_nothing_up)
 {
     struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 128, 0}};
-    for (int i = 0; i < 400; i++) (void)new_row(&supply.window, CLASS_NORMAL, 1, 10);
+    for (int i = 0; i < 400; i++) { (void)new_row(&supply.window, CLASS_NORMAL, 1, 10); }
     supply_batches(&supply, 500, true);
     for (uint32_t tenant = 2; tenant <= 4; tenant++) { /* the first has had 500000 tokens when the second comes */
-        for (int i = 0; i < 400; i++) (void)new_row(&supply.window, CLASS_NORMAL, tenant, 10);
+        for (int i = 0; i < 400; i++) { (void)new_row(&supply.window, CLASS_NORMAL, tenant, 10); }
         memset(supply.had_by_tenant, 0, sizeof(supply.had_by_tenant));
         supply_batches(&supply, 60, true);
-        for (uint32_t each = 1; each <= tenant; each++) expect_share(supply.had_by_tenant, (int)each, 8, 1.0 / tenant);
+        for (uint32_t each = 1; each <= tenant; each++) {
+            expect_share(supply.had_by_tenant, (int)each, 8, 1.0 / tenant);
+        }
     }
     supply_end(&supply);
 }
@@ -357,7 +366,7 @@ TEST(one_tenants_mass_does_not_delay_anothers_few)
     uint32_t found = 0, batches = 0;
     for (; found < FEW; batches++) {
         uint32_t count = window_take(&window, &limits, chosen);
-        for (uint32_t i = 0; i < count; i++) found += chosen[i]->request == &other;
+        for (uint32_t i = 0; i < count; i++) { found += chosen[i]->request == &other; }
     }
     assert_true(batches <= 2); /* half of each batch is theirs */
     window_close(&window);
@@ -373,19 +382,22 @@ TEST(nobody_starves)
     for (int round = 0; round < 30; round++) {
         struct supply supply = {.limits = {round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED, BATCH, 100, 0}};
         supply.limits.brief = round % 4 == 0;
-        for (int i = 0; i < 900; i++)
+        for (int i = 0; i < 900; i++) {
             (void)new_row(&supply.window, (enum request_class)(i % CLASS_COUNT), (uint32_t)rand() % TENANTS,
                           some_tokens());
+        }
         supply_batches(&supply, 50, false);
         enum request_class class = (enum request_class)(round % CLASS_COUNT);
         const struct tenant_queue *queue = tenant_table_find(&supply.window.queues, class, "tenant-2");
         uint64_t taken = 0, before = 0; /* tokens of anybody, from now on; of its own tenant, before it */
-        for (const struct row *row = queue == NULL ? NULL : queue->first; row != NULL; row = row->next)
+        for (const struct row *row = queue == NULL ? NULL : queue->first; row != NULL; row = row->next) {
             before += row->tokens;
+        }
         struct row *one = new_row(&supply.window, class, 2, 290); /* long, so that it hardly ever fits */
         uint64_t share = (before + one->tokens) * TENANTS * 10 / weights[class];
-        if (supply.limits.layout == LAYOUT_PADDED) /* there, length decides first */
+        if (supply.limits.layout == LAYOUT_PADDED) { /* there, length decides first */
             share *= 2;
+        }
         for (bool gone = false; !gone;) {
             struct row *chosen[WINDOW_BATCH_ROWS];
             uint32_t size = window_take(&supply.window, &supply.limits, chosen);
@@ -405,14 +417,14 @@ TEST(every_tenth_batch_begins_with_the_oldest_row)
     struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 10, 1, 0};
     struct row *low = new_row(&window, CLASS_LOW, 0, 10), *oldest = NULL;
-    for (int i = 0; i < 20; i++) (void)new_row(&window, CLASS_HIGH, 0, 10);
+    for (int i = 0; i < 20; i++) { (void)new_row(&window, CLASS_HIGH, 0, 10); }
     window.classes[CLASS_LOW].had = 1000000; /* it has had more than its share */
     for (int i = 0; i < 10; i++) {
         assert_int_equal(window_take(&window, &limits, &oldest), 1);
         assert_int_equal(oldest == low, i == 9);
         free_row(oldest);
     }
-    for (struct row *row; (row = window_pop(&window)) != NULL;) free_row(row);
+    for (struct row *row; (row = window_pop(&window)) != NULL;) { free_row(row); }
     window_close(&window);
 }
 
@@ -676,7 +688,7 @@ static void fill_at_random(struct window *window, bool seen[])
         snprintf(requests[i].identity.tenant, sizeof(requests[i].identity.tenant), "%.*s", rand() % 3, "ab");
         requests[i].lifetime.expires_at_ms = rand() % 10 == 0 ? 1 + (uint64_t)rand() % 200 : 0;
         uint32_t number = (uint32_t)rand() % 500, tokens = 1 + number * 7 % (number % 9 == 0 ? 300 : 50);
-        for (uint32_t t = 0; t < tokens; t++) ids[i][t] = (int32_t)number;
+        for (uint32_t t = 0; t < tokens; t++) { ids[i][t] = (int32_t)number; }
         rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i], .hash = number % 90};
         seen[i] = false;
         window_push(window, &rows[i], i);
@@ -704,8 +716,9 @@ static uint32_t see_batch(struct row **chosen, uint32_t count, const struct wind
                         row->request->lifetime.expires_at_ms > limits->now_ms);
             gone += see(row, seen);
         }
-        for (uint32_t j = 0; j < i; j++) /* equal ones are not computed twice */
+        for (uint32_t j = 0; j < i; j++) { /* equal ones are not computed twice */
             assert_true(chosen[i]->hash == 0 || !rows_same_ids(chosen[i], chosen[j]));
+        }
     }
     assert_true(count <= 1 || (limits->layout == LAYOUT_PACKED ? tokens : longest * count) <= limits->tokens);
     return gone;
@@ -745,7 +758,7 @@ TEST(rows_leave_once_whatever_happens)
                 window_remove(&window, any);
                 gone += see(any, seen);
             }
-            if (rand() % 4 == 0) window_expire(&window, limits.now_ms);
+            if (rand() % 4 == 0) { window_expire(&window, limits.now_ms); }
             for (struct row *row = window_take_expired(&window), *next; row != NULL; row = next, expired++) {
                 next = row->next;
                 gone += see(row, seen);
@@ -754,8 +767,8 @@ TEST(rows_leave_once_whatever_happens)
         }
         assert_int_equal(window.tokens, 0);
         assert_int_equal(window.squares, 0);
-        for (int i = 0; i < WINDOW_EQUAL_BUCKETS; i++) assert_null(window.equal[i]);
-        for (int i = 0; i < TENANT_BUCKETS; i++) assert_null(window.queues.buckets[i]);
+        for (int i = 0; i < WINDOW_EQUAL_BUCKETS; i++) { assert_null(window.equal[i]); }
+        for (int i = 0; i < TENANT_BUCKETS; i++) { assert_null(window.queues.buckets[i]); }
         window_close(&window);
     }
     assert_true(expired > 1000 && shared > 1000);
@@ -765,8 +778,9 @@ static void check_layout(enum batch_layout layout, uint32_t extent, const uint32
 {
     struct window window = {0};
     fill(&window, (uint32_t[]){3, 5, 2}, 3);
-    for (int i = 0; i < 3; i++)
-        for (uint32_t t = 0; t < 5; t++) ids[i][t] = i * 100 + (int)t;
+    for (int i = 0; i < 3; i++) {
+        for (uint32_t t = 0; t < 5; t++) { ids[i][t] = i * 100 + (int)t; }
+    }
     struct batch *batch = batch_build((struct row *[]){&rows[0], &rows[1], &rows[2]}, 3, layout, 7);
     static const int order[] = {1, 0, 2}; /* longest first */
     assert_int_equal(batch->tokens, 10);
@@ -777,7 +791,7 @@ static void check_layout(enum batch_layout layout, uint32_t extent, const uint32
         assert_int_equal(batch->engine.start[i], starts[i]);
         assert_int_equal(batch->engine.length[i], rows[order[i]].tokens);
         assert_memory_equal(batch->engine.ids + starts[i], ids[order[i]], rows[order[i]].tokens * 4);
-        for (int d = 0; d < 7; d++) batch->engine.output[i * 7 + d] = 1; /* there is room: the sanitizer looks */
+        for (int d = 0; d < 7; d++) { batch->engine.output[i * 7 + d] = 1; /* there is room: the sanitizer looks */ }
     }
     batch_free(batch);
 }
@@ -802,7 +816,7 @@ TEST(pairs_are_equal_where_they_are_split_alike)
     rows[1].second = 2;
     assert_false(rows_same_ids(&rows[0], &rows[1]));
     batch = batch_build((struct row *[]){&rows[0], &rows[1]}, 2, LAYOUT_PACKED, 1);
-    for (uint32_t i = 0; i < 2; i++) assert_int_equal(batch->engine.second[i], batch->rows[i]->second);
+    for (uint32_t i = 0; i < 2; i++) { assert_int_equal(batch->engine.second[i], batch->rows[i]->second); }
     batch_free(batch);
     rows[1].second = 0;
 }
@@ -813,7 +827,7 @@ static const struct cost tune_cost = {.terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.
 
 static void answer(struct tune *tune, uint64_t latency_ms, int count, uint64_t *now)
 {
-    for (int i = 0; i < count; i++) tune_answered(tune, latency_ms, *now += 10 * NS_PER_MS);
+    for (int i = 0; i < count; i++) { tune_answered(tune, latency_ms, *now += 10 * NS_PER_MS); }
 }
 
 TEST(the_percentile_is_that_of_the_last_second)
@@ -906,18 +920,20 @@ static void arrive(struct queue_model *model)
 
 static void run_one_batch(struct queue_model *model)
 {
-    if (model->first == model->last) model->now_ns = fmax(model->now_ns, model->next_ns);
-    while (model->next_ns <= model->now_ns) arrive(model);
+    if (model->first == model->last) { model->now_ns = fmax(model->now_ns, model->next_ns); }
+    while (model->next_ns <= model->now_ns) { arrive(model); }
     double oldest_ns = model->now_ns - model->waiting[model->first],
            most = tune_batch_ns(&model->tune, &tune_cost, (uint64_t)oldest_ns);
     int taken = 1;
     while (taken < 400 && model->first + taken < model->last &&
-           (most == 0 || cost_predict_ns(&tune_cost, (struct cost_shape){(taken + 1) * 10.0, 0}) <= most))
+           (most == 0 || cost_predict_ns(&tune_cost, (struct cost_shape){(taken + 1) * 10.0, 0}) <= most)) {
         taken++;
+    }
     model->now_ns += cost_predict_ns(&tune_cost, (struct cost_shape){taken * 10.0, 0});
-    for (int i = 0; i < taken; i++)
+    for (int i = 0; i < taken; i++) {
         tune_answered(&model->tune, (uint64_t)((model->now_ns - model->waiting[model->first++]) / 1e6),
                       (uint64_t)model->now_ns);
+    }
 }
 
 /* A burst of 400 each 20 s, which is 0.4 s of work, on top of a load of a half: most answers stay within the target. */
@@ -926,7 +942,7 @@ TEST(a_steady_load_meets_its_target)
     static struct queue_model model;
     model = (struct queue_model){.every_ns = 2e6};
     tune_begin(&model.tune, 40);
-    while (model.last < 60000) run_one_batch(&model);
+    while (model.last < 60000) { run_one_batch(&model); }
     assert_true(model.tune.p99_ms > 0 && model.tune.p99_ms <= 40);
 }
 
@@ -937,8 +953,9 @@ static double settles_after(struct queue_model *model, double seconds)
     double begin_ns = model->now_ns, settled = 0;
     while (model->now_ns < begin_ns + seconds * 1e9) {
         run_one_batch(model);
-        if (model->tune.p99_ms * 1e6 > (double)model->tune.target_ns)
+        if (model->tune.p99_ms * 1e6 > (double)model->tune.target_ns) {
             settled = (model->now_ns - begin_ns) / 1e9 + 0.001;
+        }
     }
     return model->tune.p99_ms * 1e6 > (double)model->tune.target_ns ? seconds + 1 : settled;
 }
@@ -983,7 +1000,7 @@ TEST(an_overload_runs_at_full_throughput)
     static struct queue_model model;
     model = (struct queue_model){.every_ns = 0.9e6}; /* 1 ms of work each */
     tune_begin(&model.tune, 2);
-    while (model.last < 90000) run_one_batch(&model);
+    while (model.last < 90000) { run_one_batch(&model); }
     double per_row_ns = model.now_ns / model.first;
     assert_true(per_row_ns < 1.005e6); /* 1 ms and a 400th of the fixed cost; batches of 2 ms would need 1.1 */
 }

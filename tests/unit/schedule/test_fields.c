@@ -145,7 +145,7 @@ TEST(bad_inputs_say_which_one)
         struct request *request = PARSE("inputs", cases[i].inputs);
         assert_int_equal(request->row_count, 0);
         assert_int_equal(request->retry.row_failed, cases[i].index >= 0);
-        if (cases[i].index >= 0) assert_int_equal(request->retry.failed_index, cases[i].index);
+        if (cases[i].index >= 0) { assert_int_equal(request->retry.failed_index, cases[i].index); }
         expect(request, cases[i].code, "inputs");
     }
     char large[120] = "[\"a\",\"";
@@ -224,8 +224,9 @@ TEST(values_out_of_range_are_refused_by_name)
         {"_first_at", "1"},
         {"_lost", "1"},
     };
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         expect(PARSE("text", "t", bad[i][0], bad[i][1]), CODE_BAD_REQUEST, bad[i][0]);
+    }
     expect(PARSE("text", "t", "_id", "1-1", "_attempt", "0"), CODE_BAD_REQUEST, "_attempt");
     expect(PARSE("text", "t", "_id", "1-1", "_first_at", "soon"), CODE_BAD_REQUEST, "_first_at");
     expect(PARSE("_lost", "1"), CODE_BAD_REQUEST, "_lost");
@@ -345,8 +346,9 @@ TEST(a_cancel_names_a_request_and_stands_alone)
     }
     static const char *const beside[][2] = {{"text", "t"},   {"inputs", "[\"a\"]"}, {"id", "me"}, {"ttl", "5"},
                                             {"notify", "1"}, {"delay", "5"},        {"meta", "m"}};
-    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
         expect(PARSE("cancel", "1-1", beside[i][0], beside[i][1]), CODE_BAD_REQUEST, "cancel");
+    }
     expect(PARSE("_id", "9-9", "_attempt", "1", "_first_at", "9", "cancel", "1-1"), CODE_NONE,
            NULL); /* it was parked */
 }

@@ -26,7 +26,7 @@ TEST(as_many_begin_as_their_work_has_room)
     struct request_list list = {0};
     struct request *requests[5];
     assert_int_equal(held_open(&held, NULL), STATUS_OK);
-    for (uint64_t i = 0; i < 5; i++) request_list_push(&list, requests[i] = held_request(&held, i, 40));
+    for (uint64_t i = 0; i < 5; i++) { request_list_push(&list, requests[i] = held_request(&held, i, 40)); }
     assert_int_equal(held_begin(&held, &list, 1, 100), 1);
     assert_int_equal(held_begin(&held, &list, 5, 100), 2); /* the first one was counted before */
     assert_int_equal(held_begin(&held, &list, 5, 100), 2);
@@ -36,7 +36,7 @@ TEST(as_many_begin_as_their_work_has_room)
     end_request(&held, requests[0]);
     assert_int_equal(held_begin(&held, &list, 5, 100), 1);
     assert_int_equal(held_begin(&held, &list, 5, 1000), 3);
-    for (int i = 1; i < 5; i++) end_request(&held, requests[i]);
+    for (int i = 1; i < 5; i++) { end_request(&held, requests[i]); }
     assert_int_equal(held.sums[CLASS_LOW].work_bytes, 0);
     assert_int_equal(held.sums[CLASS_LOW].bytes, 0);
     held_close(&held);

@@ -61,8 +61,9 @@ TEST(what_is_wrong_is_found_where_it_is)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct inputs inputs = measure(cases[i].json);
-        if (inputs.problem != cases[i].problem || inputs.count != cases[i].count || inputs.at != cases[i].at)
+        if (inputs.problem != cases[i].problem || inputs.count != cases[i].count || inputs.at != cases[i].at) {
             fail_msg("%s: problem %d after %u texts at byte %zu", cases[i].json, inputs.problem, inputs.count,
                      inputs.at);
+        }
     }
 }

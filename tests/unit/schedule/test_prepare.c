@@ -57,9 +57,10 @@ static struct request *prepared(const struct model *model, bool truncate, const 
                                   .prompt_count = model->prompt_count};
     struct entry_field fields[4];
     size_t count = 0;
-    for (; pairs[count][0] != NULL; count++)
+    for (; pairs[count][0] != NULL; count++) {
         fields[count] =
             (struct entry_field){pairs[count][0], strlen(pairs[count][0]), pairs[count][1], strlen(pairs[count][1])};
+    }
     struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = fields, .field_count = count};
     struct request *request = request_parse(&rules, &entry, 0);
     assert_non_null(request);
@@ -82,9 +83,9 @@ TEST_WITH(short_texts_become_their_ids, open_model, close_model)
     struct row *row = &request->rows[0];
     assert_int_equal(request->retry.code, CODE_NONE);
     assert_int_equal(row->tokens, 5);
-    for (int i = 0; i < 3; i++) assert_int_equal(row->ids[i + 1], MODEL_SPEC_MIN_VOCABULARY + i);
+    for (int i = 0; i < 3; i++) { assert_int_equal(row->ids[i + 1], MODEL_SPEC_MIN_VOCABULARY + i); }
     assert_false(row->truncated);
-    for (uint32_t i = 0; i < setup->model->dim; i++) row->output[i] = 1; /* there is room: the sanitizer looks */
+    for (uint32_t i = 0; i < setup->model->dim; i++) { row->output[i] = 1; /* there is room: the sanitizer looks */ }
     request_free(request);
 }
 
@@ -170,7 +171,7 @@ TEST_WITH(each_of_several_texts_has_its_ids_and_room, open_model, close_model)
         assert_int_equal(request->rows[r].tokens, tokens[r]);
         assert_int_equal(request->rows[r].truncated, r == 1);
         assert_ptr_equal(request->rows[r].output, request->rows[0].output + r * dim); /* as reply_format wants them */
-        for (uint32_t i = 0; i < dim; i++) request->rows[r].output[i] = 1;
+        for (uint32_t i = 0; i < dim; i++) { request->rows[r].output[i] = 1; }
     }
     assert_int_equal(request->rows[0].ids[1], MODEL_SPEC_MIN_VOCABULARY); /* the vectors have not touched them */
     assert_true(request->rows[0].hash == request->rows[2].hash);
@@ -203,7 +204,7 @@ TEST_WITH(the_weight_covers_the_ids, open_model, close_model)
     for (uint32_t words = 1; words < 40; words++) {
         struct request *request = request_of(setup->model, words, true);
         size_t ids = 0;
-        for (uint32_t r = 0; r < request->row_count; r++) ids += request->rows[r].tokens;
+        for (uint32_t r = 0; r < request->row_count; r++) { ids += request->rows[r].tokens; }
         size_t floats = (size_t)request->row_count * request->dim;
         assert_true(request->bytes >= sizeof(*request) + sizeof(struct row) + request->rows[0].text_bytes +
                                           ids * sizeof(int32_t) + floats * sizeof(float));

@@ -25,10 +25,10 @@ TEST(suspects_run_in_groups)
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 3);
     prepare_all(&bench, 4);
     uint32_t rows = answer_batch(&bench, STATUS_OK);
-    while (rows < 64 + 3) rows += answer_batch(&bench, STATUS_OK);
+    while (rows < 64 + 3) { rows += answer_batch(&bench, STATUS_OK); }
     format_all(&bench);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* nobody has ended yet */
-    while (waiting(&bench, ACTION_SETTLE) > 0) (void)settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) { (void)settle(&bench, false); }
     charge = take(&bench, ACTION_RECORD_RUN);
     assert_in_range(charge.requests.count, 32, 36);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
@@ -39,12 +39,13 @@ static void reclaimed_of(struct bench *bench, enum request_class class, size_t c
 {
     static struct entry entries[MOST];
     static const struct entry_field field = {"text", 4, "word", 4};
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         entries[i] = (struct entry){.class = class,
                                     .id = {++bench->next_entry, 0},
                                     .origin = ORIGIN_RECLAIMED,
                                     .fields = &field,
                                     .field_count = 1};
+    }
     send(bench,
          (struct event){
              .kind = EVENT_ENTRIES,
@@ -320,11 +321,12 @@ TEST(who_asks_again_waits_for_the_others)
     static const size_t order[] = {1, 2, 0, 1, 2, 0};
     struct process process;
     begin_process(&process);
-    for (size_t who = 0; who < COUNT; who++) alone_ask(&process.alone, who);
+    for (size_t who = 0; who < COUNT; who++) { alone_ask(&process.alone, who); }
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         tell_workers(&process);
-        for (size_t who = 0; who < COUNT; who++)
+        for (size_t who = 0; who < COUNT; who++) {
             assert_int_equal(process.told[who], who == order[i] ? TURN_ALONE : TURN_REST);
+        }
         process.now += NS_PER_S;
         alone_end(&process.alone, order[i], process.now);
         alone_ask(&process.alone, order[i]);

@@ -16,33 +16,36 @@ static void reads_back(uint32_t bits)
     assert_true(length > 0 && length <= REPLY_FLOAT_MAX);
     text[length] = '\0';
     back = strtof(text, NULL);
-    if (memcmp(&value, &back, sizeof(value)) != 0) fail_msg("%a became %s", (double)value, text);
+    if (memcmp(&value, &back, sizeof(value)) != 0) { fail_msg("%a became %s", (double)value, text); }
     back = (float)strtod(text, NULL); /* what most JSON readers do */
-    if (memcmp(&value, &back, sizeof(value)) != 0) fail_msg("%a became %s, through a double", (double)value, text);
+    if (memcmp(&value, &back, sizeof(value)) != 0) { fail_msg("%a became %s, through a double", (double)value, text); }
 }
 
 /* Every exponent with many mantissas, both signs; 397 is prime to 2^32. */
 TEST(floats_read_back_over_the_whole_range)
 {
-    for (uint64_t bits = 0; bits < 0x100000000u; bits += 397 * 3)
-        if ((bits >> 23 & 255) != 255) reads_back((uint32_t)bits);
+    for (uint64_t bits = 0; bits < 0x100000000u; bits += 397 * 3) {
+        if ((bits >> 23 & 255) != 255) { reads_back((uint32_t)bits); }
+    }
 }
 
 /* Where formatters go wrong: subnormals, powers of two and of ten and their neighbours, the largest. */
 TEST(floats_read_back_at_the_edges)
 {
-    for (uint32_t bits = 0; bits < 70000; bits++) reads_back(bits);
-    for (uint32_t exponent = 0; exponent < 255; exponent++)
+    for (uint32_t bits = 0; bits < 70000; bits++) { reads_back(bits); }
+    for (uint32_t exponent = 0; exponent < 255; exponent++) {
         for (uint32_t off = 0; off < 400; off++) {
             reads_back((exponent << 23) + off);
             reads_back(((exponent + 1) << 23) - 1 - off);
         }
+    }
     for (int power = -45; power < 39; power++) {
         float value = (float)pow(10, power);
         uint32_t bits;
         memcpy(&bits, &value, sizeof(bits));
-        for (uint32_t off = 0; off < 200; off++)
-            if (bits >= 100) reads_back(bits - 100 + off);
+        for (uint32_t off = 0; off < 200; off++) {
+            if (bits >= 100) { reads_back(bits - 100 + off); }
+        }
     }
 }
 
@@ -66,15 +69,16 @@ static int significant(const char *text)
 TEST(floats_have_no_digit_too_many)
 {
     for (uint32_t bits = 1; bits < 0x4b800000u; bits += 7919) {
-        if ((bits & 0x7fffff) == 0) continue;
+        if ((bits & 0x7fffff) == 0) { continue; }
         float value;
         char text[REPLY_FLOAT_MAX + 1], fewer[32];
         memcpy(&value, &bits, sizeof(value));
         text[reply_put_float(text, value)] = '\0';
         int digits = significant(text);
         snprintf(fewer, sizeof(fewer), "%.*e", digits - 2, (double)value);
-        if (digits > 1 && strtof(fewer, NULL) == value)
+        if (digits > 1 && strtof(fewer, NULL) == value) {
             fail_msg("%a became %s, %s would do", (double)value, text, fewer);
+        }
         assert_true(strchr(text, '.') == NULL || text[strcspn(text, "e") - 1] != '0');
     }
 }
@@ -115,7 +119,9 @@ static struct request *request_of(enum encoding encoding, float *floats, uint32_
 {
     static struct request request;
     static struct row rows[4];
-    for (uint32_t r = 0; r < row_count; r++) rows[r] = (struct row){.request = &request, .output = floats + r * dim};
+    for (uint32_t r = 0; r < row_count; r++) {
+        rows[r] = (struct row){.request = &request, .output = floats + r * dim};
+    }
     request = (struct request){.output.encoding = encoding,
                                .rows = rows,
                                .row_count = row_count,
@@ -181,7 +187,7 @@ TEST(halves_are_the_nearest)
 {
     for (uint32_t half = 0; half < 0x7c00; half++) {
         double value = value_of_half((uint16_t)half), next = value_of_half((uint16_t)(half + 1));
-        if (half == 0x7bff) next = 65536;
+        if (half == 0x7bff) { next = 65536; }
         float middle = (float)((value + next) / 2);
         uint32_t even = half % 2 == 0 ? half : half + 1;
         assert_int_equal(reply_half((float)value), half);

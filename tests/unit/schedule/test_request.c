@@ -57,7 +57,7 @@ TEST(doubled_fields_are_refused)
 TEST(too_many_fields_get_no_echo_but_their_id)
 {
     const char *pairs[2 * 66 + 1] = {"id", "me", "text", "t", "meta", "m"};
-    for (int i = 3; i < 64; i++) pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1";
+    for (int i = 3; i < 64; i++) { pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1"; }
     expect(parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs), CODE_NONE, NULL);
     pairs[2 * 64] = "x-b", pairs[2 * 64 + 1] = "1";
     struct request *request = parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs);
@@ -69,7 +69,7 @@ TEST(too_many_fields_get_no_echo_but_their_id)
 TEST(a_retry_has_room_for_the_daemons_fields)
 {
     const char *pairs[2 * 68 + 1] = {"_id", "1-1", "_attempt", "2", "_first_at", "1", "text", "t", "id", "me"};
-    for (int i = 5; i < 67; i++) pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1";
+    for (int i = 5; i < 67; i++) { pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1"; }
     struct request *request = parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs);
     assert_string_equal(request->identity.name, "1-1");
     assert_int_equal(request->retry.attempt, 2);
@@ -175,7 +175,9 @@ TEST(entry_ids_are_read_strictly)
     entry_id_format((struct entry_id){UINT64_MAX, UINT64_MAX}, text);
     assert_string_equal(text, "18446744073709551615-18446744073709551615");
     static const char *const bad[] = {"", "-", "1", "1-", "-1", "1-2-3", "a-1", "18446744073709551616-0", "1 -1"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) assert_false(entry_id_parse(bad[i], strlen(bad[i]), &id));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_false(entry_id_parse(bad[i], strlen(bad[i]), &id));
+    }
     assert_true(entry_id_compare((struct entry_id){1, 2}, (struct entry_id){1, 3}) < 0);
     assert_true(entry_id_compare((struct entry_id){2, 0}, (struct entry_id){1, 9}) > 0);
     assert_int_equal(entry_id_compare((struct entry_id){2, 1}, (struct entry_id){2, 1}), 0);
@@ -186,11 +188,11 @@ TEST(lists_keep_order_and_count)
     struct request requests[5] = {0};
     struct request_list list = {0}, more = {0};
     assert_null(request_list_pop(&list));
-    for (int i = 0; i < 5; i++) request_list_push(i < 2 ? &list : &more, &requests[i]);
+    for (int i = 0; i < 5; i++) { request_list_push(i < 2 ? &list : &more, &requests[i]); }
     request_list_join(&list, &more);
     request_list_join(&list, &more);
     assert_int_equal(list.count, 5);
     assert_int_equal(more.count, 0);
-    for (int i = 0; i < 5; i++) assert_ptr_equal(request_list_pop(&list), &requests[i]);
+    for (int i = 0; i < 5; i++) { assert_ptr_equal(request_list_pop(&list), &requests[i]); }
     assert_null(list.last);
 }

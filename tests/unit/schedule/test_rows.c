@@ -28,20 +28,23 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
     tick_after_ms(&bench->basic, 5);
     rows_run_all(bench);
     assert_true(bench->forwards - 1 <= 2 * log2(n)); /* the promise is one more */
-    for (uint32_t i = 0; i < bench->entries; i++)
+    for (uint32_t i = 0; i < bench->entries; i++) {
         rows_expect(bench, i, 1, one_request || i == position ? OUTCOME_DEFER : OUTCOME_DONE);
-    if (one_request) assert_int_equal(bench->asked[0].failed_index, position);
+    }
+    if (one_request) { assert_int_equal(bench->asked[0].failed_index, position); }
     rows_end(bench);
 }
 
 TEST(one_bad_row_costs_little_at_every_place)
 {
-    for (uint32_t n = 1; n <= 33; n++)
-        for (uint32_t position = 0; position < n; position++)
+    for (uint32_t n = 1; n <= 33; n++) {
+        for (uint32_t position = 0; position < n; position++) {
             for (uint32_t slots = 1; slots <= 2; slots++) {
                 check_one_bad(n, position, false, slots);
                 check_one_bad(n, position, true, slots);
             }
+        }
+    }
 }
 
 TEST(only_bad_rows_are_charged_however_many)
@@ -54,12 +57,12 @@ TEST(only_bad_rows_are_charged_however_many)
         bench->random = round;
         bench->shuffled = true;
         uint32_t n = 1 + rows_chance(bench, 60);
-        for (uint32_t i = 0; i < n; i++) bench->bad[i] = rows_chance(bench, 6) == 0;
+        for (uint32_t i = 0; i < n; i++) { bench->bad[i] = rows_chance(bench, 6) == 0; }
         rows_ask(bench, CLASS_NORMAL, n, (struct asked){.rows = 1, .tokens = 2, .step = 1});
         rows_prepare_all(bench);
         tick_after_ms(&bench->basic, 5);
         rows_run_all(bench);
-        for (uint32_t i = 0; i < n; i++) rows_expect(bench, i, 1, bench->bad[i] ? OUTCOME_DEFER : OUTCOME_DONE);
+        for (uint32_t i = 0; i < n; i++) { rows_expect(bench, i, 1, bench->bad[i] ? OUTCOME_DEFER : OUTCOME_DONE); }
         rows_end(bench);
     }
 }
@@ -81,7 +84,7 @@ TEST(a_fault_that_does_not_come_back_charges_nobody)
 TEST(a_request_that_is_bad_throughout_ends_at_once)
 {
     struct rows_bench *bench = rows_begin(wide_options());
-    for (int i = 0; i < 64; i++) bench->bad[i] = true;
+    for (int i = 0; i < 64; i++) { bench->bad[i] = true; }
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 64, .tokens = 2, .step = 1});
     rows_prepare_all(bench);
     tick_after_ms(&bench->basic, 5);
@@ -150,9 +153,9 @@ TEST(a_request_spans_batches_and_shares_them)
     for (int i = 0; i < 4; i++) { /* one runs, one is cut ahead: the third has the other request's row */
         assert_int_equal(bench->asked[1].ends, 0);
         rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
-        while (waiting(&bench->basic, ACTION_FORMAT) > 0) rows_answer(bench, take(&bench->basic, ACTION_FORMAT));
-        while (waiting(&bench->basic, ACTION_SETTLE) > 0) rows_answer(bench, take(&bench->basic, ACTION_SETTLE));
-        if (bench->asked[1].ends == 1) break;
+        while (waiting(&bench->basic, ACTION_FORMAT) > 0) { rows_answer(bench, take(&bench->basic, ACTION_FORMAT)); }
+        while (waiting(&bench->basic, ACTION_SETTLE) > 0) { rows_answer(bench, take(&bench->basic, ACTION_SETTLE)); }
+        if (bench->asked[1].ends == 1) { break; }
     }
     assert_int_equal(bench->asked[1].ends, 1);
     assert_int_equal(bench->asked[0].ends, 0);
@@ -267,7 +270,7 @@ TEST(rows_expire_in_the_window)
     rows_answer(bench, take(&bench->basic, ACTION_SETTLE)); /* though no batch was cut */
     rows_expect(bench, 1, 1, OUTCOME_ERROR);
     rows_run_all(bench);
-    for (int i = 1; i < 4; i++) assert_int_equal(bench->asked[i].code, CODE_EXPIRED);
+    for (int i = 1; i < 4; i++) { assert_int_equal(bench->asked[i].code, CODE_EXPIRED); }
     rows_expect(bench, 1, 3, OUTCOME_ERROR);
     rows_expect(bench, 0, 1, OUTCOME_DONE);
     rows_expect(bench, 4, 1, OUTCOME_DONE);
@@ -344,11 +347,12 @@ TEST(a_drain_between_two_halves_releases_what_is_left)
         rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 11, .hashed = true});
         rows_prepare_all(bench);
         tick_after_ms(&bench->basic, 5);
-        for (int i = 0; i < steps && waiting(&bench->basic, ACTION_SUBMIT) > 0; i++)
+        for (int i = 0; i < steps && waiting(&bench->basic, ACTION_SUBMIT) > 0; i++) {
             rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
+        }
         send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
         rows_run_all(bench);
-        for (int i = 0; i < 8; i++) assert_int_equal(bench->asked[i].ends + bench->asked[i].released, 1);
+        for (int i = 0; i < 8; i++) { assert_int_equal(bench->asked[i].ends + bench->asked[i].released, 1); }
         assert_int_equal(worker_stats(bench->basic.worker).held, 0);
         rows_end(bench);
     }
@@ -378,7 +382,7 @@ TEST(with_a_device_less_fewer_batches_are_out)
     assert_int_equal(worker_stats(bench->basic.worker).devices, 1);
     assert_int_equal(worker_stats(bench->basic.worker).devices_lost, 1);
     rows_run_all(bench);
-    for (uint32_t i = 0; i < bench->entries; i++) assert_int_equal(bench->asked[i].ends, 1);
+    for (uint32_t i = 0; i < bench->entries; i++) { assert_int_equal(bench->asked[i].ends, 1); }
     rows_end(bench);
 }
 
@@ -446,7 +450,7 @@ TEST(rows_given_up_for_a_lost_lease_do_not_linger)
     struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
     rows_prepare_all(bench);
-    while (waiting(&bench->basic, ACTION_RENEW) == 0) tick_after_ms(&bench->basic, 100);
+    while (waiting(&bench->basic, ACTION_RENEW) == 0) { tick_after_ms(&bench->basic, 100); }
     (void)take(&bench->basic, ACTION_RENEW);
     send(&bench->basic, (struct event){.kind = EVENT_LEASE, .lease_held = false});
     assert_int_equal(worker_stats(bench->basic.worker).waiting, 0);
@@ -483,8 +487,9 @@ TEST(a_batch_that_hangs_ends_the_worker)
     assert_true(bench->basic.now >= since + 1000 * NS_PER_MS);
     assert_int_equal(last->exit.status, STATUS_TIMEOUT);
     assert_false(last->exit.clean);
-    for (size_t i = 0; i < actions.count; i++)
+    for (size_t i = 0; i < actions.count; i++) {
         assert_true(actions.items[i].kind != ACTION_RELEASE); /* all of it may be the reason */
+    }
     actions_free(&actions);
     rows_end(bench);
 }
@@ -493,7 +498,7 @@ TEST(a_batch_that_hangs_ends_the_worker)
 
 static void rows_suspect(struct rows_bench *bench, struct asked asked)
 {
-    while (waiting(&bench->basic, ACTION_RECLAIM) == 0) tick_after_ms(&bench->basic, 100);
+    while (waiting(&bench->basic, ACTION_RECLAIM) == 0) { tick_after_ms(&bench->basic, 100); }
     asked.origin = ORIGIN_RECLAIMED;
     rows_ask(bench, CLASS_NORMAL, 1, asked);
 }
@@ -517,12 +522,14 @@ TEST(a_suspect_of_many_rows_runs_in_slices)
     uint32_t rows = 0;
     while (bench->asked[0].ends == 0) {
         assert_in_range(waiting(&bench->basic, ACTION_SUBMIT), 0, 1);
-        for (size_t i = 0; i < bench->basic.count; i++)
+        for (size_t i = 0; i < bench->basic.count; i++) {
             if (bench->basic.out[i].kind == ACTION_SUBMIT) {
                 rows += bench->basic.out[i].batch->engine.rows;
-                for (uint32_t r = 0; r < bench->basic.out[i].batch->engine.rows; r++)
+                for (uint32_t r = 0; r < bench->basic.out[i].batch->engine.rows; r++) {
                     assert_int_equal(bench->basic.out[i].batch->rows[r]->request->identity.entry.ms, 1);
+                }
             }
+        }
         assert_true(rows_answer_one(bench));
     }
     assert_int_equal(rows, 50 + 8); /* the first 8 twice: they were too much for memory */
@@ -596,18 +603,19 @@ static void ask_at_random(struct rows_bench *bench)
                           .tenant = rows_chance(bench, 2) == 0   ? NULL
                                     : rows_chance(bench, 2) == 0 ? "a"
                                                                  : "b"};
-    if (rows_chance(bench, 5) == 0) asked.expires_at_ms = redis_now(&bench->basic) + rows_chance(bench, 50);
-    if (waiting(&bench->basic, ACTION_READ) > 0)
+    if (rows_chance(bench, 5) == 0) { asked.expires_at_ms = redis_now(&bench->basic) + rows_chance(bench, 50); }
+    if (waiting(&bench->basic, ACTION_READ) > 0) {
         rows_ask(bench, (enum request_class)rows_chance(bench, CLASS_COUNT), 1 + rows_chance(bench, 3), asked);
+    }
     asked.expires_at_ms = 0;
     asked.origin = ORIGIN_RECLAIMED;
-    if (waiting(&bench->basic, ACTION_RECLAIM) > 0) rows_ask(bench, CLASS_NORMAL, 1, asked);
+    if (waiting(&bench->basic, ACTION_RECLAIM) > 0) { rows_ask(bench, CLASS_NORMAL, 1, asked); }
 }
 
 static bool has_number(const struct asked *asked, const bool numbers[NUMBERS])
 {
     bool has = false;
-    for (uint32_t r = 0; r < asked->rows; r++) has |= numbers[asked->number + (int)r * asked->step];
+    for (uint32_t r = 0; r < asked->rows; r++) { has |= numbers[asked->number + (int)r * asked->step]; }
     return has;
 }
 
@@ -620,10 +628,11 @@ static void check_end(const struct rows_bench *bench, const struct asked *asked,
         return;
     }
     bool bad = has_number(asked, bench->bad), infinite = has_number(asked, bench->infinite);
-    if (asked->outcome == OUTCOME_DONE)
+    if (asked->outcome == OUTCOME_DONE) {
         assert_false(bad || infinite);
-    else
+    } else {
         assert_true(asked->code == CODE_INTERNAL ? bad : asked->code == CODE_NON_FINITE && infinite);
+    }
 }
 
 TEST(random_histories_end_every_request_once)
@@ -646,12 +655,13 @@ TEST(random_histories_end_every_request_once)
         }
         bool drain = rows_chance(bench, 2) == 0;
         for (int i = 0; i < 300; i++) {
-            if (rows_chance(bench, 10) == 0)
+            if (rows_chance(bench, 10) == 0) {
                 tick_after_ms(&bench->basic, 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 200 : 20));
-            if (rows_chance(bench, 4) == 0 && i < 200 && !bench->device_lost) ask_at_random(bench);
+            }
+            if (rows_chance(bench, 4) == 0 && i < 200 && !bench->device_lost) { ask_at_random(bench); }
             rows_answer_one(bench);
-            if (rows_chance(bench, 300) == 0) bench->device_lost = drain;
-            if (i == 250 && drain) send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
+            if (rows_chance(bench, 300) == 0) { bench->device_lost = drain; }
+            if (i == 250 && drain) { send(&bench->basic, (struct event){.kind = EVENT_DRAIN}); }
         }
         for (int i = 0; i < 60; i++) { /* suspects and others take turns */
             rows_run_all(bench);

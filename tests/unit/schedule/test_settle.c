@@ -35,7 +35,7 @@ static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_a
 {
     uint64_t random = 3;
     struct request request = {.retry.attempt = attempt, .retry.max_attempts = max_attempts, .output.ttl_s = 60};
-    if (code != CODE_NONE) request_fail(&request, code, "because");
+    if (code != CODE_NONE) { request_fail(&request, code, "because"); }
     policy_judge(&options, &request, 1000, &random);
     *ttl_s = request.output.ttl_s;
     return request.lifetime.outcome;
@@ -100,13 +100,13 @@ TEST(the_budget_halves_and_grows_back)
     budget_halve(&budget);
     budget_halve(&budget);
     assert_int_equal(budget.tokens, 250);
-    for (int i = 0; i < BUDGET_GROWS_AFTER - 1; i++) budget_good(&budget);
+    for (int i = 0; i < BUDGET_GROWS_AFTER - 1; i++) { budget_good(&budget); }
     assert_int_equal(budget.tokens, 250);
     budget_good(&budget);
     assert_int_equal(budget.tokens, 500);
-    for (int i = 0; i < 10 * BUDGET_GROWS_AFTER; i++) budget_good(&budget);
+    for (int i = 0; i < 10 * BUDGET_GROWS_AFTER; i++) { budget_good(&budget); }
     assert_int_equal(budget.tokens, 1000);
-    for (int i = 0; i < 40; i++) budget_halve(&budget);
+    for (int i = 0; i < 40; i++) { budget_halve(&budget); }
     assert_int_equal(budget.tokens, 1);
 }
 
@@ -114,8 +114,9 @@ TEST(every_code_has_a_name_of_its_own)
 {
     for (enum reply_code code = CODE_NONE; code < CODE_COUNT; code++) {
         assert_non_null(reply_code_name(code));
-        for (enum reply_code other = CODE_NONE; other < code; other++)
+        for (enum reply_code other = CODE_NONE; other < code; other++) {
             assert_string_not_equal(reply_code_name(code), reply_code_name(other));
+        }
         assert_int_equal(reply_code_retryable(code), code >= CODE_OUT_OF_MEMORY && code <= CODE_INTERNAL);
     }
 }

@@ -71,7 +71,7 @@ TEST(only_the_guilty_row_is_charged)
     while (waiting(&bench, ACTION_SUBMIT) > 0) {
         struct batch *batch = take(&bench, ACTION_SUBMIT).batch;
         bool guilty = false;
-        for (uint32_t i = 0; i < batch->engine.rows; i++) guilty |= batch->rows[i]->request->identity.entry.ms == 3;
+        for (uint32_t i = 0; i < batch->engine.rows; i++) { guilty |= batch->rows[i]->request->identity.entry.ms == 3; }
         batch->status = guilty ? STATUS_INTERNAL : STATUS_OK;
         memset(batch->engine.output, 0, batch->engine.rows * DIM * sizeof(float));
         send(&bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
@@ -82,8 +82,9 @@ TEST(only_the_guilty_row_is_charged)
     while (waiting(&bench, ACTION_SETTLE) > 0) {
         struct request_list list =
             bench.out[0].kind == ACTION_SETTLE ? bench.out[0].requests : (struct request_list){0};
-        for (struct request *request = list.first; request != NULL; request = request->next)
+        for (struct request *request = list.first; request != NULL; request = request->next) {
             assert_int_equal(request->lifetime.outcome, request->identity.entry.ms == 3 ? OUTCOME_DEFER : OUTCOME_DONE);
+        }
         settle(&bench, false);
     }
     assert_int_equal(worker_stats(bench.worker).done, 7);
@@ -101,7 +102,7 @@ TEST(out_of_memory_halves_the_budget)
     assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
     format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0) settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) { settle(&bench, false); }
     assert_int_equal(worker_stats(bench.worker).done, 8);
     worker_close(bench.worker);
 }
@@ -150,10 +151,11 @@ TEST(only_the_housekeeper_does_the_chores_of_all)
         int chores = 0, judged = 0;
         for (int i = 0; i < 200; i++) { /* 10 s */
             while (waiting(&bench, ACTION_PULSE) > 0) {
-                if (house == 1)
+                if (house == 1) {
                     pulse(&bench, (struct pulse){0});
-                else
+                } else {
                     pulse_without_house(&bench);
+                }
             }
             for (size_t at = 0; at < bench.count; at++) {
                 judged += bench.out[at].kind == ACTION_RECLAIM && bench.out[at].read.judge;
@@ -161,8 +163,9 @@ TEST(only_the_housekeeper_does_the_chores_of_all)
             }
             answer_chores(&bench);
             tick_after_ms(&bench, 50);
-            if (house == 0 && i == 20) /* it may have begun as the housekeeper */
+            if (house == 0 && i == 20) { /* it may have begun as the housekeeper */
                 chores = judged = 0;
+            }
         }
         assert_int_equal(chores > 0, house);
         assert_int_equal(judged > 0, house);
@@ -230,16 +233,17 @@ TEST(settles_read_a_mebibyte_at_most)
     memset(large, 'x', sizeof large);
     struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-large", 7, large, sizeof large}};
     struct entry entries[8];
-    for (size_t i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++) {
         entries[i] =
             (struct entry){.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
+    }
     (void)take(&bench, ACTION_READ);
     send(&bench,
          (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = 8}});
     prepare_all(&bench, 4);
     uint32_t dead = 0;
     for (int i = 0; i < 40 && dead < 8; i++) {
-        while (waiting(&bench, ACTION_SUBMIT) > 0) answer_batch(&bench, STATUS_INTERNAL);
+        while (waiting(&bench, ACTION_SUBMIT) > 0) { answer_batch(&bench, STATUS_INTERNAL); }
         while (waiting(&bench, ACTION_SETTLE) > 0) {
             struct request_list list = take(&bench, ACTION_SETTLE).requests;
             assert_int_equal(list.first->lifetime.outcome, OUTCOME_DEAD);
@@ -460,11 +464,12 @@ TEST(leases_are_renewed_and_judged_late)
         bench.now = bench.wakes_at;
         send(&bench, (struct event){.kind = EVENT_TICK});
         renewed += waiting(&bench, ACTION_RENEW);
-        for (size_t i = 0; i < bench.count; i++)
+        for (size_t i = 0; i < bench.count; i++) {
             if (bench.out[i].kind == ACTION_RECLAIM) {
                 assert_int_equal(bench.out[i].read.judge, bench.now >= connected + 3000 * NS_PER_MS);
                 judged |= bench.out[i].read.judge;
             }
+        }
         answer_chores(&bench);
     }
     assert_true(judged);
@@ -513,7 +518,7 @@ TEST(a_drain_finishes_what_runs_and_releases_the_rest)
     answer_batch(&bench, STATUS_OK);
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0) settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) { settle(&bench, false); }
     assert_true(take(&bench, ACTION_RELEASE).last);
     send(&bench, (struct event){.kind = EVENT_RELEASED});
     assert_true(take(&bench, ACTION_EXIT).exit.clean);

@@ -13,8 +13,9 @@ TEST(each_class_has_its_own_credit)
     struct bench bench = begin(options);
     read_new(&bench, 0);
     struct action read = take(&bench, ACTION_READ);
-    for (int c = 0; c < CLASS_COUNT; c++) /* Redis takes one COUNT for all: the next two batches of `low` */
+    for (int c = 0; c < CLASS_COUNT; c++) { /* Redis takes one COUNT for all: the next two batches of `low` */
         assert_int_equal(read.read.counts[c], 10);
+    }
     give(&bench, READ_NEW, ORIGIN_NEW, 10); /* as many as were asked for: `normal` is busy, and has room for more */
     read = take(&bench, ACTION_READ);
     if (read.read.counts[CLASS_LOW] > 0) { /* each of the two has its turn */
@@ -51,8 +52,9 @@ static void flood_read(struct flood *flood)
         entries[count++] = (struct entry){.class = CLASS_HIGH, .id = {++flood->bench.next_entry, 0}};
         flood->high_waits = false;
     }
-    for (uint32_t i = 0; i < read.read.counts[CLASS_LOW] && flood->low_left > 0; i++, flood->low_left--)
+    for (uint32_t i = 0; i < read.read.counts[CLASS_LOW] && flood->low_left > 0; i++, flood->low_left--) {
         entries[count++] = (struct entry){.class = CLASS_LOW, .id = {++flood->bench.next_entry, 0}};
+    }
     for (size_t i = 0; i < count; i++) {
         entries[i].fields = &field;
         entries[i].field_count = 1;
@@ -66,8 +68,9 @@ static void flood_settle(struct flood *flood)
     struct request_list list = take(&flood->bench, ACTION_SETTLE).requests;
     for (const struct request *request = list.first; request != NULL; request = request->next) {
         flood->low_done += request->identity.class == CLASS_LOW;
-        if (request->identity.class == CLASS_HIGH && flood->bench.now - flood->high_sent_ns > flood->high_wait_ns)
+        if (request->identity.class == CLASS_HIGH && flood->bench.now - flood->high_sent_ns > flood->high_wait_ns) {
             flood->high_wait_ns = flood->bench.now - flood->high_sent_ns;
+        }
         flood->high_sent_ns = request->identity.class == CLASS_HIGH ? 0 : flood->high_sent_ns;
     }
     send(&flood->bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
@@ -87,8 +90,8 @@ static void flood_settle_down(struct flood *flood)
             moved = true;
         }
         bool unblock = waiting(bench, ACTION_UNBLOCK) > 0;
-        while (waiting(bench, ACTION_UNBLOCK) > 0) (void)take(bench, ACTION_UNBLOCK);
-        for (size_t i = 0; i < bench->count; i++)
+        while (waiting(bench, ACTION_UNBLOCK) > 0) { (void)take(bench, ACTION_UNBLOCK); }
+        for (size_t i = 0; i < bench->count; i++) {
             if (bench->out[i].kind == ACTION_READ) {
                 const uint32_t *counts = bench->out[i].read.counts;
                 bool comes = (counts[CLASS_LOW] > 0 && flood->low_left > 0) ||
@@ -99,6 +102,7 @@ static void flood_settle_down(struct flood *flood)
                 }
                 break;
             }
+        }
     }
     struct worker_stats stats = worker_stats(bench->worker);
     flood->most_held = stats.held > flood->most_held ? stats.held : flood->most_held;
@@ -122,7 +126,7 @@ TEST(low_never_holds_up_high_nor_fills_the_memory)
         flood_settle_down(&flood);
         flood.bench.now += BATCH_MS * NS_PER_MS;
         send(&flood.bench, (struct event){.kind = EVENT_TICK});
-        if (waiting(&flood.bench, ACTION_SUBMIT) > 0) (void)answer_batch(&flood.bench, STATUS_OK);
+        if (waiting(&flood.bench, ACTION_SUBMIT) > 0) { (void)answer_batch(&flood.bench, STATUS_OK); }
     }
     assert_true(flood.low_done > 5000); /* it goes on */
     assert_true(flood.high_wait_ns > 0);
@@ -358,7 +362,7 @@ TEST(a_pause_ends_the_read_and_finishes_what_is_held)
     answer_batch(&bench, STATUS_OK);
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0) settle(&bench, false);
+    while (waiting(&bench, ACTION_SETTLE) > 0) { settle(&bench, false); }
     assert_int_equal(worker_stats(bench.worker).done, 2);
     bench.count = 0;
     tick_after_ms(&bench, 900);
@@ -456,8 +460,9 @@ static struct bench begin_crowded(void)
     options.max_batch_tokens = 16;
     struct bench bench = begin(options);
     read_new(&bench, 0);
-    for (int i = 0; i < 40 && waiting(&bench, ACTION_READ) > 0; i++)
+    for (int i = 0; i < 40 && waiting(&bench, ACTION_READ) > 0; i++) {
         read_one(&bench, CLASS_NORMAL, FIELDS("text", "a word or two or three of this tenant", "tenant", "big"));
+    }
     bench.now += 1000 * NS_PER_MS;
     send(&bench, (struct event){.kind = EVENT_TICK});
     return bench;

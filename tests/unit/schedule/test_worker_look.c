@@ -62,8 +62,9 @@ static void step(struct bench *bench, struct event event)
 
 static const struct action *find(const struct bench *bench, enum action_kind kind)
 {
-    for (size_t i = 0; i < bench->actions.count; i++)
-        if (bench->actions.items[i].kind == kind) return &bench->actions.items[i];
+    for (size_t i = 0; i < bench->actions.count; i++) {
+        if (bench->actions.items[i].kind == kind) { return &bench->actions.items[i]; }
+    }
     return NULL;
 }
 
@@ -84,8 +85,9 @@ static void give(struct bench *bench, size_t count)
 {
     struct entry_field field = {"text", 4, "a word", 6};
     struct entry entries[8];
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         entries[i] = (struct entry){.class = CLASS_NORMAL, .id = {7, i}, .fields = &field, .field_count = 1};
+    }
     step(bench,
          (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = count}});
 }
@@ -114,7 +116,7 @@ TEST(held_requests_are_shown_up_to_a_limit)
         char name[REQUEST_NAME_MAX];
         snprintf(name, sizeof name, "7-%u", i);
         unsigned times = 0;
-        for (unsigned j = 0; j < 3; j++) times += strcmp(seen.names[j], name) == 0;
+        for (unsigned j = 0; j < 3; j++) { times += strcmp(seen.names[j], name) == 0; }
         assert_int_equal(times, 1);
     }
     seen.count = 0;

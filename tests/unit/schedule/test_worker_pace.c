@@ -42,23 +42,24 @@ static uint32_t compute(struct bench *bench, double factor)
 static void finish(struct bench *bench)
 {
     format_all(bench);
-    while (waiting(bench, ACTION_SETTLE) > 0) (void)settle(bench, false);
+    while (waiting(bench, ACTION_SETTLE) > 0) { (void)settle(bench, false); }
     answer_chores(bench);
 }
 
 /* What is out, and what is cut behind it. */
 static void finish_all(struct bench *bench)
 {
-    while (waiting(bench, ACTION_SUBMIT) > 0) (void)compute(bench, 1);
+    while (waiting(bench, ACTION_SUBMIT) > 0) { (void)compute(bench, 1); }
     finish(bench);
 }
 
 static struct heartbeat heartbeat(struct bench *bench)
 {
-    while (waiting(bench, ACTION_PULSE) == 0) tick_after_ms(bench, 100);
+    while (waiting(bench, ACTION_PULSE) == 0) { tick_after_ms(bench, 100); }
     struct heartbeat heartbeat = bench->out[0].heartbeat;
-    for (size_t i = 0; i < bench->count; i++)
-        if (bench->out[i].kind == ACTION_PULSE) heartbeat = bench->out[i].heartbeat;
+    for (size_t i = 0; i < bench->count; i++) {
+        if (bench->out[i].kind == ACTION_PULSE) { heartbeat = bench->out[i].heartbeat; }
+    }
     answer_chores(bench);
     return heartbeat;
 }
@@ -107,7 +108,7 @@ TEST(a_slower_machine_gets_shorter_batches)
         prepare_all(&bench, 4);
         for (bool head = true; waiting(&bench, ACTION_SUBMIT) > 0; head = false) {
             uint32_t rows = compute(&bench, 2);
-            if (head) last = rows;
+            if (head) { last = rows; }
             first = first == 0 ? rows : first;
         }
         finish(&bench);
@@ -221,7 +222,7 @@ TEST(a_target_makes_batches_shorter)
 
 static void read_low(struct bench *bench, int count)
 {
-    while (count-- > 0) read_one(bench, CLASS_LOW, FIELDS("text", "word"));
+    while (count-- > 0) { read_one(bench, CLASS_LOW, FIELDS("text", "word")); }
 }
 
 /* After so long without an online request that none is expected. */
@@ -307,21 +308,24 @@ static void read_normal(struct bench *bench, size_t count)
 static int count_first(const struct bench *bench)
 {
     int count = 0;
-    for (size_t i = 0; i < bench->count; i++)
+    for (size_t i = 0; i < bench->count; i++) {
         if (bench->out[i].kind == ACTION_SUBMIT && bench->out[i].batch->first) {
             assert_int_equal(bench->out[i].batch->rows[0]->request->identity.class, CLASS_HIGH);
             count++;
         }
+    }
     return count;
 }
 
 static bool next_holds(const struct bench *bench, enum request_class class, bool first)
 {
     const struct batch *batch = NULL;
-    for (size_t i = 0; i < bench->count && (batch == NULL || !first); i++)
-        if (bench->out[i].kind == ACTION_SUBMIT) batch = bench->out[i].batch;
-    for (uint32_t i = 0; batch != NULL && i < batch->engine.rows; i++)
-        if (batch->rows[i]->request->identity.class == class) return true;
+    for (size_t i = 0; i < bench->count && (batch == NULL || !first); i++) {
+        if (bench->out[i].kind == ACTION_SUBMIT) { batch = bench->out[i].batch; }
+    }
+    for (uint32_t i = 0; batch != NULL && i < batch->engine.rows; i++) {
+        if (batch->rows[i]->request->identity.class == class) { return true; }
+    }
     return false;
 }
 
@@ -341,8 +345,9 @@ TEST(one_batch_at_a_time_goes_before_those_that_wait)
         assert_true(next_holds(&bench, CLASS_HIGH, false));
         assert_int_equal(count_first(&bench), 1);
     }
-    for (int i = 0; i < 3; i++) /* up to the first of them, and it */
+    for (int i = 0; i < 3; i++) { /* up to the first of them, and it */
         (void)compute(&bench, 1);
+    }
     assert_int_equal(count_first(&bench), 0);
     finish_all(&bench);
     worker_close(bench.worker);
@@ -353,10 +358,11 @@ static void read_hurried(struct bench *bench, bool high, uint64_t expires_in_ms)
     char expires_in[24];
     uint64_t from = bench->next_entry + 1; /* the id, in ms */
     snprintf(expires_in, sizeof(expires_in), "%llu", (unsigned long long)(redis_now(bench) + expires_in_ms - from));
-    if (high)
+    if (high) {
         read_one(bench, CLASS_HIGH, FIELDS("text", "word"));
-    else
+    } else {
         read_one(bench, CLASS_NORMAL, FIELDS("text", "word", "expires_in", expires_in));
+    }
     prepare_all(bench, 40);
 }
 
@@ -385,7 +391,7 @@ TEST(batches_are_brief_beside_requests_in_a_hurry)
         worker_close(bench.worker);
     }
     struct bench bench = begin(wide_options());
-    for (int i = 0; i < 60; i++) read_one(&bench, CLASS_HIGH, FIELDS("text", "word"));
+    for (int i = 0; i < 60; i++) { read_one(&bench, CLASS_HIGH, FIELDS("text", "word")); }
     prepare_all(&bench, 40);
     assert_int_equal(compute(&bench, 1), 1); /* nothing else was there when it was cut */
     assert_int_equal(compute(&bench, 1), 25);
@@ -404,7 +410,7 @@ TEST(high_is_in_the_next_batch)
     srand(17);
     read_normal(&bench, 200);
     for (int i = 0; i < 300; i++) {
-        if (waiting(&bench, ACTION_READ) > 0 && worker_stats(bench.worker).waiting < 150) read_normal(&bench, 50);
+        if (waiting(&bench, ACTION_READ) > 0 && worker_stats(bench.worker).waiting < 150) { read_normal(&bench, 50); }
         for (int batches = 2 + rand() % 5; batches > 0; batches--) {
             (void)compute(&bench, 1);
             finish(&bench);
@@ -429,8 +435,9 @@ TEST(high_is_in_the_next_batch)
 /* Of the batch that is out and was handed out first. */
 static bool first_is_spare(const struct bench *bench)
 {
-    for (size_t i = 0; i < bench->count; i++)
-        if (bench->out[i].kind == ACTION_SUBMIT) return bench->out[i].batch->background;
+    for (size_t i = 0; i < bench->count; i++) {
+        if (bench->out[i].kind == ACTION_SUBMIT) { return bench->out[i].batch->background; }
+    }
     fail_msg("no batch is out");
     return false;
 }

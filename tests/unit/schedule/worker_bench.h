@@ -70,7 +70,7 @@ static inline void send(struct bench *bench, struct event event)
     actions_free(&actions);
     size_t who;
     event = (struct event){.kind = EVENT_TURN};
-    if (alone_next(&bench->alone, bench->now, worker_rests(bench->worker), &who, &event.turn)) send(bench, event);
+    if (alone_next(&bench->alone, bench->now, worker_rests(bench->worker), &who, &event.turn)) { send(bench, event); }
     uint64_t deadline = alone_deadline(&bench->alone);
     bench->wakes_at = deadline < bench->wakes_at ? deadline : bench->wakes_at;
 }
@@ -78,7 +78,7 @@ static inline void send(struct bench *bench, struct event event)
 static inline int waiting(const struct bench *bench, enum action_kind kind)
 {
     int count = 0;
-    for (size_t i = 0; i < bench->count; i++) count += bench->out[i].kind == kind;
+    for (size_t i = 0; i < bench->count; i++) { count += bench->out[i].kind == kind; }
     return count;
 }
 
@@ -92,8 +92,9 @@ static inline struct action take_at(struct bench *bench, size_t at)
 /* Takes the oldest action of a kind that is out; it must be there. */
 static inline struct action take(struct bench *bench, enum action_kind kind)
 {
-    for (size_t i = 0; i < bench->count; i++)
-        if (bench->out[i].kind == kind) return take_at(bench, i);
+    for (size_t i = 0; i < bench->count; i++) {
+        if (bench->out[i].kind == kind) { return take_at(bench, i); }
+    }
     fail_msg("no action of kind %d", kind);
     return (struct action){0};
 }
@@ -109,12 +110,13 @@ static inline void give(struct bench *bench, enum read_source source, enum entry
 {
     static struct entry entries[MOST];
     static const struct entry_field field = {"text", 4, "word", 4};
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         entries[i] = (struct entry){.class = CLASS_NORMAL,
                                     .id = {++bench->next_entry, 0},
                                     .origin = origin,
                                     .fields = &field,
                                     .field_count = 1};
+    }
     send(bench,
          (struct event){.kind = EVENT_ENTRIES, .entries = {.source = source, .entries = entries, .count = count}});
 }
@@ -151,8 +153,9 @@ static inline uint32_t answer_batch(struct bench *bench, enum status status)
 
 static inline void format_all(struct bench *bench)
 {
-    while (waiting(bench, ACTION_FORMAT) > 0)
+    while (waiting(bench, ACTION_FORMAT) > 0) {
         send(bench, (struct event){.kind = EVENT_FORMATTED, .requests = take(bench, ACTION_FORMAT).requests});
+    }
 }
 
 static inline uint32_t settle(struct bench *bench, bool failed)
@@ -167,13 +170,13 @@ static inline void pulse(struct bench *bench, struct pulse pulse)
 {
     (void)take(bench, ACTION_PULSE);
     pulse.housekeeper = true; /* there is no other worker */
-    if (pulse.redis_ms == 0) pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS;
+    if (pulse.redis_ms == 0) { pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS; }
     send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});
 }
 
 static inline void answer_chores(struct bench *bench)
 {
-    while (waiting(bench, ACTION_PULSE) > 0) pulse(bench, (struct pulse){0});
+    while (waiting(bench, ACTION_PULSE) > 0) { pulse(bench, (struct pulse){0}); }
     while (waiting(bench, ACTION_RENEW) > 0) {
         (void)take(bench, ACTION_RENEW);
         send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = true});
@@ -201,13 +204,14 @@ static inline void give_loners(struct bench *bench, size_t count)
 {
     static const struct entry_field field = {"text", 4, "word", 4};
     struct entry entries[8];
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         entries[i] = (struct entry){.class = CLASS_NORMAL,
                                     .id = {++bench->next_entry, 0},
                                     .origin = ORIGIN_RECLAIMED,
                                     .group_run = true,
                                     .fields = &field,
                                     .field_count = 1};
+    }
     send(bench, (struct event){.kind = EVENT_ENTRIES,
                                .entries = {.source = READ_RECLAIM, .entries = entries, .count = count}});
 }
@@ -241,11 +245,12 @@ static inline void break_connection(struct bench *bench)
         {ACTION_RENEW, {.kind = EVENT_LEASE, .failed = true}},
         {ACTION_PULSE, {.kind = EVENT_PULSE, .failed = true}},
     };
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         while (waiting(bench, calls[i].action) > 0) {
             (void)take(bench, calls[i].action);
             send(bench, calls[i].event);
         }
+    }
     send(bench, (struct event){.kind = EVENT_DISCONNECTED});
     bench->count = 0;
 }
@@ -288,10 +293,11 @@ static inline void give_one(struct bench *bench, enum read_source source, struct
 {
     struct entry_field known[16];
     size_t count = 0;
-    for (; fields[2 * count] != NULL; count++)
+    for (; fields[2 * count] != NULL; count++) {
         known[count] = (struct entry_field){fields[2 * count], strlen(fields[2 * count]), fields[2 * count + 1],
                                             strlen(fields[2 * count + 1])};
-    if (entry.id.ms == 0) entry.id.ms = ++bench->next_entry;
+    }
+    if (entry.id.ms == 0) { entry.id.ms = ++bench->next_entry; }
     entry.fields = known;
     entry.field_count = count;
     send(bench, (struct event){.kind = EVENT_ENTRIES,

@@ -210,15 +210,17 @@ static inline uint64_t some_time(struct world *world)
 static inline uint64_t used_bytes(const struct world *world)
 {
     uint64_t bytes = world->others_bytes;
-    for (int i = 0; i < world->added; i++) bytes += world->items[i].place == GONE ? 0 : ENTRY_TAKES;
-    for (int i = 0; i < world->kept_count; i++) bytes += world->kept[i].until > world->now ? world->kept[i].bytes : 0;
+    for (int i = 0; i < world->added; i++) { bytes += world->items[i].place == GONE ? 0 : ENTRY_TAKES; }
+    for (int i = 0; i < world->kept_count; i++) {
+        bytes += world->kept[i].until > world->now ? world->kept[i].bytes : 0;
+    }
     return bytes;
 }
 
 static inline void keep(struct world *world, uint64_t bytes)
 {
     int i = 0;
-    while (world->kept[i].until > world->now) assert_true(++i < 2 * ITEMS);
+    while (world->kept[i].until > world->now) { assert_true(++i < 2 * ITEMS); }
     world->kept[i] = (struct kept){bytes, world->now + TTL_S * NS_PER_S};
     world->kept_count = i < world->kept_count ? world->kept_count : i + 1;
 }
@@ -281,12 +283,14 @@ static inline bool is_out(const struct peer *peer, const struct request *wanted)
         case ACTION_SETTLE:
         case ACTION_RECORD_RUN:
         case ACTION_RELEASE:
-            for (const struct request *request = action->requests.first; request; request = request->next)
-                if (request == wanted) return true;
+            for (const struct request *request = action->requests.first; request; request = request->next) {
+                if (request == wanted) { return true; }
+            }
             break;
         case ACTION_SUBMIT:
-            for (uint32_t row = 0; row < action->batch->engine.rows; row++)
-                if (action->batch->rows[row]->request == wanted) return true;
+            for (uint32_t row = 0; row < action->batch->engine.rows; row++) {
+                if (action->batch->rows[row]->request == wanted) { return true; }
+            }
             break;
         default:
             break;

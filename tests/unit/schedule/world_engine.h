@@ -23,7 +23,7 @@ static inline void run_prepare(struct world *world, struct request *request)
         row->output = output + (size_t)i * DIM;
         row->ids = ids + (size_t)i * item->tokens;
         row->tokens = item->tokens;
-        for (uint32_t token = 0; token < item->tokens; token++) row->ids[token] = text_token(item, i);
+        for (uint32_t token = 0; token < item->tokens; token++) { row->ids[token] = text_token(item, i); }
         row->hash = (uint64_t)text_token(item, i) * 0x9e3779b97f4a7c15u;
     }
 }
@@ -43,8 +43,9 @@ static inline bool fails(struct world *world, const struct batch *batch)
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         const struct item *item = item_of_row(world, batch, i);
         bool bad = index_of_row(batch->rows[i]) == item->bad_row;
-        if (bad && (item->kind == GUILTY || (item->kind == FLAKY && batch->rows[i]->request->retry.attempt < 3)))
+        if (bad && (item->kind == GUILTY || (item->kind == FLAKY && batch->rows[i]->request->retry.attempt < 3))) {
             return true;
+        }
     }
     return false;
 }
@@ -64,32 +65,35 @@ static inline void run_batch(struct world *world, struct batch *batch)
         batch->engine.output[i * DIM] = bad ? 1e30f * 1e30f : (float)token;
         batch->engine.output[i * DIM + 1] = (float)token + 0.5f;
     }
-    if (happens(world, world->faults.device_lost))
+    if (happens(world, world->faults.device_lost)) {
         batch->status = STATUS_DEVICE_LOST;
-    else if (batch->engine.rows > 1 && batch->engine.extent > world->memory)
+    } else if (batch->engine.rows > 1 && batch->engine.extent > world->memory) {
         batch->status = STATUS_NO_MEMORY;
-    else if (fails(world, batch))
+    } else if (fails(world, batch)) {
         batch->status = STATUS_INTERNAL;
-    else
+    } else {
         batch->status = infinite ? STATUS_NON_FINITE : STATUS_OK;
+    }
 }
 
 static inline void run_format(struct request *request)
 {
-    for (uint32_t i = 0; i < request->row_count; i++)
+    for (uint32_t i = 0; i < request->row_count; i++) {
         if (request->rows[i].output[0] > 1e30f) {
             request->retry.failed_index = i;
             request_fail(request, CODE_NON_FINITE, "not finite");
             return;
         }
+    }
     buffer_append(&request->output.reply, request->rows[0].output, request->row_count * DIM * sizeof(float));
 }
 
 /* Whether this batch holds a row of a request of this kind, as the first of its duplicates or another. */
 static inline struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind)
 {
-    for (uint32_t i = 0; i < batch->engine.rows; i++)
-        if (item_of_row(world, batch, i)->kind == kind) return batch->rows[i]->request;
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
+        if (item_of_row(world, batch, i)->kind == kind) { return batch->rows[i]->request; }
+    }
     return NULL;
 }
 

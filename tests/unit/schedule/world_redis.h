@@ -19,16 +19,18 @@ static inline bool claims_too_much(const struct item *item, const struct request
 
 static inline void uncharge(struct item *item, int name)
 {
-    for (int i = 0; i < item->open_count; i++)
-        if (item->open[i] == name) item->open[i--] = item->open[--item->open_count];
-    for (int i = 0; i < item->group_count; i++)
-        if (item->groups[i] == name) item->groups[i--] = item->groups[--item->group_count];
+    for (int i = 0; i < item->open_count; i++) {
+        if (item->open[i] == name) { item->open[i--] = item->open[--item->open_count]; }
+    }
+    for (int i = 0; i < item->group_count; i++) {
+        if (item->groups[i] == name) { item->groups[i--] = item->groups[--item->group_count]; }
+    }
 }
 
 /* A run that is over has crashed nobody. */
 static inline enum verdict late(struct item *item, const struct peer *peer, const struct request *request)
 {
-    if (item->entry_seq == request->identity.entry.seq) uncharge(item, peer->name);
+    if (item->entry_seq == request->identity.entry.seq) { uncharge(item, peer->name); }
     return VERDICT_LATE;
 }
 
@@ -38,8 +40,8 @@ static inline bool newer(const struct item *item, const struct item *than)
 {
     uint64_t ms = item->seen_ms != 0 ? item->seen_ms : item->name_ms;
     uint64_t than_ms = than->seen_ms != 0 ? than->seen_ms : than->name_ms;
-    if (ms != than_ms) return ms > than_ms;
-    if ((item->seen_ms == 0) != (than->seen_ms == 0)) return item->seen_ms == 0;
+    if (ms != than_ms) { return ms > than_ms; }
+    if ((item->seen_ms == 0) != (than->seen_ms == 0)) { return item->seen_ms == 0; }
     return item->name_seq > than->name_seq;
 }
 
@@ -83,7 +85,7 @@ static inline void check_vectors(const struct item *item, const struct request *
 static inline int count_crashed(const struct world *world, const struct item *item)
 {
     int dead = 0;
-    for (int i = 0; i < item->open_count; i++) dead += world->dead[item->open[i]] || !alive(world, item->open[i]);
+    for (int i = 0; i < item->open_count; i++) { dead += world->dead[item->open[i]] || !alive(world, item->open[i]); }
     return dead;
 }
 
@@ -105,7 +107,7 @@ static inline void check_poison(struct world *world, const struct peer *peer, co
         world->counts.unread++;
         return;
     }
-    if (item->claimed_by == peer->name && item->crashed > dead) dead = item->crashed;
+    if (item->claimed_by == peer->name && item->crashed > dead) { dead = item->crashed; }
     assert_in_range(dead, 3, 8);
 }
 
@@ -114,7 +116,7 @@ static inline void check_name(const struct item *item, const struct request *req
     char name[REQUEST_NAME_MAX];
     request_name_format(item->class, (struct entry_id){item->name_ms, item->name_seq}, name);
     assert_string_equal(request->identity.name, name);
-    if (item->group == NOBODY) assert_string_equal(request->identity.id, name);
+    if (item->group == NOBODY) { assert_string_equal(request->identity.id, name); }
 }
 
 /* --- settle, defer, cancel --- */
@@ -122,14 +124,14 @@ static inline void check_name(const struct item *item, const struct request *req
 static inline bool later_full(const struct world *world)
 {
     uint32_t there = 0;
-    for (int i = 0; i < world->added; i++) there += world->items[i].place == LATER;
+    for (int i = 0; i < world->added; i++) { there += world->items[i].place == LATER; }
     return world->cap_later > 0 && there >= world->cap_later;
 }
 
 static inline enum verdict defer_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
-    if (item->deleted) return VERDICT_GONE;
-    if (claims_too_much(item, request)) return VERDICT_NOT_ITS_NAME;
+    if (item->deleted) { return VERDICT_GONE; }
+    if (claims_too_much(item, request)) { return VERDICT_NOT_ITS_NAME; }
     if (item->owner != peer->name) {
         uncharge(item, peer->name);
         return VERDICT_LATE;
@@ -148,7 +150,7 @@ static inline enum verdict defer_one(struct world *world, struct peer *peer, str
     item->owner = NOBODY;
     item->attempt += retry;
     item->moved_runs = 0;
-    if (item->first_ms == 0) item->first_ms = is_ahead(world, item->name_ms) ? now_ms : item->name_ms;
+    if (item->first_ms == 0) { item->first_ms = is_ahead(world, item->name_ms) ? now_ms : item->name_ms; }
     item->promotes_ms = request->lifetime.due_at_ms > due_ms ? request->lifetime.due_at_ms : due_ms;
     item->open_count = item->group_count = 0;
     item->taken = 0;
@@ -161,10 +163,11 @@ static inline enum verdict cancel_one(struct world *world, struct item *item)
     bool there = target != NULL && target->place != GONE && target->kind != CANCEL && !target->deleted;
     if (there) {
         uint64_t first_ms = target->first_ms;
-        if (first_ms == 0 && is_ahead(world, target->name_ms))
+        if (first_ms == 0 && is_ahead(world, target->name_ms)) {
             target->seen_ms = 1; /* nobody knows when */
-        else
+        } else {
             target->seen_ms = first_ms == 0 || first_ms == target->name_ms ? 0 : first_ms;
+        }
         end_item(world, target, OUTCOME_CANCEL, CODE_NONE);
         world->counts.cancelled++;
     }
@@ -176,18 +179,19 @@ static inline enum verdict end_one(struct world *world, struct peer *peer, struc
 {
     bool owners = request->lifetime.outcome == OUTCOME_DEAD ||
                   (request->lifetime.outcome == OUTCOME_ERROR && request->lifetime.started_ns != 0);
-    if (claims_too_much(item, request)) return VERDICT_NOT_ITS_NAME;
+    if (claims_too_much(item, request)) { return VERDICT_NOT_ITS_NAME; }
     if (owners && item->owner != peer->name) {
         uncharge(item, peer->name);
         return VERDICT_LATE;
     }
-    if (request->lifetime.outcome == OUTCOME_GONE && !item->deleted) return VERDICT_LATE;
-    if (request->lifetime.outcome == OUTCOME_GONE)
+    if (request->lifetime.outcome == OUTCOME_GONE && !item->deleted) { return VERDICT_LATE; }
+    if (request->lifetime.outcome == OUTCOME_GONE) {
         world->counts.vanished++;
-    else
+    } else {
         check_name(item, request);
-    if (request->lifetime.outcome == OUTCOME_DONE) check_vectors(item, request);
-    if (request->retry.code == CODE_POISON) check_poison(world, peer, item);
+    }
+    if (request->lifetime.outcome == OUTCOME_DONE) { check_vectors(item, request); }
+    if (request->retry.code == CODE_POISON) { check_poison(world, peer, item); }
     if (request->lifetime.outcome == OUTCOME_DEAD && request->retry.code != CODE_POISON &&
         request->retry.attempt < request->retry.max_attempts) {
         assert_true(item->expires_ms != 0);
@@ -207,16 +211,17 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
     struct item *item = item_of(world, request);
     assert_int_equal(request->lifetime.state, REQUEST_SETTLING);
     peer->parked |= request->lifetime.outcome == OUTCOME_DEFER;
-    if (happens(world, world->faults.again) || (item->stubborn && world->faults.on))
+    if (happens(world, world->faults.again) || (item->stubborn && world->faults.on)) {
         request->lifetime.verdict = VERDICT_AGAIN;
-    else if (!pending(item, request))
+    } else if (!pending(item, request)) {
         request->lifetime.verdict = late(item, peer, request);
-    else if (request->lifetime.outcome == OUTCOME_DEFER)
+    } else if (request->lifetime.outcome == OUTCOME_DEFER) {
         request->lifetime.verdict = defer_one(world, peer, item, request);
-    else if (request->lifetime.outcome == OUTCOME_CANCEL)
+    } else if (request->lifetime.outcome == OUTCOME_CANCEL) {
         request->lifetime.verdict = cancel_one(world, item);
-    else
+    } else {
         request->lifetime.verdict = end_one(world, peer, item, request);
+    }
 }
 
 /* --- charge, release --- */
@@ -265,15 +270,17 @@ static inline void run_release(struct world *world, struct peer *peer, struct ca
 {
     for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
         struct item *item = item_of(world, request);
-        if (item->entry_seq == request->identity.entry.seq && item->place == IN_STREAM && !item->deleted)
+        if (item->entry_seq == request->identity.entry.seq && item->place == IN_STREAM && !item->deleted) {
             uncharge(item, peer->name);
-        if (pending(item, request) && item->owner == peer->name && !item->deleted) item->owner = RELEASED;
+        }
+        if (pending(item, request) && item->owner == peer->name && !item->deleted) { item->owner = RELEASED; }
     }
-    for (int i = 0; call->action.last && i < world->added; i++)
+    for (int i = 0; call->action.last && i < world->added; i++) {
         if (world->items[i].owner == peer->name && !world->items[i].deleted) {
             uncharge(&world->items[i], peer->name);
             world->items[i].owner = RELEASED;
         }
+    }
     if (call->action.last) {
         world->alive_until[peer->name] = 0;
         give_up_house(world, peer->name);
@@ -285,7 +292,7 @@ static inline void run_release(struct world *world, struct peer *peer, struct ca
 static inline void take(struct world *world, struct call *call, int name, int index, enum entry_origin origin)
 {
     assert_true(call->got_count < ITEMS);
-    if (!world->items[index].deleted) world->items[index].owner = name;
+    if (!world->items[index].deleted) { world->items[index].owner = name; }
     if (call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP) { /* XREADGROUP says nothing of it */
         call->quarantine_runs[call->got_count] = (uint32_t)world->items[index].open_count;
         call->group_run[call->got_count] = world->items[index].open_count == 0 && world->items[index].group_count > 0;
@@ -302,8 +309,9 @@ static inline int next_of(const struct world *world, enum request_class class, u
     for (int i = 0; i < world->added; i++) {
         const struct item *item = &world->items[i];
         if (item->place == IN_STREAM && item->class == class && item->entry_seq > after_seq &&
-            (next == NOBODY || item->entry_seq < world->items[next].entry_seq))
+            (next == NOBODY || item->entry_seq < world->items[next].entry_seq)) {
             next = i;
+        }
     }
     return next;
 }
@@ -315,7 +323,7 @@ static inline void run_read(struct world *world, struct peer *peer, struct call 
         uint64_t after = 0;
         for (int i; left > 0 && (i = next_of(world, (enum request_class)c, after)) != NOBODY;) {
             after = world->items[i].entry_seq;
-            if (world->items[i].read || world->items[i].deleted) continue;
+            if (world->items[i].read || world->items[i].deleted) { continue; }
             world->items[i].read = true;
             take(world, call, peer->name, i, ORIGIN_NEW);
             left--;
@@ -330,7 +338,7 @@ static inline void run_read_own(struct world *world, struct peer *peer, struct c
     while (call->got_count < (int)call->action.read.count &&
            (i = next_of(world, call->action.read.class, after)) != NOBODY) {
         after = world->items[i].entry_seq;
-        if (world->items[i].owner == peer->name) take(world, call, peer->name, i, ORIGIN_OWN);
+        if (world->items[i].owner == peer->name) { take(world, call, peer->name, i, ORIGIN_OWN); }
     }
     call->more = call->got_count > 0 && call->got_count == (int)call->action.read.count;
 }
@@ -344,7 +352,7 @@ static inline bool was_found(const struct peer *peer, const struct item *item)
 {
     const struct left *found = &peer->found[item->class];
     bool known = false;
-    for (int i = 0; i < found->count; i++) known |= found->names[i] == item->owner;
+    for (int i = 0; i < found->count; i++) { known |= found->names[i] == item->owner; }
     return known;
 }
 
@@ -356,8 +364,9 @@ static inline void run_reclaim(struct world *world, struct peer *peer, struct ca
         bool nobody = item->owner == RELEASED || item->owner == AHEAD, dead = !nobody && !alive(world, item->owner);
         bool takes = nobody || (dead && (call->action.read.judge || was_found(peer, item)));
         if (item->place != IN_STREAM || item->class != call->action.read.class || item->owner == NOBODY ||
-            item->owner == peer->name || !takes)
+            item->owner == peer->name || !takes) {
             continue;
+        }
         bool died = dead && !item->deleted;
         bool alone = died && item->taken + 1 > TAKEN_BESIDE;
         if (call->more || call->got_count == (int)call->action.read.count || (alone && call->got_count > 0)) {
@@ -388,21 +397,23 @@ static inline void run_shed(struct world *world, struct peer *peer, struct call 
     uint64_t waiting = 0, before = action->read.before.seq;
     int most = (int)action->read.count;
     call->last = action->read.after;
-    for (int i = 0; i < world->added && call->got_count < most; i++)
+    for (int i = 0; i < world->added && call->got_count < most; i++) {
         if (unread(&world->items[i], action->read.class) && world->items[i].kind == CANCEL) {
             take(world, call, peer->name, i, ORIGIN_SHED);
             world->counts.cancels_shed++;
         }
-    for (int i = 0; i < world->added; i++) waiting += unread(&world->items[i], action->read.class);
+    }
+    for (int i = 0; i < world->added; i++) { waiting += unread(&world->items[i], action->read.class); }
     for (; call->got_count < most && waiting > action->read.cap; waiting--) {
         int newest = NOBODY;
         for (int i = 0; i < world->added; i++) {
             const struct item *item = &world->items[i];
             if (unread(item, action->read.class) && !item->promoted && item->kind != CANCEL &&
-                (before == 0 || item->entry_seq < before))
+                (before == 0 || item->entry_seq < before)) {
                 newest = newest == NOBODY || item->entry_seq > world->items[newest].entry_seq ? i : newest;
+            }
         }
-        if (newest == NOBODY) break;
+        if (newest == NOBODY) { break; }
         world->counts.forged_shed += world->items[newest].forged;
         before = world->items[newest].entry_seq;
         take(world, call, peer->name, newest, ORIGIN_SHED);
@@ -464,7 +475,7 @@ static inline void run_promote(struct world *world, struct call *call)
     call->next_due_ms = UINT64_MAX;
     for (int i = 0; i < world->added; i++) {
         struct item *item = &world->items[i];
-        if (item->place != LATER) continue;
+        if (item->place != LATER) { continue; }
         if (item->promotes_ms <= now_ms && is_ahead(world, world->last_ms)) { item->promotes_ms = now_ms + 20; }
         if (item->promotes_ms <= now_ms) {
             give_entry(world, item);
@@ -480,14 +491,14 @@ static inline void run_mend(struct world *world, struct call *call)
 {
     int left = 3;
     call->more = call->changed = false;
-    if (!is_ahead(world, world->last_ms)) return;
+    if (!is_ahead(world, world->last_ms)) { return; }
     for (int i = 0; i < world->added && !call->more; i++) {
         struct item *item = &world->items[i];
-        if (item->place != IN_STREAM || item->deleted || !is_ahead(world, item->entry_ms)) continue;
+        if (item->place != IN_STREAM || item->deleted || !is_ahead(world, item->entry_ms)) { continue; }
         call->more = left-- == 0;
-        if (call->more) break;
-        for (int open = 0; open < item->open_count; open++) item->moved_runs += item->open[open] == item->owner;
-        if (item->first_ms == 0) item->first_ms = redis_ms(world);
+        if (call->more) { break; }
+        for (int open = 0; open < item->open_count; open++) { item->moved_runs += item->open[open] == item->owner; }
+        if (item->first_ms == 0) { item->first_ms = redis_ms(world); }
         item->place = LATER;
         item->owner = NOBODY;
         item->promotes_ms = redis_ms(world);
@@ -533,21 +544,25 @@ static inline void run_pulse(struct world *world, struct peer *peer, struct call
                             .most_bytes = world->most_bytes,
                             .workers = WORKERS};
     pulse->housekeeper = elect(world, peer, &call->action.heartbeat);
-    if (!pulse->housekeeper)
+    if (!pulse->housekeeper) {
         memset(peer->left, 0, sizeof(peer->left));
-    else if (world->housekeeper == peer->name)
+    } else if (world->housekeeper == peer->name) {
         memcpy(world->left, peer->left, sizeof(world->left));
+    }
     memset(peer->found, 0, sizeof(peer->found));
-    if (!pulse->housekeeper && world->housekeeper_until > world->now)
+    if (!pulse->housekeeper && world->housekeeper_until > world->now) {
         memcpy(peer->found, world->left, sizeof(peer->found));
-    for (int c = 0; c < CLASS_COUNT; c++) pulse->waiting |= peer->found[c].count > 0;
-    for (int i = 0; pulse->housekeeper && i < world->added; i++)
+    }
+    for (int c = 0; c < CLASS_COUNT; c++) { pulse->waiting |= peer->found[c].count > 0; }
+    for (int i = 0; pulse->housekeeper && i < world->added; i++) {
         pulse->depth[world->items[i].class] += world->items[i].place == IN_STREAM && world->items[i].owner == NOBODY;
-    if (pulse->housekeeper) memcpy(pulse->cap, world->cap, sizeof(pulse->cap));
-    if (happens(world, world->faults.quiet))
+    }
+    if (pulse->housekeeper) { memcpy(pulse->cap, world->cap, sizeof(pulse->cap)); }
+    if (happens(world, world->faults.quiet)) {
         pulse->command = chance(world, 2) == 0 ? EVENT_QUIET : EVENT_DRAIN;
-    else if (!world->faults.on || chance(world, 2) == 0)
+    } else if (!world->faults.on || chance(world, 2) == 0) {
         pulse->command = EVENT_RESUME;
+    }
 }
 
 #endif

@@ -42,16 +42,18 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         run_pulse(world, peer, call);
         break;
     case ACTION_SETTLE:
-        for (struct request *request = requests->first; request != NULL; request = request->next)
+        for (struct request *request = requests->first; request != NULL; request = request->next) {
             settle_one(world, peer, request);
+        }
         break;
     case ACTION_RECORD_RUN:
-        for (struct request *request = requests->first; request != NULL; request = request->next)
+        for (struct request *request = requests->first; request != NULL; request = request->next) {
             run_charge(world, peer, request);
+        }
         break;
     case ACTION_RENEW:
         call->held = alive(world, peer->name);
-        if (call->held) world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
+        if (call->held) { world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS; }
         break;
     case ACTION_PROMOTE:
         run_promote(world, call);
@@ -66,11 +68,14 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         run_batch(world, call->action.batch);
         break;
     case ACTION_PREPARE:
-        for (struct request *request = requests->first; request != NULL; request = request->next)
+        for (struct request *request = requests->first; request != NULL; request = request->next) {
             run_prepare(world, request);
+        }
         break;
     case ACTION_FORMAT:
-        for (struct request *request = requests->first; request != NULL; request = request->next) run_format(request);
+        for (struct request *request = requests->first; request != NULL; request = request->next) {
+            run_format(request);
+        }
         break;
     default:
         break;
@@ -127,7 +132,9 @@ static inline void end_peer(struct world *world, struct peer *peer)
     world->alone[process].workers[lane].told = TURN_TOGETHER;
     while (peer->call_count > 0) {
         struct call *call = peer->calls[0];
-        if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0) run_call(world, peer, call);
+        if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0) {
+            run_call(world, peer, call);
+        }
         drop_call(peer, 0);
     }
     add_stats(world, peer);
@@ -141,11 +148,13 @@ static inline void kill_peer(struct world *world, struct peer *peer)
     int process = process_of(world, peer);
     size_t count = world->alone[process].count;
     world->counts.kills++;
-    for (size_t lane = 0; lane < count; lane++) world->dead[world->peers[(size_t)process + lane].name] = true;
-    for (int i = 0; i < world->added; i++)
-        for (int g = 0; g < world->items[i].group_count && world->items[i].place == IN_STREAM; g++)
+    for (size_t lane = 0; lane < count; lane++) { world->dead[world->peers[(size_t)process + lane].name] = true; }
+    for (int i = 0; i < world->added; i++) {
+        for (int g = 0; g < world->items[i].group_count && world->items[i].place == IN_STREAM; g++) {
             world->counts.group_crashes += world->items[i].groups[g] == peer->name;
-    for (size_t lane = 0; lane < count; lane++) end_peer(world, &world->peers[(size_t)process + lane]);
+        }
+    }
+    for (size_t lane = 0; lane < count; lane++) { end_peer(world, &world->peers[(size_t)process + lane]); }
 }
 
 static inline void connect_peer(struct world *world, struct peer *peer)
@@ -189,9 +198,10 @@ static inline void put_texts(struct written *to, const struct item *item)
         put(to, item->kind == MALFORMED ? "txet" : "text", "%d", item->text);
         return;
     }
-    for (uint32_t i = 0; i < item->rows; i++)
+    for (uint32_t i = 0; i < item->rows; i++) {
         snprintf(inputs + strlen(inputs), sizeof(inputs) - strlen(inputs), "%s\"%d.%u\"", i > 0 ? "," : "", item->text,
                  i);
+    }
     put(to, "inputs", "%s]", inputs);
 }
 
@@ -205,8 +215,8 @@ static inline void write_fields(const struct world *world, const struct item *it
 {
     to->count = 0;
     if (unread) {
-        if (item->promoted) put_name(to, "_id", item);
-        if (item->group != NOBODY) put(to, "id", "group%d", item->group);
+        if (item->promoted) { put_name(to, "_id", item); }
+        if (item->group != NOBODY) { put(to, "id", "group%d", item->group); }
         return;
     }
     if (item->promoted) {
@@ -218,18 +228,19 @@ static inline void write_fields(const struct world *world, const struct item *it
         put(to, "_attempt", "9");
     }
     if (item->kind == CANCEL) {
-        if (item->target == NOBODY)
+        if (item->target == NOBODY) {
             put(to, "cancel", "7-7");
-        else
+        } else {
             put_name(to, "cancel", &world->items[item->target]);
+        }
         return;
     }
     put_texts(to, item);
     put(to, "max_attempts", "3");
-    if (item->group != NOBODY) put(to, "id", "group%d", item->group);
-    if (item->tenant != 0) put(to, "tenant", "t%u", item->tenant);
-    if (item->delay_ms != 0) put(to, "delay", "%" PRIu64, item->delay_ms);
-    if (item->expires_ms != 0) put(to, "expires_in", "%" PRIu64, item->expires_ms - item->name_ms);
+    if (item->group != NOBODY) { put(to, "id", "group%d", item->group); }
+    if (item->tenant != 0) { put(to, "tenant", "t%u", item->tenant); }
+    if (item->delay_ms != 0) { put(to, "delay", "%" PRIu64, item->delay_ms); }
+    if (item->expires_ms != 0) { put(to, "expires_in", "%" PRIu64, item->expires_ms - item->name_ms); }
 }
 
 static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
@@ -254,7 +265,7 @@ static inline bool kills_reader(struct world *world, const struct peer *peer, co
     bool kills = false;
     for (int i = 0; i < call->got_count && !call->failed && !peer->draining && !peer->exited; i++) {
         struct item *item = &world->items[call->got[i]];
-        if (call->unread[i]) item->unread_by = peer->name;
+        if (call->unread[i]) { item->unread_by = peer->name; }
         kills |= item->kind == UNREADABLE && item->unread_by != peer->name && !item->deleted;
     }
     return kills;
@@ -279,7 +290,7 @@ static inline void answer_entries(struct world *world, struct peer *peer, struct
     event.entries.first = call->first;
     for (int i = 0; i < call->got_count && !call->failed; i++) {
         entries[i] = entry_of(world, call, i, &written[i]);
-        if (call->kind == ACTION_READ_OWN) event.entries.last = entries[i].id;
+        if (call->kind == ACTION_READ_OWN) { event.entries.last = entries[i].id; }
     }
     event.entries.entries = entries;
     event.entries.count = call->failed ? 0 : (size_t)call->got_count;
@@ -298,24 +309,27 @@ static inline bool brings_entries(enum action_kind kind)
 /* A lonely run ends when Redis has answered its settle, or when it never began. */
 static inline void quarantine_ended(struct peer *peer, const struct call *call)
 {
-    for (const struct request *request = call->action.requests.first; request != NULL; request = request->next)
+    for (const struct request *request = call->action.requests.first; request != NULL; request = request->next) {
         if (request == peer->lonely && !call->failed &&
-            (call->kind != ACTION_RECORD_RUN || request->lifetime.verdict == VERDICT_LATE))
+            (call->kind != ACTION_RECORD_RUN || request->lifetime.verdict == VERDICT_LATE)) {
             peer->lonely = NULL;
-        else if (request == peer->lonely && !call->failed && call->kind == ACTION_RECORD_RUN)
+        } else if (request == peer->lonely && !call->failed && call->kind == ACTION_RECORD_RUN) {
             peer->charged = request->lifetime.verdict == VERDICT_DONE;
+        }
+    }
 }
 
 static inline void hear_pulse(struct peer *peer, const struct call *call)
 {
     peer->pulsed = true;
-    if (call->failed) return;
+    if (call->failed) { return; }
     peer->closed = call->pulse.paused;
     peer->trickles =
         call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_TRICKLE_PERCENT && call->pulse.most_bytes > 0;
     peer->housekeeper = call->pulse.housekeeper;
-    if (call->pulse.command == EVENT_QUIET || call->pulse.command == EVENT_RESUME)
+    if (call->pulse.command == EVENT_QUIET || call->pulse.command == EVENT_RESUME) {
         peer->quiet = call->pulse.command == EVENT_QUIET;
+    }
     peer->draining |= call->pulse.command == EVENT_DRAIN;
 }
 
@@ -348,7 +362,7 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
         hear_pulse(peer, call);
     } else {
         event.requests = call->action.requests;
-        if (!local(call->kind)) quarantine_ended(peer, call);
+        if (!local(call->kind)) { quarantine_ended(peer, call); }
     }
     step(world, peer, &event);
 }
@@ -370,12 +384,12 @@ static inline void disconnect(struct world *world, struct peer *peer)
     peer->connected = false;
     for (int i = 0; i < count; i++) {
         bool alive_still = peer->name == name && !peer->exited; /* a step may have started a poison text */
-        if (alive_still && !broken[i]->ran && chance(world, 2) == 0) run_call(world, peer, broken[i]);
+        if (alive_still && !broken[i]->ran && chance(world, 2) == 0) { run_call(world, peer, broken[i]); }
         broken[i]->failed = true;
-        if (alive_still) answer(world, peer, broken[i]);
+        if (alive_still) { answer(world, peer, broken[i]); }
         free(broken[i]);
     }
-    if (peer->name != name || peer->exited) return;
+    if (peer->name != name || peer->exited) { return; }
     step(world, peer, &(struct event){.kind = EVENT_DISCONNECTED});
     peer->connects_at = world->now + (chance(world, 4) == 0 ? 2 * LEASE_MS * NS_PER_MS : some_time(world));
 }
@@ -385,7 +399,7 @@ static inline void disconnect(struct world *world, struct peer *peer)
 static inline int out(const struct peer *peer, enum action_kind kind)
 {
     int count = 0;
-    for (int i = 0; i < peer->call_count; i++) count += peer->calls[i]->kind == kind;
+    for (int i = 0; i < peer->call_count; i++) { count += peer->calls[i]->kind == kind; }
     return count;
 }
 
@@ -400,8 +414,9 @@ static inline void check_lists(const struct action *action, uint32_t most)
     }
     assert_int_equal(count, action->requests.count);
     assert_in_range(count, action->kind == ACTION_RELEASE ? 0 : 1, most);
-    if (action->kind == ACTION_SETTLE)
+    if (action->kind == ACTION_SETTLE) {
         assert_true(count == 1 || (bytes <= 32 * 1024 && refused == 0)); /* who was refused goes alone */
+    }
 }
 
 /* Nothing of a request is on its way in this process, but for these batches. */
@@ -415,15 +430,16 @@ static inline void check_alone(struct world *world, const struct peer *peer, boo
         const struct peer *other = &world->peers[(size_t)process + lane];
         world->counts.alone_beside += other != peer && other->connected;
         assert_true(other == peer || other->turn == TURN_REST);
-        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-            if (kinds[i] != ACTION_SUBMIT || other != peer || !batches) assert_int_equal(out(other, kinds[i]), 0);
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+            if (kinds[i] != ACTION_SUBMIT || other != peer || !batches) { assert_int_equal(out(other, kinds[i]), 0); }
+        }
     }
 }
 
 static inline bool on_record(const struct item *item, int name)
 {
     bool is = false;
-    for (int i = 0; i < item->group_count; i++) is |= item->groups[i] == name;
+    for (int i = 0; i < item->group_count; i++) { is |= item->groups[i] == name; }
     return is;
 }
 
@@ -432,21 +448,25 @@ static inline bool on_record(const struct item *item, int name)
 static inline void check_lonely(struct world *world, struct peer *peer, const struct request *request)
 {
     const struct item *item = item_of(world, request);
-    if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) peer->lonely = NULL;
+    if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
     if (!request->retry.quarantined) {
         assert_null(peer->lonely);
         assert_true(peer->turn != TURN_ALONE);
-        if (request->retry.suspect && item->owner == peer->name && item->entry_seq == request->identity.entry.seq)
+        if (request->retry.suspect && item->owner == peer->name && item->entry_seq == request->identity.entry.seq) {
             assert_true(on_record(item, peer->name));
+        }
         return;
     }
     check_alone(world, peer, true);
     assert_ptr_equal(peer->lonely, request);
     assert_true(peer->charged);
     assert_int_equal(out(peer, ACTION_PREPARE), 0);
-    for (int i = 0; i < peer->call_count; i++) /* halves of a failed batch of its own rows may run beside each other */
-        if (peer->calls[i]->kind == ACTION_SUBMIT)
+    for (int i = 0; i < peer->call_count;
+         i++) { /* halves of a failed batch of its own rows may run beside each other */
+        if (peer->calls[i]->kind == ACTION_SUBMIT) {
             assert_ptr_equal(peer->calls[i]->action.batch->rows[0]->request, request);
+        }
+    }
 }
 
 /* Nothing starts before it is due or after it has expired, by a clock that may be some pulse's answer behind. */
@@ -454,7 +474,7 @@ static inline void check_time(const struct world *world, const struct request *r
 {
     const struct item *item = &world->items[index_of(world, request)];
     uint64_t now_ms = redis_ms(world);
-    if (world->faults.clock_jump > 0) return;
+    if (world->faults.clock_jump > 0) { return; }
     assert_true(item->due_ms <= now_ms);
     assert_true(item->expires_ms == 0 ||
                 now_ms <= item->expires_ms + 70 + (world->faults.stall > 0 ? 2 * LEASE_MS : 0));
@@ -478,14 +498,15 @@ static inline void check_batch(struct world *world, struct peer *peer, const str
                     (batch->background ? world->options.background_slots : peer->batches_out) - 1);
     assert_true(batch->engine.rows == 1 || batch->engine.extent <= most);
     assert_in_range(batch->engine.rows, 1, world->options.max_batch_rows);
-    for (uint32_t i = 0; i < batch->engine.rows; i++)
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
             const struct item *item = item_of(world, row->request);
             assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
             check_lonely(world, peer, row->request);
             assert_true(!batch->background || row->request->identity.class == CLASS_LOW);
-            if (row->request->lifetime.started_ns == world->now) check_time(world, row->request);
+            if (row->request->lifetime.started_ns == world->now) { check_time(world, row->request); }
         }
+    }
 }
 
 struct sums {
@@ -511,7 +532,7 @@ static inline void check_read(struct world *world, struct peer *peer, const stru
         uint64_t credit = (uint64_t)peer->devices * world->options.credit_tokens;
         credit = credit == 0 ? UINT64_MAX : credit; /* a second's work: test_worker_pace knows how much that is */
         credit = c == CLASS_LOW && low < credit ? low : credit;
-        if (action->read.counts[c] > 0) assert_true(sums.count[c] == 0 || sums.tokens[c] < credit);
+        if (action->read.counts[c] > 0) { assert_true(sums.count[c] == 0 || sums.tokens[c] < credit); }
         assert_in_range(action->read.counts[c], 0, peer->trickles ? 16 : READ_CAP / CLASS_COUNT);
     }
 }
@@ -536,7 +557,7 @@ static inline void check_housekeeper(struct world *world, const struct peer *pee
 static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
 {
     bool redis = !local(action->kind) && action->kind != ACTION_ALONE && action->kind != ACTION_TOGETHER;
-    if (redis && action->kind != ACTION_EXIT) assert_true(peer->connected);
+    if (redis && action->kind != ACTION_EXIT) { assert_true(peer->connected); }
     switch (action->kind) {
     case ACTION_READ:
         check_claims(peer);
@@ -548,7 +569,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         break;
     case ACTION_RECLAIM:
         assert_true(!action->read.judge || world->now >= peer->judges_at);
-        if (action->read.judge) check_housekeeper(world, peer);
+        if (action->read.judge) { check_housekeeper(world, peer); }
         check_claims(peer);
         assert_int_equal(out(peer, action->kind), 0);
         break;
@@ -580,8 +601,9 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         break;
     case ACTION_PREPARE:
         check_lists(action, 64);
-        for (const struct request *request = action->requests.first; request != NULL; request = request->next)
+        for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
             check_lonely(world, peer, request);
+        }
         assert_true(peer->turn == (action->requests.first->retry.quarantined ? TURN_ALONE : TURN_TOGETHER));
         break;
     case ACTION_FORMAT:
@@ -592,13 +614,14 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
         break;
     case ACTION_RECORD_RUN:
-        if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) peer->lonely = NULL;
+        if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
         assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
-        if (action->requests.first->retry.quarantined) check_alone(world, peer, false);
+        if (action->requests.first->retry.quarantined) { check_alone(world, peer, false); }
         check_lists(action, action->requests.first->retry.quarantined ? 1 : 64);
-        for (const struct request *request = action->requests.first; request != NULL; request = request->next)
+        for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
             assert_true(request->retry.suspect &&
                         request->retry.quarantined == action->requests.first->retry.quarantined);
+        }
         break;
     case ACTION_ALONE:
     case ACTION_TOGETHER:
@@ -637,8 +660,9 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
         peer->lonely = action->requests.first;
         peer->charged = false;
     }
-    if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, HANGING) != NULL)
+    if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, HANGING) != NULL) {
         call->runs_at = call->answers_at = UINT64_MAX;
+    }
     for (uint32_t i = 0; action->kind == ACTION_FAIR && i < action->read.enough_count; i++) {
         const char *tenant = action->read.enough[i];
         call->enough |= 1u << (tenant[0] == '\0' ? 0 : atoi(&tenant[1]));
@@ -648,11 +672,14 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
 
 static inline void unblock(struct world *world, struct peer *peer)
 {
-    if (chance(world, 4) == 0) /* it may be there before the read is */
+    if (chance(world, 4) == 0) { /* it may be there before the read is */
         return;
-    for (int i = 0; i < peer->call_count; i++)
-        if (peer->calls[i]->kind == ACTION_READ && !peer->calls[i]->ran)
+    }
+    for (int i = 0; i < peer->call_count; i++) {
+        if (peer->calls[i]->kind == ACTION_READ && !peer->calls[i]->ran) {
             peer->calls[i]->ran = true, peer->calls[i]->answers_at = world->now + some_time(world);
+        }
+    }
 }
 
 static inline void rejoin(struct world *world, struct peer *peer)
@@ -667,9 +694,10 @@ static inline void rejoin(struct world *world, struct peer *peer)
 static inline void leave(struct world *world, struct peer *peer, const struct action *action)
 {
     bool hangs = false;
-    for (int i = 0; i < peer->call_count; i++)
+    for (int i = 0; i < peer->call_count; i++) {
         hangs |= peer->calls[i]->kind == ACTION_SUBMIT &&
                  request_of_kind(world, peer->calls[i]->action.batch, HANGING) != NULL;
+    }
     assert_true(action->exit.status != STATUS_TIMEOUT || (hangs && !action->exit.clean));
     peer->exited = true;
     peer->unclean = !action->exit.clean;
@@ -707,7 +735,7 @@ static inline void execute(struct world *world, struct peer *peer)
 
 static inline void step(struct world *world, struct peer *peer, const struct event *event)
 {
-    if (peer->exited) return;
+    if (peer->exited) { return; }
     world->actions.count = 0;
     peer->wakes_at = worker_step(peer->worker, event, world->now, &world->actions);
     assert_true(peer->wakes_at > world->now);
@@ -718,8 +746,9 @@ static inline void step(struct world *world, struct peer *peer, const struct eve
 static inline bool all_rest(const struct world *world, int process)
 {
     bool rest = true;
-    for (size_t lane = 0; lane < world->alone[process].count; lane++)
+    for (size_t lane = 0; lane < world->alone[process].count; lane++) {
         rest &= worker_rests(world->peers[(size_t)process + lane].worker);
+    }
     return rest;
 }
 
@@ -737,33 +766,35 @@ static inline void tell_turns(struct world *world, int process)
 
 static inline bool readable(const struct world *world, const struct action *read)
 {
-    for (int i = world->gone; i < world->added; i++)
+    for (int i = world->gone; i < world->added; i++) {
         if (world->items[i].place == IN_STREAM && !world->items[i].read && !world->items[i].deleted &&
-            read->read.counts[world->items[i].class] > 0)
+            read->read.counts[world->items[i].class] > 0) {
             return true;
+        }
+    }
     return false;
 }
 
 static inline uint64_t call_time(const struct world *world, const struct call *call)
 {
-    if (call->ran) return call->answers_at;
-    if (call->kind != ACTION_READ || readable(world, &call->action)) return call->runs_at;
+    if (call->ran) { return call->answers_at; }
+    if (call->kind != ACTION_READ || readable(world, &call->action)) { return call->runs_at; }
     return call->runs_at + call->action.read.block_ms * NS_PER_MS;
 }
 
 static inline void advance_peer(struct world *world, struct peer *peer)
 {
-    if (peer->paused_until > world->now) return;
+    if (peer->paused_until > world->now) { return; }
     if (!peer->connected && peer->connects_at <= world->now) {
         connect_peer(world, peer);
         return;
     }
     for (int i = 0; i < peer->call_count; i++) {
         struct call *call = peer->calls[i];
-        if (call_time(world, call) > world->now) continue;
+        if (call_time(world, call) > world->now) { continue; }
         if (!call->ran) {
             run_call(world, peer, call);
-            if (call->answers_at < world->now) call->answers_at = world->now;
+            if (call->answers_at < world->now) { call->answers_at = world->now; }
             continue;
         }
         peer->calls[i] = peer->calls[--peer->call_count];
@@ -771,16 +802,17 @@ static inline void advance_peer(struct world *world, struct peer *peer)
         free(call);
         return;
     }
-    if (peer->wakes_at <= world->now)
+    if (peer->wakes_at <= world->now) {
         step(world, peer, &(struct event){.kind = EVENT_TICK});
-    else
+    } else {
         tell_turns(world, process_of(world, peer));
+    }
 }
 
 static inline uint64_t peer_time(const struct world *world, const struct peer *peer)
 {
     uint64_t next = peer->wakes_at;
-    if (!peer->connected && peer->connects_at < next) next = peer->connects_at;
+    if (!peer->connected && peer->connects_at < next) { next = peer->connects_at; }
     for (int i = 0; i < peer->call_count; i++) {
         uint64_t at = call_time(world, peer->calls[i]);
         next = at < next ? at : next;
