@@ -264,7 +264,7 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
     command_number(command, count);
     for (size_t i = 0; i < count; i++) {
         const char *id = entries[i].items[0].bytes;
-        const char *words[] = {id, "done", id, "3600000", "0", "0", "1700000000000", "1"};
+        const char *words[] = {id, "done", id, "3600000", "0", "0", "0", "1"};
         command_list(command, sizeof words / sizeof words[0], words, NULL);
         command_number(command, ceiling->staged ? 0 : REPLY_STRINGS);
         if (!ceiling->staged) { add_fields(ceiling, id); }
