@@ -88,7 +88,8 @@ class WorkerKill(SluiceCase):
     def test_kill_in_the_window(self):
         """What waited in a dead worker's window is answered by another one, and nobody is charged for it."""
         sender = self.producer(self.server)
-        victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", model=self.model)
+        victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", "--lease-ms", "3000",
+                                   model=self.model)  # it must hold them until it is killed, however busy the machine is
         sender.submit_many(texts(30, seed=4, longest=4), encoding="f32")  # no batch by themselves, however slow the machine is
         self.wait_until(lambda: self.pending(self.client) == 30, "all entries to be held")
         self.start_daemon(self.server, model=self.model)
