@@ -25,6 +25,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include lib/names.lua
+-- include lib/trouble.lua
 -- include lib/ahead.lua
 
 -- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing

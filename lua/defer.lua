@@ -33,9 +33,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- How many requests may be in `later`.
 local function cap_of_later()
-  local cap = redis.pcall('HGET', meta, 'cap_later')
-  if type(cap) == 'table' and not string.find(cap.err, '^WRONGTYPE') then error(cap) end
-  cap = type(cap) == 'string' and tonumber(cap) or 0
+  local cap = tonumber(unless_wrong(redis.pcall('HGET', meta, 'cap_later')) or '') or 0
   return cap > 0 and cap or math.huge
 end
 

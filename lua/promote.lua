@@ -60,9 +60,7 @@ for _, needed in ipairs({{'HGET', trouble}, {'HSET', trouble}, {'HDEL', data}, {
   end
 end
 for prefix, stream in pairs(STREAM) do
-  local length = redis.pcall('XLEN', stream)
-  if type(length) == 'table' and not string.find(length.err, '^WRONGTYPE') then error(length) end
-  if type(length) == 'table' then unusable[prefix] = true end
+  if not unless_wrong(redis.pcall('XLEN', stream)) then unusable[prefix] = true end
 end
 
 -- Asked for a class only when one of its requests is due.

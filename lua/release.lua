@@ -23,13 +23,6 @@ local leaving = last ~= '0' and call('GET', alive) == ARGV[2]
 -- include lib/entries.lua
 -- include lib/trouble.lua
 
--- What a side key answered, nil when it has a wrong type, which stops nobody.
-local function side(result)
-  if type(result) ~= 'table' or not result.err then return result end
-  if not string.find(result.err, '^WRONGTYPE') then error(result) end
-  return nil
-end
-
 -- The caller's run alone of an entry, if there is one.
 local function forgive(id, fields)
   local size, name = size_and_name(id, fields, prefix)
@@ -77,8 +70,8 @@ if leaving then
     deleted = 1
   end
   if last == '2' then
-    side(redis.pcall('HDEL', workers, me, 'command:' .. me))
-    if string.match(side(redis.pcall('GET', house)) or '', '^%d (%S+)') == me then call('DEL', house) end
+    unless_wrong(redis.pcall('HDEL', workers, me, 'command:' .. me))
+    if string.match(unless_wrong(redis.pcall('GET', house)) or '', '^%d (%S+)') == me then call('DEL', house) end
     call('DEL', alive)
   end
 end

@@ -194,7 +194,7 @@ local function refusal(id, kind, name, claims)
     uncharge(id, name, consumer)
     return 0
   end
-  -- Ahead of the clock it may be another entry: lua/mend moves those, and then their ids are given out again.
+  -- Ahead of the clock it may be another entry: lua/mend moves those, and then a producer may use their ids again.
   if pending[2] ~= consumer and kind ~= 'gone' and is_beyond(id) then return 0 end
   if claims and not carries(id, name) then return -3 end
   if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then

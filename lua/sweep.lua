@@ -23,13 +23,6 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- include lib/entries.lua
 -- include lib/trouble.lua
 
--- What a side key answered, nil when it has a wrong type, which stops nobody.
-local function side(result)
-  if type(result) ~= 'table' or not result.err then return result end
-  if not string.find(result.err, '^WRONGTYPE') then error(result) end
-  return nil
-end
-
 -- False when it has to wait for the next call.
 local function look_at(id, fields)
   local size, name = size_and_name(id, fields, prefix)
@@ -61,7 +54,7 @@ end
 
 -- Parked requests that nothing would bring back are due now. Returns 1 when there may be many more.
 local function sweep_later()
-  local parked, waiting = side(pcall('HLEN', data)), side(pcall('ZCARD', later))
+  local parked, waiting = unless_wrong(pcall('HLEN', data)), unless_wrong(pcall('ZCARD', later))
   if not parked or not waiting or parked == 0 or parked == waiting then return 0 end
   local put_back = 0
   for _, name in ipairs(call('HRANDFIELD', data, LOST_NAMES)) do

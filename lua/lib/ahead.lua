@@ -1,6 +1,6 @@
 -- Account of ids that were given out ahead of their time, so that `*` does not give them out again when it comes: of whatever leaves
 -- a stream while its id is ahead, `meta` keeps the ms, in `ahead_high`, `ahead_normal` and `ahead_low`, as text 'ms ms ...'.
--- lua/mend makes the stream jump over them. The script has locals `meta` and `now`, and the piece names.
+-- lua/mend makes the stream jump over them. The script has locals `meta` and `now`, and the pieces names and trouble.
 
 local KEPT_MS, KEPT_MOST = 366 * 86400000, 64
 local AHEAD = string.format('%.0f', now + AHEAD_MS)
@@ -9,13 +9,6 @@ local AHEAD = string.format('%.0f', now + AHEAD_MS)
 local function is_beyond(id)
   if string.byte(id, 14) == 45 and id < AHEAD then return false end
   return tonumber(string.match(id, '^%d+')) >= now + AHEAD_MS
-end
-
--- What a key answered, nil when it has a wrong type, which costs its class (or the account) only.
-local function unless_wrong(result)
-  if type(result) ~= 'table' or not result.err then return result end
-  if not string.find(result.err, '^WRONGTYPE') then error(result) end
-  return nil
 end
 
 local function account_of(stream)

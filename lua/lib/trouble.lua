@@ -7,12 +7,16 @@
 -- `taken` is left out while it is 0, and then so is the `-` of no runs. (Before there were groups, nothing stood behind the
 -- workers of runs alone: such a record reads the same.) The script has a local `trouble`, the key.
 
--- What is known of a name: false for nothing, nil where the key has a wrong type, which stops nobody. A missing right does.
-local function known_of(name)
-  local known = redis.pcall('HGET', trouble, name)
-  if type(known) ~= 'table' then return known end
-  if not string.find(known.err, '^WRONGTYPE') then error(known) end
+-- What a side key answered, nil when it has a wrong type, which stops nobody. A missing right does.
+local function unless_wrong(result)
+  if type(result) ~= 'table' or not result.err then return result end
+  if not string.find(result.err, '^WRONGTYPE') then error(result) end
   return nil
+end
+
+-- What is known of a name: false for nothing, nil where the key has a wrong type.
+local function known_of(name)
+  return unless_wrong(redis.pcall('HGET', trouble, name))
 end
 
 -- Whether a name of this class is, by what is known of it, carried by this entry.
