@@ -19,7 +19,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core, as ours
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 import texts as made
-from tokenizer_golden import LIMITS, NO_LIMIT, compare, ours, theirs
+from tokenizer_golden import NO_LIMIT, Comparison
 
 TRAINED, LARGE = 50_000, 151_000
 CONTRACTIONS, BLANKS = "'s|'t|'re|'ve|'m|'ll|'d", r"\s+(?!\S)|\s+"
@@ -169,24 +169,17 @@ def speed(driver, name, folder, tokenizer, lines):
 def main():
     driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     every = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    started = time.monotonic()
+    comparison = Comparison(driver)
     real = [line for lines in made.real_texts(corpus, 3200).values() for line in lines]
     long, hard = hard_texts()
     small = train(real[::7])
-    print(f"{len(real)} real lines, {len(hard)} made to be hard; {len(small[0])} tokens after {time.monotonic() - started:.0f} s")
-    compared, ids, wrong = 0, 0, 0
+    print(f"{len(real)} real lines, {len(hard)} made to be hard; {len(small[0])} tokens after {time.monotonic() - comparison.started:.0f} s")
     for number, (name, folder, tokenizer) in enumerate(configurations(small, work)):
         lines = hard[:60] + (real + hard[60:])[number % every::every] + (long if name in LONG else [])
         if every == 1:
             speed(driver, name, folder, tokenizer, real)
-        for limit in (NO_LIMIT, *LIMITS):
-            expected = theirs(tokenizer, limit, lines)
-            mine = ours(driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
-            wrong += compare(name, limit, lines, mine, expected)
-            compared, ids = compared + len(lines), ids + sum(map(len, expected))
-            lines = [line for line, row in zip(lines, expected) if len(row) > 126]
-    print(f"{compared} texts: {ids} ids compared in {time.monotonic() - started:.0f} s: {wrong} texts differ")
-    return wrong > 0
+        comparison.run(name, folder, tokenizer, lines)
+    return comparison.end()
 
 
 if __name__ == "__main__":

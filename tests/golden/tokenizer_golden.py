@@ -117,10 +117,32 @@ def compare(name, limit, lines, mine, expected):
     return len(wrong)
 
 
+class Comparison:
+    """Of one file after the other, without a limit and cut; counts as it goes."""
+
+    def __init__(self, driver):
+        self.driver, self.started = driver, time.monotonic()
+        self.compared, self.ids, self.wrong = 0, 0, 0
+
+    def run(self, name, folder, tokenizer, lines):
+        for limit in (NO_LIMIT, *LIMITS):
+            expected = theirs(tokenizer, limit, lines)
+            mine = ours(self.driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
+            self.wrong += compare(name, limit, lines, mine, expected)
+            self.compared, self.ids = self.compared + len(lines), self.ids + sum(map(len, expected))
+            # Of the others a limit changes nothing.
+            lines = [line for line, row in zip(lines, expected) if len(row) > 126]
+
+    def end(self):
+        """Returns the exit code."""
+        print(f"{self.compared} texts: {self.ids} ids compared in {time.monotonic() - self.started:.0f} s: {self.wrong} texts differ")
+        return self.wrong > 0
+
+
 def main():
     driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     every = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    started = time.monotonic()
+    comparison = Comparison(driver)
     sources = made.real_texts(corpus, 3200)
     real = [line for lines in sources.values() for line in lines]
     hard = made.adversarial_texts([token.content for token in NORMALIZED])
@@ -128,19 +150,11 @@ def main():
     if len(real) < LEAST_REAL_LINES:
         raise SystemExit(f"fewer than {LEAST_REAL_LINES} real lines: is {corpus} complete?")
     vocabulary = train(real[::9] + hard[::50])
-    compared, ids, wrong = 0, 0, 0
     for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work)):
         parts = PARTS.get(name, OTHERS) * every
         lines = (real + hard)[number % parts::parts]
-        for limit in (NO_LIMIT, *LIMITS):
-            expected = theirs(tokenizer, limit, lines)
-            mine = ours(driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
-            wrong += compare(name, limit, lines, mine, expected)
-            compared, ids = compared + len(lines), ids + sum(map(len, expected))
-            # Of the others a limit changes nothing.
-            lines = [line for line, row in zip(lines, expected) if len(row) > 126]
-    print(f"{compared} texts: {ids} ids compared in {time.monotonic() - started:.0f} s: {wrong} texts differ")
-    return wrong > 0
+        comparison.run(name, folder, tokenizer, lines)
+    return comparison.end()
 
 
 if __name__ == "__main__":

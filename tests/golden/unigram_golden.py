@@ -11,13 +11,12 @@ import math
 import pathlib
 import random
 import sys
-import time
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 import charsmap
 import texts as made
-from tokenizer_golden import LIMITS, NO_LIMIT, compare, ours, theirs
+from tokenizer_golden import Comparison
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 MARK = "\u2581"
@@ -136,23 +135,16 @@ def hard_texts():
 def main():
     driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     every = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    started = time.monotonic()
+    comparison = Comparison(driver)
     real = [line for lines in made.real_texts(corpus, 3200).values() for line in lines]
     long, hard = hard_texts()
     vocabulary = train(real[::20])
     print(f"{len(real)} real lines, {len(hard)} made to be hard; {len(vocabulary)} tokens")
-    compared, ids, wrong = 0, 0, 0
     for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work, every == 1 and real_size(real))):
         lines = hard[:19] + (real + hard[19:])[number % every::every] + (long if name in LONG or every == 1 else [])
         print(f"{name}: {len(lines)} texts", flush=True)
-        for limit in (NO_LIMIT, *LIMITS):
-            expected = theirs(tokenizer, limit, lines)
-            mine = ours(driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
-            wrong += compare(name, limit, lines, mine, expected)
-            compared, ids = compared + len(lines), ids + sum(map(len, expected))
-            lines = [line for line, row in zip(lines, expected) if len(row) > 126]
-    print(f"{compared} texts: {ids} ids compared in {time.monotonic() - started:.0f} s: {wrong} texts differ")
-    return wrong > 0
+        comparison.run(name, folder, tokenizer, lines)
+    return comparison.end()
 
 
 if __name__ == "__main__":
