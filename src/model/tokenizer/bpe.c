@@ -460,12 +460,8 @@ static enum status read_bpe(const cJSON *part, struct tokenizer_spec *spec, stru
 
 static enum status build_bpe(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
-    struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
+    struct trie_key *keys = tokenizer_keys(spec);
     if (!keys) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count); }
-    for (size_t i = 0; i < spec->vocabulary_count; i++) {
-        const struct vocabulary_entry *entry = &spec->vocabulary[i];
-        keys[i] = (struct trie_key){entry->token, strlen(entry->token), entry->id};
-    }
     enum status status = bpe_build(keys, spec->vocabulary_count, spec->merges, spec->merge_count, spec->ignore_merges,
                                    &tokenizer->bpe, err);
     free(keys);

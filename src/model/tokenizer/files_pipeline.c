@@ -106,28 +106,6 @@ static enum status read_normal_step(const cJSON *part, const char *type, struct 
     return err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": type %.100s is not supported", type);
 }
 
-enum status pipeline_read_normalizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
-{
-    const char *type = NULL;
-    if (!part) { return STATUS_OK; }
-    TRY(fields_string(part, NORMALIZER, "type", &type, err));
-    if (strcmp(type, "Sequence") == 0) {
-        static const char *const known[] = {"type", "normalizers", NULL};
-        const cJSON *list = json_field(part, "normalizers"), *child;
-        TRY(json_only(part, NORMALIZER, known, NULL, err));
-        if (!cJSON_IsArray(list)) { return err_set(err, STATUS_BAD_INPUT, NORMALIZER ".normalizers must be a list"); }
-        cJSON_ArrayForEach(child, list)
-        {
-            TRY(pipeline_read_normalizer(child, spec, err));
-        }
-        return STATUS_OK;
-    }
-    if (spec->pipeline.normal_count == PIPELINE_MAX_STEPS) {
-        return err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": more than %d steps", PIPELINE_MAX_STEPS);
-    }
-    return read_normal_step(part, type, &spec->pipeline, err);
-}
-
 /* Files up to 2023 say `add_prefix_space`, later ones `prepend_scheme` and `split`. */
 static enum status read_metaspace(const cJSON *part, struct split_step *step, struct err *err)
 {
@@ -219,26 +197,45 @@ static enum status read_split_step(const cJSON *part, const char *type, struct p
     return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": type %.100s is not supported", type);
 }
 
-enum status pipeline_read_pre_tokenizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+/* A part of the file that is a step, or a Sequence of parts. */
+struct steps {
+    const char *path, *list; /* what messages call it; the field of a Sequence */
+    const size_t *count;
+    enum status (*read)(const cJSON *part, const char *type, struct pipeline *pipeline, struct err *err);
+};
+
+static enum status read_steps(const cJSON *part, const struct steps *steps, struct pipeline *pipeline, struct err *err)
 {
     const char *type = NULL;
     if (!part) { return STATUS_OK; }
-    TRY(fields_string(part, PRE_TOKENIZER, "type", &type, err));
+    TRY(fields_string(part, steps->path, "type", &type, err));
     if (strcmp(type, "Sequence") == 0) {
-        static const char *const known[] = {"type", "pretokenizers", NULL};
-        const cJSON *list = json_field(part, "pretokenizers"), *child;
-        TRY(json_only(part, PRE_TOKENIZER, known, NULL, err));
+        const char *const known[] = {"type", steps->list, NULL};
+        const cJSON *list = json_field(part, steps->list), *child;
+        TRY(json_only(part, steps->path, known, NULL, err));
         if (!cJSON_IsArray(list)) {
-            return err_set(err, STATUS_BAD_INPUT, PRE_TOKENIZER ".pretokenizers must be a list");
+            return err_set(err, STATUS_BAD_INPUT, "%s.%s must be a list", steps->path, steps->list);
         }
         cJSON_ArrayForEach(child, list)
         {
-            TRY(pipeline_read_pre_tokenizer(child, spec, err));
+            TRY(read_steps(child, steps, pipeline, err));
         }
         return STATUS_OK;
     }
-    if (spec->pipeline.split_count == PIPELINE_MAX_STEPS) {
-        return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": more than %d steps", PIPELINE_MAX_STEPS);
+    if (*steps->count == PIPELINE_MAX_STEPS) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: more than %d steps", steps->path, PIPELINE_MAX_STEPS);
     }
-    return read_split_step(part, type, &spec->pipeline, err);
+    return steps->read(part, type, pipeline, err);
+}
+
+enum status pipeline_read_normalizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+{
+    const struct steps steps = {NORMALIZER, "normalizers", &spec->pipeline.normal_count, read_normal_step};
+    return read_steps(part, &steps, &spec->pipeline, err);
+}
+
+enum status pipeline_read_pre_tokenizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+{
+    const struct steps steps = {PRE_TOKENIZER, "pretokenizers", &spec->pipeline.split_count, read_split_step};
+    return read_steps(part, &steps, &spec->pipeline, err);
 }

@@ -41,29 +41,18 @@ static void lowercase(struct stretch *stretch, struct buffer *out)
 
 static void replace(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
-    size_t size = strlen(step->pattern), at = 0;
+    bool blanks = step->kind == STEP_REPLACE_BLANKS;
+    const char *pattern = blanks ? "  " : step->pattern;
+    size_t size = strlen(pattern), at = 0;
     while (at < stretch->length) {
         const char *from = stretch->bytes + at;
-        const char *found = memmem(from, stretch->length - at, step->pattern, size);
+        const char *found = memmem(from, stretch->length - at, pattern, size);
         buffer_append(out, from, found ? (size_t)(found - from) : stretch->length - at);
         if (!found) { return; }
         if (found == stretch->bytes) { stretch->first = false; }
         buffer_string(out, step->content);
         at = (size_t)(found - stretch->bytes) + size;
-    }
-}
-
-static void replace_blanks(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
-{
-    for (size_t at = 0; at < stretch->length;) {
-        const char *from = stretch->bytes + at;
-        const char *found = memmem(from, stretch->length - at, "  ", 2);
-        buffer_append(out, from, found ? (size_t)(found - from) : stretch->length - at);
-        if (!found) { return; }
-        if (found == stretch->bytes) { stretch->first = false; }
-        buffer_string(out, step->content);
-        at = (size_t)(found - stretch->bytes);
-        while (at < stretch->length && stretch->bytes[at] == ' ') { at++; }
+        while (blanks && at < stretch->length && stretch->bytes[at] == ' ') { at++; }
     }
 }
 
@@ -116,10 +105,8 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
 {
     switch (step->kind) {
     case STEP_REPLACE:
-        replace(step, stretch, out);
-        break;
     case STEP_REPLACE_BLANKS:
-        replace_blanks(step, stretch, out);
+        replace(step, stretch, out);
         break;
     case STEP_STRIP:
         strip(step, stretch, out);

@@ -116,6 +116,9 @@ MUST_CHECK enum status fields_id(const struct cJSON *value, const char *path, in
 MUST_CHECK enum status tokenizer_put_token(struct tokenizer_spec *spec, const char *token, int32_t id, double score,
                                            struct err *err);
 
+/* The vocabulary as keys, in the spec's order; texts stay the spec's. Owns: the caller frees it. NULL: no memory. */
+struct trie_key *tokenizer_keys(const struct tokenizer_spec *spec);
+
 /* Reads the part `model` of type WordPiece. */
 MUST_CHECK enum status tokenizer_json_wordpiece(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
 

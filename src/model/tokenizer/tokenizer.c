@@ -279,14 +279,20 @@ static enum status check_ids(struct tokenizer_spec *spec, struct err *err)
     return STATUS_OK;
 }
 
-static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
+struct trie_key *tokenizer_keys(const struct tokenizer_spec *spec)
 {
     struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
-    if (!keys) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count); }
-    for (size_t i = 0; i < spec->vocabulary_count; i++) {
+    for (size_t i = 0; keys && i < spec->vocabulary_count; i++) {
         const struct vocabulary_entry *entry = &spec->vocabulary[i];
         keys[i] = (struct trie_key){entry->token, strlen(entry->token), entry->id};
     }
+    return keys;
+}
+
+static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
+{
+    struct trie_key *keys = tokenizer_keys(spec);
+    if (!keys) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count); }
     enum status status = trie_build(keys, spec->vocabulary_count, out, err);
     free(keys);
     return status;
