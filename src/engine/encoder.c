@@ -151,9 +151,9 @@ enum status encoder_put(struct encoder *encoder, const struct engine_batch *batc
     TRY(check_batch(encoder->backend->model, batch, err));
     unsigned at = (encoder->first_batch + encoder->batches_out) % BACKEND_SLOTS_MAX;
     struct pooled_rows *pooled = &encoder->pooled[at];
-    if (encoder->engine->head) { TRY(reserve_pooled(pooled, batch->rows, encoder->backend->model->dim, err)); }
-    encoder->in_flight[at] =
-        (struct batch_in_flight){.batch = batch, .vectors = encoder->engine->head ? pooled->vectors : batch->output};
+    if (encoder->engine->classifier) { TRY(reserve_pooled(pooled, batch->rows, encoder->backend->model->dim, err)); }
+    encoder->in_flight[at] = (struct batch_in_flight){
+        .batch = batch, .vectors = encoder->engine->classifier ? pooled->vectors : batch->output};
     encoder->batches_out++;
     begin(encoder, &encoder->in_flight[at]);
     return STATUS_OK;
@@ -271,7 +271,7 @@ static enum status finish_head(const struct encoder *encoder, const struct batch
         for (uint32_t i = 0; i < model->head.labels; i++) { logits[i] = NAN; }
         return status;
     }
-    head_run(encoder->engine->head, in_flight->vectors + (size_t)row * model->dim, room, logits);
+    classifier_run(encoder->engine->classifier, in_flight->vectors + (size_t)row * model->dim, room, logits);
     return vector_finite(logits, model->head.labels)
                ? STATUS_OK
                : err_set(err, STATUS_NON_FINITE, "the head's logits are not finite");
@@ -288,7 +288,7 @@ static enum status finish_rows(struct encoder *encoder, const struct batch_in_fl
         struct err why = {0};
         enum status status = vector_finite(vector, dim) ? STATUS_OK : run_again(encoder, in_flight, row, &why);
         if (status == STATUS_OK && encoder->engine->normalize) { vector_normalize(vector, dim); }
-        if (encoder->engine->head) { status = finish_head(encoder, in_flight, row, status, &why); }
+        if (encoder->engine->classifier) { status = finish_head(encoder, in_flight, row, status, &why); }
         if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status)) { continue; }
         err_prefix(&why, "row %u", row);
         worst = why;
@@ -370,7 +370,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
     }
     engine->backend->ops = ops;
     engine->backend->counters = &engine->counters;
-    status = head_open(model, &engine->head, err);
+    status = classifier_open(model, &engine->classifier, err);
     if (status != STATUS_OK) {
         ops->close(engine->backend);
         free(engine);
@@ -389,7 +389,7 @@ void engine_close(struct engine *engine)
     for (int i = 0; i < FALLBACK_STEPS; i++) { step_close(&engine->steps[i]); }
     pthread_mutex_destroy(&engine->lock);
     engine->backend->ops->close(engine->backend);
-    head_close(engine->head);
+    classifier_close(engine->classifier);
     free(engine);
 }
 

@@ -6,13 +6,13 @@
 #include <pthread.h>
 
 #include "engine/backend.h"
-#include "engine/head.h"
+#include "engine/classifier.h"
 
 enum { FALLBACK_STEPS = 2 }; /* bf16, f32 */
 
 struct engine {
     struct backend *backend;
-    struct head *head;             /* NULL: the model embeds */
+    struct classifier *classifier; /* NULL: the model embeds */
     bool normalize;                /* scale vectors to length 1 */
     struct engine_options options; /* as it was opened */
     pthread_mutex_t lock;          /* for steps: the first to need one opens it, the others wait */

@@ -1,6 +1,6 @@
 /* A product runs over the inputs, so that the sums of all outputs grow side by side, each in the order of its inputs:
  * the compiler may use vectors without another order. For that the weights are kept as [inputs, outputs]. */
-#include "engine/head.h"
+#include "engine/classifier.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ struct product {
     float *bias;   /* [outputs] */
 };
 
-struct head {
+struct classifier {
     bool relu;
     struct product dense, out;
 };
@@ -58,37 +58,39 @@ static void product_run(const struct product *product, const float *restrict fro
     }
 }
 
-enum status head_open(const struct model *model, struct head **out, struct err *err)
+enum status classifier_open(const struct model *model, struct classifier **out, struct err *err)
 {
     *out = NULL;
     if (model->head.labels == 0) { return STATUS_OK; }
-    struct head *head = calloc(1, sizeof *head);
-    if (!head) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
+    struct classifier *classifier = calloc(1, sizeof *classifier);
+    if (!classifier) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
     const struct model_head *from = &model->head;
-    head->relu = from->relu;
-    enum status status = product_open(&from->dense, model->dim, model->dim, model->read_once, &head->dense, err);
+    classifier->relu = from->relu;
+    enum status status = product_open(&from->dense, model->dim, model->dim, model->read_once, &classifier->dense, err);
     if (status == STATUS_OK) {
-        status = product_open(&from->out, from->labels, model->dim, model->read_once, &head->out, err);
+        status = product_open(&from->out, from->labels, model->dim, model->read_once, &classifier->out, err);
     }
     if (status == STATUS_OK) {
-        *out = head;
+        *out = classifier;
     } else {
-        head_close(head);
+        classifier_close(classifier);
     }
     return status;
 }
 
-void head_close(struct head *head)
+void classifier_close(struct classifier *classifier)
 {
-    if (!head) { return; }
-    product_close(&head->dense);
-    product_close(&head->out);
-    free(head);
+    if (!classifier) { return; }
+    product_close(&classifier->dense);
+    product_close(&classifier->out);
+    free(classifier);
 }
 
-void head_run(const struct head *head, const float *vector, float *room, float *logits)
+void classifier_run(const struct classifier *classifier, const float *vector, float *room, float *logits)
 {
-    product_run(&head->dense, vector, room);
-    for (uint32_t i = 0; i < head->dense.outputs; i++) { room[i] = head->relu ? fmaxf(room[i], 0.0f) : tanhf(room[i]); }
-    product_run(&head->out, room, logits);
+    product_run(&classifier->dense, vector, room);
+    for (uint32_t i = 0; i < classifier->dense.outputs; i++) {
+        room[i] = classifier->relu ? fmaxf(room[i], 0.0f) : tanhf(room[i]);
+    }
+    product_run(&classifier->out, room, logits);
 }
