@@ -21,9 +21,6 @@
 
 enum { TEXT_MAX_BYTES = 1 << 28, CHUNK_ROWS = 1024, CHUNK_BYTES = 4 << 20 };
 
-/* What is asked of the model. */
-enum task { TASK_CLASSIFY, TASK_RERANK };
-
 struct own {
     char *input, *query;
     bool raw;
@@ -55,7 +52,7 @@ static const struct setting rerank_settings[] = {
 /* A job on its way. */
 struct job {
     const struct own *own;
-    enum task task;
+    enum request_task task;
     struct model *model;
     struct devices devices;
     struct compute *compute;
@@ -174,9 +171,7 @@ static enum status print_row(const struct job *job, uint64_t number, float *logi
     if (job->task == TASK_CLASSIFY) {
         reply_put_labels(&line, head, logits);
     } else {
-        char text[REPLY_FLOAT_MAX];
-        buffer_format(&line, "{\"index\":%llu,\"score\":%.*s}", (unsigned long long)number,
-                      (int)reply_put_float(text, logits[0]), text);
+        reply_put_score(&line, number, logits[0]);
     }
     bool good = buffer_ok(&line);
     if (good) {
@@ -260,7 +255,7 @@ static enum status run_chunks(struct job *job, struct err *err)
 
 static enum status run_job(struct job *job, const struct config *config, struct err *err)
 {
-    TRY(config_classifier(config, &job->model, err));
+    TRY(config_any_model(config, &job->model, err));
     TRY(check_job(job, err));
     TRY(reader_open(&job->reader, job->own->input, TEXT_MAX_BYTES, NULL, err));
     enum status status = open_compute(job, config, err);
@@ -269,7 +264,7 @@ static enum status run_job(struct job *job, const struct config *config, struct 
     return status;
 }
 
-static int run(struct invocation *invocation, enum task task)
+static int run(struct invocation *invocation, enum request_task task)
 {
     struct job job = {.own = invocation->own, .task = task, .wake_fd = -1};
     struct err err;

@@ -519,7 +519,7 @@ static void check_model(struct doctor *doctor)
     if (!read_meta(doctor, "model", "model_id", pinned)) { return; }
     if (pinned[0] == '\0') {
         say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
-    } else if (config_model(doctor->config, &model, &err) != STATUS_OK) {
+    } else if (config_any_model(doctor->config, &model, &err) != STATUS_OK) {
         say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned, err.message);
     } else if (strcmp(model->id, pinned) == 0) {
         say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);

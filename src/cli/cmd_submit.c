@@ -21,11 +21,12 @@
 
 /* The command's own options. */
 struct submit_options {
-    char *input, *id, *delay, *expires_in, *tenant, *meta, *results;
+    char *input, *id, *delay, *expires_in, *tenant, *meta, *results, *query;
     int encoding; /* 0: none given; else enum encoding + 1 */
     int class;    /* enum request_class */
-    int64_t ttl, timeout_s, max_attempts;
-    bool wait, inputs;
+    int task;     /* enum request_task */
+    int64_t ttl, timeout_s, max_attempts, top_n;
+    bool wait, inputs, raw;
 };
 
 enum { WORDS_MAX = 40, TEXT_MAX_BYTES = 1 << 28 };
@@ -49,6 +50,11 @@ static const struct setting own_settings[] = {
         .help = "how long the reply is kept; 0: as the daemon says"},
     {OWN(class), .type = SETTING_CHOICE, .fallback = "normal", .choices = class_names, .help = "priority"},
     {OWN(inputs), .type = SETTING_SWITCH, .fallback = "false", .help = "all texts are one request: all of them or none"},
+    {OWN(task), .type = SETTING_CHOICE, .fallback = "embed", .choices = task_names, .help = "what is asked of the queue's model"},
+    {OWN(query), .type = SETTING_TEXT, .value = "TEXT", .help = "rerank: all texts are documents to be scored against it, one request"},
+    {OWN(top_n), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 100000, .value = "N",
+        .help = "rerank: only the best N documents, best first; 0: all, in their order"},
+    {OWN(raw), .type = SETTING_SWITCH, .fallback = "false", .help = "rerank, classify: logits in place of scores"},
     {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
         .accepts = duration_is, .expects = DURATION_EXPECTS},
     {OWN(expires_in), .type = SETTING_TEXT, .value = "SPAN", .help = "answered `expired` when it has not started by then",
@@ -60,6 +66,12 @@ static const struct setting own_settings[] = {
     {OWN(results), .type = SETTING_TEXT, .value = "NAME", .help = "add an entry to the queue's stream results:NAME when it is finished; not with --wait"},
 };
 /* clang-format on */
+
+/* Whether all texts are one request. */
+static bool is_one(const struct submit_options *own)
+{
+    return own->inputs || own->task == TASK_RERANK;
+}
 
 /* A command under construction: pointers into the caller's strings. */
 struct words {
@@ -82,7 +94,7 @@ static void field(struct words *words, const char *name, const char *value)
 
 /* Buffers for the options that become numbers. */
 struct numbers {
-    char ttl[24], delay[24], expires_in[24], max_attempts[24], notify[80];
+    char ttl[24], delay[24], expires_in[24], max_attempts[24], top_n[24], notify[80];
 };
 
 static void duration_field(struct words *words, const char *name, const char *span, char number[24])
@@ -98,6 +110,11 @@ static void option_fields(const struct submit_options *options, struct words *wo
     snprintf(numbers->ttl, sizeof numbers->ttl, "%lld", (long long)options->ttl);
     snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)options->max_attempts);
     snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", options->results ? options->results : "");
+    snprintf(numbers->top_n, sizeof numbers->top_n, "%lld", (long long)options->top_n);
+    if (options->task != TASK_EMBED) { field(words, "task", task_names[options->task]); }
+    if (options->query) { field(words, "query", options->query); }
+    if (options->top_n > 0) { field(words, "top_n", numbers->top_n); }
+    if (options->raw) { field(words, "raw", "1"); }
     if (options->id) { field(words, "id", options->id); }
     if (options->encoding != 0) { field(words, "encoding", encoding_words[options->encoding]); }
     if (options->ttl > 0) { field(words, "ttl", numbers->ttl); }
@@ -116,7 +133,7 @@ struct submission {
     struct session session;
     char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
-    struct buffer inputs; /* with --inputs: the JSON array so far */
+    struct buffer inputs; /* where all texts are one request: the JSON array so far */
     bool looked;          /* look_for_workers was called */
 };
 
@@ -228,7 +245,7 @@ static enum status flush(struct submission *submission, struct err *err)
     return status;
 }
 
-/* The one request of --inputs. */
+/* The one request of all texts. */
 static enum status submit_inputs(struct submission *submission, struct err *err)
 {
     struct buffer *inputs = &submission->inputs;
@@ -242,7 +259,7 @@ static enum status submit_inputs(struct submission *submission, struct err *err)
 
 static enum status submit_text(struct submission *submission, const char *text, size_t length, struct err *err)
 {
-    if (submission->own->inputs) {
+    if (is_one(submission->own)) {
         buffer_string(&submission->inputs, submission->inputs.length == 0 ? "[" : ",");
         buffer_json_string(&submission->inputs, text, length);
         return STATUS_OK;
@@ -259,7 +276,7 @@ static enum status submit_lines(struct submission *submission, const char *path,
     enum status status = reader_open(&reader, path, TEXT_MAX_BYTES, NULL, err);
     if (status != STATUS_OK) { return status; }
     while ((status = reader_text(&reader, &line, err)) == STATUS_OK && line.bytes) {
-        if (submission->own->id && line.line > 1 && !submission->own->inputs) {
+        if (submission->own->id && line.line > 1 && !is_one(submission->own)) {
             status = err_set(err, STATUS_BAD_INPUT, "--id names one request, but %s has more lines",
                              stream_name(reader.stream));
             break;
@@ -300,7 +317,7 @@ static int check_usage(const struct invocation *invocation)
         problem = "texts and --input were both given; which one?";
     } else if (own->wait && own->results) {
         problem = "--wait needs the wake token, so --results cannot be told too";
-    } else if (own->id && invocation->operand_count > 1 && !own->inputs) {
+    } else if (own->id && invocation->operand_count > 1 && !is_one(own)) {
         problem = "--id names one request, but there are several texts";
     }
     if (problem) { fprintf(stderr, "sluice submit: %s\n", problem); }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cjson/cJSON.h>
+
 #include "base/buffer.h"
 #include "base/utf8.h"
 #include "schedule/reply.h"
@@ -22,14 +24,15 @@ static size_t printable(const char *bytes, size_t length)
     return size;
 }
 
-void print_json_string(FILE *to, const char *bytes, size_t length)
+/* Prints what stands in a JSON string, or (`whole`) JSON without white space, which is left as it is but for controls
+ * in its strings. */
+static void print_inside(FILE *to, const char *bytes, size_t length, bool whole)
 {
-    putc('"', to);
     for (size_t at = 0; at < length;) {
         unsigned char c = (unsigned char)bytes[at];
         size_t size = printable(bytes + at, length - at);
         if (c == '"' || c == '\\') {
-            fprintf(to, "\\%c", c);
+            fprintf(to, whole ? "%c" : "\\%c", c);
         } else if (size > 0) {
             fwrite(bytes + at, 1, size, to);
         } else if (c == 0xc2 && at + 1 < length && ((unsigned char)bytes[at + 1] & 0xe0) == 0x80) {
@@ -40,6 +43,12 @@ void print_json_string(FILE *to, const char *bytes, size_t length)
         }
         at += size > 0 ? size : 1;
     }
+}
+
+void print_json_string(FILE *to, const char *bytes, size_t length)
+{
+    putc('"', to);
+    print_inside(to, bytes, length, false);
     putc('"', to);
 }
 
@@ -110,9 +119,7 @@ static enum status print_floats(FILE *to, const char *floats, size_t count, size
     for (size_t i = 0; i < count; i++) {
         float number;
         memcpy(&number, floats + i * sizeof number, sizeof number);
-        if (!isfinite(number)) {
-            return err_set(err, STATUS_BAD_INPUT, "the embedding has a value that is not finite");
-        }
+        if (!isfinite(number)) { return err_set(err, STATUS_BAD_INPUT, "it has a value that is not finite"); }
         char text[REPLY_FLOAT_MAX];
         const char *between = i == 0 ? "" : row > 0 && i % row == 0 ? "],[" : ",";
         fprintf(to, "%s%.*s", between, (int)reply_put_float(text, number), text);
@@ -133,11 +140,11 @@ static size_t floats_per_text(const struct resp_value *reply)
     return !count || !dim || !dim->bytes ? 0 : strtoul(dim->bytes, NULL, 10);
 }
 
-/* Prints the embedding of a reply, whatever its encoding, as a JSON array of numbers; of a reply to several texts (one
- * with a `count`), as an array of arrays. Errors: STATUS_BAD_INPUT if it is not what the reply's `encoding` and `dim`
- * say; STATUS_NO_MEMORY. */
-static enum status print_embedding(FILE *to, const struct resp_value *reply, const struct resp_value *value,
-                                   struct err *err)
+/* Prints embedding or scores of a reply, whatever their encoding, as a JSON array of numbers; an embedding of several
+ * texts (with a `count`) as an array of arrays. Errors: STATUS_BAD_INPUT if it is not what the reply's `encoding` and
+ * `dim` say; STATUS_NO_MEMORY. */
+static enum status print_numbers(FILE *to, const struct resp_value *reply, const struct resp_value *value,
+                                 struct err *err)
 {
     const struct resp_value *named = resp_field(reply, "encoding");
     const char *encoding = !named || !named->bytes ? "json" : named->bytes;
@@ -149,9 +156,9 @@ static enum status print_embedding(FILE *to, const struct resp_value *reply, con
     bool understood = reply_read(encoding, value->bytes, value->length, &floats);
     enum status status = STATUS_OK;
     if (!buffer_ok(&floats)) {
-        status = err_set(err, STATUS_NO_MEMORY, "no memory for an embedding");
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for a reply");
     } else if (!understood) {
-        status = err_set(err, STATUS_BAD_INPUT, "the embedding is not what its encoding %.20s says", encoding);
+        status = err_set(err, STATUS_BAD_INPUT, "it is not what its encoding %.20s says", encoding);
     } else {
         status = print_floats(to, floats.data, floats.length / sizeof(float), floats_per_text(reply), err);
     }
@@ -159,14 +166,16 @@ static enum status print_embedding(FILE *to, const struct resp_value *reply, con
     return status;
 }
 
-static bool is_number(const struct resp_value *value)
+/* Prints what is JSON already. Errors: STATUS_BAD_INPUT. */
+static enum status print_json(FILE *to, const struct resp_value *value, struct err *err)
 {
-    static const char *const counts[] = {"dim",      "tokens", "queued_ms", "compute_ms", "done_at",       "truncated",
-                                         "attempts", "count",  "retryable", "index",      "retry_after_ms"};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        if (resp_equals(value, counts[i])) { return true; }
-    }
-    return false;
+    cJSON *root = cJSON_ParseWithLength(value->bytes, value->length);
+    char *text = root ? cJSON_PrintUnformatted(root) : NULL;
+    cJSON_Delete(root);
+    if (!text) { return err_set(err, STATUS_BAD_INPUT, "it is not JSON"); }
+    print_inside(to, text, strlen(text), true);
+    cJSON_free(text);
+    return STATUS_OK;
 }
 
 /* Whether it can be printed unquoted: digits with at most one point between them. */
@@ -179,26 +188,46 @@ static bool is_plain_number(const struct resp_value *value)
     return whole > 0 && fraction != 1 && whole + fraction == value->length && !leading_zero;
 }
 
+static bool is_any(const struct resp_value *value, const char *const *names)
+{
+    while (*names && !resp_equals(value, *names)) { names++; }
+    return *names;
+}
+
+/* What a field of a reply is; `numbers`: in the reply's encoding. */
+static enum status print_field(FILE *to, const struct resp_value *reply, const struct resp_value *name,
+                               const struct resp_value *value, bool numbers, struct err *err)
+{
+    static const char *const counts[] = {"dim",      "tokens", "queued_ms", "compute_ms", "done_at",        "truncated",
+                                         "attempts", "count",  "retryable", "index",      "retry_after_ms", NULL};
+    static const char *const json[] = {"labels", "top", NULL};
+    if (numbers) { return print_numbers(to, reply, value, err); }
+    if (is_any(name, json)) { return print_json(to, value, err); }
+    if (is_any(name, counts) && is_plain_number(value)) {
+        fwrite(value->bytes, 1, value->length, to);
+    } else {
+        print_json_string(to, value->bytes, value->length);
+    }
+    return STATUS_OK;
+}
+
 enum status print_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
 {
+    static const char *const encoded[] = {"embedding", "scores", NULL};
     fputs("{\"id\":", to);
     print_json_string(to, id, strlen(id));
     for (size_t i = 0; i + 1 < reply->count; i += 2) {
         const struct resp_value *name = &reply->items[i], *value = &reply->items[i + 1];
-        bool embedding = resp_equals(name, "embedding");
-        if (!name->bytes || !value->bytes || (!embedding && !utf8_valid(value->bytes, value->length))) {
+        bool numbers = is_any(name, encoded);
+        if (!name->bytes || !value->bytes || (!numbers && !utf8_valid(value->bytes, value->length))) {
             return err_set(err, STATUS_BAD_INPUT, "%s: this is not a reply of Sluice", id);
         }
         if (resp_equals(name, "id")) { continue; }
         putc(',', to);
         print_json_string(to, name->bytes, name->length);
         putc(':', to);
-        enum status status = embedding ? print_embedding(to, reply, value, err) : STATUS_OK;
-        if (status != STATUS_OK) { return err_prefix(err, "%s", id); }
-        if (!embedding && is_number(name) && is_plain_number(value)) {
-            fwrite(value->bytes, 1, value->length, to);
-        } else if (!embedding) {
-            print_json_string(to, value->bytes, value->length);
+        if (print_field(to, reply, name, value, numbers, err) != STATUS_OK) {
+            return err_prefix(err, "%s: %s", id, name->bytes);
         }
     }
     fputs("}\n", to);

@@ -33,8 +33,9 @@ bool duration_is(const char *text);
 /* Writes a duration in the largest unit of which it has at least two: "90s", "36h"; returns `text`. */
 const char *duration_format(uint64_t ms, char text[DURATION_TEXT]);
 
-/* Prints a line of JSON: {"id": ..., every field of the reply}. The vector is an array of numbers, counts are numbers,
- * the rest are strings. Errors: STATUS_BAD_INPUT if the answer is not a reply of Sluice. */
+/* Prints a line of JSON: {"id": ..., every field of the reply}. Vectors and scores are arrays of numbers, labels and
+ * the best documents the JSON that they are, counts are numbers, the rest are strings. Errors: STATUS_BAD_INPUT if the
+ * answer is not a reply of Sluice. */
 MUST_CHECK enum status print_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err);
 
 #endif

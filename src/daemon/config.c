@@ -549,7 +549,7 @@ enum status config_model(const struct config *config, struct model **out, struct
     return open_model(config, false, out, err);
 }
 
-enum status config_classifier(const struct config *config, struct model **out, struct err *err)
+enum status config_any_model(const struct config *config, struct model **out, struct err *err)
 {
     return open_model(config, true, out, err);
 }

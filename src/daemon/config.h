@@ -110,8 +110,8 @@ MUST_CHECK enum status config_address(const struct config *config, struct addres
  * Owns: the caller ends it with model_close. Errors: those of model_open. */
 MUST_CHECK enum status config_model(const struct config *config, struct model **out, struct err *err);
 
-/* The same; a sequence-classification model opens, too. */
-MUST_CHECK enum status config_classifier(const struct config *config, struct model **out, struct err *err);
+/* The same; a sequence-classification model opens with its head, too. */
+MUST_CHECK enum status config_any_model(const struct config *config, struct model **out, struct err *err);
 
 /* The number of compute threads of a CPU: as configured, else the CPUs that this process may use. */
 unsigned config_threads(const struct config *config);

@@ -90,7 +90,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
         }
     }
     unsigned at = models->count;
-    enum status status = config_model(config, &models->items[at].model, err);
+    enum status status = config_any_model(config, &models->items[at].model, err);
     if (status != STATUS_OK) { return status; }
     models->items[at].config = config;
     models->count++;

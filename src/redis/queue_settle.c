@@ -50,7 +50,7 @@ static const char *kind_of(const struct request *request)
                                                        : "error";
 }
 
-static void add_vector(const struct queue *queue, struct command *command, const struct request *request)
+static void add_result(const struct queue *queue, struct command *command, const struct request *request)
 {
     uint64_t tokens = 0;
     bool truncated = false;
@@ -59,9 +59,9 @@ static void add_vector(const struct queue *queue, struct command *command, const
         truncated = truncated || request->rows[i].truncated;
     }
     add_pair(command, "id", request->identity.id);
-    add_number(command, "dim", request->output.dims);
+    if (request->task == TASK_EMBED) { add_number(command, "dim", request->output.dims); }
     add_pair(command, "encoding", encoding_name(request->output.encoding));
-    command_text(command, "embedding");
+    command_text(command, reply_field(request));
     command_bytes(command, request->output.reply.data, request->output.reply.length);
     add_number(command, "tokens", tokens);
     add_milliseconds(command, "compute_ms", request->lifetime.computed_ns - request->lifetime.started_ns);
@@ -100,7 +100,7 @@ static void add_echo(struct command *command, const struct request *request)
 static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
     if (request->lifetime.outcome == OUTCOME_DONE) {
-        add_vector(queue, command, request);
+        add_result(queue, command, request);
         if (request->retry.attempt > 1) { add_number(command, "attempts", request->retry.attempt); }
     } else {
         add_failure(command, request);

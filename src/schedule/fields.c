@@ -17,6 +17,7 @@
 #include "schedule/reply.h"
 
 #define DAY_MS UINT64_C(86400000)
+#define REPLY_MOST_BYTES ((size_t)512 << 20) /* Redis' proto-max-bulk-len */
 #define DELAY_MOST_MS (30 * DAY_MS)
 #define EXPIRES_MOST_MS (366 * DAY_MS)
 
@@ -275,24 +276,63 @@ static void parse_expires_in(struct parsing *parsing)
     }
 }
 
-/* --- What is to be computed, and how the vectors are to look --- */
+/* --- What is to be computed, and how the reply is to look --- */
 
-static void parse_text(struct parsing *parsing)
+const char *const task_names[TASK_COUNT + 1] = {"embed", "rerank", "classify"};
+
+static bool does(const struct request_rules *rules, enum request_task task)
+{
+    uint32_t labels = rules->head ? rules->head->labels : 0;
+    return task == TASK_EMBED ? labels == 0 : task == TASK_RERANK ? labels == 1 : labels > 0;
+}
+
+/* Both of them if the model has one label: what a regression or a filter is asked for is a text, not a pair. */
+static void parse_task(struct parsing *parsing)
+{
+    const struct request_rules *rules = parsing->rules;
+    int task = 0;
+    while (task < TASK_COUNT && !field_is(parsing, task_names[task])) { task++; }
+    if (task < TASK_COUNT && does(rules, (enum request_task)task)) {
+        parsing->request->task = (enum request_task)task;
+    } else {
+        request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does %s",
+                     does(rules, TASK_EMBED)    ? "embed"
+                     : does(rules, TASK_RERANK) ? "rerank and classify"
+                                                : "classify");
+    }
+}
+
+/* Copies a text. NULL when it is none: the request has failed. */
+static const char *copy_text(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
     struct request *request = parsing->request;
     if (field->value_length == 0) {
-        request_fail(request, CODE_BAD_REQUEST, "text: must not be empty");
+        request_fail(request, CODE_BAD_REQUEST, "%s: must not be empty", parsing->name);
     } else if (field->value_length > parsing->rules->max_text_bytes) {
-        request_fail(request, CODE_TOO_LARGE, "text: %zu bytes, at most %" PRIu32 " are taken", field->value_length,
-                     parsing->rules->max_text_bytes);
+        request_fail(request, CODE_TOO_LARGE, "%s: %zu bytes, at most %" PRIu32 " are taken", parsing->name,
+                     field->value_length, parsing->rules->max_text_bytes);
     } else if (!utf8_valid(field->value, field->value_length)) {
-        request_fail(request, CODE_BAD_UTF8, "text: not valid UTF-8 from byte %zu on",
+        request_fail(request, CODE_BAD_UTF8, "%s: not valid UTF-8 from byte %zu on", parsing->name,
                      utf8_valid_prefix(field->value, field->value_length));
     } else {
-        request->rows[0].text = copy_value(parsing);
-        request->rows[0].text_bytes = (uint32_t)field->value_length;
+        return copy_value(parsing);
     }
+    return NULL;
+}
+
+static void parse_text(struct parsing *parsing)
+{
+    struct row *row = &parsing->request->rows[0];
+    row->text = copy_text(parsing);
+    row->text_bytes = row->text ? (uint32_t)parsing->field->value_length : 0;
+}
+
+static void parse_query(struct parsing *parsing)
+{
+    struct request *request = parsing->request;
+    request->query = copy_text(parsing);
+    request->query_bytes = request->query ? (uint32_t)parsing->field->value_length : 0;
 }
 
 static void fail_inputs(struct parsing *parsing)
@@ -373,6 +413,18 @@ static void parse_normalize(struct parsing *parsing)
     if (parse_switch(parsing, &on)) { parsing->request->output.normalize = on; }
 }
 
+static void parse_raw(struct parsing *parsing)
+{
+    bool on;
+    if (parse_switch(parsing, &on)) { parsing->request->output.raw = on; }
+}
+
+static void parse_top_n(struct parsing *parsing)
+{
+    uint64_t most;
+    if (parse_number(parsing, 1, UINT32_MAX, &most)) { parsing->request->output.top_n = (uint32_t)most; }
+}
+
 static void parse_dims(struct parsing *parsing)
 {
     uint64_t dims;
@@ -402,13 +454,6 @@ static void parse_prompt(struct parsing *parsing)
     request_fail(parsing->request, CODE_BAD_REQUEST, "prompt: the model has no prompt of this name");
 }
 
-static void parse_task(struct parsing *parsing)
-{
-    if (!field_is(parsing, "embed")) {
-        request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does embed");
-    }
-}
-
 static void parse_model(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
@@ -425,37 +470,49 @@ static void refuse(struct parsing *parsing)
     request_fail(parsing->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", parsing->name);
 }
 
+/* The tasks that have a field, as bits. */
+enum {
+    EMBED = 1 << TASK_EMBED,
+    RERANK = 1 << TASK_RERANK,
+    CLASSIFY = 1 << TASK_CLASSIFY,
+    SCORES = RERANK | CLASSIFY,
+    TEXTS = EMBED | CLASSIFY,
+    ALL = EMBED | SCORES,
+};
+
 /* clang-format off */
-/* FIELD(FIELD_NAME, "name", parser), in the order in which they are parsed. */
+/* FIELD(FIELD_NAME, "name", parser, tasks), in the order in which they are parsed. */
 #define FIELDS                                                                                                         \
-    FIELD(OWN_ID, "_id", parse_own_id) /* before `id`: it changes the name */                                          \
-    FIELD(OWN_FIRST_AT, "_first_at", parse_own_first_at) /* before the deadlines, which count from it */               \
-    FIELD(OWN_ATTEMPT, "_attempt", parse_own_attempt)                                                                  \
-    FIELD(OWN_LOST, "_lost", parse_own_lost)                                                                           \
-    FIELD(ID, "id", parse_id)                                                                                          \
-    FIELD(META, "meta", parse_meta)                                                                                    \
-    FIELD(TENANT, "tenant", parse_tenant)                                                                              \
-    FIELD(TRACEPARENT, "traceparent", parse_traceparent)                                                               \
-    FIELD(CANCEL, "cancel", parse_cancel)                                                                              \
-    FIELD(TEXT, "text", parse_text)                                                                                    \
-    FIELD(INPUTS, "inputs", parse_inputs)                                                                              \
-    FIELD(TTL, "ttl", parse_ttl)                                                                                       \
-    FIELD(NOTIFY, "notify", parse_notify)                                                                              \
-    FIELD(MAX_ATTEMPTS, "max_attempts", parse_max_attempts)                                                            \
-    FIELD(DELAY, "delay", parse_delay)                                                                                 \
-    FIELD(EXPIRES_IN, "expires_in", parse_expires_in)                                                                  \
-    FIELD(ENCODING, "encoding", parse_encoding)                                                                        \
-    FIELD(TRUNCATE, "truncate", parse_truncate)                                                                        \
-    FIELD(NORMALIZE, "normalize", parse_normalize)                                                                     \
-    FIELD(DIMS, "dims", parse_dims)                                                                                    \
-    FIELD(PROMPT, "prompt", parse_prompt)                                                                              \
-    FIELD(TASK, "task", parse_task)                                                                                    \
-    FIELD(MODEL, "model", parse_model)                                                                                 \
-    FIELD(QUERY, "query", refuse)                                                                                      \
-    FIELD(PAIRS, "pairs", refuse)
+    FIELD(OWN_ID, "_id", parse_own_id, ALL) /* before `id`: it changes the name */                                     \
+    FIELD(OWN_FIRST_AT, "_first_at", parse_own_first_at, ALL) /* before the deadlines, which count from it */          \
+    FIELD(OWN_ATTEMPT, "_attempt", parse_own_attempt, ALL)                                                             \
+    FIELD(OWN_LOST, "_lost", parse_own_lost, ALL)                                                                      \
+    FIELD(ID, "id", parse_id, ALL)                                                                                     \
+    FIELD(META, "meta", parse_meta, ALL)                                                                               \
+    FIELD(TENANT, "tenant", parse_tenant, ALL)                                                                         \
+    FIELD(TRACEPARENT, "traceparent", parse_traceparent, ALL)                                                          \
+    FIELD(CANCEL, "cancel", parse_cancel, ALL)                                                                         \
+    FIELD(TASK, "task", parse_task, ALL) /* before the fields that not every task has */                               \
+    FIELD(TEXT, "text", parse_text, TEXTS)                                                                             \
+    FIELD(QUERY, "query", parse_query, RERANK)                                                                         \
+    FIELD(INPUTS, "inputs", parse_inputs, ALL)                                                                         \
+    FIELD(TTL, "ttl", parse_ttl, ALL)                                                                                  \
+    FIELD(NOTIFY, "notify", parse_notify, ALL)                                                                         \
+    FIELD(MAX_ATTEMPTS, "max_attempts", parse_max_attempts, ALL)                                                       \
+    FIELD(DELAY, "delay", parse_delay, ALL)                                                                            \
+    FIELD(EXPIRES_IN, "expires_in", parse_expires_in, ALL)                                                             \
+    FIELD(ENCODING, "encoding", parse_encoding, ALL)                                                                   \
+    FIELD(TRUNCATE, "truncate", parse_truncate, ALL)                                                                   \
+    FIELD(NORMALIZE, "normalize", parse_normalize, EMBED)                                                              \
+    FIELD(DIMS, "dims", parse_dims, EMBED)                                                                             \
+    FIELD(PROMPT, "prompt", parse_prompt, EMBED)                                                                       \
+    FIELD(RAW, "raw", parse_raw, SCORES)                                                                               \
+    FIELD(TOP_N, "top_n", parse_top_n, RERANK)                                                                         \
+    FIELD(MODEL, "model", parse_model, ALL)                                                                            \
+    FIELD(PAIRS, "pairs", refuse, ALL)
 
 enum field {
-#define FIELD(id, name, parser) FIELD_##id,
+#define FIELD(id, name, parser, tasks) FIELD_##id,
     FIELDS
 #undef FIELD
     KNOWN_FIELDS,
@@ -464,8 +521,9 @@ enum field {
 static const struct known_field {
     const char *name;
     parse_field parse;
+    unsigned tasks;
 } known_fields[KNOWN_FIELDS] = {
-#define FIELD(id, name, parser) {name, parser},
+#define FIELD(id, name, parser, tasks) {name, parser, tasks},
     FIELDS
 #undef FIELD
 };
@@ -500,10 +558,11 @@ static size_t fields_most(const struct entry *entry)
     return REQUEST_FIELDS_MAX + (retry ? RETRY_FIELDS : 0);
 }
 
-/* Sorts an entry's fields into known and unknown ones, and measures `inputs`. Of a doubled field the first counts; of
- * an entry with too many fields only the id is kept, so that the answer can be found. */
+/* Sorts an entry's fields into known and unknown ones, adds the default task, and measures `inputs`. Of a doubled field
+ * the first counts; of an entry with too many fields only the id is kept, so that the answer can be found. */
 static void collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
 {
+    static const struct entry_field embed = {.value = "embed", .value_length = sizeof "embed" - 1};
     size_t most = fields_most(entry);
     *fields = (struct fields){.too_many = entry->field_count > most};
     size_t count = fields->too_many ? most : entry->field_count;
@@ -522,6 +581,7 @@ static void collect(struct fields *fields, const struct entry *entry, const stru
     for (int i = 0; fields->too_many && i < KNOWN_FIELDS; i++) {
         if (i != FIELD_ID && i != FIELD_OWN_ID) { fields->known[i] = NULL; }
     }
+    if (!fields->known[FIELD_TASK] && !fields->known[FIELD_CANCEL]) { fields->known[FIELD_TASK] = &embed; }
     const struct entry_field *inputs = fields->known[FIELD_INPUTS];
     if (inputs) {
         fields->inputs = inputs_measure(inputs->value, inputs->value_length, rules->max_inputs, rules->max_text_bytes);
@@ -541,8 +601,10 @@ static size_t copied_bytes(const struct fields *fields, const struct request_rul
     const struct {
         enum field field;
         size_t most;
-    } copied[] = {
-        {FIELD_TEXT, rules->max_text_bytes}, {FIELD_META, META_MAX_BYTES}, {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
+    } copied[] = {{FIELD_TEXT, rules->max_text_bytes},
+                  {FIELD_QUERY, rules->max_text_bytes},
+                  {FIELD_META, META_MAX_BYTES},
+                  {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
     size_t bytes = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
         const struct entry_field *field = fields->known[copied[i].field];
@@ -563,6 +625,25 @@ static void check_cancel_alone(const struct fields *fields, struct request *requ
     }
 }
 
+/* What a task needs, and what goes with what. Labels, and the best of documents, have names and numbers beside the
+ * scores: they are JSON, whatever the default is. */
+static void check_together(const struct fields *fields, struct request *request)
+{
+    bool json_only = request->task == TASK_CLASSIFY || request->output.top_n > 0;
+    if (request->task == TASK_RERANK && !fields->known[FIELD_QUERY]) {
+        request_fail(request, CODE_BAD_REQUEST, "query: missing");
+    }
+    if (!fields->known[FIELD_TEXT] && !fields->known[FIELD_INPUTS]) {
+        request_fail(request, CODE_BAD_REQUEST,
+                     request->task == TASK_RERANK ? "inputs: missing" : "text: missing, and so is inputs");
+    }
+    if (json_only && fields->known[FIELD_ENCODING] && request->output.encoding != ENCODING_JSON) {
+        request_fail(request, CODE_BAD_REQUEST, "encoding: only json with %s",
+                     request->task == TASK_CLASSIFY ? "task classify" : "top_n");
+    }
+    if (json_only) { request->output.encoding = ENCODING_JSON; }
+}
+
 /* Checks every field and takes it over; the first error becomes the request's code and message. Shapes: request->rows
  * [count_rows], copy [copied_bytes], both written; the request keeps slices of it. */
 static void apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
@@ -573,18 +654,19 @@ static void apply(const struct fields *fields, const struct request_rules *rules
     if (fields->known[FIELD_TEXT] && fields->known[FIELD_INPUTS]) {
         request_fail(request, CODE_BAD_REQUEST, "inputs: not together with text");
     }
-    if (fields->known[FIELD_CANCEL]) {
-        check_cancel_alone(fields, request);
-    } else if (!fields->known[FIELD_TEXT] && !fields->known[FIELD_INPUTS] && !fields->known[FIELD_QUERY] &&
-               !fields->known[FIELD_PAIRS] && !fields->known[FIELD_OWN_LOST]) {
-        request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
-    }
+    if (fields->known[FIELD_CANCEL]) { check_cancel_alone(fields, request); }
     for (int i = 0; i < KNOWN_FIELDS; i++) {
         if (!fields->known[i] || fields->doubled == known_fields[i].name) { continue; }
+        if (!(known_fields[i].tasks >> request->task & 1)) {
+            request_fail(request, CODE_BAD_REQUEST, "%s: not with task %s", known_fields[i].name,
+                         task_names[request->task]);
+            continue;
+        }
         parsing.name = known_fields[i].name;
         parsing.field = fields->known[i];
         known_fields[i].parse(&parsing);
     }
+    if (!fields->known[FIELD_CANCEL]) { check_together(fields, request); }
 }
 
 /* --- The request --- */
@@ -608,27 +690,33 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->retry.max_attempts = rules->default_max_attempts;
     request->retry.attempt = 1;
     request->truncate = rules->truncate;
+    request->head = rules->head;
     request->dim = request->output.dims = rules->dim;
     request->output.normalize = rules->normalize;
     request->max_tokens = rules->max_tokens;
 }
 
 /* What the request will weigh until it ends. Tokens are a guess: an English word piece has about four bytes. Bytes are
- * a bound: apart from the special tokens, a text has no more tokens than bytes. */
+ * a bound: apart from the special tokens, a text has no more tokens than bytes. A query's ids are made once, whole. */
 static void estimate(struct request *request, size_t allocated)
 {
-    enum { BYTES_PER_TOKEN = 4, SPECIAL = 2 };
-    size_t ids = 0;
+    enum { BYTES_PER_TOKEN = 4, SPECIAL = 2, PAIR_SPECIAL = 4 };
+    size_t ids = request->query_bytes, special = request->query ? PAIR_SPECIAL : SPECIAL;
     request->bytes = allocated;
     if (request->retry.code != CODE_NONE) { return; }
     for (uint32_t i = 0; i < request->row_count; i++) {
-        size_t bytes = request->rows[i].text_bytes + (size_t)request->prompt_bytes, most = request->max_tokens;
+        size_t bytes = request->rows[i].text_bytes + (size_t)request->prompt_bytes + request->query_bytes;
+        size_t most = request->max_tokens;
         request->tokens +=
-            (uint32_t)(bytes / BYTES_PER_TOKEN + SPECIAL < most ? bytes / BYTES_PER_TOKEN + SPECIAL : most);
-        ids += bytes + SPECIAL < most ? bytes + SPECIAL : most;
+            (uint32_t)(bytes / BYTES_PER_TOKEN + special < most ? bytes / BYTES_PER_TOKEN + special : most);
+        ids += bytes + special < most ? bytes + special : most;
     }
-    size_t floats = (size_t)request->row_count * request->dim;
-    request->work_bytes = ids * sizeof(int32_t) + floats * sizeof(float) + reply_bound(request);
+    size_t floats = (size_t)request->row_count * request->dim, reply = reply_bound(request);
+    if (reply > REPLY_MOST_BYTES) {
+        request_fail(request, CODE_TOO_LARGE, "inputs: the labels of so many texts are more than Redis takes");
+        return;
+    }
+    request->work_bytes = ids * sizeof(int32_t) + floats * sizeof(float) + reply;
     request->bytes += request->work_bytes;
 }
 

@@ -1,4 +1,5 @@
-/* Three parts: floats as text, the table of encodings, and from a request's rows to its reply.
+/* Four parts: floats as text, the table of encodings, that of what replies hold, and from a request's rows to its
+ * reply.
  *
  * Floats as text: JSON is the default encoding and the most expensive step of a reply, hence our own formatter.
  *
@@ -9,6 +10,7 @@
  * away from the middle between two floats, where readers that go through double would err. */
 #include "schedule/reply.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -330,72 +332,9 @@ bool reply_read(const char *encoding, const char *bytes, size_t length, struct b
     return false;
 }
 
-/* --- The vectors --- */
+/* --- What a text and its score look like --- */
 
-static struct run run_of(const struct request *request)
-{
-    return (struct run){.floats = request->row_count > 0 ? request->rows[0].output : NULL,
-                        .rows = request->row_count,
-                        .dims = request->output.dims,
-                        .nested = request->inputs};
-}
-
-/* Cuts and normalises each row where it lies, then moves them together. */
-static void finish_vectors(struct request *request)
-{
-    for (uint32_t r = 0; r < request->row_count; r++) {
-        float *vector = request->rows[r].output;
-        if (request->output.normalize) { vector_normalize(vector, request->output.dims); }
-        memmove(request->rows[0].output + (size_t)r * request->output.dims, vector,
-                request->output.dims * sizeof(float));
-    }
-}
-
-static bool check_vectors(struct request *request, const struct run *run)
-{
-    float limit = request->output.encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
-    for (uint32_t r = 0; r < run->rows; r++) {
-        const float *vector = run->floats + (size_t)r * run->dims;
-        if (vector_below(vector, run->dims, limit)) { continue; }
-        if (vector_finite(vector, run->dims)) {
-            request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
-        } else {
-            request_fail_row(request, r, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
-        }
-        return false;
-    }
-    return true;
-}
-
-size_t reply_bound(const struct request *request)
-{
-    struct run run = run_of(request);
-    size_t bound = 64;
-    while (bound < encodings[request->output.encoding].most(&run)) { /* as a buffer grows */
-        bound *= 2;
-    }
-    return bound;
-}
-
-void reply_format(struct request *request)
-{
-    buffer_free(&request->output.reply);
-    finish_vectors(request);
-    struct run run = run_of(request);
-    if (!check_vectors(request, &run)) { return; }
-    char *start = buffer_reserve(&request->output.reply, encodings[request->output.encoding].most(&run));
-    if (start) {
-        request->output.reply.length = (size_t)(encodings[request->output.encoding].put(&run, start) - start);
-    }
-    if (!buffer_ok(&request->output.reply)) {
-        buffer_free(&request->output.reply);
-        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply");
-    }
-}
-
-/* --- Labels --- */
-
-/* A label with its score. */
+/* An output with its number. */
 struct scored {
     uint32_t index;
     float score;
@@ -408,31 +347,190 @@ static int best_first(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
-/* Owns: the caller frees it. NULL when memory ran out. */
-static struct scored *sort_scores(const float *scores, uint32_t count)
+/* Owns: the caller frees it. NULL when memory ran out; `to` is then broken, as if it could not grow. */
+static struct scored *sort_scores(const float *scores, uint32_t count, struct buffer *to)
 {
     struct scored *sorted = malloc(count * sizeof *sorted);
     for (uint32_t i = 0; sorted && i < count; i++) { sorted[i] = (struct scored){i, scores[i]}; }
     if (sorted) { qsort(sorted, count, sizeof *sorted, best_first); }
+    to->broken |= !sorted;
     return sorted;
+}
+
+static void put_float(struct buffer *to, float value)
+{
+    char text[REPLY_FLOAT_MAX];
+    buffer_append(to, text, reply_put_float(text, value));
+}
+
+void reply_put_score(struct buffer *to, uint64_t index, float score)
+{
+    buffer_format(to, "{\"index\":%" PRIu64 ",\"score\":", index);
+    put_float(to, score);
+    buffer_string(to, "}");
 }
 
 void reply_put_labels(struct buffer *to, const struct model_head *head, const float *scores)
 {
-    struct scored *sorted = sort_scores(scores, head->labels);
-    if (!sorted) { /* as if the buffer could not grow */
-        to->broken = true;
-        return;
-    }
-    for (uint32_t i = 0; i < head->labels; i++) {
-        char number[REPLY_FLOAT_MAX];
+    struct scored *sorted = sort_scores(scores, head->labels, to);
+    for (uint32_t i = 0; sorted && i < head->labels; i++) {
         const char *name = head->names[sorted[i].index];
         buffer_string(to, i == 0 ? "[{\"label\":" : ",{\"label\":");
         buffer_json_string(to, name, strlen(name));
         buffer_string(to, ",\"score\":");
-        buffer_append(to, number, reply_put_float(number, sorted[i].score));
+        put_float(to, sorted[i].score);
         buffer_string(to, "}");
     }
     buffer_string(to, "]");
     free(sorted);
+}
+
+/* --- What a reply holds: how much room it takes at most, and how it is written --- */
+
+/* Scores are one run, in the order of the documents. */
+static struct run run_of(const struct request *request)
+{
+    bool scores = request->task == TASK_RERANK;
+    return (struct run){.floats = request->row_count > 0 ? request->rows[0].output : NULL,
+                        .rows = scores ? 1 : request->row_count,
+                        .dims = scores ? request->row_count : request->output.dims,
+                        .nested = request->inputs && !scores};
+}
+
+static size_t floats_most(const struct request *request)
+{
+    struct run run = run_of(request);
+    return encodings[request->output.encoding].most(&run);
+}
+
+static void put_floats(struct buffer *to, const struct request *request)
+{
+    struct run run = run_of(request);
+    char *start = buffer_reserve(to, floats_most(request));
+    if (start) { to->length = (size_t)(encodings[request->output.encoding].put(&run, start) - start); }
+}
+
+static uint32_t top_count(const struct request *request)
+{
+    return request->output.top_n < request->row_count ? request->output.top_n : request->row_count;
+}
+
+static size_t top_most(const struct request *request)
+{
+    return 4 + top_count(request) * (sizeof "{'index':4294967295,'score':}," + REPLY_FLOAT_MAX);
+}
+
+static void put_top(struct buffer *to, const struct request *request)
+{
+    struct scored *sorted = sort_scores(request->rows[0].output, request->row_count, to);
+    buffer_string(to, "[");
+    for (uint32_t i = 0; sorted && i < top_count(request); i++) {
+        if (i > 0) { buffer_string(to, ","); }
+        reply_put_score(to, sorted[i].index, sorted[i].score);
+    }
+    buffer_string(to, "]");
+    free(sorted);
+}
+
+static size_t labels_most(const struct request *request)
+{
+    enum { ESCAPE = 6 }; /* \u0001 */
+    size_t most = 4;
+    for (uint32_t i = 0; i < request->head->labels; i++) {
+        most += ESCAPE * strlen(request->head->names[i]) + sizeof "{'label':'','score':}," + REPLY_FLOAT_MAX;
+    }
+    return 4 + most * request->row_count;
+}
+
+/* Shapes: one text is an array, `inputs` are an array of arrays. */
+static void put_labels(struct buffer *to, const struct request *request)
+{
+    if (request->inputs) { buffer_string(to, "["); }
+    for (uint32_t r = 0; r < request->row_count; r++) {
+        if (r > 0) { buffer_string(to, ","); }
+        reply_put_labels(to, request->head, request->rows[0].output + (size_t)r * request->head->labels);
+    }
+    if (request->inputs) { buffer_string(to, "]"); }
+}
+
+/* By task; the last is for TASK_RERANK with top_n. To add what a reply may hold: a row, and its two functions. */
+static const struct form {
+    const char *field; /* of the reply */
+    size_t (*most)(const struct request *request);
+    void (*put)(struct buffer *to, const struct request *request);
+} forms[TASK_COUNT + 1] = {
+    [TASK_EMBED] = {"embedding", floats_most, put_floats},
+    [TASK_RERANK] = {"scores", floats_most, put_floats},
+    [TASK_CLASSIFY] = {"labels", labels_most, put_labels},
+    [TASK_COUNT] = {"top", top_most, put_top},
+};
+
+static const struct form *form_of(const struct request *request)
+{
+    return &forms[request->output.top_n > 0 ? TASK_COUNT : request->task];
+}
+
+const char *reply_field(const struct request *request)
+{
+    return form_of(request)->field;
+}
+
+size_t reply_bound(const struct request *request)
+{
+    size_t bound = 64, most = form_of(request)->most(request);
+    while (bound < most) { bound *= 2; } /* as a buffer grows */
+    return bound;
+}
+
+/* --- From outputs to the reply --- */
+
+/* Of a row, where it lies. */
+static void finish_output(const struct request *request, float *output)
+{
+    if (request->task != TASK_EMBED) {
+        enum scoring scoring = request->task == TASK_RERANK ? request->head->score : request->head->classify;
+        vector_score(output, request->dim, request->output.raw ? SCORING_NONE : scoring);
+    } else if (request->output.normalize) {
+        vector_normalize(output, request->output.dims);
+    }
+}
+
+/* Cuts each row and moves them together. */
+static void finish_outputs(struct request *request)
+{
+    for (uint32_t r = 0; r < request->row_count; r++) {
+        float *output = request->rows[r].output;
+        finish_output(request, output);
+        memmove(request->rows[0].output + (size_t)r * request->output.dims, output,
+                request->output.dims * sizeof(float));
+    }
+}
+
+static bool check_outputs(struct request *request)
+{
+    float limit = request->output.encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
+    for (uint32_t r = 0; r < request->row_count; r++) {
+        const float *output = request->rows[0].output + (size_t)r * request->output.dims;
+        if (vector_below(output, request->output.dims, limit)) { continue; }
+        if (vector_finite(output, request->output.dims)) {
+            request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this reply");
+        } else {
+            request_fail_row(request, r, CODE_NON_FINITE, "the computed %s holds NaN or infinity",
+                             request->task == TASK_EMBED ? "vector" : "score");
+        }
+        return false;
+    }
+    return true;
+}
+
+void reply_format(struct request *request)
+{
+    buffer_free(&request->output.reply);
+    finish_outputs(request);
+    if (!check_outputs(request)) { return; }
+    form_of(request)->put(&request->output.reply, request);
+    if (!buffer_ok(&request->output.reply)) {
+        buffer_free(&request->output.reply);
+        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply");
+    }
 }

@@ -1,5 +1,5 @@
-/* Writes the vectors of computed rows as the bytes of a reply (shortened, normalised and encoded as the request asks),
- * and reads such bytes back. */
+/* Writes the outputs of computed rows as the bytes of a reply (vectors are shortened, normalised and encoded as the
+ * request asks, logits become scores), and reads vectors back. */
 #ifndef SCHEDULE_REPLY_H
 #define SCHEDULE_REPLY_H
 
@@ -14,10 +14,16 @@ enum { REPLY_FLOAT_MAX = 17 };    /* the longest text of one float: -1.23456789e
 /* Appends the labels of one text, best first: [{"label":"joy","score":0.75},...]. Shapes: scores [head->labels]. */
 void reply_put_labels(struct buffer *to, const struct model_head *head, const float *scores);
 
-/* Writes the embedding of a computed request into request->reply: what a prep thread does for ACTION_FORMAT, once. A
- * vector with NaN or infinity never leaves; its request fails with CODE_NON_FINITE, with CODE_BAD_REQUEST if f16 cannot
- * hold it, or CODE_OUT_OF_MEMORY. Shapes: the rows' outputs lie one behind the other, [row_count, dim] f32, and are
- * overwritten. Owns: nothing. Thread: any, one per request. */
+/* Appends a document's score, as {"index":0,"score":0.5}. */
+void reply_put_score(struct buffer *to, uint64_t index, float score);
+
+/* The name of the reply's field that reply_format writes: "embedding", "scores", "top" or "labels". */
+const char *reply_field(const struct request *request);
+
+/* Writes vectors, scores or labels of a computed request into request->reply: what a prep thread does for
+ * ACTION_FORMAT, once. NaN and infinity never leave; their request fails with CODE_NON_FINITE, with CODE_BAD_REQUEST if
+ * f16 cannot hold a float, or CODE_OUT_OF_MEMORY. Shapes: the rows' outputs lie one behind the other, [row_count, dim]
+ * f32, and are overwritten. Owns: nothing. Thread: any, one per request. */
 void reply_format(struct request *request);
 
 /* The most memory that request->reply takes once it is written. */

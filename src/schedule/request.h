@@ -33,6 +33,12 @@ extern const char *const class_names[CLASS_COUNT + 1];
 extern const char *const class_streams[CLASS_COUNT];
 extern const char *const class_prefixes[CLASS_COUNT];
 
+/* What is asked of the model. */
+enum request_task { TASK_EMBED, TASK_RERANK, TASK_CLASSIFY, TASK_COUNT };
+
+/* By task: its name in requests; NULL ends the list. */
+extern const char *const task_names[TASK_COUNT + 1];
+
 /* How an entry came to this worker. */
 enum entry_origin {
     ORIGIN_NEW,       /* never delivered before */
@@ -179,7 +185,9 @@ struct request {
         size_t entry_bytes; /* of its entry's fields in Redis: what a script reads */
     } identity;
 
-    /* Work: texts in, vectors out. */
+    /* Work: texts in, vectors or logits out. */
+    enum request_task task;
+    const struct model_head *head; /* of the model, which outlives it; of no meaning to TASK_EMBED */
     const char *query; /* [query_bytes] the first text of every row's pair; NULL: the rows are single texts */
     uint32_t query_bytes;
     bool inputs;        /* came as an array: the reply has `count` and an array of arrays, even for one text */
@@ -198,11 +206,13 @@ struct request {
     struct {
         uint32_t dims;  /* floats of a vector in the reply: the first of `dim` */
         bool normalize; /* vectors in the reply have length 1 */
+        bool raw;       /* logits stay as they are */
+        uint32_t top_n; /* TASK_RERANK: only so many documents, best first; 0: all, in the order of the inputs */
         enum encoding encoding;
         uint32_t ttl_s;                     /* of the reply, whatever the outcome; at least the minimum for errors */
         bool notify;                        /* push a wake token */
         char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
-        struct buffer reply;                /* the encoded vectors, written by a prep thread */
+        struct buffer reply;                /* the encoded vectors, scores or labels, written by a prep thread */
         uint64_t stage;                     /* redis/: the number of its stage key; 0: it never had one */
         bool staged;                        /* redis/: that key holds the reply's fields already */
     } output;
@@ -271,7 +281,9 @@ struct request_rules {
     const char *model_name;
     const char *model_id;
     enum encoding encoding;
-    uint32_t dim;
+    const struct model_head
+        *head;               /* what the tasks are; NULL, or no labels: the model embeds. Outlives every request */
+    uint32_t dim;            /* model_outputs */
     uint32_t max_tokens;     /* per row */
     uint32_t max_text_bytes; /* of all texts of a request together */
     uint32_t max_inputs;     /* texts of a request */

@@ -1,6 +1,6 @@
 /* Any bytes as a stream entry: every entry becomes a request that is either whole and within the rules or has an error
- * code, a printable message and an address to answer to. The first byte chooses class and origin; fields are parted by
- * 0x1e, name and value by 0x1f. */
+ * code, a printable message and an address to answer to, on a queue that embeds and on one that reranks and classifies.
+ * The first byte chooses class and origin; fields are parted by 0x1e, name and value by 0x1f. */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -11,6 +11,10 @@ enum { FIELDS = 80 };
 
 static char query_name[] = "query", query_text[] = "query: ";
 static const struct model_prompt prompt = {query_name, query_text};
+
+static char label[] = "label";
+static char *names[] = {label};
+static const struct model_head one_label = {.labels = 1, .names = names};
 
 static const struct request_rules rules = {
     .model_name = "mini",
@@ -89,6 +93,9 @@ static void check_rows(const struct request *request)
 {
     size_t bytes = 0;
     FUZZ_CHECK(request->inputs || request->row_count == 1);
+    FUZZ_CHECK((request->task == TASK_EMBED) == (request->head == NULL));
+    FUZZ_CHECK((request->task == TASK_RERANK) == (request->query != NULL));
+    FUZZ_CHECK(request->query == NULL || (request->inputs && utf8_valid(request->query, request->query_bytes)));
     FUZZ_CHECK(request->row_count >= 1 && request->tokens <= rules.max_tokens * request->row_count);
     for (uint32_t i = 0; i < request->row_count; i++) {
         const struct row *row = &request->rows[i];
@@ -125,10 +132,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                           .vanished = data[0] == 249,
                           .fields = fields,
                           .field_count = split((const char *)data + 1, size - 1, fields)};
-    struct request *request = request_parse(&rules, &entry, 1);
-    FUZZ_CHECK(request != NULL);
-    check_request(request, &entry);
-    FUZZ_CHECK(!entry.oversize || request->retry.code == CODE_TOO_LARGE);
-    request_free(request);
+    for (int head = 0; head < 2; head++) {
+        struct request_rules with = rules;
+        with.head = head ? &one_label : NULL;
+        struct request *request = request_parse(&with, &entry, 1);
+        FUZZ_CHECK(request != NULL);
+        check_request(request, &entry);
+        FUZZ_CHECK(!entry.oversize || request->retry.code == CODE_TOO_LARGE);
+        request_free(request);
+    }
     return 0;
 }

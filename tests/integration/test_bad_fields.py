@@ -25,6 +25,8 @@ TABLE = {
     "tenant": ("a b", "é", "a/b", "t" * 65, "{a}", "*"),
     "traceparent": ("a b", "é", "\t", "t" * 257),
     "query": ("hello",),
+    "top_n": ("1",),
+    "raw": ("1",),
     "pairs": ('[["a","b"]]',),
 }
 
@@ -83,7 +85,7 @@ class BadFields(SluiceCase):
         self.finish()
 
     def test_traceparent_and_reserved(self):
-        self.send_table(("traceparent", "query", "pairs"))
+        self.send_table(("traceparent", "query", "top_n", "raw", "pairs"))
         self.finish()
 
     def test_meta(self):

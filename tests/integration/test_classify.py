@@ -4,15 +4,9 @@ import json
 import os
 
 from case import SluiceCase
-from model import write_classifier
 
 
 class Classify(SluiceCase):
-    def make_classifier(self, name="head", **how):
-        directory = self.path("models", name)
-        os.makedirs(directory)
-        return write_classifier(directory, **how)
-
     def run_task(self, task, directory, *arguments, code=0, says=None, texts=()):
         source = self.write("in.txt", "".join(text + "\n" for text in texts))
         result = self.run_sluice(task, "--model", directory, "--precision", "f32", "--input", source, *arguments)
@@ -61,10 +55,10 @@ class Classify(SluiceCase):
         for task in ("classify", "rerank"):
             self.refused(task, embeds, "embeds: it has no classification head")
         self.refused("classify", several, "a prompt before the texts of a classifier", "--prefix", "q: ")
-        # What has a head is not taken for an embedding model.
+        # What has a head is not taken for an embedding model; `serve` takes either.
         self.refused("tokenize", several, "the pooling is not known")
         self.refused("embed", several, "the pooling is not known", self.write("t.txt", "x\n"), "--output", self.path("v.npy"))
-        self.refused("serve", several, "the pooling is not known", "--redis", self.path("none"))
+        self.refused("serve", several, "a prompt before the texts of a classifier", "--prefix", "q: ", "--redis", self.path("none"))
 
     def test_config(self):
         for number, (says, fields) in enumerate([

@@ -97,6 +97,11 @@ class SluiceCase(unittest.TestCase):
             model.write_model(directory, **shape)
         return directory
 
+    def make_classifier(self, name="head", **how):
+        directory = self.path("models", name)
+        os.makedirs(directory)
+        return model.write_classifier(directory, **how)
+
     def make_daemon(self, server, *flags, model=None, queue=None, environment=None, address="socket"):
         """A daemon that has not been started. f32, so that its vectors are the local ones bit for bit."""
         where = server.socket if address == "socket" else address

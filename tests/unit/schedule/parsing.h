@@ -32,10 +32,12 @@ static const struct request_rules rules = {
     .prompt_count = 2,
 };
 
-/* Parses an entry of name, value, …, NULL, at that time of Redis' clock. */
-static inline struct request *parse_at(uint64_t redis_ms, enum request_class class, enum entry_origin origin,
-                                       const char *const *pairs)
+/* Parses an entry of name, value, …, NULL, at that time of Redis' clock; with `head` the queue's model has one. */
+static inline struct request *parse_for(const struct model_head *head, uint64_t redis_ms, enum request_class class,
+                                        enum entry_origin origin, const char *const *pairs)
 {
+    struct request_rules with = rules;
+    with.head = head;
     static struct entry_field fields[200];
     size_t count = 0;
     for (; pairs[2 * count] != NULL; count++) {
@@ -48,9 +50,15 @@ static inline struct request *parse_at(uint64_t redis_ms, enum request_class cla
                           .redis_ms = redis_ms,
                           .fields = fields,
                           .field_count = count};
-    struct request *request = request_parse(&rules, &entry, 42);
+    struct request *request = request_parse(&with, &entry, 42);
     assert_non_null(request);
     return request;
+}
+
+static inline struct request *parse_at(uint64_t redis_ms, enum request_class class, enum entry_origin origin,
+                                       const char *const *pairs)
+{
+    return parse_for(NULL, redis_ms, class, origin, pairs);
 }
 
 static inline struct request *parse_as(enum request_class class, enum entry_origin origin, const char *const *pairs)
@@ -59,6 +67,8 @@ static inline struct request *parse_as(enum request_class class, enum entry_orig
 }
 
 #define PARSE(...) parse_as(CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
+
+#define PARSE_FOR(head, ...) parse_for(head, 0, CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Checks code and message of a request, and frees it. */
 static inline void expect(struct request *request, enum reply_code code, const char *named)

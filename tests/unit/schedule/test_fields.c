@@ -217,6 +217,8 @@ TEST(values_out_of_range_are_refused_by_name)
         {"expires_in", "0"},
         {"expires_in", "31622400001"},
         {"query", "q"},
+        {"top_n", "1"},
+        {"raw", "1"},
         {"pairs", "[]"},
         {"_id", "x"},
         {"_id", ""},
@@ -233,8 +235,6 @@ TEST(values_out_of_range_are_refused_by_name)
     struct request *lost = PARSE("_id", "1-1", "_attempt", "1", "_first_at", "1", "_lost", "1");
     assert_false(lost->retry.retryable);
     expect(lost, CODE_INTERNAL, "later");
-    expect(PARSE("text", "t", "task", "rerank"), CODE_UNKNOWN_TASK, "task");
-    expect(PARSE("text", "t", "task", ""), CODE_UNKNOWN_TASK, "task");
     expect(PARSE("text", "t", "model", "other"), CODE_WRONG_MODEL, "mini");
     expect(PARSE("text", "t", "model", ""), CODE_WRONG_MODEL, "model");
     expect(PARSE("text", "t", "meta", "\xff"), CODE_BAD_UTF8, "meta");
@@ -351,4 +351,131 @@ TEST(a_cancel_names_a_request_and_stands_alone)
     }
     expect(PARSE("_id", "9-9", "_attempt", "1", "_first_at", "9", "cancel", "1-1"), CODE_NONE,
            NULL); /* it was parked */
+}
+
+static char yes[] = "yes", no[] = "no", *label_names[] = {yes, no};
+static const struct model_head none = {.labels = 0}, one_label = {.labels = 1, .names = label_names},
+                               two_labels = {.labels = 2, .names = label_names};
+
+TEST(a_wrong_task_is_told_what_the_queue_does)
+{
+    static const struct {
+        const struct model_head *head;
+        const char *task, *does;
+    } wrong[] = {
+        {NULL, "rerank", "embed"},
+        {&none, "classify", "embed"},
+        {NULL, "", "embed"},
+        {&one_label, "embed", "rerank and classify"},
+        {&two_labels, "embed", "classify"},
+        {&two_labels, "rerank", "classify"},
+        {&two_labels, "Classify", "classify"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char message[64];
+        snprintf(message, sizeof message, "task: this queue does %s", wrong[i].does);
+        struct request *request = PARSE_FOR(wrong[i].head, "task", wrong[i].task, "text", "t");
+        assert_string_equal(request->retry.message, message);
+        expect(request, CODE_UNKNOWN_TASK, NULL);
+    }
+    expect(PARSE_FOR(&one_label, "text", "t"), CODE_UNKNOWN_TASK, "task"); /* embed is the default */
+    expect(PARSE_FOR(&one_label, "cancel", "1-1"), CODE_NONE, NULL);
+    expect(PARSE_FOR(&one_label, "_id", "1-1", "_lost", "1"), CODE_INTERNAL, "later");
+    expect(PARSE_FOR(&none, "text", "t", "task", "embed"), CODE_NONE, NULL);
+}
+
+TEST(documents_and_their_query_are_taken)
+{
+    struct request *request = PARSE_FOR(&one_label, "task", "rerank", "query", "q\xc3\xa9", "inputs", "[\"a\",\"bc\"]",
+                                        "encoding", "f32", "raw", "1", "truncate", "0");
+    assert_int_equal(request->task, TASK_RERANK);
+    assert_ptr_equal(request->head, &one_label);
+    assert_int_equal(request->query_bytes, 3);
+    assert_memory_equal(request->query, "q\xc3\xa9", 3);
+    assert_int_equal(request->row_count, 2);
+    assert_memory_equal(request->rows[1].text, "bc", 2);
+    assert_int_equal(request->output.encoding, ENCODING_F32);
+    assert_int_equal(request->output.top_n, 0);
+    assert_true(request->output.raw && !request->truncate);
+    expect(request, CODE_NONE, NULL);
+
+    request =
+        PARSE_FOR(&one_label, "task", "rerank", "inputs", "[\"a\"]", "query", "q", "top_n", "3", "encoding", "json");
+    assert_int_equal(request->output.top_n, 3);
+    assert_int_equal(request->output.encoding, ENCODING_JSON);
+    expect(request, CODE_NONE, NULL);
+
+    request = PARSE_FOR(&two_labels, "task", "classify", "text", "t");
+    assert_int_equal(request->task, TASK_CLASSIFY);
+    assert_false(request->output.raw);
+    expect(request, CODE_NONE, NULL);
+    expect(PARSE_FOR(&one_label, "task", "classify", "inputs", "[\"t\"]"), CODE_NONE, NULL);
+}
+
+TEST(what_a_task_has_no_use_for_is_refused)
+{
+    static const char *const rerank[][2] = {{"normalize", "1"}, {"dims", "1"},  {"prompt", ""},    {"text", "t"},
+                                            {"top_n", "0"},     {"top_n", "x"}, {"raw", "yes"},    {"query", ""},
+                                            {"inputs", "[]"},   {"pairs", "1"}, {"encoding", "f8"}},
+                             *const classify[][2] = {{"query", "q"},     {"top_n", "1"},  {"dims", "1"},
+                                                     {"normalize", "0"}, {"prompt", "p"}, {"encoding", "f32"}};
+    for (size_t i = 0; i < sizeof rerank / sizeof rerank[0]; i++) {
+        bool query = strcmp(rerank[i][0], "query") == 0, inputs = strcmp(rerank[i][0], "inputs") == 0;
+        expect(PARSE_FOR(&one_label, "task", "rerank", rerank[i][0], rerank[i][1], query ? "x-1" : "query", "q",
+                         inputs ? "x-2" : "inputs", "[\"d\"]"),
+               CODE_BAD_REQUEST, rerank[i][0]);
+    }
+    for (size_t i = 0; i < sizeof classify / sizeof classify[0]; i++) {
+        expect(PARSE_FOR(&two_labels, "text", "t", "task", "classify", classify[i][0], classify[i][1]),
+               CODE_BAD_REQUEST, classify[i][0]);
+    }
+    expect(PARSE_FOR(&one_label, "task", "rerank", "inputs", "[\"d\"]"), CODE_BAD_REQUEST, "query: missing");
+    expect(PARSE_FOR(&one_label, "task", "rerank", "query", "q"), CODE_BAD_REQUEST, "inputs: missing");
+    expect(PARSE_FOR(&two_labels, "task", "classify"), CODE_BAD_REQUEST, "text: missing");
+    expect(PARSE_FOR(&one_label, "task", "rerank", "query", "\xff", "inputs", "[\"d\"]"), CODE_BAD_UTF8, "query");
+    expect(PARSE_FOR(&one_label, "task", "rerank", "query", "q", "inputs", "[\"d\"]", "top_n", "1", "encoding", "f32"),
+           CODE_BAD_REQUEST, "encoding: only json with top_n");
+    char large[102];
+    memset(large, 'q', 101);
+    large[101] = '\0';
+    expect(PARSE_FOR(&one_label, "task", "rerank", "query", large, "inputs", "[\"d\"]"), CODE_TOO_LARGE, "query");
+    expect(PARSE_FOR(&one_label, "task", "rerank", "query", large + 1, "inputs", "[\"d\"]"), CODE_NONE, NULL);
+}
+
+/* Labels have names beside the numbers, so another default is of no use to them. */
+TEST(labels_are_json_whatever_the_default)
+{
+    struct request_rules raw = rules;
+    raw.encoding = ENCODING_F32;
+    raw.head = &one_label;
+    struct entry_field fields[] = {{"task", 4, "classify", 8}, {"text", 4, "t", 1}};
+    struct entry entry = {.id = {ENTRY_MS, 7}, .fields = fields, .field_count = 2};
+    struct request *request = request_parse(&raw, &entry, 1);
+    assert_int_equal(request->output.encoding, ENCODING_JSON);
+    request_free(request);
+}
+
+/* Each pair has the query's tokens, too. */
+TEST(a_query_weighs_with_every_document)
+{
+    struct request *little = PARSE_FOR(&one_label, "task", "rerank", "query", "q", "inputs", "[\"a\",\"b\",\"c\"]");
+    struct request *more =
+        PARSE_FOR(&one_label, "task", "rerank", "query", "quiteabit", "inputs", "[\"a\",\"b\",\"c\"]");
+    assert_int_equal(more->tokens, little->tokens + 3 * 2);
+    assert_true(more->bytes >= little->bytes + 3 * 8 * sizeof(int32_t));
+    request_free(little);
+    request_free(more);
+}
+
+/* 5 texts by 60,000 labels of 400 bytes: Redis would close the connection on such a reply, again and again. */
+TEST(a_reply_that_redis_would_not_take_is_refused)
+{
+    enum { LABELS = 60000 };
+    static char long_name[401];
+    static char *names[LABELS];
+    memset(long_name, 'x', 400);
+    for (int i = 0; i < LABELS; i++) { names[i] = long_name; }
+    const struct model_head head = {.labels = LABELS, .names = names};
+    expect(PARSE_FOR(&head, "task", "classify", "inputs", "[\"a\",\"b\",\"c\",\"d\",\"e\"]"), CODE_TOO_LARGE, "inputs");
+    expect(PARSE_FOR(&head, "task", "classify", "inputs", "[\"a\"]"), CODE_NONE, NULL);
 }

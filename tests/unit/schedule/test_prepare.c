@@ -45,7 +45,8 @@ static struct request *prepared(const struct model *model, bool truncate, const 
 {
     struct request_rules rules = {.model_name = "m",
                                   .model_id = "i",
-                                  .dim = model->dim,
+                                  .head = &model->head,
+                                  .dim = model_outputs(model),
                                   .max_tokens = 16,
                                   .max_text_bytes = 4096,
                                   .max_inputs = 16,
@@ -194,6 +195,33 @@ TEST_WITH(the_first_text_that_is_too_long_is_named, open_model, close_model)
     assert_true(request->retry.row_failed);
     assert_int_equal(request->retry.failed_index, 1);
     assert_non_null(strstr(request->retry.message, "inputs: text 1: 17 tokens"));
+    request_free(request);
+}
+
+/* As by RoBERTa, with two separators between them. */
+TEST_WITH(pairs_share_the_ids_of_their_query, open_model, close_model)
+{
+    const struct setup *setup = *state;
+    struct model ranks = *setup->model;
+    ranks.head = (struct model_head){.labels = 1, .separators = 2, .pair_types = true};
+    char query[256] = "", inputs[4096] = "[\"";
+    put_words(query, 2);
+    put_words(inputs, 3);
+    strcat(inputs, "\",\"");
+    put_words(inputs, 40);
+    strcat(inputs, "\"]");
+    struct request *request = prepared(
+        &ranks, true, (const char *const[][2]){{"task", "rerank"}, {"query", query}, {"inputs", inputs}, {NULL, NULL}});
+    assert_int_equal(request->retry.code, CODE_NONE);
+    const struct row *near = &request->rows[0], *cut = &request->rows[1];
+    assert_int_equal(near->tokens, 2 + 3 + 4);
+    assert_int_equal(near->second, 5);
+    assert_memory_equal(near->ids, cut->ids, near->second * sizeof(int32_t));
+    assert_memory_equal(near->ids + 1, near->ids + near->second, 2 * sizeof(int32_t)); /* the same two words */
+    assert_true(cut->truncated && !near->truncated);
+    assert_int_equal(cut->tokens, 16);
+    size_t ids = near->tokens + cut->tokens + request->query_bytes, row_bytes = sizeof(struct row) + sizeof(float);
+    assert_true(request->bytes >= sizeof(*request) + 2 * row_bytes + ids * sizeof(int32_t));
     request_free(request);
 }
 

@@ -268,3 +268,104 @@ TEST(what_is_not_finite_never_leaves)
         assert_int_equal(request->output.reply.length, 0);
     }
 }
+
+/* --- scores and labels --- */
+
+static char no[] = "no", maybe[] = "maybe \"so\"", ja[] = "ja", *label_names[] = {no, maybe, ja};
+
+/* A computed request for a head of `dim` labels, over these logits. */
+static struct request *head_request(enum request_task task, const struct model_head *head, float *logits,
+                                    uint32_t row_count)
+{
+    struct request *request = request_of(ENCODING_JSON, logits, row_count, head->labels);
+    request->task = task;
+    request->head = head;
+    request->output.normalize = true; /* the model's default, of no meaning here */
+    return request;
+}
+
+static void expect_text(struct request *request, const char *field, const char *text)
+{
+    assert_string_equal(reply_field(request), field);
+    expect_reply(request, text, strlen(text));
+}
+
+TEST(labels_are_best_first)
+{
+    static const struct model_head head = {
+        .labels = 3, .names = label_names, .classify = SCORING_SOFTMAX, .score = SCORING_UNSET};
+    float raw[] = {-1, 2, 0.5f, 4, 4, 4}, soft[] = {0, 0, 0};
+    struct request *request = head_request(TASK_CLASSIFY, &head, raw, 2);
+    request->output.raw = true;
+    expect_text(request, "labels",
+                "[[{\"label\":\"maybe \\\"so\\\"\",\"score\":2},{\"label\":\"ja\",\"score\":0.5},"
+                "{\"label\":\"no\",\"score\":-1}],[{\"label\":\"no\",\"score\":4},"
+                "{\"label\":\"maybe \\\"so\\\"\",\"score\":4},{\"label\":\"ja\",\"score\":4}]]");
+    request = head_request(TASK_CLASSIFY, &head, soft, 1);
+    expect_text(request, "labels",
+                "[{\"label\":\"no\",\"score\":0.33333334},{\"label\":\"maybe \\\"so\\\"\",\"score\":0.33333334},"
+                "{\"label\":\"ja\",\"score\":0.33333334}]");
+}
+
+TEST(scores_are_in_the_order_of_the_documents)
+{
+    static const struct model_head head = {
+        .labels = 1, .names = label_names, .classify = SCORING_SIGMOID, .score = SCORING_NONE};
+    float logits[] = {0.25f, -3, 7, 0.25f}, floats[] = {1, 2}, best[] = {0.25f, -3, 7, 0.25f};
+    struct request *request = head_request(TASK_RERANK, &head, logits, 4);
+    expect_text(request, "scores", "[0.25,-3,7,0.25]");
+    expect_text(head_request(TASK_RERANK, &head, logits, 1), "scores", "[0.25]");
+    request = head_request(TASK_RERANK, &head, floats, 2);
+    request->output.encoding = ENCODING_F32;
+    expect_reply(request, (float[]){1, 2}, 2 * sizeof(float));
+    request = head_request(TASK_RERANK, &head, best, 4);
+    request->output.top_n = 3;
+    expect_text(request, "top",
+                "[{\"index\":2,\"score\":7},{\"index\":0,\"score\":0.25},{\"index\":3,\"score\":0.25}]");
+    request->output.top_n = 100;
+    expect_text(request, "top",
+                "[{\"index\":2,\"score\":7},{\"index\":0,\"score\":0.25},{\"index\":3,\"score\":0.25},"
+                "{\"index\":1,\"score\":-3}]");
+}
+
+/* As a label's score, or as that of a pair; which is another thing with an Identity CrossEncoder. */
+TEST(logits_become_scores_by_the_task)
+{
+    static const struct model_head head = {
+        .labels = 1, .names = label_names, .classify = SCORING_SIGMOID, .score = SCORING_NONE};
+    float label[] = {0}, raw[] = {0}, pair[] = {0};
+    expect_text(head_request(TASK_CLASSIFY, &head, label, 1), "labels", "[{\"label\":\"no\",\"score\":0.5}]");
+    struct request *request = head_request(TASK_CLASSIFY, &head, raw, 1);
+    request->output.raw = true;
+    expect_text(request, "labels", "[{\"label\":\"no\",\"score\":0}]");
+    expect_text(head_request(TASK_RERANK, &head, pair, 1), "scores", "[0]");
+}
+
+TEST(the_bound_holds_for_labels_that_are_all_escapes)
+{
+    static char escapes[] = "\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f";
+    static char *names[] = {escapes, escapes, escapes};
+    static const struct model_head head = {.labels = 3, .names = names};
+    float logits[] = {-1.2345678e-38f, -2.2345678e-38f, -3.2345678e-38f};
+    struct request *request = head_request(TASK_CLASSIFY, &head, logits, 1);
+    size_t bound = reply_bound(request);
+    reply_format(request);
+    assert_int_equal(request->retry.code, CODE_NONE);
+    assert_true(request->output.reply.length > 3 * 6 * 12 && request->output.reply.capacity <= bound);
+    buffer_free(&request->output.reply);
+}
+
+TEST(a_score_that_is_not_finite_names_its_text)
+{
+    static const struct model_head head = {.labels = 1, .names = label_names};
+    float logits[] = {1, NAN, 2}, large[] = {1, 70000, 2};
+    struct request *request = head_request(TASK_RERANK, &head, logits, 3);
+    reply_format(request);
+    assert_int_equal(request->retry.code, CODE_NON_FINITE);
+    assert_int_equal(request->retry.failed_index, 1);
+    request = head_request(TASK_RERANK, &head, large, 3);
+    request->output.encoding = ENCODING_F16;
+    reply_format(request);
+    assert_int_equal(request->retry.code, CODE_BAD_REQUEST);
+    assert_int_equal(request->retry.failed_index, 1);
+}

@@ -1,0 +1,150 @@
+"""`classify` and `rerank` on the queue: the replies are what the local commands print, byte for byte."""
+
+import base64
+import json
+import re
+import struct
+
+from case import SluiceCase
+
+TEXTS = ["hello world", "the green music library", "red", "some text, with signs!", "hello " * 60, "red", "a stream of work"]
+
+
+class Tasks(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.sender = self.producer(self.server)
+
+    def local(self, task, directory, texts, *arguments):
+        """The lines of the local command."""
+        source = self.write("in.txt", "".join(text + "\n" for text in texts))
+        result = self.run_sluice(task, "--model", directory, "--precision", "f32", "--input", source, *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout.splitlines()
+
+    def scores(self, directory, query, documents, *arguments):
+        """The scores as they are printed."""
+        lines = self.local("rerank", directory, documents, "--query", query, *arguments)
+        return [re.fullmatch(rb'{"index":\d+,"score":(.+)}', line)[1] for line in lines]
+
+    def send(self, task, expected="done", **fields):
+        return self.sender.submit_fields({"task": task, **fields}, expected=expected)
+
+    def reply(self, request):
+        self.wait_finished(self.sender, [request])
+        reply = self.sender.reply(request)
+        self.assertEqual(reply[b"status"], b"done" if request.expected == "done" else b"error", reply)
+        self.assertEqual(reply.get(b"code", b"done").decode(), request.expected, reply)
+        return reply
+
+    def test_classify(self):
+        directory = self.make_classifier(labels=["no", "maybe \"so\"", "ja, größer"])
+        lines, raw = self.local("classify", directory, TEXTS), self.local("classify", directory, TEXTS, "--raw")
+        self.start_daemon(self.server, "--default-encoding", "f32", model=directory)
+        alone = [self.send("classify", text=text) for text in TEXTS]
+        logits = [self.send("classify", text=text, raw="1") for text in TEXTS]
+        many = self.send("classify", inputs=json.dumps(TEXTS * 20))
+        for request, line in zip(alone + logits, lines + raw):
+            self.assertEqual(self.reply(request)[b"labels"], line)
+        reply = self.reply(many)
+        self.assertEqual(reply[b"labels"], b"[" + b",".join(lines * 20) + b"]")
+        self.assertEqual({key: reply.get(key) for key in (b"count", b"encoding", b"truncated", b"dim", b"embedding")},
+                         {b"count": b"140", b"encoding": b"json", b"truncated": b"1", b"dim": None, b"embedding": None})
+        self.assertEqual(set(self.reply(alone[0])), {b"status", b"id", b"entry", b"model", b"revision", b"encoding", b"labels",
+                                                     b"tokens", b"queued_ms", b"compute_ms", b"done_at"})
+
+    def check_rerank(self, name, **how):
+        directory, queue = self.make_classifier(name, **how), name
+        sender = self.sender = self.producer(self.server, queue)
+        self.start_daemon(self.server, model=directory, queue=queue)
+        for query in ("red", "hello world " * 9, "a query " * 40):
+            documents = TEXTS + [f"document {number}" + " blue" * number for number in range(40)]
+            scores, logits = (self.scores(directory, query, documents, *more) for more in ((), ("--raw",)))
+            fields = {"query": query, "inputs": json.dumps(documents)}
+            asked = [self.send("rerank", **fields), self.send("rerank", raw="1", **fields)]
+            for request, expected in zip(asked, (scores, logits)):
+                self.assertEqual(self.reply(request)[b"scores"], b"[" + b",".join(expected) + b"]")
+            packed = struct.pack(f"<{len(scores)}f", *map(float, scores))
+            self.assertEqual(self.reply(self.send("rerank", encoding="f32", **fields))[b"scores"], packed)
+            self.assertEqual(base64.b64decode(self.reply(self.send("rerank", encoding="base64", **fields))[b"scores"]), packed)
+            best = sorted(range(len(scores)), key=lambda i: (-float(scores[i]), i))
+            for most in (1, 5, 1000):
+                reply = self.reply(self.send("rerank", top_n=str(most), **fields))
+                self.assertEqual(reply[b"top"], b"[" + b",".join(b'{"index":%d,"score":%s}' % (i, scores[i]) for i in best[:most]) + b"]")
+                self.assertEqual((reply[b"count"], reply[b"encoding"], b"scores" in reply), (b"47", b"json", False))
+        self.assertEqual(sender.unfinished(), 0)
+
+    def test_rerank(self):
+        self.check_rerank("bert")
+
+    def test_rerank_with_two_separators(self):
+        self.check_rerank("roberta", family="roberta", config={"sbert_ce_default_activation_function":
+                                                               "torch.nn.modules.linear.Identity"})
+
+    def test_a_pair_that_is_too_long(self):
+        self.start_daemon(self.server, model=self.make_classifier())
+        request = self.send("rerank", "too_long", query="red", inputs=json.dumps(["a", "hello " * 60]), truncate="0")
+        self.assertEqual((self.reply(request)[b"index"], self.reply(request)[b"retryable"]), (b"1", b"0"))
+
+    def test_wrong_tasks(self):
+        """Three queues, and what each of them does not."""
+        for queue, model, does, wrong in (
+                ("embeds", self.make_model(), "embed", ("rerank", "classify", "summarise")),
+                ("one", self.make_classifier("one"), "rerank and classify", ("embed", "")),
+                ("several", self.make_classifier("several", labels=["a", "b"]), "classify", ("embed", "rerank"))):
+            self.sender = self.producer(self.server, queue)
+            daemon = self.start_daemon(self.server, model=model, queue=queue)
+            refused = [self.send(task, "unknown_task", text="x") for task in wrong]
+            if queue != "embeds":
+                refused.append(self.sender.submit_fields({"text": "the default"}, expected="unknown_task"))
+            for request in refused:
+                self.assertEqual(self.reply(request)[b"message"].decode(), f"task: this queue does {does}")
+            if queue != "embeds":
+                self.reply(self.send("classify", text="x"))
+            daemon.stop()
+
+    def test_failures(self):
+        """A retry gives the same labels, what cannot be computed a dead letter, and one row's fault is that row's."""
+        directory = self.make_classifier(labels=["a", "b"])
+        [line] = self.local("classify", directory, ["the queue"])
+        self.make_faulty(self.server, model=directory, faults=["flaky:{queue}:1", "nan:{kernel}"],
+                         environment={"FAULTY_ENGINE_DIM": "2"}).start().wait_ready(self.server.client())
+        flaky = self.reply(self.send("classify", text="the queue"))
+        self.assertEqual((flaky[b"labels"], flaky[b"attempts"]), (line, b"2"))
+        bad = self.reply(self.send("classify", "non_finite", inputs='["a", "kernel"]', max_attempts="1"))
+        self.assertEqual((bad[b"index"], bad[b"retryable"]), (b"1", b"1"))
+        letter = self.server.client().xrange(self.sender.key("dead"))[0][1]
+        self.assertEqual((letter[b"task"], letter[b"inputs"]), (b"classify", b'["a", "kernel"]'))
+
+    def test_cancelled(self):
+        directory, client = self.make_classifier(labels=["a", "b"]), self.server.client()
+        self.make_faulty(self.server, model=directory, faults=["slow:{kernel}:900"],
+                         environment={"FAULTY_ENGINE_DIM": "2"}).start().wait_ready(client)
+        request = self.send("classify", "cancelled", text="kernel")
+        self.wait_until(lambda: self.fired("slow"), "the compute to begin")
+        self.sender.cancel(request)
+        self.wait_finished(self.sender, [request])
+        self.assertEqual(self.sender.reply(request)[b"status"], b"cancelled")
+        self.wait_empty(self.sender)
+
+    def test_commands_of_a_producer(self):
+        directory = self.make_classifier()
+        self.start_daemon(self.server, model=directory)
+        here = ("--redis", self.server.socket, "--queue", self.queue, "--wait")
+
+        def submit(*arguments):
+            result = self.run_sluice("submit", *here, *arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return [json.loads(line) for line in result.stdout.splitlines()]
+
+        documents = TEXTS[:3]
+        scores = [float(score) for score in self.scores(directory, "red", documents)]
+        for encoding in ("json", "f32"):
+            [reply] = submit("--task", "rerank", "--query", "red", "--encoding", encoding, *documents)
+            self.assertEqual((reply["scores"], reply["count"]), (scores, 3))
+        [reply] = submit("--task", "rerank", "--query", "red", "--top-n", "1", *documents)
+        self.assertEqual(reply["top"], [{"index": scores.index(max(scores)), "score": max(scores)}])
+        replies = submit("--task", "classify", "--raw", *documents)
+        self.assertEqual([reply["labels"] for reply in replies],
+                         [json.loads(line) for line in self.local("classify", directory, documents, "--raw")])
