@@ -185,7 +185,7 @@ static const struct replacement *find(const struct charsmap *map, const char *by
     for (size_t i = 0; map->trie && i < length; i++) {
         node = trie_child(map->trie, node, bytes[i]);
         if (node == TRIE_NONE) { return NULL; }
-        int32_t id = map->trie->slots[node].id;
+        int32_t id = trie_id(map->trie, node);
         if (id != TRIE_NONE) { return &map->replacements[id]; }
     }
     return NULL;

@@ -67,7 +67,7 @@ struct tokenizer_spec {
     struct tokenizer_template specials;
 };
 
-/* What a spec becomes: read-only, so that every thread may encode with it. */
+/* What a spec becomes: read-only but for unigram.met, so that every thread may encode with it. */
 struct tokenizer {
     const struct tokenizer_model *model;
     struct trie *trie;                     /* vocabulary, token -> id */

@@ -236,6 +236,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
     trie_close(tokenizer->trie);
     pipeline_free(&tokenizer->pipeline);
     free(tokenizer->unigram.scores);
+    free(tokenizer->unigram.met);
     bpe_close(tokenizer->bpe);
     normalizer_close(tokenizer->normalizer);
     normalizer_close(tokenizer->plain);

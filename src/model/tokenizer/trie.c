@@ -1,23 +1,25 @@
 /* Source: Aoe, "An efficient digital search algorithm by using a double-array structure" (1989).
  *
- * A node's id lies in the slot itself. The builder places the nodes breadth-first and looks for free slots from the
- * first free one on. */
+ * The builder places the nodes depth-first into the first slots that are free, so that those of one key are near each
+ * other: in a large trie a walk is as slow as the cache lines it touches are many. */
 #include "model/tokenizer/trie.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_SLOTS = 1 << 27 }; /* as many as a base can tell apart */
+
 /* A node that waits for its children: the keys first..last share `depth` bytes. */
 struct pending {
     size_t first, last, depth;
-    int32_t node;
+    uint32_t node;
 };
 
 struct builder {
     struct trie *trie;
     const struct trie_key *keys;
-    struct pending *queue;
-    size_t queued;
+    struct pending *stack;
+    size_t waiting;
     size_t first_free;
 };
 
@@ -34,6 +36,9 @@ static enum status check_keys(const struct trie_key *keys, size_t count, struct 
 {
     for (size_t i = 0; i < count; i++) {
         if (keys[i].length == 0) { return err_set(err, STATUS_BAD_INPUT, "an empty token"); }
+        if (keys[i].id >= TRIE_MAX_ID) {
+            return err_set(err, STATUS_BAD_INPUT, "the id %d is above %d", keys[i].id, TRIE_MAX_ID - 1);
+        }
         if (i > 0 && compare_keys(&keys[i - 1], &keys[i]) == 0) {
             return err_set(err, STATUS_BAD_INPUT, "the token \"%.*s\" stands twice",
                            keys[i].length < 100 ? (int)keys[i].length : 100, keys[i].bytes);
@@ -46,11 +51,10 @@ static bool grow(struct trie *trie, size_t need)
 {
     if (need <= trie->count) { return true; }
     size_t count = need + need / 4 + 1024;
+    if (count > MOST_SLOTS) { return false; }
     struct trie_slot *slots = realloc(trie->slots, count * sizeof *slots);
     if (!slots) { return false; }
-    for (size_t i = trie->count; i < count; i++) {
-        slots[i] = (struct trie_slot){.base = 0, .parent = TRIE_NONE, .id = TRIE_NONE};
-    }
+    memset(slots + trie->count, 0, (count - trie->count) * sizeof *slots);
     trie->slots = slots;
     trie->count = count;
     return true;
@@ -70,20 +74,18 @@ static size_t child_bytes(const struct builder *builder, const struct pending *a
 
 /* Finds a base whose slots for all `bytes` are free; 0 when memory ran out (slot 0 is the root, so no base is 0).
  * After a long search the slots passed over are given up: a few holes cost less than looking at them for every node. */
-static int32_t find_base(struct builder *builder, const unsigned char *bytes, size_t count)
+static uint32_t find_base(struct builder *builder, const unsigned char *bytes, size_t count)
 {
     struct trie *trie = builder->trie;
-    while (builder->first_free < trie->count && trie->slots[builder->first_free].parent != TRIE_NONE) {
-        builder->first_free++;
-    }
+    while (builder->first_free < trie->count && trie->slots[builder->first_free].mark) { builder->first_free++; }
     for (size_t slot = builder->first_free;; slot++) {
         if (!grow(trie, slot + 512)) { return 0; }
-        if (trie->slots[slot].parent != TRIE_NONE) { continue; }
-        size_t base = slot - bytes[0], i = 1;
-        while (i < count && trie->slots[base + bytes[i]].parent == TRIE_NONE) { i++; }
+        size_t base = slot - bytes[0], i = 0;
+        if (trie->slots[base].taken) { continue; }
+        while (i < count && !trie->slots[base + bytes[i]].mark) { i++; }
         if (i < count) { continue; }
         if (slot - builder->first_free > 2048) { builder->first_free = slot; }
-        return (int32_t)base;
+        return (uint32_t)base;
     }
 }
 
@@ -92,20 +94,20 @@ static bool place_children(struct builder *builder, struct pending at)
     unsigned char bytes[256];
     size_t ends[256];
     if (builder->keys[at.first].length == at.depth) {
-        builder->trie->slots[at.node].id = builder->keys[at.first].id;
+        builder->trie->slots[at.node].id = (uint32_t)builder->keys[at.first].id + 1;
         at.first++;
     }
     size_t count = child_bytes(builder, &at, bytes, ends);
     if (count == 0) { return true; }
-    int32_t base = find_base(builder, bytes, count);
+    uint32_t base = find_base(builder, bytes, count);
     if (base == 0) { return false; }
     struct trie_slot *slots = builder->trie->slots;
     slots[at.node].base = base;
-    for (size_t i = 0; i < count; i++) {
-        int32_t child = base + bytes[i];
-        slots[child].parent = at.node;
-        builder->queue[builder->queued++] = (struct pending){
-            .first = i == 0 ? at.first : ends[i - 1], .last = ends[i], .depth = at.depth + 1, .node = child};
+    slots[base].taken = 1;
+    for (size_t i = count; i-- > 0;) {
+        slots[base + bytes[i]].mark = bytes[i] + 1u;
+        builder->stack[builder->waiting++] = (struct pending){
+            .first = i == 0 ? at.first : ends[i - 1], .last = ends[i], .depth = at.depth + 1, .node = base + bytes[i]};
     }
     return true;
 }
@@ -113,12 +115,11 @@ static bool place_children(struct builder *builder, struct pending at)
 static bool place_all(struct builder *builder, size_t keys)
 {
     if (!grow(builder->trie, 1)) { return false; }
-    builder->trie->slots[TRIE_ROOT].parent = TRIE_ROOT;
     builder->first_free = 256; /* so that every free slot suits every byte and leaves a base above 0 */
     if (keys == 0) { return true; }
-    builder->queue[builder->queued++] = (struct pending){.first = 0, .last = keys, .depth = 0, .node = TRIE_ROOT};
-    for (size_t done = 0; done < builder->queued; done++) {
-        if (!place_children(builder, builder->queue[done])) { return false; }
+    builder->stack[builder->waiting++] = (struct pending){.first = 0, .last = keys, .depth = 0, .node = TRIE_ROOT};
+    while (builder->waiting > 0) {
+        if (!place_children(builder, builder->stack[--builder->waiting])) { return false; }
     }
     return true;
 }
@@ -133,9 +134,9 @@ enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, s
     for (size_t i = 0; i < count; i++) { nodes += keys[i].length; }
     struct builder builder = {.keys = keys};
     builder.trie = calloc(1, sizeof *builder.trie);
-    if (nodes < INT32_MAX / 8) { builder.queue = calloc(nodes, sizeof *builder.queue); }
-    bool placed = builder.trie && builder.queue && place_all(&builder, count);
-    free(builder.queue);
+    if (nodes < MOST_SLOTS) { builder.stack = calloc(nodes, sizeof *builder.stack); }
+    bool placed = builder.trie && builder.stack && place_all(&builder, count);
+    free(builder.stack);
     if (!placed) {
         trie_close(builder.trie);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a trie of %zu tokens", count);
@@ -162,8 +163,8 @@ int32_t trie_longest(const struct trie *trie, int32_t node, const char *bytes, s
     int32_t id = TRIE_NONE;
     for (size_t i = 0; i < length && node != TRIE_NONE; i++) {
         node = trie_child(trie, node, bytes[i]);
-        if (node != TRIE_NONE && trie->slots[node].id != TRIE_NONE) {
-            id = trie->slots[node].id;
+        if (node != TRIE_NONE && trie_id(trie, node) != TRIE_NONE) {
+            id = trie_id(trie, node);
             *matched = i + 1;
         }
     }
@@ -173,5 +174,5 @@ int32_t trie_longest(const struct trie *trie, int32_t node, const char *bytes, s
 int32_t trie_find(const struct trie *trie, const char *bytes, size_t length)
 {
     int32_t node = trie_walk(trie, TRIE_ROOT, bytes, length);
-    return node == TRIE_NONE || node == TRIE_ROOT ? TRIE_NONE : trie->slots[node].id;
+    return node == TRIE_NONE || node == TRIE_ROOT ? TRIE_NONE : trie_id(trie, node);
 }

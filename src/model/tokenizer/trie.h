@@ -9,11 +9,13 @@
 
 #include "base/err.h"
 
-/* The child of node n for byte b is the slot base(n) + b, and it is n's only if the slot's parent is n. */
+/* The child of node n for byte b is the slot base(n) + b, and it is n's only if it says b: no two nodes have the same
+ * base. All zeros is a free slot. */
 struct trie_slot {
-    int32_t base;   /* where the children are counted from */
-    int32_t parent; /* TRIE_NONE while free */
-    int32_t id;     /* TRIE_NONE where no key ends */
+    uint64_t base : 27; /* where the children are counted from; never 0 where there are some */
+    uint64_t taken : 1; /* whether a node counts its children from here */
+    uint64_t mark : 9;  /* the byte that leads here, and 1 */
+    uint64_t id : 27;   /* and 1; 0 where no key ends */
 };
 
 struct trie {
@@ -25,14 +27,14 @@ struct trie {
 struct trie_key {
     const char *bytes; /* not empty */
     size_t length;
-    int32_t id; /* not negative */
+    int32_t id; /* not negative, below TRIE_MAX_ID */
 };
 
-enum { TRIE_NONE = -1, TRIE_ROOT = 0 };
+enum { TRIE_NONE = -1, TRIE_ROOT = 0, TRIE_MAX_ID = (1 << 27) - 1 };
 
 /* Builds a trie over keys that are all different; sorts the array.
  * Owns: the caller ends it with trie_close; the keys' bytes are not kept. Errors: STATUS_NO_MEMORY; STATUS_BAD_INPUT
- * when a key is empty or occurs twice. */
+ * when a key is empty or occurs twice, or an id is too high. */
 MUST_CHECK enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, struct err *err);
 
 /* Frees it. NULL is allowed. */
@@ -41,8 +43,14 @@ void trie_close(struct trie *trie);
 /* The node behind one byte, or TRIE_NONE. */
 static inline int32_t trie_child(const struct trie *trie, int32_t node, char byte)
 {
-    int32_t child = trie->slots[node].base + (unsigned char)byte;
-    return trie->slots[child].parent == node && child != TRIE_ROOT ? child : TRIE_NONE;
+    uint32_t child = trie->slots[node].base + (unsigned char)byte;
+    return trie->slots[child].mark == (unsigned char)byte + 1u ? (int32_t)child : TRIE_NONE;
+}
+
+/* The id of the key that ends at a node, or TRIE_NONE. */
+static inline int32_t trie_id(const struct trie *trie, int32_t node)
+{
+    return (int32_t)trie->slots[node].id - 1;
 }
 
 /* Follows bytes from `node` on. Returns the node behind them, or TRIE_NONE. */

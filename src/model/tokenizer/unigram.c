@@ -6,6 +6,7 @@
 #include "model/tokenizer/unigram.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,9 @@ static bool make_room(struct search *search, size_t last, struct buffer *scratch
     return true;
 }
 
-static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink)
+/* By the lattice of all ways. */
+static bool encode_piece(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
+                         struct id_sink *sink)
 {
     const struct unigram *model = &tokenizer->unigram;
     const struct trie *trie = tokenizer->trie;
@@ -126,11 +129,12 @@ static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct
         struct place *here = &search.places[at - search.from];
         struct place *furthest = &search.places[search.reached - search.from];
         bool known = false;
-        int32_t node = TRIE_ROOT;
+        struct trie_slot slot = trie->slots[TRIE_ROOT];
         for (size_t i = 0; i < most; i++) {
-            node = trie_child(trie, node, piece.bytes[at + i]);
-            if (node == TRIE_NONE) { break; }
-            int32_t id = trie->slots[node].id;
+            unsigned char byte = (unsigned char)piece.bytes[at + i];
+            slot = trie->slots[slot.base + byte];
+            if (slot.mark != byte + 1u) { break; }
+            int32_t id = (int32_t)slot.id - 1;
             if (id == TRIE_NONE) { continue; }
             offer(here, &furthest, i + 1, id, scores[id] + here->score);
             known |= i + 1 == character;
@@ -143,12 +147,33 @@ static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct
     return true;
 }
 
+static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink)
+{
+    int32_t id = trie_find(tokenizer->trie, piece.bytes, piece.length);
+    _Atomic uint8_t *met = id == TRIE_NONE ? NULL : &tokenizer->unigram.met[id];
+    uint8_t known = met ? atomic_load_explicit(met, memory_order_relaxed) : PIECE_SPLIT;
+    if (known == PIECE_WHOLE) {
+        id_sink_put(sink, id);
+        return true;
+    }
+    size_t before = sink->count;
+    if (!encode_piece(tokenizer, piece, scratch, sink)) { return false; }
+    if (known == PIECE_UNMET && sink->count <= sink->room) {
+        bool whole = sink->count == before + 1 && sink->ids[before] == id;
+        atomic_store_explicit(met, whole ? PIECE_WHOLE : PIECE_SPLIT, memory_order_relaxed);
+    }
+    return true;
+}
+
 static enum status build(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     struct unigram *model = &tokenizer->unigram;
     double least = INFINITY;
     model->scores = calloc(tokenizer->vocabulary, sizeof *model->scores);
-    if (!model->scores) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for scores", spec->file); }
+    model->met = calloc(tokenizer->vocabulary, sizeof *model->met);
+    if (!model->scores || !model->met) {
+        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for scores", spec->file);
+    }
     model->longest = 4; /* an unknown character */
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
         const struct vocabulary_entry *entry = &spec->vocabulary[i];

@@ -5,9 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What goes with the tokenizer's vocabulary; read-only. */
+/* What is known of a piece that is a token: most words are tokens that no other way beats. */
+enum { PIECE_UNMET, PIECE_WHOLE, PIECE_SPLIT };
+
+/* What goes with the tokenizer's vocabulary; read-only but for `met`. */
 struct unigram {
-    double *scores; /* [ids]; owned */
+    double *scores;       /* [ids]; owned */
+    _Atomic uint8_t *met; /* [ids]: PIECE_...; noted by the thread that first meets it, all find the same; owned */
     double unknown_score;
     size_t longest; /* token, in bytes; at least a character */
     int32_t unknown;

@@ -59,6 +59,7 @@ TEST(takes_the_best_way)
     CHECK(json, "ab", SP, AB);     /* -7 against -7.5 */
     CHECK(json, "abab", SP, ABAB); /* no better than "ab" twice: the one that begins first */
     CHECK(json, "a b", SPA, SP, B);
+    CHECK(json, "a a ab ab", SPA, SPA, SP, AB, SP, AB); /* the second time by what was noted the first time */
     CHECK(json, "", END);
     CHECK(json, "  ", SP, SP);
     CHECK(json, "a" MARK "b", SPA, SP, B); /* the mark itself is a blank */
