@@ -21,7 +21,7 @@ struct tokenizer_model {
     const char *type; /* as in the file */
     /* Reads the part `model` of a tokenizer.json into the spec. Errors: as tokenizer_open. */
     enum status (*read)(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
-    /* Makes the tokenizer's own model; the trie of its vocabulary is there. Errors: as tokenizer_build. */
+    /* Makes the tokenizer's own model. Errors: as tokenizer_build. */
     enum status (*build)(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err);
     /* Appends the ids of a piece, of at least one byte; may stop when the sink is full, and does with `scratch` as it
      * likes. False: memory ran out. NULL for WordPiece, which reads without a pipeline (tokenizer.c). */
@@ -70,7 +70,7 @@ struct tokenizer_spec {
 /* What a spec becomes: read-only but for unigram.met, so that every thread may encode with it. */
 struct tokenizer {
     const struct tokenizer_model *model;
-    struct trie *trie;                     /* vocabulary, token -> id */
+    struct trie *trie;                     /* vocabulary, token -> id; NULL for BPE */
     struct normalizer *normalizer, *plain; /* WordPiece. `plain` changes nothing: it splits text that is normalised;
                                               NULL when `normalized` is empty */
     struct wordpiece wordpiece;
@@ -115,6 +115,10 @@ MUST_CHECK enum status fields_id(const struct cJSON *value, const char *path, in
 /* Appends a token to the vocabulary, which has room for it; an empty one is counted only. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status tokenizer_put_token(struct tokenizer_spec *spec, const char *token, int32_t id, double score,
                                            struct err *err);
+
+/* Makes the trie of the vocabulary. Errors: STATUS_BAD_INPUT when a token stands twice, STATUS_NO_MEMORY. */
+MUST_CHECK enum status tokenizer_build_trie(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
+                                            struct err *err);
 
 /* The vocabulary as keys, in the spec's order; texts stay the spec's. Owns: the caller frees it. NULL: no memory. */
 struct trie_key *tokenizer_keys(const struct tokenizer_spec *spec);

@@ -290,18 +290,19 @@ struct trie_key *tokenizer_keys(const struct tokenizer_spec *spec)
     return keys;
 }
 
-static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
+enum status tokenizer_build_trie(struct tokenizer *tokenizer, const struct tokenizer_spec *spec, struct err *err)
 {
     struct trie_key *keys = tokenizer_keys(spec);
     if (!keys) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count); }
-    enum status status = trie_build(keys, spec->vocabulary_count, out, err);
+    enum status status = trie_build(keys, spec->vocabulary_count, &tokenizer->trie, err);
     free(keys);
-    return status;
+    return status == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: model.vocab", spec->file);
 }
 
 static enum status build_wordpiece(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     struct wordpiece *model = &tokenizer->wordpiece;
+    TRY(tokenizer_build_trie(tokenizer, spec, err));
     model->vocabulary = tokenizer->trie;
     model->unknown = trie_find(model->vocabulary, spec->unknown, strlen(spec->unknown));
     if (model->unknown == TRIE_NONE) {
@@ -347,9 +348,6 @@ static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spe
     TRY(check_byte_level(spec, err));
     TRY(check_ids(spec, err));
     tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
-    if (build_vocabulary(spec, &tokenizer->trie, err) != STATUS_OK) {
-        return err_prefix(err, "%s: model.vocab", spec->file);
-    }
     tokenizer->model = spec->model;
     tokenizer->pipeline = spec->pipeline;
     spec->pipeline = (struct pipeline){0};
@@ -357,19 +355,38 @@ static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spe
     return spec->model->build(tokenizer, spec, err);
 }
 
+/* Finds the ids that the vocabulary has for added tokens; -1 for the others. Shapes: ids [added_count]. */
+static enum status find_added(const struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
+                              struct trie_key *keys, int32_t *ids, struct err *err)
+{
+    struct trie *names;
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        keys[i] = (struct trie_key){tokenizer->added[i].content, tokenizer->added[i].length, (int32_t)i};
+        ids[i] = -1;
+    }
+    TRY(trie_build(keys, tokenizer->added_count, &names, err));
+    for (size_t i = 0; i < spec->vocabulary_count; i++) {
+        const struct vocabulary_entry *entry = &spec->vocabulary[i];
+        int32_t which = trie_find(names, entry->token, strlen(entry->token));
+        if (which != TRIE_NONE) { ids[which] = entry->id; }
+    }
+    trie_close(names);
+    return STATUS_OK;
+}
+
 /* The package numbers added tokens itself, by the vocabulary and then upwards from its size. A file that says otherwise
  * is not what the model was trained with. */
-static enum status check_added_ids(struct tokenizer *tokenizer, const struct tokenizer_spec *spec, struct err *err)
+static enum status check_added_ids(struct tokenizer *tokenizer, const struct tokenizer_spec *spec, const int32_t *ids,
+                                   struct err *err)
 {
     int32_t next = (int32_t)(spec->vocabulary_count + spec->empty_tokens);
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         struct added_token *token = &tokenizer->added[i];
-        int32_t id = trie_find(tokenizer->trie, token->content, token->length);
-        if (id == TRIE_NONE) { id = next++; }
+        int32_t id = ids[i] < 0 ? next++ : ids[i];
         if (token->id < 0) { token->id = id; }
         if (token->id != id) {
-            return err_set(err, STATUS_BAD_INPUT, "%s: the added token \"%.100s\" says it is id %d but is numbered %d",
-                           spec->file, token->content, token->id, id);
+            return err_set(err, STATUS_BAD_INPUT, "the added token \"%.100s\" says it is id %d but is numbered %d",
+                           token->content, token->id, id);
         }
         if ((uint32_t)id >= tokenizer->vocabulary) { tokenizer->vocabulary = (uint32_t)id + 1; }
     }
@@ -401,22 +418,26 @@ static enum status build_set(struct tokenizer *tokenizer, bool normalized, struc
     return added_set_build(set, tokenizer->added, keys, count, err);
 }
 
-static enum status build_sets(struct tokenizer *tokenizer, struct err *err)
+static enum status build_added(struct tokenizer *tokenizer, const struct tokenizer_spec *spec, struct err *err)
 {
     size_t count = tokenizer->added_count;
     struct trie_key *keys = calloc(count + 1, sizeof *keys);
     struct buffer *texts = calloc(count + 1, sizeof *texts);
+    int32_t *ids = calloc(count + 1, sizeof *ids);
     enum status status = STATUS_NO_MEMORY;
-    if (keys && texts) {
-        status = build_set(tokenizer, false, keys, texts, &tokenizer->raw, err);
+    if (keys && texts && ids) {
+        status = find_added(tokenizer, spec, keys, ids, err);
     } else {
         err_set(err, status, "no memory for %zu added tokens", count);
     }
+    if (status == STATUS_OK) { status = check_added_ids(tokenizer, spec, ids, err); }
+    if (status == STATUS_OK) { status = build_set(tokenizer, false, keys, texts, &tokenizer->raw, err); }
     if (status == STATUS_OK) { status = build_set(tokenizer, true, keys, texts, &tokenizer->normalized, err); }
     for (size_t i = 0; texts != NULL && i < count; i++) { buffer_free(&texts[i]); }
     free(texts);
     free(keys);
-    return status;
+    free(ids);
+    return status == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: added_tokens", spec->file);
 }
 
 static enum status check_specials(const struct tokenizer *tokenizer, const char *file, struct err *err)
@@ -433,20 +454,14 @@ static enum status check_specials(const struct tokenizer *tokenizer, const char 
     return STATUS_OK;
 }
 
-static enum status build_added(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
-{
-    tokenizer->added = spec->added;
-    tokenizer->added_count = spec->added_count;
-    spec->added = NULL;
-    spec->added_count = 0;
-    TRY(check_added_ids(tokenizer, spec, err));
-    return build_sets(tokenizer, err) == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: added_tokens", spec->file);
-}
-
 static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     tokenizer->raw.only_start = tokenizer->normalized.only_start = -1;
     TRY(build_model(tokenizer, spec, err));
+    tokenizer->added = spec->added;
+    tokenizer->added_count = spec->added_count;
+    spec->added = NULL;
+    spec->added_count = 0;
     TRY(build_added(tokenizer, spec, err));
     if (tokenizer->normalized.trie && tokenizer->normalizer) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});

@@ -169,6 +169,7 @@ static enum status build(struct tokenizer *tokenizer, struct tokenizer_spec *spe
 {
     struct unigram *model = &tokenizer->unigram;
     double least = INFINITY;
+    TRY(tokenizer_build_trie(tokenizer, spec, err));
     model->scores = calloc(tokenizer->vocabulary, sizeof *model->scores);
     model->met = calloc(tokenizer->vocabulary, sizeof *model->met);
     if (!model->scores || !model->met) {
