@@ -124,7 +124,7 @@ static struct worker_options worker_options_of(const struct consumer *self, cons
                   .model_id = model->id,
                   .encoding = (enum encoding)config->default_encoding,
                   .head = &model->head,
-                  .dim = model_outputs(model),
+                  .dim = model->dim,
                   .max_tokens = model->max_tokens,
                   .max_text_bytes = (uint32_t)config->max_text_bytes,
                   .max_inputs = (uint32_t)config->max_inputs,

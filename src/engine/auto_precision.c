@@ -60,7 +60,7 @@ static enum status run_both(struct rival rivals[RIVALS], const struct model *sam
     int32_t ids[ROWS * ROW_TOKENS];
     uint32_t length = sample->max_tokens < ROW_TOKENS ? sample->max_tokens : ROW_TOKENS;
     uint32_t starts[ROWS], lengths[ROWS];
-    float *output = calloc((size_t)ROWS * model_outputs(sample), sizeof *output);
+    float *output = calloc((size_t)ROWS * sample->dim, sizeof *output);
     if (!output) { return err_set(err, STATUS_NO_MEMORY, "no memory to measure precisions"); }
     for (uint32_t i = 0; i < ROWS * length; i++) { ids[i] = (int32_t)(i * 7 % sample->vocabulary); }
     for (uint32_t row = 0; row < ROWS; row++) {

@@ -133,7 +133,7 @@ static void null_vector(const struct model *model, const int32_t *ids, uint32_t 
 {
     uint64_t seed = length;
     for (uint32_t t = 0; t < length; t++) { seed = mix(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull); }
-    for (uint32_t i = 0; i < model->dim; i++) { to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f; }
+    for (uint32_t i = 0; i < model->hidden; i++) { to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f; }
 }
 
 static enum status null_pool(struct backend_workspace *workspace, struct err *err)
@@ -142,7 +142,7 @@ static enum status null_pool(struct backend_workspace *workspace, struct err *er
     const struct pass *pass = workspace->pass;
     for (uint32_t r = 0; r < pass->rows; r++) {
         null_vector(workspace->model, pass->ids + (pass->start[r] - pass->origin), pass->length[r],
-                    pass->output + (size_t)r * workspace->model->dim);
+                    pass->output + (size_t)r * workspace->model->hidden);
     }
     return STATUS_OK;
 }

@@ -54,7 +54,7 @@ struct pass {
     const uint32_t *length; /* [rows] */
     const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
     uint32_t second_row;    /* what such a token adds to its position to find its row of model_read_positions */
-    float *output;          /* [rows, dim], written by the time wait returns */
+    float *output;          /* [rows, hidden], pooled; written by the time wait returns */
 };
 
 enum linear_site {

@@ -104,7 +104,7 @@ static enum status measure(struct encoder *encoder, const struct model *model, b
     uint32_t extent = rows * length, device = encoder_slots(encoder->engine) > 1, warm = device ? 2 : 0;
     uint32_t least_runs = warm + (alone ? 1 : HELPED_RUNS);
     uint64_t (*now_ns)(void) = alone && !device ? clock_thread_ns : clock_now_ns;
-    int32_t *ids = malloc((extent + 2 * (size_t)rows + (size_t)rows * model_outputs(model)) * sizeof *ids);
+    int32_t *ids = malloc((extent + 2 * (size_t)rows + (size_t)rows * model->dim) * sizeof *ids);
     if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %u tokens", extent); }
     uint32_t *start = (uint32_t *)(ids + extent), *lengths = start + rows;
     for (uint32_t i = 0; i < extent; i++) { ids[i] = (int32_t)(i * 2654435761u % model->vocabulary); }

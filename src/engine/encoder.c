@@ -70,7 +70,7 @@ static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t fi
         .length = batch->length + first,
         .second = batch->second ? batch->second + first : NULL,
         .second_row = model_position_rows(model) - model->max_tokens,
-        .output = in_flight->vectors + (size_t)first * model->dim,
+        .output = in_flight->vectors + (size_t)first * model->hidden,
     };
 }
 
@@ -135,12 +135,13 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
     }
 }
 
-/* Room for the vectors before the head. */
-static enum status reserve_pooled(struct pooled_rows *pooled, uint32_t rows, uint32_t dim, struct err *err)
+/* Room for the vectors before the modules, and for those to work in. */
+static enum status reserve_pooled(struct pooled_rows *pooled, uint32_t rows, uint32_t hidden,
+                                  const struct modules *modules, struct err *err)
 {
     if (rows <= pooled->rows) { return STATUS_OK; }
     free(pooled->vectors);
-    pooled->vectors = malloc(((size_t)rows + 1) * dim * sizeof *pooled->vectors);
+    pooled->vectors = malloc(((size_t)rows * hidden + modules_room(modules)) * sizeof *pooled->vectors);
     pooled->rows = pooled->vectors ? rows : 0;
     return pooled->vectors ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", rows);
 }
@@ -151,9 +152,10 @@ enum status encoder_put(struct encoder *encoder, const struct engine_batch *batc
     TRY(check_batch(encoder->backend->model, batch, err));
     unsigned at = (encoder->first_batch + encoder->batches_out) % BACKEND_SLOTS_MAX;
     struct pooled_rows *pooled = &encoder->pooled[at];
-    if (encoder->engine->classifier) { TRY(reserve_pooled(pooled, batch->rows, encoder->backend->model->dim, err)); }
-    encoder->in_flight[at] = (struct batch_in_flight){
-        .batch = batch, .vectors = encoder->engine->classifier ? pooled->vectors : batch->output};
+    const struct modules *modules = encoder->engine->modules;
+    if (modules) { TRY(reserve_pooled(pooled, batch->rows, encoder->backend->model->hidden, modules, err)); }
+    encoder->in_flight[at] =
+        (struct batch_in_flight){.batch = batch, .vectors = modules ? pooled->vectors : batch->output};
     encoder->batches_out++;
     begin(encoder, &encoder->in_flight[at]);
     return STATUS_OK;
@@ -226,7 +228,7 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
     const struct engine_batch *batch = in_flight->batch;
     struct engine *engine = encoder->engine;
     const struct backend *narrow = encoder->backend;
-    uint32_t dim = narrow->model->dim;
+    uint32_t hidden = narrow->model->hidden;
     struct pass pass = {
         .rows = 1,
         .extent = batch->length[row],
@@ -236,7 +238,7 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
         .length = batch->length + row,
         .second = batch->second ? batch->second + row : NULL,
         .second_row = model_position_rows(narrow->model) - narrow->model->max_tokens,
-        .output = in_flight->vectors + (size_t)row * dim,
+        .output = in_flight->vectors + (size_t)row * hidden,
     };
     struct err why = {0};
     for (int i = 0; i < FALLBACK_STEPS && narrow->precision == PRECISION_F16; i++) {
@@ -246,7 +248,7 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
             if (err) { *err = why; }
             return status;
         }
-        if (status == STATUS_OK && vector_finite(pass.output, dim)) {
+        if (status == STATUS_OK && vector_finite(pass.output, hidden)) {
             atomic_fetch_add(&engine->rescued[i], 1);
             return STATUS_OK;
         }
@@ -259,36 +261,35 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
     return err_set(err, STATUS_NON_FINITE, "the vector is not finite");
 }
 
-/* Makes a row's logits of its vector. The head could make finite ones of one that is not, so those become NaN; `status`
- * says so, and is returned. Errors: also STATUS_NON_FINITE. */
-static enum status finish_head(const struct encoder *encoder, const struct batch_in_flight *in_flight, uint32_t row,
-                               enum status status, struct err *err)
+/* Runs a row's vector through the modules. They could make finite numbers of one that is not, so those become NaN;
+ * `status` says so, and is returned. Errors: also STATUS_NON_FINITE. */
+static enum status run_modules(const struct encoder *encoder, const struct batch_in_flight *in_flight, uint32_t row,
+                               float *to, enum status status, struct err *err)
 {
     const struct model *model = encoder->backend->model;
-    float *room = in_flight->vectors + (size_t)in_flight->batch->rows * model->dim;
-    float *logits = in_flight->batch->output + (size_t)row * model->head.labels;
+    float *vectors = in_flight->vectors, *room = vectors + (size_t)in_flight->batch->rows * model->hidden;
     if (status != STATUS_OK) {
-        for (uint32_t i = 0; i < model->head.labels; i++) { logits[i] = NAN; }
+        for (uint32_t i = 0; i < model->dim; i++) { to[i] = NAN; }
         return status;
     }
-    classifier_run(encoder->engine->classifier, in_flight->vectors + (size_t)row * model->dim, room, logits);
-    return vector_finite(logits, model->head.labels)
-               ? STATUS_OK
-               : err_set(err, STATUS_NON_FINITE, "the head's logits are not finite");
+    modules_run(encoder->engine->modules, vectors + (size_t)row * model->hidden, room, to);
+    return vector_finite(to, model->dim) ? STATUS_OK
+                                         : err_set(err, STATUS_NON_FINITE, "the modules' numbers are not finite");
 }
 
-/* Runs rows that are not finite again, and normalises the others. With STATUS_NON_FINITE all other rows are finished.
- */
+/* Runs rows that are not finite again, and finishes the others. With STATUS_NON_FINITE all other rows are finished. */
 static enum status finish_rows(struct encoder *encoder, const struct batch_in_flight *in_flight, struct err *err)
 {
-    uint32_t dim = encoder->backend->model->dim;
+    const struct model *model = encoder->backend->model;
     struct err worst = {0};
     for (uint32_t row = 0; row < in_flight->batch->rows; row++) {
-        float *vector = in_flight->vectors + (size_t)row * dim;
+        float *vector = in_flight->vectors + (size_t)row * model->hidden;
+        float *to = in_flight->batch->output + (size_t)row * model->dim;
         struct err why = {0};
-        enum status status = vector_finite(vector, dim) ? STATUS_OK : run_again(encoder, in_flight, row, &why);
-        if (status == STATUS_OK && encoder->engine->normalize) { vector_normalize(vector, dim); }
-        if (encoder->engine->classifier) { status = finish_head(encoder, in_flight, row, status, &why); }
+        enum status status =
+            vector_finite(vector, model->hidden) ? STATUS_OK : run_again(encoder, in_flight, row, &why);
+        if (encoder->engine->modules) { status = run_modules(encoder, in_flight, row, to, status, &why); }
+        if (status == STATUS_OK && encoder->engine->normalize) { vector_normalize(to, model->dim); }
         if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status)) { continue; }
         err_prefix(&why, "row %u", row);
         worst = why;
@@ -370,7 +371,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
     }
     engine->backend->ops = ops;
     engine->backend->counters = &engine->counters;
-    status = classifier_open(model, &engine->classifier, err);
+    status = modules_open(model, &engine->modules, err);
     if (status != STATUS_OK) {
         ops->close(engine->backend);
         free(engine);
@@ -389,7 +390,7 @@ void engine_close(struct engine *engine)
     for (int i = 0; i < FALLBACK_STEPS; i++) { step_close(&engine->steps[i]); }
     pthread_mutex_destroy(&engine->lock);
     engine->backend->ops->close(engine->backend);
-    classifier_close(engine->classifier);
+    modules_close(engine->modules);
     free(engine);
 }
 

@@ -6,13 +6,13 @@
 #include <pthread.h>
 
 #include "engine/backend.h"
-#include "engine/classifier.h"
+#include "engine/modules.h"
 
 enum { FALLBACK_STEPS = 2 }; /* bf16, f32 */
 
 struct engine {
     struct backend *backend;
-    struct classifier *classifier; /* NULL: the model embeds */
+    struct modules *modules;       /* NULL: there are none */
     bool normalize;                /* scale vectors to length 1 */
     struct engine_options options; /* as it was opened */
     pthread_mutex_t lock;          /* for steps: the first to need one opens it, the others wait */
@@ -28,7 +28,7 @@ struct engine {
 /* A batch that is out. */
 struct batch_in_flight {
     const struct engine_batch *batch;
-    float *vectors;  /* [rows, dim]: the batch's output, or the encoder's own memory where a head follows */
+    float *vectors;  /* [rows, hidden]: the batch's output, or the encoder's own memory where modules follow */
     unsigned passes; /* submitted and not waited for */
     bool alone;      /* a pass of it had no helpers */
     struct err err;  /* the first thing that went wrong */
@@ -42,9 +42,9 @@ struct encoder {
 
     struct batch_in_flight in_flight[BACKEND_SLOTS_MAX];
     struct pooled_rows {
-        float *vectors; /* [rows, dim], and one more for the head to work in */
+        float *vectors; /* [rows, hidden], and behind them the modules' room */
         uint32_t rows;
-    } pooled[BACKEND_SLOTS_MAX]; /* of the batches, where a head follows */
+    } pooled[BACKEND_SLOTS_MAX]; /* of the batches, where modules follow */
     unsigned first_batch, batches_out;
     bool helped; /* with the batch that was taken last */
     struct encoder_pause pause;

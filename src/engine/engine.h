@@ -23,7 +23,7 @@ struct engine_options {
     const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here,
                           * in that precision */
     enum precision precision;
-    bool raw; /* vectors as they were pooled, though the model normalises: the caller does that (engine/vector.h) */
+    bool raw; /* vectors are not normalised, though the model says so: the caller does that (engine/vector.h) */
 
     unsigned device;        /* which of the backend's devices: 0 up to engine_devices */
     uint32_t batch_tokens;  /* the largest batch to reserve memory for; 0: as the backend likes */
@@ -43,7 +43,7 @@ struct engine_batch {
     const int32_t *ids;     /* [extent], each below model->vocabulary */
     const uint32_t *start;  /* [rows] */
     const uint32_t *length; /* [rows], 1..model->max_tokens */
-    float *output;          /* [rows, model_outputs], written: vectors, or logits */
+    float *output;          /* [rows, model->dim], written: vectors, or logits */
     const uint32_t *second; /* [rows]: from which of its tokens on a row is a pair's second text, of token type 1; 0
                                where it is none. NULL: no pairs */
 };

@@ -46,6 +46,7 @@ const struct arch arch_bert = {
     .output_norm = "output.LayerNorm",
     .head_dense = "pooler.dense",
     .head_out = "classifier",
+    .head_activation = MODULE_TANH,
     .separators = 1,
     .pair_types = true,
 };

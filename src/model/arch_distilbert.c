@@ -37,6 +37,6 @@ const struct arch arch_distilbert = {
     .output_norm = "output_layer_norm",
     .head_dense = "pre_classifier",
     .head_out = "classifier",
-    .head_relu = true,
+    .head_activation = MODULE_RELU,
     .separators = 1,
 };

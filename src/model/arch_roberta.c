@@ -41,6 +41,7 @@ static const char *const unused[] = {
         .output_norm = "output.LayerNorm",                                                                             \
         .head_dense = "classifier.dense",                                                                              \
         .head_out = "classifier.out_proj",                                                                             \
+        .head_activation = MODULE_TANH,                                                                                \
         .separators = 2,                                                                                               \
     }
 

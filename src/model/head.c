@@ -99,13 +99,18 @@ static enum status read_problem(const cJSON *root, const char *name, struct mode
     return STATUS_OK;
 }
 
+const char *head_torch_class(const char *name)
+{
+    return strncmp(name, "torch.nn.", strlen("torch.nn.")) == 0 ? strrchr(name, '.') + 1 : "";
+}
+
 enum status head_parse_activation(const char *name, const char *field, const char *text, enum scoring *out,
                                   struct err *err)
 {
-    const char *class = strrchr(text, '.');
-    if (strncmp(text, "torch.nn.", strlen("torch.nn.")) == 0 && strcmp(class, ".Sigmoid") == 0) {
+    const char *class = head_torch_class(text);
+    if (strcmp(class, "Sigmoid") == 0) {
         *out = SCORING_SIGMOID;
-    } else if (strncmp(text, "torch.nn.", strlen("torch.nn.")) == 0 && strcmp(class, ".Identity") == 0) {
+    } else if (strcmp(class, "Identity") == 0) {
         *out = SCORING_NONE;
     } else {
         return err_set(err, STATUS_UNSUPPORTED,
@@ -135,18 +140,37 @@ static enum status read_score(const cJSON *root, const char *name, struct model_
     return STATUS_OK;
 }
 
+static void set_layer(struct model_module *module, const char *name, uint32_t inputs, uint32_t outputs,
+                      enum module_activation activation)
+{
+    *module = (struct model_module){MODULE_DENSE, "", inputs, outputs, activation, .biased = true};
+    snprintf(module->name, sizeof module->name, "%s", name);
+}
+
+/* The layers are two: dense, with a function behind it, and out. */
+static enum status add_layers(struct model *model, struct err *err)
+{
+    const struct arch *arch = model->arch;
+    model->modules = calloc(2, sizeof *model->modules);
+    if (!model->modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
+    model->module_count = 2;
+    set_layer(&model->modules[0], arch->head_dense, model->hidden, model->hidden, arch->head_activation);
+    set_layer(&model->modules[1], arch->head_out, model->hidden, model->head.labels, MODULE_IDENTITY);
+    return STATUS_OK;
+}
+
 static enum status read_head(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     if (!model->arch->head_out) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: the head of %sForSequenceClassification is not supported", name,
                        model->arch->class);
     }
-    model->head.relu = model->arch->head_relu;
     model->head.separators = model->arch->separators;
     model->head.pair_types = model->arch->pair_types && model->token_types > 1;
     TRY(read_labels(root, name, &model->head, err));
     TRY(read_problem(root, name, &model->head, err));
-    return read_score(root, name, &model->head, err);
+    TRY(read_score(root, name, &model->head, err));
+    return add_layers(model, err);
 }
 
 enum status head_read_config(const char *name, struct model *model, struct err *err)

@@ -65,17 +65,38 @@ struct model_layer {
     struct layer_norm output_norm;
 };
 
-/* A sequence-classification head. Of the first token's vector x it makes logits = out(f(dense(x))), where f is ReLU or
- * tanh. */
+/* The parts of sentence-transformers' chain. */
+enum module_kind {
+    MODULE_TRANSFORMER,
+    MODULE_POOLING,
+    MODULE_DENSE,
+    MODULE_LAYER_NORM,
+    MODULE_NORMALIZE,
+    MODULE_KINDS
+};
+
+/* The function behind a dense module. */
+enum module_activation { MODULE_IDENTITY, MODULE_TANH, MODULE_RELU, MODULE_GELU, MODULE_ACTIVATIONS };
+
+/* One step behind pooling: a module of sentence-transformers from MODULE_DENSE on, or a layer of a classification head,
+ * which is a dense module. */
+struct model_module {
+    enum module_kind kind;
+    char name[112];           /* of its tensors, without ".weight" and ".bias": "2_Dense/linear", "pooler.dense" */
+    uint32_t inputs, outputs; /* equal but for a dense module */
+    enum module_activation activation;
+    bool biased;
+    struct tensor weight; /* dense [outputs, inputs], LayerNorm [outputs] */
+    struct tensor bias;   /* [outputs]; empty where it has none */
+};
+
+/* What a sequence-classification model says of its logits. */
 struct model_head {
     uint32_t labels;              /* logits of a text; 0: there is no head, the model embeds */
     char **names;                 /* [labels], as id2label has them */
     enum scoring classify, score; /* of a text's labels; of a pair, where there is one label */
-    bool relu;
-    uint32_t separators; /* how often what stands behind a text stands between those of a pair */
-    bool pair_types;     /* the second text of a pair has token type 1, else 0 */
-    struct linear dense; /* [hidden, hidden] */
-    struct linear out;   /* [labels, hidden] */
+    uint32_t separators;          /* how often what stands behind a text stands between those of a pair */
+    bool pair_types;              /* the second text of a pair has token type 1, else 0 */
 };
 
 /* What a user may say instead of, or against, the model's files. Zero means: as the files say. */
@@ -109,8 +130,10 @@ struct model {
 
     /* Sentence vector. */
     enum pooling pooling;
-    bool normalize;
-    uint32_t dim;        /* floats in a vector, before the head if there is one */
+    struct model_module *modules; /* [module_count], in their order; the layers of the head, if there is one */
+    uint32_t module_count;
+    bool normalize;      /* behind them all */
+    uint32_t dim;        /* floats that an engine makes of one text: its vector, or its logits */
     uint32_t max_tokens; /* per text, special tokens included; at most `positions` */
     char *prompt;        /* put before every text, unless it asks for another; empty when there is none */
     bool pool_prompt;    /* whether prompt tokens count for pooling; where they do not, no prompt can be used */
@@ -132,12 +155,6 @@ struct model {
     struct tokenizer *tokenizer;
     void *storage; /* struct weights: the weight files' bytes; only open.c looks inside */
 };
-
-/* The floats that an engine makes of one text: its vector, or its logits. */
-static inline uint32_t model_outputs(const struct model *model)
-{
-    return model->head.labels > 0 ? model->head.labels : model->dim;
-}
 
 /* Opens a Hugging Face / sentence-transformers directory of a family in arch.c. `options` may be NULL.
  * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field

@@ -78,6 +78,10 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
         buffer_format(&text, "\nlabel %u of %u, scored %d %d: %s", i, model->head.labels, (int)model->head.classify,
                       (int)model->head.score, model->head.names[i]);
     }
+    for (uint32_t i = 0; i < model->module_count; i++) {
+        const struct model_module *module = &model->modules[i];
+        buffer_format(&text, "\nmodule %s %d, function %d", module->name, (int)module->kind, (int)module->activation);
+    }
     enum status status = STATUS_OK;
     if (buffer_ok(&text)) {
         XXH3_128bits_update(state, text.data, text.length);
@@ -165,6 +169,22 @@ static enum status refuse_adapter(const char *directory, const char *folder, str
                  : STATUS_OK;
 }
 
+/* Each module takes what the one before it gives; some do not say how much that is. */
+static enum status join_modules(struct model *model, struct err *err)
+{
+    model->dim = model->hidden;
+    for (uint32_t i = 0; i < model->module_count; i++) {
+        struct model_module *module = &model->modules[i];
+        if (module->inputs == 0) { module->inputs = module->outputs = model->dim; }
+        if (module->inputs != model->dim) {
+            return err_set(err, STATUS_BAD_INPUT, "the module %s takes %u numbers, and what stands before it gives %u",
+                           module->name, module->inputs, model->dim);
+        }
+        model->dim = module->outputs;
+    }
+    return STATUS_OK;
+}
+
 static enum status read_config(struct model *model, const struct sentence_config *sentence, struct err *err)
 {
     char name[192];
@@ -172,6 +192,7 @@ static enum status read_config(struct model *model, const struct sentence_config
     TRY(refuse_adapter(model->directory, sentence->folder, err));
     TRY(arch_read_config(model->directory, name, model, err));
     if (sentence->classifier) { TRY(head_read_config(name, model, err)); }
+    TRY(join_modules(model, err));
     if (sentence->width != 0 && sentence->width != model->hidden) {
         return err_set(err, STATUS_BAD_INPUT, "%sconfig.json: the embedding dimension %u is not hidden_size %u of %s",
                        sentence->pooling_folder, sentence->width, model->hidden, name);
@@ -232,6 +253,10 @@ static enum status open_weights(struct model *model, const char *folder, struct 
     if (!weights) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of weight files"); }
     model->storage = weights;
     TRY(weights_open(model->directory, folder, weights, err));
+    for (uint32_t i = 0; i < model->module_count && model->head.labels == 0; i++) {
+        if (model->modules[i].kind == MODULE_NORMALIZE) { continue; }
+        TRY(weights_open_module(model->directory, model->modules[i].name, weights, err));
+    }
     TRY(weights_bind(weights, model, err));
     for (size_t i = 0; i < weights->count; i++) { model->weight_bytes += weights->files[i].data_bytes; }
     return STATUS_OK;
@@ -242,7 +267,6 @@ static enum status fill(struct model *model, const struct model_options *options
 {
     TRY(sentence_config_read(model, options, sentence, err));
     TRY(read_config(model, sentence, err));
-    model->dim = model->hidden;
     TRY(open_tokenizer(model, options, sentence, err));
     TRY(open_weights(model, sentence->folder, err));
     return identity_fill(model, sentence->folder, err);
@@ -291,6 +315,11 @@ static struct model *copy_sizes(const struct model *model)
     copy->embedding_norm = (struct layer_norm){0};
     copy->head = (struct model_head){.labels = model->head.labels, .pair_types = model->head.pair_types};
     copy->read_once = true;
+    copy->modules = calloc(model->module_count, sizeof *copy->modules);
+    for (uint32_t i = 0; copy->modules && i < model->module_count; i++) {
+        copy->modules[i] = model->modules[i];
+        copy->modules[i].weight = copy->modules[i].bias = (struct tensor){0};
+    }
     copy->layers = calloc(model->layer_count, sizeof *copy->layers);
     copy->storage = calloc(1, sizeof(struct weights));
     return copy;
@@ -298,7 +327,9 @@ static struct model *copy_sizes(const struct model *model)
 
 static enum status fill_again(const struct model *model, struct model *copy, struct err *err)
 {
-    if (!copy->layers || !copy->storage) { return err_set(err, STATUS_NO_MEMORY, "no memory for a model"); }
+    if (!copy->layers || !copy->storage || (model->module_count > 0 && !copy->modules)) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
+    }
     TRY(weights_read_again(model->storage, model->directory, copy->storage, err));
     TRY(weights_bind(copy->storage, copy, err));
     TRY(identity_fill(copy, NULL, err));
@@ -362,6 +393,7 @@ void model_close(struct model *model)
     free(model->storage);
     tokenizer_close(model->tokenizer);
     free(model->layers);
+    free(model->modules);
     head_free(&model->head);
     free(model->prompt);
     for (uint32_t i = 0; i < model->prompt_count; i++) {

@@ -1,6 +1,6 @@
-/* The modules decide: Transformer, Pooling, and Normalize only where they say so. No default is ever guessed, because a
+/* The modules decide: Transformer, Pooling, and behind them only what they say. No default is ever guessed, because a
  * wrong pooling costs recall without any error to be seen.
- * Source: what sentence-transformers 2.x to 6.2 writes (Transformer, Pooling, Normalize; config_sentence_transformers).
+ * Source: what sentence-transformers 2.x to 6.2 writes (the modules below; config_sentence_transformers).
  */
 #include "model/sentence_transformers.h"
 
@@ -171,14 +171,67 @@ static enum status read_pooling(const cJSON *root, const char *name, struct read
     return json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &reading->out->width, err);
 }
 
+/* Modules may work on token vectors, too. */
+static enum status check_names(const cJSON *root, const char *name, struct err *err)
+{
+    TRY(must_be(root, name, "module_input_name", "sentence_embedding", err));
+    return must_be(root, name, "module_output_name", "sentence_embedding", err);
+}
+
 /* The normalising module's config.json, which exists since 5.4 only; that the module is there says all. */
 static enum status read_normalize(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"module_input_name", "module_output_name", NULL};
     (void)reading;
     TRY(json_only(root, name, known, NULL, err));
-    TRY(must_be(root, name, known[0], "sentence_embedding", err));
-    return must_be(root, name, known[1], "sentence_embedding", err);
+    return check_names(root, name, err);
+}
+
+static enum status read_size(const cJSON *root, const char *name, const char *field, uint32_t *out, struct err *err)
+{
+    TRY(json_u32(root, name, field, 1, 1u << 16, out, err));
+    return *out > 0 ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, field);
+}
+
+static struct model_module *last_module(const struct reading *reading)
+{
+    return &reading->model->modules[reading->model->module_count - 1];
+}
+
+static enum status read_layer_norm(const cJSON *root, const char *name, struct reading *reading, struct err *err)
+{
+    static const char *const known[] = {"dimension", NULL};
+    struct model_module *module = last_module(reading);
+    TRY(json_only(root, name, known, NULL, err));
+    TRY(read_size(root, name, known[0], &module->inputs, err));
+    module->outputs = module->inputs;
+    return STATUS_OK;
+}
+
+static const char *const module_activations[MODULE_ACTIVATIONS] = {"Identity", "Tanh", "ReLU", "GELU"};
+
+static enum status read_dense(const cJSON *root, const char *name, struct reading *reading, struct err *err)
+{
+    static const char *const known[] = {"in_features",       "out_features",       "bias", "activation_function",
+                                        "module_input_name", "module_output_name", NULL};
+    static const char *const empty[] = {"use_residual", NULL};
+    struct model_module *module = last_module(reading);
+    const char *activation = "torch.nn.modules.activation.Tanh";
+    TRY(json_only(root, name, known, empty, err));
+    TRY(check_names(root, name, err));
+    TRY(read_size(root, name, "in_features", &module->inputs, err));
+    TRY(read_size(root, name, "out_features", &module->outputs, err));
+    TRY(json_bool(root, name, "bias", &module->biased, err));
+    TRY(json_string(root, name, "activation_function", &activation, err));
+    for (unsigned i = 0; i < MODULE_ACTIVATIONS; i++) {
+        if (strcmp(head_torch_class(activation), module_activations[i]) == 0) {
+            module->activation = (enum module_activation)i;
+            return STATUS_OK;
+        }
+    }
+    return err_set(err, STATUS_UNSUPPORTED,
+                   "%s: activation_function \"%.100s\" is not one of torch's Identity, Tanh, ReLU and GELU", name,
+                   activation);
 }
 
 /* All prompts, because a request may choose any of them. */
@@ -240,13 +293,12 @@ static enum status read_prompts(const cJSON *root, const char *name, struct read
     return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": prompts has no prompt named \"%.60s\"", wanted);
 }
 
-enum module_kind { MODULE_TRANSFORMER, MODULE_POOLING, MODULE_NORMALIZE, MODULE_KINDS };
-
-static const char *const module_names[MODULE_KINDS] = {"Transformer", "Pooling", "Normalize"};
+static const char *const module_names[MODULE_KINDS] = {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"};
+#define SUPPORTED "supported: Transformer, Pooling, then Dense, LayerNorm and Normalize"
 
 static bool is_safe_folder(const char *path)
 {
-    return path[0] != '/' && path[0] != '.' && !strchr(path, '\\') && !strstr(path, "..") && strlen(path) < 128;
+    return path[0] != '/' && path[0] != '.' && !strchr(path, '\\') && !strstr(path, "..") && strlen(path) < 96;
 }
 
 /* Both generations write a Python path whose last part is the class; the parts between have changed. */
@@ -264,9 +316,7 @@ static enum status kind_of(const char *type, enum module_kind *kind, struct err 
             return STATUS_OK;
         }
     }
-    return err_set(err, STATUS_UNSUPPORTED,
-                   MODULES_FILE ": type %.100s: the module %.60s is not supported; supported: Transformer, Pooling, "
-                                "Normalize",
+    return err_set(err, STATUS_UNSUPPORTED, MODULES_FILE ": type %.100s: the module %.60s is not supported; " SUPPORTED,
                    type, last);
 }
 
@@ -287,12 +337,33 @@ static enum status folder_of(const cJSON *module, char **out, struct err *err)
     return STATUS_OK;
 }
 
+/* A module behind pooling, which the model keeps. */
+static enum status read_step(const char *folder, enum module_kind kind, struct reading *reading, struct err *err)
+{
+    static const struct {
+        const char *tensors;
+        reader *read;
+    } parts[MODULE_KINDS] = {
+        [MODULE_DENSE] = {"linear", read_dense},
+        [MODULE_LAYER_NORM] = {"norm", read_layer_norm},
+        [MODULE_NORMALIZE] = {"", read_normalize},
+    };
+    bool there = false;
+    struct model_module *module = &reading->model->modules[reading->model->module_count++];
+    *module = (struct model_module){.kind = kind, .biased = true};
+    snprintf(module->name, sizeof module->name, "%s%s", folder, parts[kind].tensors);
+    if (folder[0] != '\0') { TRY(read_file(folder, "config.json", parts[kind].read, reading, &there, err)); }
+    return there || kind == MODULE_NORMALIZE
+               ? STATUS_OK
+               : err_set(err, STATUS_NOT_FOUND, MODULES_FILE ": %sconfig.json of the module %s is missing", folder,
+                         module_names[kind]);
+}
+
 static enum status read_module(const cJSON *module, enum module_kind kind, struct reading *reading, struct err *err)
 {
     char *folder = NULL;
     TRY(folder_of(module, &folder, err));
     struct sentence_config *out = reading->out;
-    enum status status;
     if (kind == MODULE_TRANSFORMER) {
         free(out->folder);
         out->folder = folder;
@@ -303,13 +374,13 @@ static enum status read_module(const cJSON *module, enum module_kind kind, struc
         return folder[0] != '\0' ? read_file(folder, "config.json", read_pooling, reading, NULL, err)
                                  : err_set(err, STATUS_BAD_INPUT, "modules.json: the Pooling module has no path");
     }
-    reading->model->normalize = true;
-    status = folder[0] != '\0' ? read_file(folder, "config.json", read_normalize, reading, NULL, err) : STATUS_OK;
+    enum status status = read_step(folder, kind, reading, err);
     free(folder);
     return status;
 }
 
-/* The chain must be Transformer, Pooling, Normalize, in this order; the last two may be absent. */
+/* The chain must be Transformer, Pooling, and then any of the others; only the first must be there. A Normalize at the
+ * end becomes model->normalize, because a request may ask for other vectors. */
 static enum status read_modules(const cJSON *modules, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"idx", "name", "path", "type", NULL};
@@ -318,6 +389,9 @@ static enum status read_modules(const cJSON *modules, const char *name, struct r
     }
     int next = MODULE_TRANSFORMER;
     const cJSON *module;
+    struct model *model = reading->model;
+    model->modules = calloc((size_t)cJSON_GetArraySize(modules), sizeof *model->modules);
+    if (!model->modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the modules"); }
     cJSON_ArrayForEach(module, modules)
     {
         const char *type = "";
@@ -326,12 +400,15 @@ static enum status read_modules(const cJSON *modules, const char *name, struct r
         TRY(json_string(module, name, "type", &type, err));
         TRY(kind_of(type, &kind, err));
         if ((int)kind < next || (next == MODULE_TRANSFORMER && kind != MODULE_TRANSFORMER)) {
-            return err_set(err, STATUS_UNSUPPORTED,
-                           MODULES_FILE ": the module %s is out of order; supported: Transformer, Pooling, Normalize",
+            return err_set(err, STATUS_UNSUPPORTED, MODULES_FILE ": the module %s is out of order; " SUPPORTED,
                            module_names[kind]);
         }
-        next = (int)kind + 1;
+        next = kind == MODULE_TRANSFORMER ? MODULE_POOLING : MODULE_DENSE;
         TRY(read_module(module, kind, reading, err));
+    }
+    while (model->module_count > 0 && last_module(reading)->kind == MODULE_NORMALIZE) {
+        model->normalize = true;
+        model->module_count--;
     }
     return STATUS_OK;
 }
@@ -349,13 +426,16 @@ static enum status find_head(struct reading *reading, struct err *err)
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "%sconfig.json", out->folder);
     TRY(head_is_there(reading->model->directory, name, &out->classifier, err));
-    if (out->classifier) { reading->model->pooling = POOLING_CLS; }
-    return STATUS_OK;
+    if (!out->classifier) { return STATUS_OK; }
+    reading->model->pooling = POOLING_CLS;
+    return reading->model->module_count == 0 && !reading->model->normalize
+               ? STATUS_OK
+               : err_set(err, STATUS_UNSUPPORTED, MODULES_FILE ": modules behind a classifier are not supported");
 }
 
 static enum status refuse_unknown_pooling(const struct sentence_config *config, bool listed, struct err *err)
 {
-    const char *advice = "so the pooling is not known; set pooling to mean or cls";
+    const char *advice = "so the pooling is not known; set pooling";
     if (config->pooling_folder) {
         return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
     }

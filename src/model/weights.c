@@ -15,6 +15,7 @@
 
 #define SINGLE_FILE "model.safetensors"
 #define INDEX_FILE "model.safetensors.index.json"
+#define NAME_BYTES 128
 
 static enum status open_file(const char *directory, const char *folder, const char *file, struct weights *out,
                              struct err *err)
@@ -35,12 +36,15 @@ static enum status open_file(const char *directory, const char *folder, const ch
     return status;
 }
 
-static enum status reserve(struct weights *out, size_t count, struct err *err)
+/* Room for so many more files. */
+static enum status reserve(struct weights *out, size_t more, struct err *err)
 {
-    out->files = calloc(count, sizeof *out->files);
-    out->names = calloc(count, sizeof *out->names);
-    if (!out->files || !out->names) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weight files", count); }
-    return STATUS_OK;
+    size_t count = out->count + more;
+    struct safetensors *files = realloc(out->files, count * sizeof *files);
+    if (files) { out->files = files; }
+    char **names = realloc(out->names, count * sizeof *names);
+    if (names) { out->names = names; }
+    return files && names ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %zu weight files", count);
 }
 
 static bool is_plain_name(const char *name)
@@ -104,6 +108,7 @@ static enum status open_shards(const char *directory, const char *folder, const 
     if (count == 0) { return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name); }
     TRY(reserve(out, count, err));
     for (size_t i = 0; i < count; i++) { TRY(open_file(directory, folder, shards[i], out, err)); }
+    out->encoder_files = count;
     return check_map(map, name, out, shards, err);
 }
 
@@ -133,15 +138,34 @@ enum status weights_open(const char *directory, const char *folder, struct weigh
     *out = (struct weights){0};
     enum status status = reserve(out, 1, err);
     if (status == STATUS_OK) { status = open_file(directory, folder, SINGLE_FILE, out, err); }
+    out->encoder_files = 1;
     if (status != STATUS_NOT_FOUND) { return status; }
     weights_close(out);
     return open_index(directory, folder, out, err);
+}
+
+static int folder_bytes(const char *name)
+{
+    return (int)(strrchr(name, '/') + 1 - name);
+}
+
+enum status weights_open_module(const char *directory, const char *module, struct weights *out, struct err *err)
+{
+    char folder[NAME_BYTES];
+    snprintf(folder, sizeof folder, "%.*s", folder_bytes(module), module);
+    TRY(reserve(out, 1, err));
+    enum status status = open_file(directory, folder, SINGLE_FILE, out, err);
+    return status != STATUS_NOT_FOUND
+               ? status
+               : err_set(err, status, "%s%s is missing; pickled weights (pytorch_model.bin) are never read", folder,
+                         SINGLE_FILE);
 }
 
 enum status weights_read_again(const struct weights *weights, const char *directory, struct weights *out,
                                struct err *err)
 {
     out->borrowed = true;
+    out->encoder_files = weights->encoder_files;
     TRY(reserve(out, weights->count, err));
     for (size_t i = 0; i < weights->count; i++) {
         struct buffer path = {0};
@@ -182,8 +206,6 @@ void weights_close(struct weights *weights)
 /* Which tensor of a file is which weight. The model's own list of weights is made once (weights_visit) and sorted; each
  * tensor in the files is brought to that list's spelling and looked up. A tensor that is neither in the list nor part
  * of a head is refused: it would change the result, or the files belong to another architecture. */
-
-#define NAME_BYTES 128
 
 struct slot {
     char name[NAME_BYTES];
@@ -243,6 +265,17 @@ static void visit_embeddings(void *context, weights_visitor *visit, const char *
     visit(context, name, tensor, 2, rows, width);
 }
 
+static void visit_module(struct model_module *module, weights_visitor *visit, void *context)
+{
+    char name[NAME_BYTES];
+    bool dense = module->kind == MODULE_DENSE;
+    if (module->kind == MODULE_NORMALIZE) { return; }
+    snprintf(name, sizeof name, "%s.weight", module->name);
+    visit(context, name, &module->weight, dense ? 2 : 1, module->outputs, dense ? module->inputs : 1);
+    snprintf(name, sizeof name, "%s.bias", module->name);
+    if (module->biased) { visit(context, name, &module->bias, 1, module->outputs, 1); }
+}
+
 void weights_visit(struct model *model, weights_visitor *visit, void *context)
 {
     const struct arch *arch = model->arch;
@@ -257,11 +290,7 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
     visit_pair(context, visit, "", arch->embedding_norm, &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
                model->hidden, 1);
     for (uint32_t i = 0; i < model->layer_count; i++) { visit_layer(model, i, visit, context); }
-    struct model_head *head = &model->head;
-    if (head->labels == 0) { return; }
-    visit_pair(context, visit, "", arch->head_dense, &head->dense.weight, &head->dense.bias, 2, model->hidden,
-               model->hidden);
-    visit_pair(context, visit, "", arch->head_out, &head->out.weight, &head->out.bias, 2, head->labels, model->hidden);
+    for (uint32_t i = 0; i < model->module_count; i++) { visit_module(&model->modules[i], visit, context); }
 }
 
 static void add_slot(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
@@ -354,16 +383,20 @@ static enum status set_tensor(const struct safetensors_entry *entry, const unsig
     return STATUS_OK;
 }
 
-static enum status bind_file(const struct safetensors *file, const char *file_name, const struct arch *arch,
-                             const struct slots *slots, struct err *err)
+static enum status bind_file(const struct safetensors *file, const char *file_name, bool module,
+                             const struct arch *arch, const struct slots *slots, struct err *err)
 {
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
         const char *bare = skip_prefixes(arch, entry->name);
         struct slot key;
-        spell(key.name, bare);
+        if (module) {
+            snprintf(key.name, sizeof key.name, "%.*s%s", folder_bytes(file_name), file_name, entry->name);
+        } else {
+            spell(key.name, bare);
+        }
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
-        if (!slot && is_unused(arch, bare)) { continue; }
+        if (!slot && !module && is_unused(arch, bare)) { continue; }
         if (!slot) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: tensor %.120s is not part of the %s model that config.json describes", file_name,
@@ -376,13 +409,15 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
-    struct slots slots = {.list = calloc(10 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
+    size_t most = 10 + 16 * (size_t)model->layer_count + 2 * (size_t)model->module_count;
+    struct slots slots = {.list = calloc(most, sizeof *slots.list)};
     if (!slots.list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors"); }
     weights_visit(model, add_slot, &slots);
     qsort(slots.list, slots.count, sizeof *slots.list, compare_slots);
     enum status status = STATUS_OK;
     for (size_t i = 0; i < weights->count && status == STATUS_OK; i++) {
-        status = bind_file(&weights->files[i], weights->names[i], model->arch, &slots, err);
+        status =
+            bind_file(&weights->files[i], weights->names[i], i >= weights->encoder_files, model->arch, &slots, err);
     }
     for (size_t i = 0; i < slots.count && status == STATUS_OK; i++) {
         if (!slots.list[i].tensor->data) {

@@ -16,7 +16,8 @@ struct weights {
     struct safetensors *files; /* [count] */
     char **names;              /* [count], relative to the model's directory */
     size_t count;
-    bool borrowed; /* entries and names belong to others, which are closed later */
+    size_t encoder_files; /* of them; those behind are modules', each named FOLDER/model.safetensors */
+    bool borrowed;        /* entries and names belong to others, which are closed later */
 };
 
 /* Reads DIRECTORY/FOLDERmodel.safetensors, else the shards that DIRECTORY/FOLDERmodel.safetensors.index.json lists.
@@ -24,6 +25,11 @@ struct weights {
  * Owns: the caller ends `*out` with weights_close, also after an error. Errors: those of safetensors_open; also
  * STATUS_BAD_INPUT when index and shards disagree. Thread: one at a time (cJSON). */
 MUST_CHECK enum status weights_open(const char *directory, const char *folder, struct weights *out, struct err *err);
+
+/* Reads DIRECTORY/FOLDER/model.safetensors of a module of sentence-transformers, too. `module` is the name of its
+ * tensors, FOLDER/PART. Owns, Errors and Thread: as weights_open. */
+MUST_CHECK enum status weights_open_module(const char *directory, const char *module, struct weights *out,
+                                           struct err *err);
 
 /* Frees the files and leaves none. */
 void weights_close(struct weights *weights);

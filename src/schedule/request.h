@@ -199,7 +199,7 @@ struct request {
     uint32_t max_tokens; /* per row */
     const char *prompt;  /* [prompt_bytes], put before each text; NULL: the model's default */
     uint32_t prompt_bytes;
-    uint32_t dim; /* floats of a row's output: model_outputs */
+    uint32_t dim; /* floats of a row's output */
     void *work;   /* ids and outputs of all rows, allocated by a prep thread */
 
     /* How its reply is to look, and where it goes. */
@@ -283,7 +283,7 @@ struct request_rules {
     enum encoding encoding;
     const struct model_head
         *head;               /* what the tasks are; NULL, or no labels: the model embeds. Outlives every request */
-    uint32_t dim;            /* model_outputs */
+    uint32_t dim;            /* of the model */
     uint32_t max_tokens;     /* per row */
     uint32_t max_text_bytes; /* of all texts of a request together */
     uint32_t max_inputs;     /* texts of a request */

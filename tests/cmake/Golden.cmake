@@ -64,6 +64,10 @@ add_test(NAME golden.inputs COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_D
   $<TARGET_FILE:read_inputs>)
 set_tests_properties(golden.inputs PROPERTIES LABELS "golden;schedule" TIMEOUT 300)
 
+add_test(NAME golden.modules COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/modules_golden.py
+  $<TARGET_FILE:sluice> ${CMAKE_CURRENT_BINARY_DIR}/golden)
+set_tests_properties(golden.modules PROPERTIES LABELS "golden;engine" TIMEOUT 300)
+
 if(NOT SLUICE_SANITIZE) # what the commands run, integration.classify runs
   add_test(NAME golden.heads COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/heads_golden.py
     $<TARGET_FILE:sluice> ${CMAKE_CURRENT_BINARY_DIR}/golden)

@@ -123,7 +123,7 @@ static enum status fake_wait(struct backend_workspace *stream, struct err *err)
     stream->count--;
     for (unsigned i = 0; i < stream->count; i++) { stream->waiting[i] = stream->waiting[i + 1]; }
     if (pass_has(pass, fake.wait_fails)) { return err_set(err, fake.failure, "fake: wait"); }
-    uint32_t dim = stream->backend->model->dim;
+    uint32_t dim = stream->backend->model->hidden;
     for (uint32_t row = 0; row < pass->rows; row++) {
         for (uint32_t i = 0; i < dim; i++) {
             pass->output[(size_t)row * dim + i] = value_of(pass, row, stream->backend->precision);

@@ -157,6 +157,61 @@ def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=12
     return directory
 
 
+def add_modules(directory, chain, pooling="mean", current=False, seed=1):
+    """Replaces what stands behind the encoder: `chain` of ("Dense", outputs, activation, biased), ("LayerNorm",) and
+    ("Normalize",) behind that pooling, as sentence-transformers 6 writes it (`current`) or 3 did. Returns the directory."""
+    generator = random.Random(seed)
+    in_package = {"Transformer": "base.modules.transformer", "Dense": "base.modules.dense", "Normalize": "base.modules.normalize",
+                  "Pooling": "sentence_transformer.modules.pooling", "LayerNorm": "sentence_transformer.modules.layer_norm"}
+    flags = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+             "weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
+    modules = []
+
+    def put(name, content):
+        with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+
+    def add(kind, config=None, named=()):
+        folder = f"{len(modules)}_{kind}" if modules else ""
+        where = f"{in_package[kind]}.{kind}" if current else "models." + kind
+        modules.append({"idx": len(modules), "name": str(len(modules)), "path": folder, "type": "sentence_transformers." + where})
+        if config is not None:
+            os.makedirs(os.path.join(directory, folder), exist_ok=True)
+            put(os.path.join(folder, "config.json"), config)
+        if named:
+            write_safetensors(os.path.join(directory, folder, "model.safetensors"), named)
+
+    def draw(mean, spread, *dims):
+        count = 1
+        for dim in dims:
+            count *= dim
+        return dims, array.array("f", [generator.gauss(mean, spread) for _ in range(count)])
+
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        width = json.load(file)["hidden_size"]
+    names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"} if current else {}
+    add("Transformer")
+    if current:
+        add("Pooling", {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True})
+    else:
+        add("Pooling", {"word_embedding_dimension": width, "include_prompt": True,
+                        **{"pooling_mode_" + flag: mode == pooling for mode, flag in flags.items()}})
+    for kind, *more in chain:
+        if kind == "Dense":
+            outputs, activation, biased = more
+            group = "linear" if activation == "Identity" else "activation"
+            named = [("linear.weight", *draw(0, 1.5 * width ** -0.5, outputs, width)), ("linear.bias", *draw(0, 0.2, outputs))]
+            add(kind, {"in_features": width, "out_features": outputs, "bias": biased,
+                       "activation_function": f"torch.nn.modules.{group}.{activation}", **names}, named[:1 + biased])
+            width = outputs
+        elif kind == "LayerNorm":
+            add(kind, {"dimension": width}, [("norm.weight", *draw(1, 0.2, width)), ("norm.bias", *draw(0, 0.1, width))])
+        else:
+            add(kind, names if current else None)
+    put("modules.json", modules)
+    return directory
+
+
 # How DistilBERT's files spell what BERT's names.
 DISTILBERT = [("embeddings.token_type_embeddings", None), ("encoder.", "transformer."),
               ("attention.self.query", "attention.q_lin"), ("attention.self.key", "attention.k_lin"),

@@ -436,8 +436,8 @@ static enum status cpu_pool(struct backend_workspace *workspace, struct err *err
     const struct pass *pass = workspace->pass;
     for (uint32_t r = 0; r < pass->rows; r++) {
         const float *first = cpu_hidden_row(workspace, pass->start[r] - pass->origin).f32;
-        float *vector = pass->output + (size_t)r * model->dim;
-        weights->set->kernels->pool(model->pooling, pass->length[r], model->hidden, model->dim, first, vector);
+        float *vector = pass->output + (size_t)r * model->hidden;
+        weights->set->kernels->pool(model->pooling, pass->length[r], model->hidden, first, vector);
     }
     return STATUS_OK;
 }

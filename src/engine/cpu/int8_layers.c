@@ -335,11 +335,10 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     int8_pass_embedded(&trial->space, weights, &trial->work);
     for (uint32_t layer = first; layer < model->layer_count; layer++) { run_int8(trial, layer); }
     for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {
-        weights->set->kernels->pool(POOLING_MEAN, tokens, model->hidden, model->dim, exact + row * model->hidden,
-                                    vector);
-        weights->set->kernels->pool(POOLING_MEAN, tokens, model->hidden, model->dim, near + row * model->hidden,
+        weights->set->kernels->pool(POOLING_MEAN, tokens, model->hidden, exact + row * model->hidden, vector);
+        weights->set->kernels->pool(POOLING_MEAN, tokens, model->hidden, near + row * model->hidden,
                                     vector + model->hidden);
-        error += one_less_cosine(vector, vector + model->hidden, model->dim);
+        error += one_less_cosine(vector, vector + model->hidden, model->hidden);
     }
     return error <= ERROR_MOST * TRIAL_ROWS / tokens; /* not so, if it is no number */
 }

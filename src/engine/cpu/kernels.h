@@ -72,8 +72,8 @@ struct kernels {
     size_t (*attention_scratch)(uint32_t length, uint32_t head_dim);
 
     /* One vector of `length` rows. What is not finite in a row is not finite in the vector. Shapes: x [length, width];
-     * to [dim], dim <= width, written. */
-    void (*pool)(enum pooling pooling, uint32_t length, uint32_t width, uint32_t dim, const float *x, float *to);
+     * to [width], written. */
+    void (*pool)(enum pooling pooling, uint32_t length, uint32_t width, const float *x, float *to);
 
     /* Products of GEMM_F32, GEMM_BF16_WIDE and, or NULL, GEMM_BF16_DOT (gemm.h). */
     void (*gemm_f32)(const struct gemm_job *job);

@@ -281,9 +281,8 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
 static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
                         struct err *err)
 {
-    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0) {
-        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
-                       model->heads, model->dim);
+    if (model->heads == 0 || model->hidden % model->heads != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads", model->hidden, model->heads);
     }
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);

@@ -105,9 +105,9 @@ static size_t part(size_t *used, size_t bytes)
     return at;
 }
 
-static size_t output_bytes(uint32_t rows, uint32_t dim)
+static size_t output_bytes(uint32_t rows, uint32_t hidden)
 {
-    return (size_t)rows * dim * sizeof(float);
+    return (size_t)rows * hidden * sizeof(float);
 }
 
 static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint32_t tokens, uint32_t rows)
@@ -125,7 +125,7 @@ static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint
     offsets.ragged = part(&used, ragged);
     for (unsigned slot = 0; slot < request->slots; slot++) {
         offsets.slot_ragged[slot] = part(&used, ragged);
-        offsets.slot_output[slot] = part(&used, output_bytes(rows, model->dim));
+        offsets.slot_output[slot] = part(&used, output_bytes(rows, model->hidden));
         offsets.slot_finite[slot] = part(&used, rows * sizeof(uint32_t));
     }
     offsets.bytes = used;
@@ -137,10 +137,10 @@ static void fill(const struct cuda_plan_request *request, struct cuda_plan *plan
     uint32_t rows = request->batch_rows == 0 ? CUDA_DEFAULT_ROWS : request->batch_rows;
     size_t graph = CUDA_GRAPH_BYTES + (size_t)request->model->layer_count * CUDA_GRAPH_LAYER_BYTES;
     plan->rows = rows < plan->tokens ? rows : plan->tokens;
-    plan->dim = request->model->dim;
+    plan->hidden = request->model->hidden;
     plan->offsets = lay_out(request, plan->tokens, plan->rows);
     plan->ragged_bytes = aligned(cuda_ragged_layout(plan->tokens, plan->rows).bytes);
-    plan->pinned_bytes = request->slots * (plan->ragged_bytes + aligned(output_bytes(plan->rows, plan->dim)));
+    plan->pinned_bytes = request->slots * (plan->ragged_bytes + aligned(output_bytes(plan->rows, plan->hidden)));
     plan->graph_bytes = request->graphs * graph;
     plan->total_bytes = request->weight_bytes + plan->offsets.bytes + request->workspace_bytes + plan->graph_bytes;
 }
@@ -322,7 +322,7 @@ enum status cuda_memory_copy_out(struct cuda_memory *memory, struct cuda_slot *s
 {
     const struct cuda_api *api = memory->api;
     static const char what[] = "copying vectors from the device";
-    size_t bytes = (size_t)slot->pass->rows * memory->plan.dim * sizeof(float);
+    size_t bytes = (size_t)slot->pass->rows * memory->plan.hidden * sizeof(float);
     TRY(check(memory, api->cudaEventRecord(slot->computed, memory->compute), what, err));
     TRY(check(memory, api->cudaStreamWaitEvent(memory->out, slot->computed, 0), what, err));
     TRY(check(memory, api->cudaMemcpyAsync(slot->output_host, slot->output, bytes, cudaMemcpyDeviceToHost, memory->out),
@@ -356,7 +356,7 @@ enum status cuda_memory_wait(struct cuda_memory *memory, struct err *err)
     const struct cuda_slot *slot = &memory->slots[memory->first];
     enum status status = await(memory, slot->delivered, err);
     if (status == STATUS_OK) {
-        memcpy(slot->pass->output, slot->output_host, (size_t)slot->pass->rows * memory->plan.dim * sizeof(float));
+        memcpy(slot->pass->output, slot->output_host, (size_t)slot->pass->rows * memory->plan.hidden * sizeof(float));
     }
     cuda_memory_skip(memory);
     return status;

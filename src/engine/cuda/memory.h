@@ -84,7 +84,7 @@ struct cuda_plan_request {
 struct cuda_plan {
     uint32_t tokens; /* of a pass, a bucket size; at least the model's longest text */
     uint32_t rows;   /* of a pass; at most tokens */
-    uint32_t dim;    /* of a vector */
+    uint32_t hidden; /* of a pooled vector */
     struct cuda_offsets offsets;
     size_t ragged_bytes; /* of the largest block of a batch */
     size_t pinned_bytes; /* of host memory, for all slots: a block and the vectors */

@@ -405,7 +405,7 @@ static enum status enqueue_pool(struct backend_workspace *workspace, struct err 
         .output_type = KERNEL_F32,
         .bound = workspace->slot->pass->rows,
         .hidden = model->hidden,
-        .dim = model->dim,
+        .dim = model->hidden,
         .ragged = workspace->ragged,
         .x = gathered ? first_tokens(workspace).x : all_tokens(workspace).x,
         .output = workspace->slot->output,

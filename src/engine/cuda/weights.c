@@ -347,9 +347,8 @@ static enum status load_all(struct loader *loader, const struct cuda_weights *to
 /* Kernels access rows in words of 16 bytes. */
 static enum status check_sizes(const struct model *model, struct err *err)
 {
-    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0) {
-        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
-                       model->heads, model->dim);
+    if (model->heads == 0 || model->hidden % model->heads != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads", model->hidden, model->heads);
     }
     if (model->hidden % 8 != 0 || model->intermediate_size % 8 != 0 || model->hidden > KERNEL_HIDDEN_MAX) {
         return err_set(err, STATUS_UNSUPPORTED,

@@ -69,7 +69,6 @@ TEST(f32_matches_with_cls)
     struct engine_options options = {.precision = PRECISION_F32};
     struct model *model = model_with_biases(heads_of_64, 3);
     model->pooling = POOLING_CLS;
-    model->dim = 40;
     compare(model, &options, f32_bounds);
     struct memory_shape shallow = heads_of_32;
     shallow.layers = 1;
@@ -465,10 +464,16 @@ TEST(f32_scores_pairs_as_the_cpu_does)
     struct model *model = model_with_biases(heads_of_32, 23);
     model->pooling = POOLING_CLS;
     model->normalize = false;
-    model->head = (struct model_head){
-        .labels = LABELS, .pair_types = true, .dense = model->layers[0].query, .out = model->layers[0].key};
-    model->head.out.weight.elements = (size_t)LABELS * model->hidden;
-    model->head.out.bias.elements = LABELS;
+    struct linear dense = model->layers[0].query, out = model->layers[0].key;
+    struct model_module layers[2] = {
+        {MODULE_DENSE, "dense", model->hidden, model->hidden, MODULE_TANH, true, dense.weight, dense.bias},
+        {MODULE_DENSE, "out", model->hidden, LABELS, MODULE_IDENTITY, true, out.weight, out.bias}};
+    layers[1].weight.elements = (size_t)LABELS * model->hidden;
+    layers[1].bias.elements = LABELS;
+    model->head = (struct model_head){.labels = LABELS, .pair_types = true};
+    model->modules = layers;
+    model->module_count = 2;
+    model->dim = LABELS;
     cuda_host_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
     cuda_rows_make(&rows, model, mixed, 0, 7);
     assert_int_equal(rows.batch.rows, ROWS);

@@ -182,12 +182,16 @@ TEST(a_head_scores_each_batch_that_is_out)
 {
     static const float dense[DIM * DIM] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, zeros[DIM] = {0};
     static const float out[2 * DIM] = {1, 1, 0, 0, -1, 0, 0, 0}, bias[2] = {0, 1};
+    struct model_module layers[2] = {{MODULE_DENSE, "dense", DIM, DIM, MODULE_RELU, .biased = true},
+                                     {MODULE_DENSE, "out", DIM, 2, MODULE_IDENTITY, .biased = true}};
+    layers[0].weight = (struct tensor){.rank = 2, .data = dense, .elements = DIM * DIM};
+    layers[0].bias = (struct tensor){.rank = 1, .data = zeros, .elements = DIM};
+    layers[1].weight = (struct tensor){.rank = 2, .data = out, .elements = 2 * DIM};
+    layers[1].bias = (struct tensor){.rank = 1, .data = bias, .elements = 2};
     struct model model = bare;
-    model.head = (struct model_head){.labels = 2, .relu = true};
-    model.head.dense.weight = (struct tensor){.rank = 2, .data = dense, .elements = DIM * DIM};
-    model.head.dense.bias = (struct tensor){.rank = 1, .data = zeros, .elements = DIM};
-    model.head.out.weight = (struct tensor){.rank = 2, .data = out, .elements = 2 * DIM};
-    model.head.out.bias = (struct tensor){.rank = 1, .data = bias, .elements = 2};
+    model.modules = layers;
+    model.module_count = 2;
+    model.dim = model.head.labels = 2;
     struct batch batches[2];
     fake_reset();
     struct opened opened = open_fake(&model, PRECISION_AUTO);

@@ -168,14 +168,53 @@ TEST(refuses_wrong_pooling_fields)
 TEST(refuses_other_modules)
 {
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
-    expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.Dense", STATUS_UNSUPPORTED, "Dense");
-    expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.LayerNorm", STATUS_UNSUPPORTED, "LayerNorm");
+    expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.LSTM", STATUS_UNSUPPORTED, "LSTM");
+    expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.Dense", STATUS_NOT_FOUND,
+                        "2_Normalize/config.json of the module Dense");
     expect_edit_refused(&spec, "modules.json", "sentence_transformers.models.Transformer", "custom_st.Transformer",
                         STATUS_UNSUPPORTED, "custom_st.Transformer");
     expect_edit_refused(&spec, "modules.json", "sentence_transformers.models.Transformer",
                         "sentence_transformers.models.CLIPModel", STATUS_UNSUPPORTED, "CLIPModel");
     expect_edit_refused(&spec, "modules.json", "\"name\": \"2\"", "\"kwargs\": [\"task\"]", STATUS_UNSUPPORTED,
                         "kwargs");
+}
+
+/* golden/modules_golden.py has those that open. */
+TEST(refuses_what_a_module_says)
+{
+    static const struct {
+        const char *kind, *config, *says;
+        enum status status;
+    } cases[] = {
+        {"LayerNorm", "{}", "2_Normalize/config.json: dimension is missing", STATUS_BAD_INPUT},
+        {"LayerNorm", "{\"dimension\": 32, \"eps\": 1e-3}", "2_Normalize/config.json: the field eps",
+         STATUS_UNSUPPORTED},
+        {"LayerNorm", "{\"dimension\": 31}", "2_Normalize/norm takes 31 numbers, and what stands before it gives 32",
+         STATUS_BAD_INPUT},
+        {"LayerNorm", "{\"dimension\": 32}", "2_Normalize/model.safetensors is missing", STATUS_NOT_FOUND},
+        {"Dense", "{\"in_features\": 32}", "out_features is missing", STATUS_BAD_INPUT},
+        {"Dense", "{\"in_features\": 32, \"out_features\": 8, \"use_residual\": true}", "use_residual",
+         STATUS_UNSUPPORTED},
+        {"Dense", "{\"in_features\": 32, \"out_features\": 8, \"module_input_name\": \"token_embeddings\"}",
+         "module_input_name", STATUS_UNSUPPORTED},
+        {"Dense",
+         "{\"in_features\": 32, \"out_features\": 8, \"activation_function\": \"torch.nn.modules.activation.Mish\"}",
+         "Mish", STATUS_UNSUPPORTED},
+        {"Dense", "{\"in_features\": 32, \"out_features\": 8, \"activation_function\": \"my.Tanh\"}", "my.Tanh",
+         STATUS_UNSUPPORTED},
+    };
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec), kind[64] = "models.Normalize", now[64], folder[512];
+    snprintf(folder, sizeof folder, "%s/2_Normalize", directory);
+    (void)mkdir(folder, 0777);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(now, sizeof now, "models.%s", cases[i].kind);
+        if (strcmp(kind, now) != 0) { model_file_edit(directory, "modules.json", kind, now); }
+        snprintf(kind, sizeof kind, "%s", now);
+        model_file_write(directory, "2_Normalize/config.json", cases[i].config);
+        expect_refused(directory, NULL, cases[i].status, cases[i].says, "2_Normalize");
+    }
+    model_build_remove(directory);
 }
 
 TEST(refuses_modules_out_of_order)

@@ -46,7 +46,7 @@ static struct request *prepared(const struct model *model, bool truncate, const 
     struct request_rules rules = {.model_name = "m",
                                   .model_id = "i",
                                   .head = &model->head,
-                                  .dim = model_outputs(model),
+                                  .dim = model->dim,
                                   .max_tokens = 16,
                                   .max_text_bytes = 4096,
                                   .max_inputs = 16,

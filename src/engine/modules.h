@@ -1,0 +1,26 @@
+/* What follows pooling, on the host, in f32, the same for every backend: sentence-transformers' modules or the layers
+ * of a classification head. A text's numbers have the same bits in any batch. */
+#ifndef ENGINE_MODULES_H
+#define ENGINE_MODULES_H
+
+#include "base/err.h"
+#include "model/model.h"
+
+struct modules;
+
+/* Copies the weights of the model's modules, and gives them back if model->read_once. `*out` is NULL where there are
+ * none. Owns: the caller ends it with modules_close. Errors: STATUS_UNSUPPORTED (they do not fit the model's sizes),
+ * STATUS_NO_MEMORY. */
+MUST_CHECK enum status modules_open(const struct model *model, struct modules **out, struct err *err);
+
+/* Frees them. NULL is allowed. */
+void modules_close(struct modules *modules);
+
+/* The floats of room that a run takes. */
+size_t modules_room(const struct modules *modules);
+
+/* Shapes: vector [hidden], room [modules_room], overwritten, to [model->dim], written, apart from the others.
+ * Thread: any, on the same modules at once. */
+void modules_run(const struct modules *modules, const float *vector, float *room, float *to);
+
+#endif
