@@ -3,21 +3,26 @@
 -- then on `*` continues from it, or is refused for ever.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 meta, 5 requests:high, 6 requests, 7 requests:low
--- ARGV  1 how many entries at most, 2 bytes after which no further entry is read
--- Returns { entries moved, streams set back, 1 when there is more to do now }
--- Entries with such ids move to `later`, due now, and promote brings them back with new ids under their old names. So do entries
--- that a worker holds: its settle finds them no longer pending. When the last one has moved, the stream goes on from two seconds
--- ahead, which is behind every id that was not moved; the last id of the group goes back with it. Until then promote skips the
--- class. Ids that left the stream while they were ahead (lib/ahead) may be names still in use when their time comes: two seconds
--- before, the stream jumps over it likewise. So `*` never repeats a name.
+-- ARGV  1 consumer, then for each entry that the caller has seen ahead of the clock, in the order of their ids: class (0 high,
+--       1 normal, 2 low), id, and `move` or, where its fields are too large to be read here, `take`; 64 entries and 512 KiB
+--       of `move` at most
+-- Returns { entries moved, streams set back, 1 when entries are ahead still, entries taken }
+-- Nobody else knows how large an entry is before it is read, and Lua needs 2.4 ms for 1 MiB: so no entry is read here that the
+-- caller has not weighed (src/redis/queue_housekeeping.c).
+-- What is to move goes to `later`, due now, and promote brings it back with a new id under its old name. So do entries that a
+-- worker holds: its settle finds them no longer pending. What is to be taken becomes the caller's, unless somebody has it already,
+-- who will answer it. When the last one has left, the stream goes on from two seconds ahead, which is behind every id that stayed;
+-- the last id of the group goes back with it. Until then promote leaves the class alone. Ids that left the stream while they were
+-- ahead (lib/ahead) may be names still in use when their time comes: two seconds before, the stream jumps over it likewise. So
+-- `*` never repeats a name.
 -- May not: move an entry that it may not remove; record or clear a run alone (promote carries the record in `trouble` over).
 
 local call = redis.call
 local later, data, trouble, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local most, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
+local me = ARGV[1]
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local stream, moved, bytes, streams, more = nil, 0, 0, 0, 0
+local stream, moved, taken, streams, more = nil, 0, 0, 0, 0
 
 -- include lib/names.lua
 -- include lib/trouble.lua
@@ -78,35 +83,46 @@ local function move(class, id, fields, kept)
   moved = moved + 1
 end
 
--- False when the call has done enough.
-local function move_all(class, kept)
-  while moved < most and bytes < max_bytes do
-    local message = call('XRANGE', stream, AHEAD, '+', 'COUNT', 1)[1]
-    if not message then return true end
-    bytes = bytes + size_and_name(message[1], message[2], '')
-    move(class, message[1], message[2], kept)
-  end
-  return false
+-- Not from somebody who has it: only reclaim judges whether he lives, and counts.
+local function take(id)
+  if not read_until(stream) or call('XPENDING', stream, 'sluice', id, id, 1)[1] then return end
+  taken = taken + #call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
 end
 
+-- Whether one of those that the caller has seen was there still.
+local function leave(class, kept)
+  local found = false
+  for i = 2, #ARGV, 3 do
+    local id, large = ARGV[i + 1], ARGV[i + 2] == 'take'
+    if ARGV[i] == tostring(class - 1) and is_beyond(id) then
+      local message = not large and call('XRANGE', stream, id, id)[1]
+      if message then move(class, id, message[2], kept) end
+      if large then take(id) end
+      found = found or large or message
+    end
+  end
+  return found
+end
+
+-- Not while an entry is ahead, as Redis says.
 local function set_back(last)
-  local read = read_until(stream)
-  call('XSETID', stream, last, 'MAXDELETEDID', last)
+  local read, set = read_until(stream), redis.pcall('XSETID', stream, last, 'MAXDELETEDID', last)
+  if set.err then
+    if not string.find(set.err, 'smaller than the target stream top item', 1, true) then error(set) end
+    more = 1
+    return
+  end
   if read and newer(read, last) then call('XGROUP', 'SETID', stream, 'sluice', last) end
   streams = streams + 1
 end
 
 local function mend(class)
   local kept, before = kept_of(stream)
-  local comes = comes_now(kept)
-  if more == 0 and is_ahead(stream, now + AHEAD_MS) then
-    local lacking = lacks_right('mend')
-    if lacking then return lacking end
-    if move_all(class, kept) then
-      set_back(last_present(kept))
-    else
-      more = 1
-    end
+  local comes, ahead = comes_now(kept), is_ahead(stream, now + AHEAD_MS)
+  local lacking = (ahead or ARGV[2]) and lacks_right('mend')
+  if lacking then return lacking end
+  if leave(class, kept) or ahead then
+    set_back(last_present(kept))
   elseif comes then
     redis.pcall('XSETID', stream, last_present(kept))
   end
@@ -120,4 +136,4 @@ for class = 1, 3 do
     if lacking then return lacking end
   end
 end
-return {moved, streams, more}
+return {moved, streams, more, taken}

@@ -36,8 +36,8 @@ local function read(packed)
   return parked
 end
 
--- False when the stream takes no more.
-local function bring_back(stream, name, first_ms, parked)
+-- False when the stream takes no more. One that is ahead, as the new id tells, gets no second one: lua/mend moves this one again.
+local function bring_back(prefix, stream, name, first_ms, parked)
   local attempt, first_at, fields = 1, first_ms, {'_lost', '1'}
   if parked then attempt, first_at, fields = parked[2], parked[3], parked[4] end
   local id = redis.pcall('XADD', stream, '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
@@ -45,6 +45,7 @@ local function bring_back(stream, name, first_ms, parked)
     if not string.find(id.err, 'exhausted the last possible ID', 1, true) then error(id) end
     return false
   end
+  unusable[prefix] = tonumber(string.match(id, '^%d+')) > now + AHEAD_MS
   local known = known_of(name)
   if known ~= nil then
     local record = string.match(known or '', '^%d+ %d+ %S+(.*)$') or ''
@@ -85,7 +86,7 @@ local function promote(name)
   local stream, parked = STREAM[prefix], read(packed)
   if not parked then broken = broken + 1 end
   if stream then
-    if not bring_back(stream, name, first_ms, parked) then
+    if not bring_back(prefix, stream, name, first_ms, parked) then
       unusable[prefix] = true
       return pass_by(name)
     end

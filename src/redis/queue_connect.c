@@ -300,6 +300,7 @@ static void connect_both(struct queue *queue, const struct endpoint *endpoint)
         .master_only = endpoint,
         .connect_timeout_ms = queue->options.connect_timeout_ms,
         .max_reply_bytes = queue->options.max_reply_bytes,
+        .cut_bytes = queue->options.max_reply_bytes / CUT_PART,
         .context = queue,
         .on_up = on_writer_up,
         .on_down = on_down,
@@ -307,7 +308,6 @@ static void connect_both(struct queue *queue, const struct endpoint *endpoint)
     queue->endpoint = endpoint;
     enum status status = connection_open(&options, &queue->writer, &err);
     options.on_up = on_reader_up;
-    options.cut_bytes = queue->options.max_reply_bytes / CUT_PART;
     if (!status) { status = connection_open(&options, &queue->reader, &err); }
     if (status) { queue_down(queue, &err); }
 }
@@ -498,6 +498,15 @@ bool queue_serves(const struct queue *queue, enum request_class class)
 
 /* --- The clock ---------------------------------------------------------------------------------------------------- */
 
+uint64_t queue_time_of(const struct resp_value *reply)
+{
+    if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_STRING ||
+        reply->items[1].type != RESP_STRING) {
+        return 0;
+    }
+    return strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000;
+}
+
 static void on_time(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
@@ -505,16 +514,12 @@ static void on_time(void *context, const struct resp_value *reply)
     if (!reply) { return; /* queue_down has handled the lost connection */ }
     if (resp_check(reply, &err)) {
         queue_down(queue, &err);
-    } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_STRING ||
-               reply->items[1].type != RESP_STRING) {
+    } else if (queue_time_of(reply) == 0) {
         err_set(&err, STATUS_INTERNAL, "TIME answered in an unknown shape");
         queue_down(queue, &err);
     } else {
         queue->writer_ready = true;
-        if (queue->reader_ready) {
-            up(queue,
-               strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000);
-        }
+        if (queue->reader_ready) { up(queue, queue_time_of(reply)); }
     }
 }
 

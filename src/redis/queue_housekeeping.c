@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "redis/queue_internal.h"
 
-enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT };
+enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT, MEND_ENTRIES = 64, MEND_BYTES = 512 * 1024 };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -336,37 +336,116 @@ void queue_promote(struct task *task)
     queue_call(queue, &command, on_promoted, task);
 }
 
+/* MEND. lua/mend reads no entry whose size is not known: 24 MiB would take it 58 ms, in which Redis does nothing else.
+ * So this looks first, by plain commands, from whose answers the connection drops what is large; it names to the script
+ * what it has seen. What is too large to be read there becomes ours, by its id alone, and READ_OWN brings it. */
+
 /* Logs once for a repair of any number of calls, at its end. */
 static void on_mended(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
-    struct queue *queue = task->queue;
+    struct housekeeping *house = &task->queue->housekeeping;
     if (!queue_task_answered(task, reply, "lua/mend")) { return; }
-    struct event event = queue_task_event(task, !queue_has_numbers(reply, 3));
+    struct event event = queue_task_event(task, !queue_has_numbers(reply, 4));
     if (!event.failed) {
         long long moved = reply->items[0].integer, streams = reply->items[1].integer;
-        queue->housekeeping.mending_entries += (uint64_t)moved;
+        house->mending_entries += (uint64_t)moved;
         if (streams > 0) {
             log_warn("ids_ahead", log_str("reason", "a producer has sent entries with ids of times to come"),
-                     log_int("entries_moved", (int64_t)queue->housekeeping.mending_entries),
-                     log_int("streams_set_back", streams));
-            queue->housekeeping.mending_entries = 0;
+                     log_int("entries_moved", (int64_t)house->mending_entries), log_int("streams_set_back", streams));
+            house->mending_entries = 0;
         }
         event.mended.changed = moved > 0 || streams > 0;
-        event.mended.more = reply->items[2].integer != 0;
+        event.mended.more = reply->items[2].integer != 0 && house->look.entries > 0;
+        event.mended.taken = reply->items[3].integer > 0;
+        house->look_most = !event.mended.more || house->look.large ? 1 : 4 * house->look_most;
+        if (!event.mended.more) { memset(house->look_behind, 0, sizeof house->look_behind); }
     }
     queue_task_end(task, event);
 }
 
+/* Names to the script the entries of a class that it can move or take in one call. Large ones stay for a while: the
+ * next look begins behind them. */
+static void name_entries(struct housekeeping *house, enum request_class class, const struct resp_value *list)
+{
+    struct mend_look *look = &house->look;
+    const char number[] = {(char)('0' + class), '\0'};
+    struct entry_id id;
+    uint64_t bytes;
+    for (size_t i = 0; i < list->count && look->entries < MEND_ENTRIES; i++) {
+        if (!entry_weighed(&list->items[i], &id, &bytes)) { return; }
+        bool large = bytes > MEND_BYTES;
+        if (!large && look->bytes + bytes > MEND_BYTES) { return; }
+        look->bytes += large ? 0 : bytes;
+        look->large |= large;
+        if (large) { house->look_behind[class] = id; }
+        look->entries++;
+        command_text(&look->command, number);
+        queue_add_entry_id(&look->command, id);
+        command_text(&look->command, large ? "take" : "move");
+    }
+}
+
+/* The answers come in the order of the classes; a stream of a wrong type costs its class only. */
+static void on_looked(void *context, const struct resp_value *reply)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    struct mend_look *look = &queue->housekeeping.look;
+    enum request_class class = (enum request_class)(CLASS_COUNT - task->calls--);
+    if (reply && reply->type == RESP_ARRAY) {
+        name_entries(&queue->housekeeping, class, reply);
+    } else if (!reply || (!resp_is_error(reply, "WRONGTYPE") && queue_refused(queue, reply, "XRANGE"))) {
+        task->failed = true;
+    }
+    if (task->calls > 0) { return; }
+    if (task->failed) {
+        command_free(&look->command);
+        queue_task_fail(task);
+    } else {
+        queue_call(queue, &look->command, on_mended, task);
+    }
+}
+
+static void look_ahead(struct task *task, enum request_class class, uint64_t from_ms)
+{
+    struct housekeeping *house = &task->queue->housekeeping;
+    struct entry_id behind = house->look_behind[class];
+    bool last = behind.ms == UINT64_MAX && behind.seq == UINT64_MAX; /* a range cannot begin behind it */
+    char from[ENTRY_ID_TEXT + 1] = "(", count[16];
+    snprintf(count, sizeof count, "%u", house->look_most);
+    if (behind.ms > 0) {
+        entry_id_format(behind, from + 1);
+    } else {
+        snprintf(from, sizeof from, "%" PRIu64, from_ms);
+    }
+    const char *const words[] = {"XRANGE", task->queue->streams[class], last ? "+" : from, last ? "-" : "+", "COUNT",
+                                 count};
+    queue_command(task->queue, 6, words, on_looked, task);
+}
+
+static void on_mend_time(void *context, const struct resp_value *reply)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    struct housekeeping *house = &queue->housekeeping;
+    if (!queue_task_answered(task, reply, "TIME")) { return; }
+    uint64_t now_ms = queue_time_of(reply);
+    if (now_ms == 0) {
+        queue_task_fail(task);
+        return;
+    }
+    house->look_most = house->look_most < 1 ? 1 : house->look_most > MEND_ENTRIES ? MEND_ENTRIES : house->look_most;
+    house->look = (struct mend_look){0};
+    script_begin(&queue->scripts, SCRIPT_MEND, 4 + CLASS_COUNT, &house->look.command);
+    queue_add_keys(queue, &house->look.command, "later", "later:data", "trouble", "meta", NULL);
+    queue_add_streams(queue, &house->look.command);
+    command_text(&house->look.command, queue->worker);
+    task->calls = CLASS_COUNT;
+    for (int c = 0; c < CLASS_COUNT; c++) { look_ahead(task, (enum request_class)c, now_ms + AHEAD_MS); }
+}
+
 void queue_mend(struct task *task)
 {
-    enum { MEND_ENTRIES = 64, MEND_BYTES = 1024 * 1024 };
-    struct queue *queue = task->queue;
-    struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_MEND, 4 + CLASS_COUNT, &command);
-    queue_add_keys(queue, &command, "later", "later:data", "trouble", "meta", NULL);
-    queue_add_streams(queue, &command);
-    command_number(&command, MEND_ENTRIES);
-    command_number(&command, MEND_BYTES);
-    queue_call(queue, &command, on_mended, task);
+    queue_command(task->queue, 1, (const char *const[]){"TIME"}, on_mend_time, task);
 }

@@ -107,6 +107,14 @@ struct control {
     uint64_t logged_ns;    /* when some were logged last */
 };
 
+/* queue_housekeeping.c: what lua/mend will be told of the entries that are ahead of the clock. */
+struct mend_look {
+    struct command command; /* the call of lua/mend, without the entries that no answer has named yet */
+    uint32_t entries;
+    uint64_t bytes;
+    bool large; /* one of them was */
+};
+
 /* queue_housekeeping.c */
 struct housekeeping {
     bool elected;             /* by the last pulse */
@@ -114,9 +122,12 @@ struct housekeeping {
     uint64_t skipped;         /* keys of a wrong type, as last logged */
     char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
     uint64_t mending_entries; /* parked by lua/mend since it last set a stream back */
-    uint64_t ended[CLASS_COUNT][ENDS];    /* requests since the last counting pulse … */
-    uint64_t counting[CLASS_COUNT][ENDS]; /* … those in that pulse, until it is answered … */
-    uint64_t counted;                     /* … and its number, which tells a repeated pulse; 0: none yet */
+    struct mend_look look;    /* of the mend that is under way */
+    uint32_t look_most;       /* entries that the next one asks for */
+    struct entry_id look_behind[CLASS_COUNT]; /* it begins behind these; 0-0: with what is ahead of the clock */
+    uint64_t ended[CLASS_COUNT][ENDS];        /* requests since the last counting pulse … */
+    uint64_t counting[CLASS_COUNT][ENDS];     /* … those in that pulse, until it is answered … */
+    uint64_t counted;                         /* … and its number, which tells a repeated pulse; 0: none yet */
 };
 
 /* Thread: the I/O thread. */
@@ -172,6 +183,9 @@ bool queue_task_answered(struct task *task, const struct resp_value *reply, cons
 
 /* Whether an answer is an array of numbers only, at least so many. */
 bool queue_has_numbers(const struct resp_value *reply, size_t least);
+
+/* The unix ms of an answer to TIME; 0 for another shape. */
+uint64_t queue_time_of(const struct resp_value *reply);
 
 /* Writes the key sluice:{queue}:SUFFIX+MORE to `key`; returns `key`. */
 const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
@@ -238,6 +252,10 @@ MUST_CHECK enum status entries_from_read(struct entries *entries, const struct r
  * Errors: as above. */
 MUST_CHECK enum status entries_from_claim(struct entries *entries, const struct resp_value *answer,
                                           enum request_class class, struct err *err);
+
+/* Reads the id of an entry out of an answer to XRANGE, and how many bytes its fields have or had, where something was
+ * dropped. False: another shape, or the entry itself was dropped. */
+bool entry_weighed(const struct resp_value *from, struct entry_id *id, uint64_t *bytes);
 
 /* Frees the arrays and leaves none. */
 void entries_free(struct entries *entries);

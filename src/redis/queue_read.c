@@ -97,6 +97,14 @@ static uint64_t weigh(const struct resp_value *fields, bool *cut)
     return bytes;
 }
 
+bool entry_weighed(const struct resp_value *from, struct entry_id *id, uint64_t *bytes)
+{
+    bool cut;
+    if (from->type != RESP_ARRAY || from->count != 2 || !read_id(&from->items[0], id)) { return false; }
+    *bytes = weigh(&from->items[1], &cut);
+    return true;
+}
+
 struct reading {
     struct entries *entries;
     struct entry_field *fields; /* the next free ones */

@@ -137,6 +137,7 @@ struct event {
         struct {
             bool changed; /* MENDED: entries were moved or a stream was set back */
             bool more;
+            bool taken; /* some became ours, to be read with READ_OWN */
         } mended;
         uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
     };

@@ -61,6 +61,7 @@ void chores_mended(struct worker *worker, const struct event *event)
 {
     worker->mending = false;
     worker->mend_at = worker_after_ms(worker, !event->failed && event->mended.more ? 0 : MEND_MS);
+    if (!event->failed && event->mended.taken) { read_own_after_ms(worker, 0); }
     if (event->failed) {
         worker_call_failed(worker);
     } else if (event->mended.changed && !event->mended.more && worker->pulse.housekeeper) {

@@ -118,7 +118,7 @@ class World:
             self.made_up[reply] = 0
 
     def mend(self):
-        self.call("mend", self.chance.randint(1, 8), self.chance.choice([1, 100, 1000000]))
+        self.call("mend", self.chance.randint(1, 8), self.chance.choice([1, 100, 1000000]), self.chance.choice(self.living).name)
 
     def ask_for_an_end(self):
         if self.names:

@@ -147,7 +147,7 @@ SCENES = [
           [1], [0], ["1-1"], ("trouble", "meta")),
     Scene("promote", _parked, lambda desk: desk.promote(), [2, ANY, 0], [0, ANY, 0], ["1-1", "2-1", "low:3-1"],
           ("trouble",), ("requests", "requests:low")),
-    Scene("mend", _ahead, lambda desk: desk.mend(), [5, 2, 0], [0, 0, 0],
+    Scene("mend", _ahead, lambda desk: desk.mend(), [5, 2, 0, 0], [0, 0, 0, 0],
           ["1-1", f"{TO_COME}-1", f"{TO_COME}-2", f"{TO_COME}-3", f"{TO_COME}-8", f"low:{LAST_ID}"],
           ("trouble", "meta", "requests:high"), ("requests", "requests:low")),
     Scene("charge", _retried, lambda desk: desk.charge(("7-1", "1-1"), attempt=2), [2], [2], ["1-1"]),

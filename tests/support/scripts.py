@@ -211,8 +211,14 @@ class Desk:
     def promote(self, most=100):
         return Call("promote", [*map(self.key, ("later", "later:data", "trouble")), *map(self.stream, CLASSES)], [most])
 
-    def mend(self, most=64, most_bytes=1048576):
-        return Call("mend", [*map(self.key, ("later", "later:data", "trouble", "meta")), *map(self.stream, CLASSES)], [most, most_bytes])
+    def mend(self, most=64, large=524288, consumer="me"):
+        """With the entries that are ahead now, for which the daemon looks first."""
+        seconds, micros = self.client.time()
+        seen = [(NUMBER[which], entry_id, "take" if sum(len(word) for pair in fields.items() for word in pair) > large else "move")
+                for which in CLASSES if self.client.type(self.stream(which)) == b"stream"
+                for entry_id, fields in self.client.xrange(self.stream(which), min=seconds * 1000 + micros // 1000 + 2000)]
+        return Call("mend", [*map(self.key, ("later", "later:data", "trouble", "meta")), *map(self.stream, CLASSES)],
+                    [consumer, *(word for entry in seen[:most] for word in entry)])
 
     def charge(self, *entries, which="normal", consumer="me", attempt=1, how="alone"):
         """`entries`: ids, or (id, name) pairs for those that claim a name."""
