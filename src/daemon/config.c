@@ -20,7 +20,9 @@
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
-static const char *const poolings[] = {"model", "mean", "cls", NULL};
+/* By enum pooling, in sentence-transformers' own words. */
+static const char *const poolings[] = {"model",        "mean",      "cls", "max", "mean_sqrt_len_tokens",
+                                       "weightedmean", "lasttoken", NULL};
 static const char *const layouts[] = {"packed", "padded", "padded_fifo", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};

@@ -37,4 +37,8 @@ const struct arch arch_mpnet = {
     .intermediate = "intermediate.dense",
     .output = "output.dense",
     .output_norm = "output.LayerNorm",
+    .head_dense = "classifier.dense",
+    .head_out = "classifier.out_proj",
+    .head_activation = MODULE_TANH,
+    .separators = 2,
 };

@@ -42,6 +42,9 @@ MODELS = {
     "roberta-classes": dict(family="roberta", labels=["x", "y", "z"], task="classify"),
     "roberta-reranker": dict(family="roberta", labels=["LABEL_0"], task="rerank"),
     "distilbert-reranker": dict(family="distilbert", labels=["LABEL_0"], task="rerank"),
+    # No token types, and a bias on its scores by distance; the positions begin at 2.
+    "mpnet-classes": dict(family="mpnet", labels=["x", "y", "z"], task="classify"),
+    "mpnet-reranker": dict(family="mpnet", labels=["LABEL_0"], task="rerank"),
 }
 
 

@@ -212,21 +212,31 @@ def add_modules(directory, chain, pooling="mean", current=False, seed=1):
     return directory
 
 
-# How DistilBERT's files spell what BERT's names.
-DISTILBERT = [("embeddings.token_type_embeddings", None), ("encoder.", "transformer."),
-              ("attention.self.query", "attention.q_lin"), ("attention.self.key", "attention.k_lin"),
-              ("attention.self.value", "attention.v_lin"), ("attention.output.dense", "attention.out_lin"),
-              ("attention.output.LayerNorm", "sa_layer_norm"), ("intermediate.dense", "ffn.lin1"),
-              ("output.dense", "ffn.lin2"), ("output.LayerNorm", "output_layer_norm")]
+# How the files of other families spell what BERT's names; None: they have no such tensor.
+SPELLINGS = {
+    "distilbert": [("embeddings.token_type_embeddings", None), ("encoder.", "transformer."),
+                   ("attention.self.query", "attention.q_lin"), ("attention.self.key", "attention.k_lin"),
+                   ("attention.self.value", "attention.v_lin"), ("attention.output.dense", "attention.out_lin"),
+                   ("attention.output.LayerNorm", "sa_layer_norm"), ("intermediate.dense", "ffn.lin1"),
+                   ("output.dense", "ffn.lin2"), ("output.LayerNorm", "output_layer_norm")],
+    "mpnet": [("embeddings.token_type_embeddings", None), ("attention.self.query", "attention.attn.q"),
+              ("attention.self.key", "attention.attn.k"), ("attention.self.value", "attention.attn.v"),
+              ("attention.output.dense", "attention.attn.o"), ("attention.output.LayerNorm", "attention.LayerNorm")],
+}
+CLASSES = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "mpnet": "MPNet"}
+HEADS = {"bert": {"dense": "bert.pooler.dense", "out": "classifier"},
+         "distilbert": {"dense": "pre_classifier", "out": "classifier"},
+         "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"},
+         "mpnet": {"dense": "classifier.dense", "out": "classifier.out_proj"}}
 
 
-def distilbert_name(name):
+def name_in(family, name):
     """The name there, or None."""
-    for ours, theirs in DISTILBERT:
+    for ours, theirs in SPELLINGS.get(family, []):
         if ours in name and theirs is None:
             return None
         name = name.replace(ours, theirs or ours)
-    return name
+    return f"{family}.{name}"
 
 
 def head_tensors(hidden, labels, seed):
@@ -239,7 +249,7 @@ def head_tensors(hidden, labels, seed):
 def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidden=32, positions=48, config=None, modules=None):
     """Writes a ...ForSequenceClassification as transformers saves it, and returns its directory. `config`: more fields of
     config.json; `modules`: the activation of a CrossEncoder, then it is one as sentence-transformers 6 saves it."""
-    bert, words = family != "distilbert", vocabulary()
+    words, behind_padding = vocabulary(), {"roberta": 1, "mpnet": 2}.get(family, 0)  # positions that no token has
     shape = {"hidden": hidden, "intermediate": 2 * hidden, "layers": 2, "positions": positions, "vocabulary": len(words)}
 
     def put(name, content):
@@ -248,20 +258,22 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
 
     sizes = {"hidden_act": "gelu", "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 2,
              "num_hidden_layers": 2, "layer_norm_eps": 1e-12, "type_vocab_size": 2}
-    if not bert:
+    if family == "mpnet":
+        del sizes["type_vocab_size"]
+    if family == "distilbert":
         sizes = {"activation": "gelu", "dim": hidden, "hidden_dim": 2 * hidden, "n_heads": 2, "n_layers": 2}
     put("config.json", {
-        "architectures": [{"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta"}[family] + "ForSequenceClassification"],
+        "architectures": [CLASSES[family] + "ForSequenceClassification"],
         "model_type": family, "max_position_embeddings": positions, "pad_token_id": 0, "vocab_size": len(words),
         "id2label": {str(i): label for i, label in enumerate(labels)}, "label2id": {label: i for i, label in enumerate(labels)},
         **sizes, **(config or {})})
     put("tokenizer_config.json", {
-        "tokenizer_class": {"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "roberta": "PreTrainedTokenizerFast"}[family],
+        "tokenizer_class": "PreTrainedTokenizerFast" if behind_padding else CLASSES[family] + "Tokenizer",
         "do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
-        "mask_token": "[MASK]", "model_max_length": positions - (family == "roberta"),
+        "mask_token": "[MASK]", "model_max_length": positions - behind_padding,
         **({} if family == "bert" else {"model_input_names": ["input_ids", "attention_mask"]})})
     tokenizer = tokenizer_json(words)
-    if family == "roberta":  # its template, with the words of the others
+    if behind_padding:  # their template, with the words of the others
         piece = lambda word: {"SpecialToken": {"id": word, "type_id": 0}}
         text = lambda name: {"Sequence": {"id": name, "type_id": 0}}
         tokenizer["post_processor"]["pair"] = [piece("[CLS]"), text("A"), piece("[SEP]"), piece("[SEP]"), text("B"), piece("[SEP]")]
@@ -274,15 +286,13 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
             "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}})
         put("config_sentence_transformers.json", {"activation_fn": modules, "default_prompt_name": None,
                                                   "model_type": "CrossEncoder", "prompts": {}})
-    prefix = family + "."
-    names = [(prefix + (name if bert else distilbert_name(name) or ""), dims, values)
-             for name, dims, values in tensors(shape, seed)]
-    head = {"bert": {"dense": "bert.pooler.dense", "out": "classifier"},
-            "distilbert": {"dense": "pre_classifier", "out": "classifier"},
-            "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"}}[family]
-    names += [(head[name.split(".")[0]] + "." + name.split(".")[1], dims, values)
+    names = [(name_in(family, name), dims, values) for name, dims, values in tensors(shape, seed)]
+    names += [(HEADS[family][name.split(".")[0]] + "." + name.split(".")[1], dims, values)
               for name, dims, values in head_tensors(hidden, len(labels), seed)]
-    write_safetensors(os.path.join(directory, "model.safetensors"), [named for named in names if named[0] != prefix])
+    if family == "mpnet":
+        generator = random.Random(seed)
+        names.append(("mpnet.encoder.relative_attention_bias.weight", (32, 2), array.array("f", [generator.gauss(0, 1) for _ in range(64)])))
+    write_safetensors(os.path.join(directory, "model.safetensors"), [named for named in names if named[0]])
     return directory
 
 

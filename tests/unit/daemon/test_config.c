@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "daemon/config.h"
+#include "model/sentence_transformers.h"
 
 /* Parses `text` as a file into `config`, which has its defaults before. */
 static enum status parse(struct config *config, const char *text, struct err *err)
@@ -72,6 +73,19 @@ TEST(comments_and_values_are_read)
     assert_int_equal(config.precision, 2);
     assert_null(config.model);
     config_free(&config);
+}
+
+TEST(every_pooling_may_be_chosen)
+{
+    for (int pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+        struct config config;
+        struct err err;
+        char text[64];
+        snprintf(text, sizeof text, "{\"pooling\": \"%s\"}", pooling_name((enum pooling)pooling));
+        assert_int_equal(parse(&config, text, &err), STATUS_OK);
+        assert_int_equal(config.pooling, pooling);
+        config_free(&config);
+    }
 }
 
 TEST(unknown_key_names_the_nearest)
