@@ -3,7 +3,9 @@
 --
 -- KEYS  1 stream, 2 trouble, 3 dead, 4 meta, then the reply key of each entry, then for each entry its wake key or its
 --       results:<name> if it notifies, and its stage key if its reply is staged
--- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, then for each entry:
+-- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, 5 how many of their vectors go into another hash, too, for each
+--       of these: number of the entry from 1 on, key, field. The key is none of KEYS: where the worker has no right to it,
+--       Redis would refuse the whole call. Then for each entry:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission (0: the name's), ms since the compute began, n, and n strings: field, value, ...
@@ -154,6 +156,12 @@ local function id_of(reply)
   return string.match(reply, ':reply:(.*)$')
 end
 
+-- Writes the vector of a reply into the hash that ARGV[at] names. If that fails the reply says why, and nobody else notices.
+local function write_into(at, reply)
+  local written = pcall('HSET', ARGV[at], ARGV[at + 1], call('HGET', reply, 'embedding'))
+  if type(written) == 'table' and written.err then call('HSET', reply, 'into_error', written.err) end
+end
+
 -- Returns what settle says of the entry.
 local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first, last, seen)
   if stage and not unstage(stage, key) then return -5 end
@@ -208,7 +216,8 @@ end
 local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, extra = 5, 4 + count
+local argument, extra, into = 6 + 3 * ARGV[5], 4 + count, {}
+for at = 6, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
 for entry = 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
   local notify, first = ARGV[argument + 4], argument + 9
@@ -252,6 +261,7 @@ for entry = 1, count do
     end
   end
   if stage and result ~= 1 then call('DEL', stage) end
+  if into[entry] and result == 1 then write_into(into[entry], reply) end
   results[entry] = result
   argument = last + 1
 end

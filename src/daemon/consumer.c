@@ -133,6 +133,7 @@ static struct worker_options worker_options_of(const struct consumer *self, cons
                   .error_ttl_s = (uint32_t)config->error_ttl_s,
                   .default_max_attempts = (uint32_t)config->default_max_attempts,
                   .truncate = config->truncate,
+                  .into_keys = self->config->into_keys,
                   .normalize = model->normalize,
                   .prompts = model->prompts,
                   .prompt_count = model->prompt_count,

@@ -139,6 +139,28 @@ static void add_settled(const struct queue *queue, struct command *command, cons
     }
 }
 
+static bool goes_into(const struct request *request)
+{
+    return request->output.into && request->lifetime.outcome == OUTCOME_DONE;
+}
+
+/* The vectors that go into hashes of their producers, too: how many, and for each its number, key and field. */
+static void add_into(const struct request_list *requests, struct command *command)
+{
+    size_t count = 0, number = 0;
+    for (const struct request *request = requests->first; request; request = request->next) {
+        count += goes_into(request);
+    }
+    command_number(command, count);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        number++;
+        if (!goes_into(request)) { continue; }
+        command_number(command, number);
+        command_bytes(command, request->output.into, request->output.into_bytes);
+        command_bytes(command, request->output.into_field, request->output.into_field_bytes);
+    }
+}
+
 static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     enum request_class class = requests->first->identity.class;
@@ -165,6 +187,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     command_text(command, queue->options.model_name);
     command_text(command, queue->options.revision);
     command_number(command, requests->count);
+    add_into(requests, command);
 }
 
 static void write_settle(const struct queue *queue, const struct request_list *requests, struct command *command)

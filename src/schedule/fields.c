@@ -7,6 +7,7 @@
  * A request is one allocation: its rows and its copies of texts and meta follow it. */
 #include "schedule/request.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ enum {
     REQUEST_FIELDS_MAX = 64,
     META_MAX_BYTES = 4096,
     TRACEPARENT_MAX_BYTES = 256,
+    INTO_MAX_BYTES = 512,
     RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
 };
 
@@ -244,6 +246,49 @@ static void parse_notify(struct parsing *parsing)
         request_fail(request, CODE_BAD_REQUEST, "notify: 0, 1 or stream:<name>, with 1 to %d of a-z 0-9 _ . -",
                      RESULTS_NAME_MAX);
     }
+}
+
+/* Whether one of the patterns matches. Keys of queues never do, whatever the patterns say. */
+static bool may_go_into(const char *patterns, const char *key)
+{
+    char copy[INTO_MAX_BYTES + 1];
+    if (strncmp(key, "sluice:", strlen("sluice:")) == 0) { return false; }
+    while (patterns && *(patterns += strspn(patterns, " ")) != '\0') {
+        size_t length = strcspn(patterns, " ");
+        if (length <= INTO_MAX_BYTES) {
+            memcpy(copy, patterns, length);
+            copy[length] = '\0';
+            if (fnmatch(copy, key, 0) == 0) { return true; }
+        }
+        patterns += length;
+    }
+    return false;
+}
+
+static void parse_into(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    char key[INTO_MAX_BYTES + 1] = "";
+    if (field->value_length <= INTO_MAX_BYTES && !memchr(field->value, '\0', field->value_length)) {
+        memcpy(key, field->value, field->value_length);
+    }
+    if (key[0] == '\0' || !may_go_into(parsing->rules->into_keys, key)) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "into: not among the keys that this queue's into_keys allow");
+        return;
+    }
+    parsing->request->output.into = copy_value(parsing);
+    parsing->request->output.into_bytes = (uint32_t)field->value_length;
+}
+
+static void parse_into_field(struct parsing *parsing)
+{
+    size_t length = parsing->field->value_length;
+    if (length == 0 || length > INTO_MAX_BYTES) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "into_field: must have 1 to %d bytes", INTO_MAX_BYTES);
+        return;
+    }
+    parsing->request->output.into_field = copy_value(parsing);
+    parsing->request->output.into_field_bytes = (uint32_t)length;
 }
 
 static void parse_max_attempts(struct parsing *parsing)
@@ -508,6 +553,8 @@ enum {
     FIELD(PROMPT, "prompt", parse_prompt, EMBED)                                                                       \
     FIELD(RAW, "raw", parse_raw, SCORES)                                                                               \
     FIELD(TOP_N, "top_n", parse_top_n, RERANK)                                                                         \
+    FIELD(INTO, "into", parse_into, EMBED)                                                                             \
+    FIELD(INTO_FIELD, "into_field", parse_into_field, EMBED)                                                           \
     FIELD(MODEL, "model", parse_model, ALL)                                                                            \
     FIELD(PAIRS, "pairs", refuse, ALL)
 
@@ -601,10 +648,9 @@ static size_t copied_bytes(const struct fields *fields, const struct request_rul
     const struct {
         enum field field;
         size_t most;
-    } copied[] = {{FIELD_TEXT, rules->max_text_bytes},
-                  {FIELD_QUERY, rules->max_text_bytes},
-                  {FIELD_META, META_MAX_BYTES},
-                  {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
+    } copied[] = {{FIELD_TEXT, rules->max_text_bytes}, {FIELD_QUERY, rules->max_text_bytes},
+                  {FIELD_INTO, INTO_MAX_BYTES},        {FIELD_INTO_FIELD, INTO_MAX_BYTES},
+                  {FIELD_META, META_MAX_BYTES},        {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
     size_t bytes = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
         const struct entry_field *field = fields->known[copied[i].field];
@@ -625,6 +671,23 @@ static void check_cancel_alone(const struct fields *fields, struct request *requ
     }
 }
 
+/* A search index over hashes reads the bytes of one vector. */
+static void check_into(const struct fields *fields, struct request *request)
+{
+    enum encoding encoding = request->output.encoding;
+    if (!fields->known[FIELD_INTO]) {
+        request_fail(request, CODE_BAD_REQUEST, "into_field: not without into");
+    } else if (fields->known[FIELD_INPUTS]) {
+        request_fail(request, CODE_BAD_REQUEST, "into: not with inputs");
+    } else if (encoding != ENCODING_F32 && encoding != ENCODING_F16) {
+        request_fail(request, CODE_BAD_REQUEST, "into: only with encoding f32 or f16");
+    }
+    if (!request->output.into_field) {
+        request->output.into_field = "embedding";
+        request->output.into_field_bytes = sizeof "embedding" - 1;
+    }
+}
+
 /* What a task needs, and what goes with what. Labels, and the best of documents, have names and numbers beside the
  * scores: they are JSON, whatever the default is. */
 static void check_together(const struct fields *fields, struct request *request)
@@ -642,6 +705,7 @@ static void check_together(const struct fields *fields, struct request *request)
                      request->task == TASK_CLASSIFY ? "task classify" : "top_n");
     }
     if (json_only) { request->output.encoding = ENCODING_JSON; }
+    if (fields->known[FIELD_INTO] || fields->known[FIELD_INTO_FIELD]) { check_into(fields, request); }
 }
 
 /* Checks every field and takes it over; the first error becomes the request's code and message. Shapes: request->rows

@@ -209,7 +209,10 @@ struct request {
         bool raw;       /* logits stay as they are */
         uint32_t top_n; /* TASK_RERANK: only so many documents, best first; 0: all, in the order of the inputs */
         enum encoding encoding;
-        uint32_t ttl_s;                     /* of the reply, whatever the outcome; at least the minimum for errors */
+        uint32_t ttl_s;         /* of the reply, whatever the outcome; at least the minimum for errors */
+        const char *into;       /* [into_bytes]: a key to whose hash the vector goes, too; NULL: none */
+        const char *into_field; /* [into_field_bytes]: in that field */
+        uint32_t into_bytes, into_field_bytes;
         bool notify;                        /* push a wake token */
         char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
         struct buffer reply;                /* the encoded vectors, scores or labels, written by a prep thread */
@@ -290,6 +293,7 @@ struct request_rules {
     uint32_t default_ttl_s, max_ttl_s, error_ttl_s;
     uint32_t default_max_attempts;
     bool truncate;
+    const char *into_keys;              /* patterns with blanks between them: keys for the field `into`; NULL: none */
     bool normalize;                     /* as the model does */
     const struct model_prompt *prompts; /* [prompt_count], the model's; they outlive every request */
     uint32_t prompt_count;

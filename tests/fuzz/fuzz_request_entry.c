@@ -32,6 +32,7 @@ static const struct request_rules rules = {
     .normalize = true,
     .prompts = &prompt,
     .prompt_count = 1,
+    .into_keys = "doc:*",
 };
 
 static size_t split(const char *data, size_t size, struct entry_field *fields)
@@ -95,6 +96,7 @@ static void check_rows(const struct request *request)
     FUZZ_CHECK(request->inputs || request->row_count == 1);
     FUZZ_CHECK((request->task == TASK_EMBED) == (request->head == NULL));
     FUZZ_CHECK((request->task == TASK_RERANK) == (request->query != NULL));
+    FUZZ_CHECK(request->output.into == NULL || (memcmp(request->output.into, "doc:", 4) == 0 && !request->inputs));
     FUZZ_CHECK(request->query == NULL || (request->inputs && utf8_valid(request->query, request->query_bytes)));
     FUZZ_CHECK(request->row_count >= 1 && request->tokens <= rules.max_tokens * request->row_count);
     for (uint32_t i = 0; i < request->row_count; i++) {

@@ -82,6 +82,19 @@ class Cluster(SluiceCase):
         sender.submit_many(texts(200, seed=seed), encoding="f32")
         return self.pending(sender.client) > 0
 
+    def test_a_hash_of_its_producer_must_be_in_the_same_slot(self):
+        """The vector goes there, too; where it cannot, only that is missing."""
+        owner = self.owner()
+        sender, near, far = self.producer(owner), f"doc:{{{self.queue}}}:1", "doc:1"
+        self.start_daemon(owner, "--into-keys", "doc:*", address=self.url(owner))
+        self.assertNotEqual(self.tell(owner, "KEYSLOT", far), self.slot)
+        requests = [sender.submit("hello", encoding="f32", into=key) for key in (near, far)]
+        self.wait_finished(sender, requests)
+        good, bad = map(sender.reply, requests)
+        self.assertEqual(sender.client.hget(near, "embedding"), good[b"embedding"])
+        self.assertEqual((bad[b"embedding"], b"into_error" in good), (good[b"embedding"], False))
+        self.assertIn(b"Script attempted to access", bad[b"into_error"])
+
     def test_the_slot_moves_under_load(self):
         source = self.owner()
         target = self.others(source)[0]

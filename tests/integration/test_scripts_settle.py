@@ -85,6 +85,37 @@ class Settle(ScriptCase):
         self.assertEqual(self.client.keys("*stage*") + self.client.keys("*wake*"), [])
         self.assertEqual(self.desk.owners(), {"5-1": "me"})
 
+    def test_a_vector_goes_into_another_hash_too(self):
+        """Plain or staged, of a reply that the next one of the same call replaces, and not of one that came too late."""
+        self.desk.deliver("me", *(f"{number}-1" for number in range(1, 7)))
+        vector = lambda text: {"embedding": text}
+        ends = [End("1-1", fields=vector("one"), into=("doc:1", "v"), notify="1"), End("2-1", fields=vector("two")),
+                End("3-1", staged=self.desk.stage(3, embedding="three"), into=("doc:3", "embedding")),
+                End("4-1", fields=vector("four"), reply="a", into=("doc:4", "v")),
+                End("5-1", fields=vector("five"), reply="a", into=("doc:5", "v")),
+                End("6-1", fields=vector("six"), reply="b", into=("doc:1", "v"))]
+        self.client.hset("doc:1", mapping={"v": "old", "title": "t"})
+        self.client.hset(self.desk.key("reply:b"), "entry", "9-1")
+        self.assertEqual(self.settle(*ends), [1, 1, 1, 1, 1, 2, 0, 0])
+        self.assertEqual(plain([self.client.hgetall(f"doc:{number}") for number in (1, 3, 4, 5)]),
+                         [{"v": "one", "title": "t"}, {"embedding": "three"}, {"v": "four"}, {"v": "five"}])
+        self.assertEqual((self.client.ttl("doc:3"), self.desk.reply("a")["embedding"]), (-1, "five"))
+        self.assertEqual(self.settle(*ends), [0] * 8)
+        self.assertEqual(self.client.lrange(self.desk.key("wake:1-1"), 0, -1), [b"1-1"])
+
+    def test_another_hash_that_cannot_be_written_harms_nobody(self):
+        """Its type is wrong, or the worker has no right to it."""
+        self.desk.deliver("me", "1-1", "2-1", "3-1")
+        self.client.set("doc:1", "text")
+        self.client.execute_command("ACL", "SETUSER", "worker", "on", ">pw", "~sluice:*", "~doc:*", "+@all")
+        client = self.server.client(username="worker", password="pw")
+        ends = (End("1-1", into=("doc:1", "v")), End("2-1", into=("other:2", "v")), End("3-1", into=("doc:3", "v")))
+        self.assertEqual(self.desk.run(self.desk.settle(*ends), client), [1, 1, 1, 0, 0])
+        self.assertIn("WRONGTYPE", self.desk.reply("1-1")["into_error"])
+        self.assertIn("can't access", self.desk.reply("2-1")["into_error"])
+        self.assertEqual((self.client.get("doc:1"), self.client.exists("other:2"), self.client.hget("doc:3", "v")), (b"text", 0, b"v"))
+        self.assertEqual((self.desk.entries(), self.desk.reply("3-1").get("into_error")), ({}, None))
+
     def test_gone_only_when_the_message_is_gone(self):
         self.desk.deliver("you", "1-1", "2-1")
         self.assertEqual(self.settle(End("1-1", "gone")), [-1, 0, 0])

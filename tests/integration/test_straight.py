@@ -34,6 +34,25 @@ class StraightLine(SluiceCase):
                 self.assertEqual(client.blpop([wake], 60), (wake.encode(), name.encode()))
                 self.assertEqual(client.hmget(reply, "status", "entry"), [b"cancelled" if "delay" in fields else b"done", name.encode()])
 
+    def test_into_a_hash_of_the_producers(self):
+        """The bytes of the reply, small or staged, beside what the hash has already; a request that fails writes nothing."""
+        server = self.start_redis()
+        self.start_daemon(server, "--into-keys", "doc:* item:[0-9]", model=self.make_model(hidden=768, layers=1))
+        sender, client = self.producer(server), server.client()
+        client.hset("doc:1", "title", "kept")
+        few = sender.submit("hello", encoding="f32", dims="8", into="doc:1")
+        many = sender.submit("hello world", encoding="f16", into="item:7", into_field="vector", normalize="0")
+        full = sender.submit("hello there", encoding="f32", into="doc:1", into_field="b")
+        bad = [sender.submit_fields({"text": "x", "encoding": "f32", **fields}, expected="bad_request") for fields in (
+            {"into": "other:1"}, {"into": "item:77"}, {"into": "sluice:{test}:meta"}, {"into": "doc:1", "dims": "0"})]
+        self.wait_finished(sender)
+        self.assertEqual(client.hgetall("doc:1"), {b"title": b"kept", b"embedding": sender.reply(few)[b"embedding"],
+                                                   b"b": sender.reply(full)[b"embedding"]})
+        self.assertEqual(client.hgetall("item:7"), {b"vector": sender.reply(many)[b"embedding"]})
+        self.assertEqual([len(client.hget("doc:1", field)) for field in ("embedding", "b")], [32, 3072])
+        self.assertEqual(client.keys("other:*") + client.keys("item:77"), [])
+        self.assertIn(b"into", sender.reply(bad[0])[b"message"])
+
     def test_requests_that_waited_before_the_daemon(self):
         server = self.start_redis()
         producer = self.producer(server)

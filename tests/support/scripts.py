@@ -104,6 +104,7 @@ class End:
     fields: dict = None
     reply: str = None
     staged: int = None
+    into: tuple = None  # key and field of another hash for the vector
 
 
 @dataclass
@@ -173,7 +174,8 @@ class Desk:
     # --- Calls ---
 
     def settle(self, *ends, which="normal", consumer="me"):
-        replies, others, arguments = [], [], [consumer, "m", "r", len(ends)]
+        into = [word for number, end in enumerate(ends, start=1) if end.into for word in (number, *end.into)]
+        replies, others, arguments = [], [], [consumer, "m", "r", len(ends), len(into) // 3, *into]
         for end in ends:
             name = end.name or PREFIX[which] + end.id
             reply = end.reply or name

@@ -30,6 +30,7 @@ static const struct request_rules rules = {
     .normalize = true,
     .prompts = prompts,
     .prompt_count = 2,
+    .into_keys = "  doc:* item:[0-9]  * ",
 };
 
 /* Parses an entry of name, value, …, NULL, at that time of Redis' clock; with `head` the queue's model has one. */

@@ -479,3 +479,66 @@ TEST(a_reply_that_redis_would_not_take_is_refused)
     expect(PARSE_FOR(&head, "task", "classify", "inputs", "[\"a\",\"b\",\"c\",\"d\",\"e\"]"), CODE_TOO_LARGE, "inputs");
     expect(PARSE_FOR(&head, "task", "classify", "inputs", "[\"a\"]"), CODE_NONE, NULL);
 }
+
+TEST(a_vector_goes_into_keys_that_are_allowed)
+{
+    struct request *request = PARSE("text", "t", "encoding", "f16", "into", "doc:\xc3\xa9", "into_field", "v");
+    assert_int_equal(request->output.into_bytes, 6);
+    assert_memory_equal(request->output.into, "doc:\xc3\xa9", 6);
+    assert_int_equal(request->output.into_field_bytes, 1);
+    assert_memory_equal(request->output.into_field, "v", 1);
+    expect(request, CODE_NONE, NULL);
+    request = PARSE("into", "any", "encoding", "f32", "text", "t");
+    assert_int_equal(request->output.into_field_bytes, 9);
+    assert_memory_equal(request->output.into_field, "embedding", 9);
+    expect(request, CODE_NONE, NULL);
+    request = PARSE("text", "t");
+    assert_null(request->output.into);
+    request_free(request);
+
+    expect(PARSE("text", "t", "into", "doc:1"), CODE_BAD_REQUEST, "into: only with encoding");
+    expect(PARSE("text", "t", "into", "doc:1", "encoding", "base64"), CODE_BAD_REQUEST, "into: only with encoding");
+    expect(PARSE("inputs", "[\"t\"]", "into", "doc:1", "encoding", "f32"), CODE_BAD_REQUEST, "into: not with inputs");
+    expect(PARSE("text", "t", "into_field", "v", "encoding", "f32"), CODE_BAD_REQUEST, "into_field: not without into");
+    expect(PARSE("text", "t", "into", "doc:1", "into_field", "", "encoding", "f32"), CODE_BAD_REQUEST, "into_field");
+    expect(PARSE("text", "t", "into", "", "encoding", "f32"), CODE_BAD_REQUEST, "into_keys");
+    expect(PARSE_FOR(&one_label, "task", "classify", "text", "t", "into", "doc:1"), CODE_BAD_REQUEST, "into: not with");
+    /* Keys of queues, whatever the patterns say. */
+    expect(PARSE("text", "t", "into", "sluice:{q}:meta", "encoding", "f32"), CODE_BAD_REQUEST, "into_keys");
+    char large[514];
+    memset(large, 'k', 513);
+    large[513] = '\0';
+    expect(PARSE("text", "t", "into", large, "encoding", "f32"), CODE_BAD_REQUEST, "into");
+    expect(PARSE("text", "t", "into", large + 1, "encoding", "f32"), CODE_NONE, NULL);
+    expect(PARSE("text", "t", "into", "k", "into_field", large, "encoding", "f32"), CODE_BAD_REQUEST, "into_field");
+}
+
+TEST(the_patterns_of_keys_decide)
+{
+    static const struct {
+        const char *patterns, *key;
+        bool allowed;
+    } cases[] = {{NULL, "doc:1", false},          {"", "doc:1", false},
+                 {" ", "doc:1", false},           {"doc:*", "doc:", true},
+                 {"doc:*", "doc:a/b/.c", true},   {"doc:*", "adoc:1", false},
+                 {"a b:? c", "b:1", true},        {"a b:? c", "b:12", false},
+                 {"a b:? c", "a b", false},       {"item:[0-9]", "item:7", true},
+                 {"item:[0-9]", "item:x", false}, {"*", "anything at all", true},
+                 {"sluice:*", "sluice:x", false}, {"doc\\*", "doc*", true},
+                 {"doc\\*", "doc1", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct request_rules with = rules;
+        with.into_keys = cases[i].patterns;
+        struct entry_field fields[] = {
+            {"text", 4, "t", 1}, {"encoding", 8, "f32", 3}, {"into", 4, cases[i].key, strlen(cases[i].key)}};
+        struct entry entry = {.id = {ENTRY_MS, 7}, .fields = fields, .field_count = 3};
+        struct request *request = request_parse(&with, &entry, 1);
+        if ((request->retry.code == CODE_NONE) != cases[i].allowed) {
+            fail_msg("%s: %s", cases[i].patterns, cases[i].key);
+        }
+        request_free(request);
+    }
+    struct entry_field nul[] = {{"text", 4, "t", 1}, {"encoding", 8, "f32", 3}, {"into", 4, "doc:\0x", 6}};
+    struct entry entry = {.id = {ENTRY_MS, 7}, .fields = nul, .field_count = 3};
+    expect(request_parse(&rules, &entry, 1), CODE_BAD_REQUEST, "into");
+}
