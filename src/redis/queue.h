@@ -52,6 +52,7 @@ struct queue_options {
     uint32_t connect_timeout_ms, command_timeout_ms; /* 0: 5,000 each */
     uint32_t backoff_ms, backoff_cap_ms;             /* between reconnects; 0: 100 and 5,000 */
     uint64_t seed;                                   /* for the jitter */
+    bool look;                                       /* struct queue_look with each pulse */
 
     void *context;
     void (*on_event)(void *context, const struct event *event);
@@ -77,6 +78,31 @@ void queue_execute(struct queue *queue, struct action *action);
 
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
+
+/* What has happened since queue_open. */
+struct queue_counters {
+    uint64_t ended[CLASS_COUNT][ENDS]; /* requests: done, cancelled, or by the code of the error */
+    uint64_t commands;                 /* sent, calls of scripts too */
+    uint64_t script_calls, script_ns;  /* answered; from sending a call to its answer */
+    uint64_t connects;                 /* joins, the first one and those after a loss */
+};
+
+struct queue_counters queue_counters(const struct queue *queue);
+
+/* What waits, counted by Redis with the last pulse. `redis_ms` 0: not known yet, or no longer. */
+struct queue_look {
+    uint64_t redis_ms;                                  /* Redis unix ms of that pulse */
+    uint64_t unread[CLASS_COUNT], pending[CLASS_COUNT]; /* entries that nobody has read; that are with a worker */
+    struct entry_id oldest[CLASS_COUNT];                /* of both; 0-0: none */
+    int64_t wait_ms[CLASS_COUNT];                       /* estimated for a new entry; -1: unknown */
+    uint64_t cap[CLASS_COUNT];                          /* 0: none */
+    uint64_t later, due, dead;                          /* parked; of those the ones that are due; dead letters */
+};
+
+const struct queue_look *queue_looked(const struct queue *queue);
+
+/* Why it is not connected, for a person; NULL: it is. */
+const char *queue_trouble(const struct queue *queue);
 
 /* What a worker ends with that computes in another precision than the one its queue is pinned to. Returns the status.
  */

@@ -71,6 +71,7 @@ bool queue_has_numbers(const struct resp_value *reply, size_t least)
 void queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
 {
     struct err err;
+    queue->commands++;
     if (script_send(&queue->scripts, command, queue->options.command_timeout_ms, reply, context, &err)) {
         queue_down(queue, &err);
         reply(context, NULL);
@@ -82,6 +83,7 @@ static void ask(struct queue *queue, struct connection *connection, size_t count
 {
     struct err err;
     uint32_t timeout_ms = queue->options.command_timeout_ms;
+    queue->commands++;
     if (connection_command(connection, count, words, NULL, timeout_ms, reply, context, &err)) {
         queue_down(queue, &err);
         reply(context, NULL);
@@ -237,6 +239,7 @@ static void drop(struct queue *queue, enum queue_state to)
         event_active(queue->outbox.wake, EV_TIMEOUT, 1);
     }
     queue->state = to;
+    queue_look_lost(queue);
     close_connections(queue);
 }
 
@@ -245,6 +248,7 @@ static void stop(struct queue *queue, const struct err *err)
     if (queue->state == QUEUE_STOPPED) { return; }
     queue->outbox.fatal = *err;
     queue->outbox.fatal_due = true;
+    queue->trouble = *err;
     event_active(queue->outbox.wake, EV_TIMEOUT, 1);
     event_del(queue->retry);
     event_del(queue->group_retry);
@@ -274,6 +278,7 @@ void queue_down(struct queue *queue, const struct err *err)
     }
     uint64_t wait_ms = backoff_ms(queue, queue->tries++);
     wait_ms = wait_ms / 2 + random_next(&queue->random) % (wait_ms / 2 + 1);
+    queue->trouble = *err;
     log_warn(queue->state == QUEUE_UP ? "redis_lost" : "redis_unavailable", log_str("reason", err->message),
              log_int("retry_in_ms", (int64_t)wait_ms));
     drop(queue, QUEUE_WAITING);
@@ -423,6 +428,7 @@ static void up(struct queue *queue, uint64_t redis_ms)
                                                 : address_print(queue->options.address, text)),
              log_str("queue", queue->options.name), log_str("worker", queue->worker));
     queue->state = QUEUE_UP;
+    queue->connects++;
     queue->tries = 0;
     queue_control_start(queue);
     emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
@@ -794,6 +800,22 @@ void queue_close(struct queue *queue)
         if (events[i]) { event_free(events[i]); }
     }
     free(queue);
+}
+
+struct queue_counters queue_counters(const struct queue *queue)
+{
+    struct queue_counters counters = {.commands = queue->commands,
+                                      .script_calls = queue->scripts.calls,
+                                      .script_ns = queue->scripts.calls_ns,
+                                      .connects = queue->connects};
+    memcpy(counters.ended, queue->ended, sizeof counters.ended);
+    return counters;
+}
+
+const char *queue_trouble(const struct queue *queue)
+{
+    if (queue->state == QUEUE_UP) { return NULL; }
+    return queue->trouble.status == STATUS_OK ? "not connected yet" : queue->trouble.message;
 }
 
 const char *queue_worker_name(const struct queue *queue)

@@ -75,6 +75,7 @@ static void on_memory(void *context, const struct resp_value *reply)
 void queue_count(struct queue *queue, enum request_class class, int end)
 {
     queue->housekeeping.ended[class][end]++;
+    queue->ended[class][end]++;
 }
 
 static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
@@ -203,7 +204,10 @@ static void on_pulse(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     bool ok = reply && !queue_refused(task->queue, reply, "lua/pulse") && read_pulse(task->queue, reply, &task->pulse);
-    if (ok) { note_counted(task->queue); }
+    if (ok) {
+        note_counted(task->queue);
+        if (task->queue->options.look) { queue_look_now(task->queue, task->pulse.redis_ms); }
+    }
     answered(task, ok);
 }
 

@@ -5,6 +5,7 @@
  *   queue_settle.c        requests: SETTLE, RECORD_RUN, RELEASE
  *   queue_cancel.c        cancels, among the SETTLEs and of the control stream
  *   queue_housekeeping.c  PULSE, RENEW, PROMOTE, MEND
+ *   queue_look.c          what waits, for those who watch
  *
  * An action becomes a task, which ends with exactly one event: the answer, or `failed` when a command could not be
  * sent, was refused, or died with its connection. */
@@ -130,6 +131,22 @@ struct housekeeping {
     uint64_t counted;                         /* … and its number, which tells a repeated pulse; 0: none yet */
 };
 
+enum { LOOK_COMMANDS = 10 + CLASS_COUNT };
+
+/* queue_look.c */
+struct looking {
+    struct look_call {
+        struct queue *queue;
+        size_t which;
+    } calls[LOOK_COMMANDS];
+    struct queue_look next, last; /* `next` becomes `last` when all is answered */
+    unsigned out;                 /* commands without an answer */
+    bool failed;                  /* one of them got none */
+    bool large[CLASS_COUNT];      /* the last oldest unread entry was */
+    unsigned looks;
+    uint64_t asked_ms; /* monotonic, the last one */
+};
+
 /* Thread: the I/O thread. */
 struct queue {
     struct queue_options options;
@@ -144,6 +161,7 @@ struct queue {
     unsigned tries;
     uint64_t random;
     struct outbox outbox;
+    struct err trouble; /* why it went down last */
     struct err refused; /* the last refusal in the log, and when: repeats are not logged */
     uint64_t refused_ns;
 
@@ -165,6 +183,9 @@ struct queue {
     struct settling settling;
     struct control control;
     struct housekeeping housekeeping;
+    struct looking looking;
+    uint64_t ended[CLASS_COUNT][ENDS]; /* since queue_open */
+    uint64_t commands, connects;       /* likewise */
 };
 
 /* --- queue_connect.c ---------------------------------------------------------------------------------------------- */
@@ -289,5 +310,13 @@ void queue_count(struct queue *queue, enum request_class class, int end);
 
 /* Sends the counts now: the worker leaves, and there is no next pulse. */
 void queue_count_last(struct queue *queue);
+
+/* --- queue_look.c ------------------------------------------------------------------------------------------------- */
+
+/* A pulse was answered: counts what waits. Units: Redis unix ms. */
+void queue_look_now(struct queue *queue, uint64_t redis_ms);
+
+/* The connection is lost: what is known is old. */
+void queue_look_lost(struct queue *queue);
 
 #endif

@@ -250,6 +250,7 @@ void queue_not_staged(struct queue *queue)
 /* Answers are ignored: the script checks. */
 static enum status send_ahead(struct queue *queue, struct command *command, struct err *err)
 {
+    queue->commands++;
     return connection_send_command(queue->writer, command, queue->options.command_timeout_ms, NULL, NULL, err);
 }
 

@@ -94,6 +94,7 @@ static const struct right table[] = {
     {W, "ZRANGE @later 0 0"},
     {W, "ZREM @later x"},
     {W | O, "ZCARD @later"},
+    {W | O, "ZCOUNT @later 0 1"},
     {O, "ZSCORE @later x"},
     {W, "HGET @later:data x"},
     {W, "HSET @later:data x x"},

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "redis/resp.h"
 
@@ -14,6 +15,7 @@ struct call {
     struct scripts *scripts;
     struct command command;
     uint32_t timeout_ms;
+    uint64_t sent_ns;
     bool repeated;
     connection_reply_fn *reply;
     void *context;
@@ -110,6 +112,10 @@ static void on_answer(void *context, const struct resp_value *reply)
     if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) { return; }
     char text[RESP_TEXT_BYTES];
     struct resp_value explained;
+    if (reply) {
+        call->scripts->calls++;
+        call->scripts->calls_ns += clock_now_ns() - call->sent_ns;
+    }
     call->reply(call->context, reply ? explain(call->scripts, reply, text, &explained) : NULL);
     call_free(call);
 }
@@ -122,7 +128,7 @@ enum status script_send(struct scripts *scripts, struct command *command, uint32
         command_free(command);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a script call");
     }
-    *call = (struct call){scripts, *command, timeout_ms, false, reply, context};
+    *call = (struct call){scripts, *command, timeout_ms, clock_now_ns(), false, reply, context};
     *command = (struct command){0};
     enum status status = call_send(call, err);
     if (status) { call_free(call); }

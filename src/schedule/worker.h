@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/histogram.h"
 #include "engine/cost.h"
 #include "schedule/batching.h"
 #include "schedule/request.h"
@@ -158,14 +159,29 @@ struct worker_stats {
 #define COUNTER(name) uint64_t name;
 #include "schedule/counters.inc"
 #undef COUNTER
-    uint64_t busy_ns; /* of all compute threads, with batches that succeeded */
+    uint64_t busy_ns;      /* of all compute threads, with batches that succeeded */
+    uint64_t predicted_ns; /* what the same batches were predicted to take */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost;
     uint32_t credit_tokens;             /* that may be held per class */
     uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
     uint64_t held_bytes;
-    double cost_error; /* of predicted batch times: a moving mean share */
-    uint32_t p99_ms;   /* from XADD to the reply, of about the last second; 0: unknown */
+    double cost_error;        /* of predicted batch times: a moving mean share */
+    uint32_t p99_ms;          /* from XADD to the reply, of about the last second; 0: unknown */
+    uint64_t oldest_batch_ns; /* since when the oldest batch that is out is watched, monotonic; 0: none is out */
+    uint32_t tight;           /* Redis' memory: 0: room, 1: tight, 2: a trickle */
+    uint64_t redis_used_bytes, redis_most_bytes; /* likewise, by the last pulse; redis_most_bytes 0: no limit */
+    bool draining, quiet, paused, housekeeper;   /* quiet: by an order; paused: the queue is */
+};
+
+/* Of the requests that it answered with vectors, and of its batches. Units: ns, but of batches rows and tokens. */
+struct worker_histograms {
+    struct histogram total[CLASS_COUNT];   /* from XADD (after a delay: from its end) to the reply */
+    struct histogram queue[CLASS_COUNT];   /* of the last run: from XADD until it was read */
+    struct histogram prepare[CLASS_COUNT]; /* until it was tokenised */
+    struct histogram window[CLASS_COUNT];  /* until its first batch began */
+    struct histogram compute[CLASS_COUNT]; /* until its last one ended */
+    struct histogram batch_rows, batch_tokens;
 };
 
 /* What a worker reports each second. */
@@ -265,6 +281,9 @@ bool worker_rests(const struct worker *worker);
 
 /* How it stands now. Thread: that of worker_step. */
 struct worker_stats worker_stats(const struct worker *worker);
+
+/* What it has counted since its start. Thread: that of worker_step. */
+const struct worker_histograms *worker_histograms(const struct worker *worker);
 
 /* Takes over the options that may change while it runs: batches, window, credit, retries, times, and the rules for
  * later requests; not layout, lease and devices. The model must be the same. Errors: STATUS_BAD_INPUT: nothing was

@@ -264,6 +264,7 @@ static void start(struct worker *worker, struct request *request)
     }
     if (park(worker, request)) { return; }
     if (request->retry.suspect) {
+        worker->stats.suspects++;
         quarantine_add(worker, request);
     } else {
         run_accept(worker, request);

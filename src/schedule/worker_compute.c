@@ -64,14 +64,34 @@ static void pace_computed(struct worker *worker, const struct batch *batch)
         return;
     }
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
+    worker->stats.predicted_ns += (uint64_t)cost_predict_ns(&worker->cost, shape);
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
     pace_second(worker);
+}
+
+static uint64_t between(uint64_t from, uint64_t to)
+{
+    return from != 0 && to > from ? to - from : 0;
+}
+
+static void pace_measure(struct worker *worker, const struct request *request, uint64_t now_ms)
+{
+    struct worker_histograms *histograms = &worker->histograms;
+    enum request_class class = request->identity.class;
+    uint64_t entry_ms = request->identity.entry.ms;
+    uint64_t since_ms = request->retry.attempt > 1 ? request->identity.first_ms : entry_ms;
+    histogram_add(&histograms->total[class], between(since_ms, now_ms) * NS_PER_MS);
+    histogram_add(&histograms->queue[class], between(entry_ms, request->identity.seen_ms) * NS_PER_MS);
+    histogram_add(&histograms->prepare[class], between(request->lifetime.received_ns, request->lifetime.prepared_ns));
+    histogram_add(&histograms->window[class], between(request->lifetime.prepared_ns, request->lifetime.started_ns));
+    histogram_add(&histograms->compute[class], between(request->lifetime.started_ns, request->lifetime.computed_ns));
 }
 
 /* Retries, and entries that another worker held, say nothing of how long our batches may be. */
 void pace_answered(struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
+    if (request->lifetime.outcome == OUTCOME_DONE) { pace_measure(worker, request, now_ms); }
     if (request->lifetime.outcome == OUTCOME_DONE && request->retry.attempt <= 1 && !request->retry.suspect &&
         now_ms > request->identity.entry.ms) {
         tune_answered(&worker->tune, now_ms - request->identity.entry.ms, worker->now);
@@ -465,6 +485,8 @@ void run_submit(struct worker *worker, struct action *action, struct batch *batc
     batch_list_push(&worker->running, batch);
     action->batch = batch;
     worker->stats.batches++;
+    histogram_add(&worker->histograms.batch_rows, batch->engine.rows);
+    histogram_add(&worker->histograms.batch_tokens, batch->tokens);
     worker->stats.rows += batch->engine.rows;
     worker->stats.tokens += batch->tokens;
     worker->stats.computed_tokens += batch->engine.extent;
@@ -499,6 +521,7 @@ void run_prepared(struct worker *worker, const struct event *event)
         }
         uint32_t tokens = 0;
         for (uint32_t i = 0; i < request->row_count; i++) { tokens += request->rows[i].tokens; }
+        worker->stats.input_tokens += tokens;
         worker_weigh(&worker->classes[request->identity.class].mean_tokens, tokens);
         held_weigh(&worker->held, request, tokens);
         to_window(worker, request);

@@ -108,6 +108,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t random; /* state of the jitter */
     struct budget budget;
     struct worker_stats stats;
+    struct worker_histograms histograms;
     struct held held;
 
     /* The step at hand. */
@@ -313,7 +314,7 @@ void tight_ended(struct worker *worker, struct request *request);
 /* Starts with the calibrated cost and the target of the options. */
 void pace_open(struct worker *worker);
 
-/* A request's outcome is in Redis: one more latency for the target, if it was an ordinary run. */
+/* A request's outcome is in Redis: measures how long it took, for the target only if it was an ordinary run. */
 void pace_answered(struct worker *worker, const struct request *request);
 
 /* Whether producers wait for answers: two requests of class high or normal came recently. */

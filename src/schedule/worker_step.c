@@ -29,6 +29,15 @@ static enum status worker_check(const struct worker_options *options, struct err
     return STATUS_OK;
 }
 
+static void open_histograms(struct worker_histograms *histograms)
+{
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        histograms->total[c].bounds = histograms->queue[c].bounds = histograms->prepare[c].bounds =
+            histograms->window[c].bounds = histograms->compute[c].bounds = &histogram_times;
+    }
+    histograms->batch_rows.bounds = histograms->batch_tokens.bounds = &histogram_sizes;
+}
+
 enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)
 {
     TRY(worker_check(options, err));
@@ -46,6 +55,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
             (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
         worker->classes[c].largest_bytes = options->rules.max_text_bytes;
     }
+    open_histograms(&worker->histograms);
     pace_open(worker);
     worker->stats.devices_lost = options->devices_lost;
     worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse, which sets it */
@@ -247,7 +257,23 @@ struct worker_stats worker_stats(const struct worker *worker)
     stats.batch_tokens = worker->budget.tokens;
     stats.cost_error = worker->cost.error;
     stats.p99_ms = worker->tune.p99_ms;
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
+        bool older = stats.oldest_batch_ns == 0 || batch->watched_ns < stats.oldest_batch_ns;
+        if (!batch->background && batch->watched_ns != 0 && older) { stats.oldest_batch_ns = batch->watched_ns; }
+    }
+    stats.tight = worker->tight.level;
+    stats.redis_used_bytes = worker->pulse.used_bytes;
+    stats.redis_most_bytes = worker->pulse.most_bytes;
+    stats.draining = worker->draining;
+    stats.quiet = worker->quiet;
+    stats.paused = worker->pulse.paused;
+    stats.housekeeper = worker->pulse.housekeeper;
     return stats;
+}
+
+const struct worker_histograms *worker_histograms(const struct worker *worker)
+{
+    return &worker->histograms;
 }
 
 /* --- what callers may look at and change while the worker runs --- */

@@ -1,0 +1,176 @@
+/* What waits in a queue, counted with plain commands behind each pulse: what /metrics and /depth tell. The worker
+ * decides nothing by it, so an error leaves a number 0 and the queue alone. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "redis/queue_internal.h"
+
+/* The oldest entry is the oldest pending one, which XPENDING names. Where none is pending, only XRANGE names the oldest
+ * unread one, and brings its body along; a large one is asked for rarely. */
+enum { LARGE_BYTES = 64 << 10, LARGE_LOOKS = 32 };
+
+/* Pulses are more frequent while something waits for Redis' memory. */
+enum { EVERY_MS = 900 };
+
+static uint64_t number_of(const struct resp_value *reply)
+{
+    return reply->type == RESP_INTEGER && reply->integer > 0 ? (uint64_t)reply->integer : 0;
+}
+
+static struct entry_id id_of(const struct resp_value *text)
+{
+    struct entry_id id;
+    bool ok = text->type == RESP_STRING && entry_id_parse(text->bytes, text->length, &id);
+    return ok ? id : (struct entry_id){0};
+}
+
+static void read_length(struct looking *looking, int class, const struct resp_value *reply)
+{
+    looking->next.unread[class] = number_of(reply);
+}
+
+/* [count, id of the oldest, …]. Its answer follows that of XLEN. */
+static void read_pending(struct looking *looking, int class, const struct resp_value *reply)
+{
+    struct queue_look *next = &looking->next;
+    bool any = reply->type == RESP_ARRAY && reply->count >= 2 && number_of(&reply->items[0]) > 0;
+    uint64_t pending = any ? number_of(&reply->items[0]) : 0;
+    next->pending[class] = pending;
+    next->unread[class] -= pending < next->unread[class] ? pending : next->unread[class];
+    next->oldest[class] = any ? id_of(&reply->items[1]) : (struct entry_id){0};
+}
+
+static void read_later(struct looking *looking, int class, const struct resp_value *reply)
+{
+    (void)class;
+    looking->next.later = number_of(reply);
+}
+
+static void read_due(struct looking *looking, int class, const struct resp_value *reply)
+{
+    (void)class;
+    looking->next.due = number_of(reply);
+}
+
+static void read_dead(struct looking *looking, int class, const struct resp_value *reply)
+{
+    (void)class;
+    looking->next.dead = number_of(reply);
+}
+
+static void read_meta(struct looking *looking, int class, const struct resp_value *reply)
+{
+    (void)class;
+    bool ok = reply->type == RESP_ARRAY && reply->count == 2 * CLASS_COUNT;
+    for (size_t c = 0; c < CLASS_COUNT; c++) {
+        const char *wait = ok ? reply->items[c].bytes : NULL, *cap = ok ? reply->items[CLASS_COUNT + c].bytes : NULL;
+        long long most = cap ? atoll(cap) : 0;
+        looking->next.wait_ms[c] = wait ? atoll(wait) : -1;
+        looking->next.cap[c] = most > 0 ? (uint64_t)most : 0;
+    }
+}
+
+/* [[id, [field, value, …]]]; none if it has gone meanwhile. */
+static void read_oldest(struct looking *looking, int class, const struct resp_value *reply)
+{
+    uint64_t bytes = 0;
+    if (reply->type != RESP_ARRAY || reply->count != 1) { return; }
+    bool whole = entry_weighed(&reply->items[0], &looking->next.oldest[class], &bytes);
+    looking->large[class] = !whole || bytes > LARGE_BYTES;
+}
+
+/* The commands. A word after @ is a key of the queue, # is Redis' time. */
+static const struct look_command {
+    const char *words[9];
+    void (*read)(struct looking *looking, int class, const struct resp_value *reply);
+    int class;
+} commands[LOOK_COMMANDS] = {
+    {{"XLEN", "@requests:high"}, read_length, CLASS_HIGH},
+    {{"XLEN", "@requests"}, read_length, CLASS_NORMAL},
+    {{"XLEN", "@requests:low"}, read_length, CLASS_LOW},
+    {{"XPENDING", "@requests:high", QUEUE_GROUP}, read_pending, CLASS_HIGH},
+    {{"XPENDING", "@requests", QUEUE_GROUP}, read_pending, CLASS_NORMAL},
+    {{"XPENDING", "@requests:low", QUEUE_GROUP}, read_pending, CLASS_LOW},
+    {{"ZCARD", "@later"}, read_later, 0},
+    {{"ZCOUNT", "@later", "-inf", "#"}, read_due, 0},
+    {{"XLEN", "@dead"}, read_dead, 0},
+    {{"HMGET", "@meta", "wait_ms_high", "wait_ms_normal", "wait_ms_low", "cap_high", "cap_normal", "cap_low"},
+     read_meta,
+     0},
+    {{"XRANGE", "@requests:high", "-", "+", "COUNT", "1"}, read_oldest, CLASS_HIGH}, /* the last three by need */
+    {{"XRANGE", "@requests", "-", "+", "COUNT", "1"}, read_oldest, CLASS_NORMAL},
+    {{"XRANGE", "@requests:low", "-", "+", "COUNT", "1"}, read_oldest, CLASS_LOW},
+};
+
+enum { ALWAYS = LOOK_COMMANDS - CLASS_COUNT };
+
+static void on_answer(void *context, const struct resp_value *reply);
+
+static void ask(struct queue *queue, size_t which)
+{
+    const struct look_command *command = &commands[which];
+    const char *words[sizeof command->words / sizeof command->words[0]];
+    char key[QUEUE_KEY_MAX], now[24];
+    size_t count = 0;
+    snprintf(now, sizeof now, "%" PRIu64, queue->looking.next.redis_ms);
+    for (; command->words[count]; count++) {
+        const char *word = command->words[count];
+        words[count] = word[0] == '@' ? queue_key(queue, word + 1, "", key) : word[0] == '#' ? now : word;
+    }
+    queue->looking.calls[which] = (struct look_call){queue, which};
+    queue->looking.out++;
+    queue_command(queue, count, words, on_answer, &queue->looking.calls[which]);
+}
+
+static void ask_for_oldest(struct queue *queue)
+{
+    struct looking *looking = &queue->looking;
+    bool again = looking->looks++ % LARGE_LOOKS == 0;
+    for (size_t c = 0; c < CLASS_COUNT && !looking->failed; c++) {
+        if (looking->next.pending[c] > 0 || looking->next.unread[c] == 0) {
+            continue;
+        } else if (looking->large[c] && !again) {
+            looking->next.oldest[c] = looking->last.oldest[c];
+        } else {
+            ask(queue, ALWAYS + c);
+        }
+    }
+}
+
+/* Answers come in the order of the commands. */
+static void on_answer(void *context, const struct resp_value *reply)
+{
+    const struct look_call *call = context;
+    struct queue *queue = call->queue;
+    struct looking *looking = &queue->looking;
+    looking->failed = looking->failed || !reply;
+    looking->out--;
+    if (looking->failed) { return; }
+    commands[call->which].read(looking, commands[call->which].class, reply);
+    if (call->which == ALWAYS - 1) { ask_for_oldest(queue); }
+    if (looking->out == 0 && !looking->failed) { looking->last = looking->next; }
+}
+
+void queue_look_now(struct queue *queue, uint64_t redis_ms)
+{
+    struct looking *looking = &queue->looking;
+    uint64_t now_ms = clock_now_ms();
+    if (looking->out > 0 || now_ms - looking->asked_ms < EVERY_MS) { return; }
+    looking->asked_ms = now_ms;
+    looking->next = (struct queue_look){.redis_ms = redis_ms};
+    looking->failed = false;
+    for (size_t i = 0; i < ALWAYS && !looking->failed; i++) { ask(queue, i); }
+}
+
+void queue_look_lost(struct queue *queue)
+{
+    queue->looking.last = (struct queue_look){0};
+    queue->looking.asked_ms = 0;
+}
+
+const struct queue_look *queue_looked(const struct queue *queue)
+{
+    return &queue->looking.last;
+}
