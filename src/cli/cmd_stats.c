@@ -31,9 +31,9 @@ struct counts {
     struct {
         char name[32];
         size_t workers;
-    } precisions[PRECISIONS_MAX]; /* of the workers that are alive; "" behind the last */
-    char pinned[16];              /* the one that all workers must have; "": any */
-    long long later, dead, paused;
+    } precisions[PRECISIONS_MAX];        /* of the workers that are alive; "" behind the last */
+    char pinned[16];                     /* the one that all workers must have; "": any */
+    long long later, due, dead, paused;  /* due: of `later`, those whose time has come */
     size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
     char reason[32];                     /* … this reason, of one of them */
     unsigned long devices, devices_lost; /* of the workers that are alive */
@@ -94,6 +94,14 @@ static long long above_cap(const struct counts *counts, int class)
     return cap > 0 && above > 0 ? above : 0;
 }
 
+/* What there is to do now: /depth of a daemon says the same. */
+static long long depth(const struct counts *counts)
+{
+    long long sum = counts->due;
+    for (int c = 0; c < CLASS_COUNT; c++) { sum += counts->classes[c].unread + counts->classes[c].pending; }
+    return sum;
+}
+
 static void count_precision(struct counts *counts, const char *name)
 {
     size_t i = 0;
@@ -129,6 +137,8 @@ static enum status count(struct session *session, struct counts *counts, struct 
     TRY(read_meta(session, counts, err));
     TRY(read_totals(session, counts, err));
     TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));
+    snprintf(value, sizeof value, "%" PRIu64, session->redis_ms);
+    TRY(SESSION_ASK_NUMBER(session, &counts->due, err, "ZCOUNT", key, "-inf", value));
     TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
     TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
     struct heartbeats heartbeats;
@@ -251,10 +261,11 @@ static void print_json(const struct session *session, const struct counts *count
                or_null(counts->classes[i].wait_ms, counts->classes[i].wait_ms >= 0, wait),
                or_null(counts->classes[i].cap, counts->classes[i].cap > 0, cap), above_cap(counts, i));
     }
-    printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu,"
+    printf("},\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,"
+           "\"devices_lost\":%lu,"
            "\"tight\":%zu,\"reason\":",
-           counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost,
-           counts->tight);
+           depth(counts), counts->later, counts->due, counts->dead, counts->workers, counts->quiet, counts->devices,
+           counts->devices_lost, counts->tight);
     if (counts->tight == 0) {
         fputs("null", stdout);
     } else {
@@ -315,7 +326,8 @@ const struct subcommand command_stats = {
     .explanation =
         "unread: nobody has it yet. pending: with a worker. wait: until a request that came now would be read, as\n"
         "the workers estimate it; unknown without workers, and before they know their speed. later: delayed or to\n"
-        "be retried. dead: dead letters. above cap: what workers will refuse next (sluice caps). computing in:\n"
+        "be retried. depth (--json): what there is to do now: unread, pending, and later whose time has come.\n"
+        "dead: dead letters. above cap: what workers will refuse next (sluice caps). computing in:\n"
         "how many workers in which precision (sluice pin). ended: by code and class; of a worker that dies the\n"
         "last second is not counted. Where the configuration lists several queues, all of them, or the one that\n"
         "--queue names.",

@@ -279,7 +279,7 @@ class Operator(SluiceCase):
                                                                "cap_normal": 2, "cap_low": 5, "cap_high": 0})
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual(stats, {
-            "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1, "tight": 0,
+            "queue": "test", "paused": True, "depth": 7, "later": 1, "due": 1, "dead": 1, "workers": 1, "quiet": 1, "tight": 0,
             "reason": None, "devices": 2, "devices_lost": 1,
             "precisions": {"unknown": 1}, "pinned_precision": None, "at": ANY,
             "died": 0, "since": None, "ended": {which: {"done": 0} for which in ("high", "normal", "low")},
