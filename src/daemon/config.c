@@ -1,7 +1,9 @@
 /* Reads settings from the file, variables and flags, and resolves which one wins. The settings are in settings.inc. */
 #include "daemon/config.h"
 
+#include <event2/util.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +40,19 @@ static bool is_device_list(const char *text)
 {
     struct device_list list;
     return device_list_parse(text, &list);
+}
+
+/* "" is off. The parser takes what follows the digits of a port for nothing, and a missing port for 0. */
+static bool is_http_address(const char *text)
+{
+    struct sockaddr_storage where = {0};
+    int size = sizeof where;
+    bool parsed = evutil_parse_sockaddr_port(text, (struct sockaddr *)&where, &size) == 0;
+    uint16_t port = where.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&where)->sin6_port
+                                                : ((struct sockaddr_in *)&where)->sin_port;
+    const char *digits = strrchr(text, ':');
+    bool only_digits = digits && strspn(digits + 1, "0123456789") == strlen(digits + 1);
+    return text[0] == '\0' || (parsed && port != 0 && only_digits);
 }
 
 static bool is_given(const char *text)

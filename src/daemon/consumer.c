@@ -175,6 +175,7 @@ static enum status open_queue(struct consumer *self, struct err *err)
         .lease_ms = (uint32_t)config->lease_ms,
         .allow_eviction = config->allow_eviction,
         .seed = random_seed(),
+        .look = config->http && config->http[0] != '\0',
         .context = self,
         .on_event = on_event,
         .on_fatal = on_fatal,

@@ -33,7 +33,7 @@ struct shared {
     void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
 };
 
-/* A queue that is served. Only consumer.c and server.c look inside. */
+/* A queue that is served. Only consumer.c, server.c and monitor.c look inside. */
 struct consumer {
     struct shared *shared;
     const struct config *config; /* this queue's own */

@@ -90,6 +90,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
         }
     }
     unsigned at = models->count;
+    uint64_t began_ns = clock_now_ns();
     enum status status = config_any_model(config, &models->items[at].model, err);
     if (status != STATUS_OK) { return status; }
     models->items[at].config = config;
@@ -97,6 +98,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
     *number = at;
     TRY(devices_load(&models->devices, config, models->items[at].model, true, at, err));
     calibrate(models, at, &models->items[at].cost);
+    models->items[at].load_ns = clock_now_ns() - began_ns;
     return STATUS_OK;
 }
 

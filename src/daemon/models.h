@@ -12,6 +12,7 @@ struct models {
         const struct config *config; /* of the first queue that uses it */
         struct model *model;
         struct cost cost; /* of a batch on one compute thread */
+        uint64_t load_ns; /* that opening and calibrating it took */
     } * items;            /* [count] */
     unsigned count;
     struct devices devices; /* with an engine for each model */

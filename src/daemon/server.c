@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/config.h"
+#include "daemon/http.h"
+#include "daemon/monitor.h"
 
 enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
 
@@ -341,9 +343,10 @@ static void log_start(const struct server *server)
 
 enum status server_open(struct server *server, const struct config *config, const char *config_path, struct err *err)
 {
-    *server = (struct server){.config = config, .config_path = config_path, .clean = true};
+    *server =
+        (struct server){.config = config, .config_path = config_path, .clean = true, .started_ms = clock_unix_ms()};
     enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads,
-                                                                   open_consumers};
+                                                                   open_consumers, monitor_open};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) { TRY(steps[i](server, err)); }
     log_start(server);
     return STATUS_OK;
@@ -363,6 +366,7 @@ enum status server_run(struct server *server)
 /* Threads end first. Then only the workers refer to requests and batches, and free them. */
 void server_close(struct server *server)
 {
+    http_close(server->http);
     prep_close(server->shared.prep);
     compute_close(server->compute);
     for (size_t i = 0; server->consumers != NULL && i < server->queue_count; i++) {

@@ -16,7 +16,7 @@
 #include "daemon/loop.h"
 #include "daemon/models.h"
 
-/* Lives in the frame of the serve command; only server.c looks inside. */
+/* Lives in the frame of the serve command; only server.c and monitor.c look inside. */
 struct server {
     const struct config *config;
     const char *config_path; /* of the file, for a reload; NULL for none */
@@ -26,6 +26,8 @@ struct server {
     struct compute *compute;
     struct shared shared;
     struct consumer *consumers; /* [queue_count] */
+    struct http *http;          /* NULL: no port is asked for */
+    uint64_t started_ms;        /* unix time */
     size_t queue_count;
     unsigned devices_lost; /* as the queues were told */
     uint64_t rows_again;   /* rows that ran again in a wider precision, as last logged … */

@@ -10,6 +10,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [SOURCE / "README.md", SOURCE / "SECURITY.md", *sorted((SOURCE / "docs").rglob("*.md"))]
 OPERATIONS = (SOURCE / "docs/operations.md").read_text() + (SOURCE / "docs/redis.md").read_text()
 
+METRICS = (SOURCE / "docs/metrics.md").read_text()
+
 
 def sources(*patterns):
     return "".join(path.read_text() for pattern in patterns for path in sorted(SOURCE.glob(pattern)))
@@ -50,8 +52,8 @@ class Pages(unittest.TestCase):
                                  for path in SOURCE.glob(folder + name + end)])
 
     def test_named_cases_are_there(self):
-        """Behind each behaviour in docs/operations.md, docs/redis.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
-        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + (SOURCE / "SECURITY.md").read_text()))
+        """Behind each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
+        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + METRICS + (SOURCE / "SECURITY.md").read_text()))
         self.assertGreater(len(named), 30)
         for file, case in sorted(named):
             with self.subTest(file=file, case=case):
@@ -74,6 +76,19 @@ class Pages(unittest.TestCase):
         for counter in sorted(counters):
             with self.subTest(counter=counter):
                 self.assertRegex(OPERATIONS, rf"(?m)^\| `[^|]*\b{counter}`")
+
+    def test_metrics_are_explained(self):
+        """Each row of the table in metrics.c with its labels, and each name on the page is in the table."""
+        code, page = (SOURCE / "src/daemon/metrics.c").read_text(), (SOURCE / "docs/metrics.md").read_text()
+        labels = {"PROCESS": "", "BUILD": "version", "MODEL": "model, precision", "QUEUE": "queue", "CLASS": "queue, class",
+                  "INFO": "queue, model, revision, precision, backend", "END": "queue, class, code"}
+        table = {name: labels[level] for name, level in re.findall(r'^    \{"(\w+)", .*?", [A-Z]+, ([A-Z]+), OF_', code, re.MULTILINE)}
+        self.assertEqual(len(table), code.count("\n    {\""))
+        rows = re.findall(r"(?m)^\| (`(?:sluice|process)_[^|]*) \|([^|]*)\|", page)
+        explained = {name: row[1].strip() for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+        self.assertEqual(explained, table)
+        for name in set(re.findall(r"\bsluice_[a-z0-9_]+", page)):
+            self.assertIn(re.sub(r"_(sum|count|bucket)$", "", name), table)
 
     def test_options_are_those_of_their_command(self):
         """What stands behind `sluice COMMAND` on a line of a page."""

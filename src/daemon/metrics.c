@@ -1,0 +1,255 @@
+/* The metrics, one row each. To add one: a row here, where the number is a member of a sample, and its line in
+ * docs/metrics.md (a test holds the two together). */
+#include "daemon/metrics.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum type { COUNTER, GAUGE, HISTOGRAM };
+
+/* What a row has a line for, so which labels it has. CLASS and END: the member is an array. */
+enum level {
+    PROCESS,
+    BUILD, /* the process, with its version */
+    MODEL,
+    QUEUE,
+    INFO,  /* a queue, with its model */
+    CLASS, /* a queue and a class */
+    END,   /* a queue, a class and how requests end */
+};
+
+enum kind { KIND_U32, KIND_U64, KIND_DOUBLE, KIND_HISTOGRAM };
+
+struct metric {
+    const char *name, *help;
+    enum type type;
+    enum level level;
+    size_t offset; /* in the sample of its level */
+    enum kind kind;
+    double unit; /* of the number; 0: 1 */
+};
+
+#define KIND_OF(value)                                                                                                 \
+    _Generic((value), uint32_t : KIND_U32, uint64_t : KIND_U64, double : KIND_DOUBLE, struct histogram : KIND_HISTOGRAM)
+#define OF_SAMPLE(sample, member) offsetof(struct sample, member), KIND_OF(((struct sample *)0)->member)
+#define OF_QUEUE(member) OF_SAMPLE(queue_sample, member)
+#define OF_MODEL(member) OF_SAMPLE(model_sample, member)
+#define OF_PROCESS(member) OF_SAMPLE(process_sample, member)
+#define NS 1e-9
+
+/* clang-format off */
+static const struct metric table[] = {
+    /* requests */
+    {"sluice_requests_total", "Requests that were answered or cancelled; code: done, cancelled, or that of the error.", COUNTER, END, OF_QUEUE(counters.ended[0][0])},
+    {"sluice_requests_received_total", "Requests and cancels read from the streams.", COUNTER, QUEUE, OF_QUEUE(stats.received)},
+    {"sluice_request_seconds", "From XADD (after a delay: from its end) to the reply, of requests that are done.", HISTOGRAM, CLASS, OF_QUEUE(histograms.total[0])},
+    {"sluice_request_queue_seconds", "From XADD until a worker read it.", HISTOGRAM, CLASS, OF_QUEUE(histograms.queue[0])},
+    {"sluice_request_prepare_seconds", "From there until it was tokenised.", HISTOGRAM, CLASS, OF_QUEUE(histograms.prepare[0])},
+    {"sluice_request_window_seconds", "From there until its first batch began.", HISTOGRAM, CLASS, OF_QUEUE(histograms.window[0])},
+    {"sluice_request_compute_seconds", "From there until its last batch ended.", HISTOGRAM, CLASS, OF_QUEUE(histograms.compute[0])},
+    {"sluice_retries_total", "Failed runs that are to be repeated.", COUNTER, QUEUE, OF_QUEUE(stats.deferred)},
+    {"sluice_dead_letters_total", "Dead letters written.", COUNTER, QUEUE, OF_QUEUE(stats.dead)},
+    {"sluice_parked_total", "Requests that were not due when they were read.", COUNTER, QUEUE, OF_QUEUE(stats.parked)},
+    {"sluice_late_total", "Answers that came after another worker's.", COUNTER, QUEUE, OF_QUEUE(stats.late)},
+    {"sluice_reclaimed_total", "Entries taken over from other workers.", COUNTER, QUEUE, OF_QUEUE(stats.reclaimed)},
+    {"sluice_suspects_total", "Entries of those that were with a worker that died.", COUNTER, QUEUE, OF_QUEUE(stats.suspects)},
+    {"sluice_released_total", "Entries given back unstarted.", COUNTER, QUEUE, OF_QUEUE(stats.released)},
+    {"sluice_taken_ahead_total", "Entries read out of turn for tenants behind a large one.", COUNTER, QUEUE, OF_QUEUE(stats.taken_ahead)},
+    {"sluice_orphans_total", "Entries found without an owner.", COUNTER, QUEUE, OF_QUEUE(stats.orphans)},
+    {"sluice_vanished_total", "Requests answered although their message was deleted by hand.", COUNTER, QUEUE, OF_QUEUE(stats.vanished)},
+    {"sluice_ids_ahead_total", "Entries whose ids were ahead of Redis' clock.", COUNTER, QUEUE, OF_QUEUE(stats.ids_ahead)},
+    {"sluice_settles_refused_total", "Answers that Redis refused for now.", COUNTER, QUEUE, OF_QUEUE(stats.again)},
+    {"sluice_stuck_total", "Requests whose answer Redis refused ten times.", COUNTER, QUEUE, OF_QUEUE(stats.stuck)},
+
+    /* batches */
+    {"sluice_batches_total", "Batches begun.", COUNTER, QUEUE, OF_QUEUE(stats.batches)},
+    {"sluice_batch_rows", "Texts of a batch.", HISTOGRAM, QUEUE, OF_QUEUE(histograms.batch_rows)},
+    {"sluice_batch_tokens", "Tokens of a batch, without padding.", HISTOGRAM, QUEUE, OF_QUEUE(histograms.batch_tokens)},
+    {"sluice_rows_shared_total", "Texts that got the vector of an equal one.", COUNTER, QUEUE, OF_QUEUE(stats.rows_shared)},
+    {"sluice_input_tokens_total", "Tokens of the texts of requests.", COUNTER, QUEUE, OF_QUEUE(stats.input_tokens)},
+    {"sluice_tokens_total", "Tokens in batches.", COUNTER, QUEUE, OF_QUEUE(stats.tokens)},
+    {"sluice_computed_tokens_total", "The same with the padding of the layout.", COUNTER, QUEUE, OF_QUEUE(stats.computed_tokens)},
+    {"sluice_rectangle_tokens_total", "The same, had each batch been padded to its longest text.", COUNTER, QUEUE, OF_QUEUE(stats.rectangle_tokens)},
+    {"sluice_batch_seconds_total", "Time of compute threads in batches that succeeded, without the background.", COUNTER, QUEUE, OF_QUEUE(stats.busy_ns), NS},
+    {"sluice_batch_predicted_seconds_total", "What the same batches were predicted to take.", COUNTER, QUEUE, OF_QUEUE(stats.predicted_ns), NS},
+    {"sluice_batch_prediction_error_ratio", "How far off predictions are lately.", GAUGE, QUEUE, OF_QUEUE(stats.cost_error)},
+    {"sluice_batch_oldest_seconds", "How long the oldest batch has been computed; 0: none is.", GAUGE, QUEUE, OF_QUEUE(oldest_batch_s)},
+    {"sluice_batches_bisected_total", "Failed batches that ran again in halves.", COUNTER, QUEUE, OF_QUEUE(stats.bisected)},
+    {"sluice_batches_out_of_memory_total", "Batches that failed for lack of memory.", COUNTER, QUEUE, OF_QUEUE(stats.out_of_memory)},
+
+    /* what this worker holds, and how it is */
+    {"sluice_held_requests", "Requests that are read and not ended.", GAUGE, QUEUE, OF_QUEUE(stats.held)},
+    {"sluice_held_tokens", "Their tokens.", GAUGE, QUEUE, OF_QUEUE(stats.held_tokens)},
+    {"sluice_held_bytes", "The memory that they may take.", GAUGE, QUEUE, OF_QUEUE(stats.held_bytes)},
+    {"sluice_waiting_rows", "Texts that wait for a batch.", GAUGE, QUEUE, OF_QUEUE(stats.waiting)},
+    {"sluice_batches_running", "Batches that are computed, or queued for it.", GAUGE, QUEUE, OF_QUEUE(stats.computing)},
+    {"sluice_worker_ready", "1 if /readyz would answer 200 for this queue.", GAUGE, QUEUE, OF_QUEUE(ready)},
+    {"sluice_worker_housekeeper", "1 if this worker does the chores of the queue.", GAUGE, QUEUE, OF_QUEUE(housekeeper)},
+    {"sluice_worker_info", "1; which model the queue has.", GAUGE, INFO, OF_QUEUE(info)},
+
+    /* the queue, as Redis counts it: the same from each worker */
+    {"sluice_queue_unread", "Entries that nobody has read.", GAUGE, CLASS, OF_QUEUE(unread[0])},
+    {"sluice_queue_pending", "Entries that are with a worker.", GAUGE, CLASS, OF_QUEUE(pending[0])},
+    {"sluice_queue_oldest_seconds", "Age of the oldest of both; 0: there is none.", GAUGE, CLASS, OF_QUEUE(oldest_s[0])},
+    {"sluice_queue_wait_seconds", "Until a new entry would be read, as the workers estimate it.", GAUGE, CLASS, OF_QUEUE(wait_s[0])},
+    {"sluice_queue_cap", "Above so many unread entries the newest are refused.", GAUGE, CLASS, OF_QUEUE(cap[0])},
+    {"sluice_queue_later", "Requests that wait for their time: delayed, or to be retried.", GAUGE, QUEUE, OF_QUEUE(later)},
+    {"sluice_queue_due", "Those of them whose time has come.", GAUGE, QUEUE, OF_QUEUE(due)},
+    {"sluice_queue_dead_letters", "Dead letters that are kept.", GAUGE, QUEUE, OF_QUEUE(dead)},
+    {"sluice_queue_paused", "1 while the queue is paused.", GAUGE, QUEUE, OF_QUEUE(paused)},
+
+    /* Redis */
+    {"sluice_redis_connected", "1 while this worker is connected and has joined.", GAUGE, QUEUE, OF_QUEUE(connected)},
+    {"sluice_redis_connects_total", "Joins: the first one, and one after each loss.", COUNTER, QUEUE, OF_QUEUE(counters.connects)},
+    {"sluice_redis_commands_total", "Commands sent, calls of scripts too.", COUNTER, QUEUE, OF_QUEUE(counters.commands)},
+    {"sluice_redis_script_calls_total", "Calls of scripts that were answered.", COUNTER, QUEUE, OF_QUEUE(counters.script_calls)},
+    {"sluice_redis_script_seconds_total", "Their time from sending to the answer.", COUNTER, QUEUE, OF_QUEUE(counters.script_ns), NS},
+    {"sluice_redis_memory_bytes", "Memory that Redis uses.", GAUGE, QUEUE, OF_QUEUE(stats.redis_used_bytes)},
+    {"sluice_redis_memory_limit_bytes", "Its maxmemory; 0: none.", GAUGE, QUEUE, OF_QUEUE(stats.redis_most_bytes)},
+    {"sluice_redis_tight", "0: Redis has room; 1: little is held; 2: one small batch at a time.", GAUGE, QUEUE, OF_QUEUE(stats.tight)},
+
+    /* engine and models */
+    {"sluice_engine_threads", "Batches that can be computed at a time.", GAUGE, PROCESS, OF_PROCESS(threads)},
+    {"sluice_engine_devices", "Devices that work; all CPU cores are one.", GAUGE, PROCESS, OF_PROCESS(devices)},
+    {"sluice_engine_devices_lost", "Devices that were lost.", GAUGE, PROCESS, OF_PROCESS(devices_lost)},
+    {"sluice_engine_rows_bf16_total", "Texts that f16 could not hold and bf16 could.", COUNTER, PROCESS, OF_PROCESS(engine.rows_bf16)},
+    {"sluice_engine_rows_f32_total", "Texts that only f32 could hold.", COUNTER, PROCESS, OF_PROCESS(engine.rows_f32)},
+    {"sluice_engine_rows_lost_total", "Texts that no precision could hold.", COUNTER, PROCESS, OF_PROCESS(engine.rows_lost)},
+    {"sluice_model_load_seconds", "Time to open it, calibration included.", GAUGE, MODEL, OF_MODEL(load_s)},
+    {"sluice_model_weight_bytes", "Its weights on the device.", GAUGE, MODEL, OF_MODEL(weight_bytes)},
+
+    /* this process */
+    {"sluice_build_info", "1; which version this is.", GAUGE, BUILD, OF_PROCESS(info)},
+    {"sluice_http_requests_total", "HTTP requests that were answered.", COUNTER, PROCESS, OF_PROCESS(http_answered)},
+    {"sluice_http_refused_total", "HTTP connections that were refused or cut off.", COUNTER, PROCESS, OF_PROCESS(http_refused)},
+    {"process_resident_memory_bytes", "Resident memory.", GAUGE, PROCESS, OF_PROCESS(resident_bytes)},
+    {"process_cpu_seconds_total", "CPU time of all threads.", COUNTER, PROCESS, OF_PROCESS(cpu_s)},
+    {"process_start_time_seconds", "Unix time of the start.", GAUGE, PROCESS, OF_PROCESS(started_s)},
+    {"process_open_fds", "Open files and sockets.", GAUGE, PROCESS, OF_PROCESS(open_files)},
+};
+/* clang-format on */
+
+/* ---- labels ---- */
+
+/* Appends name="value", behind a comma if it is not the first. The format escapes quotes, backslashes, line feeds. */
+static void add_label(struct buffer *labels, const char *name, const char *value)
+{
+    buffer_format(labels, "%s%s=\"", labels->length > 0 ? "," : "", name);
+    for (const char *at = value ? value : ""; *at; at++) {
+        if (*at == '"' || *at == '\\') { buffer_string(labels, "\\"); }
+        buffer_append(labels, *at == '\n' ? "\\n" : at, *at == '\n' ? 2 : 1);
+    }
+    buffer_string(labels, "\"");
+}
+
+static void add_queue_labels(struct buffer *labels, const struct queue_sample *queue, bool info)
+{
+    add_label(labels, "queue", queue->queue);
+    if (!info) { return; }
+    add_label(labels, "model", queue->model);
+    add_label(labels, "revision", queue->revision);
+    add_label(labels, "precision", queue->precision);
+    add_label(labels, "backend", queue->backend);
+}
+
+static void add_model_labels(struct buffer *labels, const struct model_sample *model)
+{
+    add_label(labels, "model", model->model);
+    add_label(labels, "precision", model->precision);
+}
+
+/* ---- lines ---- */
+
+/* Whole numbers have no exponent, so that counts read well. */
+static void write_number(struct buffer *to, double value)
+{
+    bool whole = value == floor(value) && fabs(value) < 1e15;
+    buffer_format(to, whole ? " %.0f\n" : " %.15g\n", value);
+}
+
+static void write_line(struct buffer *to, const char *name, const char *suffix, const struct buffer *labels,
+                       double value)
+{
+    buffer_format(to, "%s%s", name, suffix);
+    if (labels->length > 0) {
+        buffer_string(to, "{");
+        buffer_append(to, labels->data, labels->length);
+        buffer_string(to, "}");
+    }
+    write_number(to, value);
+}
+
+static void write_histogram(struct buffer *to, const char *name, struct buffer *labels,
+                            const struct histogram *histogram)
+{
+    size_t length = labels->length;
+    uint64_t count = 0;
+    for (unsigned i = 0; i <= HISTOGRAM_BOUNDS; i++) {
+        char most[32] = "+Inf";
+        if (i < HISTOGRAM_BOUNDS) {
+            snprintf(most, sizeof most, "%g", (double)histogram->bounds->most[i] * histogram->bounds->unit);
+        }
+        count += histogram->counts[i];
+        add_label(labels, "le", most);
+        write_line(to, name, "_bucket", labels, (double)count);
+        labels->length = length;
+    }
+    write_line(to, name, "_sum", labels, (double)histogram->sum * histogram->bounds->unit);
+    write_line(to, name, "_count", labels, (double)count);
+}
+
+static void write_value(struct buffer *to, const struct metric *metric, struct buffer *labels, const void *sample,
+                        size_t index)
+{
+    const void *at = (const char *)sample + metric->offset;
+    double value = metric->kind == KIND_U32   ? ((const uint32_t *)at)[index]
+                   : metric->kind == KIND_U64 ? (double)((const uint64_t *)at)[index]
+                                              : 0;
+    if (metric->kind == KIND_HISTOGRAM) {
+        write_histogram(to, metric->name, labels, (const struct histogram *)at + index);
+        return;
+    }
+    if (metric->kind == KIND_DOUBLE) { value = ((const double *)at)[index]; }
+    if (!isnan(value)) { write_line(to, metric->name, "", labels, metric->unit > 0 ? value * metric->unit : value); }
+}
+
+static void write_queue(struct buffer *to, const struct metric *metric, const struct queue_sample *queue)
+{
+    struct buffer labels = {0};
+    add_queue_labels(&labels, queue, metric->level == INFO);
+    if (metric->level == QUEUE || metric->level == INFO) { write_value(to, metric, &labels, queue, 0); }
+    size_t length = labels.length;
+    for (size_t c = 0; c < CLASS_COUNT && metric->level >= CLASS; c++, labels.length = length) {
+        add_label(&labels, "class", class_names[c]);
+        if (metric->level == CLASS) { write_value(to, metric, &labels, queue, c); }
+        size_t behind = labels.length;
+        for (size_t end = 0; end < ENDS && metric->level == END; end++, labels.length = behind) {
+            add_label(&labels, "code", end_name((int)end));
+            write_value(to, metric, &labels, queue, c * ENDS + end);
+        }
+    }
+    buffer_free(&labels);
+}
+
+static void write_metric(struct buffer *to, const struct metric *metric, const struct metrics_view *view)
+{
+    static const char *const types[] = {[COUNTER] = "counter", [GAUGE] = "gauge", [HISTOGRAM] = "histogram"};
+    struct buffer labels = {0};
+    buffer_format(to, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name, types[metric->type]);
+    for (size_t i = 0; i < view->queue_count && metric->level >= QUEUE; i++) {
+        write_queue(to, metric, &view->queues[i]);
+    }
+    for (size_t i = 0; i < view->model_count && metric->level == MODEL; i++, labels.length = 0) {
+        add_model_labels(&labels, &view->models[i]);
+        write_value(to, metric, &labels, &view->models[i], 0);
+    }
+    if (metric->level == BUILD) { add_label(&labels, "version", view->process.version); }
+    if (metric->level <= BUILD) { write_value(to, metric, &labels, &view->process, 0); }
+    buffer_free(&labels);
+}
+
+void metrics_write(const struct metrics_view *view, struct buffer *to)
+{
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) { write_metric(to, &table[i], view); }
+}

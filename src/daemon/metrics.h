@@ -1,0 +1,53 @@
+/* What /metrics tells, in Prometheus' text format. The table is in metrics.c; docs/metrics.md explains it. */
+#ifndef DAEMON_METRICS_H
+#define DAEMON_METRICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "engine/engine.h"
+#include "redis/queue.h"
+#include "schedule/worker.h"
+
+/* The numbers of one queue. A double that is NaN is not known, and its line is left out. */
+struct queue_sample {
+    const char *queue, *model, *revision, *precision, *backend;
+    double info;
+    struct worker_stats stats;
+    struct worker_histograms histograms;
+    struct queue_counters counters;
+    double ready, connected;
+    double oldest_batch_s;
+    double unread[CLASS_COUNT], pending[CLASS_COUNT], oldest_s[CLASS_COUNT], wait_s[CLASS_COUNT], cap[CLASS_COUNT];
+    double later, due, dead, paused, housekeeper;
+};
+
+/* Of a model, however many queues use it. */
+struct model_sample {
+    const char *model, *precision;
+    double load_s, weight_bytes;
+};
+
+/* Of this process. */
+struct process_sample {
+    const char *version;
+    double info;
+    struct engine_counters engine;
+    uint32_t threads, devices, devices_lost;
+    double resident_bytes, cpu_s, started_s, open_files;
+    uint64_t http_answered, http_refused;
+};
+
+/* All that one scrape needs. */
+struct metrics_view {
+    struct process_sample process;
+    const struct queue_sample *queues; /* [queue_count] */
+    const struct model_sample *models; /* [model_count] */
+    size_t queue_count, model_count;
+};
+
+/* Appends the text. */
+void metrics_write(const struct metrics_view *view, struct buffer *to);
+
+#endif

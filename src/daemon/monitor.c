@@ -1,0 +1,226 @@
+/* Every answer is made at once from what the I/O thread has in memory: what Redis knows of a queue comes with each
+ * pulse (redis/queue_look), so it is about a second old. */
+#include "daemon/monitor.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon/http.h"
+#include "daemon/metrics.h"
+
+#define PLAIN "text/plain; charset=utf-8"
+
+/* ---- whether it is well ---- */
+
+/* Why the queue is not served as it should be; NULL: it is. */
+static const char *unready(const struct consumer *consumer)
+{
+    struct worker_stats stats = worker_stats(consumer->worker);
+    const char *trouble = queue_trouble(consumer->queue);
+    if (consumer->stopped) { return "it has ended"; }
+    if (stats.draining) { return "draining"; }
+    if (trouble) { return trouble; }
+    return stats.tight > 0 ? "Redis' memory is nearly used up (maxmemory)" : NULL;
+}
+
+static double oldest_batch_s(const struct worker_stats *stats)
+{
+    uint64_t now_ns = clock_now_ns(), since_ns = stats->oldest_batch_ns;
+    return since_ns != 0 && now_ns > since_ns ? (double)(now_ns - since_ns) / (double)NS_PER_S : 0;
+}
+
+/* That it answers shows that the loop turns; batches must move, too. */
+static int answer_healthz(void *context, const char *query, struct buffer *body)
+{
+    (void)query;
+    const struct server *server = context;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        const struct consumer *consumer = &server->consumers[i];
+        struct worker_stats stats = worker_stats(consumer->worker);
+        double age_s = oldest_batch_s(&stats), most_s = (double)consumer->compute_timeout_ns / (double)NS_PER_S;
+        if (most_s > 0 && age_s > most_s) {
+            buffer_format(body, "queue %s: a batch has been computed for %.0f s\n", consumer->config->queue, age_s);
+        }
+    }
+    if (body->length > 0) { return 503; }
+    buffer_string(body, "ok\n");
+    return 200;
+}
+
+static int answer_readyz(void *context, const char *query, struct buffer *body)
+{
+    (void)query;
+    const struct server *server = context;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        const char *why = unready(&server->consumers[i]);
+        if (why) { buffer_format(body, "queue %s: %s\n", server->consumers[i].config->queue, why); }
+    }
+    if (body->length > 0) { return 503; }
+    buffer_string(body, "ready\n");
+    return 200;
+}
+
+/* ---- how much there is to do ---- */
+
+static int refuse(struct buffer *body, int status, const char *error)
+{
+    buffer_format(body, "{\"error\":\"%s\"}\n", error);
+    return status;
+}
+
+/* queue=NAME may be left out where there is only one. */
+static const struct consumer *find_queue(const struct server *server, const char *query)
+{
+    bool named = strncmp(query, "queue=", 6) == 0;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        if (named ? strcmp(query + 6, server->configs[i].queue) == 0 : !*query && server->queue_count == 1) {
+            return &server->consumers[i];
+        }
+    }
+    return NULL;
+}
+
+static int answer_depth(void *context, const char *query, struct buffer *body)
+{
+    const struct consumer *consumer = find_queue(context, query);
+    if (!consumer) { return refuse(body, 400, "say ?queue=NAME, a queue that this daemon serves"); }
+    const struct queue_look *look = queue_looked(consumer->queue);
+    uint64_t unread = 0, running = 0;
+    if (look->redis_ms == 0) { return refuse(body, 503, "not known: Redis is away"); }
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        unread += look->unread[c];
+        running += look->pending[c];
+    }
+    buffer_format(body, "{\"queue\":\"%s\",\"depth\":%llu,\"unread\":%llu,\"running\":%llu,\"due\":%llu}\n",
+                  consumer->config->queue, (unsigned long long)(unread + running + look->due),
+                  (unsigned long long)unread, (unsigned long long)running, (unsigned long long)look->due);
+    return 200;
+}
+
+/* ---- the samples of /metrics ---- */
+
+static struct queue_sample sample_queue(const struct consumer *consumer)
+{
+    const struct queue_look *look = queue_looked(consumer->queue);
+    bool known = look->redis_ms != 0;
+    struct queue_sample sample = {
+        .queue = consumer->config->queue,
+        .model = consumer->model->name,
+        .revision = consumer->model->revision,
+        .precision = precision_name(engine_precision(consumer->engine)),
+        .backend = engine_backend(consumer->engine),
+        .info = 1,
+        .stats = worker_stats(consumer->worker),
+        .histograms = *worker_histograms(consumer->worker),
+        .counters = queue_counters(consumer->queue),
+        .ready = unready(consumer) == NULL,
+        .connected = queue_trouble(consumer->queue) == NULL,
+        .later = known ? (double)look->later : NAN,
+        .due = known ? (double)look->due : NAN,
+        .dead = known ? (double)look->dead : NAN,
+    };
+    sample.oldest_batch_s = oldest_batch_s(&sample.stats);
+    sample.paused = sample.stats.paused;
+    sample.housekeeper = sample.stats.housekeeper;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        uint64_t oldest_ms = look->oldest[c].ms;
+        bool older = oldest_ms != 0 && oldest_ms < look->redis_ms;
+        sample.unread[c] = known ? (double)look->unread[c] : NAN;
+        sample.pending[c] = known ? (double)look->pending[c] : NAN;
+        sample.oldest_s[c] = !known ? NAN : older ? (double)(look->redis_ms - oldest_ms) / 1e3 : 0;
+        sample.wait_s[c] = known && look->wait_ms[c] >= 0 ? (double)look->wait_ms[c] / 1e3 : NAN;
+        sample.cap[c] = known && look->cap[c] > 0 ? (double)look->cap[c] : NAN;
+    }
+    return sample;
+}
+
+static struct model_sample sample_model(const struct server *server, unsigned number)
+{
+    const struct engine *engine = devices_engine(&server->models.devices, number);
+    return (struct model_sample){.model = server->models.items[number].model->name,
+                                 .precision = engine ? precision_name(engine_precision(engine)) : "",
+                                 .load_s = (double)server->models.items[number].load_ns / (double)NS_PER_S,
+                                 .weight_bytes = engine ? (double)engine_weight_bytes(engine) : NAN};
+}
+
+static double resident_bytes(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    bool ok = file && fscanf(file, "%*s %llu", &pages) == 1;
+    if (file) { fclose(file); }
+    return ok ? (double)pages * (double)sysconf(_SC_PAGESIZE) : NAN;
+}
+
+static double open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    double count = folder ? -3 : NAN; /* . and .. and the folder itself */
+    while (folder && readdir(folder)) { count++; }
+    if (folder) { closedir(folder); }
+    return count;
+}
+
+static double seconds(struct timeval time)
+{
+    return (double)time.tv_sec + (double)time.tv_usec / 1e6;
+}
+
+static struct process_sample sample_process(const struct server *server)
+{
+    struct compute_state state = compute_state(server->compute);
+    struct process_sample sample = {.version = SLUICE_VERSION,
+                                    .info = 1,
+                                    .engine = devices_counters(&server->models.devices),
+                                    .threads = state.threads,
+                                    .devices = state.devices,
+                                    .devices_lost = state.devices_lost,
+                                    .resident_bytes = resident_bytes(),
+                                    .started_s = (double)server->started_ms / 1e3,
+                                    .open_files = open_files()};
+    struct rusage usage;
+    bool ok = getrusage(RUSAGE_SELF, &usage) == 0;
+    sample.cpu_s = ok ? seconds(usage.ru_utime) + seconds(usage.ru_stime) : NAN;
+    http_counters(server->http, &sample.http_answered, &sample.http_refused);
+    return sample;
+}
+
+static int answer_metrics(void *context, const char *query, struct buffer *body)
+{
+    (void)query;
+    const struct server *server = context;
+    struct queue_sample *queues = calloc(server->queue_count, sizeof *queues);
+    struct model_sample *models = calloc(server->models.count, sizeof *models);
+    if (queues && models) {
+        for (size_t i = 0; i < server->queue_count; i++) { queues[i] = sample_queue(&server->consumers[i]); }
+        for (unsigned i = 0; i < server->models.count; i++) { models[i] = sample_model(server, i); }
+        struct metrics_view view = {sample_process(server), queues, models, server->queue_count, server->models.count};
+        metrics_write(&view, body);
+    }
+    free(queues);
+    free(models);
+    return body->length > 0 ? 200 : 503;
+}
+
+/* ---- the routes ---- */
+
+static const struct http_route routes[] = {
+    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", answer_metrics},
+    {"/healthz", PLAIN, answer_healthz},
+    {"/readyz", PLAIN, answer_readyz},
+    {"/depth", "application/json", answer_depth},
+};
+
+enum status monitor_open(struct server *server, struct err *err)
+{
+    const char *address = server->config->http;
+    if (!address || address[0] == '\0') { return STATUS_OK; }
+    return http_open(loop_base(server->loop), address, routes, sizeof routes / sizeof routes[0], server, &server->http,
+                     err);
+}

@@ -1,0 +1,310 @@
+"""The HTTP port of the daemon: metrics count what happened, probes say how it is, and nobody who connects can do harm. docs/metrics.md,
+sentence by sentence."""
+# ctest: threads
+# ctest-cost: 20
+
+import collections
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from case import SANITIZED, SluiceCase
+from resp_server import Voices
+from sentinel import free_port
+
+
+class Http(SluiceCase):
+    lease_ms = 3000
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+
+    def watched(self, *flags, make=None, **options):
+        """A daemon with a port. Another process may take the port first: then it ends, and the next one is tried."""
+        for _ in range(20):
+            self.port = free_port()
+            daemon = (make or self.make_daemon)(self.server, "--http", f"127.0.0.1:{self.port}", *flags, **options).start()
+            self.wait_until(lambda: "http_listens" in daemon.read_log() or not daemon.running(), "a port")
+            if "cannot listen" not in daemon.read_log():
+                return daemon
+        raise AssertionError("no port is free")
+
+    def get(self, path, timeout=20):
+        """Status, body; (0, "") where nobody answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+    def wait_answer(self, path, status, words=""):
+        self.wait_until(lambda: (lambda got: got[0] == status and words in got[1])(self.get(path)),
+                        lambda: f"{path} to say {status} {words!r}; it says {self.get(path)}")
+
+    def metrics(self):
+        """(name, labels) -> number."""
+        status, text = self.get("/metrics")
+        self.assertEqual(status, 200)
+        return {(sample.name, *sorted(sample.labels.items())): sample.value
+                for family in text_string_to_metric_families(text) for sample in family.samples}
+
+    def number(self, name, **labels):
+        return self.metrics()[(name, *sorted({"queue": self.queue, **labels}.items()))]
+
+    def sluice(self, *arguments):
+        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual(result.returncode, 0, result.stderr.decode())
+        return result.stdout.decode()
+
+    def test_a_port_for_those_who_watch(self):
+        """Off unless it is asked for; what it tells is what Prometheus reads."""
+        silent = self.start_daemon(self.server)
+        self.assertNotIn("http_listens", silent.read_log())
+        self.watched()
+        self.wait_answer("/readyz", 200, "ready")
+        self.assertEqual(self.get("/healthz"), (200, "ok\n"))
+        for path in ("/", "/metrics/", "/metric", "//metrics", "/metrics%00", "/../metrics"):
+            self.assertEqual(self.get(path)[0], 404, path)
+        for path in ("/depth?queue=other", "/depth?queue=", "/depth?test"):
+            self.assertEqual(self.get(path)[0], 400, path)
+        text = self.get("/metrics")[1]
+        families = list(text_string_to_metric_families(text))
+        self.assertEqual(len({family.name for family in families}), len(families))
+        for family in families:
+            self.assertTrue(family.documentation, family.name)
+            self.assertEqual(f"# TYPE {family.name}_total counter\n" in text, family.type == "counter", family.name)
+        if shutil.which("promtool"):  # `make monitoring` has it wherever it runs
+            lint = subprocess.run(["promtool", "check", "metrics"], input=text.encode(), capture_output=True, check=False)
+            self.assertEqual((lint.returncode, lint.stdout, lint.stderr), (0, b"", b""))
+
+    def test_a_bad_address_is_refused(self):
+        for address in ("9464", "127.0.0.1", "localhost:9464", "127.0.0.1:0", "127.0.0.1:99999", "::1", "127.0.0.1:9464/"):
+            result = self.run_sluice("serve", "--http", address)
+            self.assertEqual((result.returncode, b"--http must be an IP address and a port" in result.stderr), (64, True), address)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            result = self.run_sluice("serve", "--redis", self.server.socket, "--model", self.make_model(), "--http",
+                                     f"127.0.0.1:{taken.getsockname()[1]}")
+        self.assertIn(b"cannot listen on 127.0.0.1:", result.stderr)
+        self.assertNotEqual(result.returncode, 0)
+
+    def add(self, number, level="", **fields):
+        """So many requests with these fields, in one of the streams."""
+        for i in range(number):
+            self.client.xadd(self.sender.stream_of(level), {"id": f"{level or 'normal'}-{self.client.incr('added')}", **fields})
+
+    def test_counts_are_exact(self):
+        """Requests of every kind in every class: what replies say is what /metrics says."""
+        self.watched("--backoff-ms", "20", "--backoff-cap-ms", "20", "--no-truncate", "--max-batch-rows", "1", make=self.make_faulty,
+                     faults=["flaky:{kernel}:3", "error:{driver}"])
+        self.wait_answer("/readyz", 200)
+        self.sluice("pause")
+        self.wait_paused(self.client)
+        self.sluice("caps", "--low", "6")
+        for level, number in (("high", 7), ("", 12), ("low", 6)):
+            for i in range(number):
+                self.add(1, level, text=f"hello {i}")
+        self.add(4, "low", text="the newest four of ten")
+        self.wait_until(lambda: self.number("sluice_requests_total", **{"class": "low", "code": "queue_full"}) == 4, "caps")
+        self.add(1, "", inputs=json.dumps(["hello", "hello", "world"]))
+        self.add(3, "", tekst="no text")
+        self.add(2, "high", text=b"\xff")
+        self.add(1, "", text="hello", model="other")
+        self.add(1, "", text="hello " * 100)
+        self.add(1, "", text="kernel")  # fails three times, then succeeds
+        self.add(1, "high", text="driver", max_attempts=2)  # a dead letter
+        self.sluice("cancel", self.sender.submit("never computed").entries[0])
+        self.client.set("gone", self.client.xadd(self.sender.stream, {"text": "late", "expires_in": 1}))
+        self.wait_until(lambda: self.number("sluice_queue_unread", **{"class": "normal"}) >= 20, "a second in which one expires")
+        self.sluice("resume")
+        expected = collections.Counter({("normal", "done"): 14, ("high", "done"): 7, ("low", "done"): 6, ("low", "queue_full"): 4,
+                                        ("normal", "bad_request"): 3, ("high", "bad_utf8"): 2, ("normal", "wrong_model"): 1,
+                                        ("normal", "too_long"): 1, ("high", "internal"): 1, ("normal", "cancelled"): 1,
+                                        ("normal", "expired"): 1})
+
+        def counted():
+            return {(dict(key[1:])["class"], dict(key[1:])["code"]): int(value) for key, value in self.metrics().items()
+                    if key[0] == "sluice_requests_total" and value > 0}
+
+        self.wait_until(lambda: counted() == expected, lambda: f"{expected}, not {counted()}")
+        metrics = self.metrics()
+        here = lambda name, **labels: metrics[(name, *sorted({"queue": self.queue, **labels}.items()))]
+        for name, value in (("sluice_retries_total", 4), ("sluice_dead_letters_total", 1), ("sluice_queue_dead_letters", 1),
+                            ("sluice_late_total", 0), ("sluice_reclaimed_total", 0), ("sluice_held_requests", 0),
+                            ("sluice_redis_connects_total", 1), ("sluice_worker_ready", 1)):
+            self.wait_until(lambda: self.number(name) == value, lambda: f"{name} to be {value}, not {self.number(name)}")
+        for level in ("high", "normal", "low"):
+            for stage in ("", "queue_", "prepare_", "window_", "compute_"):
+                self.assertEqual(here(f"sluice_request_{stage}seconds_count", **{"class": level}), expected[(level, "done")])
+            parts = sum(here(f"sluice_request_{stage}_seconds_sum", **{"class": level}) for stage in ("prepare", "window", "compute"))
+            whole = here("sluice_request_seconds_sum", **{"class": level})
+            self.assertGreater(whole + 0.002 * expected[(level, "done")], parts, "Redis counts whole milliseconds")
+        texts_run = 12 + 3 + 7 + 6 + 4 + 2  # the last two ran four times and twice
+        self.assertEqual(here("sluice_batch_rows_sum") + here("sluice_rows_shared_total"), texts_run)
+        self.assertEqual(here("sluice_batch_rows_count"), here("sluice_batches_total"))
+        self.assertEqual(here("sluice_batch_tokens_sum"), here("sluice_tokens_total"))
+        self.assertEqual(here("sluice_computed_tokens_total"), here("sluice_tokens_total"), "packed batches have no padding")
+        replied = sum(int(self.client.hget(key, "tokens") or 0) for key in self.client.scan_iter(self.sender.key("reply:*")))
+        self.assertEqual(here("sluice_input_tokens_total"), replied + (3 + 2) * 3, "and the failed runs: [CLS] word [SEP]")
+        self.assertEqual(sum(json.loads(self.sluice("stats", "--json"))["ended"]["normal"].values()), 21)
+
+    def depth(self):
+        status, body = self.get("/depth?queue=" + self.queue)
+        return json.loads(body) if status == 200 else status
+
+    def stats_depth(self):
+        return json.loads(self.sluice("stats", "--json"))["depth"]
+
+    def test_depth_with_and_without_workers(self):
+        """Unread, running and due: from the port, from Prometheus' numbers, and from a command where nobody works."""
+        daemon = self.watched("--max-batch-rows", "1", "--shutdown-timeout-ms", "0", make=self.make_faulty, faults=["slow:{kernel}:60000"])
+        self.wait_answer("/depth", 200)
+        self.assertEqual(self.depth(), {"queue": "test", "depth": 0, "unread": 0, "running": 0, "due": 0})
+        self.add(1, text="kernel")
+        self.wait_until(lambda: self.depth()["running"] == 1, "one to run")
+        self.add(1, text="driver", delay=60000)
+        self.wait_until(lambda: self.number("sluice_queue_later") == 1, "the delayed one to be parked")
+        self.sluice("pause")
+        self.wait_paused(self.client)
+        self.wait_until(lambda: self.depth()["running"] == 1, "the blocked read to end")
+        self.add(3, text="hello")
+        self.add(2, "low", text="hello")
+        self.client.zadd(self.sender.key("later"), {name: 1 for name in self.client.zrange(self.sender.key("later"), 0, -1)})
+        due = self.client.zcard(self.sender.key("later"))
+        expected = {"queue": "test", "depth": 6 + due, "unread": 5, "running": 1, "due": due}
+        self.wait_until(lambda: self.depth() == expected, lambda: f"{expected}, not {self.depth()}")
+        self.assertEqual(self.stats_depth(), 6 + due)
+        self.assertGreater(self.number("sluice_queue_oldest_seconds", **{"class": "normal"}), 0)
+        self.assertGreater(self.number("sluice_queue_oldest_seconds", **{"class": "low"}), 0, "unread ones have an age, too")
+        self.assertEqual(self.number("sluice_queue_paused"), 1)
+        daemon.kill()
+        self.assertEqual(self.stats_depth(), 6 + due)
+
+    def test_readiness_is_redis_and_health_is_not(self):
+        """Redis is killed, stands still, loads, is a replica, is full: not ready, with the reason, and always alive."""
+        voices = Voices(self.directory, self.server.socket)
+        self.children.append(voices)
+        daemon = self.watched(address=voices.address)
+        self.wait_answer("/readyz", 200)
+
+        def check(away, words, back):
+            away()
+            self.wait_answer("/readyz", 503, words)
+            self.assertEqual(self.get("/healthz")[0], 200)
+            ready = self.number("sluice_worker_ready")
+            back()
+            self.wait_answer("/readyz", 200)
+            self.assertEqual(ready, 0)
+
+        def say(text):
+            voices.voice = lambda words: text if text and words[0].upper() == b"EVALSHA" else None
+
+        connects = self.number("sluice_redis_connects_total")
+        check(lambda: self.server.process.send_signal(signal.SIGSTOP), "no answer", lambda: self.server.process.send_signal(signal.SIGCONT))
+        check(lambda: say("LOADING Redis is loading the dataset in memory"), "loading", lambda: say(None))
+        check(lambda: say("READONLY You can't write against a read only replica."), "read only replica", lambda: say(None))
+        self.assertGreaterEqual(self.number("sluice_redis_connects_total"), connects + 3)
+        self.server.kill()
+        self.wait_answer("/readyz", 503, "queue test: ")
+        self.assertEqual(self.get("/depth")[0], 503)
+        metrics = {key[0] for key in self.metrics()}
+        self.assertNotIn("sluice_queue_unread", metrics)
+        self.assertIn("sluice_queue_paused", metrics)
+        self.server.start()
+        self.wait_answer("/readyz", 200)
+        self.wait_answer("/depth", 200)
+        client = self.server.client()
+        client.set("others", bytes(8 << 20))
+        fill = lambda: client.config_set("maxmemory", client.info("memory")["used_memory"] * 100 // 95)  # buffers shrink by and by
+        check(lambda: self.wait_until(lambda: fill() and self.get("/readyz")[0] == 503, "a full Redis"), "maxmemory",
+              lambda: client.config_set("maxmemory", 0))
+        daemon.signal(signal.SIGSTOP)
+        self.assertEqual(self.get("/healthz", timeout=0.5), (0, ""), "nobody is at home")
+        daemon.signal(signal.SIGCONT)
+        self.wait_answer("/healthz", 200)
+
+    def test_a_daemon_that_leaves_is_not_ready(self):
+        daemon = self.watched(make=self.make_faulty, faults=["slow:{kernel}:3000"])
+        self.wait_answer("/readyz", 200)
+        self.add(1, text="kernel")
+        self.wait_until(lambda: self.fired("slow"), "the slow batch")
+        daemon.signal(signal.SIGTERM)
+        self.wait_answer("/readyz", 503, "draining")
+        self.assertEqual(self.get("/healthz")[0], 200)
+        self.assertEqual(daemon.wait_exit(), 0)
+
+    def test_hostile_requests_change_nothing(self):
+        """Bytes of every kind on 200 connections at once, under load: the port answers, bounded, and no request is lost."""
+        daemon = self.watched("--log-level", "debug")
+        self.wait_answer("/readyz", 200)
+        load = self.start_load(self.server)
+        rss = daemon.rss_bytes()
+
+        def say(data, shut=False):
+            """What comes back until the port closes."""
+            with socket.create_connection(("127.0.0.1", self.port), timeout=20) as peer:
+                try:
+                    peer.sendall(data)
+                    if shut:
+                        peer.shutdown(socket.SHUT_WR)
+                    return b"".join(iter(lambda: peer.recv(65536), b""))
+                except OSError:
+                    return b""
+
+        for data, status in ((b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405), (b"DELETE / HTTP/1.1\r\n\r\n", 405),
+                             (b"get /metrics HTTP/1.1\r\n\r\n", 405), (b"GET /metrics HTTP/2.0\r\n\r\n", 400), (b"GET /metrics\r\n\r\n", 400),
+                             (b"\r\n\r\n", 400), (b"GET  /metrics HTTP/1.1\r\n\r\n", 400), (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
+                             (b"GET /\0metrics HTTP/1.1\r\n\r\n", 400), (b"\xff\xfe \xff \xff\r\n\r\n", 400),
+                             (b"GET /" + b"a" * 8000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 2000, 431),
+                             (b"GET /depth?queue=%74est HTTP/1.1\r\n\r\n", 400), (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+                             (b"GET /healthz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n", 200)):
+            answer = say(data)
+            if answer or status != 431:  # what is sent after the refusal may reset the connection
+                self.assertEqual(answer.split(b" ")[1:2], [b"%d" % status], (data[:60], answer[:200]))
+                self.assertEqual(answer.count(b"HTTP/1.1 "), 1)
+        self.assertEqual(say(b"GET /healthz HTTP/1.1\r\n", shut=True), b"")
+        self.assertEqual(say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", shut=True), b"", "a TLS hello")
+        self.assertGreaterEqual(self.metrics()[("sluice_http_refused_total",)], 2)
+
+        # 200 that say a byte now and then: 32 are let in, and those for five seconds
+        slow = [socket.create_connection(("127.0.0.1", self.port), timeout=20) for _ in range(200)]
+        begun = time.monotonic()
+        while slow and time.monotonic() - begun < 60:
+            for peer in list(slow):
+                try:
+                    peer.send(b"G")
+                except OSError:
+                    peer.close()
+                    slow.remove(peer)
+            self.assertLess(len([name for name in self.open_files(daemon) if name.startswith("socket:")]), 60)
+            self.client.ping()
+        self.assertEqual(slow, [], "all are cut off, whatever they say")
+        self.wait_answer("/healthz", 200)
+        self.assertGreaterEqual(self.metrics()[("sluice_http_refused_total",)], 170)
+        load.stop()
+        if not SANITIZED:  # they keep what is freed
+            self.assertLess(daemon.rss_bytes() - rss, 64 << 20)
+        self.finish(self.server, self.sender)
+
+    def open_files(self, daemon):
+        folder = f"/proc/{daemon.pid}/fd"
+        names = []
+        for name in os.listdir(folder):
+            try:
+                names.append(os.readlink(os.path.join(folder, name)))
+            except FileNotFoundError:
+                pass
+        return names
