@@ -136,9 +136,8 @@ def probe_classes(decomposition):
     return classes
 
 
-def probe_decomposition():
-    """Returns {code point: full canonical decomposition}, Hangul (which follows the standard's formula) left out."""
-    nfd = normalizers.NFD().normalize_str
+def probe_decomposition(nfd):
+    """Returns {code point: full decomposition}, Hangul (which follows the standard's formula) left out."""
     table = {}
 
     def found(c):
@@ -181,8 +180,8 @@ def probe_lowercase():
     return table
 
 
-def check_promises(flags, classes, decomposition, lowercase):
-    """What src/model/tokenizer/normalizer.c takes for granted."""
+def check_promises(flags, classes, decomposition, compatible, lowercase):
+    """What src/model/tokenizer takes for granted."""
     for c, k in classes.items():
         assert not flags[c] & (SPACE | PUNCTUATION | CJK), f"{c:x} sorts and separates"
         assert flags[c] & MARK or c not in lowercase, f"{c:x} sorts and has a lower case"
@@ -194,6 +193,10 @@ def check_promises(flags, classes, decomposition, lowercase):
         for x in (*survivors, *lowercase.get(c, [c])):
             assert x in decomposition or len(lowercase.get(x, [x])) == 1
     assert max(map(len, decomposition.values())) <= 4 and max(map(len, lowercase.values())) <= 2
+    for c, parts in (*decomposition.items(), *compatible.items()):
+        size = len(chr(c).encode())
+        assert len(parts) <= 6 * size and len("".join(map(chr, parts)).encode()) <= (11 if c in compatible else 3) * size
+    assert max(map(len, compatible.values())) <= 18 and all(len(parts) <= 2 * len(chr(c).encode()) for c, parts in decomposition.items())
 
 
 def rows(values, per_line, form):
@@ -202,24 +205,30 @@ def rows(values, per_line, form):
 
 
 def mappings(name, table):
-    """One flat array of code points, and one of (from, where, how many) packed in 64 bits and sorted by `from`."""
-    flat, entries = [], []
+    """One flat array of code points, and the runs of neighbours that become equally many."""
+    runs, flat, last = [], [], None
     for c in sorted(table):
-        entries.append(f"{{0x{c:X}, {len(flat)}, {len(table[c])}}}")
+        if last != (c - 1, len(table[c])):
+            runs.append([c, len(flat), len(table[c]), 0])
+        runs[-1][3] += 1
+        last = (c, len(table[c]))
         flat += table[c]
+    entries = [f"{{0x{c:X}, {at}, {count}, {run}}}" for c, at, count, run in runs]
     return (f"const struct unicode_mapping unicode_{name}s[{len(entries)}] = {{\n{rows(entries, 6, str)}}};\n"
             f"const uint32_t unicode_{name}_count = {len(entries)};\n"
-            f"const uint32_t unicode_{name}_targets[{len(flat)}] = {{\n{rows(flat, 14, lambda v: f'0x{v:X}')}}};\n")
+            f"const uint32_t unicode_{name}_targets[{len(flat)}] = {{\n{rows(flat, 15, lambda v: f'0x{v:X}')}}};\n")
 
 
 def render():
     flags = probe_flags()
     probe_words(flags)
     probe_patterns(flags)
-    decomposition, lowercase = probe_decomposition(), probe_lowercase()
+    decomposition, lowercase = probe_decomposition(normalizers.NFD().normalize_str), probe_lowercase()
+    compatible = {c: parts for c, parts in probe_decomposition(normalizers.NFKD().normalize_str).items()
+                  if parts != decomposition.get(c)}
     composition = probe_composition(decomposition)
     classes = probe_classes(decomposition)
-    check_promises(flags, classes, decomposition, lowercase)
+    check_promises(flags, classes, decomposition, compatible, lowercase)
     ranges, last = [], None
     for c in range(0x110000):
         record = (flags.get(c, 0), classes.get(c, 0))
@@ -230,7 +239,8 @@ def render():
             '#include "model/tokenizer/unicode.h"\n\n/* clang-format off */\n'
             f"const struct unicode_range unicode_ranges[{len(ranges)}] = {{\n{rows(ranges, 8, str)}}};\n"
             f"const uint32_t unicode_range_count = {len(ranges)};\n\n"
-            + mappings("decomposition", decomposition) + "\n" + mappings("lowercase", lowercase)
+            + mappings("decomposition", decomposition) + "\n" + mappings("compatible", compatible) + "\n"
+            + mappings("lowercase", lowercase)
             + f"\nconst struct unicode_composition unicode_compositions[{len(composition)}] = {{\n"
             + rows([f"{{0x{a:X}, 0x{b:X}, 0x{composition[a, b]:X}}}" for a, b in sorted(composition)], 6, str)
             + f"}};\nconst uint32_t unicode_composition_count = {len(composition)};\n")

@@ -88,6 +88,9 @@ FILES = {
     "odd-map": (ODD, sequence("pretokenizers", WORDS, metaspace()), {"bytes": True}),
     "odd-first": (ODD, metaspace(prepend_scheme="first"), {"added": ADDED}),
     "nmt": (sequence("normalizers", {"type": "Nmt"}, {"type": "StripAccents"}, LOWER), metaspace(), {}),
+    "nfd": ({"type": "NFD"}, metaspace(prepend_scheme="first"), {"bytes": True, "added": NORMALIZED}),
+    "nfkd": (sequence("normalizers", {"type": "NFKD"}, {"type": "StripAccents"}, LOWER), metaspace(), {}),
+    "nfkc": ({"type": "NFKC"}, sequence("pretokenizers", WORDS, metaspace()), {"bytes": True, "added": ADDED}),
     "whole": (sequence("normalizers", {"type": "Prepend", "prepend": MARK}, replace(" ", MARK)), None, {"processor": ROBERTA}),
 }
 

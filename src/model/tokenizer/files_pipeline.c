@@ -68,13 +68,17 @@ static enum status read_precompiled(const cJSON *part, struct normal_step *step,
     return charsmap_open(base64, &step->map, err) == STATUS_OK ? STATUS_OK : err_prefix(err, NORMALIZER);
 }
 
-static enum status read_nfc(const cJSON *part, struct normal_step *step, struct err *err)
+static enum status read_unicode(const cJSON *part, struct normal_step *step, struct err *err)
 {
     static const char *const known[] = {"type", NULL};
+    static const char *const forms[] = {
+        [UNICODE_NFD] = "NFD", [UNICODE_NFC] = "NFC", [UNICODE_NFKD] = "NFKD", [UNICODE_NFKC] = "NFKC"};
+    enum unicode_form form = UNICODE_NFD;
     TRY(json_only(part, NORMALIZER, known, NULL, err));
-    step->active = malloc(UNICODE_NFC_BYTES);
-    if (!step->active) { return err_set(err, STATUS_NO_MEMORY, NORMALIZER ": no memory"); }
-    unicode_nfc_prepare(step->active);
+    while (strcmp(json_field(part, "type")->valuestring, forms[form]) != 0) { form++; }
+    step->unicode = malloc(sizeof *step->unicode);
+    if (!step->unicode) { return err_set(err, STATUS_NO_MEMORY, NORMALIZER ": no memory"); }
+    unicode_prepare(step->unicode, form);
     return STATUS_OK;
 }
 
@@ -95,7 +99,10 @@ static enum status read_normal_step(const cJSON *part, const char *type, struct 
         {"Precompiled", STEP_PRECOMPILED, read_precompiled},
         {"StripAccents", STEP_STRIP_ACCENTS, read_nothing},
         {"Nmt", STEP_NMT, read_nothing},
-        {"NFC", STEP_NFC, read_nfc},
+        {"NFD", STEP_UNICODE, read_unicode},
+        {"NFC", STEP_UNICODE, read_unicode},
+        {"NFKD", STEP_UNICODE, read_unicode},
+        {"NFKC", STEP_UNICODE, read_unicode},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(type, types[i].type) != 0) { continue; }

@@ -124,8 +124,8 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
     case STEP_NMT:
         filter(step, stretch, out);
         break;
-    case STEP_NFC:
-        unicode_nfc(step->active, stretch->bytes, stretch->length, out);
+    case STEP_UNICODE:
+        unicode_normalize(step->unicode, stretch->bytes, stretch->length, out);
         break;
     }
 }
@@ -386,7 +386,10 @@ size_t pipeline_growth(const struct pipeline *pipeline, bool bytes)
         if (step->kind == STEP_PREPEND) { growth *= 1 + added; }
         if (step->kind == STEP_LOWERCASE && bytes) { growth *= 2; }
         if (step->kind == STEP_PRECOMPILED) { growth *= charsmap_growth(step->map, bytes); }
-        if (step->kind == STEP_NFC && bytes) { growth *= 3; } /* U+1D160: four bytes become twelve */
+        if (step->kind == STEP_UNICODE) {
+            enum unicode_form form = step->unicode->form;
+            growth *= form & UNICODE_COMPATIBLE ? bytes ? 11 : 6 : bytes ? 3 : form == UNICODE_NFC ? 1 : 2;
+        }
     }
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
@@ -410,7 +413,7 @@ void pipeline_free(struct pipeline *pipeline)
         free(pipeline->normal[i].pattern);
         free(pipeline->normal[i].content);
         charsmap_close(pipeline->normal[i].map);
-        free(pipeline->normal[i].active);
+        free(pipeline->normal[i].unicode);
     }
     for (size_t i = 0; i < pipeline->split_count; i++) { pattern_close(pipeline->split[i].pattern); }
     *pipeline = (struct pipeline){0};

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "model/tokenizer/charsmap.h"
 #include "model/tokenizer/pattern.h"
+#include "model/tokenizer/unicode.h"
 #include "model/tokenizer/wordpiece.h"
 
 struct tokenizer;
@@ -24,16 +25,16 @@ enum normal_step_kind {
     STEP_PREPEND,     /* `content` */
     STEP_PRECOMPILED, /* `map` */
     STEP_STRIP_ACCENTS,
-    STEP_NMT, /* drops controls, makes a blank of every space */
-    STEP_NFC,
+    STEP_NMT,     /* drops controls, makes a blank of every space */
+    STEP_UNICODE, /* `unicode` */
 };
 
 struct normal_step {
     enum normal_step_kind kind;
-    char *pattern, *content; /* owned */
-    bool left, right;        /* STEP_STRIP */
-    struct charsmap *map;    /* owned */
-    uint8_t *active;         /* STEP_NFC: what unicode_nfc_prepare wrote; owned */
+    char *pattern, *content;        /* owned */
+    bool left, right;               /* STEP_STRIP */
+    struct charsmap *map;           /* owned */
+    struct unicode_normal *unicode; /* owned */
 };
 
 /* One step of the pre-tokenizer. */

@@ -21,24 +21,29 @@ const struct unicode_range *unicode_lookup(uint32_t code_point)
     return &unicode_ranges[low];
 }
 
+/* Writes what a character becomes and returns how many; 0 where the table does not have it. */
 static size_t map(const struct unicode_mapping *mappings, uint32_t count, const uint32_t *targets, uint32_t code_point,
                   uint32_t *to)
 {
-    uint32_t low = 0, high = count;
-    while (low < high) {
+    uint32_t low = 0, high = count; /* mappings[low].from <= code_point < mappings[high].from, if any is */
+    while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (mappings[middle].from < code_point) {
-            low = middle + 1;
+        if (mappings[middle].from <= code_point) {
+            low = middle;
         } else {
             high = middle;
         }
     }
-    if (low == count || mappings[low].from != code_point) {
-        to[0] = code_point;
-        return 1;
-    }
-    for (size_t i = 0; i < mappings[low].count; i++) { to[i] = targets[mappings[low].at + i]; }
-    return mappings[low].count;
+    const struct unicode_mapping *found = &mappings[low];
+    if (code_point - found->from >= found->run) { return 0; }
+    memcpy(to, targets + found->at + (code_point - found->from) * found->count, found->count * sizeof *to);
+    return found->count;
+}
+
+static size_t itself(uint32_t code_point, uint32_t *to)
+{
+    to[0] = code_point;
+    return 1;
 }
 
 /* Source: The Unicode Standard, section 3.12 (a Hangul syllable's letters follow from its number). */
@@ -56,16 +61,19 @@ static size_t decompose_hangul(uint32_t index, uint32_t *to)
 size_t unicode_decompose(uint32_t code_point, uint32_t *to)
 {
     if (code_point - HANGUL < HANGUL_COUNT) { return decompose_hangul(code_point - HANGUL, to); }
-    return map(unicode_decompositions, unicode_decomposition_count, unicode_decomposition_targets, code_point, to);
+    size_t count =
+        map(unicode_decompositions, unicode_decomposition_count, unicode_decomposition_targets, code_point, to);
+    return count > 0 ? count : itself(code_point, to);
 }
 
 size_t unicode_lowercase(uint32_t code_point, uint32_t *to)
 {
-    return map(unicode_lowercases, unicode_lowercase_count, unicode_lowercase_targets, code_point, to);
+    size_t count = map(unicode_lowercases, unicode_lowercase_count, unicode_lowercase_targets, code_point, to);
+    return count > 0 ? count : itself(code_point, to);
 }
 
-/* NFC. Most text is in it already: only a character that is active, and the one before it, are taken apart and put
- * together again. No other one changes or looks back. */
+/* Normal forms. Most text is in them already: only a character that is active, and the one before it, are taken apart
+ * and put together again. No other one changes or looks back. */
 
 /* What two characters become, or 0. */
 static uint32_t compose(uint32_t first, uint32_t second)
@@ -90,35 +98,45 @@ static uint32_t compose(uint32_t first, uint32_t second)
     return 0;
 }
 
-/* By the tables; the second characters of compositions that have no combining class are for the caller to add. */
-static bool changes(uint32_t code_point)
+/* The full decomposition of a form. Shapes: to [UNICODE_MAX_COMPATIBLE]. */
+static size_t decompose(enum unicode_form form, uint32_t code_point, uint32_t *to)
 {
-    uint32_t parts[UNICODE_MAX_PARTS];
-    if (unicode_lookup(code_point)->order != 0) { return true; }
-    if (code_point - HANGUL < HANGUL_COUNT) { return false; }
-    size_t count = unicode_decompose(code_point, parts);
-    uint32_t whole = parts[0];
-    for (size_t i = 1; i < count && whole != 0; i++) { whole = compose(whole, parts[i]); }
-    return whole != code_point;
+    size_t count = form & UNICODE_COMPATIBLE
+                       ? map(unicode_compatibles, unicode_compatible_count, unicode_compatible_targets, code_point, to)
+                       : 0;
+    return count > 0 ? count : unicode_decompose(code_point, to);
 }
 
-void unicode_nfc_prepare(uint8_t *active)
+/* By the tables; the second characters of compositions that have no combining class are for the caller to add. */
+static bool changes(enum unicode_form form, uint32_t code_point)
 {
-    memset(active, 0, UNICODE_NFC_BYTES);
-    for (uint32_t c = 0; c < UNICODE_NFC_BYTES * 8; c++) {
+    uint32_t parts[UNICODE_MAX_COMPATIBLE];
+    if (unicode_lookup(code_point)->order != 0) { return true; }
+    size_t count = decompose(form, code_point, parts), i = 1;
+    uint32_t whole = parts[0];
+    for (; form & UNICODE_COMPOSE && i < count && whole != 0; i++) { whole = compose(whole, parts[i]); }
+    return whole != code_point || i < count;
+}
+
+static void activate(struct unicode_normal *normal, uint32_t code_point)
+{
+    if (code_point / 8 < sizeof normal->active) { normal->active[code_point / 8] |= (uint8_t)(1 << code_point % 8); }
+}
+
+void unicode_prepare(struct unicode_normal *normal, enum unicode_form form)
+{
+    *normal = (struct unicode_normal){.form = form};
+    for (uint32_t c = 0; c < sizeof normal->active * 8; c++) {
         bool hangul = c - HANGUL_V < V_COUNT || c - HANGUL_T - 1 < T_COUNT - 1;
-        if (hangul || changes(c)) { active[c / 8] |= (uint8_t)(1 << c % 8); }
+        if (hangul || changes(form, c)) { activate(normal, c); }
     }
-    for (uint32_t i = 0; i < unicode_composition_count; i++) {
-        uint32_t c = unicode_compositions[i].second;
-        if (c < UNICODE_NFC_BYTES * 8) { active[c / 8] |= (uint8_t)(1 << c % 8); }
-    }
+    for (uint32_t i = 0; i < unicode_composition_count; i++) { activate(normal, unicode_compositions[i].second); }
 }
 
 /* All characters above U+FFFF count: they are rare. */
-static bool is_active(const uint8_t *active, uint32_t code_point)
+static bool is_active(const struct unicode_normal *normal, uint32_t code_point)
 {
-    return code_point >= UNICODE_NFC_BYTES * 8 || (active[code_point / 8] >> code_point % 8 & 1) != 0;
+    return code_point / 8 >= sizeof normal->active || (normal->active[code_point / 8] >> code_point % 8 & 1) != 0;
 }
 
 /* A character of a run that is being normalised, so that numbers sort as the characters do: combining class, place,
@@ -178,36 +196,36 @@ static size_t compose_run(uint64_t *run, size_t count)
     return kept;
 }
 
-static void normalize_run(const char *text, size_t length, struct buffer *out)
+static void normalize_run(enum unicode_form form, const char *text, size_t length, struct buffer *out)
 {
-    uint64_t few[64], *run = few;
-    size_t most = length * UNICODE_MAX_PARTS, count = 0; /* a character has at least one byte */
+    uint64_t few[128], *run = few;
+    size_t most = length * (form & UNICODE_COMPATIBLE ? 6 : 2), count = 0;
     if (most > sizeof few / sizeof few[0] && !(run = malloc(most * sizeof *run))) {
         out->broken = true;
         return;
     }
     for (size_t at = 0; at < length;) {
-        uint32_t parts[UNICODE_MAX_PARTS];
-        size_t part_count = unicode_decompose(utf8_next(text, &at), parts);
+        uint32_t parts[UNICODE_MAX_COMPATIBLE];
+        size_t part_count = decompose(form, utf8_next(text, &at), parts);
         for (size_t i = 0; i < part_count; i++, count++) { run[count] = sortable(parts[i], count); }
     }
     sort_runs(run, count);
-    count = compose_run(run, count);
+    if (form & UNICODE_COMPOSE) { count = compose_run(run, count); }
     for (size_t i = 0; i < count; i++) { put(out, code_point_of(run[i])); }
     if (run != few) { free(run); }
 }
 
-void unicode_nfc(const uint8_t *active, const char *text, size_t length, struct buffer *out)
+void unicode_normalize(const struct unicode_normal *normal, const char *text, size_t length, struct buffer *out)
 {
     size_t copied = 0, before = 0; /* where the character before `at` starts */
     for (size_t at = 0; at < length;) {
         size_t from = at;
         if ((unsigned char)text[at] < 0x80) {
             at++;
-        } else if (is_active(active, utf8_next(text, &at))) {
+        } else if (is_active(normal, utf8_next(text, &at))) {
             buffer_append(out, text + copied, before - copied);
-            for (copied = at; at < length && is_active(active, utf8_next(text, &at)); copied = at) {}
-            normalize_run(text + before, copied - before, out);
+            for (copied = at; at < length && is_active(normal, utf8_next(text, &at)); copied = at) {}
+            normalize_run(normal->form, text + before, copied - before, out);
             at = from = copied;
         }
         before = from;

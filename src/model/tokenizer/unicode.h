@@ -22,7 +22,7 @@ enum unicode_flag {
     UNICODE_NUMBER = 128,    /* \p{N} */
 };
 
-enum { UNICODE_LIMIT = 0x110000, UNICODE_MAX_PARTS = 4 };
+enum { UNICODE_LIMIT = 0x110000, UNICODE_MAX_PARTS = 4, UNICODE_MAX_COMPATIBLE = 18 };
 
 /* All characters from `first` up to the next range's. `order` is the canonical combining class. */
 struct unicode_range {
@@ -31,20 +31,29 @@ struct unicode_range {
     uint8_t order;
 };
 
-/* What one character becomes: `count` code points at `at` in the array of targets. */
+/* What `run` neighbours from `from` on become: each `count` code points, from `at` on in the array of targets. */
 struct unicode_mapping {
     uint32_t from;
     uint16_t at;
-    uint16_t count;
+    uint8_t count;
+    uint16_t run;
 };
 
-/* Two characters that NFC makes one of; Hangul's are not listed. */
+/* Two characters that NFC and NFKC make one of; Hangul's are not listed. */
 struct unicode_composition {
     uint32_t first, second, to;
 };
 
-/* The characters below U+10000 that NFC changes, or may change what stands before them: a bit for each. */
-enum { UNICODE_NFC_BYTES = 0x10000 / 8 };
+/* The normal forms, of two bits: whether to put together what was taken apart, and whether to take apart what is only
+ * compatible. */
+enum unicode_form { UNICODE_NFD, UNICODE_NFC, UNICODE_NFKD, UNICODE_NFKC, UNICODE_COMPOSE = 1, UNICODE_COMPATIBLE = 2 };
+
+/* A form, and the characters below U+10000 that it changes, or that may change what stands before them: a bit for each.
+ */
+struct unicode_normal {
+    enum unicode_form form;
+    uint8_t active[0x10000 / 8];
+};
 
 /* The range that a code point below UNICODE_LIMIT lies in. */
 const struct unicode_range *unicode_lookup(uint32_t code_point);
@@ -56,18 +65,21 @@ size_t unicode_decompose(uint32_t code_point, uint32_t *to);
 /* Its lower case, in the same way. */
 size_t unicode_lowercase(uint32_t code_point, uint32_t *to);
 
-/* Works out which characters NFC has to look at. Shapes: active [UNICODE_NFC_BYTES], written. */
-void unicode_nfc_prepare(uint8_t *active);
+/* Works out which characters a form has to look at. */
+void unicode_prepare(struct unicode_normal *normal, enum unicode_form form);
 
-/* Appends the NFC form of valid UTF-8; `active` is what unicode_nfc_prepare wrote. Takes O(n log n) time.
- * Errors: the buffer is broken when memory ran out. */
-void unicode_nfc(const uint8_t *active, const char *text, size_t length, struct buffer *out);
+/* Appends the normal form of valid UTF-8: of a byte at most 3 (UNICODE_COMPATIBLE: 11), and at most 2 characters (6;
+ * NFC: 1). Takes O(n log n) time. Errors: the buffer is broken when memory ran out. */
+void unicode_normalize(const struct unicode_normal *normal, const char *text, size_t length, struct buffer *out);
 
 extern const struct unicode_range unicode_ranges[];
 extern const uint32_t unicode_range_count;
 extern const struct unicode_mapping unicode_decompositions[];
 extern const uint32_t unicode_decomposition_count;
 extern const uint32_t unicode_decomposition_targets[];
+extern const struct unicode_mapping unicode_compatibles[];
+extern const uint32_t unicode_compatible_count;
+extern const uint32_t unicode_compatible_targets[];
 extern const struct unicode_mapping unicode_lowercases[];
 extern const uint32_t unicode_lowercase_count;
 extern const uint32_t unicode_lowercase_targets[];

@@ -230,27 +230,33 @@ TEST(patterns_split)
     assert_non_null(strstr(err.message, "\\w+"));
 }
 
-TEST(text_is_put_together)
+TEST(normal_forms)
 {
-    static const char *const texts[][2] = {
-        {"plain \u6F22\u00E9", "plain \u6F22\u00E9"},
-        {"e\u0301 a\u0301\u0323", "\u00E9 \u1EA1\u0301"}, /* the lower class comes first */
-        {"\u1100\u1161\u11A8\u1100", "\uAC01\u1100"},
-        {"\uAC00\u11A8\u11A7", "\uAC01\u11A7"},
-        {"\u212B\u0958", "\u00C5\u0915\u093C"}, /* one that stays apart */
-        {"\u0301e", "\u0301e"},
-        {"e\u0327\u0301\u0301", "\u0229\u0301\u0301"},
+    /* The text, then its NFD, NFC, NFKD and NFKC. */
+    static const char *const texts[][5] = {
+        {"plain \u6F22\u00E9", "plain \u6F22e\u0301", "plain \u6F22\u00E9", "plain \u6F22e\u0301",
+         "plain \u6F22\u00E9"},
+        {"a\u0301\u0323", "a\u0323\u0301", "\u1EA1\u0301", "a\u0323\u0301", "\u1EA1\u0301"}, /* the lower class first */
+        {"\uAC00\u11A8\u1100", "\u1100\u1161\u11A8\u1100", "\uAC01\u1100", "\u1100\u1161\u11A8\u1100", "\uAC01\u1100"},
+        {"\u0958\u0301e", "\u0915\u093C\u0301e", "\u0915\u093C\u0301e", "\u0915\u093C\u0301e", "\u0915\u093C\u0301e"},
+        {"\uFB01\u0327\uFF76\uFF9E", "\uFB01\u0327\uFF76\uFF9E", "\uFB01\u0327\uFF76\uFF9E", "fi\u0327\u30AB\u3099",
+         "fi\u0327\u30AC"},
+        {"\u1E9B\u0323", "\u017F\u0323\u0307", "\u1E9B\u0323", "s\u0323\u0307", "\u1E69"},
+        {"\U0001D400\u2460", "\U0001D400\u2460", "\U0001D400\u2460", "A1", "A1"},
     };
-    uint8_t active[UNICODE_NFC_BYTES];
-    unicode_nfc_prepare(active);
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        struct buffer out = {0};
-        unicode_nfc(active, texts[i][0], strlen(texts[i][0]), &out);
-        buffer_append(&out, "", 1);
-        assert_true(buffer_ok(&out));
-        assert_string_equal(out.data, texts[i][1]);
-        buffer_free(&out);
+    struct unicode_normal *normal = malloc(sizeof *normal);
+    for (int form = UNICODE_NFD; form <= UNICODE_NFKC; form++) {
+        unicode_prepare(normal, (enum unicode_form)form);
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+            struct buffer out = {0};
+            unicode_normalize(normal, texts[i][0], strlen(texts[i][0]), &out);
+            buffer_append(&out, "", 1);
+            assert_true(buffer_ok(&out));
+            assert_string_equal(out.data, texts[i][1 + form]);
+            buffer_free(&out);
+        }
     }
+    free(normal);
 }
 
 /* A tokenizer.json with the letters and "ab". `pre` is its pre_tokenizer, `more` goes into its model. */
