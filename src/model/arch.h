@@ -44,8 +44,7 @@ struct arch {
     /* The head of CLASSForSequenceClassification, over the first token; NULL where none is known. */
     const char *head_dense, *head_out;
     enum module_activation head_activation; /* between the two */
-    uint32_t separators;                    /* how often what stands behind a text stands between those of a pair */
-    bool pair_types;                        /* the second text of a pair has token type 1 */
+    bool pair_types;                        /* the second text of a pair may have token type 1 */
 };
 
 /* Reads DIRECTORY/config.json: fills `model->arch` and the sizes. `name` is what messages call the file.

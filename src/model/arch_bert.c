@@ -47,6 +47,5 @@ const struct arch arch_bert = {
     .head_dense = "pooler.dense",
     .head_out = "classifier",
     .head_activation = MODULE_TANH,
-    .separators = 1,
     .pair_types = true,
 };

@@ -38,5 +38,4 @@ const struct arch arch_distilbert = {
     .head_dense = "pre_classifier",
     .head_out = "classifier",
     .head_activation = MODULE_RELU,
-    .separators = 1,
 };

@@ -40,5 +40,4 @@ const struct arch arch_mpnet = {
     .head_dense = "classifier.dense",
     .head_out = "classifier.out_proj",
     .head_activation = MODULE_TANH,
-    .separators = 2,
 };

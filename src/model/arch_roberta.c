@@ -42,7 +42,6 @@ static const char *const unused[] = {
         .head_dense = "classifier.dense",                                                                              \
         .head_out = "classifier.out_proj",                                                                             \
         .head_activation = MODULE_TANH,                                                                                \
-        .separators = 2,                                                                                               \
     }
 
 FAMILY(roberta, "roberta", "Roberta");

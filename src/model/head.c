@@ -165,7 +165,6 @@ static enum status read_head(const cJSON *root, const char *name, struct model *
         return err_set(err, STATUS_UNSUPPORTED, "%s: the head of %sForSequenceClassification is not supported", name,
                        model->arch->class);
     }
-    model->head.separators = model->arch->separators;
     model->head.pair_types = model->arch->pair_types && model->token_types > 1;
     TRY(read_labels(root, name, &model->head, err));
     TRY(read_problem(root, name, &model->head, err));

@@ -95,7 +95,6 @@ struct model_head {
     uint32_t labels;              /* logits of a text; 0: there is no head, the model embeds */
     char **names;                 /* [labels], as id2label has them */
     enum scoring classify, score; /* of a text's labels; of a pair, where there is one label */
-    uint32_t separators;          /* how often what stands behind a text stands between those of a pair */
     bool pair_types;              /* the second text of a pair has token type 1, else 0 */
 };
 

@@ -217,8 +217,8 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     uint32_t count;
     bool truncated;
     enum status status = tokenizer_encode(model->tokenizer, "", 0, model->max_tokens, ids, &count, &truncated, err);
-    uint32_t separators = model->head.labels == 1 ? model->head.separators : 0;
-    if (status == STATUS_OK && tokenizer_pair_bound(model->tokenizer, 0, separators, 0) > model->max_tokens) {
+    bool ranks = model->head.labels == 1;
+    if (status == STATUS_OK && ranks && tokenizer_pair_bound(model->tokenizer, 0, 0) > model->max_tokens) {
         status = err_set(err, STATUS_BAD_INPUT, "has no room for the special tokens of a pair");
     }
     free(ids);
@@ -244,6 +244,12 @@ static enum status open_tokenizer(struct model *model, const struct model_option
                        "not supported",
                        sentence->folder);
     }
+    bool types;
+    if (!tokenizer_pairs(model->tokenizer, &types) && model->head.labels == 1) {
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "tokenizer.json: post_processor.pair: must be A and B, with type_id 0 and then, perhaps, 1");
+    }
+    model->head.pair_types &= types;
     return set_max_tokens(model, options->max_tokens, sentence->max_tokens, err);
 }
 

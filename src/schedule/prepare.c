@@ -57,8 +57,7 @@ struct query {
 static size_t row_capacity(const struct request *request, const struct row *row, const struct query *query,
                            const struct model *model)
 {
-    size_t bound = query->ids ? tokenizer_pair_bound(model->tokenizer, query->count, model->head.separators,
-                                                     (size_t)row->text_bytes)
+    size_t bound = query->ids ? tokenizer_pair_bound(model->tokenizer, query->count, (size_t)row->text_bytes)
                               : tokenizer_bound(model->tokenizer, request->prompt_bytes + (size_t)row->text_bytes);
     return bound < request->max_tokens ? bound : request->max_tokens;
 }
@@ -69,9 +68,8 @@ static void tokenize_pair(struct request *request, struct row *row, const struct
 {
     struct err err = {0};
     uint32_t most = (uint32_t)row_capacity(request, row, query, model);
-    enum status status =
-        tokenizer_encode_pair(model->tokenizer, query->ids, query->count, model->head.separators, row->text,
-                              row->text_bytes, most, row->ids, &row->tokens, &row->second, &row->truncated, &err);
+    enum status status = tokenizer_encode_pair(model->tokenizer, query->ids, query->count, row->text, row->text_bytes,
+                                               most, row->ids, &row->tokens, &row->second, &row->truncated, &err);
     if (!model->head.pair_types) { row->second = 0; }
     if (status != STATUS_OK) {
         fail_encode(request, row, status, &err);

@@ -250,24 +250,23 @@ enum status tokenizer_legacy_check(const char *directory, const struct tokenizer
     return status;
 }
 
-/* The post-processor of tokenizer.json: which special tokens stand before and behind a text. */
+/* The post-processor of tokenizer.json: which special tokens stand around a text and those of a pair. */
 
-static enum status put_special(struct tokenizer_template *specials, bool behind, int32_t id, struct err *err)
+static enum status put_special(struct special_ids *specials, int32_t id, struct err *err)
 {
-    uint32_t *count = behind ? &specials->behind_count : &specials->before_count;
-    if (*count == TOKENIZER_MAX_SPECIALS) {
+    if (specials->count == TOKENIZER_MAX_SPECIALS) {
         return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": post_processor has more than %d special tokens",
                        TOKENIZER_MAX_SPECIALS);
     }
-    (behind ? specials->behind : specials->before)[(*count)++] = id;
+    specials->ids[specials->count++] = id;
     return STATUS_OK;
 }
 
 /* One {"SpecialToken": {"id", "type_id"}}: its ids are in `special_tokens`. */
-static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, bool behind, struct tokenizer_spec *spec,
+static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, struct special_ids *specials,
                                       struct err *err)
 {
-    const char *path = JSON_FILE ": post_processor.single", *name = NULL;
+    const char *path = JSON_FILE ": post_processor", *name = NULL;
     TRY(fields_string(piece, path, "id", &name, err));
     const cJSON *ids = json_field(json_field(tokens, name), "ids"), *child;
     if (!cJSON_IsArray(ids)) {
@@ -277,23 +276,13 @@ static enum status read_special_piece(const cJSON *piece, const cJSON *tokens, b
     {
         int32_t id = 0;
         TRY(fields_id(child, JSON_FILE ": post_processor.special_tokens: ids", &id, err));
-        TRY(put_special(&spec->specials, behind, id, err));
+        TRY(put_special(specials, id, err));
     }
     return STATUS_OK;
 }
 
 /* Every token of a single text must have type 0: that is what the engine gives it. */
-static enum status check_type_id(const cJSON *piece, struct err *err)
-{
-    uint32_t type = 0;
-    TRY(json_u32(piece, JSON_FILE ": post_processor.single", "type_id", 0, UINT32_MAX, &type, err));
-    if (type != 0) {
-        return err_set(err, STATUS_UNSUPPORTED, JSON_FILE ": post_processor.single: type_id %u is not supported", type);
-    }
-    return STATUS_OK;
-}
-
-static enum status read_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+static enum status read_single(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": post_processor.single", *name = NULL;
     const cJSON *single = json_field(part, "single"), *tokens = json_field(part, "special_tokens"), *child;
@@ -302,9 +291,11 @@ static enum status read_template(const cJSON *part, struct tokenizer_spec *spec,
     cJSON_ArrayForEach(child, single)
     {
         const cJSON *sequence = json_field(child, "Sequence"), *special = json_field(child, "SpecialToken");
-        TRY(check_type_id(sequence ? sequence : special, err));
+        uint32_t type = 0;
+        TRY(json_u32(sequence ? sequence : special, path, "type_id", 0, UINT32_MAX, &type, err));
+        if (type != 0) { return err_set(err, STATUS_UNSUPPORTED, "%s: type_id %u is not supported", path, type); }
         if (special && !sequence) {
-            TRY(read_special_piece(special, tokens, behind, spec, err));
+            TRY(read_special_piece(special, tokens, &spec->specials.single[behind], err));
             continue;
         }
         TRY(fields_string(sequence, path, "id", &name, err));
@@ -316,17 +307,61 @@ static enum status read_template(const cJSON *part, struct tokenizer_spec *spec,
     return behind ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, "%s: has no place for the text", path);
 }
 
-/* BertProcessing and RobertaProcessing: "cls" and "sep" are pairs of a token and its id. */
-static enum status read_pair(const cJSON *part, const char *field, bool behind, struct tokenizer_spec *spec,
-                             struct err *err)
+/* Types must be 0, and from some place between the texts on they may be 1. Another pair is none that can be served, but
+ * that matters to rerankers alone. */
+static enum status read_pair(const cJSON *part, struct tokenizer_template *specials, struct err *err)
 {
-    const cJSON *pair = json_field(part, field);
-    int32_t id = 0;
-    if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2) {
+    static const char *const names[] = {"A", "B"};
+    const char *path = JSON_FILE ": post_processor.pair", *name = NULL;
+    const cJSON *tokens = json_field(part, "special_tokens"), *child;
+    uint32_t place = 0, type = 0, before = 0;
+    cJSON_ArrayForEach(child, json_field(part, "pair"))
+    {
+        const cJSON *sequence = json_field(child, "Sequence"), *special = json_field(child, "SpecialToken");
+        TRY(json_u32(sequence ? sequence : special, path, "type_id", 0, UINT32_MAX, &type, err));
+        if (type != before) {
+            specials->pair_is_strange |= type != 1 || place != 1;
+            specials->pair_types = true;
+            specials->second = specials->pair[1].count;
+        }
+        before = type;
+        if (special && !sequence) {
+            TRY(read_special_piece(special, tokens, &specials->pair[place], err));
+            continue;
+        }
+        TRY(fields_string(sequence, path, "id", &name, err));
+        if (place == 2 || strcmp(name, names[place]) != 0) {
+            specials->pair_is_strange = true;
+            return STATUS_OK;
+        }
+        place++;
+    }
+    specials->pair_is_strange |= place != 2;
+    return STATUS_OK;
+}
+
+/* BertProcessing and RobertaProcessing: "cls" and "sep" are pairs of a token and its id. */
+static enum status read_end(const cJSON *part, const char *field, int32_t *id, struct err *err)
+{
+    const cJSON *end = json_field(part, field);
+    if (!cJSON_IsArray(end) || cJSON_GetArraySize(end) != 2) {
         return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": post_processor: %s must be [token, id]", field);
     }
-    TRY(fields_id(cJSON_GetArrayItem(pair, 1), JSON_FILE ": post_processor: an id", &id, err));
-    return put_special(&spec->specials, behind, id, err);
+    return fields_id(cJSON_GetArrayItem(end, 1), JSON_FILE ": post_processor: an id", id, err);
+}
+
+static struct tokenizer_template roberta_template(int32_t first, int32_t last)
+{
+    return (struct tokenizer_template){
+        .single = {{{first}, 1}, {{last}, 1}}, .pair = {{{first}, 1}, {{last, last}, 2}, {{last}, 1}}, .second = 2};
+}
+
+static struct tokenizer_template bert_template(int32_t first, int32_t last)
+{
+    struct tokenizer_template specials = roberta_template(first, last);
+    specials.pair[1].count = specials.second = 1;
+    specials.pair_types = true;
+    return specials;
 }
 
 /* ByteLevel only moves offsets, and a Sequence is one step after the other: beside ByteLevel it may have one. */
@@ -349,17 +384,24 @@ static enum status read_processors(const cJSON *list, struct tokenizer_spec *spe
 
 enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
-    const char *path = JSON_FILE ": post_processor", *type = NULL;
-    if (!part) { return STATUS_OK; }
-    TRY(fields_string(part, path, "type", &type, err));
-    if (strcmp(type, "ByteLevel") == 0) { return STATUS_OK; }
+    const char *path = JSON_FILE ": post_processor", *type = "ByteLevel"; /* which adds nothing */
+    int32_t first = 0, last = 0;
+    if (part) { TRY(fields_string(part, path, "type", &type, err)); }
     if (strcmp(type, "Sequence") == 0) { return read_processors(json_field(part, "processors"), spec, err); }
-    if (strcmp(type, "TemplateProcessing") == 0) { return read_template(part, spec, err); }
-    if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0) {
+    spec->specials.pair_types = strcmp(type, "ByteLevel") == 0;
+    if (spec->specials.pair_types) { return STATUS_OK; }
+    if (strcmp(type, "TemplateProcessing") == 0) {
+        TRY(read_single(part, spec, err));
+        return read_pair(part, &spec->specials, err);
+    }
+    bool bert = strcmp(type, "BertProcessing") == 0;
+    if (!bert && strcmp(type, "RobertaProcessing") != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported", path, type);
     }
-    TRY(read_pair(part, "cls", false, spec, err));
-    return read_pair(part, "sep", true, spec, err);
+    TRY(read_end(part, "cls", &first, err));
+    TRY(read_end(part, "sep", &last, err));
+    spec->specials = bert ? bert_template(first, last) : roberta_template(first, last);
+    return STATUS_OK;
 }
 
 static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
@@ -694,7 +736,7 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
         return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE " lacks the cls_token %.100s or the sep_token %.100s",
                        content[SPECIAL_FIRST], content[SPECIAL_LAST]);
     }
-    spec->specials = (struct tokenizer_template){{first}, {last}, 1, 1};
+    spec->specials = bert_template(first, last);
     return STATUS_OK;
 }
 

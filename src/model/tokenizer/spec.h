@@ -30,10 +30,18 @@ struct tokenizer_model {
 
 extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram, tokenizer_bpe;
 
-/* The ids that the post-processor puts before and behind every text. */
+/* Special tokens that stand side by side. */
+struct special_ids {
+    int32_t ids[TOKENIZER_MAX_SPECIALS];
+    uint32_t count;
+};
+
+/* What the post-processor puts around a text, and around and between those of a pair. */
 struct tokenizer_template {
-    int32_t before[TOKENIZER_MAX_SPECIALS], behind[TOKENIZER_MAX_SPECIALS];
-    uint32_t before_count, behind_count;
+    struct special_ids single[2], pair[3];
+    uint32_t second;      /* so many of pair[1] have token type 0 */
+    bool pair_types;      /* what follows them has type 1, else all of a pair has type 0 */
+    bool pair_is_strange; /* it is another pair than that, which is not served */
 };
 
 /* One entry of the vocabulary. */

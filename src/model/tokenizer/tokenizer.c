@@ -173,24 +173,36 @@ static enum status encode_pipeline(const struct tokenizer *tokenizer, struct id_
     return status;
 }
 
-static void put_specials(int32_t *ids, uint32_t *count, const int32_t *specials, uint32_t special_count)
+static void put_ids(int32_t *ids, uint32_t *count, const int32_t *from, uint32_t from_count)
 {
-    if (special_count > 0) { memcpy(ids + *count, specials, special_count * sizeof *ids); }
-    *count += special_count;
+    if (from_count > 0) { memcpy(ids + *count, from, from_count * sizeof *ids); }
+    *count += from_count;
+}
+
+static void put_specials(int32_t *ids, uint32_t *count, const struct special_ids *specials)
+{
+    put_ids(ids, count, specials->ids, specials->count);
+}
+
+static uint32_t count_specials(const struct special_ids *specials, size_t places)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < places; i++) { count += specials[i].count; }
+    return count;
 }
 
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length, uint32_t max_tokens,
                              int32_t *ids, uint32_t *count, bool *truncated, struct err *err)
 {
-    const struct tokenizer_template *specials = &tokenizer->specials;
+    const struct special_ids *single = tokenizer->specials.single;
+    uint32_t fixed = count_specials(single, 2);
     *count = 0;
     *truncated = false;
-    if (max_tokens < specials->before_count + specials->behind_count) {
-        return err_set(err, STATUS_BAD_INPUT, "max_tokens %u has no room for the %u special tokens", max_tokens,
-                       specials->before_count + specials->behind_count);
+    if (max_tokens < fixed) {
+        return err_set(err, STATUS_BAD_INPUT, "max_tokens %u has no room for the %u special tokens", max_tokens, fixed);
     }
-    put_specials(ids, count, specials->before, specials->before_count);
-    struct id_sink sink = {.ids = ids + *count, .room = max_tokens - *count - specials->behind_count};
+    put_specials(ids, count, &single[0]);
+    struct id_sink sink = {.ids = ids + *count, .room = max_tokens - fixed};
     enum status status = tokenizer->model->encode ? encode_pipeline(tokenizer, &sink, text, length, err)
                                                   : encode_words(tokenizer, &sink, text, length, err);
     if (status != STATUS_OK) {
@@ -199,7 +211,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     }
     *truncated = id_sink_full(&sink);
     *count += (uint32_t)(*truncated ? sink.room : sink.count);
-    put_specials(ids, count, specials->behind, specials->behind_count);
+    put_specials(ids, count, &single[1]);
     return STATUS_OK;
 }
 
@@ -208,7 +220,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
  * become ids where an added token is a blank: three for a character of at least three bytes. */
 size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes)
 {
-    return bytes * tokenizer->growth + tokenizer->specials.before_count + tokenizer->specials.behind_count;
+    return bytes * tokenizer->growth + count_specials(tokenizer->specials.single, 2);
 }
 
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
@@ -440,15 +452,16 @@ static enum status build_added(struct tokenizer *tokenizer, const struct tokeniz
     return status == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: added_tokens", spec->file);
 }
 
-static enum status check_specials(const struct tokenizer *tokenizer, const char *file, struct err *err)
+static enum status check_specials(const struct tokenizer *tokenizer, const struct special_ids *specials, size_t places,
+                                  const char *file, struct err *err)
 {
-    const struct tokenizer_template *specials = &tokenizer->specials;
-    for (uint32_t i = 0; i < specials->before_count + specials->behind_count; i++) {
-        uint32_t behind = i - specials->before_count;
-        int32_t id = i < specials->before_count ? specials->before[i] : specials->behind[behind];
-        if (id < 0 || (uint32_t)id >= tokenizer->vocabulary) {
-            return err_set(err, STATUS_BAD_INPUT, "%s: post_processor: the id %d is not below the vocabulary's %u",
-                           file, id, tokenizer->vocabulary);
+    for (size_t place = 0; place < places; place++) {
+        for (uint32_t i = 0; i < specials[place].count; i++) {
+            int32_t id = specials[place].ids[i];
+            if (id < 0 || (uint32_t)id >= tokenizer->vocabulary) {
+                return err_set(err, STATUS_BAD_INPUT, "%s: post_processor: the id %d is not below the vocabulary's %u",
+                               file, id, tokenizer->vocabulary);
+            }
         }
     }
     return STATUS_OK;
@@ -468,7 +481,8 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
         if (!tokenizer->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
     }
     tokenizer->specials = spec->specials;
-    return check_specials(tokenizer, spec->file, err);
+    TRY(check_specials(tokenizer, tokenizer->specials.single, 2, spec->file, err));
+    return check_specials(tokenizer, tokenizer->specials.pair, 3, spec->file, err);
 }
 
 enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out, struct err *err)
@@ -565,38 +579,29 @@ enum status tokenizer_encode_whole(const struct tokenizer *tokenizer, const char
         *ids = NULL;
         return status;
     }
-    *count -= tokenizer->specials.before_count + tokenizer->specials.behind_count;
-    memmove(*ids, *ids + tokenizer->specials.before_count, *count * sizeof **ids);
+    *count -= count_specials(tokenizer->specials.single, 2);
+    memmove(*ids, *ids + tokenizer->specials.single[0].count, *count * sizeof **ids);
     return STATUS_OK;
 }
 
-size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, uint32_t separators, size_t bytes)
+size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, size_t bytes)
 {
-    return tokenizer_bound(tokenizer, bytes) + query_count + (size_t)separators * tokenizer->specials.behind_count;
+    return bytes * tokenizer->growth + query_count + count_specials(tokenizer->specials.pair, 3);
 }
 
-/* Puts a pair together whose second text, with its special tokens, is in `own`. */
-static void join_pair(const struct tokenizer_template *specials, const int32_t *query, uint32_t query_count,
-                      uint32_t separators, const int32_t *own, uint32_t own_count, int32_t *ids, uint32_t *count,
-                      uint32_t *second)
+bool tokenizer_pairs(const struct tokenizer *tokenizer, bool *types)
 {
-    *count = 0;
-    put_specials(ids, count, specials->before, specials->before_count);
-    put_specials(ids, count, query, query_count);
-    for (uint32_t i = 0; i < separators; i++) { put_specials(ids, count, specials->behind, specials->behind_count); }
-    *second = *count;
-    put_specials(ids, count, own, own_count);
-    put_specials(ids, count, specials->behind, specials->behind_count);
+    *types = tokenizer->specials.pair_types;
+    return !tokenizer->specials.pair_is_strange;
 }
 
 /* Of the second text so much is read as decides which of the two is longer. */
 enum status tokenizer_encode_pair(const struct tokenizer *tokenizer, const int32_t *query, uint32_t query_count,
-                                  uint32_t separators, const char *text, size_t length, uint32_t max_tokens,
-                                  int32_t *ids, uint32_t *count, uint32_t *second, bool *truncated, struct err *err)
+                                  const char *text, size_t length, uint32_t max_tokens, int32_t *ids, uint32_t *count,
+                                  uint32_t *second, bool *truncated, struct err *err)
 {
     const struct tokenizer_template *specials = &tokenizer->specials;
-    uint32_t fixed = specials->before_count + specials->behind_count,
-             extra = fixed + separators * specials->behind_count;
+    uint32_t fixed = count_specials(specials->single, 2), extra = count_specials(specials->pair, 3);
     *count = *second = 0;
     if (max_tokens < extra) {
         return err_set(err, STATUS_BAD_INPUT, "max_tokens %u has no room for the %u special tokens of a pair",
@@ -614,7 +619,12 @@ enum status tokenizer_encode_pair(const struct tokenizer *tokenizer, const int32
         uint32_t kept = query_count, own_kept = own_count - fixed;
         cut_longest_first(room, &kept, &own_kept);
         *truncated = kept < query_count || own_kept < own_count - fixed;
-        join_pair(specials, query, kept, separators, own + specials->before_count, own_kept, ids, count, second);
+        put_specials(ids, count, &specials->pair[0]);
+        put_ids(ids, count, query, kept);
+        *second = *count + specials->second;
+        put_specials(ids, count, &specials->pair[1]);
+        put_ids(ids, count, own + specials->single[0].count, own_kept);
+        put_specials(ids, count, &specials->pair[2]);
     }
     free(own);
     return status;

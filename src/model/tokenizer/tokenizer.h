@@ -39,17 +39,20 @@ MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const
 MUST_CHECK enum status tokenizer_encode_whole(const struct tokenizer *tokenizer, const char *text, size_t length,
                                               int32_t **ids, uint32_t *count, struct err *err);
 
-/* Turns a pair into at most `max_tokens` ids: `query`, as tokenizer_encode_whole made it, and a text, with what stands
- * behind a text `separators` times between them. What is too long is cut as by the strategy `longest_first`.
- * Shapes: ids [max_tokens] int32, written. `*second`: where the second text begins. Errors: as tokenizer_encode;
- * STATUS_NO_MEMORY. Thread: any. */
+/* Turns a pair into at most `max_tokens` ids: `query`, as tokenizer_encode_whole made it, and a text, with the special
+ * tokens of the post-processor. What is too long is cut as by the strategy `longest_first`.
+ * Shapes: ids [max_tokens] int32, written. `*second`: from where on token types are 1, if they are. Errors: as
+ * tokenizer_encode; STATUS_NO_MEMORY. Thread: any. */
 MUST_CHECK enum status tokenizer_encode_pair(const struct tokenizer *tokenizer, const int32_t *query,
-                                             uint32_t query_count, uint32_t separators, const char *text, size_t length,
-                                             uint32_t max_tokens, int32_t *ids, uint32_t *count, uint32_t *second,
-                                             bool *truncated, struct err *err);
+                                             uint32_t query_count, const char *text, size_t length, uint32_t max_tokens,
+                                             int32_t *ids, uint32_t *count, uint32_t *second, bool *truncated,
+                                             struct err *err);
 
 /* The most ids of a pair, given those of its first text and the bytes of its second, before it is cut. */
-size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, uint32_t separators, size_t bytes);
+size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, size_t bytes);
+
+/* Whether tokenizer_encode_pair makes the pairs of the tokenizer's files. `*types`: whether a part has token type 1. */
+bool tokenizer_pairs(const struct tokenizer *tokenizer, bool *types);
 
 /* The number of entries in the vocabulary, added tokens included: every id is below it. */
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);

@@ -187,6 +187,67 @@ TEST_WITH(reads_a_template, make_directory, remove_directory)
     tokenizer_close(tokenizer);
 }
 
+/* `processor` gives the pair of "a" and "b" these ids, those from `second` on with type 1; 0: it has no such types. */
+static void check_pair(const char *processor, const int32_t *expected, uint32_t count, uint32_t second)
+{
+    static const int32_t query[] = {7};
+    char json[2048];
+    int32_t ids[16];
+    uint32_t got, from;
+    bool truncated, types;
+    struct err err;
+    snprintf(json, sizeof json,
+             "{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"[C]\":1,\"[S]\":2,\"a\":7,\"b\":8}") ",%s}", processor);
+    put("tokenizer.json", json);
+    struct tokenizer *tokenizer = must_open();
+    assert_true(tokenizer_pairs(tokenizer, &types));
+    assert_int_equal(types, second > 0);
+    assert_int_equal(tokenizer_pair_bound(tokenizer, 1, 1), count);
+    assert_int_equal(tokenizer_encode_pair(tokenizer, query, 1, "b", 1, 16, ids, &got, &from, &truncated, &err),
+                     STATUS_OK);
+    assert_int_equal(got, count);
+    assert_memory_equal(ids, expected, count * sizeof *ids);
+    if (types) { assert_int_equal(from, second); }
+    tokenizer_close(tokenizer);
+}
+
+#define TEMPLATE(pair)                                                                                                 \
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[" TEXT(                                           \
+        "A", "0") "],\"pair\":[" pair "],\"special_tokens\":{\"[C]\":{\"ids\":[1]},\"[S]\":{\"ids\":[2]}}}"
+#define TEXT(name, type) "{\"Sequence\":{\"id\":\"" name "\",\"type_id\":" type "}}"
+#define TOKEN(name, type) "{\"SpecialToken\":{\"id\":\"[" name "]\",\"type_id\":" type "}}"
+#define ENDS "\"cls\":[\"[C]\",1],\"sep\":[\"[S]\",2]}"
+
+TEST_WITH(pairs_are_as_the_post_processor_says, make_directory, remove_directory)
+{
+    check_pair("\"post_processor\":{\"type\":\"BertProcessing\"," ENDS, (const int32_t[]){1, 7, 2, 8, 2}, 5, 3);
+    check_pair("\"post_processor\":{\"type\":\"RobertaProcessing\"," ENDS, (const int32_t[]){1, 7, 2, 2, 8, 2}, 6, 0);
+    check_pair("\"post_processor\":null", (const int32_t[]){7, 8}, 2, 1);
+    check_pair(TEMPLATE(TEXT("A", "0") "," TOKEN("S", "0") "," TOKEN("C", "1") "," TEXT("B", "1")),
+               (const int32_t[]){7, 2, 1, 8}, 4, 2);
+    check_pair(TEMPLATE(TOKEN("C", "0") "," TEXT("A", "0") "," TEXT("B", "0") "," TOKEN("S", "0")),
+               (const int32_t[]){1, 7, 8, 2}, 4, 0);
+    static const char *const strange[] = {
+        TEMPLATE(""),
+        TEMPLATE(TEXT("A", "0")),
+        TEMPLATE(TEXT("B", "0") "," TEXT("A", "0")),
+        TEMPLATE(TEXT("A", "1") "," TEXT("B", "1")),
+        TEMPLATE(TEXT("A", "0") "," TEXT("B", "0") "," TOKEN("S", "1")),
+        TEMPLATE(TEXT("A", "0") "," TEXT("B", "1") "," TOKEN("S", "0")),
+        TEMPLATE(TEXT("A", "0") "," TEXT("B", "2")),
+    };
+    for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++) {
+        char json[2048];
+        bool types;
+        snprintf(json, sizeof json, "{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"[C]\":1,\"[S]\":2}") ",%s}",
+                 strange[i]);
+        put("tokenizer.json", json);
+        struct tokenizer *tokenizer = must_open(); /* it may embed */
+        assert_false(tokenizer_pairs(tokenizer, &types));
+        tokenizer_close(tokenizer);
+    }
+}
+
 TEST_WITH(no_post_processor_adds_nothing, make_directory, remove_directory)
 {
     put("tokenizer.json", "{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\":7,\"\":3}") "}");

@@ -198,12 +198,11 @@ TEST_WITH(the_first_text_that_is_too_long_is_named, open_model, close_model)
     request_free(request);
 }
 
-/* As by RoBERTa, with two separators between them. */
 TEST_WITH(pairs_share_the_ids_of_their_query, open_model, close_model)
 {
     const struct setup *setup = *state;
     struct model ranks = *setup->model;
-    ranks.head = (struct model_head){.labels = 1, .separators = 2, .pair_types = true};
+    ranks.head = (struct model_head){.labels = 1, .pair_types = true};
     char query[256] = "", inputs[4096] = "[\"";
     put_words(query, 2);
     put_words(inputs, 3);
@@ -214,8 +213,8 @@ TEST_WITH(pairs_share_the_ids_of_their_query, open_model, close_model)
         &ranks, true, (const char *const[][2]){{"task", "rerank"}, {"query", query}, {"inputs", inputs}, {NULL, NULL}});
     assert_int_equal(request->retry.code, CODE_NONE);
     const struct row *near = &request->rows[0], *cut = &request->rows[1];
-    assert_int_equal(near->tokens, 2 + 3 + 4);
-    assert_int_equal(near->second, 5);
+    assert_int_equal(near->tokens, 2 + 3 + 3);
+    assert_int_equal(near->second, 4);
     assert_memory_equal(near->ids, cut->ids, near->second * sizeof(int32_t));
     assert_memory_equal(near->ids + 1, near->ids + near->second, 2 * sizeof(int32_t)); /* the same two words */
     assert_true(cut->truncated && !near->truncated);
