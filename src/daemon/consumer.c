@@ -156,6 +156,7 @@ static struct worker_options worker_options_of(const struct consumer *self, cons
         .backoff_cap_ms = (uint32_t)config->backoff_cap_ms,
         .shutdown_timeout_ms = (uint32_t)config->shutdown_timeout_ms,
         .compute_timeout_ms = (uint32_t)config->compute_timeout_ms,
+        .queues = (uint32_t)self->shared->queues,
         .seed = random_seed(),
     };
 }

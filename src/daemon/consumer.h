@@ -29,6 +29,7 @@ struct shared {
     struct shares shares, background_shares; /* background_shares: of the background threads */
     struct alone alone;            /* which worker has the process to itself; the queue's number is its index */
     struct compute_state capacity; /* at startup */
+    size_t queues;
     void *context;
     void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
 };

@@ -305,6 +305,7 @@ static enum status open_consumers(struct server *server, struct err *err)
     struct shared *shared = &server->shared;
     shared->base = loop_base(server->loop);
     shared->capacity = compute_state(server->compute);
+    shared->queues = server->queue_count;
     shared->context = server;
     shared->on_step = on_step;
     TRY(shares_open(&shared->shares, server->queue_count, shared->capacity.batches, err));

@@ -54,6 +54,7 @@ struct worker_options {
     uint32_t shutdown_timeout_ms;
     uint32_t compute_timeout_ms; /* a batch that takes longer has hung: exit and give nothing back; 0: never */
     uint32_t sweep_ms;           /* between sweeps for delivered entries without an owner; 0: four leases */
+    uint32_t queues;             /* that this process serves; 0: only this one */
     uint64_t seed;               /* of the jitter */
 };
 

@@ -10,10 +10,12 @@
  *
  * Before a request begins, what Redis will keep of it is counted. What may begin until the next look at Redis'
  * memory stays below the room up to the ceiling, an equal part for each worker, and below a part of maxmemory
- * that fits even if others fill Redis meanwhile. From MEMORY_TIGHT_PERCENT on no more is held than the running
- * batches. From MEMORY_TRICKLE_PERCENT on one small batch begins at a time: at once if memory has fallen since
- * the last one, otherwise every few seconds; above the ceiling it is one request of all workers, each time after
- * twice as long. --- */
+ * that fits even if others fill Redis meanwhile. The parts are those of all workers of this daemon's queues. Of other
+ * queues' workers on the same Redis nobody here knows, so no part is larger than that of one among eight: as long as
+ * there are no more than eight in all, or all daemons serve the same queues, the parts add up to the room at most. From
+ * MEMORY_TIGHT_PERCENT on no more is held than the running batches. From MEMORY_TRICKLE_PERCENT on one small batch
+ * begins at a time: at once if memory has fallen since the last one, otherwise every few seconds; above the ceiling it
+ * is one request of all workers, each time after twice as long. --- */
 
 enum {
     LOOK_MS = 25,           /* between two looks by any worker, while some wait for memory */
@@ -22,11 +24,18 @@ enum {
     TRICKLE_CAP_MS = 60000, /* the longest such pause */
     REPLY_KEYS = 1536,      /* bytes in Redis for a reply's key and all fields but the vectors */
     UNSEEN_PART = 20,       /* the part of maxmemory (1 in 20) that all workers together may add between two looks */
+    SHARERS_LEAST = 8,      /* parts into which that is divided, at least */
 };
 
 static uint32_t workers(const struct worker *worker)
 {
     return worker->pulse.workers > 1 ? worker->pulse.workers : 1;
+}
+
+/* Of this daemon's queues, if all daemons serve the same. */
+static uint32_t sharers(const struct worker *worker)
+{
+    return workers(worker) * (worker->options.queues > 1 ? worker->options.queues : 1);
 }
 
 static uint64_t ceiling(const struct worker *worker)
@@ -82,11 +91,11 @@ void tight_asked(struct worker *worker)
     worker->tight.ended_asked = worker->tight.ended_bytes;
 }
 
-/* Above the ceiling, memory has fallen only if a usual reply fits into the difference. */
+/* Above the ceiling, memory has fallen only if a usual reply of everybody fits into the difference: all may see it. */
 static bool has_fallen(const struct worker *worker, bool above)
 {
-    uint64_t reply = above ? REPLY_KEYS + worker->options.rules.dim * 16ull : 0;
-    return worker->tight.begun == 0 && worker->pulse.used_bytes + reply < worker->tight.turn_used;
+    uint64_t replies = above ? (REPLY_KEYS + worker->options.rules.dim * 16ull) * sharers(worker) : 0;
+    return worker->tight.begun == 0 && worker->pulse.used_bytes + replies < worker->tight.turn_used;
 }
 
 static void next_turn(struct worker *worker)
@@ -100,7 +109,7 @@ static void next_turn(struct worker *worker)
     }
     tight->turn_reads = tight->turn_begins = TRICKLE_MOST;
     tight->turn_used = worker->pulse.used_bytes;
-    tight->turn_at = worker_after_ms(worker, (uint64_t)tight->pause_ms * (above ? workers(worker) : 1));
+    tight->turn_at = worker_after_ms(worker, (uint64_t)tight->pause_ms * (above ? sharers(worker) : 1));
     if (above && !fallen) {
         tight->pause_ms = tight->pause_ms * 2 < TRICKLE_CAP_MS ? tight->pause_ms * 2 : TRICKLE_CAP_MS;
     }
@@ -118,14 +127,15 @@ void tight_pulsed(struct worker *worker)
     struct tight *tight = &worker->tight;
     uint64_t most = worker->pulse.most_bytes, used = worker->pulse.used_bytes;
     uint64_t room = used < ceiling(worker) ? ceiling(worker) - used : 0, unseen = most / UNSEEN_PART;
+    uint32_t parts = sharers(worker) > SHARERS_LEAST ? sharers(worker) : SHARERS_LEAST;
     bool anew = !trickles(worker);
     tight->ended_then = tight->ended_asked;
     tight->level = level_of(&worker->pulse);
-    tight->allowed = most == 0 ? UINT64_MAX : (room < unseen ? room : unseen) / workers(worker);
+    tight->allowed = most == 0 ? UINT64_MAX : (room < unseen ? room : unseen) / parts;
     if (!trickles(worker)) { return; }
     if (anew) { /* above the ceiling not at once: the worker may be one that restarts again and again */
         tight->pause_ms = TRICKLE_MS;
-        tight->turn_at = worker_after_ms(worker, room == 0 ? (uint64_t)TRICKLE_MS * workers(worker) : 0);
+        tight->turn_at = worker_after_ms(worker, room == 0 ? (uint64_t)TRICKLE_MS * sharers(worker) : 0);
         tight->turn_reads = tight->turn_begins = 0;
         tight->turn_used = 0;
     }

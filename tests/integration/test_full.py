@@ -140,3 +140,29 @@ class Full(SluiceCase):
         self.wait_until(lambda: self.sender.unfinished() == 0, lambda: f"an end; {self.sender.unfinished()} wait")
         self.assertLessEqual(watch.end(), 1.10)
         self.assertEqual(daemons[1].stop(), 0)
+
+    def test_four_queues_of_two_daemons(self):
+        """None of the eight workers knows what the seven others begin; together they keep to the limit."""
+        model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
+        senders = [self.producer(self.server, queue) for queue in "abcd"]
+        self.client.set("others", bytes(40 * MIB))
+        for sender in senders:
+            self.client.set(sender.key("paused"), 1)
+            pipe = self.client.pipeline(transaction=False)
+            for text in texts(300, longest=8):  # equal ones are computed once: work is no limit
+                pipe.xadd(sender.stream, {"inputs": json.dumps([text] * 16), "encoding": "f32", "ttl": 1})
+            pipe.execute()
+        settings = {"queues": [{"queue": queue, "model": model} for queue in "abcd"], "threads": 2}
+        daemons = [self.make_configured(self.server, settings).start() for _ in range(2)]
+        self.wait_until(lambda: all(self.client.hlen(sender.key("workers")) == 2 for sender in senders), "all to have joined")
+        most = self.client.info("memory")["used_memory"] * 100 // 96
+        self.client.config_set("maxmemory", most)
+        self.wait_until(lambda: all(b"state tight" in value for sender in senders for value in self.client.hvals(sender.key("workers"))),
+                        "tight workers")
+        watch = Watch(self.server, most)
+        self.client.delete(*(sender.key("paused") for sender in senders))
+        self.wait_until(lambda: not any(sender.unfinished() for sender in senders),
+                        lambda: f"an end; {[sender.unfinished() for sender in senders]} wait", timeout=120)
+        self.assertLessEqual(watch.end(), 1.10)
+        for daemon in daemons:
+            self.assertEqual(daemon.stop(), 0)
