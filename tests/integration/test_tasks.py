@@ -117,6 +117,21 @@ class Tasks(SluiceCase):
         letter = self.server.client().xrange(self.sender.key("dead"))[0][1]
         self.assertEqual((letter[b"task"], letter[b"inputs"]), (b"classify", b'["a", "kernel"]'))
 
+    def test_a_worker_is_killed(self):
+        """In the middle of its work: another one ends all of it, once and with the same scores."""
+        directory, client = self.make_classifier(), self.server.client()
+        victim = self.start_slow(self.server, model=directory)
+        documents = TEXTS[:4]
+        requests = [self.send("rerank", query=f"query {number % 7}", inputs=json.dumps(documents)) for number in range(200)]
+        self.catch(victim, client)
+        victim.kill()
+        self.start_daemon(self.server, model=directory)
+        expected = [b"[" + b",".join(self.scores(directory, f"query {number}", documents)) + b"]" for number in range(7)]
+        for number, request in enumerate(requests):
+            self.assertEqual(self.reply(request)[b"scores"], expected[number % 7])
+        self.wait_empty(self.sender)
+        self.assertEqual(client.exists(self.sender.key("dead")), 0)
+
     def test_cancelled(self):
         directory, client = self.make_classifier(labels=["a", "b"]), self.server.client()
         self.make_faulty(self.server, model=directory, faults=["slow:{kernel}:900"],
