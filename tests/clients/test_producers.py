@@ -39,6 +39,11 @@ try:
 except ValueError as error:
     print(json.dumps(str(error)[-24:]))
 print(json.dumps([list(embed_once("hello")) == list(embed_once("hello")), connection.xlen(QUEUE + "requests")]))
+print(json.dumps(rerank("red", ["hello", "the red world", "blue", "red"], best=2, seconds=60)))
+try:
+    rerank("", ["hello"], seconds=60)
+except EmbeddingError as error:
+    print(json.dumps(error.code))
 QUEUE = "sluice:{nobody}:"
 begin = time.monotonic()
 try:
@@ -113,12 +118,22 @@ class Producers(SluiceCase):
         data = self.reference_of(text)
         return list(struct.unpack(f"<{len(data) // 4}f", data))
 
+    def serve_reranker(self, query, documents):
+        """Returns what it will say of these: documents with their scores, the best first."""
+        directory = self.make_classifier()
+        self.start_daemon(self.server, model=directory, queue="ranks")
+        result = self.run_sluice("rerank", "--model", directory, "--precision", "f32", "--query", query,
+                                 "--input", self.write("documents", "\n".join(documents)))
+        scores = [json.loads(line)["score"] for line in result.stdout.splitlines()]
+        return [list(pair) for pair in sorted(zip(documents, scores), key=lambda pair: -pair[1])]
+
     def check_python(self, path):
         """`path`: where that version of redis-py is; None: Debian's."""
         environment = {"PYTHONPATH": str(path or "")}
+        best = self.serve_reranker("red", ["hello", "the red world", "blue", "red"])[:2]
         blocks = [code for language, code in code_blocks(RECIPES) if language == "python"]
         first = put_in(blocks[0], "redis.Redis()", f"redis.Redis(unix_socket_path={self.server.socket!r})")
-        said = self.run_code("recipes.py", first + "".join(blocks[1:4]) + PYTHON_CHECK, ["/usr/bin/python3"], environment)
+        said = self.run_code("recipes.py", first + "".join(blocks[1:5]) + PYTHON_CHECK, ["/usr/bin/python3"], environment)
         self.assertEqual(said[0], [True, self.floats("hello world")])
         self.assertEqual((said[1][0], said[1][2]), ("bad_request", False))
         self.assertIn("dims", said[1][1])
@@ -127,7 +142,9 @@ class Producers(SluiceCase):
         self.assertEqual(said[4:7], ["bad_id", "bad_id", len(self.floats("hello"))])  # the first two are answered under the name
         self.assertEqual(said[7], "is not in f32 but in f16")
         self.assertEqual(said[8], [True, 0])
-        self.assertEqual(said[9], ["no reply to", True, 1])  # the request waits for a worker
+        self.assertEqual(said[9], best)
+        self.assertEqual(said[10], "bad_request")
+        self.assertEqual(said[11], ["no reply to", True, 1])  # the request waits for a worker
 
         said = self.run_code("asynchronous.py", self.asynchronous() + ASYNCIO_CHECK, ["/usr/bin/python3"], environment)
         self.assertEqual(said, [self.floats("hello world"), [150, len(self.floats("hello"))], said[2], "no reply to"])
