@@ -230,6 +230,17 @@ class Acl(SluiceCase):
         return self.make_daemon(self.server, address=f"redis+unix://{user}@{self.server.socket}",
                                 environment=LOGIN).start()
 
+    def test_a_vector_goes_where_a_selector_allows(self):
+        """The one of docs/redis.md is enough, and a key beyond it costs nobody but its own request."""
+        self.make_user("worker", [*rules("worker", self.queue), "(%W~doc:* +hset)"])
+        self.start_daemon(self.server, "--into-keys", "*", address=f"redis+unix://sluice-worker@{self.server.socket}", environment=LOGIN)
+        sender = self.producer(self.server)
+        requests = [sender.submit(text, encoding="f32", into=key) for key, text in (("doc:1", "hello"), ("other", "world"))]
+        self.wait_finished(sender, requests)
+        good, bad = map(sender.reply, requests)
+        self.assertEqual((self.client.hget("doc:1", "embedding"), self.client.exists("other")), (good[b"embedding"], 0))
+        self.assertEqual((b"into_error" in good, bad[b"status"], b"can't access" in bad[b"into_error"]), (False, b"done", True))
+
     def test_producers_cannot_destroy_a_queue(self):
         self.make_user("producer")
         producer = self.server.client(username="sluice-producer", password="pw")
