@@ -41,6 +41,9 @@ containers: ## build the image, start docker-compose.yml, kill things in it (as 
 	@cmake/deps.sh --containers || true # what is missing then is said by the test that is left out
 	@/usr/bin/python3 -B tests/containers/stack.py
 
+monitoring: all ## config/monitoring with a real Prometheus and a daemon under load (unpacks Debian's package, 96 MB, into build)
+	SLUICE_BINARY=$(BUILD)/sluice /usr/bin/python3 -B -W ignore::ResourceWarning tests/monitoring/monitoring.py
+
 install: ## install the build that is there, or build first, under PREFIX (DESTDIR is respected)
 	@test -f $(BUILD)/build.ninja || { cmake/deps.sh --build && cmake --preset $(PRESET) -DSLUICE_TESTS=OFF; }
 	cmake --build $(BUILD) --target sluice -j $(JOBS)
@@ -51,5 +54,5 @@ lint: ## check the formatting, run clang-tidy (packages clang-format and clang-t
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test demo bench loaders soak containers install lint
+.PHONY: help all deps test demo bench loaders soak containers monitoring install lint
 .DEFAULT_GOAL := help

@@ -90,6 +90,18 @@ class Pages(unittest.TestCase):
         for name in set(re.findall(r"\bsluice_[a-z0-9_]+", page)):
             self.assertIn(re.sub(r"_(sum|count|bucket)$", "", name), table)
 
+    def test_alerts_and_dashboard_are_explained(self):
+        """An entry for each alert, in their order, with all that it should say; no file names a metric that is not there."""
+        alerts, page = (SOURCE / "config/monitoring/alerts.yml").read_text(), (SOURCE / "docs/oncall.md").read_text()
+        entries = re.split(r"(?m)^## ", page)[1:]
+        self.assertEqual(re.findall(r"alert: (\w+)", alerts), [entry.split()[0] for entry in entries])
+        for entry in entries:
+            self.assertEqual(re.findall(r"(?m)^- (\w+): ", entry), ["Means", "Look", "Type", "Then"], entry)
+        table = set(re.findall(r'^    \{"(\w+)", ', (SOURCE / "src/daemon/metrics.c").read_text(), re.MULTILINE))
+        named = set(re.findall(r"\b(?:sluice|process)_[a-z0-9_]+", sources("config/monitoring/*", "docs/oncall.md")))
+        self.assertGreater(len(named), 40)
+        self.assertEqual({re.sub(r"_(sum|count|bucket)$", "", name) for name in named} - table, set())
+
     def test_options_are_those_of_their_command(self):
         """What stands behind `sluice COMMAND` on a line of a page."""
         commands = re.findall(r"^  ([a-z0-9 ]*[a-z0-9]) +[A-Z]", sluice("--help"), re.MULTILINE)

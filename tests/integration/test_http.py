@@ -7,10 +7,8 @@ import collections
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import time
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -87,9 +85,6 @@ class Http(SluiceCase):
         for family in families:
             self.assertTrue(family.documentation, family.name)
             self.assertEqual(f"# TYPE {family.name}_total counter\n" in text, family.type == "counter", family.name)
-        if shutil.which("promtool"):  # `make monitoring` has it wherever it runs
-            lint = subprocess.run(["promtool", "check", "metrics"], input=text.encode(), capture_output=True, check=False)
-            self.assertEqual((lint.returncode, lint.stdout, lint.stderr), (0, b"", b""))
 
     def test_a_bad_address_is_refused(self):
         for address in ("9464", "127.0.0.1", "localhost:9464", "127.0.0.1:0", "127.0.0.1:99999", "::1", "127.0.0.1:9464/"):
