@@ -104,36 +104,38 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     buffer_free(&prompted);
 }
 
-/* Vectors first, then each row's ids. */
-static bool allocate_work(struct request *request, const struct query *query, const struct model *model)
+/* Vectors first, then each row's ids. These move while there come more, so pointers are set at the end. */
+static void tokenize_rows(struct request *request, const struct query *query, const struct model *model)
 {
-    size_t floats = (size_t)request->row_count * request->dim, ids = 0;
-    for (uint32_t i = 0; i < request->row_count; i++) { ids += row_capacity(request, &request->rows[i], query, model); }
-    float *outputs = malloc(floats * sizeof(*outputs) + ids * sizeof(int32_t) + 1); /* never of size 0 */
-    if (!outputs) { return false; }
+    struct buffer work = {0};
+    size_t floats = (size_t)request->row_count * request->dim;
+    (void)buffer_reserve(&work, floats * sizeof(float) + 1); /* never of size 0 */
+    work.length = floats * sizeof(float);
+    for (uint32_t i = 0; i < request->row_count && request->retry.code == CODE_NONE; i++) {
+        struct row *row = &request->rows[i];
+        row->ids = (int32_t *)(void *)buffer_reserve(&work, row_capacity(request, row, query, model) * sizeof(int32_t));
+        if (!row->ids) { break; }
+        if (query->ids) {
+            tokenize_pair(request, row, query, model);
+        } else {
+            tokenize_row(request, row, query, model);
+        }
+        work.length += row->tokens * sizeof(int32_t);
+    }
+    if (!buffer_ok(&work)) {
+        buffer_free(&work);
+        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the tokens");
+        return;
+    }
+    char *trimmed = realloc(work.data, work.length + 1);
+    float *outputs = (float *)(void *)(trimmed ? trimmed : work.data);
     int32_t *next = (int32_t *)(outputs + floats);
     for (uint32_t i = 0; i < request->row_count; i++) {
         request->rows[i].output = outputs + (size_t)i * request->dim;
         request->rows[i].ids = next;
-        next += row_capacity(request, &request->rows[i], query, model);
+        next += request->rows[i].tokens;
     }
     request->work = outputs;
-    return true;
-}
-
-static void tokenize_rows(struct request *request, const struct query *query, const struct model *model)
-{
-    if (!allocate_work(request, query, model)) {
-        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the tokens");
-        return;
-    }
-    for (uint32_t i = 0; i < request->row_count && request->retry.code == CODE_NONE; i++) {
-        if (query->ids) {
-            tokenize_pair(request, &request->rows[i], query, model);
-        } else {
-            tokenize_row(request, &request->rows[i], query, model);
-        }
-    }
 }
 
 void prepare_request(struct request *request, const struct model *model)

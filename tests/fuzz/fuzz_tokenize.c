@@ -34,9 +34,11 @@
     "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Nmt\"},{\"type\":\"StripAccents\"},{\"type\":\"Lowercase\"}," \
     "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true},{\"type\":\"Replace\",\"pattern\":{\"Regex\":"      \
     "\" {2,}\"},\"content\":\"\xE2\x96\x81\"}]}"
+#define PREPEND                                                                                                        \
+    "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Prepend\",\"prepend\":\"ab\"}]}"
 #define WORDS(last) "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," last "]}"
 
-enum { TOKENIZERS = 8, MAX_TEXT = 4096, MAX_IDS = 64 * MAX_TEXT };
+enum { TOKENIZERS = 8, MAX_TEXT = 4096, MAX_IDS = 128 * MAX_TEXT };
 
 static const char *const files[TOKENIZERS] = {
     PARTS("true", "true", "null", "true", ""),
@@ -50,7 +52,7 @@ static const char *const files[TOKENIZERS] = {
             ",{\"id\":13,\"content\":\"<m>\"," FLAGS("false", "true", "true",
                                                      "false") ",{\"id\":14,\"content\":\"B\"," FLAGS("true", "true",
                                                                                                      "false", "true")),
-    UNIGRAM("{\"type\":\"Prepend\",\"prepend\":\"ab\"}", METASPACE("never", "false"), "true", ""),
+    UNIGRAM(PREPEND, METASPACE("never", "false"), "true", ""),
     UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"a a\"}", "null", "false", ""),
 };
 

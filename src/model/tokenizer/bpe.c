@@ -465,7 +465,6 @@ static enum status build_bpe(struct tokenizer *tokenizer, struct tokenizer_spec 
     enum status status = bpe_build(keys, spec->vocabulary_count, spec->merges, spec->merge_count, spec->ignore_merges,
                                    &tokenizer->bpe, err);
     free(keys);
-    tokenizer->growth = pipeline_growth(&tokenizer->pipeline, true);
     return status == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: model", spec->file);
 }
 

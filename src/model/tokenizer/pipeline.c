@@ -375,10 +375,13 @@ static size_t characters(const char *text)
     return count;
 }
 
-/* A replaced string has at least one byte, a stretch or a piece too. */
-size_t pipeline_growth(const struct pipeline *pipeline, bool bytes)
+/* A replaced string has at least one byte, a stretch or a piece too. A step may put a blank before each piece. Where
+ * pieces are words between white space that is dropped, that takes its place, but for one; where they lie between added
+ * tokens, these have a character more than they need for their own id. */
+size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters, size_t *out)
 {
-    size_t growth = 1;
+    size_t growth = 1, more = 0;
+    bool apart = !letters;
     for (size_t i = 0; i < pipeline->normal_count; i++) {
         const struct normal_step *step = &pipeline->normal[i];
         size_t added = step->content ? bytes ? strlen(step->content) : characters(step->content) : 0;
@@ -393,10 +396,15 @@ size_t pipeline_growth(const struct pipeline *pipeline, bool bytes)
     }
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
-        if (split->kind == SPLIT_METASPACE) { growth *= bytes ? 1 + strlen(split->mark) : 2; }
-        if (split->blank) { growth *= 2; }
+        size_t blank = bytes && split->kind == SPLIT_METASPACE ? strlen(split->mark) : 1;
+        bool put = split->kind == SPLIT_METASPACE ? split->prepend != PREPEND_NEVER : split->blank;
+        growth *= blank;
+        if (put && apart) { more += blank; }
+        if (put && !apart) { growth *= 2; }
+        apart &= split->kind == SPLIT_WHITESPACE;
     }
-    return growth;
+    *out = growth;
+    return more;
 }
 
 bool pipeline_lowercases(const struct pipeline *pipeline)

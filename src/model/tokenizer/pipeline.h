@@ -98,8 +98,9 @@ void pipeline_prepare(struct pipeline *pipeline);
 /* The same for an added token that is looked for in normalised text; call it for each. */
 void pipeline_prepare_token(struct pipeline *pipeline, const char *token, size_t length, bool rstrip);
 
-/* How many characters (`bytes` false) or bytes one byte of text becomes at most. */
-size_t pipeline_growth(const struct pipeline *pipeline, bool bytes);
+/* How many characters (`bytes` false) or bytes a text becomes at most: `*growth` for each of its bytes, and the
+ * returned number more. `letters`: some added token is a single character. */
+size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters, size_t *growth);
 
 /* Whether it brings text to lower case. */
 bool pipeline_lowercases(const struct pipeline *pipeline);

@@ -85,7 +85,8 @@ struct tokenizer {
     struct pipeline pipeline; /* all others */
     struct unigram unigram;
     struct bpe *bpe;
-    size_t growth; /* no byte of text becomes more ids */
+    size_t growth, more; /* n bytes of text become at most n * growth + more ids */
+    bool letters;        /* some added token is a single character */
     struct added_token *added;
     size_t added_count;
     struct added_set raw, normalized;

@@ -218,9 +218,14 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
 /* WordPiece: no character becomes more characters than it has bytes (make_unicode_tables.py checks it for each), and
  * every id stands for at least one character of the normalised text. Blanks around CJK, which the count leaves out, may
  * become ids where an added token is a blank: three for a character of at least three bytes. */
+static size_t bound_of_text(const struct tokenizer *tokenizer, size_t bytes)
+{
+    return bytes * tokenizer->growth + tokenizer->more;
+}
+
 size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes)
 {
-    return bytes * tokenizer->growth + count_specials(tokenizer->specials.single, 2);
+    return bound_of_text(tokenizer, bytes) + count_specials(tokenizer->specials.single, 2);
 }
 
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
@@ -327,7 +332,6 @@ static enum status build_wordpiece(struct tokenizer *tokenizer, struct tokenizer
                        spec->max_characters, WORDPIECE_MAX_CHARACTERS);
     }
     model->max_characters = spec->max_characters;
-    tokenizer->growth = 1;
     tokenizer->normalizer = normalizer_open(spec->normalizer);
     return tokenizer->normalizer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
 }
@@ -425,6 +429,9 @@ static enum status build_set(struct tokenizer *tokenizer, bool normalized, struc
             keys[count].bytes = texts[i].data;
             keys[count].length = texts[i].length;
         }
+        size_t first = 0;
+        if (keys[count].length > 0) { utf8_next(keys[count].bytes, &first); }
+        tokenizer->letters |= first == keys[count].length;
         count++;
     }
     return added_set_build(set, tokenizer->added, keys, count, err);
@@ -467,6 +474,15 @@ static enum status check_specials(const struct tokenizer *tokenizer, const struc
     return STATUS_OK;
 }
 
+/* How many ids a text becomes at most. Every id of a pipeline's model stands for a character, or for a byte. */
+static void set_bound(struct tokenizer *tokenizer, const struct tokenizer_spec *spec)
+{
+    tokenizer->growth = 1;
+    if (!tokenizer->model->encode) { return; }
+    bool bytes = spec->model == &tokenizer_bpe || spec->byte_fallback;
+    tokenizer->more = pipeline_growth(&tokenizer->pipeline, bytes, tokenizer->letters, &tokenizer->growth);
+}
+
 static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     tokenizer->raw.only_start = tokenizer->normalized.only_start = -1;
@@ -476,6 +492,7 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
     spec->added = NULL;
     spec->added_count = 0;
     TRY(build_added(tokenizer, spec, err));
+    set_bound(tokenizer, spec);
     if (tokenizer->normalized.trie && tokenizer->normalizer) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
         if (!tokenizer->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
@@ -586,7 +603,7 @@ enum status tokenizer_encode_whole(const struct tokenizer *tokenizer, const char
 
 size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, size_t bytes)
 {
-    return bytes * tokenizer->growth + query_count + count_specials(tokenizer->specials.pair, 3);
+    return bound_of_text(tokenizer, bytes) + query_count + count_specials(tokenizer->specials.pair, 3);
 }
 
 bool tokenizer_pairs(const struct tokenizer *tokenizer, bool *types)

@@ -190,7 +190,6 @@ static enum status build(struct tokenizer *tokenizer, struct tokenizer_spec *spe
         snprintf(name, sizeof name, "<0x%02X>", (unsigned int)byte);
         model->bytes[byte] = spec->byte_fallback ? trie_find(tokenizer->trie, name, strlen(name)) : TRIE_NONE;
     }
-    tokenizer->growth = pipeline_growth(&tokenizer->pipeline, spec->byte_fallback);
     return STATUS_OK;
 }
 

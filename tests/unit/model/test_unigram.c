@@ -93,6 +93,39 @@ TEST(metaspace_in_all_spellings)
 #undef META
 }
 
+/* The mark before the first word is one id more than there are bytes, if added tokens have a byte to spare for theirs.
+ */
+TEST(the_bound_is_near)
+{
+#define LETTER(content)                                                                                                \
+    TOKENIZER("null", ALWAYS, "\"unk_id\":3",                                                                          \
+              "{\"id\":15,\"content\":\"" content "\"," FLAGS("false", "false", "false", "false"))
+    static const struct {
+        const char *json, *text;
+        size_t bound;
+    } cases[] = {
+        {TOKENIZER("null", ALWAYS, "\"unk_id\":3", ""), "a b b", 2 + 5 + 1},
+        {LETTER("xx"), "bxxbxxb", 2 + 7 + 1},
+        {LETTER("x"), "bxbxb", 2 + 2 * 5},
+        {TOKENIZER("null", ALWAYS, "\"unk_id\":3,\"byte_fallback\":true", ""), "a b", 2 + 3 * 3 + 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tokenizer *tokenizer;
+        int32_t ids[MOST];
+        uint32_t count;
+        bool truncated;
+        struct err err = {0};
+        assert_int_equal(open_json(cases[i].json, &tokenizer, &err), STATUS_OK);
+        size_t length = strlen(cases[i].text);
+        assert_int_equal(tokenizer_bound(tokenizer, length), cases[i].bound);
+        assert_int_equal(tokenizer_encode(tokenizer, cases[i].text, length, MOST, ids, &count, &truncated, &err),
+                         STATUS_OK);
+        assert_true(count <= cases[i].bound);
+        tokenizer_close(tokenizer);
+    }
+#undef LETTER
+}
+
 TEST(steps_of_the_normalizer)
 {
 #define STEPS(steps) TOKENIZER("{\"type\":\"Sequence\",\"normalizers\":[" steps "]}", ALWAYS, "\"unk_id\":3", "")

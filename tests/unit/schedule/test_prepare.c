@@ -170,6 +170,7 @@ TEST_WITH(each_of_several_texts_has_its_ids_and_room, open_model, close_model)
     assert_int_equal(request->retry.code, CODE_NONE);
     for (uint32_t r = 0; r < 4; r++) {
         assert_int_equal(request->rows[r].tokens, tokens[r]);
+        if (r > 0) { assert_ptr_equal(request->rows[r].ids, request->rows[r - 1].ids + tokens[r - 1]); } /* no gaps */
         assert_int_equal(request->rows[r].truncated, r == 1);
         assert_ptr_equal(request->rows[r].output, request->rows[0].output + r * dim); /* as reply_format wants them */
         for (uint32_t i = 0; i < dim; i++) { request->rows[r].output[i] = 1; }
