@@ -13,6 +13,7 @@ enum level {
     PROCESS,
     BUILD, /* the process, with its version */
     MODEL,
+    GPU,
     QUEUE,
     INFO,  /* a queue, with its model */
     CLASS, /* a queue and a class */
@@ -35,6 +36,7 @@ struct metric {
 #define OF_SAMPLE(sample, member) offsetof(struct sample, member), KIND_OF(((struct sample *)0)->member)
 #define OF_QUEUE(member) OF_SAMPLE(queue_sample, member)
 #define OF_MODEL(member) OF_SAMPLE(model_sample, member)
+#define OF_GPU(member) OF_SAMPLE(gpu_sample, member)
 #define OF_PROCESS(member) OF_SAMPLE(process_sample, member)
 #define NS 1e-9
 
@@ -118,6 +120,10 @@ static const struct metric table[] = {
     {"sluice_engine_rows_lost_total", "Texts that no precision could hold.", COUNTER, PROCESS, OF_PROCESS(engine.rows_lost)},
     {"sluice_model_load_seconds", "Time to open it, calibration included.", GAUGE, MODEL, OF_MODEL(load_s)},
     {"sluice_model_weight_bytes", "Its weights on the device.", GAUGE, MODEL, OF_MODEL(weight_bytes)},
+
+    {"sluice_gpu_busy_ratio", "Share of the time with a kernel on the GPU, whoever's.", GAUGE, GPU, OF_GPU(busy)},
+    {"sluice_gpu_memory_used_bytes", "Used memory of the GPU.", GAUGE, GPU, OF_GPU(used_bytes)},
+    {"sluice_gpu_memory_bytes", "All memory of the GPU.", GAUGE, GPU, OF_GPU(total_bytes)},
 
     /* this process */
     {"sluice_build_info", "1; which version this is.", GAUGE, BUILD, OF_PROCESS(info)},
@@ -243,6 +249,10 @@ static void write_metric(struct buffer *to, const struct metric *metric, const s
     for (size_t i = 0; i < view->model_count && metric->level == MODEL; i++, labels.length = 0) {
         add_model_labels(&labels, &view->models[i]);
         write_value(to, metric, &labels, &view->models[i], 0);
+    }
+    for (size_t i = 0; i < view->gpu_count && metric->level == GPU; i++, labels.length = 0) {
+        add_label(&labels, "gpu", view->gpus[i].number);
+        write_value(to, metric, &labels, &view->gpus[i], 0);
     }
     if (metric->level == BUILD) { add_label(&labels, "version", view->process.version); }
     if (metric->level <= BUILD) { write_value(to, metric, &labels, &view->process, 0); }

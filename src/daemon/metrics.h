@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "daemon/gpus.h"
 #include "engine/engine.h"
 #include "redis/queue.h"
 #include "schedule/worker.h"
@@ -44,7 +45,8 @@ struct metrics_view {
     struct process_sample process;
     const struct queue_sample *queues; /* [queue_count] */
     const struct model_sample *models; /* [model_count] */
-    size_t queue_count, model_count;
+    struct gpu_sample gpus[GPUS_MAX];  /* [gpu_count] */
+    size_t queue_count, model_count, gpu_count;
 };
 
 /* Appends the text. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/gpus.h"
 #include "daemon/http.h"
 #include "daemon/metrics.h"
 
@@ -200,7 +201,12 @@ static int answer_metrics(void *context, const char *query, struct buffer *body)
     if (queues && models) {
         for (size_t i = 0; i < server->queue_count; i++) { queues[i] = sample_queue(&server->consumers[i]); }
         for (unsigned i = 0; i < server->models.count; i++) { models[i] = sample_model(server, i); }
-        struct metrics_view view = {sample_process(server), queues, models, server->queue_count, server->models.count};
+        struct metrics_view view = {.process = sample_process(server),
+                                    .queues = queues,
+                                    .models = models,
+                                    .queue_count = server->queue_count,
+                                    .model_count = server->models.count};
+        view.gpu_count = gpus_read(server->gpus, view.gpus);
         metrics_write(&view, body);
     }
     free(queues);
@@ -221,6 +227,13 @@ enum status monitor_open(struct server *server, struct err *err)
 {
     const char *address = server->config->http;
     if (!address || address[0] == '\0') { return STATUS_OK; }
+    TRY(gpus_open(&server->gpus, err));
     return http_open(loop_base(server->loop), address, routes, sizeof routes / sizeof routes[0], server, &server->http,
                      err);
+}
+
+void monitor_close(struct server *server)
+{
+    http_close(server->http);
+    gpus_close(server->gpus);
 }

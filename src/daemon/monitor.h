@@ -4,7 +4,11 @@
 
 #include "daemon/server.h"
 
-/* Listens, if the configuration says where. Owns: server->http, which http_close ends. Errors: those of http_open. */
+/* Listens, if the configuration says where. Owns: the caller ends it with monitor_close, also after an error. Errors:
+ * those of http_open and gpus_open. */
 MUST_CHECK enum status monitor_open(struct server *server, struct err *err);
+
+/* Closes the port. */
+void monitor_close(struct server *server);
 
 #endif

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/config.h"
-#include "daemon/http.h"
 #include "daemon/monitor.h"
 
 enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
@@ -367,7 +366,7 @@ enum status server_run(struct server *server)
 /* Threads end first. Then only the workers refer to requests and batches, and free them. */
 void server_close(struct server *server)
 {
-    http_close(server->http);
+    monitor_close(server);
     prep_close(server->shared.prep);
     compute_close(server->compute);
     for (size_t i = 0; server->consumers != NULL && i < server->queue_count; i++) {

@@ -14,6 +14,7 @@ import time
 from prometheus_client.parser import text_string_to_metric_families
 
 from case import SANITIZED, SluiceCase
+from daemon import BINARY
 from resp_server import Voices
 from sentinel import free_port
 
@@ -155,6 +156,17 @@ class Http(SluiceCase):
         replied = sum(int(self.client.hget(key, "tokens") or 0) for key in self.client.scan_iter(self.sender.key("reply:*")))
         self.assertEqual(here("sluice_input_tokens_total"), replied + (3 + 2) * 3, "and the failed runs: [CLS] word [SEP]")
         self.assertEqual(sum(json.loads(self.sluice("stats", "--json"))["ended"]["normal"].values()), 21)
+
+    def test_gpus_where_there_is_a_driver(self):
+        """By a library that pretends; one of its three GPUs does not answer."""
+        self.watched()
+        self.assertNotIn("sluice_gpu_busy_ratio{", self.get("/metrics")[1])
+        self.watched(environment={"LD_LIBRARY_PATH": os.path.join(os.path.dirname(BINARY), "tests")})
+        self.wait_answer("/metrics", 200, "sluice_gpu_busy_ratio{")
+        gpus = {key: value for key, value in self.metrics().items() if key[0].startswith("sluice_gpu_")}
+        self.assertEqual(gpus, {("sluice_gpu_busy_ratio", ("gpu", "0")): 0.25, ("sluice_gpu_busy_ratio", ("gpu", "2")): 0.75,
+                                ("sluice_gpu_memory_used_bytes", ("gpu", "0")): 1 << 30, ("sluice_gpu_memory_used_bytes", ("gpu", "2")): 3 << 30,
+                                ("sluice_gpu_memory_bytes", ("gpu", "0")): 80 << 30, ("sluice_gpu_memory_bytes", ("gpu", "2")): 80 << 30})
 
     def depth(self):
         status, body = self.get("/depth?queue=" + self.queue)

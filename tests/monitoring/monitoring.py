@@ -21,6 +21,7 @@ FILES = os.path.join(SOURCE, "config", "monitoring")
 WORK = os.path.join(SOURCE, "build", "monitoring")
 sys.path.insert(0, os.path.join(SOURCE, "tests", "support"))
 os.environ["SLUICE_BINARY"] = os.path.abspath(os.environ.get("SLUICE_BINARY", os.path.join(SOURCE, "build", "release", "sluice")))
+FAKES = os.path.join(os.path.dirname(os.environ["SLUICE_BINARY"]), "tests")
 
 import process  # noqa: E402
 from case import SluiceCase  # noqa: E402
@@ -102,7 +103,7 @@ class Monitoring(SluiceCase):
         server = self.start_redis()
         targets = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         for target in targets:
-            self.start_daemon(server, "--http", target)
+            self.start_daemon(server, "--http", target, environment={"LD_LIBRARY_PATH": FAKES})  # with GPUs that pretend
         self.assertEqual(self.promtool("check", "metrics", input=get(targets[0], "/metrics")), "")
         load = self.start_load(server)
         prometheus = Prometheus(self.directory, targets)

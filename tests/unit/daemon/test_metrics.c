@@ -16,7 +16,13 @@ static void write_sample(struct queue_sample *queue)
     }
     queue->histograms.batch_rows.bounds = queue->histograms.batch_tokens.bounds = &histogram_sizes;
     const struct model_sample model = {.model = "m", .precision = "f32", .load_s = 0.25, .weight_bytes = 1e10};
-    const struct metrics_view view = {{.version = "1.2.3", .info = 1, .cpu_s = 12.5}, queue, &model, 1, 1};
+    const struct metrics_view view = {.process = {.version = "1.2.3", .info = 1, .cpu_s = 12.5},
+                                      .queues = queue,
+                                      .models = &model,
+                                      .gpus = {{.number = "3", .busy = 0.5}},
+                                      .queue_count = 1,
+                                      .model_count = 1,
+                                      .gpu_count = 1};
     buffer_free(&text);
     metrics_write(&view, &text);
     buffer_append(&text, "", 1);
@@ -47,6 +53,7 @@ TEST(every_level_has_its_labels)
     assert_line(
         "sluice_worker_info{queue=\"q\",model=\"a\\\"b\\\\c\\nd\",revision=\"r\",precision=\"f32\",backend=\"\"} 1");
     assert_line("sluice_model_weight_bytes{model=\"m\",precision=\"f32\"} 10000000000");
+    assert_line("sluice_gpu_busy_ratio{gpu=\"3\"} 0.5");
     assert_line("sluice_build_info{version=\"1.2.3\"} 1");
     assert_line("process_cpu_seconds_total 12.5");
     buffer_free(&text);
