@@ -32,7 +32,7 @@ void backend_linear_shape(const struct model *model, enum linear_site site, uint
     const uint32_t shapes[][2] = {
         [LINEAR_QKV] = {3 * model->hidden, model->hidden},
         [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
-        [LINEAR_INTERMEDIATE] = {model->intermediate_size, model->hidden},
+        [LINEAR_INTERMEDIATE] = {model->intermediate_size * (model->gated ? 2 : 1), model->hidden},
         [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
     };
     *outputs = shapes[site][0];

@@ -53,15 +53,16 @@ struct pass {
     const uint32_t *start;  /* [rows] */
     const uint32_t *length; /* [rows] */
     const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
-    uint32_t second_row;    /* what such a token adds to its position to find its row of model_read_positions */
+    uint32_t second_row;    /* such a token's row of model_read_positions is so many behind that of its position */
     float *output;          /* [rows, hidden], pooled; written by the time wait returns */
 };
 
 enum linear_site {
     LINEAR_QKV,              /* hidden -> queries, keys, values, with bias */
     LINEAR_ATTENTION_OUTPUT, /* context -> hidden, with bias, plus the residual */
-    LINEAR_INTERMEDIATE,     /* hidden -> intermediate, with bias and activation */
-    LINEAR_OUTPUT,           /* intermediate -> hidden, with bias, plus the residual */
+    LINEAR_INTERMEDIATE, /* hidden -> intermediate, with bias and activation; in a gated model hidden -> twice as many,
+                          * which make intermediate */
+    LINEAR_OUTPUT,       /* intermediate -> hidden, with bias, plus the residual */
 };
 
 enum norm_site { NORM_ATTENTION, NORM_OUTPUT };

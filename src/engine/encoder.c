@@ -69,7 +69,7 @@ static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t fi
         .start = batch->start + first,
         .length = batch->length + first,
         .second = batch->second ? batch->second + first : NULL,
-        .second_row = model_position_rows(model) - model->max_tokens,
+        .second_row = model_position_rows(model) - model_text_rows(model),
         .output = in_flight->vectors + (size_t)first * model->hidden,
     };
 }
@@ -237,7 +237,7 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
         .start = batch->start + row,
         .length = batch->length + row,
         .second = batch->second ? batch->second + row : NULL,
-        .second_row = model_position_rows(narrow->model) - narrow->model->max_tokens,
+        .second_row = model_position_rows(narrow->model) - model_text_rows(narrow->model),
         .output = in_flight->vectors + (size_t)row * hidden,
     };
     struct err why = {0};

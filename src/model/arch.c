@@ -5,6 +5,7 @@
 #include "model/arch.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/json.h"
@@ -53,7 +54,8 @@ static bool is_read(const struct arch *arch, const char *field)
     for (int i = 0; i < CONFIG_FIELDS; i++) {
         if (arch->fields[i] && strcmp(arch->fields[i], field) == 0) { return true; }
     }
-    return strcmp(field, "model_type") == 0 || strcmp(field, "architectures") == 0;
+    return (arch->own && json_is_in(arch->own, field)) || strcmp(field, "model_type") == 0 ||
+           strcmp(field, "architectures") == 0;
 }
 
 static enum status check_field(const struct arch *arch, const cJSON *value, const char *name, struct err *err)
@@ -63,7 +65,7 @@ static enum status check_field(const struct arch *arch, const cJSON *value, cons
         json_is_in(harmless, field)) {
         return STATUS_OK;
     }
-    if (json_is_in(must_be_empty, field)) {
+    if (json_is_in(must_be_empty, field) || (arch->empty && json_is_in(arch->empty, field))) {
         return json_is_empty(value)
                    ? STATUS_OK
                    : err_set(err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", name, field);
@@ -138,7 +140,8 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
         return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name, fields[CONFIG_HIDDEN],
                        model->hidden, fields[CONFIG_HEADS], model->heads);
     }
-    return STATUS_OK;
+    model->layers = calloc(model->layer_count, sizeof *model->layers);
+    return model->layers ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
 }
 
 static enum status read_positions(const cJSON *root, const char *name, struct model *model, struct err *err)
@@ -162,28 +165,61 @@ static enum status read_positions(const cJSON *root, const char *name, struct mo
                                                  field, buckets, RELATIVE_BUCKETS);
 }
 
-static enum status read_activation(const cJSON *root, const char *name, struct model *model, struct err *err)
+enum status arch_read_rotary(const cJSON *rope, const char *name, const char *field, double *base, struct err *err)
+{
+    static const char *const known[] = {"rope_theta", "rope_type", NULL};
+    const char *type = "default";
+    char object[128];
+    if (!rope) { return STATUS_OK; }
+    snprintf(object, sizeof object, "%s: %s", name, field);
+    TRY(json_only(rope, object, known, NULL, err));
+    TRY(json_double(rope, object, known[0], base, err));
+    TRY(json_string(rope, object, known[1], &type, err));
+    return strcmp(type, "default") == 0
+               ? STATUS_OK
+               : err_set(err, STATUS_UNSUPPORTED, "%s: rope_type \"%.60s\" is not supported", object, type);
+}
+
+enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,
+                                 struct err *err)
 {
     static const struct {
         const char *name;
         enum activation activation;
+        bool plain, gated; /* in which feed-forward parts */
     } known[] = {
-        {"gelu", ACTIVATION_GELU_ERF},      {"gelu_python", ACTIVATION_GELU_ERF},
-        {"gelu_new", ACTIVATION_GELU_TANH}, {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
-        {"relu", ACTIVATION_RELU},
+        {"gelu", ACTIVATION_GELU_ERF, true, true},      {"gelu_python", ACTIVATION_GELU_ERF, true, true},
+        {"gelu_new", ACTIVATION_GELU_TANH, true, true}, {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH, true, true},
+        {"relu", ACTIVATION_RELU, true, false},         {"silu", ACTIVATION_SILU, false, true},
     };
-    const char *field = model->arch->fields[CONFIG_ACTIVATION], *text = NULL;
+    const char *text = NULL;
     TRY(json_string(root, name, field, &text, err));
     if (!text) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, field); }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(known[i].name, text) == 0) {
+        if (strcmp(known[i].name, text) == 0 && (model->arch->gated ? known[i].gated : known[i].plain)) {
             model->activation = known[i].activation;
             return STATUS_OK;
         }
     }
     return err_set(err, STATUS_UNSUPPORTED,
-                   "%s: %s \"%.60s\" is not supported; supported: gelu, gelu_python, gelu_new, gelu_pytorch_tanh, relu",
-                   name, field, text);
+                   "%s: %s \"%.60s\" is not supported; supported: gelu, gelu_python, gelu_new, gelu_pytorch_tanh, %s",
+                   name, field, text, model->arch->gated ? "silu" : "relu");
+}
+
+/* What a family reads itself must make sense, too. */
+static enum status check_rotary(const char *name, const struct model *model, struct err *err)
+{
+    uint32_t head_dim = model->hidden / model->heads;
+    for (int i = 0; i < 2; i++) {
+        const struct rotary *rotary = &model->rotary[i];
+        if (!(rotary->base >= 0 && rotary->base < 1e12 && (rotary->base == 0 || rotary->divisor > 0))) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: the base of rotary positions is out of range", name);
+        }
+    }
+    return model->rotary[0].base == 0 || head_dim % 2 == 0
+               ? STATUS_OK
+               : err_set(err, STATUS_UNSUPPORTED, "%s: rotary positions need an even width of heads, not %u", name,
+                         head_dim);
 }
 
 static enum status read_fields(const cJSON *root, const char *name, struct model *model, struct err *err)
@@ -198,9 +234,14 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     }
     TRY(read_sizes(root, name, model, err));
     TRY(read_positions(root, name, model, err));
-    TRY(read_activation(root, name, model, err));
+    const char *field = model->arch->fields[CONFIG_ACTIVATION];
+    if (field) { TRY(arch_read_activation(root, name, field, model, err)); }
+    model->pre_norm = model->arch->pre_norm;
+    model->gated = model->arch->gated;
+    if (model->arch->read) { TRY(model->arch->read(root, name, model, err)); }
+    TRY(check_rotary(name, model, err));
     double eps = 1e-12;
-    const char *field = model->arch->fields[CONFIG_EPS];
+    field = model->arch->fields[CONFIG_EPS];
     if (field) { TRY(json_double(root, name, field, &eps, err)); }
     if (!(eps > 0 && eps < 1)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s must lie between 0 and 1", name, field);

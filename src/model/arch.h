@@ -3,6 +3,8 @@
 #ifndef MODEL_ARCH_H
 #define MODEL_ARCH_H
 
+#include <cjson/cJSON.h>
+
 #include "base/err.h"
 #include "model/model.h"
 
@@ -22,14 +24,24 @@ enum config_field {
     CONFIG_FIELDS
 };
 
+/* Where a family has no biases. */
+enum bare { BARE_NORM = 1, BARE_ATTENTION = 2, BARE_INTERMEDIATE = 4, BARE_OUTPUT = 8 };
+
 struct arch {
     const char *model_type;      /* in config.json */
     const char *class;           /* what every name in `architectures` begins with */
     const char *const *harmless; /* fields of config.json that change no vector; ends with NULL */
 
-    /* The fields that are read. NULL where the family has none: no token types, an eps of 1e-12, the
-     * position_offset below. */
+    /* The fields that are read. NULL where the family has none (no token types, an eps of 1e-12, the position_offset
+     * below), or where `read` sets what they would. */
     const char *fields[CONFIG_FIELDS];
+
+    /* Reads the fields that this family alone has, which `own` lists; NULL: there are none. The sizes that `fields`
+     * names, and as many zeroed layers, are set. Errors: as arch_read_config. */
+    enum status (*read)(const cJSON *root, const char *name, struct model *model, struct err *err);
+    const char *const *own;   /* ends with NULL */
+    const char *const *empty; /* fields that must be null, false or empty; ends with NULL, or is NULL */
+    bool pre_norm, gated;     /* as in struct model */
 
     uint32_t position_offset; /* position of the first token, where pad_token_id is not read or not there */
 
@@ -40,6 +52,11 @@ struct arch {
     const char *relative_bias; /* of attention, shared by all layers; NULL: none */
     const char *layer;         /* before a layer's number; the names below follow it */
     const char *query, *key, *value, *attention_output, *attention_norm, *intermediate, *output, *output_norm;
+    const char *qkv;                               /* query, key and value as one, unless model->split_qkv; or NULL */
+    const char *up;                                /* beside `intermediate` in a gated model; or both as one: */
+    const char *intermediate_up, *up_intermediate; /* in that order */
+    const char *final_norm;                        /* with pre_norm; output_norm is then the next layer's */
+    unsigned bare;                                 /* enum bare: these have no biases */
 
     /* The head of CLASSForSequenceClassification, over the first token; NULL where none is known. */
     const char *head_dense, *head_out;
@@ -51,6 +68,15 @@ struct arch {
  * Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (another family, or a field that changes the maths and
  * is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */
 MUST_CHECK enum status arch_read_config(const char *directory, const char *name, struct model *model, struct err *err);
+
+/* For `read`: rope_parameters, or a part of it: {"rope_theta": base, "rope_type": "default"}; NULL or a field that is
+ * not there leaves `base`. `field` is its name in messages. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_rotary(const cJSON *rope, const char *name, const char *field, double *base,
+                                        struct err *err);
+
+/* For `read`: the activation that a field names. Errors: STATUS_BAD_INPUT (missing), STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,
+                                            struct err *err);
 
 #define ARCH(name) extern const struct arch arch_##name;
 #include "model/arches.inc"

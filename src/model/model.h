@@ -27,7 +27,7 @@ struct tensor {
 };
 
 /* The function between the two products of a layer's feed-forward part. */
-enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU };
+enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU, ACTIVATION_SILU };
 
 /* What makes scores of a head's logits. */
 enum scoring { SCORING_UNSET, SCORING_NONE, SCORING_SIGMOID, SCORING_SOFTMAX };
@@ -44,7 +44,7 @@ enum pooling {
     POOLINGS
 };
 
-/* x * weight^T + bias. */
+/* x * weight^T + bias. An empty bias is one of zeros, as the family has none. */
 struct linear {
     struct tensor weight; /* [out, in] */
     struct tensor bias;   /* [out] */
@@ -53,7 +53,7 @@ struct linear {
 /* (x - mean) / sqrt(variance + eps) * gain + bias, over the hidden dimension. */
 struct layer_norm {
     struct tensor gain; /* [hidden] */
-    struct tensor bias; /* [hidden] */
+    struct tensor bias; /* [hidden], or empty */
 };
 
 /* One encoder layer, in the order of its computation: attention, norm, feed-forward, norm. */
@@ -61,8 +61,17 @@ struct model_layer {
     struct linear query, key, value, attention_output; /* [hidden, hidden] */
     struct layer_norm attention_norm;
     struct linear intermediate; /* [intermediate, hidden] */
+    struct linear up;           /* the same, in a gated model; else empty */
     struct linear output;       /* [hidden, intermediate] */
     struct layer_norm output_norm;
+    bool local; /* attends to the tokens of a window, with the second of the model's rotary positions */
+};
+
+/* Rotary positions: of a query and a key the numbers i and i + half of each head turn by position * base^(-i / half) /
+ * divisor. */
+struct rotary {
+    double base; /* 0: none */
+    double divisor;
 };
 
 /* The parts of sentence-transformers' chain. */
@@ -119,13 +128,19 @@ struct model {
     char revision[17]; /* the first 16 hex digits of the weights' hash */
     char id[33];       /* hash over weights, configuration, tokenizer, pooling, normalisation, prompts: hex */
 
-    /* Architecture (post-LayerNorm encoder). */
+    /* Architecture. A layer's norms are those behind its two sums. With pre_norm the sums go on as they are and what is
+     * normalised is what the next product reads; the last layer's output_norm is then the final one. */
     const struct arch *arch;                     /* the family (arch.h); NULL for a model that is from no directory */
     uint32_t vocabulary, positions, token_types; /* no token types: 0 */
     uint32_t hidden, layer_count, heads, intermediate_size;
     uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa */
     float layer_norm_eps;
     enum activation activation;
+    bool pre_norm;
+    bool gated;              /* the feed-forward part is output(activation(intermediate(x)) * up(x)) */
+    struct rotary rotary[2]; /* of layers that attend to all tokens, and of local ones */
+    bool split_qkv;          /* the files hold queries, keys and values apart, where the family may have them as one */
+    uint32_t window;         /* a token of a local layer attends to so many before it and so many behind it */
 
     /* Sentence vector. */
     enum pooling pooling;
@@ -141,7 +156,7 @@ struct model {
 
     /* Weights. */
     struct tensor word_embeddings;     /* [vocabulary, hidden] */
-    struct tensor position_embeddings; /* [positions, hidden] */
+    struct tensor position_embeddings; /* [positions, hidden]; empty with rotary positions */
     struct tensor type_embeddings;     /* [token_types, hidden]; empty where there are none */
     struct tensor relative_bias;       /* [RELATIVE_BUCKETS, heads], added to scores; empty where there is none */
     struct layer_norm embedding_norm;
@@ -185,16 +200,26 @@ MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struc
 MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text,
                                         size_t *length, struct err *err);
 
-/* The rows of what is added to the words of a text: one for each of max_tokens positions; where a pair has two token
- * types, behind them as many for its second text. */
+/* What is added to the words of a text: a row for each of max_tokens positions, or with rotary positions one for all.
+ */
+static inline uint32_t model_text_rows(const struct model *model)
+{
+    return model->rotary[0].base > 0 ? 1 : model->max_tokens;
+}
+
+/* All such rows: where a pair has two token types, behind them as many for its second text. */
 static inline uint32_t model_position_rows(const struct model *model)
 {
-    return model->head.pair_types ? 2 * model->max_tokens : model->max_tokens;
+    return model_text_rows(model) * (model->head.pair_types ? 2 : 1);
 }
 
 /* Reads those rows: the position's embedding, from position_offset on, with that of token type 0, or then 1.
  * Shapes: to [model_position_rows, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
 MUST_CHECK enum status model_read_positions(const struct model *model, float *to, struct err *err);
+
+/* The cosines and sines of rotary positions, in the layers that are or are not local. Shapes: to [max_tokens,
+ * head_dim]: of each position head_dim / 2 cosines and as many sines. */
+void model_read_rotary(const struct model *model, bool local, float *to);
 
 /* Reads what a head adds to its scores (after their scaling) by how far the key stands behind the query: from
  * -(max_tokens - 1), the first key and the last query, to max_tokens - 1. Shapes: to [2 * max_tokens - 1] f32, written.

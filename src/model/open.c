@@ -27,14 +27,16 @@
 
 static const size_t dtype_bytes[] = {[DTYPE_F32] = 4, [DTYPE_F16] = 2, [DTYPE_BF16] = 2};
 
-static void hash_tensor(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
-                        uint64_t columns)
+static void hash_tensor(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
+                        uint64_t rows, uint64_t columns)
 {
     char line[256];
-    int length = snprintf(line, sizeof line, "%s %d %u %llu %llu\n", name, (int)tensor->dtype, rank,
+    int length = snprintf(line, sizeof line, "%s %d %u %llu %llu\n", name, (int)parts[0]->dtype, rank,
                           (unsigned long long)rows, (unsigned long long)columns);
     XXH3_128bits_update(context, line, (size_t)length);
-    XXH3_128bits_update(context, tensor->data, tensor->elements * dtype_bytes[tensor->dtype]);
+    for (uint32_t i = 0; i < count; i++) {
+        XXH3_128bits_update(context, parts[i]->data, parts[i]->elements * dtype_bytes[parts[i]->dtype]);
+    }
 }
 
 static void to_hex(XXH128_hash_t hash, char hex[33])
@@ -61,8 +63,10 @@ static enum status hash_file(XXH3_state_t *state, const char *directory, const c
 
 static enum status hash_description(XXH3_state_t *state, const struct model *model, struct err *err)
 {
-    static const char *const activations[] = {
-        [ACTIVATION_GELU_ERF] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh", [ACTIVATION_RELU] = "relu"};
+    static const char *const activations[] = {[ACTIVATION_GELU_ERF] = "gelu",
+                                              [ACTIVATION_GELU_TANH] = "gelu_tanh",
+                                              [ACTIVATION_RELU] = "relu",
+                                              [ACTIVATION_SILU] = "silu"};
     struct buffer text = {0};
     buffer_format(&text, "%s hidden=%u layers=%u heads=%u intermediate=%u position_offset=%u eps=%a activation=%s\n",
                   model->arch->model_type, model->hidden, model->layer_count, model->heads, model->intermediate_size,
@@ -81,6 +85,13 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     for (uint32_t i = 0; i < model->module_count; i++) {
         const struct model_module *module = &model->modules[i];
         buffer_format(&text, "\nmodule %s %d, function %d", module->name, (int)module->kind, (int)module->activation);
+    }
+    if (model->rotary[0].base > 0) {
+        buffer_format(&text, "\nrotary %a/%a %a/%a window %u, local layers:", model->rotary[0].base,
+                      model->rotary[0].divisor, model->rotary[1].base, model->rotary[1].divisor, model->window);
+    }
+    for (uint32_t i = 0; i < model->layer_count; i++) {
+        if (model->layers[i].local) { buffer_format(&text, " %u", i); }
     }
     enum status status = STATUS_OK;
     if (buffer_ok(&text)) {
@@ -197,8 +208,7 @@ static enum status read_config(struct model *model, const struct sentence_config
         return err_set(err, STATUS_BAD_INPUT, "%sconfig.json: the embedding dimension %u is not hidden_size %u of %s",
                        sentence->pooling_folder, sentence->width, model->hidden, name);
     }
-    model->layers = calloc(model->layer_count, sizeof *model->layers);
-    return model->layers ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
+    return STATUS_OK;
 }
 
 /* The first limit that is given holds: option, sentence-transformers, tokenizer, positions; never above the positions.
@@ -328,6 +338,9 @@ static struct model *copy_sizes(const struct model *model)
     }
     copy->layers = calloc(model->layer_count, sizeof *copy->layers);
     copy->storage = calloc(1, sizeof(struct weights));
+    for (uint32_t i = 0; copy->layers && i < model->layer_count; i++) {
+        copy->layers[i].local = model->layers[i].local;
+    }
     return copy;
 }
 

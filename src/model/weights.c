@@ -2,6 +2,7 @@
  * model's folder is ever opened. */
 #include "model/weights.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,10 +208,12 @@ void weights_close(struct weights *weights)
  * tensor in the files is brought to that list's spelling and looked up. A tensor that is neither in the list nor part
  * of a head is refused: it would change the result, or the files belong to another architecture. */
 
+enum { MOST_PARTS = 3 };
+
 struct slot {
     char name[NAME_BYTES];
-    struct tensor *tensor;
-    uint32_t rank;
+    struct tensor *parts[MOST_PARTS];
+    uint32_t count, rank;
     uint64_t shape[2];
 };
 
@@ -219,50 +222,86 @@ struct slots {
     size_t count;
 };
 
-static void visit_pair(void *context, weights_visitor *visit, const char *prefix, const char *part,
-                       struct tensor *weight, struct tensor *bias, uint32_t rank, uint64_t rows, uint64_t columns)
+/* Who visits, and what stands before the names. */
+struct visit {
+    weights_visitor *visit;
+    void *context;
+    char prefix[64];
+};
+
+/* A layer's weight and, unless the family has none there, its bias. Each may hold several linear layers, one after the
+ * other, which have `rows` each. */
+static void visit_linears(const struct visit *at, const char *part, struct linear *const *linears, uint32_t count,
+                          bool bare, uint64_t rows, uint64_t columns)
 {
     char name[NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s.weight", prefix, part);
-    visit(context, name, weight, rank, rows, columns);
-    snprintf(name, sizeof name, "%s%s.bias", prefix, part);
-    visit(context, name, bias, 1, rows, 1);
+    struct tensor *weights[MOST_PARTS], *biases[MOST_PARTS];
+    if (!part) { return; }
+    for (uint32_t i = 0; i < count; i++) {
+        weights[i] = &linears[i]->weight;
+        biases[i] = &linears[i]->bias;
+    }
+    snprintf(name, sizeof name, "%s%s.weight", at->prefix, part);
+    at->visit(at->context, name, weights, count, 2, count * rows, columns);
+    snprintf(name, sizeof name, "%s%s.bias", at->prefix, part);
+    if (!bare) { at->visit(at->context, name, biases, count, 1, count * rows, 1); }
+}
+
+static void visit_norm(const struct visit *at, const char *part, struct layer_norm *norm, bool bare, uint64_t width)
+{
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s.weight", at->prefix, part);
+    at->visit(at->context, name, &(struct tensor *){&norm->gain}, 1, 1, width, 1);
+    snprintf(name, sizeof name, "%s%s.bias", at->prefix, part);
+    if (!bare) { at->visit(at->context, name, &(struct tensor *){&norm->bias}, 1, 1, width, 1); }
+}
+
+/* With pre_norm the norm behind a layer's second sum is named as what the next layer begins with. */
+static void visit_output_norm(struct visit at, struct model *model, uint32_t index)
+{
+    const struct arch *arch = model->arch;
+    const char *part = arch->output_norm;
+    if (model->pre_norm && index + 1 == model->layer_count) {
+        at.prefix[0] = '\0';
+        part = arch->final_norm;
+    } else if (model->pre_norm) {
+        snprintf(at.prefix, sizeof at.prefix, "%s%u.", arch->layer, index + 1);
+    }
+    visit_norm(&at, part, &model->layers[index].output_norm, arch->bare & BARE_NORM, model->hidden);
 }
 
 static void visit_layer(struct model *model, uint32_t index, weights_visitor *visit, void *context)
 {
     const struct arch *arch = model->arch;
     struct model_layer *layer = &model->layers[index];
-    const struct {
-        const char *part;
-        struct linear *linear;
-        uint64_t rows, columns;
-    } linears[] = {
-        {arch->query, &layer->query, model->hidden, model->hidden},
-        {arch->key, &layer->key, model->hidden, model->hidden},
-        {arch->value, &layer->value, model->hidden, model->hidden},
-        {arch->attention_output, &layer->attention_output, model->hidden, model->hidden},
-        {arch->intermediate, &layer->intermediate, model->intermediate_size, model->hidden},
-        {arch->output, &layer->output, model->hidden, model->intermediate_size},
-    };
-    char prefix[64];
-    snprintf(prefix, sizeof prefix, "%s%u.", arch->layer, index);
-    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
-        visit_pair(context, visit, prefix, linears[i].part, &linears[i].linear->weight, &linears[i].linear->bias, 2,
-                   linears[i].rows, linears[i].columns);
-    }
-    visit_pair(context, visit, prefix, arch->attention_norm, &layer->attention_norm.gain, &layer->attention_norm.bias,
-               1, model->hidden, 1);
-    visit_pair(context, visit, prefix, arch->output_norm, &layer->output_norm.gain, &layer->output_norm.bias, 1,
-               model->hidden, 1);
+    struct visit at = {visit, context, ""};
+    uint32_t hidden = model->hidden, inner = model->intermediate_size;
+    bool bare = arch->bare & BARE_ATTENTION, packed = arch->qkv && !model->split_qkv;
+    struct linear *const qkv[] = {&layer->query, &layer->key, &layer->value};
+    struct linear *const gate[] = {&layer->intermediate, &layer->up}, *const turned[] = {gate[1], gate[0]};
+    snprintf(at.prefix, sizeof at.prefix, "%s%u.", arch->layer, index);
+    visit_linears(&at, packed ? arch->qkv : NULL, qkv, 3, bare, hidden, hidden);
+    visit_linears(&at, packed ? NULL : arch->query, qkv, 1, bare, hidden, hidden);
+    visit_linears(&at, packed ? NULL : arch->key, qkv + 1, 1, bare, hidden, hidden);
+    visit_linears(&at, packed ? NULL : arch->value, qkv + 2, 1, bare, hidden, hidden);
+    visit_linears(&at, arch->attention_output, &(struct linear *){&layer->attention_output}, 1, bare, hidden, hidden);
+    bare = arch->bare & BARE_INTERMEDIATE;
+    visit_linears(&at, arch->intermediate, gate, 1, bare, inner, hidden);
+    visit_linears(&at, arch->up, gate + 1, 1, bare, inner, hidden);
+    visit_linears(&at, arch->intermediate_up, gate, 2, bare, inner, hidden);
+    visit_linears(&at, arch->up_intermediate, turned, 2, bare, inner, hidden);
+    visit_linears(&at, arch->output, &(struct linear *){&layer->output}, 1, arch->bare & BARE_OUTPUT, hidden, inner);
+    visit_norm(&at, arch->attention_norm, &layer->attention_norm, arch->bare & BARE_NORM, hidden);
+    visit_output_norm(at, model, index);
 }
 
 static void visit_embeddings(void *context, weights_visitor *visit, const char *part, struct tensor *tensor,
                              uint32_t rows, uint32_t width)
 {
     char name[NAME_BYTES];
+    if (!part || rows == 0) { return; }
     snprintf(name, sizeof name, "%s.weight", part);
-    visit(context, name, tensor, 2, rows, width);
+    visit(context, name, &tensor, 1, 2, rows, width);
 }
 
 static void visit_module(struct model_module *module, weights_visitor *visit, void *context)
@@ -271,9 +310,10 @@ static void visit_module(struct model_module *module, weights_visitor *visit, vo
     bool dense = module->kind == MODULE_DENSE;
     if (module->kind == MODULE_NORMALIZE) { return; }
     snprintf(name, sizeof name, "%s.weight", module->name);
-    visit(context, name, &module->weight, dense ? 2 : 1, module->outputs, dense ? module->inputs : 1);
+    visit(context, name, &(struct tensor *){&module->weight}, 1, dense ? 2 : 1, module->outputs,
+          dense ? module->inputs : 1);
     snprintf(name, sizeof name, "%s.bias", module->name);
-    if (module->biased) { visit(context, name, &module->bias, 1, module->outputs, 1); }
+    if (module->biased) { visit(context, name, &(struct tensor *){&module->bias}, 1, 1, module->outputs, 1); }
 }
 
 void weights_visit(struct model *model, weights_visitor *visit, void *context)
@@ -281,25 +321,22 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
     const struct arch *arch = model->arch;
     visit_embeddings(context, visit, arch->word, &model->word_embeddings, model->vocabulary, model->hidden);
     visit_embeddings(context, visit, arch->position, &model->position_embeddings, model->positions, model->hidden);
-    if (arch->token_type) {
-        visit_embeddings(context, visit, arch->token_type, &model->type_embeddings, model->token_types, model->hidden);
-    }
-    if (arch->relative_bias) {
-        visit_embeddings(context, visit, arch->relative_bias, &model->relative_bias, RELATIVE_BUCKETS, model->heads);
-    }
-    visit_pair(context, visit, "", arch->embedding_norm, &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
-               model->hidden, 1);
+    visit_embeddings(context, visit, arch->token_type, &model->type_embeddings, model->token_types, model->hidden);
+    visit_embeddings(context, visit, arch->relative_bias, &model->relative_bias, RELATIVE_BUCKETS, model->heads);
+    const struct visit at = {visit, context, ""};
+    visit_norm(&at, arch->embedding_norm, &model->embedding_norm, arch->bare & BARE_NORM, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) { visit_layer(model, i, visit, context); }
     for (uint32_t i = 0; i < model->module_count; i++) { visit_module(&model->modules[i], visit, context); }
 }
 
-static void add_slot(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
-                     uint64_t columns)
+static void add_slot(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
+                     uint64_t rows, uint64_t columns)
 {
     struct slots *slots = context;
     struct slot *slot = &slots->list[slots->count++];
     snprintf(slot->name, sizeof slot->name, "%s", name);
-    slot->tensor = tensor;
+    for (uint32_t i = 0; i < count; i++) { slot->parts[i] = parts[i]; }
+    slot->count = count;
     slot->rank = rank;
     slot->shape[0] = rows;
     slot->shape[1] = columns;
@@ -353,7 +390,7 @@ static void spell(char *to, const char *name)
 static enum status set_tensor(const struct safetensors_entry *entry, const unsigned char *data, const char *file,
                               const struct slot *slot, struct err *err)
 {
-    if (slot->tensor->data) {
+    if (slot->parts[0]->data) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is there twice (the second time as %.120s)", file,
                        slot->name, entry->name);
     }
@@ -371,15 +408,18 @@ static enum status set_tensor(const struct safetensors_entry *entry, const unsig
         return err_set(err, STATUS_UNSUPPORTED, "%s: tensor %.120s has dtype %s; supported: F32, F16, BF16", file,
                        entry->name, entry->dtype_name);
     }
-    *slot->tensor = (struct tensor){
-        .dtype = entry->dtype == SAFETENSORS_F32   ? DTYPE_F32
-                 : entry->dtype == SAFETENSORS_F16 ? DTYPE_F16
-                                                   : DTYPE_BF16,
-        .rank = slot->rank,
-        .shape = {slot->shape[0], slot->rank == 2 ? slot->shape[1] : 1},
-        .data = data + entry->begin,
-        .elements = (size_t)entry->elements,
-    };
+    size_t elements = (size_t)entry->elements / slot->count;
+    for (uint32_t i = 0; i < slot->count; i++) {
+        *slot->parts[i] = (struct tensor){
+            .dtype = entry->dtype == SAFETENSORS_F32   ? DTYPE_F32
+                     : entry->dtype == SAFETENSORS_F16 ? DTYPE_F16
+                                                       : DTYPE_BF16,
+            .rank = slot->rank,
+            .shape = {slot->shape[0] / slot->count, slot->rank == 2 ? slot->shape[1] : 1},
+            .data = data + entry->begin + i * elements * (entry->dtype == SAFETENSORS_F32 ? 4 : 2),
+            .elements = elements,
+        };
+    }
     return STATUS_OK;
 }
 
@@ -409,7 +449,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
-    size_t most = 10 + 16 * (size_t)model->layer_count + 2 * (size_t)model->module_count;
+    size_t most = 10 + 18 * (size_t)model->layer_count + 2 * (size_t)model->module_count;
     struct slots slots = {.list = calloc(most, sizeof *slots.list)};
     if (!slots.list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors"); }
     weights_visit(model, add_slot, &slots);
@@ -420,7 +460,7 @@ enum status weights_bind(const struct weights *weights, struct model *model, str
             bind_file(&weights->files[i], weights->names[i], i >= weights->encoder_files, model->arch, &slots, err);
     }
     for (size_t i = 0; i < slots.count && status == STATUS_OK; i++) {
-        if (!slots.list[i].tensor->data) {
+        if (!slots.list[i].parts[0]->data) {
             status = err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is missing", weights->names[0], slots.list[i].name);
         }
     }
@@ -478,13 +518,16 @@ void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, fl
 enum status model_read_positions(const struct model *model, float *to, struct err *err)
 {
     const struct tensor *type = &model->type_embeddings;
-    size_t hidden = model->hidden, count = model->max_tokens * hidden, first = model->position_offset * hidden;
-    uint32_t types = model_position_rows(model) > model->max_tokens ? 2 : 1;
-    if (model->position_embeddings.elements < first + count || (type->data && type->elements < types * hidden)) {
+    size_t hidden = model->hidden, count = model_text_rows(model) * hidden, first = model->position_offset * hidden;
+    uint32_t types = model->head.pair_types ? 2 : 1;
+    bool rotary = model->rotary[0].base > 0;
+    if ((!rotary && model->position_embeddings.elements < first + count) ||
+        (type->data && type->elements < types * hidden)) {
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
     }
     for (uint32_t t = 0; t < types; t++, to += count) {
-        tensor_read_f32(&model->position_embeddings, first, count, to);
+        memset(to, 0, count * sizeof *to);
+        if (!rotary) { tensor_read_f32(&model->position_embeddings, first, count, to); }
         for (size_t i = 0; type->data && i < count; i++) {
             float added;
             tensor_read_f32(type, t * hidden + i % hidden, 1, &added);
@@ -492,6 +535,20 @@ enum status model_read_positions(const struct model *model, float *to, struct er
         }
     }
     return STATUS_OK;
+}
+
+/* Source: Su et al. 2021 (RoFormer), section 3.2.2. */
+void model_read_rotary(const struct model *model, bool local, float *to)
+{
+    const struct rotary *rotary = &model->rotary[local];
+    uint32_t half = model->hidden / model->heads / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        double turn = pow(rotary->base, -(double)i / half) / rotary->divisor;
+        for (size_t t = 0; t < model->max_tokens; t++) {
+            to[2 * half * t + i] = (float)cos((double)t * turn);
+            to[2 * half * t + half + i] = (float)sin((double)t * turn);
+        }
+    }
 }
 
 /* Source: Raffel et al. 2020 (T5), section 2.1, for both directions: half of the buckets are for keys behind the query;

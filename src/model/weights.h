@@ -50,9 +50,10 @@ void weights_release(struct weights *weights);
  */
 MUST_CHECK enum status weights_bind(const struct weights *weights, struct model *model, struct err *err);
 
-/* Is shown one tensor: its canonical name, where it is or will be, and the shape that the model's sizes ask for. */
-typedef void weights_visitor(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
-                             uint64_t columns);
+/* Is shown one tensor of the files: its canonical name, where it is or will be (its rows in `count` equal parts, most
+ * often one), and the shape that the model's sizes ask for. */
+typedef void weights_visitor(void *context, const char *name, struct tensor *const *parts, uint32_t count,
+                             uint32_t rank, uint64_t rows, uint64_t columns);
 
 /* Calls `visit` for every tensor of the model, always in the same order: binding and hashing rest on it. */
 void weights_visit(struct model *model, weights_visitor *visit, void *context);

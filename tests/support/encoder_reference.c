@@ -30,7 +30,7 @@ static double *affine(const struct linear *linear, const double *x, uint32_t row
     for (uint64_t o = 0; o < outputs; o++) {
         tensor_read_f32(&linear->weight, o * inputs, inputs, weight);
         for (uint32_t r = 0; r < rows; r++) {
-            double sum = at(&linear->bias, o);
+            double sum = linear->bias.elements > 0 ? at(&linear->bias, o) : 0;
             for (uint64_t i = 0; i < inputs; i++) { sum += x[r * inputs + i] * weight[i]; }
             y[r * outputs + o] = sum;
         }
@@ -46,7 +46,8 @@ static void layer_norm(const struct layer_norm *norm, double eps, double *x, uin
         for (uint32_t i = 0; i < width; i++) { mean += x[i] / width; }
         for (uint32_t i = 0; i < width; i++) { variance += (x[i] - mean) * (x[i] - mean) / width; }
         for (uint32_t i = 0; i < width; i++) {
-            x[i] = (x[i] - mean) / sqrt(variance + eps) * at(&norm->gain, i) + at(&norm->bias, i);
+            x[i] = (x[i] - mean) / sqrt(variance + eps) * at(&norm->gain, i);
+            x[i] += norm->bias.elements > 0 ? at(&norm->bias, i) : 0;
         }
     }
 }
@@ -56,6 +57,7 @@ static double activate(enum activation activation, double x)
     const double pi = 3.14159265358979323846;
     if (activation == ACTIVATION_GELU_ERF) { return 0.5 * x * (1 + erf(x / sqrt(2))); }
     if (activation == ACTIVATION_GELU_TANH) { return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x))); }
+    if (activation == ACTIVATION_SILU) { return x / (1 + exp(-x)); }
     return x > 0 ? x : 0;
 }
 
@@ -70,14 +72,28 @@ static double relative_bias(const struct model *model, uint32_t head, uint32_t q
     return model->relative_bias.data ? at(&model->relative_bias, (size_t)bucket * model->heads + head) : 0;
 }
 
-static void attend_one(const struct model *model, uint32_t head, uint32_t query, const double *q, const double *k,
-                       const double *v, uint32_t rows, double *to)
+/* A complex number of each two halves turns by an angle that grows with the position. */
+static void rotate(const struct model *model, bool local, double *x, uint32_t rows)
+{
+    uint32_t dim = model->hidden / model->heads, half = dim / 2;
+    for (size_t i = 0; i < (size_t)rows * model->hidden && model->rotary[local].base > 0; i++) {
+        if (i % dim >= half) { continue; }
+        double turn = exp(-log(model->rotary[local].base) * (double)(i % dim) / half) / model->rotary[local].divisor;
+        double angle = turn * (double)(i / model->hidden), a = x[i], b = x[i + half];
+        x[i] = a * cos(angle) - b * sin(angle);
+        x[i + half] = a * sin(angle) + b * cos(angle);
+    }
+}
+
+static void attend_one(const struct model *model, uint32_t window, uint32_t head, uint32_t query, const double *q,
+                       const double *k, const double *v, uint32_t rows, double *to)
 {
     uint32_t width = model->hidden, dim = width / model->heads;
     double *weight = zeros(rows), total = 0, largest = -INFINITY;
     for (uint32_t j = 0; j < rows; j++) {
         weight[j] = relative_bias(model, head, query, j);
         for (uint32_t i = 0; i < dim; i++) { weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim); }
+        if (j + window < query || j > query + window) { weight[j] = -INFINITY; }
         largest = fmax(largest, weight[j]);
     }
     for (uint32_t j = 0; j < rows; j++) { total += weight[j] = exp(weight[j] - largest); }
@@ -91,10 +107,13 @@ static double *attend(const struct model *model, const struct model_layer *layer
 {
     uint32_t width = model->hidden, dim = width / model->heads;
     double *q = affine(&layer->query, x, rows), *k = affine(&layer->key, x, rows);
+    uint32_t window = layer->local ? model->window : rows;
     double *v = affine(&layer->value, x, rows), *context = zeros((size_t)rows * width);
+    rotate(model, layer->local, q, rows);
+    rotate(model, layer->local, k, rows);
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t h = 0; h < width; h += dim) {
-            attend_one(model, h / dim, r, q + (size_t)r * width + h, k + h, v + h, rows,
+            attend_one(model, window, h / dim, r, q + (size_t)r * width + h, k + h, v + h, rows,
                        context + (size_t)r * width + h);
         }
     }
@@ -112,16 +131,28 @@ static void add(double *x, double *y, size_t count)
     free(y);
 }
 
-static void run_layer(const struct model *model, const struct model_layer *layer, double *x, uint32_t rows)
+static double *feed_forward(const struct model *model, const struct model_layer *layer, const double *x, uint32_t rows)
 {
-    add(x, attend(model, layer, x, rows), (size_t)rows * model->hidden);
-    layer_norm(&layer->attention_norm, model->layer_norm_eps, x, rows, model->hidden);
     double *inner = affine(&layer->intermediate, x, rows);
+    double *up = model->gated ? affine(&layer->up, x, rows) : NULL;
     for (size_t i = 0; i < (size_t)rows * model->intermediate_size; i++) {
-        inner[i] = activate(model->activation, inner[i]);
+        inner[i] = activate(model->activation, inner[i]) * (up ? up[i] : 1);
     }
-    add(x, affine(&layer->output, inner, rows), (size_t)rows * model->hidden);
+    double *y = affine(&layer->output, inner, rows);
     free(inner);
+    free(up);
+    return y;
+}
+
+/* x is what the layer reads; `sum`, with pre_norm, what it adds to: else they are the same. */
+static void run_layer(const struct model *model, const struct model_layer *layer, double *sum, double *x, uint32_t rows)
+{
+    size_t count = (size_t)rows * model->hidden;
+    add(sum, attend(model, layer, x, rows), count);
+    memmove(x, sum, count * sizeof *x);
+    layer_norm(&layer->attention_norm, model->layer_norm_eps, x, rows, model->hidden);
+    add(sum, feed_forward(model, layer, x, rows), count);
+    memmove(x, sum, count * sizeof *x);
     layer_norm(&layer->output_norm, model->layer_norm_eps, x, rows, model->hidden);
 }
 
@@ -158,14 +189,19 @@ void reference_encode(const struct model *model, const int32_t *ids, uint32_t le
         for (uint32_t i = 0; i < width; i++) {
             x[(size_t)t * width + i] =
                 at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) +
-                at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i) +
+                (model->rotary[0].base > 0
+                     ? 0
+                     : at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i)) +
                 (model->token_types > 0 ? at(&model->type_embeddings, i) : 0);
         }
     }
     layer_norm(&model->embedding_norm, model->layer_norm_eps, x, length, width);
+    double *sum = model->pre_norm ? zeros((size_t)length * width) : x;
+    memmove(sum, x, (size_t)length * width * sizeof *x);
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
-        run_layer(model, &model->layers[layer], x, length);
+        run_layer(model, &model->layers[layer], sum, x, length);
     }
+    if (model->pre_norm) { free(sum); }
     pool(model, x, length, to);
     free(x);
 }

@@ -8,6 +8,7 @@
 struct block {
     float *next;
     uint64_t state;
+    bool bare; /* no biases */
 };
 
 static double uniform(struct block *block)
@@ -36,29 +37,30 @@ static struct tensor matrix(struct block *block, uint64_t rows, uint64_t columns
 
 static struct linear linear(struct block *block, uint64_t outputs, uint64_t inputs)
 {
-    struct linear linear;
+    struct linear linear = {0};
     linear.weight = matrix(block, outputs, inputs, 1.0 / sqrt((double)inputs), 0.0);
-    linear.bias = matrix(block, outputs, 1, 0.05, 0.0);
+    if (!block->bare) { linear.bias = matrix(block, outputs, 1, 0.05, 0.0); }
     return linear;
 }
 
 static struct layer_norm norm(struct block *block, uint64_t width)
 {
-    struct layer_norm norm;
+    struct layer_norm norm = {0};
     norm.gain = matrix(block, width, 1, 0.1, 1.0);
-    norm.bias = matrix(block, width, 1, 0.05, 0.0);
+    if (!block->bare) { norm.bias = matrix(block, width, 1, 0.05, 0.0); }
     return norm;
 }
 
 static struct model_layer layer(struct block *block, struct memory_shape shape)
 {
-    struct model_layer layer;
+    struct model_layer layer = {0};
     layer.query = linear(block, shape.hidden, shape.hidden);
     layer.key = linear(block, shape.hidden, shape.hidden);
     layer.value = linear(block, shape.hidden, shape.hidden);
     layer.attention_output = linear(block, shape.hidden, shape.hidden);
     layer.attention_norm = norm(block, shape.hidden);
     layer.intermediate = linear(block, shape.intermediate, shape.hidden);
+    if (shape.modern) { layer.up = linear(block, shape.intermediate, shape.hidden); }
     layer.output = linear(block, shape.hidden, shape.intermediate);
     layer.output_norm = norm(block, shape.hidden);
     return layer;
@@ -77,11 +79,11 @@ static void *allocate(size_t count, size_t size)
 struct model *memory_model(struct memory_shape shape, uint64_t seed)
 {
     size_t hidden = shape.hidden, inner = shape.intermediate;
-    size_t per_layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden;
+    size_t per_layer = 4 * (hidden + 1) * hidden + 2 * (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden;
     size_t floats =
         (shape.vocabulary + shape.positions + 4) * hidden + shape.layers * per_layer + RELATIVE_BUCKETS * shape.heads;
     struct model *model = allocate(1, sizeof *model);
-    struct block block = {allocate(floats, sizeof(float)), seed};
+    struct block block = {allocate(floats, sizeof(float)), seed, shape.modern};
     model->storage = block.next;
     model->vocabulary = shape.vocabulary;
     model->positions = model->max_tokens = shape.positions;
@@ -95,11 +97,18 @@ struct model *memory_model(struct memory_shape shape, uint64_t seed)
     model->pooling = POOLING_MEAN;
     model->normalize = true;
     model->word_embeddings = matrix(&block, shape.vocabulary, hidden, 0.5, 0.0);
-    model->position_embeddings = matrix(&block, shape.positions, hidden, 0.1, 0.0);
+    if (!shape.modern) { model->position_embeddings = matrix(&block, shape.positions, hidden, 0.1, 0.0); }
     model->type_embeddings = matrix(&block, 2, hidden, 0.1, 0.0);
     model->embedding_norm = norm(&block, hidden);
     model->layers = allocate(shape.layers, sizeof *model->layers);
     for (uint32_t i = 0; i < shape.layers; i++) { model->layers[i] = layer(&block, shape); }
+    model->pre_norm = model->gated = shape.modern;
+    if (shape.modern) {
+        model->window = 9;
+        model->rotary[0] = (struct rotary){160000, 1.25};
+        model->rotary[1] = (struct rotary){10000, 1};
+    }
+    for (uint32_t i = 1; i < shape.layers && shape.modern; i += 2) { model->layers[i].local = true; }
     if (shape.relative_bias) { model->relative_bias = matrix(&block, RELATIVE_BUCKETS, shape.heads, 1.0, 0.0); }
     return model;
 }

@@ -7,6 +7,7 @@
 struct memory_shape {
     uint32_t vocabulary, positions, hidden, layers, heads, intermediate;
     bool relative_bias; /* with one */
+    bool modern;        /* as ModernBERT: pre_norm, gated, without biases; rotary positions, odd layers local */
 };
 
 /* A model with seeded f32 weights, mean pooling, normalised; every other field may be changed before it is opened.

@@ -139,7 +139,8 @@ static void norm_rows(struct backend_workspace *workspace, uint32_t layer, enum 
     const struct cpu_layer *at = &weights->layers[layer];
     enum linear_site behind = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
     weights->set->kernels->add_norm(last - first, weights->backend.model->hidden, product, at->linear[behind].bias,
-                                    &at->norm[site], cpu_hidden_row(workspace, first));
+                                    &at->norm[site], workspace->sum + (size_t)first * weights->backend.model->hidden,
+                                    cpu_hidden_row(workspace, first));
     split_hidden(workspace, first, last);
 }
 
@@ -180,6 +181,7 @@ static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t laye
         .bias = linear->bias,
         .to.f32 = ends_in_residual(site) ? workspace->product : workspace->wide,
     };
+    if (site == LINEAR_INTERMEDIATE && weights->backend.model->gated) { job.end = GEMM_GATE; }
     if (half && site == LINEAR_INTERMEDIATE) { job.to = (struct activations){.bf16 = workspace->wide16}; }
     if (linear->kind == GEMM_BF16) {
         job.from_tiled = site == LINEAR_OUTPUT;
@@ -267,6 +269,7 @@ static struct int8_work int8_work_of(const struct backend_workspace *workspace)
     bool tiles = workspace->weights->kind == GEMM_BF16;
     return (struct int8_work){
         .rows = workspace->pass->extent,
+        .sum = workspace->sum,
         .hidden = workspace->hidden,
         .qkv = {.f32 = tiles ? NULL : workspace->wide, .bf16 = tiles ? workspace->wide16 : NULL},
         .context = workspace->context,
@@ -359,7 +362,7 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
 {
     (void)err;
     const struct cpu_weights *weights = workspace->weights;
-    uint32_t width = weights->backend.model->hidden;
+    uint32_t width = weights->backend.model->hidden, rows = model_text_rows(weights->backend.model);
     workspace->pass = pass;
     workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
@@ -369,11 +372,14 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
             size_t id = (size_t)pass->ids[at + t] * width;
-            size_t position = t < second ? t : t + pass->second_row;
+            size_t position = (t < rows ? t : 0) + (t < second ? 0 : pass->second_row);
             weights->set->kernels->embed(
                 width, weights->word ? weights->word + id : NULL, weights->word16 ? weights->word16 + id : NULL,
                 weights->position + position * width, &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
         }
+    }
+    if (workspace->sum != workspace->hidden) {
+        memcpy(workspace->sum, workspace->hidden, (size_t)pass->extent * width * sizeof *workspace->sum);
     }
     cpu_gemm_prepare(workspace);
     return STATUS_OK;
@@ -397,6 +403,8 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
         .last_head = parallel_for_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
         .scale = 1.0f / sqrtf((float)head_dim),
+        .rotary = weights->rotary[model->layers[step->layer].local],
+        .window = model->layers[step->layer].local ? model->window : UINT32_MAX,
         .relative_bias = weights->relative_bias,
         .bias_reach = model->max_tokens - 1,
         .scratch = workspace->thread[thread].scratch,

@@ -93,6 +93,7 @@ enum gemm_end {
     GEMM_PLAIN,      /* nothing: to.f32 */
     GEMM_BIAS,       /* bias, bf16 on tiles and int8 only: to.bf16 */
     GEMM_ACTIVATION, /* bias and activation: to.bf16 or to.f32 */
+    GEMM_GATE,       /* the same as kernels.gate, not on tiles in bf16 or split_f32: to [rows, outputs / 2] */
 };
 
 /* A product. All but split_f32 read up to GEMM_ROWS_BEHIND rows behind the last, and write them in `to`.
@@ -114,7 +115,7 @@ struct gemm_job {
     struct activations to; /* [rows, outputs] */
 };
 
-/* x = norm(x + product + bias), where the product is still sums; and x once more in int8. */
+/* sum = sum + product + bias, where the product is still sums, and x = norm(sum); and x once more in int8. */
 struct int8_norm_job {
     uint32_t rows, outputs;
     const float *product;             /* [rows, outputs], or NULL: */
@@ -123,7 +124,8 @@ struct int8_norm_job {
     const float *from_scale, *from_offset; /* [rows]: of the product's input */
     const float *bias;                     /* [outputs] */
     const struct norm_weights *norm;
-    float *x;              /* [rows, outputs], read and written */
+    float *sum;            /* [rows, outputs], read and written; may be x */
+    float *x;              /* [rows, outputs], written */
     struct scaled_rows to; /* written */
 };
 

@@ -86,7 +86,7 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
         job.to = work->qkv;
     } else if (site == LINEAR_INTERMEDIATE) {
         job.from = space->hidden;
-        job.end = GEMM_ACTIVATION;
+        job.end = weights->backend.model->gated ? GEMM_GATE : GEMM_ACTIVATION;
         job.to = (struct activations){.bf16 = work->intermediate};
     }
     gemm_run(weights->set, linear->kind, &job);
@@ -107,6 +107,7 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
         .from_offset = space->inner.offset,
         .bias = product->bias,
         .norm = &at->norm[site],
+        .sum = work->sum,
         .x = work->hidden,
         .to = space->hidden,
     };
@@ -130,8 +131,10 @@ struct int8_trial {
     const struct cpu_weights *weights;
     void *memory;   /* behind all that follows */
     float *states;  /* [layer_count + 1, TRIAL_ROWS, hidden]: exact, before each layer and behind the last */
+    float *sums;    /* the same before the normalisation, with pre_norm; else `states` */
     float *product; /* [TRIAL_ROWS, hidden] */
     float *wide;    /* [TRIAL_ROOM, intermediate] */
+    float *up;      /* the same, of a gated model */
     float *plain;   /* [PLAIN_OUTPUTS, longest input] */
     void *packed;   /* the same, packed */
     float *some;    /* [TRIAL_ROOM, PLAIN_OUTPUTS] of a product */
@@ -139,9 +142,14 @@ struct int8_trial {
     struct int8_work work;
 };
 
+static size_t state_at(const struct int8_trial *trial, uint32_t layer)
+{
+    return (size_t)layer * TRIAL_ROWS * trial->weights->backend.model->hidden;
+}
+
 static float *state(const struct int8_trial *trial, uint32_t layer)
 {
-    return trial->states + (size_t)layer * TRIAL_ROWS * trial->weights->backend.model->hidden;
+    return trial->states + state_at(trial, layer);
 }
 
 /* Lays the buffers out in `block`, or nowhere; returns their size. */
@@ -152,14 +160,17 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     size_t hidden = model->hidden, inner = model->intermediate_size, used = 0;
     size_t wide = 3 * hidden > inner ? 3 * hidden : inner, longest = hidden > inner ? hidden : inner;
     struct int8_work *work = &trial->work;
-    trial->states =
-        memory_part(block, &used, ((model->layer_count + 1) * TRIAL_ROWS + INT8_BLOCK) * hidden * sizeof(float));
+    size_t states = ((model->layer_count + 1) * TRIAL_ROWS + INT8_BLOCK) * hidden * sizeof(float);
+    trial->states = memory_part(block, &used, states);
+    trial->sums = model->pre_norm ? memory_part(block, &used, states) : trial->states;
     trial->product = memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float));
     trial->wide = memory_part(block, &used, TRIAL_ROOM * longest * sizeof(float));
+    if (model->gated) { trial->up = memory_part(block, &used, TRIAL_ROOM * longest * sizeof(float)); }
     trial->plain = memory_part(block, &used, PLAIN_OUTPUTS * longest * sizeof(float));
     trial->packed = memory_part(block, &used, gemm_weight_bytes(GEMM_F32, PLAIN_OUTPUTS, (uint32_t)longest));
     trial->some = memory_part(block, &used, TRIAL_ROOM * PLAIN_OUTPUTS * sizeof(float));
     work->hidden = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
+    work->sum = model->pre_norm ? memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float)) : work->hidden;
     work->intermediate = memory_part(block, &used, TRIAL_ROOM * wide * sizeof(uint16_t));
     if (weights->kind == GEMM_BF16) {
         work->qkv.bf16 = work->intermediate;
@@ -176,7 +187,7 @@ static size_t lay_out(struct int8_trial *trial, char *block)
 
 /* --- in f32 --- */
 
-/* Tokens from all over the vocabulary. */
+/* Tokens from all over the vocabulary. Behind the embedding the sums are what is normalised, too. */
 static void embed(struct int8_trial *trial)
 {
     const struct cpu_weights *weights = trial->weights;
@@ -187,6 +198,7 @@ static void embed(struct int8_trial *trial)
         weights->set->kernels->embed(model->hidden, NULL, weights->word16 + word, weights->position,
                                      &weights->embedding_norm, x);
     }
+    memmove(trial->sums, trial->states, TRIAL_ROWS * model->hidden * sizeof *trial->sums);
 }
 
 static void multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
@@ -210,6 +222,33 @@ static void multiply(struct int8_trial *trial, const struct linear *linear, uint
     }
 }
 
+/* The activated intermediate product, in `wide`; of a gated model GATE_WIDTH outputs at a time, since both its parts
+ * stand in turn. */
+static void feed_forward(struct int8_trial *trial, uint32_t layer, const float *x)
+{
+    const struct cpu_weights *weights = trial->weights;
+    const struct kernels *kernels = weights->set->kernels;
+    const struct model *model = weights->backend.model;
+    const struct model_layer *from = &model->layers[layer];
+    const float *bias = weights->layers[layer].linear[LINEAR_INTERMEDIATE].bias;
+    uint32_t inner = model->intermediate_size;
+    struct activations to = {.f32 = trial->wide};
+    multiply(trial, &from->intermediate, inner, model->hidden, x, trial->wide);
+    if (!model->gated) {
+        kernels->activate(TRIAL_ROWS, inner, model->activation, trial->wide, bias, to, inner);
+        return;
+    }
+    multiply(trial, &from->up, inner, model->hidden, x, trial->up);
+    for (uint32_t i = 0; i < inner; i += GATE_WIDTH, to.f32 += GATE_WIDTH, bias += 2 * GATE_WIDTH) {
+        float both[TRIAL_ROWS][2][GATE_WIDTH];
+        for (size_t row = 0; row < TRIAL_ROWS; row++) {
+            memcpy(both[row][0], trial->wide + row * inner + i, sizeof both[row][0]);
+            memcpy(both[row][1], trial->up + row * inner + i, sizeof both[row][1]);
+        }
+        kernels->gate(TRIAL_ROWS, GATE_WIDTH, model->activation, both[0][0], bias, to, inner);
+    }
+}
+
 /* Runs one layer in f32. Each token attends to itself alone, so its context is its value. */
 static void run_exact(struct int8_trial *trial, uint32_t layer)
 {
@@ -218,21 +257,22 @@ static void run_exact(struct int8_trial *trial, uint32_t layer)
     const struct model *model = weights->backend.model;
     const struct model_layer *from = &model->layers[layer];
     const struct cpu_layer *at = &weights->layers[layer];
-    uint32_t hidden = model->hidden, inner = model->intermediate_size;
+    uint32_t hidden = model->hidden;
     struct activations x = {.f32 = state(trial, layer + 1)};
+    float *sum = trial->sums + state_at(trial, layer + 1);
     memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
+    memcpy(sum, trial->sums + state_at(trial, layer), TRIAL_ROWS * hidden * sizeof *sum);
     multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide);
     for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++) {
         trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
     }
     multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
-                      &at->norm[NORM_ATTENTION], x);
-    multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide);
-    kernels->activate(TRIAL_ROWS, inner, model->activation, trial->wide, at->linear[LINEAR_INTERMEDIATE].bias,
-                      (struct activations){.f32 = trial->wide}, inner);
-    multiply(trial, &from->output, hidden, inner, trial->wide, trial->product);
-    kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_OUTPUT].bias, &at->norm[NORM_OUTPUT], x);
+                      &at->norm[NORM_ATTENTION], sum, x);
+    feed_forward(trial, layer, x.f32);
+    multiply(trial, &from->output, hidden, model->intermediate_size, trial->wide, trial->product);
+    kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_OUTPUT].bias, &at->norm[NORM_OUTPUT], sum,
+                      x);
 }
 
 static enum status prepare(struct int8_trial *trial, struct err *err)
@@ -332,6 +372,7 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     float *vector = trial->product;
     double error = 0;
     memcpy(trial->work.hidden, state(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
+    memcpy(trial->work.sum, trial->sums + state_at(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
     int8_pass_embedded(&trial->space, weights, &trial->work);
     for (uint32_t layer = first; layer < model->layer_count; layer++) { run_int8(trial, layer); }
     for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {

@@ -16,6 +16,7 @@ struct int8_space {
 /* The other buffers of the workspace. */
 struct int8_work {
     uint32_t rows;
+    float *sum;                 /* [rows, hidden] before the normalisation; may be the next */
     float *hidden;              /* [rows, hidden] */
     struct activations qkv;     /* [rows, 3 hidden]: bf16 with bias for attention on tiles, else f32 without */
     struct activations context; /* [rows, hidden]: one of the two */

@@ -13,6 +13,9 @@
 
 #include "model/model.h"
 
+/* The outputs of a gated product stand in turn: so many to be activated, as many to multiply them by. */
+enum { GATE_WIDTH = 16 };
+
 /* Where activations go: as f32, as bf16, or both. NULL is not written. */
 struct activations {
     float *f32;
@@ -34,6 +37,8 @@ struct attention_job {
     const float *bias; /* [3 * heads * head_dim] */
     const uint16_t
         *qkv16; /* for gemm_bf16.attention, instead of both: the same in bf16 with bias; 31 more rows are read */
+    const float *rotary; /* [length, head_dim] of model_read_rotary, by which queries and keys turn; NULL: none */
+    uint32_t window;     /* attends to so many tokens before and so many behind; at least length - 1: to all */
     const float *relative_bias; /* [heads, 2 * bias_reach + 1], added to scaled scores; NULL: none */
     uint32_t bias_reach;        /* at least length - 1; there lies the bias of a query's own key, and behind it those
                                    of keys behind */
@@ -55,15 +60,20 @@ struct kernels {
     void (*embed)(uint32_t width, const float *word, const uint16_t *word16, const float *position,
                   const struct norm_weights *norm, struct activations x);
 
-    /* x = norm(x + product + bias). Shapes: product [rows, width]; bias [width]; x.f32 [rows, width], read and written;
-     * x.bf16 [rows, width] or NULL, written. */
+    /* sum = sum + product + bias, and x = norm(sum). Shapes: product [rows, width]; bias [width]; sum [rows, width],
+     * read and written, may be x.f32; x.f32 [rows, width], written; x.bf16 [rows, width] or NULL, written. */
     void (*add_norm)(uint32_t rows, uint32_t width, const float *product, const float *bias,
-                     const struct norm_weights *norm, struct activations x);
+                     const struct norm_weights *norm, float *sum, struct activations x);
 
     /* to = activation(from + bias), for a block of columns of `to`. Shapes: from [rows, width]; bias [width]; `to` one
      * of the two, its rows `stride` apart. */
     void (*activate)(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
                      struct activations to, size_t stride);
+
+    /* to = activation(a + its bias) * (b + its bias), where `from` and `bias` hold them in turn, GATE_WIDTH of each.
+     * Shapes: from [rows, 2 * width]; bias [2 * width]; `to` one of the two, its rows `stride` apart. */
+    void (*gate)(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
+                 struct activations to, size_t stride);
 
     /* context = softmax(queries keys^T * scale [+ relative_bias]) values, per head, in f32. */
     void (*attention)(const struct attention_job *job);

@@ -112,9 +112,9 @@ INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t widt
     }
 }
 
-/* Writes the normalised rows of x.f32 to wherever x says. A `range` that is not NULL is widened by each row's values.
+/* Writes the normalised rows of `from` to wherever x says. A `range` that is not NULL is widened by each row's values.
  */
-INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, const float *scale,
+INLINE void norm_write(const uint32_t rows, uint32_t width, const float *from, const float *mean, const float *scale,
                        const struct norm_weights *norm, struct activations x, struct vec_range *range)
 {
     for (uint32_t i = 0; i < width; i += VEC) {
@@ -122,7 +122,7 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, c
         vec gain = load_upto(norm->gain + i, left), bias = load_upto(norm->bias + i, left);
         for (uint32_t r = 0; r < rows; r++) {
             size_t at = (size_t)r * width + i;
-            vec y = vec_mul(vec_sub(load_upto(x.f32 + at, left), vec_set(mean[r])), vec_set(scale[r]));
+            vec y = vec_mul(vec_sub(load_upto(from + at, left), vec_set(mean[r])), vec_set(scale[r]));
             y = vec_fma(y, gain, bias);
             if (range) { range[r] = vec_widen(range[r], y); }
             activations_store(x, at, y, left);

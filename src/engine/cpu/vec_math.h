@@ -59,6 +59,15 @@ INLINE vec gelu_tanh(vec x)
     return vec_add(lower, upper);
 }
 
+/* x / (1 + e^-x), with the exponent kept negative as in gelu_tanh. */
+INLINE vec silu(vec x)
+{
+    const vec zero = vec_set(0.0f), one = vec_set(1.0f);
+    vec e = exp_negative(vec_min(x, vec_sub(zero, x)));
+    vec share = vec_reciprocal(vec_add(one, e)); /* the fraction for x >= 0, and e times it the one for x <= 0 */
+    return vec_mul(vec_add(vec_max(zero, x), vec_mul(vec_min(zero, x), e)), share);
+}
+
 #ifdef VEC_PICK
 /* gelu_erf for a result in bf16: x / 2 + |x| e with e = erf(|x| / sqrt 2) / 2 by a parabola for each 0.26 of |x|,
  * within 3.3e-5 |x| everywhere. Half the work of a quotient, which the tiles' shadow has no room for. */
@@ -101,6 +110,7 @@ INLINE vec activation_of(enum activation activation, bool rough, vec x)
 {
     if (activation == ACTIVATION_GELU_ERF) { return rough ? gelu_erf16(x) : gelu_erf(x); }
     if (activation == ACTIVATION_GELU_TANH) { return gelu_tanh(x); }
+    if (activation == ACTIVATION_SILU) { return silu(x); }
     return vec_max(vec_set(0.0f), x);
 }
 

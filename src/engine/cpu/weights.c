@@ -8,11 +8,12 @@
 #include "engine/cpu/int8_layers.h"
 
 /* The model's linear layers at one site. Those that share an input make one product, with their outputs one after the
- * other. */
+ * other, or in turn. */
 struct site_linears {
     unsigned count;
     const struct linear *part[3];
     uint32_t outputs, inputs; /* of all together */
+    uint32_t turn;            /* outputs of one part before those of the next follow */
 };
 
 static enum status no_memory(size_t elements, struct err *err)
@@ -25,17 +26,18 @@ static void copied(const struct cpu_weights *weights, const struct tensor *tenso
     if (weights->backend.model->read_once) { tensor_release(tensor); }
 }
 
-/* Copies a vector of weights. */
+/* Copies a vector of weights, or makes zeros of an empty one. */
 static enum status keep_vector(struct cpu_weights *weights, const struct tensor *tensor, size_t elements, float **out,
                                struct err *err)
 {
-    if (tensor->elements != elements) {
+    if (tensor->elements != elements && tensor->elements != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements,
                        elements);
     }
     float *values = memory_aligned(elements * sizeof *values);
     if (!values) { return no_memory(elements, err); }
-    tensor_read_f32(tensor, 0, elements, values);
+    memset(values, 0, elements * sizeof *values);
+    if (tensor->elements > 0) { tensor_read_f32(tensor, 0, elements, values); }
     copied(weights, tensor);
     weights->bytes += elements * sizeof *values;
     *out = values;
@@ -106,6 +108,18 @@ static enum status keep_relative_bias(struct cpu_weights *weights, const struct 
     return STATUS_OK;
 }
 
+static enum status keep_rotary(struct cpu_weights *weights, const struct model *model, struct err *err)
+{
+    size_t elements = (size_t)model->max_tokens * (model->hidden / model->heads);
+    for (int local = 0; local < 2 && model->rotary[local].base > 0; local++) {
+        weights->rotary[local] = memory_aligned(elements * sizeof *weights->rotary[local]);
+        if (!weights->rotary[local]) { return no_memory(elements, err); }
+        model_read_rotary(model, local, weights->rotary[local]);
+        weights->bytes += elements * sizeof *weights->rotary[local];
+    }
+    return STATUS_OK;
+}
+
 /* --- layers --- */
 
 static struct site_linears site_linears_of(const struct model *model, uint32_t layer, unsigned site)
@@ -114,12 +128,14 @@ static struct site_linears site_linears_of(const struct model *model, uint32_t l
     const struct linear *const parts[CPU_SHAPES][3] = {
         [LINEAR_QKV] = {&from->query, &from->key, &from->value},
         [LINEAR_ATTENTION_OUTPUT] = {&from->attention_output},
-        [LINEAR_INTERMEDIATE] = {&from->intermediate},
+        [LINEAR_INTERMEDIATE] = {&from->intermediate, model->gated ? &from->up : NULL},
         [LINEAR_OUTPUT] = {&from->output},
     };
-    struct site_linears linears = {.count = site == LINEAR_QKV ? 3 : 1};
+    struct site_linears linears = {.count = 0};
     memcpy(linears.part, parts[site], sizeof linears.part);
+    while (linears.count < 3 && linears.part[linears.count]) { linears.count++; }
     backend_linear_shape(model, site, &linears.outputs, &linears.inputs);
+    linears.turn = linears.count == 2 ? GATE_WIDTH : linears.outputs / linears.count;
     return linears;
 }
 
@@ -127,14 +143,17 @@ static enum status keep_bias(struct cpu_weights *weights, const struct site_line
                              struct err *err)
 {
     size_t rows = from->outputs / from->count;
-    out->bias = malloc(from->outputs * sizeof *out->bias);
+    out->bias = calloc(from->outputs, sizeof *out->bias);
     if (!out->bias) { return no_memory(from->outputs, err); }
     for (unsigned i = 0; i < from->count; i++) {
-        if (from->part[i]->weight.elements != rows * from->inputs || from->part[i]->bias.elements != rows) {
+        const struct tensor *bias = &from->part[i]->bias;
+        if (from->part[i]->weight.elements != rows * from->inputs || (bias->elements != rows && bias->elements != 0)) {
             return err_set(err, STATUS_UNSUPPORTED, "a linear layer does not have %zu by %u weights", rows,
                            from->inputs);
         }
-        tensor_read_f32(&from->part[i]->bias, 0, rows, out->bias + i * rows);
+        for (size_t row = 0; bias->elements > 0 && row < rows; row += from->turn) {
+            tensor_read_f32(bias, row, from->turn, out->bias + from->count * row + i * from->turn);
+        }
     }
     weights->bytes += from->outputs * sizeof *out->bias;
     return STATUS_OK;
@@ -167,10 +186,12 @@ static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned s
 {
     struct site_linears from = site_linears_of(weights->backend.model, layer, site);
     struct cpu_linear *out = &weights->layers[layer].linear[site];
-    size_t part = (size_t)from.outputs / from.count * from.inputs;
-    bool one_sided = site == LINEAR_OUTPUT; /* GELU and ReLU give little below zero */
+    size_t all = (size_t)from.outputs * from.inputs, turn = (size_t)from.turn * from.inputs;
+    bool one_sided = site == LINEAR_OUTPUT && !weights->backend.model->gated; /* GELU, ReLU: little below zero */
     out->kind = kind_of(weights, layer, site);
-    for (unsigned i = 0; i < from.count; i++) { tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part); }
+    for (size_t at = 0, i = 0; at < all; at += turn, i++) {
+        tensor_read_f32(&from.part[i % from.count]->weight, i / from.count * turn, turn, plain + at);
+    }
     void *to =
         memory_part(weights->packed, &weights->packed_used, gemm_weight_bytes(out->kind, from.outputs, from.inputs));
     gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
@@ -246,8 +267,8 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     weights->first_int8_layer = model->layer_count;
     TRY(prepare_products(weights, model, err));
     for (uint32_t layer = 0; layer < model->layer_count; layer++) { TRY(keep_vectors(weights, layer, err)); }
-    size_t longer = model->intermediate_size > 3 * model->hidden ? model->intermediate_size : 3 * model->hidden;
-    size_t largest = longer * model->hidden; /* elements of any product */
+    size_t inner = (size_t)model->intermediate_size * (model->gated ? 2 : 1);
+    size_t largest = (inner > 3 * model->hidden ? inner : 3 * model->hidden) * model->hidden; /* of any product */
     float *plain = malloc(largest * sizeof *plain);
     if (!plain) { return no_memory(largest, err); }
     enum status status = STATUS_OK;
@@ -266,7 +287,9 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
                                   enum precision precision)
 {
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
-    bool fits = hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0, even = hidden % 2 == 0 && inner % 2 == 0;
+    bool plain = !model->pre_norm && !model->gated && model->rotary[0].base == 0; /* what tiles can do today */
+    bool fits = plain && hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0,
+         even = hidden % 2 == 0 && inner % 2 == 0;
     if (fits && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX &&
         set->split_f32) {
         return GEMM_SPLIT_F32;
@@ -284,10 +307,15 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     if (model->heads == 0 || model->hidden % model->heads != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads", model->hidden, model->heads);
     }
+    if (model->gated && model->intermediate_size % GATE_WIDTH != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%u intermediate units are no multiple of %d", model->intermediate_size,
+                       GATE_WIDTH);
+    }
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);
     TRY(keep_embeddings(weights, precision, err));
     TRY(keep_relative_bias(weights, model, err));
+    TRY(keep_rotary(weights, model, err));
     return keep_layers(weights, model, err);
 }
 
@@ -327,6 +355,8 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->embedding_norm.bias);
     free(weights->position);
     free(weights->relative_bias);
+    free(weights->rotary[0]);
+    free(weights->rotary[1]);
     free(weights->packed);
     free(weights->word);
     free(weights->word16);

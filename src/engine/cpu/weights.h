@@ -26,7 +26,8 @@ struct cpu_weights {
     uint32_t first_int8_layer; /* this layer and all later ones are in int8; layer_count: none */
     float *word;               /* [vocabulary, hidden], or NULL: */
     uint16_t *word16;          /* the same in bf16 */
-    float *position;           /* [max_tokens, hidden]: position plus token type 0 */
+    float *position;           /* [model_position_rows, hidden]: position plus token type */
+    float *rotary[2];          /* [max_tokens, head_dim] each, of model_read_rotary; NULL: none */
     float *relative_bias;      /* [heads, 2 * max_tokens - 1], or NULL: none */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */

@@ -56,6 +56,7 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 
     workspace->hidden = memory_part(block, &used, hidden * sizeof(float));
     workspace->product = memory_part(block, &used, hidden * sizeof(float));
+    workspace->sum = model->pre_norm ? memory_part(block, &used, hidden * sizeof(float)) : workspace->hidden;
     workspace->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
     if (weights->kind != GEMM_BF16) { workspace->wide = memory_part(block, &used, wide * sizeof(float)); }
     if (weights->kind == GEMM_SPLIT_F32) {

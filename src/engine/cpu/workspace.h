@@ -25,6 +25,7 @@ struct backend_workspace {
     const struct pass *pass;
     void *memory;                    /* all buffers below lie in it */
     float *hidden;                   /* [rows, hidden] */
+    float *sum;                      /* [rows, hidden] before the normalisation; `hidden`, unless pre_norm */
     uint16_t *hidden16;              /* [rows, hidden] */
     float *wide;                     /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
     uint16_t *wide16;                /* the same */

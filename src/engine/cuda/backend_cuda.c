@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/cuda/pass.h"
+#include "model/arch.h"
 
 /* --- the device and its weights --- */
 
@@ -51,6 +52,8 @@ static void choose_activation(struct cuda_backend *cuda, const struct engine_opt
     case ACTIVATION_RELU:
         cuda->activation = KERNEL_RELU;
         cuda->activation_epilogue = CUDA_EPILOGUE_BIAS_RELU;
+        break;
+    case ACTIVATION_SILU: /* of gated models, which cuda_open refuses */
         break;
     }
 }
@@ -119,6 +122,10 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
                              struct err *err)
 {
     const struct cuda_api *api;
+    if (model->pre_norm || model->gated || model->rotary[0].base > 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "the CUDA engine does not compute models of the family %s yet",
+                       model->arch ? model->arch->model_type : "?");
+    }
     TRY(cuda_api_real(&api, err));
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) { return err_set(err, STATUS_NO_MEMORY, "no memory for the CUDA backend"); }

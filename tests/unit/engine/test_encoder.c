@@ -20,6 +20,8 @@ static const struct memory_shape long_rows = {200, 300, 64, 2, 2, 128};
 static const struct memory_shape odd = {50, 40, 36, 2, 3, 70}; /* no width is a multiple of a vector */
 static const struct memory_shape biased = {200, 160, 64, 2, 2, 128, true};
 static const struct memory_shape biased_and_odd = {50, 40, 36, 2, 3, 70, true};
+static const struct memory_shape modern = {200, 160, 64, 3, 2, 112, .modern = true};
+static const struct memory_shape modern_and_odd = {50, 140, 36, 4, 2, 48, .modern = true}; /* heads of 18 */
 static const struct memory_shape wide = {100, 48, 256, 1, 4, 3072};
 
 /* With tiles and without: some layers in int8 and some not. */
@@ -241,8 +243,36 @@ TEST(f32_matches_with_a_relative_bias)
     compare(memory_model(biased_and_odd, 23), PRECISION_F32, 0.9999999, 1e-6);
 }
 
+/* Norms before, gated, no biases, rotary positions, windows. */
+TEST(f32_matches_as_modernbert)
+{
+    struct model *silu = memory_model(modern, 32), *tanh = memory_model(modern_and_odd, 33);
+    silu->activation = ACTIVATION_SILU;
+    silu->pre_norm = false;
+    tanh->activation = ACTIVATION_GELU_TANH;
+    tanh->window = 200;
+    compare(memory_model(modern, 30), PRECISION_F32, 0.9999999, 1e-6);
+    compare(memory_model(modern_and_odd, 31), PRECISION_F32, 0.9999999, 1e-6);
+    compare(silu, PRECISION_F32, 0.9999999, 1e-6);
+    compare(tanh, PRECISION_F32, 0.9999999, 1e-6);
+}
+
+TEST(refuses_to_gate_an_odd_width)
+{
+    struct memory_shape shape = modern;
+    struct err err = {0};
+    struct engine *engine;
+    shape.intermediate = 72;
+    struct model *model = memory_model(shape, 1);
+    assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cpu"}, &engine, &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.message, "72 intermediate units are no multiple of 16");
+    memory_model_free(model);
+}
+
 TEST(bf16_is_near_plain_loops)
 {
+    compare(memory_model(modern, 34), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(modern_and_odd, 35), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(biased, 24), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(biased_and_odd, 25), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(small, 7), PRECISION_BF16, 0.9999, 0.01);
@@ -256,6 +286,8 @@ TEST(int8_is_near_plain_loops)
     compare(memory_model(small, 15), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(odd, 16), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(wide, 17), PRECISION_INT8, 0.9995, 0.02);
+    compare(memory_model(modern, 36), PRECISION_INT8, 0.9995, 0.02);
+    compare(memory_model(modern_and_odd, 37), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep, 20), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep_and_odd, 21), PRECISION_INT8, 0.998, 0.03);
 }
@@ -263,6 +295,11 @@ TEST(int8_is_near_plain_loops)
 TEST(int8_is_near_with_other_activations)
 {
     struct model *tanh = memory_model(small, 18), *relu = memory_model(small, 19);
+    struct model *gated_tanh = memory_model(modern, 38), *silu = memory_model(modern, 39);
+    gated_tanh->activation = ACTIVATION_GELU_TANH;
+    silu->activation = ACTIVATION_SILU;
+    compare(gated_tanh, PRECISION_INT8, 0.9995, 0.02);
+    compare(silu, PRECISION_INT8, 0.9995, 0.02);
     tanh->activation = ACTIVATION_GELU_TANH;
     tanh->pooling = POOLING_CLS;
     relu->activation = ACTIVATION_RELU;
@@ -310,6 +347,7 @@ TEST(f32_bits_do_not_depend_on_the_batch)
 {
     check_bits(long_rows, PRECISION_F32);
     check_bits(biased, PRECISION_F32);
+    check_bits(modern, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
     check_bits(wide, PRECISION_F32);
 }
@@ -318,6 +356,7 @@ TEST(bf16_bits_do_not_depend_on_the_batch)
 {
     check_bits(long_rows, PRECISION_BF16);
     check_bits(biased_and_odd, PRECISION_BF16);
+    check_bits(modern_and_odd, PRECISION_BF16);
     check_bits(odd, PRECISION_BF16);
     check_bits(wide, PRECISION_BF16);
 }
@@ -326,6 +365,7 @@ TEST(int8_bits_do_not_depend_on_the_batch)
 {
     check_bits(small, PRECISION_INT8);
     check_bits(biased, PRECISION_INT8);
+    check_bits(modern, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(wide, PRECISION_INT8);
     check_bits(deep, PRECISION_INT8);

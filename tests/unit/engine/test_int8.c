@@ -531,6 +531,7 @@ static void expect_norm(const struct gemm_int8 *kernels, const struct scene *sce
         .from_offset = scene->from.offset,
         .bias = scene->bias,
         .norm = &norm,
+        .sum = x,
         .x = x,
         .to = to,
     };

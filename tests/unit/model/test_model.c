@@ -261,12 +261,14 @@ TEST(releases_the_weights_before_the_model)
     model_build_remove(directory);
 }
 
-static void compare_tensor(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
-                           uint64_t columns)
+static void compare_tensor(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
+                           uint64_t rows, uint64_t columns)
 {
     (void)name, (void)rank, (void)rows, (void)columns;
     XXH64_hash_t *hash = context;
-    *hash = XXH64(tensor->data, tensor->elements * (tensor->dtype == DTYPE_F32 ? 4 : 2), *hash);
+    for (uint32_t i = 0; i < count; i++) {
+        *hash = XXH64(parts[i]->data, parts[i]->elements * (parts[i]->dtype == DTYPE_F32 ? 4 : 2), *hash);
+    }
 }
 
 static XXH64_hash_t hash_weights(struct model *model)

@@ -10,10 +10,12 @@ struct check {
     size_t tensors;
 };
 
-static void check_tensor(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
-                         uint64_t columns)
+static void check_tensor(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
+                         uint64_t rows, uint64_t columns)
 {
     struct check *check = context;
+    const struct tensor *tensor = parts[0];
+    assert_int_equal(count, 1);
     check->tensors++;
     assert_int_equal(tensor->rank, rank);
     assert_int_equal(tensor->dtype, check->spec->dtype);

@@ -1,0 +1,107 @@
+/* ModernBERT (gte-modernbert, modernbert-embed, granite-embedding r2): norms before, not behind, rotary positions,
+ * gated GELU, no biases; most layers attend to a window. What layer 0 begins with is the embedding's norm, so it has no
+ * norm of its own before attention. The fields as transformers 4.48 to 4.57 and those of 5 write them, which differ in
+ * how they say which layers are local. Source: ModernBertConfig and ModernBertModel of transformers 4.48, 4.57
+ * and 5.23. */
+#include <string.h>
+
+#include "model/arch.h"
+#include "model/json.h"
+
+static const char *const harmless[] = {"attention_dropout",
+                                       "classifier_bias",
+                                       "classifier_pooling",
+                                       "decoder_bias",
+                                       "deterministic_flash_attn",
+                                       "embedding_dropout",
+                                       "initializer_cutoff_factor",
+                                       "layer_norm_eps",
+                                       "mlp_dropout",
+                                       "reference_compile",
+                                       "repad_logits_with_grad",
+                                       "sparse_pred_ignore_index",
+                                       "sparse_prediction",
+                                       NULL};
+
+static const char *const empty[] = {"attention_bias", "mlp_bias", "norm_bias", "rope_scaling", NULL};
+
+static const char *const unused[] = {"head.", "decoder.", "classifier.", NULL};
+
+static const char *const own[] = {"global_attn_every_n_layers", "global_rope_theta", "layer_types", "local_attention",
+                                  "local_rope_theta",           "rope_parameters",   NULL};
+
+static const char full[] = "full_attention", sliding[] = "sliding_attention";
+
+/* Every n-th layer from the first on attends to all tokens, or what layer_types says. */
+static enum status read_layers(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    const cJSON *types = json_field(root, "layer_types"), *type;
+    uint32_t every = 3, layer = 0;
+    TRY(json_u32(root, name, "global_attn_every_n_layers", 1, 1u << 10, &every, err));
+    for (uint32_t i = 0; i < model->layer_count; i++) { model->layers[i].local = i % every != 0; }
+    if (!types) { return STATUS_OK; }
+    if (!cJSON_IsArray(types) || (uint32_t)cJSON_GetArraySize(types) != model->layer_count) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: layer_types must be a list of %u", name, model->layer_count);
+    }
+    cJSON_ArrayForEach(type, types)
+    {
+        const char *text = cJSON_IsString(type) ? type->valuestring : "?";
+        if (strcmp(text, full) != 0 && strcmp(text, sliding) != 0) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: layer_types: \"%.60s\" is not supported", name, text);
+        }
+        model->layers[layer++].local = strcmp(text, sliding) == 0;
+    }
+    return STATUS_OK;
+}
+
+/* local_attention is the window in both directions. */
+static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    static const char *const kinds[] = {full, sliding, NULL};
+    const cJSON *rope = json_field(root, own[5]);
+    double base[2] = {160000, 10000};
+    uint32_t window = 128;
+    TRY(read_layers(root, name, model, err));
+    TRY(json_u32(root, name, "local_attention", 2, 1u << 20, &window, err));
+    TRY(json_double(root, name, "global_rope_theta", &base[0], err));
+    TRY(json_double(root, name, "local_rope_theta", &base[1], err));
+    if (rope) { TRY(json_only(rope, name, kinds, NULL, err)); }
+    for (int i = 0; i < 2; i++) {
+        TRY(arch_read_rotary(json_field(rope, kinds[i]), name, kinds[i], &base[i], err));
+        model->rotary[i] = (struct rotary){base[i], 1};
+    }
+    model->window = window / 2;
+    return STATUS_OK;
+}
+
+const struct arch arch_modernbert = {
+    .model_type = "modernbert",
+    .class = "ModernBert",
+    .harmless = harmless,
+    .fields = {[CONFIG_VOCABULARY] = "vocab_size",
+               [CONFIG_HIDDEN] = "hidden_size",
+               [CONFIG_LAYERS] = "num_hidden_layers",
+               [CONFIG_HEADS] = "num_attention_heads",
+               [CONFIG_INTERMEDIATE] = "intermediate_size",
+               [CONFIG_POSITIONS] = "max_position_embeddings",
+               [CONFIG_ACTIVATION] = "hidden_activation",
+               [CONFIG_EPS] = "norm_eps"},
+    .read = read,
+    .own = own,
+    .empty = empty,
+    .pre_norm = true,
+    .gated = true,
+    .prefix = "model.",
+    .unused = unused,
+    .word = "embeddings.tok_embeddings",
+    .embedding_norm = "embeddings.norm",
+    .layer = "layers.",
+    .qkv = "attn.Wqkv",
+    .attention_output = "attn.Wo",
+    .attention_norm = "mlp_norm",
+    .intermediate_up = "mlp.Wi",
+    .output = "mlp.Wo",
+    .output_norm = "attn_norm",
+    .final_norm = "final_norm",
+    .bare = BARE_NORM | BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,
+};
