@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-enum { SWEEP_LEASES = 4, MEND_MS = 1000 };
+enum { SWEEP_LEASES = 4, MEND_MS = 2000 };
 
 /* Leases of dead workers end silently; looking this often finds them at most half a second late. */
 static uint64_t reclaim_interval_ms(struct worker *worker)
