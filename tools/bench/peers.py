@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Sluice beside the engines that PyPI carries: the same random checkpoint of a real shape, the same real texts, two threads
-each, in turn, medians.
+each, in turn, medians. Without options it makes the table of this machine in docs/speed.md, in a quarter of an hour once the
+peers are installed; with SLUICE_ISA=avx2 in the environment the table of a machine that has no more, where only those peers
+are beside us that can be held back likewise.
 
 usage: peers.py BUILD_DIR [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
                 [--step-ms N] [--chance SHARE] [--quick] [--table]
 
 Each peer gets an environment of its own with pinned packages (tools/bench/peer/requirements) below WORK, once; one that
-cannot be installed, and each variant that does not run, is listed with the reason. Figures are merged into WORK/results.json,
-so that a long comparison can be run in parts; ratios are always between engines that took turns in one run.
+cannot be installed, and each variant that does not run, is listed with the reason. Figures are merged into
+WORK/results[-ISA].json, so that a long comparison can be run in parts; ratios are always between engines that took turns in
+one run.
 """
 import argparse
 import json
@@ -30,7 +33,9 @@ from warm import Process, Refused  # noqa: E402
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "2",
            "TRANSFORMERS_VERBOSITY": "error"}
 ONE_CORE = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
-ALL_COLUMNS = ("fixed", "job", "windows", "text", "one", "start", "accuracy", "tokenizer", "document")
+FROM_ONNX = ("onnxruntime", "openvino", "fastembed")  # start from the graph that with_torch.py exports
+ALL_COLUMNS = ("fixed", "job", "windows", "text", "one", "share", "start", "accuracy", "tokenizer", "document")
+TABLE_COLUMNS = ["fixed", "job", "one", "share", "start"]
 
 
 class Plan:
@@ -98,6 +103,8 @@ def prepare(engine, installed, folder):
     python, done = engine.script and installed.python(engine.packages), folder / f"made-{engine.script}-{engine.variant}"
     if engine.peer == catalogue.OURS or done.exists():
         return
+    if engine.script in FROM_ONNX and not (folder / "onnx/model.onnx").exists():
+        prepare(next(other for other in catalogue.ENGINES if other.script == "torch"), installed, folder)
     try:
         subprocess.run([python, "-B", script_of(engine), "prepare", folder, engine.variant], capture_output=True, text=True,
                        check=True, env={**os.environ, **OFFLINE})
@@ -113,9 +120,9 @@ def start(engine, options, installed, folder):
 
 def measure_starts(engines, options, installed, folder, plan, figures):
     """Every round starts each engine anew, alone, and asks for one job before its memory is read."""
-    refused = set()
-    for _ in range(plan.rounds):
-        for engine in engines:
+    refused, end = set(), time.monotonic() + plan.seconds / 4
+    for number in range(plan.rounds):
+        for engine in engines if number == 0 or time.monotonic() < end else ():
             if "start" not in engine.columns or engine in refused:
                 continue
             try:
@@ -129,6 +136,24 @@ def measure_starts(engines, options, installed, folder, plan, figures):
             except Refused as reason:
                 figures.refuse(engine, "", reason)
                 refused.add(engine)
+
+
+def measure_shares(engines, options, folder, plan, figures):
+    """`bench peak`: our products in turn with oneDNN's. Returns what it says about the machine, if it ran."""
+    machine = ""
+    for engine in engines:
+        if "share" not in engine.columns:
+            continue
+        words = [options.build / "tools/sluice_dev", "bench", "peak", "--model", folder / "model", "--precision", engine.precision,
+                 "--tokens", 128, "--threads", catalogue.THREADS, "--rounds", plan.rounds, "--round-ms", plan.step_ms, "--json", "-"]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            figures.refuse(engine, "share", done.stderr.strip())
+            continue
+        said = json.loads(done.stdout)
+        figures.add(engine, {"share": said["peak"][-1]["share"], "peak": said["peak"][-1]["peak_gflops"]})
+        machine = f"{said['kernels']}: {said['processor']}, {said['usable_cpus']} cores"
+    return machine
 
 
 def measure_accuracy(processes, options, folder, figures):
@@ -147,7 +172,7 @@ def measure_accuracy(processes, options, folder, figures):
 
 
 def measure_shape(options, installed, folder, tokens, engines, figures):
-    """Everything of one shape."""
+    """Everything of one shape. Returns the machine in words, or "" where that was not asked."""
     plan, processes, ready = Plan(options, tokens), {}, []
     for engine in engines:
         try:
@@ -156,8 +181,8 @@ def measure_shape(options, installed, folder, tokens, engines, figures):
         except Refused as reason:
             figures.refuse(engine, "", reason)
     if options.prepare:
-        return
-    warm = [column for column in options.columns if column not in ("start", "accuracy")]
+        return ""
+    warm = [column for column in options.columns if column not in ("share", "start", "accuracy")]
     try:
         if warm or "accuracy" in options.columns:
             for engine in ready:
@@ -173,6 +198,7 @@ def measure_shape(options, installed, folder, tokens, engines, figures):
             process.close()
     if "start" in options.columns:
         measure_starts(ready, options, installed, folder, plan, figures)
+    return measure_shares(engines, options, folder, plan, figures) if "share" in options.columns else ""
 
 
 def make_material(options, installed, shape):
@@ -202,10 +228,10 @@ def words(text):
 def parse(arguments):
     parser = argparse.ArgumentParser(description="Sluice beside the engines that PyPI carries")
     parser.add_argument("build", type=pathlib.Path, help="a build folder, for tools/peer_sluice")
-    parser.add_argument("--shapes", type=words, default=["minilm"], help="minilm,bge-small,bert-base")
+    parser.add_argument("--shapes", type=words, default=["minilm", "bert-base"], help="minilm,bge-small,bert-base")
     parser.add_argument("--precisions", type=words, help="f32,bf16,int8; all by default")
-    parser.add_argument("--peers", type=words, help="openvino,onnxruntime,…; all by default, ours always")
-    parser.add_argument("--columns", type=words, default=list(ALL_COLUMNS), help=",".join(ALL_COLUMNS))
+    parser.add_argument("--peers", type=words, help="openvino,onnxruntime,…; all: all; ours always")
+    parser.add_argument("--columns", type=words, default=TABLE_COLUMNS, help=",".join(ALL_COLUMNS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--step-ms", type=int, default=500, help="how long a turn lasts at least")
     parser.add_argument("--seconds", type=float, default=200, help="no round begins later than this")
@@ -222,8 +248,15 @@ def parse(arguments):
     unknown = set(options.columns) - set(ALL_COLUMNS)
     if unknown:
         parser.error(f"no columns named {', '.join(sorted(unknown))}")
+    isa = os.environ.get("SLUICE_ISA")
+    if isa and isa not in catalogue.ONEDNN_ISAS:
+        parser.error(f"SLUICE_ISA is none of {', '.join(catalogue.ONEDNN_ISAS)}")
+    if isa:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = catalogue.ONEDNN_ISAS[isa]
+    options.peers = options.peers or (catalogue.RESTRICTABLE if isa else catalogue.RIVALS)
     options.work = options.work.resolve()
-    options.results = options.results or options.work / ("results-quick.json" if options.quick else "results.json")
+    name = "-".join(filter(None, ("results", isa, options.quick and "quick")))
+    options.results = options.results or options.work / f"{name}.json"
     return options
 
 
@@ -236,13 +269,13 @@ def main(arguments=None, engines=catalogue.ENGINES):
         for shape in options.shapes:
             folder, tokens = make_material(options, installed, shape)
             chosen = catalogue.choose(options.columns, options.peers, options.precisions, engines)
-            figures = measure.Figures()
+            figures, machine = measure.Figures(), ""
             try:
-                measure_shape(options, installed, folder, tokens, chosen, figures)
+                machine = measure_shape(options, installed, folder, tokens, chosen, figures)
             finally:  # a run that is cut short keeps the rounds that it has
                 when = f"{time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}"
-                found = table.records(figures, shape, when)
-                store(options.results, table.merge(read(options.results), found, figures.refused, shape))
+                results = table.merge(read(options.results), table.records(figures, shape, when), figures.refused, shape)
+                store(options.results, results | ({"machine": machine} if machine else {}))
     print(table.report(read(options.results)))
 
 

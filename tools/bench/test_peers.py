@@ -156,24 +156,32 @@ class Peers(unittest.TestCase):
         # The machine was half as fast in the third round: pairs do not see it, medians of each would.
         found = self.records(sluice=[200, 220, 100], a=[100, 100, 50])
         self.assertEqual(table.ratio(found["minilm|fixed|a f32"]), 2.0)
-        self.assertEqual(table.ratio_of_bests(found["minilm|fixed|a f32"]), 2.2)
         self.assertIsNone(table.ratio(found["minilm|fixed|a f32"], "int8"))
 
     def test_the_best_peer_is_the_one_that_ours_leads_least(self):
         found = self.records(sluice=[100] * 3, a=[50] * 3, b=[125] * 3)
-        text = table.ratio_table(list(found.values()), "minilm")
-        self.assertIn("| 0.80 (0.80) behind b, 3 rounds, goal 1.1 missed |", text)
-        self.assertNotIn(" a,", text)
+        row = "| MiniLM: 128 tokens, batches of 32, tokens/s | **100, 0.80 b** |  |  | 1.3, 1.3, 1.35 |"
+        self.assertEqual(table.machine_table(list(found.values())).splitlines()[2:], [row])
         figures = measure.Figures()
         figures.rounds = {(engine(OURS), "one"): [1.0], (engine("a"), "one"): [4.0], (engine("b"), "one"): [2.0]}
-        self.assertIn("0.50 (0.50) b, 1 rounds", table.ratio_table(list(table.records(figures, "minilm", "").values()), "minilm"))
+        self.assertIn("| 1, 0.50 b |", table.machine_table(list(table.records(figures, "minilm", "").values())))
 
-    def test_only_peers_as_accurate_are_beside_ours_in_int8(self):
+    def test_some_goals_are_for_our_own_figure(self):
         figures = measure.Figures()
-        for peer, rate, cosine in ((OURS, 100, 0.9995), ("rough", 125, 0.99), ("exact", 50, 0.9993)):
-            figures.add(engine(peer, "int8"), {"fixed": rate, "cosine": cosine})
-        found = list(table.records(figures, "minilm", "today").values())
-        self.assertIn("as accurate |  |  | 2.00 (2.00) exact int8, 1 rounds, goal 1.5 |", table.ratio_table(found, "minilm"))
+        figures.rounds = {(engine(OURS), "memory"): [160], (engine("a"), "memory"): [320], (engine(OURS), "share"): [0.97]}
+        rows = table.machine_table(list(table.records(figures, "minilm", "").values())).splitlines()[2:]
+        self.assertEqual([row.split(" | ")[1] for row in rows], ["0.97", "**160, 0.50 a**"])
+
+    def test_an_instruction_set_is_for_all_of_them(self):
+        saved = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(saved)))
+        os.environ["SLUICE_ISA"] = "avx2"
+        options = peers.parse(["build"])
+        self.assertEqual((os.environ["ONEDNN_MAX_CPU_ISA"], options.results.name), ("AVX2", "results-avx2.json"))
+        self.assertNotIn("onnxruntime", options.peers)
+        os.environ["SLUICE_ISA"] = "avx3"
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
+            peers.parse(["build"])
 
     def test_what_most_people_run_is_beside_all_of_ours(self):
         figures = measure.Figures()
@@ -225,8 +233,8 @@ class Peers(unittest.TestCase):
             peers.prepare = lambda e, installed, folder: installed.python(e.packages) if e is missing else None
             shown = io.StringIO()
             with contextlib.redirect_stdout(shown):
-                peers.main([folder, "--work", folder, "--columns", "fixed", "--rounds", "2", "--quick",
-                            "--venv", f"empty={folder}"], [engine(OURS), missing, empty])
+                peers.main([folder, "--work", folder, "--shapes", "minilm", "--peers", "all", "--columns", "fixed",
+                            "--rounds", "2", "--quick", "--venv", f"empty={folder}"], [engine(OURS), missing, empty])
             results = json.loads((work / "results-quick.json").read_text())
             self.assertEqual(results["figures"]["minilm|fixed|sluice f32"]["rounds"], [100, 100])
             self.assertIn("not installed", results["refused"]["minilm|missing f32"])

@@ -7,6 +7,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 THREADS = 2
 PRECISIONS = ("f32", "bf16", "int8")
 OURS = "sluice"
+RIVALS = ("openvino", "onnxruntime")  # who has been the best peer nearly everywhere
+
+# What SLUICE_ISA is called by oneDNN, which runs OpenVINO's products too.
+ONEDNN_ISAS = {"avx512_bf16": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI", "avx512": "AVX512_CORE",
+               "avx2_vnni": "AVX2_VNNI", "avx2": "AVX2"}
+RESTRICTABLE = ("openvino",)  # ONNX Runtime has no setting for it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Engine:
 
 def _engines():
     for precision in PRECISIONS:
-        yield Engine(OURS, precision, precision, 1, "", columns=Engine.columns + ("text",))
+        yield Engine(OURS, precision, precision, 1, "", columns=Engine.columns + ("text", "share"))
     yield Engine(OURS, "", "f32", 1, "", columns=("tokenizer", "document"))
     for precision in ("f32", "bf16"):
         yield Engine("sentence-transformers", precision, precision, 1, "torch", "torch", Engine.columns + ("text",))
@@ -55,5 +61,5 @@ ENGINES = tuple(_engines())
 def choose(columns, peers=None, precisions=None, engines=ENGINES):
     """The engines that have something to show in these columns; ours are always among them."""
     return [engine for engine in engines if set(engine.columns) & set(columns)
-            and (not peers or engine.peer in peers or engine.peer == OURS)
+            and (not peers or engine.peer in (*peers, OURS) or "all" in peers)
             and (not precisions or not engine.precision or engine.precision in precisions)]

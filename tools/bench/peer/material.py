@@ -21,7 +21,7 @@ SHAPES = {
 }
 MAX_TOKENS = 256
 FIXED_ROWS, FIXED_TOKENS, FIXED_BATCH = 64, 128, 32
-MIXED_ROWS, WINDOW, WINDOWS = 1024, 96, 5
+MIXED_ROWS, WINDOW, WINDOWS = 1024, 96, 5  # of a large model a quarter of the rows: it takes ten times as long
 DOCUMENT_BYTES = 1_000_000
 PROBES = range(1, 140, 4)  # odd numbers of tokens: even ones hide what batch mates do
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -81,7 +81,7 @@ def write_load(folder, name, texts, ids):
     (folder / f"{name}.ids").write_text("".join(" ".join(map(str, row)) + "\n" for row in ids))
 
 
-def write_loads(folder, model, quick):
+def write_loads(folder, model, mixed_rows, quick):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_padding()
@@ -89,7 +89,7 @@ def write_loads(folder, model, quick):
     texts = Texts(tokenizer)
     tokenizer.enable_truncation(MAX_TOKENS)
     part = 8 if quick else 1
-    mixed = texts.mixed(MIXED_ROWS // part, 1)
+    mixed = texts.mixed(mixed_rows // part, 1)
     folder.mkdir(exist_ok=True)
     for name, rows in (("fixed", [texts.exact(FIXED_TOKENS, seed) for seed in range(FIXED_ROWS // part)]), ("mixed", mixed),
                        ("windows", mixed[:WINDOW * WINDOWS]), ("one", [texts.exact(16, seed) for seed in range(32)]),
@@ -103,14 +103,15 @@ def write_loads(folder, model, quick):
 def write(work, name, quick=False):
     """The folder of a shape's material; written when it is not there, or is another one."""
     folder, shape = pathlib.Path(work) / (name + ("-quick" if quick else "")), SHAPES[name]
-    made_from = json.dumps([shape, quick, MAX_TOKENS, FIXED_ROWS, MIXED_ROWS, WINDOWS, 1], sort_keys=True)
+    mixed_rows = MIXED_ROWS // 4 if shape["hidden"] > 400 else MIXED_ROWS
+    made_from = json.dumps([shape, quick, MAX_TOKENS, FIXED_ROWS, mixed_rows, WINDOWS, 1], sort_keys=True)
     if (folder / "complete").exists() and (folder / "complete").read_text() == made_from:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     golden.write_checkpoint(folder / "model", shape)
     write_tokenizer(folder / "model")
     (folder / "shape.json").write_text(json.dumps(shape))
-    write_loads(folder / "loads", folder / "model", quick)
+    write_loads(folder / "loads", folder / "model", mixed_rows, quick)
     (folder / "complete").write_text(made_from)
     return folder
 

@@ -10,11 +10,13 @@ from warm import Refused
 # What is measured, its unit, whether more is better, and the load.
 COLUMNS = {
     "fixed": ("128 tokens, batches of 32", "tokens/s", True),
-    "job": ("1,024 mixed texts as one job", "tokens/s", True),
+    "job": ("mixed texts as one job", "tokens/s", True),
     "windows": ("mixed texts in windows of 96", "tokens/s", True),
-    "text": ("1,024 mixed texts, tokenised too", "tokens/s", True),
+    "text": ("mixed texts, tokenised too", "tokens/s", True),
     "one": ("one text of 16 tokens, p50", "ms", False),
     "one_p99": ("one text of 16 tokens, p99", "ms", False),
+    "share": ("128 tokens, share of oneDNN's bare products", "", True),
+    "peak": ("those products", "GF/s", True),
     "ready": ("from exec to its first vector", "s", False),
     "memory": ("resident memory", "MB", False),
     "tokenizer": ("tokenizer, one core", "tokens/s", True),
