@@ -88,10 +88,12 @@ static enum status find_arch(const cJSON *root, const char *name, const struct a
     if (!type) { return err_set(err, STATUS_BAD_INPUT, "%s: model_type is missing", name); }
     char supported[256] = "";
     for (size_t i = 0, used = 0; i < ARCHES; i++) {
-        if (strcmp(type, arches[i]->model_type) == 0) {
+        const char *field = arches[i]->told_by;
+        if (strcmp(type, arches[i]->model_type) == 0 && (!field || json_field(root, field))) {
             *arch = arches[i];
             return STATUS_OK;
         }
+        if (field) { continue; } /* its type comes again */
         used += (size_t)snprintf(supported + used, sizeof supported - used, "%s%s", i > 0 ? ", " : "",
                                  arches[i]->model_type);
     }

@@ -28,8 +28,10 @@ enum config_field {
 enum bare { BARE_NORM = 1, BARE_ATTENTION = 2, BARE_INTERMEDIATE = 4, BARE_OUTPUT = 8 };
 
 struct arch {
-    const char *model_type;      /* in config.json */
-    const char *class;           /* what every name in `architectures` begins with */
+    const char *model_type; /* in config.json */
+    const char
+        *told_by;      /* the field that tells this spelling from one with the same model_type further down, or NULL */
+    const char *class; /* what every name in `architectures` begins with */
     const char *const *harmless; /* fields of config.json that change no vector; ends with NULL */
 
     /* The fields that are read. NULL where the family has none (no token types, an eps of 1e-12, the position_offset

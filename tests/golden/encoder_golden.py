@@ -51,6 +51,17 @@ MODELS = {
     "modernbert-5": dict(family="modernbert", spelling5=True, hidden=192, layers=4, heads=4, inner=272, pooling="cls",
                          dtype="BF16", lengths=SOME, seed=19, local=[0, 2],
                          known=[0.13520551, -0.02585392, 0.01125592, -0.01924085]),
+    # As transformers 5 writes them, and as their authors did.
+    "nomic": dict(family="nomic", spelling5=True, hidden=256, layers=3, heads=4, inner=768, pooling="mean", dtype="F32",
+                  lengths=SOME + [512], seed=20, known=[-0.10496424, -0.07255039, 0.05041578, 0.01723921]),
+    "nomic-gpt2": dict(family="nomic", hidden=128, layers=2, heads=4, inner=256, pooling="mean", dtype="F16", lengths=FEW,
+                       seed=21),
+    "gte": dict(family="gte", spelling5=True, hidden=256, layers=3, heads=4, inner=768, pooling="cls", dtype="F32",
+                lengths=SOME + [512], seed=22, known=[-0.04368113, 0.03845829, -0.05326234, -0.00198722]),
+    "new": dict(family="gte", hidden=128, layers=2, heads=4, inner=256, pooling="cls", dtype="F16", lengths=FEW, seed=23,
+                prefix="new.", stretched=8),
+    "new-split": dict(family="gte", hidden=128, layers=1, heads=4, inner=256, pooling="cls", dtype="F32", lengths=FEW,
+                      seed=24, types=0, split=True),
 }
 SHORT = {"all": 65, "few": 5}  # tokens of a text that every instruction set gets
 LEAST = {"bf16": 0.9999, "int8": 0.9995}  # cosine
@@ -89,6 +100,25 @@ FAMILIES = {
         config={"architectures": ["ModernBertForMaskedLM"], "norm_eps": 1e-5, "layer_norm_eps": 1e-5, "norm_bias": False,
                 "attention_bias": False, "mlp_bias": False, "classifier_pooling": "cls", "decoder_bias": True,
                 "hidden_activation": "gelu", "local_attention": 128, "position_embedding_type": "absolute"}),
+    "nomic": dict(
+        spelling={"embeddings.LayerNorm": "emb_ln", "encoder.layer.": "encoder.layers.",
+                  "attention.output.LayerNorm": "norm1", "attention.self.qkv": "attn.Wqkv",
+                  "attention.output.dense": "attn.out_proj", "intermediate.dense": "mlp.fc12", "up.dense": "mlp.fc11",
+                  "output.dense": "mlp.fc2", "output.LayerNorm": "norm2"},
+        prefix="", types=2, offset=0, eps=1e-12, heads=["cls.predictions.decoder.bias"], rotary=[(1000, 1)], silu=True,
+        bare=("attention", "intermediate", "output"),
+        packed={"attention.self.qkv": ("attention.self.query", "attention.self.key", "attention.self.value")},
+        config={"architectures": ["NomicBertModel"]}),
+    "gte": dict(
+        spelling={"attention.self.qkv": "attention.qkv_proj", "attention.self.query": "attention.q_proj",
+                  "attention.self.key": "attention.k_proj", "attention.self.value": "attention.v_proj",
+                  "attention.output.LayerNorm": "attn_ln", "attention.output.dense": "attention.o_proj",
+                  "intermediate.up": "mlp.up_gate_proj", "output.dense": "mlp.down_proj", "output.LayerNorm": "mlp_ln"},
+        prefix="", types=1, offset=0, eps=1e-12, heads=["lm_head.decoder.bias", "classifier.bias"], rotary=[(160000, 1)],
+        bare=("intermediate",),
+        packed={"attention.self.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+                "intermediate.up": ("up.dense", "intermediate.dense")},
+        config={}),
 }
 
 
@@ -98,6 +128,10 @@ def family_of(m):
 
 def positions_of(m):
     return m.get("positions", POSITIONS)
+
+
+def types_of(m):
+    return m.get("types", family_of(m)["types"])
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------------------
@@ -120,8 +154,8 @@ def tensor_shapes(m):
     yield "embeddings.word_embeddings.weight", (VOCABULARY, hidden), 0.05, 0
     if "rotary" not in family:
         yield "embeddings.position_embeddings.weight", (POSITIONS + family["offset"], hidden), 0.02, 0
-    if family["types"] > 0:
-        yield "embeddings.token_type_embeddings.weight", (family["types"], hidden), 0.02, 0
+    if types_of(m) > 0:
+        yield "embeddings.token_type_embeddings.weight", (types_of(m), hidden), 0.02, 0
     if m.get("family") == "mpnet":
         yield "encoder.relative_attention_bias.weight", (32, m["heads"]), 1, 0
     norms = ["embeddings.LayerNorm"]
@@ -152,23 +186,60 @@ def is_bare(name, family):
 
 def name_in_file(name, m):
     """Norms before are numbered by the part that they stand before."""
+    prefix = m.get("prefix", family_of(m)["prefix"])
     if family_of(m).get("pre_norm") and ".output.LayerNorm" in name and "attention" not in name:
         layer, end = int(name.split(".")[2]) + 1, name.split(".")[-1]
-        return family_of(m)["prefix"] + (f"layers.{layer}.attn_norm." if layer < m["layers"] else "final_norm.") + end
+        return prefix + (f"layers.{layer}.attn_norm." if layer < m["layers"] else "final_norm.") + end
     for ours, theirs in family_of(m)["spelling"].items():
         name = name.replace(ours, theirs)
-    return family_of(m)["prefix"] + name
+    return prefix + name
 
 
 def packed(tensors, m):
     """The tensors as the file has them: some in one, rows below rows."""
-    parts = {part: (whole, i) for whole, parts in family_of(m).get("packed", {}).items() for i, part in enumerate(parts)}
+    parts = {part: (whole, i) for whole, parts in family_of(m).get("packed", {}).items() for i, part in enumerate(parts)
+             if not ("split" in m and "self" in whole)}
     gathered = {}
     for name, values in tensors:
         at = next((part for part in parts if part in name), None)
         whole, place = parts.get(at, (None, 0))
         gathered.setdefault(name.replace(at, whole) if at else name, {})[place] = values
     return {name: np.concatenate([some[i] for i in sorted(some)]) for name, some in gathered.items()}
+
+
+def rotary_of(m):
+    """(base, divisor) of all layers, or of those that attend to all tokens and of local ones."""
+    rotary = family_of(m).get("rotary")
+    if "stretched" in m:
+        return [(rotary[0][0] * m["stretched"], m["stretched"] ** (2 * m["heads"] / m["hidden"]))]
+    return rotary
+
+
+def nomic_config(m):
+    if "spelling5" in m:
+        return {"hidden_size": m["hidden"], "intermediate_size": m["inner"], "num_attention_heads": m["heads"],
+                "num_hidden_layers": m["layers"], "hidden_act": "silu", "layer_norm_eps": 1e-12, "type_vocab_size": 2,
+                "head_dim": m["hidden"] // m["heads"], "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"}}
+    return {"n_embd": m["hidden"], "n_inner": m["inner"], "n_head": m["heads"], "n_layer": m["layers"],
+            "n_positions": positions_of(m), "max_position_embeddings": None, "activation_function": "swiglu",
+            "layer_norm_epsilon": 1e-12, "type_vocab_size": 2, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
+            "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None,
+            "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"},
+            "causal": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "qkv_proj_bias": False, "prenorm": False,
+            "parallel_block": False, "scale_attn_weights": True, "summary_type": "cls_index", "use_rms_norm": False,
+            "max_trained_positions": 2048, "pad_vocab_size_multiple": 64, "fused_bias_fc": True, "use_flash_attn": True}
+
+
+def gte_config(m):
+    fields = {"hidden_act": "gelu", "hidden_size": m["hidden"], "intermediate_size": m["inner"], "layer_norm_eps": 1e-12,
+              "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"], "type_vocab_size": types_of(m)}
+    if "spelling5" in m:
+        return {**fields, "architectures": ["GteModel"], "rope_parameters": {"rope_theta": 160000.0, "rope_type": "default"}}
+    scaling = {"factor": float(m["stretched"]), "type": "ntk"} if "stretched" in m else None
+    return {**fields, "model_type": "new", "architectures": ["NewModel"], "rope_theta": 160000, "rope_scaling": scaling,
+            "auto_map": {"AutoModel": "modeling.NewModel"}, "layer_norm_type": "layer_norm", "pack_qkv": "split" not in m,
+            "logn_attention_clip1": False, "logn_attention_scale": False, "position_embedding_type": "rope",
+            "unpad_inputs": False, "use_memory_efficient_attention": False, "torch_dtype": "float32"}
 
 
 def layers_config(m):
@@ -185,6 +256,10 @@ def config(m):
     family = family_of(m)
     fields = {"model_type": m.get("family", "bert"), "max_position_embeddings": positions_of(m) + family["offset"],
               "pad_token_id": 0, "vocab_size": VOCABULARY, **family["config"]}
+    if m.get("family") == "nomic":
+        return {**fields, "model_type": "nomic_bert", **nomic_config(m)}
+    if m.get("family") == "gte":
+        return {**fields, **gte_config(m)}
     if m.get("family") == "modernbert":
         return {**fields, **layers_config(m), "hidden_size": m["hidden"], "intermediate_size": m["inner"],
                 "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"]}
@@ -338,7 +413,7 @@ def encode(ids, w, m):
     x = total = norm(x, w, "embeddings.LayerNorm", eps)
     for layer in range(m["layers"]):
         prefix, local = f"encoder.layer.{layer}.", layer in m.get("local", ())
-        rotary = family["rotary"][local] if "rotary" in family else None
+        rotary = rotary_of(m)[local] if "rotary" in family else None
         total = total + attention(x, w, prefix + "attention.", heads, rotary, family["window"] if local else None)
         x = norm(total, w, prefix + "attention.output.LayerNorm", eps)
         total = (total if pre_norm else x) + feed_forward(x, w, prefix, family)

@@ -1,0 +1,103 @@
+/* GTE (gte-base-en-v1.5, gte-multilingual, arctic-embed-m-v2): BERT's order with rotary positions and a gated GELU.
+ * Alibaba's files call it `new`, with an auto_map of code, which nothing here needs; transformers 5 calls it `gte`.
+ * Tensors have the same names in both; queries, keys and values are one or three. Source: configuration and tensors of
+ * gte-base-en-v1.5; bloc97's NTK scaling with its fixed divisor as vLLM documents it (kexue.fm/archives/9706);
+ * GteConfig and GteModel of transformers 5.23. */
+#include <math.h>
+#include <string.h>
+
+#include "model/arch.h"
+#include "model/json.h"
+
+static const char *const harmless[] = {
+    "attention_probs_dropout_prob",   "auto_map", "hidden_dropout_prob", "unpad_inputs",
+    "use_memory_efficient_attention", NULL};
+
+static const char *const empty[] = {"logn_attention_clip1", "logn_attention_scale", NULL};
+
+static const char *const unused[] = {
+    "pooler.", "lm_head.", "classifier.", "embeddings.position_ids", "embeddings.token_type_ids", NULL};
+
+static const char *const own[] = {"layer_norm_type", "pack_qkv",   "position_embedding_type", "rope_parameters",
+                                  "rope_scaling",    "rope_theta", "type_vocab_size",         NULL};
+
+/* The one value of a field that may be there. */
+static enum status expect(const cJSON *root, const char *name, const char *field, const char *only, struct err *err)
+{
+    const char *text = only;
+    TRY(json_string(root, name, field, &text, err));
+    return strcmp(text, only) == 0 ? STATUS_OK
+                                   : err_set(err, STATUS_UNSUPPORTED, "%s: %s \"%.60s\" is not supported; \"%s\" is",
+                                             name, field, text, only);
+}
+
+/* {"factor": k, "type": "ntk"}: a base k times as large, and all frequencies divided by k^(2 / head_dim). */
+static enum status read_scaling(const cJSON *scaling, const char *name, const struct model *model,
+                                struct rotary *rotary, struct err *err)
+{
+    static const char *const known[] = {"factor", "type", NULL}, *const unset[] = {"mixed_b", NULL};
+    double factor = 1;
+    if (!scaling) { return STATUS_OK; }
+    TRY(json_only(scaling, "config.json: rope_scaling", known, unset, err));
+    TRY(expect(scaling, name, "type", "ntk", err));
+    TRY(json_double(scaling, name, "factor", &factor, err));
+    if (!(factor >= 1 && factor <= 1024)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: rope_scaling: factor must be between 1 and 1,024", name);
+    }
+    rotary->base *= factor;
+    rotary->divisor = pow(factor, 2.0 * model->heads / model->hidden);
+    return STATUS_OK;
+}
+
+static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    struct rotary *rotary = &model->rotary[0];
+    bool packed = true;
+    *rotary = (struct rotary){strcmp(model->arch->model_type, "gte") == 0 ? 160000 : 10000, 1};
+    TRY(expect(root, name, "position_embedding_type", "rope", err));
+    TRY(expect(root, name, "layer_norm_type", "layer_norm", err));
+    TRY(json_u32(root, name, "type_vocab_size", 0, 1u << 10, &model->token_types, err));
+    TRY(json_bool(root, name, "pack_qkv", &packed, err));
+    model->split_qkv = !packed;
+    TRY(json_double(root, name, "rope_theta", &rotary->base, err));
+    TRY(arch_read_rotary(json_field(root, "rope_parameters"), name, "rope_parameters", &rotary->base, err));
+    return read_scaling(json_field(root, "rope_scaling"), name, model, rotary, err);
+}
+
+#define FAMILY(name, type, classes)                                                                                    \
+    const struct arch arch_##name = {                                                                                  \
+        .model_type = (type),                                                                                          \
+        .class = (classes),                                                                                            \
+        .harmless = harmless,                                                                                          \
+        .fields = {[CONFIG_VOCABULARY] = "vocab_size",                                                                 \
+                   [CONFIG_HIDDEN] = "hidden_size",                                                                    \
+                   [CONFIG_LAYERS] = "num_hidden_layers",                                                              \
+                   [CONFIG_HEADS] = "num_attention_heads",                                                             \
+                   [CONFIG_INTERMEDIATE] = "intermediate_size",                                                        \
+                   [CONFIG_POSITIONS] = "max_position_embeddings",                                                     \
+                   [CONFIG_ACTIVATION] = "hidden_act",                                                                 \
+                   [CONFIG_EPS] = "layer_norm_eps"},                                                                   \
+        .read = read,                                                                                                  \
+        .own = own,                                                                                                    \
+        .empty = empty,                                                                                                \
+        .gated = true,                                                                                                 \
+        .prefix = type ".",                                                                                            \
+        .unused = unused,                                                                                              \
+        .word = "embeddings.word_embeddings",                                                                          \
+        .token_type = "embeddings.token_type_embeddings",                                                              \
+        .embedding_norm = "embeddings.LayerNorm",                                                                      \
+        .layer = "encoder.layer.",                                                                                     \
+        .qkv = "attention.qkv_proj",                                                                                   \
+        .query = "attention.q_proj",                                                                                   \
+        .key = "attention.k_proj",                                                                                     \
+        .value = "attention.v_proj",                                                                                   \
+        .attention_output = "attention.o_proj",                                                                        \
+        .attention_norm = "attn_ln",                                                                                   \
+        .up_intermediate = "mlp.up_gate_proj",                                                                         \
+        .output = "mlp.down_proj",                                                                                     \
+        .output_norm = "mlp_ln",                                                                                       \
+        .bare = BARE_INTERMEDIATE,                                                                                     \
+    }
+
+FAMILY(new, "new", "New");
+FAMILY(gte, "gte", "Gte");

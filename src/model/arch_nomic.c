@@ -1,0 +1,109 @@
+/* Nomic-BERT (nomic-embed-text v1 and v1.5): BERT's order with rotary positions and SwiGLU, and biases in the norms
+ * alone. Its files have GPT-2's names of fields and an auto_map of code, which nothing here needs, or transformers 5's
+ * names; tensors have the same names in both. The mixture of experts (v2) is another family. Source: configuration and
+ * tensors of nomic-bert-2048; NomicBertConfig and NomicBertModel of transformers 5.23. */
+#include <string.h>
+
+#include "model/arch.h"
+#include "model/json.h"
+
+static const char *const harmless[] = {"attention_probs_dropout_prob",
+                                       "attn_pdrop",
+                                       "auto_map",
+                                       "dense_seq_output",
+                                       "embd_pdrop",
+                                       "fused_bias_fc",
+                                       "fused_dropout_add_ln",
+                                       "hidden_dropout_prob",
+                                       "max_trained_positions",
+                                       "pad_vocab_size_multiple",
+                                       "reorder_and_upcast_attn",
+                                       "resid_pdrop",
+                                       "summary_activation",
+                                       "summary_first_dropout",
+                                       "summary_proj_to_labels",
+                                       "summary_type",
+                                       "summary_use_proj",
+                                       "use_flash_attn",
+                                       "use_xentropy",
+                                       NULL};
+
+static const char *const empty[] = {"causal",
+                                    "mlp_fc1_bias",
+                                    "mlp_fc2_bias",
+                                    "parallel_block",
+                                    "parallel_block_tied_norm",
+                                    "prenorm",
+                                    "qkv_proj_bias",
+                                    "rotary_emb_interleaved",
+                                    "rotary_emb_scale_base",
+                                    "rotary_scaling_factor",
+                                    "scale_attn_by_inverse_layer_idx",
+                                    "use_rms_norm",
+                                    NULL};
+
+static const char *const unused[] = {
+    "pooler.", "cls.", "classifier.", "embeddings.position_ids", "embeddings.token_type_ids", NULL};
+
+static const char *const own[] = {
+    "activation_function", "head_dim",           "hidden_act", "rope_parameters", "rotary_emb_base",
+    "rotary_emb_fraction", "scale_attn_weights", NULL};
+
+static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    const char *gate = NULL;
+    double base = 1000, fraction = 1;
+    bool scaled = true;
+    uint32_t head_dim = model->hidden / model->heads;
+    model->activation = ACTIVATION_SILU;
+    TRY(json_string(root, name, "activation_function", &gate, err));
+    if (gate && strcmp(gate, "swiglu") != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: activation_function \"%.60s\" is not supported; swiglu is", name,
+                       gate);
+    }
+    if (!gate) { TRY(arch_read_activation(root, name, "hidden_act", model, err)); }
+    TRY(json_u32(root, name, "head_dim", head_dim, head_dim, &head_dim, err));
+    TRY(json_bool(root, name, "scale_attn_weights", &scaled, err));
+    TRY(json_double(root, name, "rotary_emb_fraction", &fraction, err));
+    if (!scaled || fraction != 1) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported", name,
+                       scaled ? "a rotary_emb_fraction other than 1" : "scale_attn_weights false");
+    }
+    TRY(json_double(root, name, "rotary_emb_base", &base, err));
+    TRY(arch_read_rotary(json_field(root, "rope_parameters"), name, "rope_parameters", &base, err));
+    model->rotary[0] = (struct rotary){base, 1};
+    return STATUS_OK;
+}
+
+#define FAMILY(symbol, field, ...)                                                                                     \
+    const struct arch arch_##symbol = {                                                                                \
+        .model_type = "nomic_bert",                                                                                    \
+        .told_by = (field),                                                                                            \
+        .class = "NomicBert",                                                                                          \
+        .harmless = harmless,                                                                                          \
+        .fields = {[CONFIG_VOCABULARY] = "vocab_size", [CONFIG_TOKEN_TYPES] = "type_vocab_size", __VA_ARGS__},         \
+        .read = read,                                                                                                  \
+        .own = own,                                                                                                    \
+        .empty = empty,                                                                                                \
+        .gated = true,                                                                                                 \
+        .prefix = "bert.",                                                                                             \
+        .unused = unused,                                                                                              \
+        .word = "embeddings.word_embeddings",                                                                          \
+        .token_type = "embeddings.token_type_embeddings",                                                              \
+        .embedding_norm = "emb_ln",                                                                                    \
+        .layer = "encoder.layers.",                                                                                    \
+        .qkv = "attn.Wqkv",                                                                                            \
+        .attention_output = "attn.out_proj",                                                                           \
+        .attention_norm = "norm1",                                                                                     \
+        .intermediate = "mlp.fc12",                                                                                    \
+        .up = "mlp.fc11",                                                                                              \
+        .output = "mlp.fc2",                                                                                           \
+        .output_norm = "norm2",                                                                                        \
+        .bare = BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,                                                      \
+    }
+
+FAMILY(nomic_gpt2, "n_embd", [CONFIG_HIDDEN] = "n_embd", [CONFIG_LAYERS] = "n_layer", [CONFIG_HEADS] = "n_head",
+       [CONFIG_INTERMEDIATE] = "n_inner", [CONFIG_POSITIONS] = "n_positions", [CONFIG_EPS] = "layer_norm_epsilon");
+FAMILY(nomic, NULL, [CONFIG_HIDDEN] = "hidden_size", [CONFIG_LAYERS] = "num_hidden_layers",
+       [CONFIG_HEADS] = "num_attention_heads", [CONFIG_INTERMEDIATE] = "intermediate_size",
+       [CONFIG_POSITIONS] = "max_position_embeddings", [CONFIG_EPS] = "layer_norm_eps");
