@@ -10,6 +10,16 @@ install(FILES LICENSE README.md SECURITY.md DESTINATION share/doc/sluice)
 install(DIRECTORY docs DESTINATION share/doc/sluice OPTIONAL FILES_MATCHING PATTERN "*.md")
 install(FILES config/completion.bash DESTINATION share/bash-completion/completions RENAME sluice)
 
+# The manual page says what --help says. A program for another machine cannot be asked.
+install(CODE "set(script \"${CMAKE_SOURCE_DIR}/cmake/man.sh\")\nset(program \"$<TARGET_FILE:sluice>\")\nset(page \"${CMAKE_BINARY_DIR}/sluice.1\")")
+install(CODE [[
+  execute_process(COMMAND "${script}" "${program}" OUTPUT_FILE "${page}" RESULT_VARIABLE failed)
+  if(failed)
+    message(STATUS "No manual page: the program does not run here")
+  else()
+    file(INSTALL "${page}" DESTINATION "${CMAKE_INSTALL_PREFIX}/share/man/man1")
+  endif()]])
+
 # The unit names the program where it will lie, which is known only now: --prefix may differ from the configuration's.
 install(CODE "set(unit \"${CMAKE_SOURCE_DIR}/config/sluice.service.in\")\nset(made \"${CMAKE_BINARY_DIR}/sluice.service\")")
 install(CODE [[

@@ -51,6 +51,7 @@ class Install(SluiceCase):
         found = {os.path.relpath(os.path.join(folder, name), self.path("root" + PREFIX))
                  for folder, _, names in os.walk(self.path("root")) for name in names}
         wanted = {"bin/sluice", "lib/systemd/system/sluice.service", "share/bash-completion/completions/sluice",
+                  "share/man/man1/sluice.1",
                   *(f"share/sluice/{name}" for name in ("sluice.json", "redis.conf", "mend-aof.sh", "make-users.sh")),
                   *(f"share/doc/sluice/{name}" for name in ("LICENSE", "README.md", "SECURITY.md"))}
         for folder, place in (("config/acl", "share/sluice/acl"), ("config/models", "share/sluice/models"),
@@ -146,6 +147,22 @@ class Install(SluiceCase):
         never = {code for codes, again in rows if again == "no" for code in codes.split(", ")}
         self.assertIn("78", never)
         self.assertEqual(set(service["RestartPreventExitStatus"].split()), never)
+
+    def test_manual_page(self):
+        """It says what --help says: each command, its explanation, and each option with its line of help."""
+        page = self.installed("share", "man", "man1", "sluice.1")
+        checked = subprocess.run(["groff", "-man", "-ww", "-z", "-Tutf8", page], capture_output=True, text=True, check=True)
+        self.assertEqual(checked.stderr, "")
+        plain = subprocess.run(["groff", "-man", "-Tascii", "-P-cbou", "-rHY=0", "-rLL=1000n", page], capture_output=True, text=True, check=True)
+        words = lambda lines: " ".join(lines.split()).replace("`", "'")
+        shown = words(plain.stdout)
+        commands = re.findall(r"(?m)^  ([a-z][a-z0-9 ]*[a-z0-9]) +[A-Z]", sluice("--help").stdout.decode())
+        self.assertGreater(len(commands), 20)
+        for command in commands:
+            usage, *paragraphs = sluice(*command.split(), "--help").stdout.decode().removeprefix("usage: ").split("\n\n")
+            for paragraph in [usage, *paragraphs]:
+                with self.subTest(command=command):
+                    self.assertIn(words(paragraph), shown)
 
     # completion
 
