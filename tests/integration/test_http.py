@@ -257,7 +257,7 @@ class Http(SluiceCase):
         """Bytes of every kind on 200 connections at once, under load: the port answers, bounded, and no request is lost."""
         daemon = self.watched("--log-level", "debug")
         self.wait_answer("/readyz", 200)
-        load = self.start_load(self.server)
+        load = self.start_load(self.server, depth=8)
         rss = daemon.rss_bytes()
 
         def say(data, shut=False):
