@@ -9,6 +9,7 @@ install(DIRECTORY config/models DESTINATION share/sluice OPTIONAL)
 install(FILES LICENSE README.md SECURITY.md DESTINATION share/doc/sluice)
 install(DIRECTORY docs DESTINATION share/doc/sluice OPTIONAL FILES_MATCHING PATTERN "*.md")
 install(FILES config/completion.bash DESTINATION share/bash-completion/completions RENAME sluice)
+install(FILES config/completion.zsh DESTINATION share/zsh/site-functions RENAME _sluice)
 
 # The manual page says what --help says. A program for another machine cannot be asked.
 install(CODE "set(script \"${CMAKE_SOURCE_DIR}/cmake/man.sh\")\nset(program \"$<TARGET_FILE:sluice>\")\nset(page \"${CMAKE_BINARY_DIR}/sluice.1\")")

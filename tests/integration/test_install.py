@@ -51,7 +51,7 @@ class Install(SluiceCase):
         found = {os.path.relpath(os.path.join(folder, name), self.path("root" + PREFIX))
                  for folder, _, names in os.walk(self.path("root")) for name in names}
         wanted = {"bin/sluice", "lib/systemd/system/sluice.service", "share/bash-completion/completions/sluice",
-                  "share/man/man1/sluice.1",
+                  "share/man/man1/sluice.1", "share/zsh/site-functions/_sluice",
                   *(f"share/sluice/{name}" for name in ("sluice.json", "redis.conf", "mend-aof.sh", "make-users.sh")),
                   *(f"share/doc/sluice/{name}" for name in ("LICENSE", "README.md", "SECURITY.md"))}
         for folder, place in (("config/acl", "share/sluice/acl"), ("config/models", "share/sluice/models"),
@@ -187,10 +187,22 @@ class Install(SluiceCase):
             self.assertEqual(options, sorted(wanted | {"--help"}), command)
         self.assertIn("--lease-ms", offered[2 + commands.index("serve")])
 
+    LINES = (["st"], ["workers", ""], ["workers", "dr"], ["workers", "list", ""], ["doctor", "--role", ""], ["doctor", "--role", "=", "w"],
+             ["doctor", "--role", "="], ["serve", "--model", ""], ["stats", "--json", "--q"], ["nonsense", "--"], ["dead", "--all", ""])
+
     def test_completion_of_words(self):
         words = ["check", "drain", "list", "quiet", "resume", "stop"]
         roles = ["auto", "operator", "producer", "worker"]
-        self.assertEqual(self.complete(["st"], ["workers", ""], ["workers", "dr"], ["workers", "list", ""], ["doctor", "--role", ""],
-                                       ["doctor", "--role", "=", "w"], ["doctor", "--role", "="], ["serve", "--model", ""],
-                                       ["stats", "--json", "--q"], ["nonsense", "--"], ["dead", "--all", ""]),
-                         [["stats"], words, ["drain"], [], roles, ["worker"], roles, [], ["--queue"], [], []])
+        self.assertEqual(self.complete(*self.LINES), [["stats"], words, ["drain"], [], roles, ["worker"], roles, [], ["--queue"], [], []])
+
+    def test_completion_in_zsh(self):
+        """The same words as in bash. What zsh's own completion does around it is played: it keeps what begins as the last word does."""
+        lines = [line for line in self.LINES if "=" not in line]
+        script = ["compdef() { : }; _default() { : }", "compadd() { while [[ $1 != - ]]; do shift; done; shift; print -rn -- ${(M)@:#${words[CURRENT]}*} '' }",
+                  "fpath=($1 $fpath) path=($2 $path)", "autoload -Uz _sluice",
+                  "try() { words=(\"$@\") CURRENT=$#; if [[ -z $begun ]]; then begun=1; _sluice; else _bash_complete -o default -F _sluice; fi; print }"]
+        script += ["try sluice " + " ".join(f"'{word}'" for word in line) for line in lines]
+        result = subprocess.run(["zsh", "-fc", "\n".join(script), "zsh", self.installed("share", "zsh", "site-functions"), self.installed("bin")],
+                                capture_output=True, text=True, timeout=60, check=False, env=process.clean_environment())
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual([sorted(offered.split()) for offered in result.stdout.splitlines()], self.complete(*lines))
