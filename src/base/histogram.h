@@ -6,9 +6,13 @@
 
 enum { HISTOGRAM_BOUNDS = 18 };
 
-/* The largest value of each bucket but the last, ascending; the last one takes what is larger. */
+/* The largest value of each bucket but the last, ascending, and how readers are shown it; the last bucket takes what is
+ * larger. */
 struct histogram_bounds {
-    uint64_t most[HISTOGRAM_BOUNDS];
+    struct {
+        uint64_t most;
+        const char *shown;
+    } buckets[HISTOGRAM_BOUNDS];
     double unit; /* of a value, in what readers are shown: 1e-9 for nanoseconds shown as seconds */
 };
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
+#include <string.h>
 
 enum type { COUNTER, GAUGE, HISTOGRAM };
 
@@ -141,10 +141,15 @@ static const struct metric table[] = {
 /* Appends name="value", behind a comma if it is not the first. The format escapes quotes, backslashes, line feeds. */
 static void add_label(struct buffer *labels, const char *name, const char *value)
 {
-    buffer_format(labels, "%s%s=\"", labels->length > 0 ? "," : "", name);
-    for (const char *at = value ? value : ""; *at; at++) {
-        if (*at == '"' || *at == '\\') { buffer_string(labels, "\\"); }
-        buffer_append(labels, *at == '\n' ? "\\n" : at, *at == '\n' ? 2 : 1);
+    buffer_string(labels, labels->length > 0 ? "," : "");
+    buffer_string(labels, name);
+    buffer_string(labels, "=\"");
+    for (const char *at = value ? value : ""; *at;) {
+        size_t plain = strcspn(at, "\"\\\n");
+        buffer_append(labels, at, plain);
+        at += plain;
+        if (*at) { buffer_append(labels, *at == '\n' ? "\\n" : *at == '"' ? "\\\"" : "\\\\", 2); }
+        at += *at != '\0';
     }
     buffer_string(labels, "\"");
 }
@@ -167,17 +172,29 @@ static void add_model_labels(struct buffer *labels, const struct model_sample *m
 
 /* ---- lines ---- */
 
-/* Whole numbers have no exponent, so that counts read well. */
+/* Counts are the most of all lines, and need no printf. */
 static void write_number(struct buffer *to, double value)
 {
-    bool whole = value == floor(value) && fabs(value) < 1e15;
-    buffer_format(to, whole ? " %.0f\n" : " %.15g\n", value);
+    if (value < 0 || value != floor(value) || value >= 1e15) {
+        buffer_format(to, " %.15g\n", value);
+        return;
+    }
+    char text[32], *at = text + sizeof text;
+    uint64_t left = (uint64_t)value;
+    *--at = '\n';
+    do {
+        *--at = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    *--at = ' ';
+    buffer_append(to, at, (size_t)(text + sizeof text - at));
 }
 
 static void write_line(struct buffer *to, const char *name, const char *suffix, const struct buffer *labels,
                        double value)
 {
-    buffer_format(to, "%s%s", name, suffix);
+    buffer_string(to, name);
+    buffer_string(to, suffix);
     if (labels->length > 0) {
         buffer_string(to, "{");
         buffer_append(to, labels->data, labels->length);
@@ -192,12 +209,8 @@ static void write_histogram(struct buffer *to, const char *name, struct buffer *
     size_t length = labels->length;
     uint64_t count = 0;
     for (unsigned i = 0; i <= HISTOGRAM_BOUNDS; i++) {
-        char most[32] = "+Inf";
-        if (i < HISTOGRAM_BOUNDS) {
-            snprintf(most, sizeof most, "%g", (double)histogram->bounds->most[i] * histogram->bounds->unit);
-        }
         count += histogram->counts[i];
-        add_label(labels, "le", most);
+        add_label(labels, "le", i < HISTOGRAM_BOUNDS ? histogram->bounds->buckets[i].shown : "+Inf");
         write_line(to, name, "_bucket", labels, (double)count);
         labels->length = length;
     }

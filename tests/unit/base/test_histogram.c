@@ -1,6 +1,8 @@
 /* Histograms: which bucket a value falls into. */
 #include "harness.h"
 
+#include <stdlib.h>
+
 #include "base/histogram.h"
 
 TEST(a_bound_belongs_to_its_bucket)
@@ -9,10 +11,11 @@ TEST(a_bound_belongs_to_its_bucket)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct histogram histogram = {.bounds = all[i]};
         for (unsigned b = 0; b < HISTOGRAM_BOUNDS; b++) {
-            assert_true(b == 0 || all[i]->most[b] > all[i]->most[b - 1]);
-            histogram_add(&histogram, all[i]->most[b]);
+            assert_true(b == 0 || all[i]->buckets[b].most > all[i]->buckets[b - 1].most);
+            histogram_add(&histogram, all[i]->buckets[b].most);
             assert_int_equal(histogram.counts[b], b == 0 ? 1 : 2);
-            histogram_add(&histogram, all[i]->most[b] + 1);
+            assert_float_equal((double)all[i]->buckets[b].most * all[i]->unit, atof(all[i]->buckets[b].shown), 1e-12);
+            histogram_add(&histogram, all[i]->buckets[b].most + 1);
             assert_int_equal(histogram.counts[b + 1], 1);
         }
     }
