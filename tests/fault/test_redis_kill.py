@@ -34,7 +34,7 @@ class RedisKill(SluiceCase):
 
     def test_kill_with_aof_always_20_times(self):
         self.server = self.start_redis(aof="always")
-        model = self.make_model("wide", hidden=192, heads=4)  # wide enough that replies in JSON are staged
+        model = self.make_model("wide", hidden=320, heads=4)  # wide enough that replies in JSON are staged
         daemon = self.start_daemon(self.server, model=model)
         self.run_kills(scaled(20), seed=1)
         self.assertTrue(daemon.running())

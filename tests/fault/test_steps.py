@@ -17,7 +17,7 @@ TOGETHER = 8  # queues side by side: most of the time passes in waiting for leas
 class Steps(SluiceCase):
     def setUp(self):
         super().setUp()
-        self.model = self.make_model("wide", hidden=192, heads=4)  # wide enough that a reply in JSON is staged
+        self.model = self.make_model("wide", hidden=320, heads=4)  # wide enough that a reply in JSON is staged
         self.local = self.reference(self.model)
 
     def requests(self, queue):

@@ -14,7 +14,7 @@ class WorkerKill(SluiceCase):
         super().setUp()
         self.server = self.start_redis()
         self.client = self.server.client()
-        self.model = self.make_model("wide", hidden=192, heads=4)  # wide enough that replies in JSON are staged
+        self.model = self.make_model("wide", hidden=320, heads=4)  # wide enough that replies in JSON are staged
 
     def finish(self, sender, **options):
         super().finish(self.server, sender, model=self.model, **options)

@@ -56,7 +56,7 @@ struct ceiling_run {
 
 enum {
     READ_COUNT = 512,
-    STAGE_BYTES = 2048,    /* replies of this size and more go ahead of the script */
+    STAGE_BYTES = 3072,    /* replies of this size and more go ahead of the script */
     CALL_ENTRIES = 64,     /* entries of one settle ... */
     CALL_BYTES = 32 << 10, /* ... or bytes of replies */
     REPLY_STRINGS = 12,    /* field, value, ... */
@@ -209,6 +209,10 @@ static void send_stages(struct ceiling *ceiling, const struct resp_value *entrie
         const char *id = entries[i].items[0].bytes;
         command_text(&ceiling->command, "HSET");
         add_key(ceiling, "stage:bench:", id);
+        command_list(
+            &ceiling->command, 8,
+            (const char *const[]){"status", "done", "entry", id, "model", "null", "revision", "0000000000000000"},
+            NULL);
         add_fields(ceiling, id);
         send_command(ceiling, NULL);
         command_text(&ceiling->command, "PEXPIRE");
