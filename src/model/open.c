@@ -103,14 +103,31 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     return status;
 }
 
+/* Whether DIRECTORY/FOLDERNAME exists. Errors: STATUS_NO_MEMORY. */
+static enum status is_there(const char *directory, const char *folder, const char *name, bool *there, struct err *err)
+{
+    struct buffer path = {0};
+    buffer_format(&path, "%s/%s%s", directory, folder, name);
+    *there = buffer_ok(&path) && access(path.data, F_OK) == 0;
+    enum status status = buffer_ok(&path) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a path");
+    buffer_free(&path);
+    return status;
+}
+
+/* The last two are a tokenizer's only where the others have none. */
 static enum status fill_id(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
 {
-    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "vocab.txt",
-                                        "special_tokens_map.json", "added_tokens.json"};
+    static const char *const files[] = {"tokenizer.json",    "tokenizer_config.json",
+                                        "vocab.txt",         "special_tokens_map.json",
+                                        "added_tokens.json", "vocab.json",
+                                        "merges.txt"};
+    size_t count = sizeof files / sizeof files[0];
+    bool json, words;
     TRY(hash_description(state, model, err));
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        TRY(hash_file(state, model->directory, folder, files[i], err));
-    }
+    TRY(is_there(model->directory, folder, files[0], &json, err));
+    TRY(is_there(model->directory, folder, files[2], &words, err));
+    if (json || words) { count -= 2; }
+    for (size_t i = 0; i < count; i++) { TRY(hash_file(state, model->directory, folder, files[i], err)); }
     to_hex(XXH3_128bits_digest(state), model->id);
     return STATUS_OK;
 }
@@ -146,17 +163,6 @@ static enum status resolve(struct model *model, const char *directory, struct er
     const char *last = strrchr(model->directory, '/') + 1;
     model->name = strdup(*last != '\0' ? last : "model");
     return model->name ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
-}
-
-/* Whether DIRECTORY/FOLDERNAME exists. Errors: STATUS_NO_MEMORY. */
-static enum status is_there(const char *directory, const char *folder, const char *name, bool *there, struct err *err)
-{
-    struct buffer path = {0};
-    buffer_format(&path, "%s/%s%s", directory, folder, name);
-    *there = buffer_ok(&path) && access(path.data, F_OK) == 0;
-    enum status status = buffer_ok(&path) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a path");
-    buffer_free(&path);
-    return status;
 }
 
 /* A folder with neither file is something else; saying so helps more than what would be missed first. */

@@ -1,6 +1,8 @@
-/* A vocab.txt of any bytes with a tokenizer_config.json of any bytes: the config, a NUL, the vocabulary. */
+/* A vocab.txt of any bytes with a tokenizer_config.json of any bytes: the config, a NUL, the vocabulary; or, where that
+ * begins with #, a merges.txt over a vocab.json of RoBERTa's special tokens, the bytes and a few more. */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "fuzz.h"
 #include "model/json.h"
 #include "model/tokenizer/spec.h"
@@ -19,6 +21,21 @@ static void encode(const struct tokenizer *tokenizer)
     }
 }
 
+static cJSON *bytes_vocabulary(void)
+{
+    static const char *const more[] = {"<s>", "</s>", "<unk>", "<pad>", "<mask>", "ab", "abc", "aba", "cab"};
+    cJSON *vocabulary = cJSON_CreateObject();
+    int id = 0;
+    for (uint32_t byte = 0, other = 256; byte < 256; byte++) {
+        char letter[5] = {0};
+        bool visible = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+        utf8_put(letter, visible ? byte : other++);
+        cJSON_AddNumberToObject(vocabulary, letter, id++);
+    }
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) { cJSON_AddNumberToObject(vocabulary, more[i], id++); }
+    return vocabulary;
+}
+
 static enum status parse(const char *text, size_t size, cJSON **json, struct tokenizer_spec *spec, struct err *err)
 {
     struct tokenizer_config config;
@@ -26,7 +43,13 @@ static enum status parse(const char *text, size_t size, cJSON **json, struct tok
     enum status status = length > 0 ? json_parse(text, length, "tokenizer_config.json", json, err) : STATUS_OK;
     if (status == STATUS_OK) { status = tokenizer_config_parse(*json, &config, err); }
     size_t at = length < size ? length + 1 : size;
-    return status == STATUS_OK ? tokenizer_vocab_parse(text + at, size - at, &config, spec, err) : status;
+    if (status != STATUS_OK || text[at] != '#') {
+        return status == STATUS_OK ? tokenizer_vocab_parse(text + at, size - at, &config, spec, err) : status;
+    }
+    cJSON *vocabulary = bytes_vocabulary();
+    status = tokenizer_merges_parse(vocabulary, text + at, size - at, &config, spec, err);
+    cJSON_Delete(vocabulary);
+    return status;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -129,6 +129,13 @@ def configurations(small, work):
         content = build(*(large if parts[-1].get("large") else small), *parts[:-1], **parts[-1])
         (folder / "tokenizer.json").write_text(json.dumps(content))
         yield name, folder, Tokenizer.from_file(str(folder / "tokenizer.json"))
+    folder = work / "bpe-merges"
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = {token: number for number, token in enumerate([*small[0], *(each.content for each in ROBERTA)])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in small[1]))
+    *parts, more = FILES["roberta"]
+    yield "merges", folder, Tokenizer.from_str(json.dumps(build(vocabulary, small[1], *parts, **more)))
 
 
 def hard_texts():

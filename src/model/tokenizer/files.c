@@ -11,6 +11,7 @@
 #define JSON_FILE "tokenizer.json"
 #define CONFIG_FILE "tokenizer_config.json"
 #define VOCAB_FILE "vocab.txt"
+#define MERGES_FILE "merges.txt"
 
 enum status fields_need(const cJSON *object, const char *path, const char *field, const cJSON **value, struct err *err)
 {
@@ -205,33 +206,73 @@ enum status tokenizer_config_agrees(const struct tokenizer_config *config, const
     return same_added_tokens(config, spec, err);
 }
 
-/* The five named tokens and what BertTokenizer calls them. */
-enum { SPECIAL_UNKNOWN, SPECIAL_LAST, SPECIAL_PAD, SPECIAL_FIRST, SPECIAL_MASK, SPECIALS };
-static const char *const named_tokens[SPECIALS][2] = {
-    {"unk_token", "[UNK]"}, {"sep_token", "[SEP]"},   {"pad_token", "[PAD]"},
-    {"cls_token", "[CLS]"}, {"mask_token", "[MASK]"},
+/* What stands beside the vocabulary of a class of tokenizers where there is no tokenizer.json: the classes of that
+ * kind, the named tokens, and what they are called where the files do not say. */
+enum { SPECIAL_UNKNOWN, SPECIAL_LAST, SPECIAL_PAD, SPECIAL_FIRST, SPECIAL_MASK, SPECIAL_BEGIN, SPECIAL_END, SPECIALS };
+static const char *const named_fields[SPECIALS] = {"unk_token",  "sep_token", "pad_token", "cls_token",
+                                                   "mask_token", "bos_token", "eos_token"};
+struct tokenizer_legacy {
+    const char *file;
+    const char *classes[8];         /* the first is the default; ends with NULL */
+    const char *standard[SPECIALS]; /* NULL: it has no such token */
+    bool mask_strips;               /* the mask takes the white space before it */
 };
 
-/* Whether a token of special_tokens_map.json is what the config, or else BertTokenizer, says. */
-static bool same_special(const struct tokenizer_config *config, const cJSON *special)
+const struct tokenizer_legacy tokenizer_legacy_bert = {
+    .file = VOCAB_FILE,
+    .classes = {"BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast",
+                "ElectraTokenizer", "ElectraTokenizerFast"},
+    .standard = {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
+};
+const struct tokenizer_legacy tokenizer_legacy_roberta = {
+    .file = MERGES_FILE,
+    .classes = {"RobertaTokenizer", "RobertaTokenizerFast"},
+    .standard = {"<unk>", "</s>", "<pad>", "<s>", "<mask>", "<s>", "</s>"},
+    .mask_strips = true,
+};
+
+/* What a named token is, of the given value or, where that is NULL, by its standard. Owns: as tokenizer_config_token.
+ */
+static enum status named_token(const struct tokenizer_legacy *legacy, int which, const cJSON *value,
+                               struct added_token *token, struct err *err)
 {
-    const cJSON *said = json_field(config->json, special->string);
-    if (said) { return cJSON_Compare(said, special, true); }
-    for (int i = 0; i < SPECIALS; i++) {
-        if (strcmp(special->string, named_tokens[i][0]) == 0) {
-            return cJSON_IsString(special) && strcmp(special->valuestring, named_tokens[i][1]) == 0;
-        }
-    }
-    return false;
+    const cJSON standard = {.type = cJSON_String, .valuestring = (char *)(uintptr_t)legacy->standard[which]};
+    if (!value) { value = &standard; }
+    TRY(tokenizer_config_token(value, named_fields[which], token, err));
+    if (cJSON_IsString(value)) { token->lstrip = legacy->mask_strips && which == SPECIAL_MASK; }
+    return STATUS_OK;
 }
 
-enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_config *config, struct err *err)
+/* Refuses a token of special_tokens_map.json that is not what the config, or else the class, says. */
+static enum status same_special(const struct tokenizer_legacy *legacy, const struct tokenizer_config *config,
+                                const cJSON *special, struct err *err)
+{
+    const cJSON *said = json_field(config->json, special->string);
+    bool same = said && cJSON_Compare(said, special, true);
+    for (int i = 0; !same && i < SPECIALS; i++) {
+        struct added_token is = {0}, other = {0};
+        if (!legacy->standard[i] || strcmp(special->string, named_fields[i]) != 0) { continue; }
+        enum status status = named_token(legacy, i, said, &is, err);
+        if (status == STATUS_OK) { status = named_token(legacy, i, special, &other, err); }
+        same = status == STATUS_OK && strcmp(is.content, other.content) == 0 && is.lstrip == other.lstrip &&
+               is.rstrip == other.rstrip && is.single_word == other.single_word && is.normalized == other.normalized;
+        free(is.content);
+        free(other.content);
+        TRY(status);
+    }
+    return same ? STATUS_OK
+                : err_set(err, STATUS_UNSUPPORTED, "special_tokens_map.json: %.100s differs from " CONFIG_FILE,
+                          special->string);
+}
+
+enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_legacy *legacy,
+                                   const struct tokenizer_config *config, struct err *err)
 {
     cJSON *added = NULL, *map = NULL;
     if (json_field(config->json, "added_tokens_decoder")) { return STATUS_OK; /* then they are not read */ }
     enum status status = json_read_optional(directory, "added_tokens.json", &added, err);
     if (status == STATUS_OK && !json_is_empty(added)) {
-        status = err_set(err, STATUS_UNSUPPORTED, "added_tokens.json beside vocab.txt is not supported");
+        status = err_set(err, STATUS_UNSUPPORTED, "added_tokens.json beside %s is not supported", legacy->file);
     }
     if (status == STATUS_OK) { status = json_read_optional(directory, "special_tokens_map.json", &map, err); }
     if (status == STATUS_OK && map && !cJSON_IsObject(map)) {
@@ -240,10 +281,7 @@ enum status tokenizer_legacy_check(const char *directory, const struct tokenizer
     const cJSON *child;
     cJSON_ArrayForEach(child, map)
     {
-        if (status == STATUS_OK && !same_special(config, child)) {
-            status = err_set(err, STATUS_UNSUPPORTED, "special_tokens_map.json: %.100s differs from " CONFIG_FILE,
-                             child->string);
-        }
+        if (status == STATUS_OK) { status = same_special(legacy, config, child, err); }
     }
     cJSON_Delete(added);
     cJSON_Delete(map);
@@ -678,22 +716,6 @@ static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec
     return STATUS_OK;
 }
 
-/* One of the five named tokens. Owns: `*content` is the spec's. */
-static enum status read_special(const cJSON *json, const char *field, const char *standard, struct tokenizer_spec *spec,
-                                const char **content, struct err *err)
-{
-    const cJSON *value = json_field(json, field);
-    struct added_token token = {.id = -1, .length = strlen(standard)};
-    if (value && tokenizer_config_token(value, field, &token, err) != STATUS_OK) {
-        return err_prefix(err, CONFIG_FILE);
-    }
-    if (!value && !(token.content = strdup(standard))) {
-        return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory");
-    }
-    *content = put_added(spec, token);
-    return STATUS_OK;
-}
-
 static int32_t id_of(const struct tokenizer_spec *spec, const char *token)
 {
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
@@ -714,7 +736,9 @@ static enum status read_additional(const cJSON *list, struct tokenizer_spec *spe
     return STATUS_OK;
 }
 
-static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec, struct err *err)
+/* Reads the added tokens, and which stand around a text. */
+static enum status read_specials(const struct tokenizer_legacy *legacy, const cJSON *json, struct tokenizer_spec *spec,
+                                 struct err *err)
 {
     const cJSON *decoder = json_field(json, "added_tokens_decoder");
     const cJSON *additional = json_field(json, "additional_special_tokens");
@@ -724,8 +748,12 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
     if (!spec->added) { return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory for added tokens"); }
     const char *content[SPECIALS];
     TRY(read_added_tokens(decoder, spec, err));
-    for (int i = 0; i < SPECIALS; i++) {
-        TRY(read_special(json, named_tokens[i][0], named_tokens[i][1], spec, &content[i], err));
+    for (int i = 0; i < SPECIALS && legacy->standard[i]; i++) {
+        struct added_token token;
+        if (named_token(legacy, i, json_field(json, named_fields[i]), &token, err) != STATUS_OK) {
+            return err_prefix(err, CONFIG_FILE);
+        }
+        content[i] = put_added(spec, token);
     }
     TRY(read_additional(additional, spec, err));
     if (!(spec->unknown = strdup(content[SPECIAL_UNKNOWN]))) {
@@ -733,24 +761,22 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
     }
     int32_t first = id_of(spec, content[SPECIAL_FIRST]), last = id_of(spec, content[SPECIAL_LAST]);
     if (first < 0 || last < 0) {
-        return err_set(err, STATUS_BAD_INPUT, VOCAB_FILE " lacks the cls_token %.100s or the sep_token %.100s",
+        return err_set(err, STATUS_BAD_INPUT, "%s lacks the cls_token %.100s or the sep_token %.100s", spec->file,
                        content[SPECIAL_FIRST], content[SPECIAL_LAST]);
     }
-    spec->specials = bert_template(first, last);
+    spec->specials = legacy == &tokenizer_legacy_bert ? bert_template(first, last) : roberta_template(first, last);
     return STATUS_OK;
 }
 
-static enum status check_class(const cJSON *json, struct err *err)
+static enum status check_class(const struct tokenizer_legacy *legacy, const cJSON *json, struct err *err)
 {
-    static const char *const known[] = {"BertTokenizer",           "BertTokenizerFast", "DistilBertTokenizer",
-                                        "DistilBertTokenizerFast", "ElectraTokenizer",  "ElectraTokenizerFast"};
-    const char *class = known[0];
+    const char *class = legacy->classes[0];
     TRY(json_string(json, CONFIG_FILE, "tokenizer_class", &class, err));
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(class, known[i]) == 0) { return STATUS_OK; }
+    for (const char *const *known = legacy->classes; *known; known++) {
+        if (strcmp(class, *known) == 0) { return STATUS_OK; }
     }
-    return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": tokenizer_class %.100s is not supported with " VOCAB_FILE,
-                   class);
+    return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": tokenizer_class %.100s is not supported with %s", class,
+                   legacy->file);
 }
 
 enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_config *config,
@@ -763,9 +789,49 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
     spec->normalizer.handle_chinese_chars = config->tokenize_chinese_chars != 0;
     spec->normalizer.strip_accents = config->strip_accents < 0 ? spec->normalizer.lowercase : config->strip_accents;
     spec->max_characters = 100;
-    TRY(check_class(config->json, err));
+    TRY(check_class(&tokenizer_legacy_bert, config->json, err));
     TRY(read_lines(text, length, spec, err));
-    TRY(read_specials(config->json, spec, err));
+    TRY(read_specials(&tokenizer_legacy_bert, config->json, spec, err));
     if (!(spec->continuing = strdup("##"))) { return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory"); }
     return STATUS_OK;
+}
+
+/* vocab.json and merges.txt: GPT-2's files, here with the defaults of transformers' RobertaTokenizer. */
+
+/* The first line is the version, each other one is a merge; its texts stay in a copy of the whole. */
+static enum status read_merges(const char *text, size_t length, struct tokenizer_spec *spec, struct err *err)
+{
+    if (length == 0 || strncmp(text, "#version", strlen("#version")) != 0 || memchr(text, '\0', length)) {
+        return err_set(err, STATUS_BAD_INPUT, MERGES_FILE " must begin with #version, and there may be no NUL");
+    }
+    spec->merges = calloc(count_lines(text, length), sizeof *spec->merges);
+    spec->merge_text = strndup(text, length);
+    if (!spec->merges || !spec->merge_text) { return err_set(err, STATUS_NO_MEMORY, MERGES_FILE ": no memory"); }
+    char *line = strchr(spec->merge_text, '\n');
+    for (size_t number = 2; line && *++line; number++) {
+        char *blank = strchr(line, ' '), *end = strchr(line, '\n');
+        size_t size = end ? (size_t)(end - line) : strlen(line);
+        size_t left = blank ? (size_t)(blank - line) : size;
+        if (left == 0 || left + 1 >= size || memchr(blank + 1, ' ', size - left - 1)) {
+            return err_set(err, STATUS_BAD_INPUT, MERGES_FILE ": line %zu must be two tokens and a blank", number);
+        }
+        spec->merges[spec->merge_count++] = (struct bpe_merge){line, blank + 1, left, size - left - 1};
+        line = end;
+    }
+    return STATUS_OK;
+}
+
+enum status tokenizer_merges_parse(const cJSON *vocabulary, const char *text, size_t length,
+                                   const struct tokenizer_config *config, struct tokenizer_spec *spec, struct err *err)
+{
+    struct split_step *step = &spec->pipeline.split[spec->pipeline.split_count++];
+    spec->file = MERGES_FILE;
+    spec->model = &tokenizer_bpe;
+    step->kind = SPLIT_BYTE_LEVEL;
+    TRY(check_class(&tokenizer_legacy_roberta, config->json, err));
+    TRY(json_bool(config->json, CONFIG_FILE, "add_prefix_space", &step->blank, err));
+    TRY(pattern_open(pattern_gpt2, &step->pattern, err));
+    TRY(tokenizer_json_vocabulary(vocabulary, spec, err));
+    TRY(read_merges(text, length, spec, err));
+    return read_specials(&tokenizer_legacy_roberta, config->json, spec, err);
 }

@@ -531,22 +531,39 @@ static enum status read_file(const char *directory, const char *name, struct buf
     return status;
 }
 
+static enum status read_merges(const char *directory, const struct tokenizer_config *config,
+                               const struct buffer *merges, struct tokenizer_spec *spec, struct err *err)
+{
+    cJSON *vocabulary = NULL;
+    enum status status = json_read(directory, "vocab.json", MAX_FILE_BYTES, &vocabulary, err);
+    if (status == STATUS_OK) {
+        status = tokenizer_merges_parse(vocabulary, merges->data, merges->length, config, spec, err);
+    }
+    cJSON_Delete(vocabulary);
+    return status;
+}
+
 static enum status read_spec(const char *directory, const struct tokenizer_config *config, struct tokenizer_spec *spec,
                              struct err *err)
 {
+    static const char *const files[] = {"tokenizer.json", "vocab.txt", "merges.txt"};
     struct buffer text = {0};
-    enum status status = read_file(directory, "tokenizer.json", &text, err);
-    if (status == STATUS_OK) {
+    enum status status = STATUS_NOT_FOUND;
+    size_t which = 0;
+    for (; status == STATUS_NOT_FOUND && which < 3; which++) {
+        status = read_file(directory, files[which], &text, err);
+    }
+    if (status == STATUS_NOT_FOUND) {
+        status = err_set(err, status, "%s has neither tokenizer.json, vocab.txt nor merges.txt", directory);
+    } else if (status == STATUS_OK && which == 1) {
         status = tokenizer_json_parse(text.data, text.length, spec, err);
         if (status == STATUS_OK) { status = tokenizer_config_agrees(config, spec, err); }
-    } else if (status == STATUS_NOT_FOUND) {
-        status = read_file(directory, "vocab.txt", &text, err);
-        if (status == STATUS_OK) { status = tokenizer_legacy_check(directory, config, err); }
-        if (status == STATUS_OK) {
-            status = tokenizer_vocab_parse(text.data, text.length, config, spec, err);
-        } else if (status == STATUS_NOT_FOUND) {
-            status = err_set(err, status, "%s has neither tokenizer.json nor vocab.txt", directory);
-        }
+    } else if (status == STATUS_OK && which == 2) {
+        status = tokenizer_legacy_check(directory, &tokenizer_legacy_bert, config, err);
+        if (status == STATUS_OK) { status = tokenizer_vocab_parse(text.data, text.length, config, spec, err); }
+    } else if (status == STATUS_OK) {
+        status = tokenizer_legacy_check(directory, &tokenizer_legacy_roberta, config, err);
+        if (status == STATUS_OK) { status = read_merges(directory, config, &text, spec, err); }
     }
     buffer_free(&text);
     return status;

@@ -1,7 +1,8 @@
 /* Text to token ids, as the model's own files say: the facade over WordPiece, Unigram and BPE.
  *
- * Opened from `tokenizer.json`, else from `vocab.txt` with `tokenizer_config.json`. The ids are those that Hugging Face
- * `tokenizers` gives for one text with special tokens, right truncation to `max_tokens`, and no padding. */
+ * Opened from `tokenizer.json`, else from `vocab.txt`, else from `vocab.json` and `merges.txt`, these with
+ * `tokenizer_config.json`. The ids are those that Hugging Face `tokenizers` gives for one text with special tokens,
+ * right truncation to `max_tokens`, and no padding. */
 #ifndef MODEL_TOKENIZER_TOKENIZER_H
 #define MODEL_TOKENIZER_TOKENIZER_H
 

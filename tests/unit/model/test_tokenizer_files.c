@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "model/tokenizer/spec.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -32,8 +33,9 @@ static int make_directory(void **state)
 static int remove_directory(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json",
-                                        "special_tokens_map.json"};
+    static const char *const names[] = {
+        "tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
+        "vocab.json",     "merges.txt"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[128];
         snprintf(path, sizeof path, "%s/%s", directory, names[i]);
@@ -348,6 +350,71 @@ TEST_WITH(a_bad_vocabulary_file_is_refused, make_directory, remove_directory)
     refused(STATUS_BAD_INPUT, "vocab.txt", "[CLS]");
     put("tokenizer_config.json", "{\"cls_token\":7}");
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "cls_token");
+}
+
+/* A vocab.json with RoBERTa's special tokens, the bytes, and "ab", with a blank before it and without. */
+static void put_gpt2_files(void)
+{
+    struct buffer json = {0};
+    int id = 4, other = 256;
+    buffer_string(&json, "{\"<s>\":0,\"<pad>\":1,\"</s>\":2,\"<unk>\":3");
+    for (int byte = 0; byte < 256; byte++, id++) {
+        char letter[5] = {0};
+        bool visible = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+        utf8_put(letter, (uint32_t)(visible ? byte : other++));
+        buffer_format(&json, ",\"%s%s\":%d", byte == '"' || byte == '\\' ? "\\" : "", letter, id);
+    }
+    buffer_string(&json, ",\"ab\":260,\"\u0120ab\":261,\"<mask>\":262}");
+    buffer_append(&json, "", 1);
+    put("vocab.json", json.data);
+    put("merges.txt", "#version: 0.2\na b\n\u0120 ab\n");
+    buffer_free(&json);
+}
+
+TEST_WITH(vocab_json_and_merges_are_robertas, make_directory, remove_directory)
+{
+    enum { A = 4 + 'a', B = 4 + 'b', BLANK = 4 + ' ' };
+    put_gpt2_files();
+    struct tokenizer *tokenizer = must_open();
+    bool types;
+    ENCODES_TO(tokenizer, "ab ab b <mask>a", 0, 260, 261, BLANK, B, 262, A, 2);
+    assert_int_equal(tokenizer_pair_bound(tokenizer, 0, 0), 4);
+    assert_true(tokenizer_pairs(tokenizer, &types) && !types);
+    tokenizer_close(tokenizer);
+    put("tokenizer_config.json",
+        "{\"tokenizer_class\":\"RobertaTokenizer\",\"add_prefix_space\":true,\"mask_token\":{\"content\":\"<mask>\","
+        "\"lstrip\":false,\"rstrip\":true}}");
+    put("special_tokens_map.json", "{\"bos_token\":\"<s>\",\"sep_token\":{\"content\":\"</s>\",\"normalized\":false},"
+                                   "\"mask_token\":{\"content\":\"<mask>\",\"rstrip\":true}}");
+    tokenizer = must_open();
+    ENCODES_TO(tokenizer, "ab <mask> ab", 0, 261, BLANK, 262, 261, 2);
+    tokenizer_close(tokenizer);
+}
+
+TEST_WITH(what_is_wrong_with_merges, make_directory, remove_directory)
+{
+    static const char *const merges[][2] = {
+        {"", "#version"},
+        {"a b\n", "#version"},
+        {"#version: 0.2\na\n", "line 2"},
+        {"#version: 0.2\na b\n\nb a\n", "line 3"},
+        {"#version: 0.2\na b c\n", "line 2"},
+        {"#version: 0.2\na \n", "line 2"},
+        {"#version: 0.2\na c\n", "merge 0"},
+    };
+    put_gpt2_files();
+    for (size_t i = 0; i < sizeof merges / sizeof merges[0]; i++) {
+        put("merges.txt", merges[i][0]);
+        refused(STATUS_BAD_INPUT, "merges.txt", merges[i][1]);
+    }
+    put("merges.txt", "#version: 0.2");
+    tokenizer_close(must_open());
+    put("special_tokens_map.json", "{\"mask_token\":{\"content\":\"<mask>\",\"lstrip\":false}}");
+    refused(STATUS_UNSUPPORTED, "special_tokens_map.json", "mask_token");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{},\"tokenizer_class\":\"GPT2Tokenizer\"}");
+    refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "GPT2Tokenizer");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{},\"cls_token\":\"[CLS]\"}");
+    refused(STATUS_BAD_INPUT, "merges.txt", "[CLS]");
 }
 
 TEST_WITH(no_file_at_all_is_not_found, make_directory, remove_directory)
