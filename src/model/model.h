@@ -17,6 +17,11 @@ enum { RELATIVE_BUCKETS = 32 };
 /* How weights are stored in the files. */
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
+static inline size_t dtype_bytes(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? 4 : 2;
+}
+
 /* One weight. `data` points into the model's own memory, at any alignment; row-major. */
 struct tensor {
     enum dtype dtype;

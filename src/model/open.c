@@ -25,8 +25,6 @@
 
 #define TOKENIZER_FILE_MAX_BYTES ((size_t)256 << 20)
 
-static const size_t dtype_bytes[] = {[DTYPE_F32] = 4, [DTYPE_F16] = 2, [DTYPE_BF16] = 2};
-
 static void hash_tensor(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
                         uint64_t rows, uint64_t columns)
 {
@@ -35,7 +33,7 @@ static void hash_tensor(void *context, const char *name, struct tensor *const *p
                           (unsigned long long)rows, (unsigned long long)columns);
     XXH3_128bits_update(context, line, (size_t)length);
     for (uint32_t i = 0; i < count; i++) {
-        XXH3_128bits_update(context, parts[i]->data, parts[i]->elements * dtype_bytes[parts[i]->dtype]);
+        XXH3_128bits_update(context, parts[i]->data, parts[i]->elements * dtype_bytes(parts[i]->dtype));
     }
 }
 

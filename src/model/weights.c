@@ -582,7 +582,7 @@ enum status model_read_relative_bias(const struct model *model, uint32_t head, f
 void tensor_release(const struct tensor *tensor)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)tensor->data;
-    size_t bytes = tensor->elements * (tensor->dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+    size_t bytes = tensor->elements * dtype_bytes(tensor->dtype);
     uintptr_t first = (from + page - 1) / page * page, end = (from + bytes) / page * page;
     if (first < end) {
         (void)madvise((void *)first, end - first, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */

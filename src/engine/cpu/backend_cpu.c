@@ -349,13 +349,8 @@ static void ask_word(const struct cpu_weights *weights, const struct pass *pass,
 {
     if (token >= pass->length[row]) { return; }
     uint32_t width = weights->backend.model->hidden;
-    size_t first = (size_t)pass->ids[pass->start[row] - pass->origin + token] * width;
-    for (size_t i = 0; weights->word && i < width; i += 64 / sizeof(float)) {
-        __builtin_prefetch(weights->word + first + i);
-    }
-    for (size_t i = 0; weights->word16 && i < width; i += 64 / sizeof(uint16_t)) {
-        __builtin_prefetch(weights->word16 + first + i);
-    }
+    const char *word = cpu_weights_word(weights, (uint32_t)pass->ids[pass->start[row] - pass->origin + token]);
+    for (size_t i = 0; i < width * dtype_bytes(weights->word_dtype); i += 64) { __builtin_prefetch(word + i); }
 }
 
 static enum status cpu_embed(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
@@ -371,11 +366,10 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
         for (uint32_t t = 0; t < WORDS_AHEAD; t++) { ask_word(weights, pass, r, t); }
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
-            size_t id = (size_t)pass->ids[at + t] * width;
+            const void *word = cpu_weights_word(weights, (uint32_t)pass->ids[at + t]);
             size_t position = (t < rows ? t : 0) + (t < second ? 0 : pass->second_row);
-            weights->set->kernels->embed(
-                width, weights->word ? weights->word + id : NULL, weights->word16 ? weights->word16 + id : NULL,
-                weights->position + position * width, &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
+            weights->set->kernels->embed(width, word, weights->word_dtype, weights->position + position * width,
+                                         &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
         }
     }
     if (workspace->sum != workspace->hidden) {

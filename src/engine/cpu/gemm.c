@@ -27,7 +27,7 @@ static bool runs_always(void)
 #ifdef SLUICE_X86
 static bool runs_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
 
 static bool runs_avx2_vnni(void)

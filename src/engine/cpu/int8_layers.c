@@ -193,10 +193,10 @@ static void embed(struct int8_trial *trial)
     const struct cpu_weights *weights = trial->weights;
     const struct model *model = weights->backend.model;
     for (uint32_t row = 0; row < TRIAL_ROWS; row++) {
-        size_t word = (size_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS) * model->hidden;
+        uint32_t id = (uint32_t)((uint64_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS));
         struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
-        weights->set->kernels->embed(model->hidden, NULL, weights->word16 + word, weights->position,
-                                     &weights->embedding_norm, x);
+        weights->set->kernels->embed(model->hidden, cpu_weights_word(weights, id), weights->word_dtype,
+                                     weights->position, &weights->embedding_norm, x);
     }
     memmove(trial->sums, trial->states, TRIAL_ROWS * model->hidden * sizeof *trial->sums);
 }

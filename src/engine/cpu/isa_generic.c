@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "model/model.h"
+
 typedef float vec __attribute__((vector_size(16)));
 typedef int32_t vec_int __attribute__((vector_size(16)));
 typedef uint32_t vec_bits __attribute__((vector_size(16)));
@@ -115,6 +117,14 @@ static inline vec vec_load_bf16(const uint16_t *from)
 {
     return (vec)(vec_int){(int32_t)((uint32_t)from[0] << 16), (int32_t)((uint32_t)from[1] << 16),
                           (int32_t)((uint32_t)from[2] << 16), (int32_t)((uint32_t)from[3] << 16)};
+}
+
+static inline vec vec_load_f16(const uint16_t *from)
+{
+    const struct tensor halves = {.dtype = DTYPE_F16, .data = from, .elements = VEC};
+    float wide[VEC];
+    tensor_read_f32(&halves, 0, VEC, wide);
+    return vec_load(wide);
 }
 
 /* Of two bf16 numbers in each lane the lower or the upper, as floats. */

@@ -55,9 +55,9 @@ static inline const float *attention_bias(const struct attention_job *job, uint3
 struct gemm_job;
 
 struct kernels {
-    /* Adds two embedding rows and normalises: x = norm(word + position). Shapes: word [width] f32, or bf16 when
-     * `word16` is given instead; position [width]; x [width], written. */
-    void (*embed)(uint32_t width, const float *word, const uint16_t *word16, const float *position,
+    /* Adds two embedding rows and normalises: x = norm(word + position). Shapes: word [width] of
+     * that type; position [width]; x [width], written. */
+    void (*embed)(uint32_t width, const void *word, enum dtype dtype, const float *position,
                   const struct norm_weights *norm, struct activations x);
 
     /* sum = sum + product + bias, and x = norm(sum). Shapes: product [rows, width]; bias [width]; sum [rows, width],

@@ -24,6 +24,18 @@ INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
     return vec_load_bf16(half);
 }
 
+/* The same from a weight as it is stored, `at` elements behind its first. */
+INLINE vec load_stored_upto(const void *from, enum dtype dtype, size_t at, uint32_t left)
+{
+    uint16_t half[VEC] = {0};
+    if (dtype == DTYPE_F32) { return load_upto((const float *)from + at, left); }
+    const uint16_t *stored = (const uint16_t *)from + at;
+    if (dtype == DTYPE_BF16) { return load_bf16_upto(stored, left); }
+    if (left >= VEC) { return vec_load_f16(stored); }
+    memcpy(half, stored, left * sizeof half[0]);
+    return vec_load_f16(half);
+}
+
 /* Stores the first min(left, VEC) floats. */
 INLINE void vec_store_upto(float *to, vec a, uint32_t left)
 {

@@ -124,6 +124,11 @@ static inline vec vec_load_bf16(const uint16_t *from)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
+static inline vec vec_load_f16(const uint16_t *from)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
+}
+
 /* Of two bf16 numbers in each lane the lower or the upper, as floats. */
 static inline vec vec_bf16_lower(vec two)
 {

@@ -120,6 +120,11 @@ static inline vec vec_load_bf16(const uint16_t *from)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
+static inline vec vec_load_f16(const uint16_t *from)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
+}
+
 /* Of two bf16 numbers in each lane the lower or the upper, as floats. */
 static inline vec vec_bf16_lower(vec two)
 {

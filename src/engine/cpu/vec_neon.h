@@ -109,6 +109,11 @@ static inline vec vec_load_bf16(const uint16_t *from)
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from), 16));
 }
 
+static inline vec vec_load_f16(const uint16_t *from)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+}
+
 /* Of two bf16 numbers in each lane the lower or the upper, as floats. */
 static inline vec vec_bf16_lower(vec two)
 {

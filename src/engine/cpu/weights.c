@@ -55,22 +55,40 @@ static enum status keep_norm(struct cpu_weights *weights, const struct model *mo
 
 /* --- embeddings --- */
 
-static enum status keep_words16(struct cpu_weights *weights, const struct model *model, struct err *err)
+/* Copies some of the words' numbers, from `first` on. */
+static void copy_words(struct cpu_weights *weights, const struct tensor *from, size_t first)
 {
-    const struct tensor *words = &model->word_embeddings;
-    float *row = malloc(model->hidden * sizeof *row);
-    weights->word16 = memory_aligned(words->elements * sizeof *weights->word16);
-    if (!row || !weights->word16) {
-        free(row);
-        return no_memory(words->elements, err);
+    char *to = weights->word + first * dtype_bytes(weights->word_dtype);
+    if (from->dtype == weights->word_dtype) {
+        memcpy(to, from->data, from->elements * dtype_bytes(from->dtype));
+        return;
     }
-    for (size_t at = 0; at < words->elements; at += model->hidden) {
-        tensor_read_f32(words, at, model->hidden, row);
-        for (uint32_t i = 0; i < model->hidden; i++) { weights->word16[at + i] = bf16_of(row[i]); }
+    float wide[1024];
+    for (size_t at = 0, count; at < from->elements; at += count) {
+        count = from->elements - at < 1024 ? from->elements - at : 1024;
+        tensor_read_f32(from, at, count, wide);
+        for (size_t i = 0; i < count; i++) { ((uint16_t *)to)[at + i] = bf16_of(wide[i]); }
     }
-    free(row);
-    copied(weights, words);
-    weights->bytes += words->elements * sizeof *weights->word16;
+}
+
+/* Often most of a model. So 16 bits stay as they are, f32 becomes bf16 where products are not in f32 either, and the
+ * file's part is given back while the copy grows. */
+static enum status keep_words(struct cpu_weights *weights, enum precision precision, struct err *err)
+{
+    enum { SOME = 1 << 20 };
+    const struct tensor *words = &weights->backend.model->word_embeddings;
+    weights->word_dtype = words->dtype == DTYPE_F32 && precision != PRECISION_F32 ? DTYPE_BF16 : words->dtype;
+    size_t bytes = words->elements * dtype_bytes(weights->word_dtype);
+    weights->word = memory_aligned(bytes);
+    if (!weights->word) { return no_memory(words->elements, err); }
+    for (size_t at = 0; at < words->elements; at += SOME) {
+        struct tensor some = *words;
+        some.data = (const char *)words->data + at * dtype_bytes(words->dtype);
+        some.elements = words->elements - at < SOME ? words->elements - at : SOME;
+        copy_words(weights, &some, at);
+        copied(weights, &some);
+    }
+    weights->bytes += bytes;
     return STATUS_OK;
 }
 
@@ -82,12 +100,7 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
     if (model->word_embeddings.elements != words) {
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
     }
-    if (precision == PRECISION_BF16 || precision == PRECISION_INT8) {
-        TRY(keep_words16(weights, model, err));
-    } else {
-        TRY(keep_vector(weights, &model->word_embeddings, words, &weights->word, err));
-    }
-
+    TRY(keep_words(weights, precision, err));
     weights->position = malloc(positions * sizeof *weights->position);
     if (!weights->position) { return no_memory(positions, err); }
     weights->bytes += positions * sizeof *weights->position;
@@ -359,6 +372,5 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->rotary[1]);
     free(weights->packed);
     free(weights->word);
-    free(weights->word16);
     free(weights);
 }

@@ -24,11 +24,11 @@ struct cpu_weights {
     enum gemm_kind kind;       /* of the products outside int8 layers */
     bool int8;                 /* the precision is int8 */
     uint32_t first_int8_layer; /* this layer and all later ones are in int8; layer_count: none */
-    float *word;               /* [vocabulary, hidden], or NULL: */
-    uint16_t *word16;          /* the same in bf16 */
-    float *position;           /* [model_position_rows, hidden]: position plus token type */
-    float *rotary[2];          /* [max_tokens, head_dim] each, of model_read_rotary; NULL: none */
-    float *relative_bias;      /* [heads, 2 * max_tokens - 1], or NULL: none */
+    enum dtype word_dtype;
+    char *word;           /* [vocabulary, hidden], of that type */
+    float *position;      /* [model_position_rows, hidden]: position plus token type */
+    float *rotary[2];     /* [max_tokens, head_dim] each, of model_read_rotary; NULL: none */
+    float *relative_bias; /* [heads, 2 * max_tokens - 1], or NULL: none */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
     char *packed;             /* the memory behind the packed weights */
@@ -43,6 +43,12 @@ MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precisio
 
 /* Frees them. NULL is allowed. */
 void cpu_weights_close(struct cpu_weights *weights);
+
+/* The embedding of a token, of word_dtype. */
+static inline const char *cpu_weights_word(const struct cpu_weights *weights, uint32_t id)
+{
+    return weights->word + (size_t)id * weights->backend.model->hidden * dtype_bytes(weights->word_dtype);
+}
 
 /* Whether the operands of products outside int8 layers are in bf16. */
 static inline bool cpu_weights_are_half(const struct cpu_weights *weights)

@@ -80,18 +80,17 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 void cpu_workspace_close(struct backend_workspace *workspace)
 {
     if (!workspace) { return; }
-    free(workspace->helpers_memory);
-    free(workspace->memory);
+    memory_unmap(workspace->helpers_memory, workspace->helpers_bytes);
+    memory_unmap(workspace->memory, workspace->bytes);
     free(workspace);
 }
 
-/* Allocates zeroed memory: gaps between rows take part in products, so they must be finite. */
+/* Zeros: gaps between rows take part in products, so they must be finite. Only what is used becomes resident: a model
+ * that takes 8,192 tokens has room for them, and most texts are short. */
 static enum status make_room(size_t bytes, void **out, struct err *err)
 {
-    *out = memory_aligned(bytes);
-    if (!*out) { return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace (%zu bytes)", bytes); }
-    memset(*out, 0, bytes);
-    return STATUS_OK;
+    *out = memory_map(bytes);
+    return *out ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace (%zu bytes)", bytes);
 }
 
 enum status cpu_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
@@ -101,8 +100,8 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
     if (!workspace) { return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace"); }
     workspace->weights = weights;
     workspace->threads = 1;
-    size_t bytes = lay_out(workspace, NULL);
-    enum status status = make_room(bytes, &workspace->memory, err);
+    workspace->bytes = lay_out(workspace, NULL);
+    enum status status = make_room(workspace->bytes, &workspace->memory, err);
     if (status != STATUS_OK) {
         cpu_workspace_close(workspace);
         return status;
@@ -117,7 +116,8 @@ enum status cpu_workspace_join(struct backend_workspace *workspace, struct paral
 {
     unsigned threads = parallel_for_threads(parallel);
     if (threads == 1) { return STATUS_OK; }
-    TRY(make_room(lay_out_helpers(workspace, threads, NULL), &workspace->helpers_memory, err));
+    workspace->helpers_bytes = lay_out_helpers(workspace, threads, NULL);
+    TRY(make_room(workspace->helpers_bytes, &workspace->helpers_memory, err));
     lay_out_helpers(workspace, threads, workspace->helpers_memory);
     workspace->threads = threads;
     workspace->parallel = parallel;

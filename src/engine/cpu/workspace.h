@@ -24,6 +24,7 @@ struct backend_workspace {
     const struct cpu_weights *weights;
     const struct pass *pass;
     void *memory;                    /* all buffers below lie in it */
+    size_t bytes;
     float *hidden;                   /* [rows, hidden] */
     float *sum;                      /* [rows, hidden] before the normalisation; `hidden`, unless pre_norm */
     uint16_t *hidden16;              /* [rows, hidden] */
@@ -39,6 +40,7 @@ struct backend_workspace {
     bool helped;                   /* in the current or last pass */
     unsigned threads;
     void *helpers_memory; /* behind what helpers have */
+    size_t helpers_bytes;
     struct cpu_thread thread[PARALLEL_THREADS_MAX];
 };
 

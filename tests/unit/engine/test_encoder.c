@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "encoder_reference.h"
 #include "engine/backend.h"
@@ -151,6 +152,99 @@ TEST(f32_matches_plain_loops)
 TEST(f32_matches_with_odd_widths)
 {
     compare(memory_model(odd, 2), PRECISION_F32, 0.9999999, 1e-6);
+}
+
+/* A model whose words are stored in 16 bits, subnormal numbers among them, or the same ones as f32. */
+static struct model *with_halves(struct memory_shape shape, enum dtype dtype, bool stored)
+{
+    struct model *model = memory_model(shape, 40);
+    struct tensor *words = &model->word_embeddings;
+    uint16_t *halves = calloc(words->elements, sizeof *halves);
+    assert_non_null(halves);
+    seed_state = 99;
+    for (size_t i = 0; i < words->elements; i++) {
+        halves[i] = (uint16_t)next_random() & (dtype == DTYPE_F16 ? 0xBFFF : 0xBF7F); /* below 2 and 1 */
+    }
+    struct tensor narrow = {dtype, 2, {words->shape[0], words->shape[1]}, halves, words->elements};
+    if (stored) {
+        memcpy((void *)(uintptr_t)words->data, halves, words->elements * sizeof *halves);
+        words->dtype = dtype;
+    } else {
+        tensor_read_f32(&narrow, 0, words->elements, (float *)(uintptr_t)words->data);
+    }
+    free(halves);
+    return model;
+}
+
+/* Only as many bytes are kept as the file has, and no bit is lost, in any precision. */
+TEST(words_of_16_bits_stay_as_they_are)
+{
+    static const struct {
+        enum dtype dtype;
+        enum precision precision;
+        bool same; /* f32 words are rounded to bf16 */
+    } cases[] = {
+        {DTYPE_F16, PRECISION_F32, true},   {DTYPE_BF16, PRECISION_F32, true},  {DTYPE_F16, PRECISION_BF16, false},
+        {DTYPE_BF16, PRECISION_BF16, true}, {DTYPE_F16, PRECISION_INT8, false}, {DTYPE_BF16, PRECISION_INT8, true},
+    };
+    const uint32_t lengths[] = {1, 9, 40};
+    enum { COUNT = sizeof lengths / sizeof lengths[0] };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        struct memory_shape shape = i % 2 ? odd : small;
+        enum precision precision = cases[i / 2].precision;
+        struct opened kept = open_model(with_halves(shape, cases[i / 2].dtype, true), precision);
+        struct opened widened = open_model(with_halves(shape, cases[i / 2].dtype, false), precision);
+        struct rows rows = make_rows(kept.model, lengths, COUNT);
+        float output[2][COUNT * 64];
+        struct err err = {0};
+        size_t bytes = COUNT * shape.hidden * sizeof(float), words = (size_t)shape.vocabulary * shape.hidden;
+        assert_int_equal(run(kept.encoder, &rows, 0, output[0], &err), STATUS_OK);
+        assert_int_equal(run(widened.encoder, &rows, 0, output[1], &err), STATUS_OK);
+        if (cases[i / 2].same != (memcmp(output[0], output[1], bytes) == 0)) { fail_msg("case %zu", i / 2); }
+        assert_int_equal(engine_weight_bytes(widened.engine) - engine_weight_bytes(kept.engine),
+                         precision == PRECISION_F32 ? 2 * words : 0);
+        free_rows(&rows);
+        close_model(&kept);
+        close_model(&widened);
+    }
+}
+
+/* Of this process, "VmRSS" or, since clear_refs was last written, "VmHWM". */
+static size_t resident_bytes(const char *what)
+{
+    char line[256];
+    unsigned long long kilobytes = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, what, strlen(what)) == 0) { kilobytes = strtoull(line + strlen(what) + 1, NULL, 10); }
+    }
+    (void)fclose(file);
+    assert_true(kilobytes > 0);
+    return (size_t)kilobytes * 1024;
+}
+
+/* The words of a multilingual model are half a gigabyte: never there twice. */
+TEST(words_are_given_back_while_they_are_copied)
+{
+    struct memory_shape many = {1 << 18, 40, 64, 1, 2, 128};
+    size_t bytes = (size_t)many.vocabulary * many.hidden * sizeof(uint16_t);
+    struct model *model = memory_model((struct memory_shape){50, 40, 64, 1, 2, 128}, 3);
+    void *words = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(words != MAP_FAILED);
+    memset(words, 0x11, bytes);
+    model->vocabulary = many.vocabulary;
+    model->word_embeddings =
+        (struct tensor){DTYPE_BF16, 2, {many.vocabulary, many.hidden}, words, (size_t)many.vocabulary * many.hidden};
+    model->read_once = true;
+    size_t before = resident_bytes("VmRSS");
+    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* 5: the peak begins again */
+    assert_true(clear != NULL && fputs("5", clear) > 0 && fclose(clear) == 0);
+    struct opened opened = open_model(model, PRECISION_BF16);
+    size_t grown = resident_bytes("VmHWM") - before;
+    if (grown > bytes / 2) { fail_msg("%zu bytes more, for words of %zu", grown, bytes); }
+    close_model(&opened);
+    (void)munmap(words, bytes);
 }
 
 TEST(f32_matches_with_cls)
