@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds Sluice for 64-bit Arm on Debian 12 and runs its unit tests and golden.encoder under qemu-user; as root, because
-# it installs a cross-compiler. Libraries come from Debian's arm64 packages, unpacked in build/arm64-root.
+# Builds Sluice for 64-bit Arm on Debian 12 and runs its unit tests and golden.encoder under qemu-user, some 20 minutes on
+# two cores; as root, because it installs a cross-compiler. Libraries come from Debian's arm64 packages, unpacked in
+# build/arm64-root.
 #   cmake/arm64.sh [CTEST_ARGS...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,4 +26,6 @@ fi
 cmake -S . -B build/arm64 -G Ninja --toolchain cmake/arm64.cmake -DCMAKE_BUILD_TYPE=Release -DSLUICE_WERROR=ON \
   -DSLUICE_TESTS=ON -DSLUICE_CUDA=OFF
 cmake --build build/arm64 -j "$(nproc)"
-ctest --test-dir build/arm64 -R '^unit|^golden.encoder' -LE cuda --output-on-failure -j "$(nproc)" "$@"
+echo "Left out, because an emulator is slow: the CUDA engine's tests on the host, nine of ten histories of"
+echo "unit.schedule.simulation, and texts of more than 5 tokens in golden.encoder. No speed is measured."
+SLUICE_FAULT_SCALE=0.1 ctest --test-dir build/arm64 -R '^unit|^golden.encoder' -LE cuda --output-on-failure -j "$(nproc)" "$@"

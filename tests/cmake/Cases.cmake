@@ -1,3 +1,8 @@
+set(SLUICE_TEST_LIMIT 900) # seconds of a file's cases
+if(CMAKE_CROSSCOMPILING) # an emulator is slow
+  set(SLUICE_TEST_LIMIT 3600)
+endif()
+
 # sluice_unit_test(LAYER FILE): builds FILE against LAYER as one CTest entry.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 add_library(harness STATIC support/harness.c)
@@ -35,5 +40,5 @@ function(sluice_register_file target file name labels)
     endif()
   endforeach()
   add_test(NAME ${name} COMMAND ${target})
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 900 COST ${cost})
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${SLUICE_TEST_LIMIT} COST ${cost})
 endfunction()

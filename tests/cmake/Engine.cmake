@@ -7,7 +7,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 endif()
 foreach(isa ${isas})
     add_test(NAME unit.engine.encoder_up_to_${isa} COMMAND test_engine_encoder)
-    set_tests_properties(unit.engine.encoder_up_to_${isa} PROPERTIES LABELS "unit;engine" TIMEOUT 900 COST 8
+    set_tests_properties(unit.engine.encoder_up_to_${isa} PROPERTIES LABELS "unit;engine" TIMEOUT ${SLUICE_TEST_LIMIT} COST 8
       ENVIRONMENT SLUICE_ISA=${isa})
   endforeach()
 endif()

@@ -53,7 +53,7 @@ if(NOT SLUICE_SANITIZE) # unit.engine.encoder runs the same code, beside a refer
   add_test(NAME golden.encoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/encoder_golden.py
     ${texts} ${CMAKE_CURRENT_BINARY_DIR}/golden ${others} ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:encode_ids>)
   # numpy's threads would wait for each other by spinning, beside all that runs at the same time.
-  set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 900 COST 20
+  set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT ${SLUICE_TEST_LIMIT} COST 20
     ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 endif()
 
