@@ -38,11 +38,13 @@ cudaError_t kernel_enqueue(const struct kernel_queue *queue, void (*kernel)(KERN
     return queue->launch(handle, grid, block, arguments, shared_bytes, queue->cuda_stream);
 }
 
+/* a / b, rounded up; b is not 0 and a + b fits 32 bits. */
 inline uint32_t ceil_div(uint32_t a, uint32_t b)
 {
     return (a + b - 1) / b;
 }
 
+/* Whether an access of 128 bits may begin there. */
 inline bool aligned16(const void *at)
 {
     return reinterpret_cast<uintptr_t>(at) % 16 == 0;
@@ -55,6 +57,7 @@ struct chunk {
     float at[CHUNK];
 };
 
+/* Loads and stores of f32, here, and of both types of 16 bits, below; `from` and `to` are aligned to 16 bytes. */
 __device__ __forceinline__ struct chunk chunk_load(const float *from)
 {
     float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
@@ -67,6 +70,7 @@ __device__ __forceinline__ void chunk_store(float *to, const struct chunk &x)
     reinterpret_cast<float4 *>(to)[1] = make_float4(x.at[4], x.at[5], x.at[6], x.at[7]);
 }
 
+/* Two elements of 16 bits to f32, and back to the nearest. */
 __device__ __forceinline__ float2 pair_read(__half2 pair)
 {
     return __half22float2(pair);
@@ -127,6 +131,7 @@ __device__ __forceinline__ void chunk_store(__nv_bfloat16 *to, const struct chun
     pairs_store<__nv_bfloat162>(to, x);
 }
 
+/* x += y */
 __device__ __forceinline__ void chunk_add(struct chunk *x, const struct chunk &y)
 {
 #pragma unroll

@@ -77,10 +77,11 @@ const char *engine_passed_over(const struct engine *engine);
 /* What it computes on, and how, in words. */
 const char *engine_device(const struct engine *engine);
 
-/* The default batch size: larger batches gain nothing. */
 struct batch_size {
     uint32_t tokens, rows;
 };
+
+/* The default batch size: larger batches gain nothing. */
 struct batch_size engine_batch_size(const struct engine *engine);
 
 /* The same for a backend, before anything is opened; `backend` and `precision` as in the options, `name`: of its row in

@@ -46,6 +46,7 @@ INLINE void vec_store_upto(float *to, vec a, uint32_t left)
     }
 }
 
+/* Likewise, rounded to bf16. */
 INLINE void vec_store_bf16_upto(uint16_t *to, vec a, uint32_t left)
 {
     uint16_t half[VEC];
@@ -57,6 +58,7 @@ INLINE void vec_store_bf16_upto(uint16_t *to, vec a, uint32_t left)
     memcpy(to, half, left * sizeof half[0]);
 }
 
+/* Likewise from element `at` on, to wherever `to` says. */
 INLINE void activations_store(struct activations to, size_t at, vec a, uint32_t left)
 {
     if (to.f32) { vec_store_upto(to.f32 + at, a, left); }
@@ -68,6 +70,7 @@ struct row_sums {
     vec part[4];
 };
 
+/* Where sums begin. */
 INLINE struct row_sums no_sums(void)
 {
     return (struct row_sums){{vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)}};
@@ -142,6 +145,7 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *from, c
     }
 }
 
+/* Where one row goes; x.f32 must not be NULL. Shapes: x [rows, width]. */
 INLINE struct activations activations_row(struct activations x, size_t row, uint32_t width)
 {
     return (struct activations){x.f32 + row * width, x.bf16 ? x.bf16 + row * width : NULL};

@@ -106,6 +106,7 @@ INLINE vec gelu_erf16(vec x)
 }
 #endif
 
+/* `rough`: for a result in bf16 (gelu_erf16). */
 INLINE vec activation_of(enum activation activation, bool rough, vec x)
 {
     if (activation == ACTIVATION_GELU_ERF) { return rough ? gelu_erf16(x) : gelu_erf(x); }

@@ -33,6 +33,7 @@ struct cuda_ragged_layout {
     size_t bytes; /* of the largest block */
 };
 
+/* The layout of a bucket: at most so many tokens, gaps included, and rows. */
 struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows);
 
 /* Writes a pass of at most the layout's tokens and rows. Ids and positions in gaps become 0; nothing reads what lies
