@@ -704,7 +704,16 @@ static void check_together(const struct fields *fields, struct request *request)
         request_fail(request, CODE_BAD_REQUEST, "encoding: only json with %s",
                      request->task == TASK_CLASSIFY ? "task classify" : "top_n");
     }
-    if (json_only) { request->output.encoding = ENCODING_JSON; }
+    const char *needs = request->task != TASK_EMBED ? "task embed"
+                        : request->output.encoding == ENCODING_INT8 && !request->output.normalize
+                            ? "vectors of length 1"
+                            : NULL;
+    bool unfit = request->output.encoding >= ENCODING_INT8 && needs;
+    if (unfit && fields->known[FIELD_ENCODING] && !json_only) {
+        request_fail(request, CODE_BAD_REQUEST, "encoding: %s only with %s", encoding_name(request->output.encoding),
+                     needs);
+    }
+    if (json_only || unfit) { request->output.encoding = ENCODING_JSON; }
     if (fields->known[FIELD_INTO] || fields->known[FIELD_INTO_FIELD]) { check_into(fields, request); }
 }
 

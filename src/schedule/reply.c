@@ -262,6 +262,44 @@ static char *put_base64(const struct run *run, char *to)
     return to;
 }
 
+static size_t int8_most(const struct run *run)
+{
+    return run_count(run);
+}
+
+/* As quantize_embeddings of sentence-transformers, with the same range for every number of a vector of length 1: eight
+ * times the root of their mean square, either way. */
+static char *put_int8(const struct run *run, char *to)
+{
+    float range = fminf(1, 8 / sqrtf((float)run->dims)), step = (range + range) / 255;
+    for (size_t i = 0; i < run_count(run); i++) {
+        float number = floorf((run->floats[i] + range) / step);
+        *to++ = (char)(int8_t)((int)fminf(fmaxf(number, 0), 255) - 128);
+    }
+    return to;
+}
+
+static size_t ubinary_most(const struct run *run)
+{
+    return (size_t)run->rows * ((run->dims + 7) / 8);
+}
+
+/* A bit for each number, 1 above zero, the first the highest; a row ends at a whole byte. */
+static char *put_ubinary(const struct run *run, char *to)
+{
+    for (uint32_t r = 0; r < run->rows; r++) {
+        const float *row = run->floats + (size_t)r * run->dims;
+        for (uint32_t i = 0; i < run->dims; i += 8) {
+            unsigned byte = 0;
+            for (uint32_t bit = 0; bit < 8 && i + bit < run->dims; bit++) {
+                byte |= (row[i + bit] > 0 ? 0x80u : 0) >> bit;
+            }
+            *to++ = (char)byte;
+        }
+    }
+    return to;
+}
+
 /* --- and how it is read back --- */
 
 static bool read_f32(const char *bytes, size_t length, struct buffer *floats)
@@ -301,21 +339,43 @@ static bool read_base64(const char *bytes, size_t length, struct buffer *floats)
     return length % 4 == 0 && (floats->length - start) % sizeof(float) == 0;
 }
 
+/* Whole numbers stay such. */
+static bool read_int8(const char *bytes, size_t length, struct buffer *floats)
+{
+    for (size_t i = 0; i < length; i++) {
+        float number = (int8_t)bytes[i];
+        buffer_append(floats, &number, sizeof(number));
+    }
+    return true;
+}
+
+static bool read_ubinary(const char *bytes, size_t length, struct buffer *floats)
+{
+    for (size_t i = 0; i < length; i++) {
+        float number = (unsigned char)bytes[i];
+        buffer_append(floats, &number, sizeof(number));
+    }
+    return true;
+}
+
 /* The table. To add an encoding: a row here, its word, and its member in enum encoding. */
 static const struct {
     size_t (*most)(const struct run *run);
     char *(*put)(const struct run *run, char *to);
     bool (*read)(const char *bytes, size_t length, struct buffer *floats);
 } encodings[ENCODING_COUNT] = {
-    [ENCODING_JSON] = {json_most, put_json, NULL},
-    [ENCODING_F32] = {f32_most, put_f32, read_f32},
-    [ENCODING_F16] = {f16_most, put_f16, read_f16},
-    [ENCODING_BASE64] = {base64_most, put_base64, read_base64},
+    [ENCODING_JSON] = {json_most, put_json, NULL},      [ENCODING_F32] = {f32_most, put_f32, read_f32},
+    [ENCODING_F16] = {f16_most, put_f16, read_f16},     [ENCODING_BASE64] = {base64_most, put_base64, read_base64},
+    [ENCODING_INT8] = {int8_most, put_int8, read_int8}, [ENCODING_UBINARY] = {ubinary_most, put_ubinary, read_ubinary},
 };
 
-const char *const encoding_words[ENCODING_COUNT + 2] = {"default", [1 + ENCODING_JSON] = "json",
-                                                        [1 + ENCODING_F32] = "f32", [1 + ENCODING_F16] = "f16",
-                                                        [1 + ENCODING_BASE64] = "base64"};
+const char *const encoding_words[ENCODING_COUNT + 2] = {"default",
+                                                        [1 + ENCODING_JSON] = "json",
+                                                        [1 + ENCODING_F32] = "f32",
+                                                        [1 + ENCODING_F16] = "f16",
+                                                        [1 + ENCODING_BASE64] = "base64",
+                                                        [1 + ENCODING_INT8] = "int8",
+                                                        [1 + ENCODING_UBINARY] = "ubinary"};
 
 const char *encoding_name(enum encoding encoding)
 {

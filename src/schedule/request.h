@@ -100,7 +100,15 @@ enum reply_code {
 enum { END_CANCELLED = CODE_COUNT, ENDS };
 
 /* How a reply writes its vectors; the table in reply.c has a row for each. */
-enum encoding { ENCODING_JSON, ENCODING_F32, ENCODING_F16, ENCODING_BASE64, ENCODING_COUNT };
+enum encoding {
+    ENCODING_JSON,
+    ENCODING_F32,
+    ENCODING_F16,
+    ENCODING_BASE64,
+    ENCODING_INT8, /* from here on of vectors only */
+    ENCODING_UBINARY,
+    ENCODING_COUNT
+};
 
 /* Where a request is on its way. */
 enum request_state {

@@ -33,7 +33,7 @@ TEST(every_field_is_taken)
 
 TEST(every_encoding_is_taken)
 {
-    static const char *const names[] = {"json", "f32", "f16", "base64"};
+    static const char *const names[] = {"json", "f32", "f16", "base64", "int8", "ubinary"};
     for (int i = 0; i < ENCODING_COUNT; i++) {
         struct request *request = PARSE("text", "t", "encoding", names[i]);
         assert_int_equal(request->output.encoding, i);
@@ -440,6 +440,22 @@ TEST(what_a_task_has_no_use_for_is_refused)
     large[101] = '\0';
     expect(PARSE_FOR(&one_label, "task", "rerank", "query", large, "inputs", "[\"d\"]"), CODE_TOO_LARGE, "query");
     expect(PARSE_FOR(&one_label, "task", "rerank", "query", large + 1, "inputs", "[\"d\"]"), CODE_NONE, NULL);
+}
+
+TEST(what_is_quantised_is_a_vector_of_length_1)
+{
+    expect(PARSE("text", "t", "encoding", "int8", "normalize", "1"), CODE_NONE, NULL);
+    expect(PARSE("text", "t", "encoding", "int8", "normalize", "0"), CODE_BAD_REQUEST, "length 1");
+    expect(PARSE("text", "t", "encoding", "ubinary", "normalize", "0"), CODE_NONE, NULL);
+    expect(PARSE_FOR(&one_label, "task", "rerank", "query", "q", "inputs", "[\"d\"]", "encoding", "ubinary"),
+           CODE_BAD_REQUEST, "task embed");
+    struct request_rules quantised = rules;
+    quantised.encoding = ENCODING_INT8;
+    struct entry_field fields[] = {{"normalize", 9, "0", 1}, {"text", 4, "t", 1}};
+    struct entry entry = {.id = {ENTRY_MS, 7}, .fields = fields, .field_count = 2};
+    struct request *request = request_parse(&quantised, &entry, 1);
+    assert_int_equal(request->output.encoding, ENCODING_JSON);
+    request_free(request);
 }
 
 /* Labels have names beside the numbers, so another default is of no use to them. */

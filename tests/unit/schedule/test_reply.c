@@ -209,11 +209,38 @@ TEST(base64_is_of_the_f32_bytes)
     expect_reply(request_of(ENCODING_BASE64, floats, 3, 1), "AACAPwAAIMCVv9Yz", 16);
 }
 
+/* The bytes are those of numpy: floor((x + r) / (2 r / 255)) - 128 in f32, where r is 8 / sqrt(dims), at most 1. */
+TEST(int8_has_the_same_range_for_every_number)
+{
+    float floats[] = {0, 1, -1, 0.5f, -0.25f, 2, -2, 1e-7f}, many[256] = {0.25f, -0.25f, 0.5f, 0.1f, -0.9f};
+    const char expected[] = {-1, 126, -128, 63, -33, 127, -128, -1};
+    char wide[256];
+    memset(wide, -1, sizeof(wide)); /* of zeros */
+    memcpy(wide, (const char[]){63, -65, 126, 25, -128}, 5);
+    struct buffer back = {0};
+    expect_reply(request_of(ENCODING_INT8, floats, 2, 4), expected, 8);
+    expect_reply(request_of(ENCODING_INT8, many, 1, 256), wide, 256);
+    assert_true(reply_read("int8", expected, 3, &back));
+    assert_memory_equal(back.data, ((float[]){-1, 126, -128}), 3 * sizeof(float));
+    buffer_free(&back);
+}
+
+TEST(ubinary_is_the_signs)
+{
+    float floats[] = {1, -1, 0, 0.5f, -0.0f, 2, -2, 1e-7f, 3, -3}, ten[] = {-1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    struct buffer back = {0};
+    expect_reply(request_of(ENCODING_UBINARY, floats, 1, 10), "\x95\x80", 2);
+    expect_reply(request_of(ENCODING_UBINARY, ten, 2, 5), "\x78\xf8", 2); /* each row begins with a byte */
+    assert_true(reply_read("ubinary", "\x95\x80", 2, &back));
+    assert_memory_equal(back.data, ((float[]){149, 128}), 2 * sizeof(float));
+    buffer_free(&back);
+}
+
 /* What f16 can hold, so that every encoding gives the same floats back. */
 TEST(every_binary_encoding_reads_back)
 {
     static const float expected[] = {1, -2.5f, 0x1p-24f};
-    for (int e = ENCODING_JSON + 1; e < ENCODING_COUNT; e++) {
+    for (int e = ENCODING_JSON + 1; e < ENCODING_INT8; e++) {
         float floats[] = {1, -2.5f, 0x1p-24f};
         const char *name = encoding_name((enum encoding)e);
         struct request *request = request_of((enum encoding)e, floats, 1, 3);
