@@ -183,11 +183,14 @@ static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t laye
     };
     if (site == LINEAR_INTERMEDIATE && weights->backend.model->gated) { job.end = GEMM_GATE; }
     if (half && site == LINEAR_INTERMEDIATE) { job.to = (struct activations){.bf16 = workspace->wide16}; }
+    if (weights->qkv_half && site == LINEAR_QKV) {
+        job.to = (struct activations){.bf16 = workspace->wide16};
+        job.end = GEMM_BIAS;
+    }
     if (linear->kind == GEMM_BF16) {
         job.from_tiled = site == LINEAR_OUTPUT;
         job.to_tiled = site == LINEAR_INTERMEDIATE;
         job.to.bf16 = workspace->wide16;
-        job.end = site == LINEAR_QKV ? GEMM_BIAS : job.end;
     }
     return job;
 }
@@ -266,12 +269,12 @@ static void split_f32_gemm(struct backend_workspace *workspace, uint32_t layer, 
 
 static struct int8_work int8_work_of(const struct backend_workspace *workspace)
 {
-    bool tiles = workspace->weights->kind == GEMM_BF16;
+    bool half = workspace->weights->qkv_half;
     return (struct int8_work){
         .rows = workspace->pass->extent,
         .sum = workspace->sum,
         .hidden = workspace->hidden,
-        .qkv = {.f32 = tiles ? NULL : workspace->wide, .bf16 = tiles ? workspace->wide16 : NULL},
+        .qkv = {.f32 = half ? NULL : workspace->wide, .bf16 = half ? workspace->wide16 : NULL},
         .context = workspace->context,
         .intermediate = workspace->wide16,
         .chunks = 1,
@@ -408,9 +411,9 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
     } else {
         job.context.bf16 = workspace->context.bf16 + first;
     }
-    if (weights->kind == GEMM_BF16) {
+    if (weights->qkv_half) {
         job.qkv16 = workspace->wide16 + 3 * first;
-        weights->set->bf16->attention(&job);
+        (weights->kind == GEMM_BF16 ? weights->set->bf16->attention : weights->set->int8->attention16)(&job);
     } else {
         job.qkv = workspace->wide + 3 * first;
         job.bias = weights->layers[step->layer].linear[LINEAR_QKV].bias;

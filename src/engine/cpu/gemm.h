@@ -59,6 +59,7 @@ enum {
     INT8_PANEL = 32, /* outputs that stand together in a packed weight */
     INT8_STEP = 64,  /* inputs of one step through a panel; a row of an input is whole steps long */
     INT8_BLOCK = 32, /* rows that are computed together at most; so many more are read and written behind the last */
+    ATTENTION16_ROWS = 12, /* queries that are computed together at most */
     INT8_LARGEST = 127,
     INT8_RANGE = 253, /* steps between a row's ends: one less than would fit, because its middle is rounded */
 };
@@ -91,7 +92,7 @@ struct gemm_weight {
 enum gemm_end {
     GEMM_SUMS,       /* nothing, int8 only: sums [rows, panels * INT8_PANEL] */
     GEMM_PLAIN,      /* nothing: to.f32 */
-    GEMM_BIAS,       /* bias, bf16 on tiles and int8 only: to.bf16 */
+    GEMM_BIAS,       /* bias: to.bf16 */
     GEMM_ACTIVATION, /* bias and activation: to.bf16 or to.f32 */
     GEMM_GATE,       /* the same as kernels.gate, not on tiles in bf16 or split_f32: to [rows, outputs / 2] */
 };
@@ -159,6 +160,9 @@ struct gemm_int8 {
      */
     void (*quantise16)(uint32_t rows, uint32_t width, const float *from, struct scaled_rows to);
     void (*run16)(const struct gemm_job *job);
+    /* As kernels.attention on qkv16, in 16-bit integers, or NULL. The head dimension is even; `scratch`:
+     * attention16_scratch(length, head_dim) floats. */
+    void (*attention16)(const struct attention_job *job);
 };
 
 /* A row of the table. */
@@ -202,6 +206,18 @@ static inline float int16_largest(uint32_t inputs)
 {
     float largest = sqrtf(2147483520.0f / (float)inputs);
     return largest < 32767 ? floorf(largest) : 32767;
+}
+
+/* Keys or head dimensions in whole panels and steps of attention16. */
+static inline uint32_t attention16_padded(uint32_t n)
+{
+    return (n + INT8_PANEL - 1) / INT8_PANEL * INT8_PANEL;
+}
+
+static inline size_t attention16_scratch(uint32_t length, uint32_t head_dim)
+{
+    size_t keys = attention16_padded(length), dims = attention16_padded(head_dim);
+    return keys * dims + ATTENTION16_ROWS * (keys + dims) * 3 / 2;
 }
 
 /* The second-level cache in bytes, as the system says; 512 KiB where it does not. */

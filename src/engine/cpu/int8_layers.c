@@ -172,7 +172,7 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     work->hidden = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
     work->sum = model->pre_norm ? memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float)) : work->hidden;
     work->intermediate = memory_part(block, &used, TRIAL_ROOM * wide * sizeof(uint16_t));
-    if (weights->kind == GEMM_BF16) {
+    if (weights->qkv_half) {
         work->qkv.bf16 = work->intermediate;
     } else {
         work->qkv.f32 = memory_part(block, &used, TRIAL_ROOM * 3 * hidden * sizeof(float));
@@ -326,12 +326,11 @@ static void keep_values(struct int8_trial *trial, uint32_t layer)
     const float *bias = trial->weights->layers[layer].linear[LINEAR_QKV].bias + 2 * hidden;
     for (size_t row = 0; row < TRIAL_ROWS; row++) {
         size_t from = (3 * row + 2) * hidden, to = row * hidden;
-        if (work->qkv.bf16) {
-            memcpy(work->context.bf16 + to, work->qkv.bf16 + from, hidden * sizeof *work->context.bf16);
-            continue;
-        }
         for (size_t i = 0; i < hidden; i++) {
-            float value = work->qkv.f32[from + i] + bias[i];
+            uint32_t bits = work->qkv.bf16 ? (uint32_t)work->qkv.bf16[from + i] << 16 : 0;
+            float value;
+            memcpy(&value, &bits, sizeof value);
+            if (work->qkv.f32) { value = work->qkv.f32[from + i] + bias[i]; }
             if (work->context.f32) {
                 work->context.f32[to + i] = value;
             } else {

@@ -33,12 +33,13 @@ struct attention_job {
     uint32_t length, heads, head_dim;
     uint32_t first_head, last_head; /* those computed */
     float scale;
-    const float *qkv;  /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
-    const float *bias; /* [3 * heads * head_dim] */
-    const uint16_t
-        *qkv16; /* for gemm_bf16.attention, instead of both: the same in bf16 with bias; 31 more rows are read */
-    const float *rotary; /* [length, head_dim] of model_read_rotary, by which queries and keys turn; NULL: none */
-    uint32_t window;     /* attends to so many tokens before and so many behind; at least length - 1: to all */
+    const float *qkv;      /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
+    const float *bias;     /* [3 * heads * head_dim] */
+    const uint16_t *qkv16; /* instead of both, for gemm_bf16.attention and attention16: the same in bf16 with bias; 31
+                              more rows are read */
+    const float *rotary;   /* [length, head_dim] of model_read_rotary, by which queries and keys turn; NULL: none. Not
+                            * with qkv16, nor is a window */
+    uint32_t window;       /* attends to so many tokens before and so many behind; at least length - 1: to all */
     const float *relative_bias; /* [heads, 2 * bias_reach + 1], added to scaled scores; NULL: none */
     uint32_t bias_reach;        /* at least length - 1; there lies the bias of a query's own key, and behind it those
                                    of keys behind */

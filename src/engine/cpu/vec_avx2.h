@@ -198,6 +198,35 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
     _mm_storel_epi64((void *)to, _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
 }
 
+/* As in vec_avx512.h. */
+static inline vec vec_pairs(vec a, vec b, vec inverse)
+{
+    const vec shift = _mm256_set1_ps(12582912.0f);
+    __m256i lower = _mm256_castps_si256(_mm256_fmadd_ps(a, inverse, shift));
+    __m256i upper = _mm256_castps_si256(_mm256_fmadd_ps(b, inverse, shift));
+    return _mm256_castsi256_ps(_mm256_blend_epi16(lower, _mm256_slli_epi32(upper, 16), 0xaa));
+}
+
+static inline void vec_transpose(vec row[VEC])
+{
+    vec half[VEC];
+    for (unsigned i = 0; i < VEC; i += 2) {
+        half[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        half[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (unsigned i = 0; i < VEC; i += 4) {
+        row[i] = _mm256_shuffle_ps(half[i], half[i + 2], 0x44);
+        row[i + 1] = _mm256_shuffle_ps(half[i], half[i + 2], 0xee);
+        row[i + 2] = _mm256_shuffle_ps(half[i + 1], half[i + 3], 0x44);
+        row[i + 3] = _mm256_shuffle_ps(half[i + 1], half[i + 3], 0xee);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        vec low = row[i], high = row[i + 4];
+        row[i] = _mm256_permute2f128_ps(low, high, 0x20);
+        row[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+}
+
 /* --- int8 products, as in vec_avx512.h --- */
 
 typedef __m256i vec_s32;

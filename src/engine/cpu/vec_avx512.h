@@ -248,6 +248,41 @@ static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inver
     _mm256_storeu_si256((void *)to, _mm512_cvtepi16_epi8(lowest));
 }
 
+/* Pairs of 16-bit integers, a's in the lower halves of lanes: the numbers times `inverse`, rounded. */
+static inline vec vec_pairs(vec a, vec b, vec inverse)
+{
+    const vec shift = _mm512_set1_ps(12582912.0f);
+    __m512i lower = _mm512_castps_si512(_mm512_fmadd_ps(a, inverse, shift));
+    __m512i upper = _mm512_castps_si512(_mm512_fmadd_ps(b, inverse, shift));
+    return _mm512_castsi512_ps(_mm512_mask_blend_epi16(0xaaaaaaaa, lower, _mm512_slli_epi32(upper, 16)));
+}
+
+/* Lane j of row i becomes lane i of row j. */
+static inline void vec_transpose(vec row[VEC])
+{
+    vec half[VEC];
+    for (unsigned i = 0; i < VEC; i += 2) {
+        half[i] = _mm512_unpacklo_ps(row[i], row[i + 1]);
+        half[i + 1] = _mm512_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (unsigned i = 0; i < VEC; i += 4) {
+        row[i] = _mm512_shuffle_ps(half[i], half[i + 2], 0x44);
+        row[i + 1] = _mm512_shuffle_ps(half[i], half[i + 2], 0xee);
+        row[i + 2] = _mm512_shuffle_ps(half[i + 1], half[i + 3], 0x44);
+        row[i + 3] = _mm512_shuffle_ps(half[i + 1], half[i + 3], 0xee);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        vec even = _mm512_shuffle_f32x4(row[i], row[i + 4], 0x88), odd = _mm512_shuffle_f32x4(row[i], row[i + 4], 0xdd);
+        vec even8 = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0x88);
+        vec odd8 = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0xdd);
+        half[i] = _mm512_shuffle_f32x4(even, even8, 0x88);
+        half[i + 8] = _mm512_shuffle_f32x4(even, even8, 0xdd);
+        half[i + 4] = _mm512_shuffle_f32x4(odd, odd8, 0x88);
+        half[i + 12] = _mm512_shuffle_f32x4(odd, odd8, 0xdd);
+    }
+    __builtin_memcpy(row, half, sizeof half);
+}
+
 /* --- int8 products: a lane sums the products of four inputs of one output. DOT_ROWS rows by DOT_VECS vectors of
  * outputs fill the registers. --- */
 

@@ -326,6 +326,9 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     }
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);
+    bool rounds = weights->int8 || weights->kind == GEMM_BF16_DOT, even = model->hidden / model->heads % 2 == 0;
+    bool plain = model->rotary[0].base == 0 && model->window == 0; /* what attention16 can do today */
+    weights->qkv_half = weights->kind == GEMM_BF16 || (rounds && even && plain && weights->set->int8->attention16);
     TRY(keep_embeddings(weights, precision, err));
     TRY(keep_relative_bias(weights, model, err));
     TRY(keep_rotary(weights, model, err));

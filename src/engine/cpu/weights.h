@@ -23,6 +23,7 @@ struct cpu_weights {
     const struct instruction_set *set;
     enum gemm_kind kind;       /* of the products outside int8 layers */
     bool int8;                 /* the precision is int8 */
+    bool qkv_half;             /* queries, keys and values are in bf16: attention is on tiles or in int16 */
     uint32_t first_int8_layer; /* this layer and all later ones are in int8; layer_count: none */
     enum dtype word_dtype;
     char *word;           /* [vocabulary, hidden], of that type */

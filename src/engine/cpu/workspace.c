@@ -24,7 +24,9 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
 {
     const struct model *model = weights->backend.model;
     uint32_t longest = (uint32_t)(tokens < model->max_tokens ? tokens : model->max_tokens);
-    return sizeof(float) * weights->set->kernels->attention_scratch(longest, model->hidden / model->heads);
+    uint32_t head_dim = model->hidden / model->heads;
+    size_t floats = weights->set->kernels->attention_scratch(longest, head_dim);
+    return sizeof(float) * larger(floats, attention16_scratch(longest, head_dim));
 }
 
 /* Lays out the helpers' own buffers, as lay_out does. */
@@ -58,7 +60,9 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     workspace->product = memory_part(block, &used, hidden * sizeof(float));
     workspace->sum = model->pre_norm ? memory_part(block, &used, hidden * sizeof(float)) : workspace->hidden;
     workspace->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
-    if (weights->kind != GEMM_BF16) { workspace->wide = memory_part(block, &used, wide * sizeof(float)); }
+    if (!cpu_weights_are_half(weights) || !weights->qkv_half) {
+        workspace->wide = memory_part(block, &used, wide * sizeof(float));
+    }
     if (weights->kind == GEMM_SPLIT_F32) {
         workspace->hidden_split = lay_out_split(rows, model->hidden, block, &used);
         uint32_t inner = model->hidden > model->intermediate_size ? model->hidden : model->intermediate_size;

@@ -801,8 +801,9 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
 /* The first line is the version, each other one is a merge; its texts stay in a copy of the whole. */
 static enum status read_merges(const char *text, size_t length, struct tokenizer_spec *spec, struct err *err)
 {
-    if (length == 0 || strncmp(text, "#version", strlen("#version")) != 0 || memchr(text, '\0', length)) {
-        return err_set(err, STATUS_BAD_INPUT, MERGES_FILE " must begin with #version, and there may be no NUL");
+    if (length == 0 || strncmp(text, "#version", strlen("#version")) != 0 || memchr(text, '\0', length) ||
+        !utf8_valid(text, length)) {
+        return err_set(err, STATUS_BAD_INPUT, MERGES_FILE " must begin with #version, and be UTF-8 without a NUL");
     }
     spec->merges = calloc(count_lines(text, length), sizeof *spec->merges);
     spec->merge_text = strndup(text, length);

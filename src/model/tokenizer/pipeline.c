@@ -130,10 +130,11 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
     }
 }
 
-/* Leaves the normal form in the stretch, whose bytes are then those of one of the two buffers. */
+/* Leaves the normal form in the stretch, whose bytes are then those of one of the two buffers. No step makes something
+ * of nothing. */
 static bool normalize(const struct pipeline *pipeline, struct buffer normal[2], struct stretch *stretch)
 {
-    for (size_t i = 0; i < pipeline->normal_count; i++) {
+    for (size_t i = 0; i < pipeline->normal_count && stretch->length > 0; i++) {
         struct buffer *out = &normal[i & 1];
         out->length = 0;
         normalize_step(&pipeline->normal[i], stretch, out);

@@ -573,3 +573,117 @@ TEST(norms_are_right_and_come_out_whole)
         scene_close(&scene);
     }
 }
+
+/* --- attention in 16 bits --- */
+
+struct text {
+    uint32_t length, heads, dim;
+    float sharpness; /* of the queries: how far apart their keys' weights are */
+    bool biased;
+};
+
+static float from_half(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* One query's context in float64. */
+static void attended(const struct attention_job *job, uint32_t head, uint32_t query, double *to)
+{
+    size_t width = (size_t)job->heads * job->head_dim, dim = job->head_dim;
+    const uint16_t *q = job->qkv16 + query * 3 * width + head * dim, *k = job->qkv16 + width + head * dim;
+    double total = 0;
+    memset(to, 0, dim * sizeof *to);
+    for (uint32_t key = 0; key < job->length; key++, k += 3 * width) {
+        double score = 0;
+        for (size_t i = 0; i < dim; i++) { score += (double)from_half(q[i]) * (double)from_half(k[i]); }
+        score =
+            exp(score * (double)job->scale + (job->relative_bias ? (double)attention_bias(job, head, query)[key] : 0));
+        total += score;
+        for (size_t i = 0; i < dim; i++) { to[i] += score * (double)from_half(k[width + i]); }
+    }
+    for (size_t i = 0; i < dim; i++) { to[i] /= total; }
+}
+
+static void expect_attention(const struct gemm_int8 *kernels, const struct text *text)
+{
+    size_t width = (size_t)text->heads * text->dim, rows = text->length + GEMM_ROWS_BEHIND;
+    size_t scratch = attention16_scratch(text->length, text->dim) * sizeof(float);
+    float *plain = random_floats(rows * 3 * width);
+    float *bias = random_floats((size_t)text->heads * (2 * (size_t)text->length - 1));
+    uint16_t *half = zeros(rows * 3 * width * sizeof *half), *halves = zeros(rows * width * sizeof *halves);
+    float *context = zeros(rows * width * sizeof *context), *again = zeros(rows * width * sizeof *again);
+    double *expected = zeros(text->dim * sizeof *expected), most = 0;
+    for (size_t i = 0; i < text->length * 3 * width; i++) {
+        half[i] = bf16_of(plain[i] * (i % (3 * width) < width ? text->sharpness : 1));
+        if (i % (3 * width) >= 2 * width) { most = fmax(most, fabs((double)from_half(half[i]))); }
+    }
+    struct attention_job job = {.length = text->length,
+                                .heads = text->heads,
+                                .head_dim = text->dim,
+                                .last_head = text->heads,
+                                .scale = 1 / sqrtf((float)text->dim),
+                                .qkv16 = half,
+                                .relative_bias = text->biased ? bias : NULL,
+                                .bias_reach = text->length - 1,
+                                .context.f32 = context,
+                                .scratch = zeros(scratch)};
+    kernels->attention16(&job);
+    for (uint32_t row = 0; row < text->length; row++) {
+        for (uint32_t head = 0; head < text->heads; head++) {
+            attended(&job, head, row, expected);
+            for (uint32_t i = 0; i < text->dim; i++) {
+                double got = (double)context[row * width + head * text->dim + i];
+                assert_true(fabs(got - expected[i]) <= 4e-3 * most);
+            }
+        }
+    }
+
+    /* What stands behind the text and in the scratch does not count, nor does who computes which head. */
+    memset(half + text->length * 3 * width, 0xff, GEMM_ROWS_BEHIND * 3 * width * sizeof *half);
+    memset(job.scratch, 0xff, scratch);
+    job.context.f32 = again;
+    for (job.first_head = 0; job.first_head < text->heads; job.first_head++) {
+        job.last_head = job.first_head + 1;
+        kernels->attention16(&job);
+    }
+    assert_memory_equal(context, again, rows * width * sizeof *context);
+
+    job.context = (struct activations){.bf16 = halves};
+    job.first_head = 0;
+    kernels->attention16(&job);
+    for (size_t i = 0; i < rows * width; i++) { assert_int_equal(halves[i], bf16_of(context[i])); }
+
+    /* What is not finite stays in its head, and leaves no number there. */
+    half[0] = bf16_of(INFINITY);
+    job.context = (struct activations){.f32 = again};
+    kernels->attention16(&job);
+    for (size_t i = 0; i < text->length * width; i++) {
+        assert_true(i % width < text->dim ? isnan(again[i]) : again[i] == context[i]);
+    }
+    free(plain);
+    free(bias);
+    free(half);
+    free(halves);
+    free(context);
+    free(again);
+    free(expected);
+    free(job.scratch);
+}
+
+TEST(attention_in_16_bits_is_nearly_right)
+{
+    static const struct text texts[] = {{1, 2, 32, 1, false}, {2, 1, 8, 1, true},     {15, 2, 30, 3, false},
+                                        {33, 3, 32, 1, true}, {64, 2, 64, 6, false},  {129, 2, 34, 0.1F, false},
+                                        {70, 1, 32, 6, true}, {300, 1, 32, 1, false}, {40, 1, 128, 1, false}};
+    random_state = 9;
+    for (unsigned t = 0; t < sizeof texts / sizeof texts[0]; t++) {
+        unsigned at = 0;
+        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            if (kernels->attention16) { expect_attention(kernels, &texts[t]); }
+        }
+    }
+}

@@ -401,6 +401,7 @@ TEST_WITH(what_is_wrong_with_merges, make_directory, remove_directory)
         {"#version: 0.2\na b c\n", "line 2"},
         {"#version: 0.2\na \n", "line 2"},
         {"#version: 0.2\na c\n", "merge 0"},
+        {"#version: 0.2\na \xE2", "UTF-8"},
     };
     put_gpt2_files();
     for (size_t i = 0; i < sizeof merges / sizeof merges[0]; i++) {
