@@ -4,7 +4,7 @@
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 meta, 5 requests:high, 6 requests, 7 requests:low
 -- ARGV  1 consumer, then for each entry that the caller has seen ahead of the clock, in the order of their ids: class (0 high,
---       1 normal, 2 low), id, and `move` or, where its fields are too large to be read here, `take`; 64 entries and 512 KiB
+--       1 normal, 2 low), id, and `move` or, where its fields are too large to be read here, `take`; 48 entries and 512 KiB
 --       of `move` at most
 -- Returns { entries moved, streams set back, 1 when entries are ahead still, entries taken }
 -- Nobody else knows how large an entry is before it is read, and Lua needs 2.4 ms for 1 MiB: so no entry is read here that the

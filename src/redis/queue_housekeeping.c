@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "redis/queue_internal.h"
 
-enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT, MEND_ENTRIES = 64, MEND_BYTES = 512 * 1024 };
+enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT, MEND_ENTRIES = 48, MEND_BYTES = 512 * 1024 };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -344,6 +344,16 @@ void queue_promote(struct task *task)
  * So this looks first, by plain commands, from whose answers the connection drops what is large; it names to the script
  * what it has seen. What is too large to be read there becomes ours, by its id alone, and READ_OWN brings it. */
 
+/* How many entries of each class the next look asks for. Redis may hold any number of bytes for each, so it is more
+ * only after a look at little, and one after a look at a large one. */
+static uint32_t next_look(const struct mend_look *look)
+{
+    if (look->large) { return 1; }
+    if (look->left) { return look->most / 4 + 1; }
+    if (look->bytes > MEND_BYTES / 4) { return look->most; }
+    return look->most * 4 < MEND_ENTRIES / CLASS_COUNT ? look->most * 4 : MEND_ENTRIES / CLASS_COUNT;
+}
+
 /* Logs once for a repair of any number of calls, at its end. */
 static void on_mended(void *context, const struct resp_value *reply)
 {
@@ -359,10 +369,11 @@ static void on_mended(void *context, const struct resp_value *reply)
                      log_int("entries_moved", (int64_t)house->mending_entries), log_int("streams_set_back", streams));
             house->mending_entries = 0;
         }
+        event.mended.moved = (uint64_t)moved;
         event.mended.changed = moved > 0 || streams > 0;
         event.mended.more = reply->items[2].integer != 0 && house->look.entries > 0;
         event.mended.taken = reply->items[3].integer > 0;
-        house->look_most = !event.mended.more || house->look.large ? 1 : 4 * house->look_most;
+        if (event.mended.more) { house->look_most = next_look(&house->look); }
         if (!event.mended.more) { memset(house->look_behind, 0, sizeof house->look_behind); }
     }
     queue_task_end(task, event);
@@ -376,10 +387,12 @@ static void name_entries(struct housekeeping *house, enum request_class class, c
     const char number[] = {(char)('0' + class), '\0'};
     struct entry_id id;
     uint64_t bytes;
-    for (size_t i = 0; i < list->count && look->entries < MEND_ENTRIES; i++) {
-        if (!entry_weighed(&list->items[i], &id, &bytes)) { return; }
-        bool large = bytes > MEND_BYTES;
-        if (!large && look->bytes + bytes > MEND_BYTES) { return; }
+    for (size_t i = 0; i < list->count; i++) {
+        bool read = entry_weighed(&list->items[i], &id, &bytes), large = read && bytes > MEND_BYTES;
+        if (!read || (!large && look->bytes + bytes > MEND_BYTES)) {
+            look->left = true;
+            return;
+        }
         look->bytes += large ? 0 : bytes;
         look->large |= large;
         if (large) { house->look_behind[class] = id; }
@@ -417,7 +430,7 @@ static void look_ahead(struct task *task, enum request_class class, uint64_t fro
     struct entry_id behind = house->look_behind[class];
     bool last = behind.ms == UINT64_MAX && behind.seq == UINT64_MAX; /* a range cannot begin behind it */
     char from[ENTRY_ID_TEXT + 1] = "(", count[16];
-    snprintf(count, sizeof count, "%u", house->look_most);
+    snprintf(count, sizeof count, "%u", house->look.most);
     if (behind.ms > 0) {
         entry_id_format(behind, from + 1);
     } else {
@@ -439,8 +452,8 @@ static void on_mend_time(void *context, const struct resp_value *reply)
         queue_task_fail(task);
         return;
     }
-    house->look_most = house->look_most < 1 ? 1 : house->look_most > MEND_ENTRIES ? MEND_ENTRIES : house->look_most;
-    house->look = (struct mend_look){0};
+    house->look = (struct mend_look){.most = house->look_most > 0 ? house->look_most : 1};
+    house->look_most = 1; /* unless this one succeeds */
     script_begin(&queue->scripts, SCRIPT_MEND, 4 + CLASS_COUNT, &house->look.command);
     queue_add_keys(queue, &house->look.command, "later", "later:data", "trouble", "meta", NULL);
     queue_add_streams(queue, &house->look.command);

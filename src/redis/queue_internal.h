@@ -111,9 +111,10 @@ struct control {
 /* queue_housekeeping.c: what lua/mend will be told of the entries that are ahead of the clock. */
 struct mend_look {
     struct command command; /* the call of lua/mend, without the entries that no answer has named yet */
-    uint32_t entries;
-    uint64_t bytes;
-    bool large; /* one of them was */
+    uint32_t most;          /* entries that were asked for, of each class */
+    uint32_t entries;       /* named in the command */
+    uint64_t bytes;         /* of those that are to move */
+    bool large, left;       /* one of them is to be taken; some were seen and not named */
 };
 
 /* queue_housekeeping.c */
@@ -124,7 +125,7 @@ struct housekeeping {
     char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
     uint64_t mending_entries; /* parked by lua/mend since it last set a stream back */
     struct mend_look look;    /* of the mend that is under way */
-    uint32_t look_most;       /* entries that the next one asks for */
+    uint32_t look_most;       /* entries of each class that the next one asks for; 0: one */
     struct entry_id look_behind[CLASS_COUNT]; /* it begins behind these; 0-0: with what is ahead of the clock */
     uint64_t ended[CLASS_COUNT][ENDS];        /* requests since the last counting pulse … */
     uint64_t counting[CLASS_COUNT][ENDS];     /* … those in that pulse, until it is answered … */

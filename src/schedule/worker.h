@@ -137,7 +137,8 @@ struct event {
             uint64_t next_due_in_ms; /* PROMOTED: UINT64_MAX when nothing waits */
         } promoted;
         struct {
-            bool changed; /* MENDED: entries were moved or a stream was set back */
+            uint64_t moved; /* MENDED: entries */
+            bool changed;   /* some were moved or a stream was set back */
             bool more;
             bool taken; /* some became ours, to be read with READ_OWN */
         } mended;

@@ -60,6 +60,7 @@ void chores_promoted(struct worker *worker, const struct event *event)
 void chores_mended(struct worker *worker, const struct event *event)
 {
     worker->mending = false;
+    worker->stats.ids_ahead += event->failed ? 0 : event->mended.moved;
     worker->mend_at = worker_after_ms(worker, !event->failed && event->mended.more ? 0 : MEND_MS);
     if (!event->failed && event->mended.taken) { read_own_after_ms(worker, 0); }
     if (event->failed) {

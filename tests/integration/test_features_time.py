@@ -249,6 +249,19 @@ class IdsAhead(FeatureCase):
         self.assertEqual(self.wait_reply(small)["status"], b"done")
         self.wait_empty()
 
+    def test_a_look_reads_little(self):
+        """Redis holds every byte of what a look asks for. Small entries first, so that looks may become longer."""
+        self.client.set(self.key("paused"), 1)
+        for number in range(90):
+            self.client.xadd(self.key("requests"), {"x-small": number}, f"{TO_COME}-{number}")
+        for number in range(30):
+            self.client.xadd(self.key("requests"), {"x-large": b"a" * 500000}, f"{TO_COME}-{1000 + number}")
+        before, since = self.client.info("stats")["total_net_output_bytes"], self.redis_ms()
+        self.serve()
+        self.wait_present("requests", since)
+        self.assertLess(self.client.info("stats")["total_net_output_bytes"] - before, 3 * 30 * 500000)
+        self.assertEqual(self.client.zcard(self.key("later")), 120)
+
     def check(self, honest):
         reference = self.reference()
         vectors = [reference(f"text {number}") for number in range(20)]
