@@ -133,11 +133,13 @@ static bool is_json_array(const struct resp_value *value)
     return value->bytes[0] == '[' && strspn(value->bytes, "[]0123456789+-.eE, ") == value->length;
 }
 
-/* Floats per text in a reply to several texts; 0 in a reply to one. */
-static size_t floats_per_text(const struct resp_value *reply)
+/* Numbers per text in a reply to several texts, which are fewer than `dim` where they are bits; 0 in a reply to one,
+ * and for scores. */
+static size_t numbers_per_text(const struct resp_value *reply, size_t numbers)
 {
-    const struct resp_value *count = resp_field(reply, "count"), *dim = resp_field(reply, "dim");
-    return !count || !dim || !dim->bytes ? 0 : strtoul(dim->bytes, NULL, 10);
+    const struct resp_value *count = resp_field(reply, "count");
+    size_t texts = !count || !count->bytes || !resp_field(reply, "dim") ? 0 : strtoul(count->bytes, NULL, 10);
+    return texts == 0 ? 0 : numbers / texts;
 }
 
 /* Prints embedding or scores of a reply, whatever their encoding, as a JSON array of numbers; an embedding of several
@@ -160,7 +162,8 @@ static enum status print_numbers(FILE *to, const struct resp_value *reply, const
     } else if (!understood) {
         status = err_set(err, STATUS_BAD_INPUT, "it is not what its encoding %.20s says", encoding);
     } else {
-        status = print_floats(to, floats.data, floats.length / sizeof(float), floats_per_text(reply), err);
+        size_t numbers = floats.length / sizeof(float);
+        status = print_floats(to, floats.data, numbers, numbers_per_text(reply, numbers), err);
     }
     buffer_free(&floats);
     return status;

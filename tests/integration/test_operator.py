@@ -2,6 +2,7 @@
 # ctest-cost: 10
 
 import json
+import math
 import os
 import re
 import shlex
@@ -438,6 +439,11 @@ class Operator(SluiceCase):
             self.assertEqual([len(row) for row in rows], [64] * 3)
             self.assertEqual((rows[0], rows[2]), (exact, exact))
             self.assertNotEqual(rows[1], exact)
+        for encoding, numbers in (("int8", [min(max(math.floor((x + 1) / (2 / 255)) - 128, -128), 127) for x in exact]),
+                                  ("ubinary", [sum((x > 0) << 7 - i for i, x in enumerate(exact[at:at + 8])) for at in range(0, 64, 8)])):
+            rows = submit("--encoding", encoding, "--inputs", "hello world", "another", "hello world")
+            self.assertEqual((rows[0], rows[2]), (numbers, numbers), encoding)
+            self.assertNotEqual(rows[1], numbers)
 
     def test_submit_says_that_nobody_works(self):
         """After two seconds, not only when its time is over; not where a worker has published since."""
