@@ -20,6 +20,7 @@ struct client {
     struct bufferevent *buffers;
     struct event *deadline;
     bool answered; /* what still comes is thrown away */
+    bool ended;    /* the peer has said all */
 };
 
 struct http {
@@ -66,8 +67,8 @@ static const char *reason_of(int status)
     return reasons[at].reason;
 }
 
-/* The connection ends when the peer closes it, which it does once it has the answer. To close it first would reset it
- * while the peer still sends, and the answer would be lost. */
+/* The connection ends when the peer has closed its side, which most do once they have the answer, and all is written.
+ * To close it first would reset it while the peer still sends, and the answer would be lost. */
 static void respond(struct client *client, int status, const char *type, const struct buffer *body)
 {
     struct evbuffer *out = bufferevent_get_output(client->buffers);
@@ -141,14 +142,21 @@ static void on_read(struct bufferevent *buffers, void *context)
 /* All is written: our side says so. */
 static void on_written(struct bufferevent *buffers, void *context)
 {
-    const struct client *client = context;
-    if (client->answered) { shutdown(bufferevent_getfd(buffers), SHUT_WR); }
+    struct client *client = context;
+    if (client->ended) {
+        client_close(client);
+    } else if (client->answered) {
+        shutdown(bufferevent_getfd(buffers), SHUT_WR);
+    }
 }
 
 static void on_event(struct bufferevent *buffers, short what, void *context)
 {
-    (void)buffers, (void)what;
     struct client *client = context;
+    if ((what & BEV_EVENT_EOF) && client->answered && evbuffer_get_length(bufferevent_get_output(buffers)) > 0) {
+        client->ended = true;
+        return;
+    }
     client->http->refused += !client->answered;
     client_close(client);
 }

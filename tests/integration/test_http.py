@@ -296,6 +296,9 @@ class Http(SluiceCase):
                 except OSError:
                     peer.close()
                     slow.remove(peer)
+        for _ in range(20):  # who says that it has asked all gets all
+            head, _, body = say(b"GET /metrics HTTP/1.1\r\n\r\n", shut=True).partition(b"\r\n\r\n")
+            self.assertIn(b"\r\nContent-Length: %d\r\n" % len(body), head)
             self.assertLess(len([name for name in self.open_files(daemon) if name.startswith("socket:")]), 60)
             self.client.ping()
         self.assertEqual(slow, [], "all are cut off, whatever they say")
