@@ -1,6 +1,7 @@
 #include "daemon/gpus.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -64,12 +65,12 @@ static size_t look(const struct nvml *nvml, struct gpu_sample samples[GPUS_MAX])
         struct nvml_device *device;
         struct nvml_use use;
         struct nvml_memory memory;
-        if (nvml->device(i, &device) != 0 || nvml->use(device, &use) != 0 || nvml->memory(device, &memory) != 0) {
-            continue;
-        }
+        if (nvml->device(i, &device) != 0 || nvml->memory(device, &memory) != 0) { continue; }
+        bool used = nvml->use(device, &use) == 0; /* not with MIG */
         struct gpu_sample *sample = &samples[count++];
-        *sample = (struct gpu_sample){
-            .busy = use.gpu / 100.0, .used_bytes = (double)memory.used, .total_bytes = (double)memory.total};
+        *sample = (struct gpu_sample){.busy = used ? use.gpu / 100.0 : NAN,
+                                      .used_bytes = (double)memory.used,
+                                      .total_bytes = (double)memory.total};
         snprintf(sample->number, sizeof sample->number, "%u", i);
     }
     return count;

@@ -12,7 +12,7 @@ enum { GPUS_MAX = 32 };
 /* One of them; its number as the driver counts, whatever CUDA_VISIBLE_DEVICES says. */
 struct gpu_sample {
     char number[12];
-    double busy; /* share of the time with a kernel on it, lately */
+    double busy; /* share of the time with a kernel on it, lately; NaN: not told */
     double used_bytes, total_bytes;
 };
 

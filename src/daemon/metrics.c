@@ -166,6 +166,7 @@ static void add_queue_labels(struct buffer *labels, const struct queue_sample *q
 
 static void add_model_labels(struct buffer *labels, const struct model_sample *model)
 {
+    add_label(labels, "queue", model->queue);
     add_label(labels, "model", model->model);
     add_label(labels, "precision", model->precision);
 }

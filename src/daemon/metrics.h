@@ -24,9 +24,9 @@ struct queue_sample {
     double later, due, dead, paused, housekeeper;
 };
 
-/* Of a model, however many queues use it. */
+/* Of a model, however many queues use it; `queue` is the first of them. */
 struct model_sample {
-    const char *model, *precision;
+    const char *queue, *model, *precision;
     double load_s, weight_bytes;
 };
 

@@ -144,7 +144,8 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
 static struct model_sample sample_model(const struct server *server, unsigned number)
 {
     const struct engine *engine = devices_engine(&server->models.devices, number);
-    return (struct model_sample){.model = server->models.items[number].model->name,
+    return (struct model_sample){.queue = server->models.items[number].config->queue,
+                                 .model = server->models.items[number].model->name,
                                  .precision = engine ? precision_name(engine_precision(engine)) : "",
                                  .load_s = (double)server->models.items[number].load_ns / (double)NS_PER_S,
                                  .weight_bytes = engine ? (double)engine_weight_bytes(engine) : NAN};

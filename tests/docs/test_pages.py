@@ -80,7 +80,7 @@ class Pages(unittest.TestCase):
     def test_metrics_are_explained(self):
         """Each row of the table in metrics.c with its labels, and each name on the page is in the table."""
         code, page = (SOURCE / "src/daemon/metrics.c").read_text(), (SOURCE / "docs/metrics.md").read_text()
-        labels = {"PROCESS": "", "BUILD": "version", "MODEL": "model, precision", "GPU": "gpu", "QUEUE": "queue", "CLASS": "queue, class",
+        labels = {"PROCESS": "", "BUILD": "version", "MODEL": "queue, model, precision", "GPU": "gpu", "QUEUE": "queue", "CLASS": "queue, class",
                   "INFO": "queue, model, revision, precision, backend", "END": "queue, class, code"}
         table = {name: labels[level] for name, level in re.findall(r'^    \{"(\w+)", .*?", [A-Z]+, ([A-Z]+), OF_', code, re.MULTILINE)}
         self.assertEqual(len(table), code.count("\n    {\""))

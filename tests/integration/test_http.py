@@ -58,8 +58,10 @@ class Http(SluiceCase):
         """(name, labels) -> number."""
         status, text = self.get("/metrics")
         self.assertEqual(status, 200)
-        return {(sample.name, *sorted(sample.labels.items())): sample.value
-                for family in text_string_to_metric_families(text) for sample in family.samples}
+        samples = [((sample.name, *sorted(sample.labels.items())), sample.value)
+                   for family in text_string_to_metric_families(text) for sample in family.samples]
+        self.assertEqual(len(dict(samples)), len(samples), "each once")
+        return dict(samples)
 
     def number(self, name, **labels):
         return self.metrics()[(name, *sorted({"queue": self.queue, **labels}.items()))]
@@ -86,6 +88,15 @@ class Http(SluiceCase):
         for family in families:
             self.assertTrue(family.documentation, family.name)
             self.assertEqual(f"# TYPE {family.name}_total counter\n" in text, family.type == "counter", family.name)
+
+    def test_each_line_stands_once(self):
+        """Two queues of one model that is opened twice, because they cut texts at different places."""
+        model = self.make_model()
+        settings = {"queues": [{"queue": f"cut{most}", "model": model, "max_tokens": most} for most in (64, 32)]}
+        self.watched(make=lambda server, *flags: self.make_configured(server, settings, *flags))
+        self.wait_answer("/readyz", 200)
+        opened = [dict(key[1:])["queue"] for key in self.metrics() if key[0] == "sluice_model_load_seconds"]
+        self.assertEqual(sorted(opened), ["cut32", "cut64"])
 
     def test_a_bad_address_is_refused(self):
         for address in ("9464", "127.0.0.1", "localhost:9464", "127.0.0.1:0", "127.0.0.1:99999", "::1", "127.0.0.1:9464/"):
@@ -158,15 +169,15 @@ class Http(SluiceCase):
         self.assertEqual(sum(json.loads(self.sluice("stats", "--json"))["ended"]["normal"].values()), 21)
 
     def test_gpus_where_there_is_a_driver(self):
-        """By a library that pretends; one of its three GPUs does not answer."""
+        """By a library that pretends; one of its four GPUs does not answer, one tells its memory only."""
         self.watched()
         self.assertNotIn("sluice_gpu_busy_ratio{", self.get("/metrics")[1])
         self.watched(environment={"LD_LIBRARY_PATH": os.path.join(os.path.dirname(BINARY), "tests")})
         self.wait_answer("/metrics", 200, "sluice_gpu_busy_ratio{")
         gpus = {key: value for key, value in self.metrics().items() if key[0].startswith("sluice_gpu_")}
         self.assertEqual(gpus, {("sluice_gpu_busy_ratio", ("gpu", "0")): 0.25, ("sluice_gpu_busy_ratio", ("gpu", "2")): 0.75,
-                                ("sluice_gpu_memory_used_bytes", ("gpu", "0")): 1 << 30, ("sluice_gpu_memory_used_bytes", ("gpu", "2")): 3 << 30,
-                                ("sluice_gpu_memory_bytes", ("gpu", "0")): 80 << 30, ("sluice_gpu_memory_bytes", ("gpu", "2")): 80 << 30})
+                                **{("sluice_gpu_memory_used_bytes", ("gpu", str(i))): (i + 1) << 30 for i in (0, 2, 3)},
+                                **{("sluice_gpu_memory_bytes", ("gpu", str(i))): 80 << 30 for i in (0, 2, 3)}})
 
     def depth(self):
         status, body = self.get("/depth?queue=" + self.queue)
@@ -285,6 +296,9 @@ class Http(SluiceCase):
         self.assertEqual(say(b"GET /healthz HTTP/1.1\r\n", shut=True), b"")
         self.assertEqual(say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", shut=True), b"", "a TLS hello")
         self.assertGreaterEqual(self.metrics()[("sluice_http_refused_total",)], 2)
+        for _ in range(20):  # who says that it has asked all gets all
+            head, _, body = say(b"GET /metrics HTTP/1.1\r\n\r\n", shut=True).partition(b"\r\n\r\n")
+            self.assertIn(b"\r\nContent-Length: %d\r\n" % len(body), head)
 
         # 200 that say a byte now and then: 32 are let in, and those for five seconds
         slow = [socket.create_connection(("127.0.0.1", self.port), timeout=20) for _ in range(200)]
@@ -296,9 +310,6 @@ class Http(SluiceCase):
                 except OSError:
                     peer.close()
                     slow.remove(peer)
-        for _ in range(20):  # who says that it has asked all gets all
-            head, _, body = say(b"GET /metrics HTTP/1.1\r\n\r\n", shut=True).partition(b"\r\n\r\n")
-            self.assertIn(b"\r\nContent-Length: %d\r\n" % len(body), head)
             self.assertLess(len([name for name in self.open_files(daemon) if name.startswith("socket:")]), 60)
             self.client.ping()
         self.assertEqual(slow, [], "all are cut off, whatever they say")

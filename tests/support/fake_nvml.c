@@ -1,5 +1,5 @@
-/* NVML for a machine without a GPU: libnvidia-ml.so.1 in a folder of its own, for LD_LIBRARY_PATH. It has three GPUs,
- * of which number 1 does not answer. */
+/* NVML for a machine without a GPU: libnvidia-ml.so.1 in a folder of its own, for LD_LIBRARY_PATH. It has four GPUs,
+ * of which number 1 does not answer, and number 3 has MIG and does not tell its use. */
 #include <stdint.h>
 
 int nvmlInit_v2(void);
@@ -15,7 +15,7 @@ int nvmlInit_v2(void)
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-    *count = 3;
+    *count = 4;
     return 0;
 }
 
@@ -29,7 +29,7 @@ int nvmlDeviceGetUtilizationRates(void *device, unsigned percent[2])
 {
     percent[0] = 25 * (unsigned)(uintptr_t)device;
     percent[1] = 0;
-    return 0;
+    return (uintptr_t)device == 4 ? 3 : 0;
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long bytes[3])

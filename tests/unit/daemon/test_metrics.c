@@ -15,7 +15,8 @@ static void write_sample(struct queue_sample *queue)
             histograms->window[c].bounds = histograms->compute[c].bounds = &histogram_times;
     }
     queue->histograms.batch_rows.bounds = queue->histograms.batch_tokens.bounds = &histogram_sizes;
-    const struct model_sample model = {.model = "m", .precision = "f32", .load_s = 0.25, .weight_bytes = 1e10};
+    const struct model_sample model = {
+        .queue = "q", .model = "m", .precision = "f32", .load_s = 0.25, .weight_bytes = 1e10};
     const struct metrics_view view = {.process = {.version = "1.2.3", .info = 1, .cpu_s = 12.5},
                                       .queues = queue,
                                       .models = &model,
@@ -52,7 +53,7 @@ TEST(every_level_has_its_labels)
     assert_line("sluice_queue_unread{queue=\"q\",class=\"high\"} 3");
     assert_line(
         "sluice_worker_info{queue=\"q\",model=\"a\\\"b\\\\c\\nd\",revision=\"r\",precision=\"f32\",backend=\"\"} 1");
-    assert_line("sluice_model_weight_bytes{model=\"m\",precision=\"f32\"} 10000000000");
+    assert_line("sluice_model_weight_bytes{queue=\"q\",model=\"m\",precision=\"f32\"} 10000000000");
     assert_line("sluice_gpu_busy_ratio{gpu=\"3\"} 0.5");
     assert_line("sluice_build_info{version=\"1.2.3\"} 1");
     assert_line("process_cpu_seconds_total 12.5");
