@@ -45,7 +45,7 @@ static const struct metric table[] = {
     /* requests */
     {"sluice_requests_total", "Requests that were answered or cancelled; code: done, cancelled, or that of the error.", COUNTER, END, OF_QUEUE(counters.ended[0][0])},
     {"sluice_requests_received_total", "Requests and cancels read from the streams.", COUNTER, QUEUE, OF_QUEUE(stats.received)},
-    {"sluice_request_seconds", "From XADD (after a delay: from its end) to the reply, of requests that are done.", HISTOGRAM, CLASS, OF_QUEUE(histograms.total[0])},
+    {"sluice_request_seconds", "From XADD (after a delay: from its end; after retries: from the first one) to the reply, of requests that are done.", HISTOGRAM, CLASS, OF_QUEUE(histograms.total[0])},
     {"sluice_request_queue_seconds", "From XADD until a worker read it.", HISTOGRAM, CLASS, OF_QUEUE(histograms.queue[0])},
     {"sluice_request_prepare_seconds", "From there until it was tokenised.", HISTOGRAM, CLASS, OF_QUEUE(histograms.prepare[0])},
     {"sluice_request_window_seconds", "From there until its first batch began.", HISTOGRAM, CLASS, OF_QUEUE(histograms.window[0])},
@@ -93,7 +93,7 @@ static const struct metric table[] = {
     /* the queue, as Redis counts it: the same from each worker */
     {"sluice_queue_unread", "Entries that nobody has read.", GAUGE, CLASS, OF_QUEUE(unread[0])},
     {"sluice_queue_pending", "Entries that are with a worker.", GAUGE, CLASS, OF_QUEUE(pending[0])},
-    {"sluice_queue_oldest_seconds", "Age of the oldest of both; 0: there is none.", GAUGE, CLASS, OF_QUEUE(oldest_s[0])},
+    {"sluice_queue_oldest_seconds", "Age of the oldest pending entry, of the oldest unread one where none is pending; 0: there is none.", GAUGE, CLASS, OF_QUEUE(oldest_s[0])},
     {"sluice_queue_wait_seconds", "Until a new entry would be read, as the workers estimate it.", GAUGE, CLASS, OF_QUEUE(wait_s[0])},
     {"sluice_queue_cap", "Above so many unread entries the newest are refused.", GAUGE, CLASS, OF_QUEUE(cap[0])},
     {"sluice_queue_later", "Requests that wait for their time: delayed, or to be retried.", GAUGE, QUEUE, OF_QUEUE(later)},

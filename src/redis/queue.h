@@ -93,7 +93,7 @@ struct queue_counters queue_counters(const struct queue *queue);
 struct queue_look {
     uint64_t redis_ms;                                  /* Redis unix ms of that pulse */
     uint64_t unread[CLASS_COUNT], pending[CLASS_COUNT]; /* entries that nobody has read; that are with a worker */
-    struct entry_id oldest[CLASS_COUNT];                /* of both; 0-0: none */
+    struct entry_id oldest[CLASS_COUNT];                /* pending one, else unread one; 0-0: none */
     int64_t wait_ms[CLASS_COUNT];                       /* estimated for a new entry; -1: unknown */
     uint64_t cap[CLASS_COUNT];                          /* 0: none */
     uint64_t later, due, dead;                          /* parked; of those the ones that are due; dead letters */

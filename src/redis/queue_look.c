@@ -7,8 +7,9 @@
 #include "base/clock.h"
 #include "redis/queue_internal.h"
 
-/* The oldest entry is the oldest pending one, which XPENDING names. Where none is pending, only XRANGE names the oldest
- * unread one, and brings its body along; a large one is asked for rarely. */
+/* As the oldest entry counts the oldest pending one, which XPENDING names; an older one may be unread where `fair` or
+ * `shed` took newer ones ahead. Where none is pending, only XRANGE names the oldest unread one, and brings its body
+ * along; a large one is asked for rarely. */
 enum { LARGE_BYTES = 64 << 10, LARGE_LOOKS = 32 };
 
 /* Pulses are more frequent while something waits for Redis' memory. */
