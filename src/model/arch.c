@@ -167,19 +167,25 @@ static enum status read_positions(const cJSON *root, const char *name, struct mo
                                                  field, buckets, RELATIVE_BUCKETS);
 }
 
-enum status arch_read_rotary(const cJSON *rope, const char *name, const char *field, double *base, struct err *err)
+enum status arch_read_base(const cJSON *object, const char *name, const char *field, double *base, struct err *err)
+{
+    TRY(json_double(object, name, field, base, err));
+    return *base > 0 && *base < 1e12 && !cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, field))
+               ? STATUS_OK
+               : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number between 0 and 1e12", name, field);
+}
+
+enum status arch_read_rotary(const cJSON *rope, const char *name, double *base, struct err *err)
 {
     static const char *const known[] = {"rope_theta", "rope_type", NULL};
     const char *type = "default";
-    char object[128];
     if (!rope) { return STATUS_OK; }
-    snprintf(object, sizeof object, "%s: %s", name, field);
-    TRY(json_only(rope, object, known, NULL, err));
-    TRY(json_double(rope, object, known[0], base, err));
-    TRY(json_string(rope, object, known[1], &type, err));
+    TRY(json_only(rope, name, known, NULL, err));
+    TRY(arch_read_base(rope, name, "rope_theta", base, err));
+    TRY(json_string(rope, name, "rope_type", &type, err));
     return strcmp(type, "default") == 0
                ? STATUS_OK
-               : err_set(err, STATUS_UNSUPPORTED, "%s: rope_type \"%.60s\" is not supported", object, type);
+               : err_set(err, STATUS_UNSUPPORTED, "%s: rope_type \"%.60s\" is not supported", name, type);
 }
 
 enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,
@@ -208,16 +214,9 @@ enum status arch_read_activation(const cJSON *root, const char *name, const char
                    name, field, text, model->arch->gated ? "silu" : "relu");
 }
 
-/* What a family reads itself must make sense, too. */
 static enum status check_rotary(const char *name, const struct model *model, struct err *err)
 {
     uint32_t head_dim = model->hidden / model->heads;
-    for (int i = 0; i < 2; i++) {
-        const struct rotary *rotary = &model->rotary[i];
-        if (!(rotary->base >= 0 && rotary->base < 1e12 && (rotary->base == 0 || rotary->divisor > 0))) {
-            return err_set(err, STATUS_BAD_INPUT, "%s: the base of rotary positions is out of range", name);
-        }
-    }
     return model->rotary[0].base == 0 || head_dim % 2 == 0
                ? STATUS_OK
                : err_set(err, STATUS_UNSUPPORTED, "%s: rotary positions need an even width of heads, not %u", name,
@@ -242,7 +241,7 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     model->gated = model->arch->gated;
     if (model->arch->read) { TRY(model->arch->read(root, name, model, err)); }
     TRY(check_rotary(name, model, err));
-    double eps = 1e-12;
+    double eps = model->arch->eps > 0 ? model->arch->eps : 1e-12;
     field = model->arch->fields[CONFIG_EPS];
     if (field) { TRY(json_double(root, name, field, &eps, err)); }
     if (!(eps > 0 && eps < 1)) {

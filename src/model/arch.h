@@ -34,9 +34,10 @@ struct arch {
     const char *class; /* what every name in `architectures` begins with */
     const char *const *harmless; /* fields of config.json that change no vector; ends with NULL */
 
-    /* The fields that are read. NULL where the family has none (no token types, an eps of 1e-12, the position_offset
-     * below), or where `read` sets what they would. */
+    /* The fields that are read. NULL where the family has none (no token types, the eps and the position_offset below),
+     * or where `read` sets what they would. */
     const char *fields[CONFIG_FIELDS];
+    double eps; /* of norms, where the file does not say; 0: 1e-12 */
 
     /* Reads the fields that this family alone has, which `own` lists; NULL: there are none. The sizes that `fields`
      * names, and as many zeroed layers, are set. Errors: as arch_read_config. */
@@ -71,10 +72,14 @@ struct arch {
  * is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */
 MUST_CHECK enum status arch_read_config(const char *directory, const char *name, struct model *model, struct err *err);
 
+/* For `read`: the base of rotary positions, where `field` is there; null is refused, since what it means depends on the
+ * version of transformers. Errors: STATUS_BAD_INPUT. */
+MUST_CHECK enum status arch_read_base(const cJSON *object, const char *name, const char *field, double *base,
+                                      struct err *err);
+
 /* For `read`: rope_parameters, or a part of it: {"rope_theta": base, "rope_type": "default"}; NULL or a field that is
- * not there leaves `base`. `field` is its name in messages. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
-MUST_CHECK enum status arch_read_rotary(const cJSON *rope, const char *name, const char *field, double *base,
-                                        struct err *err);
+ * not there leaves `base`. `name` is the object's in messages. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_rotary(const cJSON *rope, const char *name, double *base, struct err *err);
 
 /* For `read`: the activation that a field names. Errors: STATUS_BAD_INPUT (missing), STATUS_UNSUPPORTED. */
 MUST_CHECK enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,

@@ -4,6 +4,7 @@
  * gte-base-en-v1.5; bloc97's NTK scaling with its fixed divisor as vLLM documents it (kexue.fm/archives/9706);
  * GteConfig and GteModel of transformers 5.23. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch.h"
@@ -38,11 +39,11 @@ static enum status read_scaling(const cJSON *scaling, const char *name, const st
     static const char *const known[] = {"factor", "type", NULL}, *const unset[] = {"mixed_b", NULL};
     double factor = 1;
     if (!scaling) { return STATUS_OK; }
-    TRY(json_only(scaling, "config.json: rope_scaling", known, unset, err));
+    TRY(json_only(scaling, name, known, unset, err));
     TRY(expect(scaling, name, "type", "ntk", err));
     TRY(json_double(scaling, name, "factor", &factor, err));
     if (!(factor >= 1 && factor <= 1024)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: rope_scaling: factor must be between 1 and 1,024", name);
+        return err_set(err, STATUS_BAD_INPUT, "%s: factor must be between 1 and 1,024", name);
     }
     rotary->base *= factor;
     rotary->divisor = pow(factor, 2.0 * model->heads / model->hidden);
@@ -53,15 +54,18 @@ static enum status read(const cJSON *root, const char *name, struct model *model
 {
     struct rotary *rotary = &model->rotary[0];
     bool packed = true;
+    char object[128];
     *rotary = (struct rotary){strcmp(model->arch->model_type, "gte") == 0 ? 160000 : 10000, 1};
     TRY(expect(root, name, "position_embedding_type", "rope", err));
     TRY(expect(root, name, "layer_norm_type", "layer_norm", err));
     TRY(json_u32(root, name, "type_vocab_size", 0, 1u << 10, &model->token_types, err));
     TRY(json_bool(root, name, "pack_qkv", &packed, err));
     model->split_qkv = !packed;
-    TRY(json_double(root, name, "rope_theta", &rotary->base, err));
-    TRY(arch_read_rotary(json_field(root, "rope_parameters"), name, "rope_parameters", &rotary->base, err));
-    return read_scaling(json_field(root, "rope_scaling"), name, model, rotary, err);
+    TRY(arch_read_base(root, name, "rope_theta", &rotary->base, err));
+    snprintf(object, sizeof object, "%s: rope_parameters", name);
+    TRY(arch_read_rotary(json_field(root, "rope_parameters"), object, &rotary->base, err));
+    snprintf(object, sizeof object, "%s: rope_scaling", name);
+    return read_scaling(json_field(root, "rope_scaling"), object, model, rotary, err);
 }
 
 #define FAMILY(name, type, classes)                                                                                    \

@@ -3,6 +3,7 @@
  * norm of its own before attention. The fields as transformers 4.48 to 4.57 and those of 5 write them, which differ in
  * how they say which layers are local. Source: ModernBertConfig and ModernBertModel of transformers 4.48, 4.57
  * and 5.23. */
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch.h"
@@ -58,16 +59,19 @@ static enum status read_layers(const cJSON *root, const char *name, struct model
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     static const char *const kinds[] = {full, sliding, NULL};
-    const cJSON *rope = json_field(root, own[5]);
+    const cJSON *rope = json_field(root, "rope_parameters");
     double base[2] = {160000, 10000};
+    char object[128];
     uint32_t window = 128;
     TRY(read_layers(root, name, model, err));
     TRY(json_u32(root, name, "local_attention", 2, 1u << 20, &window, err));
-    TRY(json_double(root, name, "global_rope_theta", &base[0], err));
-    TRY(json_double(root, name, "local_rope_theta", &base[1], err));
-    if (rope) { TRY(json_only(rope, name, kinds, NULL, err)); }
+    TRY(arch_read_base(root, name, "global_rope_theta", &base[0], err));
+    TRY(arch_read_base(root, name, "local_rope_theta", &base[1], err));
+    snprintf(object, sizeof object, "%s: rope_parameters", name);
+    if (rope) { TRY(json_only(rope, object, kinds, NULL, err)); }
     for (int i = 0; i < 2; i++) {
-        TRY(arch_read_rotary(json_field(rope, kinds[i]), name, kinds[i], &base[i], err));
+        snprintf(object, sizeof object, "%s: rope_parameters: %s", name, kinds[i]);
+        TRY(arch_read_rotary(json_field(rope, kinds[i]), object, &base[i], err));
         model->rotary[i] = (struct rotary){base[i], 1};
     }
     model->window = window / 2;
@@ -86,6 +90,7 @@ const struct arch arch_modernbert = {
                [CONFIG_POSITIONS] = "max_position_embeddings",
                [CONFIG_ACTIVATION] = "hidden_activation",
                [CONFIG_EPS] = "norm_eps"},
+    .eps = 1e-5,
     .read = read,
     .own = own,
     .empty = empty,

@@ -2,6 +2,7 @@
  * alone. Its files have GPT-2's names of fields and an auto_map of code, which nothing here needs, or transformers 5's
  * names; tensors have the same names in both. The mixture of experts (v2) is another family. Source: configuration and
  * tensors of nomic-bert-2048; NomicBertConfig and NomicBertModel of transformers 5.23. */
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch.h"
@@ -55,6 +56,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     double base = 1000, fraction = 1;
     bool scaled = true;
     uint32_t head_dim = model->hidden / model->heads;
+    char object[128];
     model->activation = ACTIVATION_SILU;
     TRY(json_string(root, name, "activation_function", &gate, err));
     if (gate && strcmp(gate, "swiglu") != 0) {
@@ -69,19 +71,21 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         return err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported", name,
                        scaled ? "a rotary_emb_fraction other than 1" : "scale_attn_weights false");
     }
-    TRY(json_double(root, name, "rotary_emb_base", &base, err));
-    TRY(arch_read_rotary(json_field(root, "rope_parameters"), name, "rope_parameters", &base, err));
+    TRY(arch_read_base(root, name, "rotary_emb_base", &base, err));
+    snprintf(object, sizeof object, "%s: rope_parameters", name);
+    TRY(arch_read_rotary(json_field(root, "rope_parameters"), object, &base, err));
     model->rotary[0] = (struct rotary){base, 1};
     return STATUS_OK;
 }
 
-#define FAMILY(symbol, field, ...)                                                                                     \
+#define FAMILY(symbol, field, epsilon, ...)                                                                            \
     const struct arch arch_##symbol = {                                                                                \
         .model_type = "nomic_bert",                                                                                    \
         .told_by = (field),                                                                                            \
         .class = "NomicBert",                                                                                          \
         .harmless = harmless,                                                                                          \
         .fields = {[CONFIG_VOCABULARY] = "vocab_size", [CONFIG_TOKEN_TYPES] = "type_vocab_size", __VA_ARGS__},         \
+        .eps = (epsilon),                                                                                              \
         .read = read,                                                                                                  \
         .own = own,                                                                                                    \
         .empty = empty,                                                                                                \
@@ -102,8 +106,8 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         .bare = BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,                                                      \
     }
 
-FAMILY(nomic_gpt2, "n_embd", [CONFIG_HIDDEN] = "n_embd", [CONFIG_LAYERS] = "n_layer", [CONFIG_HEADS] = "n_head",
+FAMILY(nomic_gpt2, "n_embd", 1e-5, [CONFIG_HIDDEN] = "n_embd", [CONFIG_LAYERS] = "n_layer", [CONFIG_HEADS] = "n_head",
        [CONFIG_INTERMEDIATE] = "n_inner", [CONFIG_POSITIONS] = "n_positions", [CONFIG_EPS] = "layer_norm_epsilon");
-FAMILY(nomic, NULL, [CONFIG_HIDDEN] = "hidden_size", [CONFIG_LAYERS] = "num_hidden_layers",
+FAMILY(nomic, NULL, 1e-12, [CONFIG_HIDDEN] = "hidden_size", [CONFIG_LAYERS] = "num_hidden_layers",
        [CONFIG_HEADS] = "num_attention_heads", [CONFIG_INTERMEDIATE] = "intermediate_size",
        [CONFIG_POSITIONS] = "max_position_embeddings", [CONFIG_EPS] = "layer_norm_eps");

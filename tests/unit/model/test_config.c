@@ -1,5 +1,8 @@
 /* config.json: what each generation of transformers writes for a BERT opens; what changes the maths is refused by name.
  */
+#include <stdlib.h>
+
+#include "model/arch.h"
 #include "model_expect.h"
 
 /* The fields that decide shapes, as the tiny spec has them. */
@@ -286,7 +289,7 @@ TEST(refuses_other_rotary_models_by_the_field)
     } cases[] = {
         {"gte", "\"hidden_act\": \"gelu\"", "tensor", STATUS_UNSUPPORTED}, /* of BERT: the configuration was read */
         {"gte", "\"hidden_act\": \"relu\"", "hidden_act \"relu\"", STATUS_UNSUPPORTED},
-        {"gte", "\"hidden_act\": \"gelu\", \"rope_theta\": -1", "rotary positions", STATUS_BAD_INPUT},
+        {"gte", "\"hidden_act\": \"gelu\", \"rope_theta\": -1", "rope_theta", STATUS_BAD_INPUT},
         {"gte", "\"hidden_act\": \"gelu\", \"logn_attention_scale\": true", "logn_attention_scale", STATUS_UNSUPPORTED},
         {"gte", "\"hidden_act\": \"gelu\", \"layer_norm_type\": \"rms_norm\"", "rms_norm", STATUS_UNSUPPORTED},
         {"gte", "\"hidden_act\": \"gelu\", \"position_embedding_type\": \"absolute\"", "absolute", STATUS_UNSUPPORTED},
@@ -298,6 +301,7 @@ TEST(refuses_other_rotary_models_by_the_field)
          STATUS_UNSUPPORTED},
         {"nomic_bert", "\"hidden_act\": \"silu\", \"rope_parameters\": {\"rope_type\": \"yarn\"}", "yarn",
          STATUS_UNSUPPORTED},
+        {"nomic_bert", "\"hidden_act\": \"silu\", \"rotary_emb_base\": 0", "rotary_emb_base", STATUS_BAD_INPUT},
         {"nomic_bert", "\"hidden_act\": \"silu\", \"head_dim\": 16", "head_dim", STATUS_BAD_INPUT},
         {"nomic_bert", "\"activation_function\": \"geglu\"", "geglu", STATUS_UNSUPPORTED},
         {"nomic_bert", "\"activation_function\": \"swiglu\", \"rotary_emb_fraction\": 0.5", "rotary_emb_fraction",
@@ -332,6 +336,10 @@ TEST(refuses_other_layers_of_modernbert)
         {"\"layer_types\": [\"full_attention\", \"chunked\"]", "chunked", STATUS_UNSUPPORTED},
         {"\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"yarn\"}}", "yarn", STATUS_UNSUPPORTED},
         {"\"rope_parameters\": {\"rope_theta\": 1}", "rope_theta", STATUS_UNSUPPORTED},
+        {"\"rope_parameters\": \"x\"", "rope_parameters", STATUS_BAD_INPUT},
+        {"\"rope_parameters\": {\"sliding_attention\": {\"rope_theta\": 0}}", "sliding_attention: rope_theta",
+         STATUS_BAD_INPUT},
+        {"\"local_rope_theta\": null", "local_rope_theta", STATUS_BAD_INPUT},
         {"\"local_attention\": 0", "local_attention", STATUS_BAD_INPUT},
         {"\"num_attention_heads\": 32", "even width of heads", STATUS_UNSUPPORTED},
     };
@@ -345,6 +353,38 @@ TEST(refuses_other_layers_of_modernbert)
             strstr(cases[i].field, "heads") ? "" : "\"num_attention_heads\": 4, ", cases[i].field);
         model_file_write(directory, "config.json", text);
         expect_refused(directory, NULL, cases[i].status, cases[i].says, "");
+    }
+    model_build_remove(directory);
+}
+
+/* As transformers has it, where the file does not say. */
+TEST(the_eps_of_norms_is_the_family_s)
+{
+    static const struct {
+        const char *type, *sizes;
+        float eps;
+    } cases[] = {
+        {"bert", "\"hidden_act\": \"gelu\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4", 1e-12f},
+        {"modernbert", "\"hidden_activation\": \"gelu\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4", 1e-5f},
+        {"nomic_bert", "\"hidden_act\": \"silu\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4", 1e-12f},
+        {"nomic_bert",
+         "\"activation_function\": \"swiglu\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"n_inner\": 64, "
+         "\"n_positions\": 64",
+         1e-5f},
+    };
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), text[500];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        bool gpt2 = strstr(cases[i].sizes, "n_embd") != NULL;
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", \"vocab_size\": 512, %s%s%s}", cases[i].type,
+                 cases[i].sizes, strcmp(cases[i].type, "modernbert") == 0 ? "" : ", \"type_vocab_size\": 2",
+                 gpt2 ? "" : ", \"hidden_size\": 32, \"intermediate_size\": 64, \"max_position_embeddings\": 64");
+        model_file_write(directory, "config.json", text);
+        assert_int_equal(arch_read_config(directory, "config.json", &model, &err), STATUS_OK);
+        assert_true(model.layer_norm_eps == cases[i].eps);
+        free(model.layers);
     }
     model_build_remove(directory);
 }
