@@ -151,6 +151,7 @@ static void set_layer(struct model_module *module, const char *name, uint32_t in
 static enum status add_layers(struct model *model, struct err *err)
 {
     const struct arch *arch = model->arch;
+    free(model->modules); /* of modules.json: it has none */
     model->modules = calloc(2, sizeof *model->modules);
     if (!model->modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
     model->module_count = 2;

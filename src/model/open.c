@@ -80,7 +80,8 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
         buffer_format(&text, "\nlabel %u of %u, scored %d %d: %s", i, model->head.labels, (int)model->head.classify,
                       (int)model->head.score, model->head.names[i]);
     }
-    for (uint32_t i = 0; i < model->module_count; i++) {
+    /* Those of a head are said by the family. */
+    for (uint32_t i = 0; i < model->module_count && model->head.labels == 0; i++) {
         const struct model_module *module = &model->modules[i];
         buffer_format(&text, "\nmodule %s %d, function %d", module->name, (int)module->kind, (int)module->activation);
     }

@@ -217,6 +217,20 @@ TEST(refuses_what_a_module_says)
     model_build_remove(directory);
 }
 
+/* The head's layers take the place of the modules, of which there are none; ASan says whether their memory is freed. */
+TEST(a_classifier_may_have_a_list_of_modules)
+{
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    model_file_edit(directory, "config.json", "\"BertModel\"", "\"BertForSequenceClassification\"");
+    model_file_write(directory, "modules.json",
+                     "[{\"idx\": 0, \"name\": \"0\", \"path\": \"\", \"type\": "
+                     "\"sentence_transformers.models.Transformer\"}]");
+    expect_refused(directory, &(struct model_options){.classifier = true}, STATUS_BAD_INPUT,
+                   "classifier.bias is missing", "");
+    model_build_remove(directory);
+}
+
 TEST(refuses_modules_out_of_order)
 {
     static const char *const orders[] = {"10", "0", "021", "011", "2", "0012", "01220"};
