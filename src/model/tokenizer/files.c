@@ -364,8 +364,10 @@ static enum status read_pair(const cJSON *part, struct tokenizer_template *speci
         }
         before = type;
         if (special && !sequence) {
-            TRY(read_special_piece(special, tokens, &specials->pair[place], err));
-            continue;
+            enum status status = read_special_piece(special, tokens, &specials->pair[place], err);
+            if (status == STATUS_OK) { continue; }
+            specials->pair_is_strange = true;
+            return status == STATUS_UNSUPPORTED ? STATUS_OK : status;
         }
         TRY(fields_string(sequence, path, "id", &name, err));
         if (place == 2 || strcmp(name, names[place]) != 0) {

@@ -376,6 +376,12 @@ static size_t characters(const char *text)
     return count;
 }
 
+/* Stops where every text may fill any memory, so that nothing wraps: texts and steps are shorter than 4 GiB. */
+static void grow(size_t *growth, size_t by)
+{
+    *growth = *growth * by < UINT32_MAX ? *growth * by : UINT32_MAX;
+}
+
 /* A replaced string has at least one byte, a stretch or a piece too. A step may put a blank before each piece. Where
  * pieces are words between white space that is dropped, that takes its place, but for one; where they lie between added
  * tokens, these have a character more than they need for their own id. */
@@ -386,22 +392,22 @@ size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters
     for (size_t i = 0; i < pipeline->normal_count; i++) {
         const struct normal_step *step = &pipeline->normal[i];
         size_t added = step->content ? bytes ? strlen(step->content) : characters(step->content) : 0;
-        if (step->kind == STEP_REPLACE || step->kind == STEP_REPLACE_BLANKS) { growth *= added > 1 ? added : 1; }
-        if (step->kind == STEP_PREPEND) { growth *= 1 + added; }
-        if (step->kind == STEP_LOWERCASE && bytes) { growth *= 2; }
-        if (step->kind == STEP_PRECOMPILED) { growth *= charsmap_growth(step->map, bytes); }
+        if (step->kind == STEP_REPLACE || step->kind == STEP_REPLACE_BLANKS) { grow(&growth, added > 1 ? added : 1); }
+        if (step->kind == STEP_PREPEND) { grow(&growth, 1 + added); }
+        if (step->kind == STEP_LOWERCASE && bytes) { grow(&growth, 2); }
+        if (step->kind == STEP_PRECOMPILED) { grow(&growth, charsmap_growth(step->map, bytes)); }
         if (step->kind == STEP_UNICODE) {
             enum unicode_form form = step->unicode->form;
-            growth *= form & UNICODE_COMPATIBLE ? bytes ? 11 : 6 : bytes ? 3 : form == UNICODE_NFC ? 1 : 2;
+            grow(&growth, form & UNICODE_COMPATIBLE ? bytes ? 11 : 6 : bytes ? 3 : form == UNICODE_NFC ? 1 : 2);
         }
     }
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
         size_t blank = bytes && split->kind == SPLIT_METASPACE ? strlen(split->mark) : 1;
         bool put = split->kind == SPLIT_METASPACE ? split->prepend != PREPEND_NEVER : split->blank;
-        growth *= blank;
+        grow(&growth, blank);
         if (put && apart) { more += blank; }
-        if (put && !apart) { growth *= 2; }
+        if (put && !apart) { grow(&growth, 2); }
         apart &= split->kind == SPLIT_WHITESPACE;
     }
     *out = growth;

@@ -215,9 +215,6 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     return STATUS_OK;
 }
 
-/* WordPiece: no character becomes more characters than it has bytes (make_unicode_tables.py checks it for each), and
- * every id stands for at least one character of the normalised text. Blanks around CJK, which the count leaves out, may
- * become ids where an added token is a blank: three for a character of at least three bytes. */
 static size_t bound_of_text(const struct tokenizer *tokenizer, size_t bytes)
 {
     return bytes * tokenizer->growth + tokenizer->more;
@@ -474,7 +471,10 @@ static enum status check_specials(const struct tokenizer *tokenizer, const struc
     return STATUS_OK;
 }
 
-/* How many ids a text becomes at most. Every id of a pipeline's model stands for a character, or for a byte. */
+/* How many ids a text becomes at most. Every id of a pipeline's model stands for a character, or for a byte.
+ * WordPiece: no character becomes more characters than it has bytes (make_unicode_tables.py checks it for each), and
+ * every id stands for at least one character of the normalised text. Blanks around CJK, which the count leaves out, may
+ * become ids where an added token is a blank: three for a character of at least three bytes. */
 static void set_bound(struct tokenizer *tokenizer, const struct tokenizer_spec *spec)
 {
     tokenizer->growth = 1;
@@ -499,7 +499,9 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
     }
     tokenizer->specials = spec->specials;
     TRY(check_specials(tokenizer, tokenizer->specials.single, 2, spec->file, err));
-    return check_specials(tokenizer, tokenizer->specials.pair, 3, spec->file, err);
+    tokenizer->specials.pair_is_strange |=
+        check_specials(tokenizer, tokenizer->specials.pair, 3, spec->file, NULL) != STATUS_OK;
+    return STATUS_OK;
 }
 
 enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out, struct err *err)

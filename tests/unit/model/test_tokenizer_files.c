@@ -215,7 +215,9 @@ static void check_pair(const char *processor, const int32_t *expected, uint32_t 
 
 #define TEMPLATE(pair)                                                                                                 \
     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[" TEXT(                                           \
-        "A", "0") "],\"pair\":[" pair "],\"special_tokens\":{\"[C]\":{\"ids\":[1]},\"[S]\":{\"ids\":[2]}}}"
+        "A", "0") "],\"pair\":[" pair                                                                                  \
+                  "],\"special_tokens\":{\"[C]\":{\"ids\":[1]},\"[S]\":{\"ids\":[2]},\"[X]\":{\"ids\":[99]}}}"
+#define MANY(what) what what what what what
 #define TEXT(name, type) "{\"Sequence\":{\"id\":\"" name "\",\"type_id\":" type "}}"
 #define TOKEN(name, type) "{\"SpecialToken\":{\"id\":\"[" name "]\",\"type_id\":" type "}}"
 #define ENDS "\"cls\":[\"[C]\",1],\"sep\":[\"[S]\",2]}"
@@ -237,6 +239,8 @@ TEST_WITH(pairs_are_as_the_post_processor_says, make_directory, remove_directory
         TEMPLATE(TEXT("A", "0") "," TEXT("B", "0") "," TOKEN("S", "1")),
         TEMPLATE(TEXT("A", "0") "," TEXT("B", "1") "," TOKEN("S", "0")),
         TEMPLATE(TEXT("A", "0") "," TEXT("B", "2")),
+        TEMPLATE(TEXT("A", "0") "," TEXT("B", "0") "," TOKEN("X", "0")), /* has an id above the vocabulary */
+        TEMPLATE(MANY(MANY(TOKEN("S", "0") ",")) TEXT("A", "0") "," TEXT("B", "0")),
     };
     for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++) {
         char json[2048];

@@ -100,6 +100,11 @@ TEST(the_bound_is_near)
 #define LETTER(content)                                                                                                \
     TOKENIZER("null", ALWAYS, "\"unk_id\":3",                                                                          \
               "{\"id\":15,\"content\":\"" content "\"," FLAGS("false", "false", "false", "false"))
+#define I16 "iiiiiiiiiiiiiiii"
+#define TIMES_64 "{\"type\":\"Replace\",\"pattern\":{\"String\":\"xx\"},\"content\":\"" I16 I16 I16 I16 "\"}"
+#define FOUR(what) what "," what "," what "," what
+#define TIMES_2_TO_72                                                                                                  \
+    "{\"type\":\"Sequence\",\"normalizers\":[" FOUR(TIMES_64) "," FOUR(TIMES_64) "," FOUR(TIMES_64) "]}"
     static const struct {
         const char *json, *text;
         size_t bound;
@@ -108,6 +113,7 @@ TEST(the_bound_is_near)
         {LETTER("xx"), "bxxbxxb", 2 + 7 + 1},
         {LETTER("x"), "bxbxb", 2 + 2 * 5},
         {TOKENIZER("null", ALWAYS, "\"unk_id\":3,\"byte_fallback\":true", ""), "a b", 2 + 3 * 3 + 3},
+        {TOKENIZER(TIMES_2_TO_72, ALWAYS, "\"unk_id\":3", ""), "b", (size_t)2 + UINT32_MAX + 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct tokenizer *tokenizer;
