@@ -26,6 +26,7 @@ enum status devices_open(struct devices *devices, const struct config *config, u
     struct device_list list;
     *devices = (struct devices){.capacity = most};
     TRY(choose(&list, config, err));
+    devices->all = list.all;
     for (; devices->count < list.count; devices->count++) {
         struct device *device = &devices->items[devices->count];
         device->number = list.numbers[devices->count];
@@ -74,6 +75,16 @@ static enum status same_backend(const struct devices *devices, const struct engi
                    precision_name(engine_precision(engine)), engine_backend(engine), engine_backend(first));
 }
 
+/* No more devices than the engine's backend has: where there are GPUs, "auto" may still mean the CPU for a model. */
+static void drop_others(struct devices *devices, const struct config *config, const struct engine *engine)
+{
+    unsigned there;
+    if (engine_devices(engine_backend(engine), (enum precision)config->precision, &there, NULL) != STATUS_OK) {
+        return;
+    }
+    while (devices->count > there) { free(devices->items[--devices->count].engines); }
+}
+
 enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                          unsigned number, struct err *err)
 {
@@ -90,6 +101,7 @@ enum status devices_load(struct devices *devices, const struct config *config, s
                       log_str("effect", "it is left out from the start"));
         } else if (status == STATUS_OK) {
             status = same_backend(devices, device->engines[number], err);
+            if (number == 0 && devices->all) { drop_others(devices, config, device->engines[0]); }
         }
         if (status != STATUS_OK && status != STATUS_DEVICE_LOST) { return err_prefix(err, "engine"); }
     }

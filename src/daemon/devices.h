@@ -20,6 +20,7 @@ struct devices {
     struct device items[DEVICES_MAX];
     unsigned count;
     unsigned capacity; /* of `engines` on each */
+    bool all;          /* none were named: the first model may leave fewer */
 };
 
 /* Finds out which devices the configuration (of the first queue, where there are several) means, with room for the
@@ -36,8 +37,10 @@ void devices_close(struct devices *devices);
 struct engine_options devices_options(const struct config *config, bool raw);
 
 /* Opens an engine for the model of that number on every device, and lets go of the model's weights, of which each has
- * its own copy. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_UNSUPPORTED also when "auto"
- * means another backend for it than for the models before; STATUS_DEVICE_LOST when no device is left. */
+ * its own copy. Where no devices were named, only those stay that the first model's backend has: "auto" may mean the
+ * CPU for it in spite of GPUs. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_UNSUPPORTED
+ * also when "auto" means another backend for it than for the models before; STATUS_DEVICE_LOST when no device is left.
+ */
 MUST_CHECK enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                                     unsigned number, struct err *err);
 

@@ -221,21 +221,23 @@ enum status backend_choose(const struct backend_ops *ops, enum precision asked, 
 }
 
 /* Whether a row will do for "auto". */
-static enum status consider(const struct backend_ops *ops, enum precision asked, struct err *err)
+static enum status consider(const struct backend_ops *ops, enum precision asked, const struct model *model,
+                            struct err *err)
 {
     unsigned count;
     enum precision chosen;
     TRY(ops->devices(&count, err));
-    return backend_choose(ops, asked, &chosen, err);
+    TRY(backend_choose(ops, asked, &chosen, err));
+    return model && ops->takes ? ops->takes(model, err) : STATUS_OK;
 }
 
-static enum status find_best(enum precision asked, const struct backend_ops **out, struct err *passed_over,
-                             struct err *err)
+static enum status find_best(enum precision asked, const struct model *model, const struct backend_ops **out,
+                             struct err *passed_over, struct err *err)
 {
     char reasons[sizeof err->message] = "";
     for (size_t i = 0; i < AUTO_ROWS; i++) {
         struct err why = {0};
-        if (consider(table[i], asked, &why) == STATUS_OK) {
+        if (consider(table[i], asked, model, &why) == STATUS_OK) {
             *out = table[i];
             if (passed_over && i > 0) { (void)err_set(passed_over, STATUS_UNSUPPORTED, "%s", reasons); }
             return STATUS_OK;
@@ -246,11 +248,11 @@ static enum status find_best(enum precision asked, const struct backend_ops **ou
     return err_set(err, STATUS_UNSUPPORTED, "%s", reasons);
 }
 
-enum status backend_find(const char *name, enum precision asked, const struct backend_ops **out,
-                         struct err *passed_over, struct err *err)
+enum status backend_find(const char *name, enum precision asked, const struct model *model,
+                         const struct backend_ops **out, struct err *passed_over, struct err *err)
 {
     if (passed_over) { *passed_over = (struct err){0}; }
-    if (is_auto(name)) { return find_best(asked, out, passed_over, err); }
+    if (is_auto(name)) { return find_best(asked, model, out, passed_over, err); }
     for (size_t i = 0; i < TABLE_ROWS; i++) {
         if (strcmp(name, table[i]->name) != 0) { continue; }
         unsigned count;
@@ -266,7 +268,7 @@ enum status backend_find(const char *name, enum precision asked, const struct ba
 enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err)
 {
     const struct backend_ops *ops;
-    TRY(backend_find(backend, precision, &ops, NULL, err));
+    TRY(backend_find(backend, precision, NULL, &ops, NULL, err));
     return ops->devices(count, err);
 }
 
@@ -274,7 +276,7 @@ enum status engine_find(const char *backend, enum precision precision, const cha
                         struct err *err)
 {
     const struct backend_ops *ops;
-    TRY(backend_find(backend, precision, &ops, passed_over, err));
+    TRY(backend_find(backend, precision, NULL, &ops, passed_over, err));
     *name = ops->name;
     return STATUS_OK;
 }
@@ -283,7 +285,7 @@ enum status engine_default_batch(const char *backend, enum precision precision, 
                                  const char **name, struct err *err)
 {
     const struct backend_ops *ops;
-    TRY(backend_find(backend, precision, &ops, NULL, err));
+    TRY(backend_find(backend, precision, NULL, &ops, NULL, err));
     *out = ops->batch;
     *name = ops->name;
     return STATUS_OK;

@@ -78,6 +78,8 @@ struct backend_ops {
     enum status (*devices)(unsigned *count, struct err *err);
     /* The precision that this machine would run for what was asked, or PRECISION_AUTO when it cannot. */
     enum precision (*choose)(enum precision asked);
+    /* Whether it computes such models; NULL: all. Errors: STATUS_UNSUPPORTED. */
+    enum status (*takes)(const struct model *model, struct err *err);
 
     /* Puts a model's weights on the device. `options` live as long as the call; options->precision is what choose gave.
      * Owns: the caller ends it with close; `model` and options->cache_path outlive it. */
@@ -112,12 +114,12 @@ extern const struct backend_ops backend_cuda; /* in programs that are built with
 extern const struct backend_ops backend_cpu;
 extern const struct backend_ops backend_null;
 
-/* The row of the table with that name; "auto" and NULL mean the first that has a device here and computes in the
- * precision that was asked for, and `passed_over`, if it is not NULL, then says why those before it were not taken
- * (status STATUS_OK: there were none).
- * Errors: STATUS_UNSUPPORTED; the message lists what there is, or says why that one, or each, does not work. */
-MUST_CHECK enum status backend_find(const char *name, enum precision asked, const struct backend_ops **out,
-                                    struct err *passed_over, struct err *err);
+/* The row of the table with that name; "auto" and NULL mean the first that has a device here, computes in the precision
+ * that was asked for and takes the model (NULL: any), and `passed_over`, if it is not NULL, then says why those before
+ * it were not taken (status STATUS_OK: there were none). Errors: STATUS_UNSUPPORTED; the message lists what there is,
+ * or says why that one, or each, does not work. */
+MUST_CHECK enum status backend_find(const char *name, enum precision asked, const struct model *model,
+                                    const struct backend_ops **out, struct err *passed_over, struct err *err);
 
 /* The precision that a backend runs on this machine for what was asked. Errors: STATUS_UNSUPPORTED (none). */
 MUST_CHECK enum status backend_choose(const struct backend_ops *ops, enum precision asked, enum precision *out,

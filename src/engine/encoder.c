@@ -347,7 +347,7 @@ enum status engine_open(const struct model *model, const struct engine_options *
     const struct backend_ops *ops;
     struct err passed_over;
     struct engine_options chosen = options ? *options : (struct engine_options){0};
-    TRY(backend_find(chosen.backend, chosen.precision, &ops, &passed_over, err));
+    TRY(backend_find(chosen.backend, chosen.precision, model, &ops, &passed_over, err));
     if (chosen.precision == PRECISION_AUTO) {
         TRY(backend_choose(ops, PRECISION_AUTO, &chosen.precision, err));
         TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err));

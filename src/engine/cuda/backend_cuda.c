@@ -30,6 +30,15 @@ static enum precision cuda_choose(enum precision asked)
     return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
 }
 
+static enum status cuda_takes(const struct model *model, struct err *err)
+{
+    return !model->pre_norm && !model->gated && model->rotary[0].base == 0
+               ? STATUS_OK
+               : err_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA engine does not compute models of the family %s yet; the CPU's does (backend: cpu)",
+                         model->arch ? model->arch->model_type : "?");
+}
+
 static enum kernel_type type_of(enum precision precision)
 {
     return precision == PRECISION_F32 ? KERNEL_F32 : precision == PRECISION_F16 ? KERNEL_F16 : KERNEL_BF16;
@@ -122,10 +131,7 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
                              struct err *err)
 {
     const struct cuda_api *api;
-    if (model->pre_norm || model->gated || model->rotary[0].base > 0) {
-        return err_set(err, STATUS_UNSUPPORTED, "the CUDA engine does not compute models of the family %s yet",
-                       model->arch ? model->arch->model_type : "?");
-    }
+    TRY(cuda_takes(model, err));
     TRY(cuda_api_real(&api, err));
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) { return err_set(err, STATUS_NO_MEMORY, "no memory for the CUDA backend"); }
@@ -194,6 +200,7 @@ const struct backend_ops backend_cuda = {
     .batch = {.tokens = CUDA_DEFAULT_TOKENS, .rows = CUDA_DEFAULT_ROWS},
     .devices = cuda_devices,
     .choose = cuda_choose,
+    .takes = cuda_takes,
     .open = cuda_open,
     .close = cuda_close,
     .workspace_open = cuda_workspace_open,

@@ -74,6 +74,25 @@ TEST(every_device_gets_an_engine_of_each_model)
     model_build_remove(two);
 }
 
+TEST(the_first_model_leaves_the_devices_of_its_backend)
+{
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    struct config config = config_for(directory);
+    struct models models;
+    struct err err;
+    unsigned number;
+    free(config.device);
+    config.device = strdup("0,0");
+    assert_int_equal(models_open(&models, &config, 1, &err), STATUS_OK);
+    models.devices.all = true; /* as if they were two GPUs, and the model not for them */
+    assert_int_equal(models_find(&models, &config, &number, &err), STATUS_OK);
+    assert_int_equal(models.devices.count, 1);
+    models_close(&models);
+    config_free(&config);
+    model_build_remove(directory);
+}
+
 /* What the configuration leaves to the backend, and what it does not. */
 TEST(batches_are_as_large_as_the_backend_likes)
 {

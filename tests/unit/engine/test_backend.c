@@ -75,12 +75,12 @@ TEST(unknown_backends_are_refused_by_name)
 {
     const struct backend_ops *ops = NULL;
     struct err err = {0}, passed_over;
-    assert_int_equal(backend_find("abacus", PRECISION_AUTO, &ops, NULL, &err), STATUS_UNSUPPORTED);
+    assert_int_equal(backend_find("abacus", PRECISION_AUTO, NULL, &ops, NULL, &err), STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.message, "abacus"));
     assert_non_null(strstr(err.message, "cpu, null"));
-    assert_int_equal(backend_find("auto", PRECISION_AUTO, &ops, &passed_over, &err), STATUS_OK);
+    assert_int_equal(backend_find("auto", PRECISION_AUTO, NULL, &ops, &passed_over, &err), STATUS_OK);
     assert_string_not_equal(ops->name, "null");
-    assert_int_equal(backend_find(NULL, PRECISION_AUTO, &ops, NULL, &err), STATUS_OK);
+    assert_int_equal(backend_find(NULL, PRECISION_AUTO, NULL, &ops, NULL, &err), STATUS_OK);
     assert_string_not_equal(ops->name, "null");
 }
 

@@ -164,6 +164,25 @@ TEST(without_a_driver_auto_is_the_cpu)
     memory_model_free(model);
 }
 
+TEST(a_model_that_the_gpu_does_not_take_is_sent_to_the_cpu)
+{
+    struct memory_shape modern = small;
+    modern.modern = true;
+    struct model *model = memory_model(modern, 1);
+    struct engine *engine;
+    struct err err = {0};
+    cuda_host_open(NULL);
+    assert_int_equal(engine_open(model, &(struct engine_options){.cache_path = ""}, &engine, &err), STATUS_OK);
+    assert_string_equal(engine_backend(engine), "cpu");
+    assert_non_null(strstr(engine_passed_over(engine), "family"));
+    engine_close(engine);
+    assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cuda"}, &engine, &err),
+                     STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "backend: cpu"));
+    cuda_host_close();
+    memory_model_free(model);
+}
+
 /* A GPU takes larger batches than a CPU, and has memory for those. */
 TEST(a_batch_is_as_large_as_the_backend_likes)
 {
