@@ -65,12 +65,13 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
                                               [ACTIVATION_GELU_TANH] = "gelu_tanh",
                                               [ACTIVATION_RELU] = "relu",
                                               [ACTIVATION_SILU] = "silu"};
+    bool head = model->head.labels > 0; /* its layers and dim are told by family and labels */
     struct buffer text = {0};
     buffer_format(&text, "%s hidden=%u layers=%u heads=%u intermediate=%u position_offset=%u eps=%a activation=%s\n",
                   model->arch->model_type, model->hidden, model->layer_count, model->heads, model->intermediate_size,
                   model->position_offset, (double)model->layer_norm_eps, activations[model->activation]);
     buffer_format(&text, "pooling=%s normalize=%d dim=%u max_tokens=%u prompt=%zu:", pooling_name(model->pooling),
-                  model->normalize, model->dim, model->max_tokens, strlen(model->prompt));
+                  model->normalize, head ? model->hidden : model->dim, model->max_tokens, strlen(model->prompt));
     buffer_string(&text, model->prompt);
     for (uint32_t i = 0; i < model->prompt_count; i++) {
         buffer_format(&text, "\nprompt %zu:%s=%zu:%s", strlen(model->prompts[i].name), model->prompts[i].name,
@@ -80,8 +81,7 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
         buffer_format(&text, "\nlabel %u of %u, scored %d %d: %s", i, model->head.labels, (int)model->head.classify,
                       (int)model->head.score, model->head.names[i]);
     }
-    /* Those of a head are said by the family. */
-    for (uint32_t i = 0; i < model->module_count && model->head.labels == 0; i++) {
+    for (uint32_t i = 0; i < model->module_count && !head; i++) {
         const struct model_module *module = &model->modules[i];
         buffer_format(&text, "\nmodule %s %d, function %d", module->name, (int)module->kind, (int)module->activation);
     }

@@ -451,6 +451,8 @@ static void list_pieces(struct pieces *pieces, const struct model_spec *spec)
     } else if (spec->pooler) {
         add(pieces, 2, spec->hidden, spec->hidden, "pooler.dense.weight");
         add(pieces, 1, spec->hidden, 1, "pooler.dense.bias");
+        add(pieces, 2, 1, spec->hidden, "classifier.weight");
+        add(pieces, 1, 1, 1, "classifier.bias");
     }
     if (spec->position_ids) {
         add(pieces, 2, 1, spec->positions, "embeddings.position_ids");

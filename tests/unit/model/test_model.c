@@ -191,6 +191,21 @@ TEST(shards_prefixes_and_heads_keep_the_identity)
     assert_string_equal(plain.revision, other.revision);
 }
 
+/* Workers of two versions share a queue while one takes the other's place. */
+TEST(a_classifier_s_id_is_that_of_earlier_versions)
+{
+    struct model_spec spec = model_spec_tiny();
+    spec.pooler = true;
+    char *directory = model_build(&spec);
+    model_file_edit(directory, "config.json", "[\"BertModel\"]",
+                    "[\"BertForSequenceClassification\"], \"num_labels\": 1");
+    model_file_remove(directory, "modules.json");
+    struct model *model = expect_model(directory, &(struct model_options){.classifier = true});
+    assert_string_equal(model->id, "702c48adc2e1336470a2460e773ef1a0");
+    model_close(model);
+    model_build_remove(directory);
+}
+
 TEST(whatever_changes_a_vector_changes_the_id)
 {
     struct model_spec specs[9];
