@@ -21,7 +21,7 @@ enum command_bit {
     FOR_DOCTOR = 128,
     FOR_QUEUES = 256,  /* an entry of `queues` may have its own */
     FOR_BULK = 512,    /* embed through a queue */
-    FOR_ENGINE = 1024, /* the engine alone: bench engine, classify, rerank */
+    FOR_ENGINE = 1024, /* the engine alone: bench engine, classify, rerank, model */
 };
 
 /* Where a value came from. A higher source wins, whatever the order of loading. */

@@ -225,6 +225,11 @@ size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes)
     return bound_of_text(tokenizer, bytes) + count_specials(tokenizer->specials.single, 2);
 }
 
+const char *tokenizer_type(const struct tokenizer *tokenizer)
+{
+    return tokenizer->model->type;
+}
+
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
 {
     return tokenizer->vocabulary;

@@ -55,6 +55,9 @@ size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_co
 /* Whether tokenizer_encode_pair makes the pairs of the tokenizer's files. `*types`: whether a part has token type 1. */
 bool tokenizer_pairs(const struct tokenizer *tokenizer, bool *types);
 
+/* Its model as tokenizer.json names it: "WordPiece", "Unigram", "BPE". */
+const char *tokenizer_type(const struct tokenizer *tokenizer);
+
 /* The number of entries in the vocabulary, added tokens included: every id is below it. */
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 

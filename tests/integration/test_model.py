@@ -1,0 +1,75 @@
+"""`sluice model`: what it says of a directory, what it refuses, and how it compares with vectors made elsewhere."""
+
+import json
+import os
+
+from case import SluiceCase
+from corpus import texts
+
+USAGE, DATAERR, NOINPUT = 64, 65, 66
+
+
+class Model(SluiceCase):
+    def look(self, *arguments):
+        result = self.run_sluice("model", *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def refused(self, code, says, *arguments):
+        result = self.run_sluice("model", *arguments)
+        self.assertEqual((result.returncode, result.stdout), (code, b""), result.stderr)
+        self.assertIn(says, result.stderr.decode())
+
+    def test_embeds(self):
+        directory = self.make_model(prompts={"query": 'find "it": '}, normalize=False)
+        told = self.look(directory, "--precision", "f32", "--prompt", "query")
+        expected = {"model": "tiny", "family": "bert", "tasks": ["embed"], "layers": 2, "hidden": 64, "dims": 64, "max_tokens": 64,
+                    "tokenizer": "WordPiece", "pooling": "mean", "modules": [], "normalize": False,
+                    "prompts": {"query": 'find "it": '}, "prompt": 'find "it": ', "words_dtype": "f32", "layers_dtype": "f32",
+                    "precision": "f32"}
+        self.assertEqual({name: told[name] for name in expected}, expected)
+        self.assertGreaterEqual(os.path.getsize(os.path.join(directory, "model.safetensors")), told["file_bytes"])
+        self.assertGreater(told["weight_bytes"], self.look("--model", directory, "--precision", "int8")["weight_bytes"])
+
+    def test_classifies(self):
+        several = self.look(self.make_classifier(labels=["joy", 'a "b"']))
+        self.assertEqual((several["tasks"], several["labels"], several["dims"]), (["classify"], ["joy", 'a "b"'], 2))
+        one = self.make_classifier("one")
+        self.assertEqual(self.look(one)["tasks"], ["classify", "rerank"])
+        source = self.write("t.txt", "x\n")
+        self.refused(DATAERR, "this one classifies", one, "--reference", source, "--texts", source)
+
+    def test_does_not_open(self):
+        directory = self.make_model()
+        self.refused(USAGE, "one directory", directory, directory)
+        self.refused(NOINPUT, "no model at", self.path("none"))
+        path = os.path.join(directory, "config.json")
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**config, "model_type": "strange"}, file)
+        words = self.run_sluice("tokenize", "--model", directory)
+        self.refused(words.returncode, words.stderr.decode().removeprefix("sluice tokenize: "), directory)
+
+    def test_reference(self):
+        directory, batch, vectors = self.make_model(), texts(30, seed=3), self.path("v.npy")
+        source = self.write("in.txt", "\n".join(batch))
+        made = self.run_sluice("embed", "--model", directory, "--precision", "f32", source, "--output", vectors)
+        self.assertEqual(made.returncode, 0, made.stderr)
+
+        def told(precision, prefix=()):
+            found = self.look(directory, "--reference", vectors, "--texts", source, "--precision", precision, *prefix)
+            return found["least_cosine"], found["mean_cosine"]
+
+        self.assertEqual([round(cosine, 6) for cosine in told("f32")], [1, 1])
+        least, mean = told("int8")
+        self.assertTrue(0.99 < least < mean < 1, (least, mean))
+        self.assertLess(told("f32", ("--prefix", "other words: "))[0], 0.999)
+
+        few, many = self.write("few.txt", "\n".join(batch[:29])), self.write("many.txt", "\n".join(batch + ["x"]))
+        self.refused(DATAERR, "go together", directory, "--texts", source)
+        self.refused(DATAERR, "more rows than the 29 texts", directory, "--reference", vectors, "--texts", few)
+        self.refused(DATAERR, "line 31: ", directory, "--reference", vectors, "--texts", many)
+        self.refused(DATAERR, "is not an .npy file", directory, "--reference", source, "--texts", source)
+        self.refused(DATAERR, "rows of 32 columns", self.make_model("narrow", hidden=32), "--reference", vectors, "--texts", source)
+        self.refused(NOINPUT, "cannot open", directory, "--reference", self.path("none"), "--texts", source)
