@@ -1,6 +1,6 @@
 /* A product runs over the inputs, so that the sums of all outputs grow side by side, each in the order of its inputs:
  * the compiler may use vectors without another order. For that the weights are kept as [inputs, outputs].
- * Source: Dense, LayerNorm and Normalize of sentence-transformers 6.2; torch's LayerNorm, with its eps. */
+ * Source: Dense, LayerNorm and Normalize of sentence-transformers 6.2. */
 #include "engine/modules.h"
 
 #include <math.h>
@@ -13,6 +13,7 @@ struct step {
     enum module_kind kind;
     enum module_activation activation;
     uint32_t inputs, outputs;
+    double eps;
     float *weight; /* dense [inputs, outputs], LayerNorm [outputs] */
     float *bias;   /* [outputs], zeros where the module has none */
 };
@@ -24,7 +25,7 @@ struct modules {
 
 static enum status step_open(const struct model_module *from, bool release, struct step *to, struct err *err)
 {
-    *to = (struct step){from->kind, from->activation, from->inputs, from->outputs, NULL, NULL};
+    *to = (struct step){from->kind, from->activation, from->inputs, from->outputs, from->eps, NULL, NULL};
     if (from->kind == MODULE_NORMALIZE) { return STATUS_OK; }
     uint32_t columns = from->kind == MODULE_DENSE ? from->inputs : 1, outputs = from->outputs;
     if (from->weight.elements != (size_t)outputs * columns || (from->biased && from->bias.elements != outputs)) {
@@ -108,7 +109,7 @@ static void run_layer_norm(const struct step *step, const float *from, float *to
     for (uint32_t i = 0; i < width; i++) { sum += from[i]; }
     double mean = sum / width;
     for (uint32_t i = 0; i < width; i++) { squares += (from[i] - mean) * (from[i] - mean); }
-    double scale = 1 / sqrt(squares / width + 1e-5);
+    double scale = 1 / sqrt(squares / width + step->eps);
     for (uint32_t i = 0; i < width; i++) {
         to[i] = (float)((from[i] - mean) * scale) * step->weight[i] + step->bias[i];
     }

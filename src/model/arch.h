@@ -61,10 +61,15 @@ struct arch {
     const char *final_norm;                        /* with pre_norm; output_norm is then the next layer's */
     unsigned bare;                                 /* enum bare: these have no biases */
 
-    /* The head of CLASSForSequenceClassification, over the first token; NULL where none is known. */
-    const char *head_dense, *head_out;
-    enum module_activation head_activation; /* between the two */
-    bool pair_types;                        /* the second text of a pair may have token type 1 */
+    /* The head of CLASSForSequenceClassification, over the first token unless read_head says otherwise; NULL
+     * where none is known. */
+    const char *head_dense, *head_norm, *head_out; /* no norm: NULL */
+    enum module_activation head_activation;        /* behind dense */
+    bool pair_types;                               /* the second text of a pair may have token type 1 */
+
+    /* Reads what only config.json of this family says of a head, whose layers are set; NULL: nothing.
+     * Errors: as head_read_config. */
+    enum status (*read_head)(const cJSON *root, const char *name, struct model *model, struct err *err);
 };
 
 /* Reads DIRECTORY/config.json: fills `model->arch` and the sizes. `name` is what messages call the file.

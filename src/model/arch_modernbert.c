@@ -78,6 +78,26 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     return STATUS_OK;
 }
 
+/* Of the head: what it reads, and whether its dense layer has a bias. */
+static enum status read_head(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    const char *pooling = "cls", *activation = "gelu";
+    TRY(json_string(root, name, "classifier_pooling", &pooling, err));
+    TRY(json_string(root, name, "classifier_activation", &activation, err));
+    if (strcmp(activation, "gelu") != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: classifier_activation \"%.60s\" is not supported; gelu is", name,
+                       activation);
+    }
+    if (strcmp(pooling, "mean") == 0) {
+        model->pooling = POOLING_MEAN;
+    } else if (strcmp(pooling, "cls") != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: classifier_pooling \"%.60s\" is not supported; cls and mean are",
+                       name, pooling);
+    }
+    model->modules[0].biased = false;
+    return json_bool(root, name, "classifier_bias", &model->modules[0].biased, err);
+}
+
 const struct arch arch_modernbert = {
     .model_type = "modernbert",
     .class = "ModernBert",
@@ -109,4 +129,9 @@ const struct arch arch_modernbert = {
     .output_norm = "attn_norm",
     .final_norm = "final_norm",
     .bare = BARE_NORM | BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,
+    .head_dense = "head.dense",
+    .head_norm = "head.norm",
+    .head_out = "classifier",
+    .head_activation = MODULE_GELU,
+    .read_head = read_head,
 };

@@ -140,23 +140,28 @@ static enum status read_score(const cJSON *root, const char *name, struct model_
     return STATUS_OK;
 }
 
-static void set_layer(struct model_module *module, const char *name, uint32_t inputs, uint32_t outputs,
-                      enum module_activation activation)
+static struct model_module *add_layer(struct model *model, enum module_kind kind, const char *name, uint32_t outputs)
 {
-    *module = (struct model_module){MODULE_DENSE, "", inputs, outputs, activation, .biased = true};
-    snprintf(module->name, sizeof module->name, "%s", name);
+    struct model_module *layer = &model->modules[model->module_count++];
+    *layer = (struct model_module){kind, "", model->hidden, outputs, .biased = true};
+    snprintf(layer->name, sizeof layer->name, "%s", name);
+    return layer;
 }
 
-/* The layers are two: dense, with a function behind it, and out. */
+/* The layers are dense, with a function behind it, in some families a norm like those of the encoder, and out. */
 static enum status add_layers(struct model *model, struct err *err)
 {
     const struct arch *arch = model->arch;
     free(model->modules); /* of modules.json: it has none */
-    model->modules = calloc(2, sizeof *model->modules);
+    model->modules = calloc(3, sizeof *model->modules);
     if (!model->modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
-    model->module_count = 2;
-    set_layer(&model->modules[0], arch->head_dense, model->hidden, model->hidden, arch->head_activation);
-    set_layer(&model->modules[1], arch->head_out, model->hidden, model->head.labels, MODULE_IDENTITY);
+    add_layer(model, MODULE_DENSE, arch->head_dense, model->hidden)->activation = arch->head_activation;
+    if (arch->head_norm) {
+        struct model_module *norm = add_layer(model, MODULE_LAYER_NORM, arch->head_norm, model->hidden);
+        norm->eps = model->layer_norm_eps;
+        norm->biased = !(arch->bare & BARE_NORM);
+    }
+    add_layer(model, MODULE_DENSE, arch->head_out, model->head.labels);
     return STATUS_OK;
 }
 
@@ -170,7 +175,8 @@ static enum status read_head(const cJSON *root, const char *name, struct model *
     TRY(read_labels(root, name, &model->head, err));
     TRY(read_problem(root, name, &model->head, err));
     TRY(read_score(root, name, &model->head, err));
-    return add_layers(model, err);
+    TRY(add_layers(model, err));
+    return model->arch->read_head ? model->arch->read_head(root, name, model, err) : STATUS_OK;
 }
 
 enum status head_read_config(const char *name, struct model *model, struct err *err)

@@ -12,10 +12,10 @@
 MUST_CHECK enum status head_is_there(const char *directory, const char *name, bool *there, struct err *err);
 
 /* Reads labels and scorings of model->head from DIRECTORY/NAME, for a model whose family is known; where head.score is
- * set, it stays. The head's layers become the model's modules, which are none before. Owns: the caller ends it with
- * head_free, also after an error. Errors: STATUS_BAD_INPUT,
- * STATUS_UNSUPPORTED (a family without a known head, another activation), STATUS_NO_MEMORY; the message names file and
- * field. Thread: one at a time (cJSON). */
+ * set, it stays. The head's layers become the model's modules, which are none before, and its pooling may become the
+ * model's. Owns: the caller ends it with head_free, also after an error. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED
+ * (a family without a known head, another pooling or activation), STATUS_NO_MEMORY; the message names file and field.
+ * Thread: one at a time (cJSON). */
 MUST_CHECK enum status head_read_config(const char *name, struct model *model, struct err *err);
 
 /* The class in a name like "torch.nn.modules.activation.Tanh"; "" if it is not one of torch's. */

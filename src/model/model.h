@@ -92,8 +92,8 @@ enum module_kind {
 /* The function behind a dense module. */
 enum module_activation { MODULE_IDENTITY, MODULE_TANH, MODULE_RELU, MODULE_GELU, MODULE_ACTIVATIONS };
 
-/* One step behind pooling: a module of sentence-transformers from MODULE_DENSE on, or a layer of a classification head,
- * which is a dense module. */
+/* One step behind pooling: a module of sentence-transformers from MODULE_DENSE on, or a layer of a classification head.
+ */
 struct model_module {
     enum module_kind kind;
     char name[112];           /* of its tensors, without ".weight" and ".bias": "2_Dense/linear", "pooler.dense" */
@@ -102,6 +102,7 @@ struct model_module {
     bool biased;
     struct tensor weight; /* dense [outputs, inputs], LayerNorm [outputs] */
     struct tensor bias;   /* [outputs]; empty where it has none */
+    double eps;           /* of a LayerNorm */
 };
 
 /* What a sequence-classification model says of its logits. */

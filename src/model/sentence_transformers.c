@@ -205,6 +205,7 @@ static enum status read_layer_norm(const cJSON *root, const char *name, struct r
     TRY(json_only(root, name, known, NULL, err));
     TRY(read_size(root, name, known[0], &module->inputs, err));
     module->outputs = module->inputs;
+    module->eps = 1e-5; /* torch's */
     return STATUS_OK;
 }
 
@@ -413,7 +414,8 @@ static enum status read_modules(const cJSON *modules, const char *name, struct r
     return STATUS_OK;
 }
 
-/* Without a pooling a directory may be a classifier, whose head takes the first token. */
+/* Without a pooling a directory may be a classifier, whose head takes the first token or, if its config.json
+ * says so, another pooling. */
 static enum status find_head(struct reading *reading, struct err *err)
 {
     struct sentence_config *out = reading->out;

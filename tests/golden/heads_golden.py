@@ -45,6 +45,9 @@ MODELS = {
     # No token types, and a bias on its scores by distance; the positions begin at 2.
     "mpnet-classes": dict(family="mpnet", labels=["x", "y", "z"], task="classify"),
     "mpnet-reranker": dict(family="mpnet", labels=["LABEL_0"], task="rerank"),
+    # A norm in the head, with the model's eps and not torch's.
+    "modernbert-classes": dict(family="modernbert", labels=["x", "y", "z"], task="classify", config={"classifier_bias": True}),
+    "modernbert-reranker": dict(family="modernbert", labels=["LABEL_0"], task="rerank", config={"classifier_pooling": "mean"}),
 }
 
 

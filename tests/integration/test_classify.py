@@ -75,6 +75,9 @@ class Classify(SluiceCase):
             directory = self.make_classifier(f"bad{number}", labels=["a", "b"])
             self.edit(directory, **fields)
             self.refused("classify", directory, says)
+        for field, value in (("classifier_pooling", "max"), ("classifier_activation", "relu"), ("classifier_bias", 1)):
+            directory = self.make_classifier(field, family="modernbert", config={field: value})
+            self.refused("classify", directory, field)
         unnamed = self.make_classifier("unnamed", labels=["a", "b"])
         self.edit(unnamed, id2label=None, label2id=None)
         [line] = self.run_task("classify", unnamed, texts=["hello"])

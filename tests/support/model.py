@@ -223,11 +223,12 @@ SPELLINGS = {
               ("attention.self.key", "attention.attn.k"), ("attention.self.value", "attention.attn.v"),
               ("attention.output.dense", "attention.attn.o"), ("attention.output.LayerNorm", "attention.LayerNorm")],
 }
-CLASSES = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "mpnet": "MPNet"}
+CLASSES = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "mpnet": "MPNet", "modernbert": "ModernBert"}
 HEADS = {"bert": {"dense": "bert.pooler.dense", "out": "classifier"},
          "distilbert": {"dense": "pre_classifier", "out": "classifier"},
          "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"},
-         "mpnet": {"dense": "classifier.dense", "out": "classifier.out_proj"}}
+         "mpnet": {"dense": "classifier.dense", "out": "classifier.out_proj"},
+         "modernbert": {"dense": "head.dense", "out": "classifier"}}
 
 
 def name_in(family, name):
@@ -237,6 +238,19 @@ def name_in(family, name):
             return None
         name = name.replace(ours, theirs or ours)
     return f"{family}.{name}"
+
+
+def modern_tensors(shape, seed):
+    """Those of a ModernBERT, and the norm of its head; it has no biases, and nothing before layer 0."""
+    generator = random.Random(seed)
+    hidden, inner = shape["hidden"], shape["intermediate"]
+    parts = [("attn_norm", hidden), ("attn.Wqkv", 3 * hidden, hidden), ("attn.Wo", hidden, hidden), ("mlp_norm", hidden),
+             ("mlp.Wi", 2 * inner, hidden), ("mlp.Wo", hidden, inner)]
+    named = [("model.embeddings.tok_embeddings", shape["vocabulary"], hidden), ("model.embeddings.norm", hidden)]
+    named += [(f"model.layers.{i}.{part}", *dims) for i in range(shape["layers"]) for part, *dims in parts][1:]
+    for name, *dims in [*named, ("model.final_norm", hidden), ("head.norm", hidden)]:
+        mean, spread, count = (1, 0.1, hidden) if len(dims) == 1 else (0, dims[1] ** -0.5, dims[0] * dims[1])
+        yield name + ".weight", tuple(dims), array.array("f", [generator.gauss(mean, spread) for _ in range(count)])
 
 
 def head_tensors(hidden, labels, seed):
@@ -262,13 +276,16 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
         del sizes["type_vocab_size"]
     if family == "distilbert":
         sizes = {"activation": "gelu", "dim": hidden, "hidden_dim": 2 * hidden, "n_heads": 2, "n_layers": 2}
+    if family == "modernbert":
+        sizes = {"hidden_activation": "gelu", "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 2,
+                 "num_hidden_layers": 2, "norm_eps": 1e-3, "local_attention": 16}
     put("config.json", {
         "architectures": [CLASSES[family] + "ForSequenceClassification"],
         "model_type": family, "max_position_embeddings": positions, "pad_token_id": 0, "vocab_size": len(words),
         "id2label": {str(i): label for i, label in enumerate(labels)}, "label2id": {label: i for i, label in enumerate(labels)},
         **sizes, **(config or {})})
     put("tokenizer_config.json", {
-        "tokenizer_class": "PreTrainedTokenizerFast" if behind_padding else CLASSES[family] + "Tokenizer",
+        "tokenizer_class": "PreTrainedTokenizerFast" if behind_padding or family == "modernbert" else CLASSES[family] + "Tokenizer",
         "do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
         "mask_token": "[MASK]", "model_max_length": positions - behind_padding,
         **({} if family == "bert" else {"model_input_names": ["input_ids", "attention_mask"]})})
@@ -286,9 +303,13 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
             "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}})
         put("config_sentence_transformers.json", {"activation_fn": modules, "default_prompt_name": None,
                                                   "model_type": "CrossEncoder", "prompts": {}})
-    names = [(name_in(family, name), dims, values) for name, dims, values in tensors(shape, seed)]
+    if family == "modernbert":
+        names = list(modern_tensors(shape, seed))
+    else:
+        names = [(name_in(family, name), dims, values) for name, dims, values in tensors(shape, seed)]
     names += [(HEADS[family][name.split(".")[0]] + "." + name.split(".")[1], dims, values)
-              for name, dims, values in head_tensors(hidden, len(labels), seed)]
+              for name, dims, values in head_tensors(hidden, len(labels), seed)
+              if (family, name) != ("modernbert", "dense.bias") or (config or {}).get("classifier_bias")]
     if family == "mpnet":
         generator = random.Random(seed)
         names.append(("mpnet.encoder.relative_attention_bias.weight", (32, 2), array.array("f", [generator.gauss(0, 1) for _ in range(64)])))
