@@ -594,7 +594,7 @@ TEST(operators)
                                   .delete_consumer = 5,
                                   .clock_jump = 3});
     expect("pauses", world.counts.pauses, 500);
-    expect("full", world.counts.full, 500);
+    expect("full", world.counts.full, 300);
     expect("vanished", world.counts.vanished, 100);
     expect("swept", world.counts.swept, 100);
     expect("clock jumps", world.counts.jumps, 100);
