@@ -481,11 +481,14 @@ static void run_histories(struct faults faults)
     actions_free(&world.actions);
 }
 
-/* A fault that never fired has tested nothing; a single history need not show them all. */
+/* A fault that never fired has tested nothing; a single history need not show them all, and a part of the histories may
+ * lack what they would show fewer than five times. */
 static void expect(const char *what, uint64_t seen, uint64_t least)
 {
+    enum { FEW = 5 };
+    uint64_t enough = scaled(least);
     printf("%s %" PRIu64 "\n", what, seen);
-    if (getenv("SLUICE_SEED") == NULL) { assert_true(seen >= scaled(least)); }
+    if (getenv("SLUICE_SEED") == NULL && (enough >= FEW || enough >= least)) { assert_true(seen >= enough); }
 }
 
 TEST(calm)
