@@ -162,7 +162,8 @@ TEST(calibration_knows_an_engine)
     engine_close(of.engine);
 }
 
-/* Of a CPU with helpers: what a short batch takes with them is known as well. On a busy machine none may come at once. */
+/* Of a CPU with helpers: what a short batch takes with them is known as well. On a busy machine none may come at once.
+ */
 TEST(calibration_knows_helpers)
 {
     static const struct memory_shape shape = {100, 130, 64, 2, 1, 128};
