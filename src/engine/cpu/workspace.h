@@ -23,7 +23,7 @@ struct cpu_thread {
 struct backend_workspace {
     const struct cpu_weights *weights;
     const struct pass *pass;
-    void *memory;                    /* all buffers below lie in it */
+    void *memory; /* all buffers below lie in it */
     size_t bytes;
     float *hidden;                   /* [rows, hidden] */
     float *sum;                      /* [rows, hidden] before the normalisation; `hidden`, unless pre_norm */
