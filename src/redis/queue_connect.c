@@ -504,7 +504,8 @@ bool queue_serves(const struct queue *queue, enum request_class class)
 
 /* --- The clock ---------------------------------------------------------------------------------------------------- */
 
-uint64_t queue_time_of(const struct resp_value *reply)
+/* The unix ms of an answer to TIME; 0 for another shape. */
+static uint64_t time_of(const struct resp_value *reply)
 {
     if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_STRING ||
         reply->items[1].type != RESP_STRING) {
@@ -520,12 +521,12 @@ static void on_time(void *context, const struct resp_value *reply)
     if (!reply) { return; /* queue_down has handled the lost connection */ }
     if (resp_check(reply, &err)) {
         queue_down(queue, &err);
-    } else if (queue_time_of(reply) == 0) {
+    } else if (time_of(reply) == 0) {
         err_set(&err, STATUS_INTERNAL, "TIME answered in an unknown shape");
         queue_down(queue, &err);
     } else {
         queue->writer_ready = true;
-        if (queue->reader_ready) { up(queue, queue_time_of(reply)); }
+        if (queue->reader_ready) { up(queue, time_of(reply)); }
     }
 }
 

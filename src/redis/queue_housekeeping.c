@@ -441,17 +441,11 @@ static void look_ahead(struct task *task, enum request_class class, uint64_t fro
     queue_command(task->queue, 6, words, on_looked, task);
 }
 
-static void on_mend_time(void *context, const struct resp_value *reply)
+void queue_mend(struct task *task)
 {
-    struct task *task = context;
     struct queue *queue = task->queue;
     struct housekeeping *house = &queue->housekeeping;
-    if (!queue_task_answered(task, reply, "TIME")) { return; }
-    uint64_t now_ms = queue_time_of(reply);
-    if (now_ms == 0) {
-        queue_task_fail(task);
-        return;
-    }
+    uint64_t from_ms = task->action.redis_ms + AHEAD_MS;
     house->look = (struct mend_look){.most = house->look_most > 0 ? house->look_most : 1};
     house->look_most = 1; /* unless this one succeeds */
     script_begin(&queue->scripts, SCRIPT_MEND, 4 + CLASS_COUNT, &house->look.command);
@@ -459,10 +453,5 @@ static void on_mend_time(void *context, const struct resp_value *reply)
     queue_add_streams(queue, &house->look.command);
     command_text(&house->look.command, queue->worker);
     task->calls = CLASS_COUNT;
-    for (int c = 0; c < CLASS_COUNT; c++) { look_ahead(task, (enum request_class)c, now_ms + AHEAD_MS); }
-}
-
-void queue_mend(struct task *task)
-{
-    queue_command(task->queue, 1, (const char *const[]){"TIME"}, on_mend_time, task);
+    for (int c = 0; c < CLASS_COUNT; c++) { look_ahead(task, (enum request_class)c, from_ms); }
 }

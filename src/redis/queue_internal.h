@@ -206,9 +206,6 @@ bool queue_task_answered(struct task *task, const struct resp_value *reply, cons
 /* Whether an answer is an array of numbers only, at least so many. */
 bool queue_has_numbers(const struct resp_value *reply, size_t least);
 
-/* The unix ms of an answer to TIME; 0 for another shape. */
-uint64_t queue_time_of(const struct resp_value *reply);
-
 /* Writes the key sluice:{queue}:SUFFIX+MORE to `key`; returns `key`. */
 const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
 

@@ -246,6 +246,7 @@ struct action {
             uint32_t enough_count;
         } read;
         struct heartbeat heartbeat;   /* PULSE */
+        uint64_t redis_ms;            /* MEND: about what Redis' clock says */
         struct request_list requests; /* PREPARE, FORMAT, SETTLE, RECORD_RUN, RELEASE: the executor's until answered */
         struct batch *batch;          /* SUBMIT: likewise */
         struct {

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-enum { SWEEP_LEASES = 4, MEND_MS = 2000 };
+enum { SWEEP_LEASES = 4, MEND_MS = 2000, MEND_AGAIN_MS = 100 };
 
 /* Leases of dead workers end silently; looking this often finds them at most half a second late. */
 static uint64_t reclaim_interval_ms(struct worker *worker)
@@ -56,16 +56,18 @@ void chores_promoted(struct worker *worker, const struct event *event)
 
 /* --- ids ahead of the clock --- */
 
-/* What left the streams may be promoted once the last call has set its stream back to the present. */
+/* What left the streams may be promoted once the last call has set its stream back to the present. Who has sent such an
+ * id often sends the next one soon, and until that is mended a class may take no entries. */
 void chores_mended(struct worker *worker, const struct event *event)
 {
+    bool more = !event->failed && event->mended.more, changed = !event->failed && event->mended.changed;
     worker->mending = false;
     worker->stats.ids_ahead += event->failed ? 0 : event->mended.moved;
-    worker->mend_at = worker_after_ms(worker, !event->failed && event->mended.more ? 0 : MEND_MS);
+    worker->mend_at = worker_after_ms(worker, more ? 0 : changed ? MEND_AGAIN_MS : MEND_MS);
     if (!event->failed && event->mended.taken) { read_own_after_ms(worker, 0); }
     if (event->failed) {
         worker_call_failed(worker);
-    } else if (event->mended.changed && !event->mended.more && worker->pulse.housekeeper) {
+    } else if (changed && !more && worker->pulse.housekeeper) {
         worker->promote_at = worker->now;
     }
 }
@@ -431,7 +433,11 @@ void chores_advance(struct worker *worker)
     pulse_advance(worker);
     /* Also while the queue is paused: producers must be able to add. */
     bool mends = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
-    if (mends && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND)) { worker->mending = true; }
+    struct action *mend = mends && worker->now >= worker->mend_at ? worker_act(worker, ACTION_MEND) : NULL;
+    if (mend) {
+        mend->redis_ms = worker_redis_ms(worker);
+        worker->mending = true;
+    }
     if (!worker_claims(worker)) { return; }
     if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at) {
         round_calls(worker, &worker->reclaim, ACTION_RECLAIM);

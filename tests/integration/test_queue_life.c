@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "harness.h"
 
@@ -85,7 +86,7 @@ TEST_WITH(ids_ahead_of_the_clock_are_mended, redis_setup, redis_teardown)
     redis_do(redis, "XADD " STREAM " 9999999999999999-0 id a text hello");
     for (int i = 0; i < 64; i++) { redis_do(redis, "XADD " STREAM " * text hello"); }
     for (int call = 0; call < 7; call++) { /* 1, 4, 16, 16, 16, 12 entries, none */
-        queue_execute(desk.queue, &(struct action){.kind = ACTION_MEND});
+        queue_execute(desk.queue, &(struct action){.kind = ACTION_MEND, .redis_ms = (uint64_t)time(NULL) * 1000});
         desk_wait(&desk, EVENT_MENDED);
         assert_false(desk.last.failed || desk.last.mended.taken);
         assert_int_equal(desk.last.mended.changed, call < 6);

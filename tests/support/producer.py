@@ -161,6 +161,8 @@ class Load(Background):
             self._stop.wait(0.02)
             return
         for _ in range(self.depth - waiting):
+            if self._stop.is_set():
+                return
             self._submit(f"{self.prefix}-{self.count}", self.texts[self.count % len(self.texts)])
             self.count += 1
         self._stop.wait(0.005)
