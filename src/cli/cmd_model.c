@@ -54,13 +54,11 @@ static void print_tasks(const struct model_head *head)
 
 static void print_modules(const struct model *model)
 {
-    static const char *const kinds[MODULE_KINDS] = {
-        [MODULE_DENSE] = "Dense", [MODULE_LAYER_NORM] = "LayerNorm", [MODULE_NORMALIZE] = "Normalize"};
     if (model->head.labels == 0) { print_text("pooling", pooling_name(model->pooling)); }
     fputs(",\n  \"modules\": [", stdout);
     for (uint32_t i = 0; i < model->module_count; i++) {
         const struct model_module *module = &model->modules[i];
-        printf("%s\"%s %u to %u\"", i == 0 ? "" : ", ", kinds[module->kind], module->inputs, module->outputs);
+        printf("%s\"%s %u to %u\"", i == 0 ? "" : ", ", module_name(module->kind), module->inputs, module->outputs);
     }
     printf("],\n  \"normalize\": %s", model->normalize ? "true" : "false");
 }

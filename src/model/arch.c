@@ -175,17 +175,16 @@ enum status arch_read_base(const cJSON *object, const char *name, const char *fi
                : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number between 0 and 1e12", name, field);
 }
 
-enum status arch_read_rotary(const cJSON *rope, const char *name, double *base, struct err *err)
+enum status arch_read_rotary(const cJSON *object, const char *name, const char *field, double *base, struct err *err)
 {
     static const char *const known[] = {"rope_theta", "rope_type", NULL};
-    const char *type = "default";
+    const cJSON *rope = json_field(object, field);
+    char full_name[192];
     if (!rope) { return STATUS_OK; }
-    TRY(json_only(rope, name, known, NULL, err));
-    TRY(arch_read_base(rope, name, "rope_theta", base, err));
-    TRY(json_string(rope, name, "rope_type", &type, err));
-    return strcmp(type, "default") == 0
-               ? STATUS_OK
-               : err_set(err, STATUS_UNSUPPORTED, "%s: rope_type \"%.60s\" is not supported", name, type);
+    snprintf(full_name, sizeof full_name, "%s: %s", name, field);
+    TRY(json_only(rope, full_name, known, NULL, err));
+    TRY(arch_read_base(rope, full_name, "rope_theta", base, err));
+    return json_must_be(rope, full_name, "rope_type", "default", err);
 }
 
 enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,

@@ -24,6 +24,12 @@ enum config_field {
     CONFIG_FIELDS
 };
 
+/* The sizes as nearly all families spell them. */
+#define USUAL_SIZES                                                                                                    \
+    [CONFIG_VOCABULARY] = "vocab_size", [CONFIG_HIDDEN] = "hidden_size", [CONFIG_LAYERS] = "num_hidden_layers",        \
+    [CONFIG_HEADS] = "num_attention_heads", [CONFIG_INTERMEDIATE] = "intermediate_size",                               \
+    [CONFIG_POSITIONS] = "max_position_embeddings"
+
 /* Where a family has no biases. */
 enum bare { BARE_NORM = 1, BARE_ATTENTION = 2, BARE_INTERMEDIATE = 4, BARE_OUTPUT = 8 };
 
@@ -82,9 +88,10 @@ MUST_CHECK enum status arch_read_config(const char *directory, const char *name,
 MUST_CHECK enum status arch_read_base(const cJSON *object, const char *name, const char *field, double *base,
                                       struct err *err);
 
-/* For `read`: rope_parameters, or a part of it: {"rope_theta": base, "rope_type": "default"}; NULL or a field that is
- * not there leaves `base`. `name` is the object's in messages. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
-MUST_CHECK enum status arch_read_rotary(const cJSON *rope, const char *name, double *base, struct err *err);
+/* For `read`: the base where `field` is an object as transformers 5 writes it, {"rope_theta": base, "rope_type":
+ * "default"}. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_rotary(const cJSON *object, const char *name, const char *field, double *base,
+                                        struct err *err);
 
 /* For `read`: the activation that a field names. Errors: STATUS_BAD_INPUT (missing), STATUS_UNSUPPORTED. */
 MUST_CHECK enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,

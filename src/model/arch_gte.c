@@ -22,16 +22,6 @@ static const char *const unused[] = {
 static const char *const own[] = {"layer_norm_type", "pack_qkv",   "position_embedding_type", "rope_parameters",
                                   "rope_scaling",    "rope_theta", "type_vocab_size",         NULL};
 
-/* The one value of a field that may be there. */
-static enum status expect(const cJSON *root, const char *name, const char *field, const char *only, struct err *err)
-{
-    const char *text = only;
-    TRY(json_string(root, name, field, &text, err));
-    return strcmp(text, only) == 0 ? STATUS_OK
-                                   : err_set(err, STATUS_UNSUPPORTED, "%s: %s \"%.60s\" is not supported; \"%s\" is",
-                                             name, field, text, only);
-}
-
 /* {"factor": k, "type": "ntk"}: a base k times as large, and all frequencies divided by k^(2 / head_dim). */
 static enum status read_scaling(const cJSON *scaling, const char *name, const struct model *model,
                                 struct rotary *rotary, struct err *err)
@@ -40,7 +30,7 @@ static enum status read_scaling(const cJSON *scaling, const char *name, const st
     double factor = 1;
     if (!scaling) { return STATUS_OK; }
     TRY(json_only(scaling, name, known, unset, err));
-    TRY(expect(scaling, name, "type", "ntk", err));
+    TRY(json_must_be(scaling, name, "type", "ntk", err));
     TRY(json_double(scaling, name, "factor", &factor, err));
     if (!(factor >= 1 && factor <= 1024)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: factor must be between 1 and 1,024", name);
@@ -56,14 +46,13 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     bool packed = true;
     char object[128];
     *rotary = (struct rotary){strcmp(model->arch->model_type, "gte") == 0 ? 160000 : 10000, 1};
-    TRY(expect(root, name, "position_embedding_type", "rope", err));
-    TRY(expect(root, name, "layer_norm_type", "layer_norm", err));
+    TRY(json_must_be(root, name, "position_embedding_type", "rope", err));
+    TRY(json_must_be(root, name, "layer_norm_type", "layer_norm", err));
     TRY(json_u32(root, name, "type_vocab_size", 0, 1u << 10, &model->token_types, err));
     TRY(json_bool(root, name, "pack_qkv", &packed, err));
     model->split_qkv = !packed;
     TRY(arch_read_base(root, name, "rope_theta", &rotary->base, err));
-    snprintf(object, sizeof object, "%s: rope_parameters", name);
-    TRY(arch_read_rotary(json_field(root, "rope_parameters"), object, &rotary->base, err));
+    TRY(arch_read_rotary(root, name, "rope_parameters", &rotary->base, err));
     snprintf(object, sizeof object, "%s: rope_scaling", name);
     return read_scaling(json_field(root, "rope_scaling"), object, model, rotary, err);
 }
@@ -73,14 +62,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         .model_type = (type),                                                                                          \
         .class = (classes),                                                                                            \
         .harmless = harmless,                                                                                          \
-        .fields = {[CONFIG_VOCABULARY] = "vocab_size",                                                                 \
-                   [CONFIG_HIDDEN] = "hidden_size",                                                                    \
-                   [CONFIG_LAYERS] = "num_hidden_layers",                                                              \
-                   [CONFIG_HEADS] = "num_attention_heads",                                                             \
-                   [CONFIG_INTERMEDIATE] = "intermediate_size",                                                        \
-                   [CONFIG_POSITIONS] = "max_position_embeddings",                                                     \
-                   [CONFIG_ACTIVATION] = "hidden_act",                                                                 \
-                   [CONFIG_EPS] = "layer_norm_eps"},                                                                   \
+        .fields = {USUAL_SIZES, [CONFIG_ACTIVATION] = "hidden_act", [CONFIG_EPS] = "layer_norm_eps"},                  \
         .read = read,                                                                                                  \
         .own = own,                                                                                                    \
         .empty = empty,                                                                                                \

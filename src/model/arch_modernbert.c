@@ -70,8 +70,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     snprintf(object, sizeof object, "%s: rope_parameters", name);
     if (rope) { TRY(json_only(rope, object, kinds, NULL, err)); }
     for (int i = 0; i < 2; i++) {
-        snprintf(object, sizeof object, "%s: rope_parameters: %s", name, kinds[i]);
-        TRY(arch_read_rotary(json_field(rope, kinds[i]), object, &base[i], err));
+        TRY(arch_read_rotary(rope, object, kinds[i], &base[i], err));
         model->rotary[i] = (struct rotary){base[i], 1};
     }
     model->window = window / 2;
@@ -81,13 +80,9 @@ static enum status read(const cJSON *root, const char *name, struct model *model
 /* Of the head: what it reads, and whether its dense layer has a bias. */
 static enum status read_head(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    const char *pooling = "cls", *activation = "gelu";
+    const char *pooling = "cls";
     TRY(json_string(root, name, "classifier_pooling", &pooling, err));
-    TRY(json_string(root, name, "classifier_activation", &activation, err));
-    if (strcmp(activation, "gelu") != 0) {
-        return err_set(err, STATUS_UNSUPPORTED, "%s: classifier_activation \"%.60s\" is not supported; gelu is", name,
-                       activation);
-    }
+    TRY(json_must_be(root, name, "classifier_activation", "gelu", err));
     if (strcmp(pooling, "mean") == 0) {
         model->pooling = POOLING_MEAN;
     } else if (strcmp(pooling, "cls") != 0) {
@@ -102,14 +97,7 @@ const struct arch arch_modernbert = {
     .model_type = "modernbert",
     .class = "ModernBert",
     .harmless = harmless,
-    .fields = {[CONFIG_VOCABULARY] = "vocab_size",
-               [CONFIG_HIDDEN] = "hidden_size",
-               [CONFIG_LAYERS] = "num_hidden_layers",
-               [CONFIG_HEADS] = "num_attention_heads",
-               [CONFIG_INTERMEDIATE] = "intermediate_size",
-               [CONFIG_POSITIONS] = "max_position_embeddings",
-               [CONFIG_ACTIVATION] = "hidden_activation",
-               [CONFIG_EPS] = "norm_eps"},
+    .fields = {USUAL_SIZES, [CONFIG_ACTIVATION] = "hidden_activation", [CONFIG_EPS] = "norm_eps"},
     .eps = 1e-5,
     .read = read,
     .own = own,

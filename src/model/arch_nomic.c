@@ -52,18 +52,12 @@ static const char *const own[] = {
 
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    const char *gate = NULL;
     double base = 1000, fraction = 1;
     bool scaled = true;
     uint32_t head_dim = model->hidden / model->heads;
-    char object[128];
     model->activation = ACTIVATION_SILU;
-    TRY(json_string(root, name, "activation_function", &gate, err));
-    if (gate && strcmp(gate, "swiglu") != 0) {
-        return err_set(err, STATUS_UNSUPPORTED, "%s: activation_function \"%.60s\" is not supported; swiglu is", name,
-                       gate);
-    }
-    if (!gate) { TRY(arch_read_activation(root, name, "hidden_act", model, err)); }
+    TRY(json_must_be(root, name, "activation_function", "swiglu", err));
+    if (!json_field(root, "activation_function")) { TRY(arch_read_activation(root, name, "hidden_act", model, err)); }
     TRY(json_u32(root, name, "head_dim", head_dim, head_dim, &head_dim, err));
     TRY(json_bool(root, name, "scale_attn_weights", &scaled, err));
     TRY(json_double(root, name, "rotary_emb_fraction", &fraction, err));
@@ -72,8 +66,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
                        scaled ? "a rotary_emb_fraction other than 1" : "scale_attn_weights false");
     }
     TRY(arch_read_base(root, name, "rotary_emb_base", &base, err));
-    snprintf(object, sizeof object, "%s: rope_parameters", name);
-    TRY(arch_read_rotary(json_field(root, "rope_parameters"), object, &base, err));
+    TRY(arch_read_rotary(root, name, "rope_parameters", &base, err));
     model->rotary[0] = (struct rotary){base, 1};
     return STATUS_OK;
 }
@@ -84,7 +77,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         .told_by = (field),                                                                                            \
         .class = "NomicBert",                                                                                          \
         .harmless = harmless,                                                                                          \
-        .fields = {[CONFIG_VOCABULARY] = "vocab_size", [CONFIG_TOKEN_TYPES] = "type_vocab_size", __VA_ARGS__},         \
+        .fields = {[CONFIG_TOKEN_TYPES] = "type_vocab_size", __VA_ARGS__},                                             \
         .eps = (epsilon),                                                                                              \
         .read = read,                                                                                                  \
         .own = own,                                                                                                    \
@@ -106,8 +99,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         .bare = BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,                                                      \
     }
 
-FAMILY(nomic_gpt2, "n_embd", 1e-5, [CONFIG_HIDDEN] = "n_embd", [CONFIG_LAYERS] = "n_layer", [CONFIG_HEADS] = "n_head",
-       [CONFIG_INTERMEDIATE] = "n_inner", [CONFIG_POSITIONS] = "n_positions", [CONFIG_EPS] = "layer_norm_epsilon");
-FAMILY(nomic, NULL, 1e-12, [CONFIG_HIDDEN] = "hidden_size", [CONFIG_LAYERS] = "num_hidden_layers",
-       [CONFIG_HEADS] = "num_attention_heads", [CONFIG_INTERMEDIATE] = "intermediate_size",
-       [CONFIG_POSITIONS] = "max_position_embeddings", [CONFIG_EPS] = "layer_norm_eps");
+FAMILY(nomic_gpt2, "n_embd", 1e-5, [CONFIG_VOCABULARY] = "vocab_size", [CONFIG_HIDDEN] = "n_embd",
+       [CONFIG_LAYERS] = "n_layer", [CONFIG_HEADS] = "n_head", [CONFIG_INTERMEDIATE] = "n_inner",
+       [CONFIG_POSITIONS] = "n_positions", [CONFIG_EPS] = "layer_norm_epsilon");
+FAMILY(nomic, NULL, 1e-12, USUAL_SIZES, [CONFIG_EPS] = "layer_norm_eps");

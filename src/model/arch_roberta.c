@@ -13,16 +13,8 @@ static const char *const unused[] = {
         .model_type = (type),                                                                                          \
         .class = (classes),                                                                                            \
         .harmless = harmless,                                                                                          \
-        .fields = {[CONFIG_VOCABULARY] = "vocab_size",                                                                 \
-                   [CONFIG_HIDDEN] = "hidden_size",                                                                    \
-                   [CONFIG_LAYERS] = "num_hidden_layers",                                                              \
-                   [CONFIG_HEADS] = "num_attention_heads",                                                             \
-                   [CONFIG_INTERMEDIATE] = "intermediate_size",                                                        \
-                   [CONFIG_POSITIONS] = "max_position_embeddings",                                                     \
-                   [CONFIG_TOKEN_TYPES] = "type_vocab_size",                                                           \
-                   [CONFIG_ACTIVATION] = "hidden_act",                                                                 \
-                   [CONFIG_EPS] = "layer_norm_eps",                                                                    \
-                   [CONFIG_PADDING] = "pad_token_id"},                                                                 \
+        .fields = {USUAL_SIZES, [CONFIG_TOKEN_TYPES] = "type_vocab_size", [CONFIG_ACTIVATION] = "hidden_act",          \
+                   [CONFIG_EPS] = "layer_norm_eps", [CONFIG_PADDING] = "pad_token_id"},                                \
         .position_offset = 2,                                                                                          \
         .prefix = "roberta.",                                                                                          \
         .unused = unused,                                                                                              \

@@ -223,3 +223,12 @@ enum status json_string(const cJSON *object, const char *name, const char *field
     *value = found->valuestring;
     return STATUS_OK;
 }
+
+enum status json_must_be(const cJSON *object, const char *name, const char *field, const char *only, struct err *err)
+{
+    const char *text = only;
+    TRY(json_string(object, name, field, &text, err));
+    return strcmp(text, only) == 0 ? STATUS_OK
+                                   : err_set(err, STATUS_UNSUPPORTED, "%s: %s \"%.60s\" is not supported; \"%s\" is",
+                                             name, field, text, only);
+}

@@ -57,6 +57,10 @@ MUST_CHECK enum status json_double(const cJSON *object, const char *name, const 
 MUST_CHECK enum status json_string(const cJSON *object, const char *name, const char *field, const char **value,
                                    struct err *err);
 
+/* Refuses a string other than `only`; an absent or null one is fine. Errors: as json_string, and STATUS_UNSUPPORTED. */
+MUST_CHECK enum status json_must_be(const cJSON *object, const char *name, const char *field, const char *only,
+                                    struct err *err);
+
 /* Reads a whole number of at most 2^53 from a value. False when it is anything else. */
 MUST_CHECK bool json_whole(const cJSON *value, uint64_t *out);
 

@@ -45,14 +45,6 @@ static enum status read_file(const char *folder, const char *file, reader *read,
     return status;
 }
 
-static enum status must_be(const cJSON *object, const char *name, const char *field, const char *expected,
-                           struct err *err)
-{
-    const cJSON *value = json_field(object, field);
-    if (!value || (cJSON_IsString(value) && strcmp(value->valuestring, expected) == 0)) { return STATUS_OK; }
-    return err_set(err, STATUS_UNSUPPORTED, "%s: %s must be \"%s\", nothing else is supported", name, field, expected);
-}
-
 /* {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}; other inputs beside text do not matter.
  */
 static enum status check_modality(const cJSON *root, const char *name, const char *output, struct err *err)
@@ -61,8 +53,8 @@ static enum status check_modality(const cJSON *root, const char *name, const cha
     if (!modality) { return STATUS_OK; }
     const cJSON *text = json_field(modality, "text");
     if (!cJSON_IsObject(text)) { return err_set(err, STATUS_UNSUPPORTED, "%s: modality_config has no text", name); }
-    TRY(must_be(text, name, "method", "forward", err));
-    return must_be(text, name, "method_output_name", output, err);
+    TRY(json_must_be(text, name, "method", "forward", err));
+    return json_must_be(text, name, "method_output_name", output, err);
 }
 
 /* sentence_bert_config.json, the encoder's own file: token limit and lower case. */
@@ -81,8 +73,8 @@ static enum status read_transformer(const cJSON *root, const char *name, struct 
     TRY(json_only(root, name, known, empty, err));
     const cJSON *task = json_field(root, "transformer_task");
     bool logits = cJSON_IsString(task) && strcmp(task->valuestring, "sequence-classification") == 0;
-    if (!logits) { TRY(must_be(root, name, "transformer_task", "feature-extraction", err)); }
-    TRY(must_be(root, name, "module_output_name", logits ? "scores" : "token_embeddings", err));
+    if (!logits) { TRY(json_must_be(root, name, "transformer_task", "feature-extraction", err)); }
+    TRY(json_must_be(root, name, "module_output_name", logits ? "scores" : "token_embeddings", err));
     TRY(check_modality(root, name, logits ? "logits" : "last_hidden_state", err));
     reading->out->logits = logits;
     TRY(json_bool(root, name, "do_lower_case", &reading->out->lower_case, err));
@@ -174,8 +166,8 @@ static enum status read_pooling(const cJSON *root, const char *name, struct read
 /* Modules may work on token vectors, too. */
 static enum status check_names(const cJSON *root, const char *name, struct err *err)
 {
-    TRY(must_be(root, name, "module_input_name", "sentence_embedding", err));
-    return must_be(root, name, "module_output_name", "sentence_embedding", err);
+    TRY(json_must_be(root, name, "module_input_name", "sentence_embedding", err));
+    return json_must_be(root, name, "module_output_name", "sentence_embedding", err);
 }
 
 /* The normalising module's config.json, which exists since 5.4 only; that the module is there says all. */
@@ -278,7 +270,7 @@ static enum status read_prompts(const cJSON *root, const char *name, struct read
     const char *wanted = reading->options->prompt, *activation = NULL;
     bool classifier = reading->out->classifier;
     TRY(json_only(root, name, classifier ? known_of_classifiers : known, NULL, err));
-    TRY(must_be(root, name, "model_type", classifier ? "CrossEncoder" : "SentenceTransformer", err));
+    TRY(json_must_be(root, name, "model_type", classifier ? "CrossEncoder" : "SentenceTransformer", err));
     if (classifier) { TRY(json_string(root, name, "activation_fn", &activation, err)); }
     if (activation) { TRY(head_parse_activation(name, "activation_fn", activation, &model->head.score, err)); }
     const cJSON *prompts = json_field(root, "prompts");
@@ -295,6 +287,12 @@ static enum status read_prompts(const cJSON *root, const char *name, struct read
 }
 
 static const char *const module_names[MODULE_KINDS] = {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"};
+
+const char *module_name(enum module_kind kind)
+{
+    return module_names[kind];
+}
+
 #define SUPPORTED "supported: Transformer, Pooling, then Dense, LayerNorm and Normalize"
 
 static bool is_safe_folder(const char *path)

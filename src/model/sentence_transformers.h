@@ -35,4 +35,7 @@ void sentence_config_free(struct sentence_config *config);
 /* As pooling_mode calls it, or "unset". */
 const char *pooling_name(enum pooling pooling);
 
+/* The class of a module in sentence-transformers. */
+const char *module_name(enum module_kind kind);
+
 #endif

@@ -408,15 +408,16 @@ static enum status set_tensor(const struct safetensors_entry *entry, const unsig
         return err_set(err, STATUS_UNSUPPORTED, "%s: tensor %.120s has dtype %s; supported: F32, F16, BF16", file,
                        entry->name, entry->dtype_name);
     }
+    enum dtype dtype = entry->dtype == SAFETENSORS_F32   ? DTYPE_F32
+                       : entry->dtype == SAFETENSORS_F16 ? DTYPE_F16
+                                                         : DTYPE_BF16;
     size_t elements = (size_t)entry->elements / slot->count;
     for (uint32_t i = 0; i < slot->count; i++) {
         *slot->parts[i] = (struct tensor){
-            .dtype = entry->dtype == SAFETENSORS_F32   ? DTYPE_F32
-                     : entry->dtype == SAFETENSORS_F16 ? DTYPE_F16
-                                                       : DTYPE_BF16,
+            .dtype = dtype,
             .rank = slot->rank,
             .shape = {slot->shape[0] / slot->count, slot->rank == 2 ? slot->shape[1] : 1},
-            .data = data + entry->begin + i * elements * (entry->dtype == SAFETENSORS_F32 ? 4 : 2),
+            .data = data + entry->begin + i * elements * dtype_bytes(dtype),
             .elements = elements,
         };
     }
