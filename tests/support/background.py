@@ -1,6 +1,8 @@
 """A thread of a test that does something again and again until it is stopped, and shows then what went wrong."""
 
+import sys
 import threading
+import traceback
 
 
 class Background:
@@ -25,9 +27,12 @@ class Background:
     def stop(self):
         self._stop.set()
         self._thread.join(120)
-        assert not self._thread.is_alive(), f"{type(self).__name__} hangs"
+        assert not self._thread.is_alive(), f"{type(self).__name__} hangs:\n{self._where()}"
         if self.error is not None:
             raise self.error
+
+    def _where(self):
+        return "".join(traceback.format_stack(sys._current_frames()[self._thread.ident]))
 
     def _run(self):
         try:
