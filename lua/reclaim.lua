@@ -12,7 +12,7 @@
 --                    open runs  those alone; -1 when only runs in groups are open. With any it is suspect, even if released
 --       vanished   ids whose message is no longer in the stream: XCLAIM would drop them silently, so they stay pending
 --                  until settle answers them as `gone`
---       oversized  ids of single entries above the byte limit, not claimed: to be answered unread
+--       oversized  ids of single entries above the byte limit, now mine too: to be answered unread
 --       more       1 when a limit ended the search
 --       left       dead consumers that still hold entries
 -- Consumers without an alive key and without entries are deleted.
@@ -73,6 +73,7 @@ local function take(id, died)
   local size, claimed = size_and_name(id, message[2], prefix)
   looked = looked + size
   if size > max_bytes then
+    call('XCLAIM', stream, 'sluice', me, 0, id, 'JUSTID') -- settle lets only its owner end one whose id is ahead
     oversized[#oversized + 1] = id
     return true
   end

@@ -50,13 +50,19 @@ class Take(ScriptCase):
         self.assertEqual(self.consumers(), {"me"})
 
     def test_no_more_than_some_bytes(self):
-        """What is larger than a call may bring is named and left."""
+        """What is larger than a call may bring is taken, too, and named."""
         for number in range(1, 5):
             self.desk.add(f"{number}-1", text="x" * 100 if number == 2 else "hello")
         self.desk.read("dead")
         entries, vanished, oversized, more, _ = self.run_call("reclaim", "dead", most_bytes=20)
         self.assertEqual(([entry[0] for entry in entries], vanished, oversized, more), (["1-1", "3-1"], [], ["2-1"], 1))
-        self.assertEqual(self.desk.owners(), {"1-1": "me", "2-1": "dead", "3-1": "me", "4-1": "dead"})
+        self.assertEqual(self.desk.owners(), {"1-1": "me", "2-1": "me", "3-1": "me", "4-1": "dead"})
+
+    def test_what_is_too_large_and_ahead_of_the_clock_can_be_ended(self):
+        """Only its owner may say how it ends."""
+        self.desk.deliver("released", "9999999999999-1")
+        self.assertEqual(self.run_call("reclaim", "released", most_bytes=5), [[], [], ["9999999999999-1"], 0, []])
+        self.assertEqual(self.run_call("settle", End("9999999999999-1", "error"))[0], 1)
 
     def test_released_entries_can_be_suspect(self):
         """Given back by one worker, while the run of another that crashed on it is still open."""
