@@ -8,168 +8,32 @@
 #include <unistd.h>
 
 #include "cli/print.h"
-#include "cli/session.h"
-#include "schedule/request.h"
+#include "cli/queue_counts.h"
 
 struct own {
-    bool json, watch;
+    bool json;
 };
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
 static const struct setting own_settings[] = {
     {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "one line of JSON for each queue"},
-    {OWN(watch), .type = SETTING_SWITCH, .fallback = "false", .help = "again each second, until Ctrl-C"},
 };
 
-enum { PRECISIONS_MAX = 8 };
-
-struct counts {
-    struct {
-        long long unread, pending, wait_ms; /* wait_ms: -1: unknown */
-        long long cap;                      /* 0: none */
-    } classes[CLASS_COUNT];
-    struct {
-        char name[32];
-        size_t workers;
-    } precisions[PRECISIONS_MAX];        /* of the workers that are alive; "" behind the last */
-    char pinned[16];                     /* the one that all workers must have; "": any */
-    long long later, due, dead, paused;  /* due: of `later`, those whose time has come */
-    size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
-    char reason[32];                     /* … this reason, of one of them */
-    unsigned long devices, devices_lost; /* of the workers that are alive */
-    uint64_t published_ms_ago;
-    uint64_t ended[CLASS_COUNT][ENDS], died; /* since … */
-    uint64_t since_ms;                       /* … Redis unix ms; 0: nothing counted yet */
-};
-
-/* Pending entries of a stream; 0 if it does not exist or has no group yet. */
-static enum status count_pending(struct session *session, const char *key, long long *out, struct err *err)
-{
-    const struct resp_value *reply;
-    *out = 0;
-    enum status status = SESSION_ASK(session, &reply, err, "XPENDING", key, "sluice");
-    if (status != STATUS_OK && reply && resp_is_error(reply, "NOGROUP")) { return STATUS_OK; }
-    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0) { *out = reply->items[0].integer; }
-    return status;
-}
-
-static enum status count_classes(struct session *session, struct counts *counts, struct err *err)
-{
-    char key[SESSION_KEY];
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        long long length, pending;
-        session_key(session, class_streams[i], "", key);
-        TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", key));
-        TRY(count_pending(session, key, &pending, err));
-        counts->classes[i].pending = pending;
-        counts->classes[i].unread = length > pending ? length - pending : 0;
-    }
-    return STATUS_OK;
-}
-
-/* What the workers publish, and the caps and the precision that an operator has set. */
-static enum status read_meta(struct session *session, struct counts *counts, struct err *err)
-{
-    char key[SESSION_KEY];
-    const struct resp_value *reply;
-    TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "meta", "", key), "wait_ms_high",
-                    "wait_ms_normal", "wait_ms_low", "cap_high", "cap_normal", "cap_low", "precision", "published_at"));
-    if (reply->type != RESP_ARRAY || reply->count != 2 * CLASS_COUNT + 2) {
-        return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
-    }
-    for (size_t i = 0; i < CLASS_COUNT; i++) {
-        long long cap = atoll(session_text(&reply->items[CLASS_COUNT + i]));
-        counts->classes[i].wait_ms = reply->items[i].bytes ? atoll(reply->items[i].bytes) : -1;
-        counts->classes[i].cap = cap > 0 ? cap : 0;
-    }
-    snprintf(counts->pinned, sizeof counts->pinned, "%s", session_text(&reply->items[2 * CLASS_COUNT]));
-    uint64_t published = strtoull(session_text(&reply->items[2 * CLASS_COUNT + 1]), NULL, 10);
-    counts->published_ms_ago = session->redis_ms > published ? session->redis_ms - published : 0;
-    return STATUS_OK;
-}
-
-static long long above_cap(const struct counts *counts, int class)
+static long long above_cap(const struct queue_counts *counts, int class)
 {
     long long cap = counts->classes[class].cap, above = counts->classes[class].unread - cap;
     return cap > 0 && above > 0 ? above : 0;
 }
 
 /* What there is to do now: /depth of a daemon says the same. */
-static long long depth(const struct counts *counts)
+static long long depth(const struct queue_counts *counts)
 {
     long long sum = counts->due;
     for (int c = 0; c < CLASS_COUNT; c++) { sum += counts->classes[c].unread + counts->classes[c].pending; }
     return sum;
 }
 
-static void count_precision(struct counts *counts, const char *name)
-{
-    size_t i = 0;
-    while (i + 1 < PRECISIONS_MAX && counts->precisions[i].workers > 0 &&
-           strcmp(counts->precisions[i].name, name) != 0) {
-        i++;
-    }
-    snprintf(counts->precisions[i].name, sizeof counts->precisions[i].name, "%s", name);
-    counts->precisions[i].workers++;
-}
-
-/* The totals that lua/pulse has counted. */
-static enum status read_totals(struct session *session, struct counts *counts, struct err *err)
-{
-    char key[SESSION_KEY], field[64];
-    const struct resp_value *totals;
-    TRY(SESSION_ASK(session, &totals, err, "HGETALL", session_key(session, "stats", "", key)));
-    counts->since_ms = strtoull(session_text(resp_field(totals, "since")), NULL, 10);
-    counts->died = strtoull(session_text(resp_field(totals, "died")), NULL, 10);
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        for (int end = 0; end < ENDS; end++) {
-            snprintf(field, sizeof field, "%s:%s", class_names[i], end_name(end));
-            counts->ended[i][end] = strtoull(session_text(resp_field(totals, field)), NULL, 10);
-        }
-    }
-    return STATUS_OK;
-}
-
-static enum status count(struct session *session, struct counts *counts, struct err *err)
-{
-    char key[SESSION_KEY], value[32];
-    TRY(count_classes(session, counts, err));
-    TRY(read_meta(session, counts, err));
-    TRY(read_totals(session, counts, err));
-    TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));
-    snprintf(value, sizeof value, "%" PRIu64, session->redis_ms);
-    TRY(SESSION_ASK_NUMBER(session, &counts->due, err, "ZCOUNT", key, "-inf", value));
-    TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
-    TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
-    struct heartbeats heartbeats;
-    enum status status = heartbeats_read(session, &heartbeats, err);
-    for (size_t i = 0; i < heartbeats.count; i++) {
-        const struct heartbeat_line *line = &heartbeats.lines[i];
-        if (!line->alive) { continue; }
-        counts->workers++;
-        heartbeat_value(line, "precision", value, sizeof value);
-        count_precision(counts, value[0] != '\0' ? value : "unknown"); /* a worker of an older version */
-        counts->quiet += strcmp(heartbeat_value(line, "state", value, sizeof value), "quiet") == 0;
-        if (strcmp(heartbeat_value(line, "state", value, sizeof value), "tight") == 0) {
-            counts->tight++;
-            heartbeat_value(line, "reason", counts->reason, sizeof counts->reason);
-        }
-        counts->devices += strtoul(heartbeat_value(line, "devices", value, sizeof value), NULL, 10);
-        counts->devices_lost += strtoul(heartbeat_value(line, "devices_lost", value, sizeof value), NULL, 10);
-    }
-    heartbeats_free(&heartbeats);
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        if (counts->workers == 0 || counts->published_ms_ago > HEARTBEAT_FRESH_MS) {
-            counts->classes[i].wait_ms = -1; /* an estimate by a worker that is gone */
-        } else if (counts->workers > counts->quiet && !counts->paused && counts->classes[i].wait_ms < 0 &&
-                   counts->classes[i].unread == 0) {
-            counts->classes[i].wait_ms = 0; /* even if they do not know their speed yet */
-        }
-    }
-    return status;
-}
-
-static void print_totals(const struct counts *counts)
+static void print_totals(const struct queue_counts *counts)
 {
     char since[32] = "";
     time_t seconds = (time_t)(counts->since_ms / 1000);
@@ -199,7 +63,7 @@ static const char *or_null(long long number, bool there, char text[24])
     return there ? text : "null";
 }
 
-static void print_json_totals(const struct counts *counts)
+static void print_json_totals(const struct queue_counts *counts)
 {
     char since[24];
     printf(",\"died\":%" PRIu64 ",\"since\":%s,\"ended\":{", counts->died,
@@ -214,7 +78,7 @@ static void print_json_totals(const struct counts *counts)
     putchar('}');
 }
 
-static void print_text(const struct session *session, const struct counts *counts)
+static void print_text(const struct session *session, const struct queue_counts *counts)
 {
     printf("queue    %s%s\n", session->queue, counts->paused ? " (paused)" : "");
     printf("%-8s %10s %10s %14s %10s %10s\n", "class", "unread", "pending", "wait", "cap", "above cap");
@@ -251,7 +115,7 @@ static void print_text(const struct session *session, const struct counts *count
     print_totals(counts);
 }
 
-static void print_json(const struct session *session, const struct counts *counts)
+static void print_json(const struct session *session, const struct queue_counts *counts)
 {
     printf("{\"queue\":\"%s\",\"paused\":%s,\"classes\":{", session->queue, counts->paused ? "true" : "false");
     for (int i = 0; i < CLASS_COUNT; i++) {
@@ -286,8 +150,11 @@ static void print_json(const struct session *session, const struct counts *count
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
-    struct counts counts = {0};
-    TRY(count(session, &counts, err));
+    struct queue_counts counts;
+    struct heartbeats heartbeats;
+    enum status status = queue_counts_read(session, &counts, &heartbeats, err);
+    heartbeats_free(&heartbeats);
+    if (status) { return status; }
     if (own->json) {
         print_json(session, &counts);
     } else {
@@ -296,27 +163,9 @@ static enum status body(struct session *session, const struct invocation *invoca
     return STATUS_OK;
 }
 
-/* Goes on while Redis is away: this is when people watch. Ends when its reader is gone (`| head`). */
-static int watch(struct invocation *invocation)
-{
-    const struct own *own = invocation->own;
-    const volatile sig_atomic_t *interrupted = interrupt_listen();
-    bool screen = !own->json && isatty(STDOUT_FILENO);
-    int code = EX_OK;
-    while (*interrupted == 0 && (code == EX_OK || code == EX_UNAVAILABLE)) {
-        if (screen) { fputs("\033[H\033[2J", stdout); }
-        code = session_run(invocation, body);
-        if (!screen && !own->json) { putchar('\n'); }
-        if (fflush(stdout) != 0 || ferror(stdout)) { break; }
-        if (*interrupted == 0) { nanosleep(&(struct timespec){.tv_sec = 1}, NULL); }
-    }
-    return *interrupted != 0 ? EX_OK : code;
-}
-
 static int run(struct invocation *invocation)
 {
-    const struct own *own = invocation->own;
-    return own->watch ? watch(invocation) : session_run(invocation, body);
+    return session_run(invocation, body);
 }
 
 const struct subcommand command_stats = {

@@ -34,8 +34,9 @@ static bool is_order(const char *verb)
 }
 
 /* The words of a heartbeat: those in every one (`state` and numbers), and those in some. */
-static const char *const words[] = {"state",  "held", "waiting", "computing",    "done",
-                                    "errors", "dead", "devices", "devices_lost", "rows_per_s"};
+static const char *const words[] = {"state",  "held",   "waiting",         "computing",    "done",
+                                    "errors", "dead",   "devices",         "devices_lost", "batches",
+                                    "rows",   "tokens", "computed_tokens", "rows_per_s"};
 static const char *const more_words[] = {"precision", "reason"};
 
 enum { WORDS = sizeof words / sizeof words[0], MORE_WORDS = sizeof more_words / sizeof more_words[0] };

@@ -222,6 +222,8 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
         {"computing", stats->computing}, {"done", stats->done},
         {"errors", stats->errors},       {"dead", stats->dead},
         {"devices", stats->devices},     {"devices_lost", stats->devices_lost},
+        {"batches", stats->batches},     {"rows", stats->rows},
+        {"tokens", stats->tokens},       {"computed_tokens", stats->computed_tokens},
     };
     char rate[32];
     command_text(command, "state");

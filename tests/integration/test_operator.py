@@ -183,9 +183,10 @@ class Operator(SluiceCase):
 
     # workers
 
-    def heartbeat(self, name, state="running", ago_ms=100, alive=True):
+    def heartbeat(self, name, state="running", ago_ms=100, alive=True, done=40):
         self.client.hset(self.sender.key("workers"), name, f"{self.now_ms() - ago_ms} state {state} held 3 waiting 1 computing 2 "
-                         "done 40 errors 5 dead 6 devices 2 devices_lost 1 rows_per_s 12.500")
+                         f"done {done} errors 5 dead 6 devices 2 devices_lost 1 batches 4 rows 40 tokens 800 "
+                         "computed_tokens 1000 rows_per_s 12.500")
         if alive:
             self.client.set(self.sender.key("alive:" + name), "token", px=60000)
 
@@ -195,7 +196,7 @@ class Operator(SluiceCase):
         self.client.hset(self.sender.key("workers"), "command:host-1-aa", "drain")
         self.assertEqual(json.loads(self.sluice("workers", "list", "--json")), {"queue": "test", "workers": [
             {"worker": "host-1-aa", "state": "running", "held": 3, "waiting": 1, "computing": 2, "done": 40, "errors": 5, "dead": 6,
-             "devices": 2, "devices_lost": 1, "rows_per_s": 12.5, "precision": None, "reason": None, "spoke_ms_ago": ANY, "alive": True,
+             "devices": 2, "devices_lost": 1, "batches": 4, "rows": 40, "tokens": 800, "computed_tokens": 1000, "rows_per_s": 12.5, "precision": None, "reason": None, "spoke_ms_ago": ANY, "alive": True,
              "ordered": "drain"}]})
         self.assertIn("--json is for list", self.sluice("workers", "check", "--json", code=USAGE))
 
@@ -207,7 +208,7 @@ class Operator(SluiceCase):
         lines = sorted(self.sluice("workers", "list").splitlines())
         self.assertEqual(len(lines), 2)
         self.assertRegex(lines[0], r"^host-1-aa state=running held=3 waiting=1 computing=2 done=40 errors=5 dead=6 devices=2 "
-                                   r"devices_lost=1 rows_per_s=12.500 spoke=\d+ms alive=yes ordered=drain$")
+                                   r"devices_lost=1 batches=4 rows=40 tokens=800 computed_tokens=1000 rows_per_s=12.500 spoke=\d+ms alive=yes ordered=drain$")
         self.assertRegex(lines[1], r"^host-2-bb state=quiet .* spoke=90s alive=no$")
 
     def test_workers_orders(self):
@@ -322,28 +323,48 @@ class Operator(SluiceCase):
         self.assertRegex(text, r"(?m)^died +2 workers since 2025-11-24 16:00:00 UTC$")
         self.assertRegex(text, r"(?m)^ended since then +high +normal +low\ndone +0 +1200 +0\nbad_request +4 +0 +0\ncancelled +0 +0 +3$")
 
-    def test_stats_watch(self):
-        child = subprocess.Popen([BINARY, "stats", "--watch", "--json", "--redis", self.server.socket, "--queue", self.queue],
-                                 stdout=subprocess.PIPE)
-        first = json.loads(child.stdout.readline())
-        self.client.xadd(self.sender.stream, {"text": "x"})
-        self.wait_until(lambda: json.loads(child.stdout.readline())["classes"]["normal"]["unread"] == 1, "it to be seen")
-        self.assertEqual(first["classes"]["normal"]["unread"], 0)
-        child.send_signal(signal.SIGINT)
-        child.stdout.close()
-        self.assertEqual(child.wait(timeout=10), 0)
+    # top
 
-    def test_stats_watch_whose_reader_leaves(self):
+    def top(self, *flags):
+        child = subprocess.Popen([BINARY, "top", "--redis", self.server.socket, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stderr.close)
+        self.addCleanup(child.kill)
+        return child
+
+    def look(self, child):
+        """The lines of the next look at a queue."""
+        return list(iter(lambda: child.stdout.readline().rstrip(), ""))
+
+    def test_top(self):
+        """Of a worker that has counted nothing since the last look all that it has ever counted; else what is new, a second."""
+        self.client.hset(self.sender.key("stats"), mapping={"since": "1764000000000", "normal:done": 100, "normal:too_large": 3})
+        self.heartbeat("host-1-aa")
+        child = self.top("--queue", self.queue)
+        first = self.look(child)
+        self.assertRegex(first[0], "^queue test: later 0, 0 due; dead letters 0; workers 1, 0 quiet, 0 tight$")
+        self.assertRegex(first[3], r"^normal +0 +0 +unknown +0\.0 +0\.0$")
+        self.assertRegex(first[6], r"^running +3 +1 +0\.0 +0\.0 +10\.0 +200\.0 +20\.0% +\d+ms  host-1-aa$")
+        self.client.hincrby(self.sender.key("stats"), "normal:done", 100000)
+        self.client.hincrby(self.sender.key("stats"), "normal:too_large", 1000)
+        self.heartbeat("host-1-aa", ago_ms=0, done=100040)
+        self.client.xadd(self.sender.stream, {"text": "x"})
+        looks = iter(lambda: self.look(child), None)
+        second = next(look for look in looks if int(look[3].split()[1]) == 1)
+        self.assertRegex(second[3], r"^normal +1 +0 +unknown +[1-9]\d+\.\d +[1-9]\d+\.\d$")
+        self.assertRegex(second[6], r"^running +3 +1 +[1-9]\d+\.\d +0\.0 +0\.0 +0\.0 +0\.0% ")
+        child.send_signal(signal.SIGINT)
+        self.assertEqual((child.wait(timeout=10), child.stderr.read()), (0, ""))
+
+    def test_top_whose_reader_leaves(self):
         """Text of less than a buffer and of more, which is written before all of it was printed; nothing is said of the pipe."""
         queues = ",".join(f'{{"queue": "{"q" * 60}{number}"}}' for number in range(20))
         for flags in (["--queue", self.queue], ["--config", self.write("queues.json", f'{{"queues": [{queues}]}}')]):
-            child = subprocess.Popen([BINARY, "stats", "--watch", "--redis", self.server.socket, *flags],
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            child = self.top(*flags)
             self.assertTrue(child.stdout.readline())
             child.stdout.close()
-            self.assertEqual(child.wait(timeout=10), IOERR)
-            self.assertEqual(child.stderr.read(), b"")
-            child.stderr.close()
+            self.assertEqual((child.wait(timeout=10), child.stderr.read()), (IOERR, ""))
 
     def test_wrong_type_is_named(self):
         self.client.set(self.sender.key("dead"), "x")
