@@ -30,8 +30,8 @@ enum status precision_parse(const char *name, enum precision *out, struct err *e
 void backend_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)
 {
     const uint32_t shapes[][2] = {
-        [LINEAR_QKV] = {3 * model->hidden, model->hidden},
-        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
+        [LINEAR_QKV] = {model_query_width(model) + 2 * model_key_width(model), model->hidden},
+        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model_query_width(model)},
         [LINEAR_INTERMEDIATE] = {model->intermediate_size * (model->gated ? 2 : 1), model->hidden},
         [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
     };

@@ -14,6 +14,8 @@ enum config_field {
     CONFIG_HIDDEN,
     CONFIG_LAYERS,
     CONFIG_HEADS,
+    CONFIG_KEY_HEADS,
+    CONFIG_HEAD_DIM, /* may be absent */
     CONFIG_INTERMEDIATE,
     CONFIG_POSITIONS,
     CONFIG_TOKEN_TYPES,
@@ -50,17 +52,19 @@ struct arch {
     enum status (*read)(const cJSON *root, const char *name, struct model *model, struct err *err);
     const char *const *own;   /* ends with NULL */
     const char *const *empty; /* fields that must be null, false or empty; ends with NULL, or is NULL */
-    bool pre_norm, gated;     /* as in struct model */
+    bool pre_norm, first_norm, rms_norm, causal, gated; /* as in struct model */
 
     uint32_t position_offset; /* position of the first token, where pad_token_id is not read or not there */
 
     /* The names of tensors, without ".weight" and ".bias". */
     const char *prefix;        /* that exporters may put before all of them */
     const char *const *unused; /* what the names of heads and buffers begin with; ends with NULL */
-    const char *word, *position, *token_type, *embedding_norm;
-    const char *relative_bias; /* of attention, shared by all layers; NULL: none */
-    const char *layer;         /* before a layer's number; the names below follow it */
+    const char *word, *position, *token_type;
+    const char *embedding_norm; /* NULL: with first_norm that is the first layer's output_norm */
+    const char *relative_bias;  /* of attention, shared by all layers; NULL: none */
+    const char *layer;          /* before a layer's number; the names below follow it */
     const char *query, *key, *value, *attention_output, *attention_norm, *intermediate, *output, *output_norm;
+    const char *query_norm, *key_norm;             /* of each head; NULL: none */
     const char *qkv;                               /* query, key and value as one, unless model->split_qkv; or NULL */
     const char *up;                                /* beside `intermediate` in a gated model; or both as one: */
     const char *intermediate_up, *up_intermediate; /* in that order */

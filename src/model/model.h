@@ -55,7 +55,8 @@ struct linear {
     struct tensor bias;   /* [out] */
 };
 
-/* (x - mean) / sqrt(variance + eps) * gain + bias, over the hidden dimension. */
+/* (x - mean) / sqrt(variance + eps) * gain + bias, over the hidden dimension; as an RMS norm (model->rms_norm)
+ * x / sqrt(mean of x^2 + eps) * gain. */
 struct layer_norm {
     struct tensor gain; /* [hidden] */
     struct tensor bias; /* [hidden], or empty */
@@ -63,7 +64,10 @@ struct layer_norm {
 
 /* One encoder layer, in the order of its computation: attention, norm, feed-forward, norm. */
 struct model_layer {
-    struct linear query, key, value, attention_output; /* [hidden, hidden] */
+    struct linear query;                    /* [heads * head_dim, hidden] */
+    struct linear key, value;               /* [key_heads * head_dim, hidden] */
+    struct linear attention_output;         /* [hidden, heads * head_dim] */
+    struct layer_norm query_norm, key_norm; /* of each head before it turns, RMS norms [head_dim]; or empty */
     struct layer_norm attention_norm;
     struct linear intermediate; /* [intermediate, hidden] */
     struct linear up;           /* the same, in a gated model; else empty */
@@ -139,10 +143,15 @@ struct model {
     const struct arch *arch;                     /* the family (arch.h); NULL for a model that is from no directory */
     uint32_t vocabulary, positions, token_types; /* no token types: 0 */
     uint32_t hidden, layer_count, heads, intermediate_size;
+    uint32_t key_heads; /* of keys and values, each for heads / key_heads heads of queries; 0: as many as `heads` */
+    uint32_t head_dim;  /* 0: hidden / heads */
     uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa */
     float layer_norm_eps;
     enum activation activation;
     bool pre_norm;
+    bool first_norm;         /* with pre_norm: the embedding's norm is the first layer's, and sums begin before it */
+    bool rms_norm;           /* all norms are RMS norms */
+    bool causal;             /* a token attends to none behind it */
     bool gated;              /* the feed-forward part is output(activation(intermediate(x)) * up(x)) */
     struct rotary rotary[2]; /* of layers that attend to all tokens, and of local ones */
     bool split_qkv;          /* the files hold queries, keys and values apart, where the family may have them as one */
@@ -205,6 +214,27 @@ MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struc
 /* The same with the prompt that the model puts before every text. Owns and Errors: as prompt_put. */
 MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text,
                                         size_t *length, struct err *err);
+
+static inline uint32_t model_head_dim(const struct model *model)
+{
+    return model->head_dim ? model->head_dim : model->hidden / model->heads;
+}
+
+static inline uint32_t model_key_heads(const struct model *model)
+{
+    return model->key_heads ? model->key_heads : model->heads;
+}
+
+/* The numbers of a token's queries, and so of its context; and of its keys, and as many of its values. */
+static inline uint32_t model_query_width(const struct model *model)
+{
+    return model->heads * model_head_dim(model);
+}
+
+static inline uint32_t model_key_width(const struct model *model)
+{
+    return model_key_heads(model) * model_head_dim(model);
+}
 
 /* What is added to the words of a text: a row for each of max_tokens positions, or with rotary positions one for all.
  */

@@ -250,6 +250,7 @@ static void visit_linears(const struct visit *at, const char *part, struct linea
 static void visit_norm(const struct visit *at, const char *part, struct layer_norm *norm, bool bare, uint64_t width)
 {
     char name[NAME_BYTES];
+    if (!part) { return; }
     snprintf(name, sizeof name, "%s%s.weight", at->prefix, part);
     at->visit(at->context, name, &(struct tensor *){&norm->gain}, 1, 1, width, 1);
     snprintf(name, sizeof name, "%s%s.bias", at->prefix, part);
@@ -276,15 +277,18 @@ static void visit_layer(struct model *model, uint32_t index, weights_visitor *vi
     struct model_layer *layer = &model->layers[index];
     struct visit at = {visit, context, ""};
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
+    uint32_t query = model_query_width(model), key = model_key_width(model);
     bool bare = arch->bare & BARE_ATTENTION, packed = arch->qkv && !model->split_qkv;
     struct linear *const qkv[] = {&layer->query, &layer->key, &layer->value};
     struct linear *const gate[] = {&layer->intermediate, &layer->up}, *const turned[] = {gate[1], gate[0]};
     snprintf(at.prefix, sizeof at.prefix, "%s%u.", arch->layer, index);
     visit_linears(&at, packed ? arch->qkv : NULL, qkv, 3, bare, hidden, hidden);
-    visit_linears(&at, packed ? NULL : arch->query, qkv, 1, bare, hidden, hidden);
-    visit_linears(&at, packed ? NULL : arch->key, qkv + 1, 1, bare, hidden, hidden);
-    visit_linears(&at, packed ? NULL : arch->value, qkv + 2, 1, bare, hidden, hidden);
-    visit_linears(&at, arch->attention_output, &(struct linear *){&layer->attention_output}, 1, bare, hidden, hidden);
+    visit_linears(&at, packed ? NULL : arch->query, qkv, 1, bare, query, hidden);
+    visit_linears(&at, packed ? NULL : arch->key, qkv + 1, 1, bare, key, hidden);
+    visit_linears(&at, packed ? NULL : arch->value, qkv + 2, 1, bare, key, hidden);
+    visit_linears(&at, arch->attention_output, &(struct linear *){&layer->attention_output}, 1, bare, hidden, query);
+    visit_norm(&at, arch->query_norm, &layer->query_norm, true, model_head_dim(model));
+    visit_norm(&at, arch->key_norm, &layer->key_norm, true, model_head_dim(model));
     bare = arch->bare & BARE_INTERMEDIATE;
     visit_linears(&at, arch->intermediate, gate, 1, bare, inner, hidden);
     visit_linears(&at, arch->up, gate + 1, 1, bare, inner, hidden);
@@ -323,8 +327,11 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
     visit_embeddings(context, visit, arch->position, &model->position_embeddings, model->positions, model->hidden);
     visit_embeddings(context, visit, arch->token_type, &model->type_embeddings, model->token_types, model->hidden);
     visit_embeddings(context, visit, arch->relative_bias, &model->relative_bias, RELATIVE_BUCKETS, model->heads);
-    const struct visit at = {visit, context, ""};
+    struct visit at = {visit, context, ""};
     visit_norm(&at, arch->embedding_norm, &model->embedding_norm, arch->bare & BARE_NORM, model->hidden);
+    snprintf(at.prefix, sizeof at.prefix, "%s0.", arch->layer);
+    visit_norm(&at, model->first_norm ? arch->output_norm : NULL, &model->embedding_norm, arch->bare & BARE_NORM,
+               model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) { visit_layer(model, i, visit, context); }
     for (uint32_t i = 0; i < model->module_count; i++) { visit_module(&model->modules[i], visit, context); }
 }
@@ -450,7 +457,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
-    size_t most = 10 + 18 * (size_t)model->layer_count + 2 * (size_t)model->module_count;
+    size_t most = 10 + 20 * (size_t)model->layer_count + 2 * (size_t)model->module_count;
     struct slots slots = {.list = calloc(most, sizeof *slots.list)};
     if (!slots.list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors"); }
     weights_visit(model, add_slot, &slots);
@@ -542,7 +549,7 @@ enum status model_read_positions(const struct model *model, float *to, struct er
 void model_read_rotary(const struct model *model, bool local, float *to)
 {
     const struct rotary *rotary = &model->rotary[local];
-    uint32_t half = model->hidden / model->heads / 2;
+    uint32_t half = model_head_dim(model) / 2;
     for (uint32_t i = 0; i < half; i++) {
         double turn = pow(rotary->base, -(double)i / half) / rotary->divisor;
         for (size_t t = 0; t < model->max_tokens; t++) {

@@ -39,11 +39,14 @@ static double *affine(const struct linear *linear, const double *x, uint32_t row
     return y;
 }
 
-static void layer_norm(const struct layer_norm *norm, double eps, double *x, uint32_t rows, uint32_t width)
+/* An RMS norm (Zhang and Sennrich 2019) is one that takes the mean for 0. */
+static void layer_norm(const struct model *model, const struct layer_norm *norm, double *x, uint32_t rows,
+                       uint32_t width)
 {
+    double eps = model->layer_norm_eps;
     for (uint32_t r = 0; r < rows; r++, x += width) {
         double mean = 0, variance = 0;
-        for (uint32_t i = 0; i < width; i++) { mean += x[i] / width; }
+        for (uint32_t i = 0; i < width && !model->rms_norm; i++) { mean += x[i] / width; }
         for (uint32_t i = 0; i < width; i++) { variance += (x[i] - mean) * (x[i] - mean) / width; }
         for (uint32_t i = 0; i < width; i++) {
             x[i] = (x[i] - mean) / sqrt(variance + eps) * at(&norm->gain, i);
@@ -73,13 +76,13 @@ static double relative_bias(const struct model *model, uint32_t head, uint32_t q
 }
 
 /* A complex number of each two halves turns by an angle that grows with the position. */
-static void rotate(const struct model *model, bool local, double *x, uint32_t rows)
+static void rotate(const struct model *model, bool local, double *x, uint32_t rows, uint32_t width)
 {
-    uint32_t dim = model->hidden / model->heads, half = dim / 2;
-    for (size_t i = 0; i < (size_t)rows * model->hidden && model->rotary[local].base > 0; i++) {
+    uint32_t dim = model_head_dim(model), half = dim / 2;
+    for (size_t i = 0; i < (size_t)rows * width && model->rotary[local].base > 0; i++) {
         if (i % dim >= half) { continue; }
         double turn = exp(-log(model->rotary[local].base) * (double)(i % dim) / half) / model->rotary[local].divisor;
-        double angle = turn * (double)(i / model->hidden), a = x[i], b = x[i + half];
+        double angle = turn * (double)(i / width), a = x[i], b = x[i + half];
         x[i] = a * cos(angle) - b * sin(angle);
         x[i + half] = a * sin(angle) + b * cos(angle);
     }
@@ -88,12 +91,12 @@ static void rotate(const struct model *model, bool local, double *x, uint32_t ro
 static void attend_one(const struct model *model, uint32_t window, uint32_t head, uint32_t query, const double *q,
                        const double *k, const double *v, uint32_t rows, double *to)
 {
-    uint32_t width = model->hidden, dim = width / model->heads;
+    uint32_t width = model_key_width(model), dim = model_head_dim(model);
     double *weight = zeros(rows), total = 0, largest = -INFINITY;
     for (uint32_t j = 0; j < rows; j++) {
         weight[j] = relative_bias(model, head, query, j);
         for (uint32_t i = 0; i < dim; i++) { weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim); }
-        if (j + window < query || j > query + window) { weight[j] = -INFINITY; }
+        if (j + window < query || j > query + (model->causal ? 0 : window)) { weight[j] = -INFINITY; }
         largest = fmax(largest, weight[j]);
     }
     for (uint32_t j = 0; j < rows; j++) { total += weight[j] = exp(weight[j] - largest); }
@@ -105,15 +108,21 @@ static void attend_one(const struct model *model, uint32_t window, uint32_t head
 
 static double *attend(const struct model *model, const struct model_layer *layer, const double *x, uint32_t rows)
 {
-    uint32_t width = model->hidden, dim = width / model->heads;
+    uint32_t width = model_query_width(model), key_width = model_key_width(model), dim = model_head_dim(model);
+    uint32_t group = width / key_width;
     double *q = affine(&layer->query, x, rows), *k = affine(&layer->key, x, rows);
     uint32_t window = layer->local ? model->window : rows;
     double *v = affine(&layer->value, x, rows), *context = zeros((size_t)rows * width);
-    rotate(model, layer->local, q, rows);
-    rotate(model, layer->local, k, rows);
+    if (layer->query_norm.gain.data) {
+        layer_norm(model, &layer->query_norm, q, rows * (width / dim), dim);
+        layer_norm(model, &layer->key_norm, k, rows * (key_width / dim), dim);
+    }
+    rotate(model, layer->local, q, rows, width);
+    rotate(model, layer->local, k, rows, key_width);
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t h = 0; h < width; h += dim) {
-            attend_one(model, window, h / dim, r, q + (size_t)r * width + h, k + h, v + h, rows,
+            uint32_t key = h / dim / group * dim;
+            attend_one(model, window, h / dim, r, q + (size_t)r * width + h, k + key, v + key, rows,
                        context + (size_t)r * width + h);
         }
     }
@@ -150,10 +159,10 @@ static void run_layer(const struct model *model, const struct model_layer *layer
     size_t count = (size_t)rows * model->hidden;
     add(sum, attend(model, layer, x, rows), count);
     memmove(x, sum, count * sizeof *x);
-    layer_norm(&layer->attention_norm, model->layer_norm_eps, x, rows, model->hidden);
+    layer_norm(model, &layer->attention_norm, x, rows, model->hidden);
     add(sum, feed_forward(model, layer, x, rows), count);
     memmove(x, sum, count * sizeof *x);
-    layer_norm(&layer->output_norm, model->layer_norm_eps, x, rows, model->hidden);
+    layer_norm(model, &layer->output_norm, x, rows, model->hidden);
 }
 
 static void pool(const struct model *model, const double *x, uint32_t rows, double *to)
@@ -195,9 +204,10 @@ void reference_encode(const struct model *model, const int32_t *ids, uint32_t le
                 (model->token_types > 0 ? at(&model->type_embeddings, i) : 0);
         }
     }
-    layer_norm(&model->embedding_norm, model->layer_norm_eps, x, length, width);
     double *sum = model->pre_norm ? zeros((size_t)length * width) : x;
     memmove(sum, x, (size_t)length * width * sizeof *x);
+    layer_norm(model, &model->embedding_norm, x, length, width);
+    if (!model->first_norm) { memmove(sum, x, (size_t)length * width * sizeof *x); }
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         run_layer(model, &model->layers[layer], sum, x, length);
     }

@@ -54,10 +54,16 @@ static struct layer_norm norm(struct block *block, uint64_t width)
 static struct model_layer layer(struct block *block, struct memory_shape shape)
 {
     struct model_layer layer = {0};
-    layer.query = linear(block, shape.hidden, shape.hidden);
-    layer.key = linear(block, shape.hidden, shape.hidden);
-    layer.value = linear(block, shape.hidden, shape.hidden);
-    layer.attention_output = linear(block, shape.hidden, shape.hidden);
+    uint32_t query = shape.key_heads ? shape.heads * shape.head_dim : shape.hidden;
+    uint32_t key = shape.key_heads ? shape.key_heads * shape.head_dim : shape.hidden;
+    layer.query = linear(block, query, shape.hidden);
+    layer.key = linear(block, key, shape.hidden);
+    layer.value = linear(block, key, shape.hidden);
+    if (shape.key_heads) {
+        layer.query_norm = norm(block, shape.head_dim);
+        layer.key_norm = norm(block, shape.head_dim);
+    }
+    layer.attention_output = linear(block, shape.hidden, query);
     layer.attention_norm = norm(block, shape.hidden);
     layer.intermediate = linear(block, shape.intermediate, shape.hidden);
     if (shape.modern) { layer.up = linear(block, shape.intermediate, shape.hidden); }
@@ -79,7 +85,8 @@ static void *allocate(size_t count, size_t size)
 struct model *memory_model(struct memory_shape shape, uint64_t seed)
 {
     size_t hidden = shape.hidden, inner = shape.intermediate;
-    size_t per_layer = 4 * (hidden + 1) * hidden + 2 * (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden;
+    size_t query = shape.key_heads ? shape.heads * shape.head_dim : hidden;
+    size_t per_layer = 4 * (hidden + 1) * (query + 1) + 2 * (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden;
     size_t floats =
         (shape.vocabulary + shape.positions + 4) * hidden + shape.layers * per_layer + RELATIVE_BUCKETS * shape.heads;
     struct model *model = allocate(1, sizeof *model);
@@ -103,6 +110,9 @@ struct model *memory_model(struct memory_shape shape, uint64_t seed)
     model->layers = allocate(shape.layers, sizeof *model->layers);
     for (uint32_t i = 0; i < shape.layers; i++) { model->layers[i] = layer(&block, shape); }
     model->pre_norm = model->gated = shape.modern;
+    model->first_norm = model->rms_norm = model->causal = shape.key_heads > 0;
+    model->key_heads = shape.key_heads;
+    model->head_dim = shape.head_dim;
     if (shape.modern) {
         model->window = 9;
         model->rotary[0] = (struct rotary){160000, 1.25};

@@ -361,21 +361,24 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     (void)err;
     const struct cpu_weights *weights = workspace->weights;
     uint32_t width = weights->backend.model->hidden, rows = model_text_rows(weights->backend.model);
+    bool first_norm = weights->backend.model->first_norm;
     workspace->pass = pass;
     workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
-        uint32_t at = pass->start[r] - pass->origin;
+        size_t at = pass->start[r] - pass->origin;
         uint32_t second = pass->second && pass->second[r] > 0 ? pass->second[r] : UINT32_MAX;
         for (uint32_t t = 0; t < WORDS_AHEAD; t++) { ask_word(weights, pass, r, t); }
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
             const void *word = cpu_weights_word(weights, (uint32_t)pass->ids[at + t]);
             size_t position = (t < rows ? t : 0) + (t < second ? 0 : pass->second_row);
+            struct activations x = cpu_hidden_row(workspace, at + t);
             weights->set->kernels->embed(width, word, weights->word_dtype, weights->position + position * width,
-                                         &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
+                                         &weights->embedding_norm,
+                                         first_norm ? workspace->sum + (at + t) * width : x.f32, x);
         }
     }
-    if (workspace->sum != workspace->hidden) {
+    if (workspace->sum != workspace->hidden && !first_norm) {
         memcpy(workspace->sum, workspace->hidden, (size_t)pass->extent * width * sizeof *workspace->sum);
     }
     cpu_gemm_prepare(workspace);
@@ -391,32 +394,39 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
     const struct model *model = weights->backend.model;
     const struct pass *pass = workspace->pass;
     unsigned shares = step->chunks / pass->rows, r = chunk / shares, share = chunk % shares;
-    size_t first = (size_t)(pass->start[r] - pass->origin) * model->hidden;
-    uint32_t head_dim = model->hidden / model->heads;
+    size_t first = pass->start[r] - pass->origin;
+    uint32_t head_dim = model_head_dim(model), length = pass->length[r];
+    const struct cpu_layer *layer = &weights->layers[step->layer];
+    bool local = model->layers[step->layer].local;
+    uint32_t reach = local && model->window < length ? model->window : length;
     struct attention_job job = {
-        .length = pass->length[r],
+        .length = length,
         .heads = model->heads,
+        .key_heads = model_key_heads(model),
         .first_head = parallel_for_first(model->heads, share, shares),
         .last_head = parallel_for_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
         .scale = 1.0f / sqrtf((float)head_dim),
-        .rotary = weights->rotary[model->layers[step->layer].local],
-        .window = model->layers[step->layer].local ? model->window : UINT32_MAX,
+        .query_norm = layer->query_norm.gain ? &layer->query_norm : NULL,
+        .key_norm = layer->key_norm.gain ? &layer->key_norm : NULL,
+        .rotary = weights->rotary[local],
+        .before = reach,
+        .behind = model->causal ? 0 : reach,
         .relative_bias = weights->relative_bias,
         .bias_reach = model->max_tokens - 1,
         .scratch = workspace->thread[thread].scratch,
     };
     if (workspace->context.f32) {
-        job.context.f32 = workspace->context.f32 + first;
+        job.context.f32 = workspace->context.f32 + first * model_query_width(model);
     } else {
-        job.context.bf16 = workspace->context.bf16 + first;
+        job.context.bf16 = workspace->context.bf16 + first * model_query_width(model);
     }
     if (weights->qkv_half) {
-        job.qkv16 = workspace->wide16 + 3 * first;
+        job.qkv16 = workspace->wide16 + first * layer->linear[LINEAR_QKV].weight.outputs;
         (weights->kind == GEMM_BF16 ? weights->set->bf16->attention : weights->set->int8->attention16)(&job);
     } else {
-        job.qkv = workspace->wide + 3 * first;
-        job.bias = weights->layers[step->layer].linear[LINEAR_QKV].bias;
+        job.qkv = workspace->wide + first * layer->linear[LINEAR_QKV].weight.outputs;
+        job.bias = layer->linear[LINEAR_QKV].bias;
         weights->set->kernels->attention(&job);
     }
 }

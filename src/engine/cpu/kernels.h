@@ -26,20 +26,23 @@ struct norm_weights {
     float *gain; /* [width] */
     float *bias; /* [width] */
     float eps;
+    bool rms; /* as if the mean were 0 */
 };
 
 /* One sequence's attention. */
 struct attention_job {
     uint32_t length, heads, head_dim;
+    uint32_t key_heads;             /* each for heads / key_heads heads of queries */
     uint32_t first_head, last_head; /* those computed */
     float scale;
-    const float *qkv;      /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
-    const float *bias;     /* [3 * heads * head_dim] */
+    const float *qkv;      /* [length, (heads + 2 * key_heads) * head_dim]: queries, keys, values, without their bias */
+    const float *bias;     /* [(heads + 2 * key_heads) * head_dim] */
     const uint16_t *qkv16; /* instead of both, for gemm_bf16.attention and attention16: the same in bf16 with bias; 31
                               more rows are read */
-    const float *rotary;   /* [length, head_dim] of model_read_rotary, by which queries and keys turn; NULL: none. Not
-                            * with qkv16, nor is a window */
-    uint32_t window;       /* attends to so many tokens before and so many behind; at least length - 1: to all */
+    const struct norm_weights *query_norm, *key_norm; /* RMS norms of each head, without bias; NULL: none. Only with: */
+    const float *rotary;     /* [length, head_dim] of model_read_rotary, by which queries and keys turn; NULL: none */
+    uint32_t before, behind; /* attends to so many tokens before it and so many behind; both at most `length`. With
+                              * qkv16 to all, without rotary, with as many key_heads as heads */
     const float *relative_bias; /* [heads, 2 * bias_reach + 1], added to scaled scores; NULL: none */
     uint32_t bias_reach;        /* at least length - 1; there lies the bias of a query's own key, and behind it those
                                    of keys behind */
@@ -56,10 +59,10 @@ static inline const float *attention_bias(const struct attention_job *job, uint3
 struct gemm_job;
 
 struct kernels {
-    /* Adds two embedding rows and normalises: x = norm(word + position). Shapes: word [width] of
-     * that type; position [width]; x [width], written. */
+    /* Adds two embedding rows and normalises: sum = word + position, x = norm(sum). Shapes: word [width] of
+     * that type; position [width]; sum [width], written, may be x.f32; x [width], written. */
     void (*embed)(uint32_t width, const void *word, enum dtype dtype, const float *position,
-                  const struct norm_weights *norm, struct activations x);
+                  const struct norm_weights *norm, float *sum, struct activations x);
 
     /* sum = sum + product + bias, and x = norm(sum). Shapes: product [rows, width]; bias [width]; sum [rows, width],
      * read and written, may be x.f32; x.f32 [rows, width], written; x.bf16 [rows, width] or NULL, written. */

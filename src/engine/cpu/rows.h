@@ -83,7 +83,13 @@ INLINE float total(const struct row_sums *sums, const uint32_t parts)
     return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
 }
 
-/* x = x + product + bias, one row. Returns its mean. */
+/* What a norm takes off a row. */
+INLINE float norm_mean(const struct norm_weights *norm, float sum, uint32_t width)
+{
+    return norm->rms ? 0.0f : sum / (float)width;
+}
+
+/* x = x + product + bias, one row. Returns its sum. */
 INLINE float row_add(uint32_t width, const float *product, const float *bias, float *x)
 {
     struct row_sums sums = no_sums();
@@ -94,7 +100,7 @@ INLINE float row_add(uint32_t width, const float *product, const float *bias, fl
         sums.part[k] = vec_add(sums.part[k], y);
         vec_store_upto(x + i, y, left);
     }
-    return total(&sums, 4) / (float)width;
+    return total(&sums, 4);
 }
 
 /* --- LayerNorm of some rows in step, so that no row waits for its own sums. A row's arithmetic does not depend on how

@@ -13,7 +13,8 @@ struct site_linears {
     unsigned count;
     const struct linear *part[3];
     uint32_t outputs, inputs; /* of all together */
-    uint32_t turn;            /* outputs of one part before those of the next follow */
+    uint32_t turn[3];         /* outputs of a part before those of the next follow */
+    uint32_t turns;
 };
 
 static enum status no_memory(size_t elements, struct err *err)
@@ -44,12 +45,14 @@ static enum status keep_vector(struct cpu_weights *weights, const struct tensor 
     return STATUS_OK;
 }
 
-static enum status keep_norm(struct cpu_weights *weights, const struct model *model, const struct layer_norm *norm,
+static enum status keep_norm(struct cpu_weights *weights, const struct layer_norm *norm, uint32_t width,
                              struct norm_weights *out, struct err *err)
 {
-    TRY(keep_vector(weights, &norm->gain, model->hidden, &out->gain, err));
-    TRY(keep_vector(weights, &norm->bias, model->hidden, &out->bias, err));
+    const struct model *model = weights->backend.model;
+    TRY(keep_vector(weights, &norm->gain, width, &out->gain, err));
+    TRY(keep_vector(weights, &norm->bias, width, &out->bias, err));
     out->eps = model->layer_norm_eps;
+    out->rms = model->rms_norm;
     return STATUS_OK;
 }
 
@@ -105,7 +108,7 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
     if (!weights->position) { return no_memory(positions, err); }
     weights->bytes += positions * sizeof *weights->position;
     TRY(model_read_positions(model, weights->position, err));
-    return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
+    return keep_norm(weights, &model->embedding_norm, model->hidden, &weights->embedding_norm, err);
 }
 
 static enum status keep_relative_bias(struct cpu_weights *weights, const struct model *model, struct err *err)
@@ -123,7 +126,7 @@ static enum status keep_relative_bias(struct cpu_weights *weights, const struct 
 
 static enum status keep_rotary(struct cpu_weights *weights, const struct model *model, struct err *err)
 {
-    size_t elements = (size_t)model->max_tokens * (model->hidden / model->heads);
+    size_t elements = (size_t)model->max_tokens * model_head_dim(model);
     for (int local = 0; local < 2 && model->rotary[local].base > 0; local++) {
         weights->rotary[local] = memory_aligned(elements * sizeof *weights->rotary[local]);
         if (!weights->rotary[local]) { return no_memory(elements, err); }
@@ -146,27 +149,37 @@ static struct site_linears site_linears_of(const struct model *model, uint32_t l
     };
     struct site_linears linears = {.count = 0};
     memcpy(linears.part, parts[site], sizeof linears.part);
-    while (linears.count < 3 && linears.part[linears.count]) { linears.count++; }
     backend_linear_shape(model, site, &linears.outputs, &linears.inputs);
-    linears.turn = linears.count == 2 ? GATE_WIDTH : linears.outputs / linears.count;
+    while (linears.count < 3 && linears.part[linears.count]) { linears.turn[linears.count++] = linears.outputs; }
+    if (site == LINEAR_QKV) {
+        linears.turn[0] = model_query_width(model);
+        linears.turn[1] = linears.turn[2] = model_key_width(model);
+    } else if (linears.count == 2) {
+        linears.turn[0] = linears.turn[1] = GATE_WIDTH;
+    }
+    linears.turns = linears.outputs / (linears.turn[0] + linears.turn[1] + linears.turn[2]);
     return linears;
 }
 
 static enum status keep_bias(struct cpu_weights *weights, const struct site_linears *from, struct cpu_linear *out,
                              struct err *err)
 {
-    size_t rows = from->outputs / from->count;
     out->bias = calloc(from->outputs, sizeof *out->bias);
     if (!out->bias) { return no_memory(from->outputs, err); }
     for (unsigned i = 0; i < from->count; i++) {
-        const struct tensor *bias = &from->part[i]->bias;
-        if (from->part[i]->weight.elements != rows * from->inputs || (bias->elements != rows && bias->elements != 0)) {
+        const struct linear *part = from->part[i];
+        size_t rows = (size_t)from->turns * from->turn[i];
+        if (part->weight.elements != rows * from->inputs || (part->bias.elements != rows && part->bias.elements != 0)) {
             return err_set(err, STATUS_UNSUPPORTED, "a linear layer does not have %zu by %u weights", rows,
                            from->inputs);
         }
-        for (size_t row = 0; bias->elements > 0 && row < rows; row += from->turn) {
-            tensor_read_f32(bias, row, from->turn, out->bias + from->count * row + i * from->turn);
-        }
+    }
+    float *to = out->bias;
+    for (unsigned at = 0; at < from->turns * from->count; at++) {
+        size_t some = from->turn[at % from->count];
+        const struct tensor *bias = &from->part[at % from->count]->bias;
+        if (bias->elements > 0) { tensor_read_f32(bias, at / from->count * some, some, to); }
+        to += some;
     }
     weights->bytes += from->outputs * sizeof *out->bias;
     return STATUS_OK;
@@ -181,8 +194,12 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
         struct site_linears linears = site_linears_of(model, layer, site);
         TRY(keep_bias(weights, &linears, &to->linear[site], err));
     }
-    TRY(keep_norm(weights, model, &from->attention_norm, &to->norm[NORM_ATTENTION], err));
-    return keep_norm(weights, model, &from->output_norm, &to->norm[NORM_OUTPUT], err);
+    if (from->query_norm.gain.data) {
+        TRY(keep_norm(weights, &from->query_norm, model_head_dim(model), &to->query_norm, err));
+        TRY(keep_norm(weights, &from->key_norm, model_head_dim(model), &to->key_norm, err));
+    }
+    TRY(keep_norm(weights, &from->attention_norm, model->hidden, &to->norm[NORM_ATTENTION], err));
+    return keep_norm(weights, &from->output_norm, model->hidden, &to->norm[NORM_OUTPUT], err);
 }
 
 /* --- products --- */
@@ -199,11 +216,13 @@ static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned s
 {
     struct site_linears from = site_linears_of(weights->backend.model, layer, site);
     struct cpu_linear *out = &weights->layers[layer].linear[site];
-    size_t all = (size_t)from.outputs * from.inputs, turn = (size_t)from.turn * from.inputs;
+    float *next = plain;
     bool one_sided = site == LINEAR_OUTPUT && !weights->backend.model->gated; /* GELU, ReLU: little below zero */
     out->kind = kind_of(weights, layer, site);
-    for (size_t at = 0, i = 0; at < all; at += turn, i++) {
-        tensor_read_f32(&from.part[i % from.count]->weight, i / from.count * turn, turn, plain + at);
+    for (unsigned at = 0; at < from.turns * from.count; at++) {
+        size_t some = (size_t)from.turn[at % from.count] * from.inputs;
+        tensor_read_f32(&from.part[at % from.count]->weight, at / from.count * some, some, next);
+        next += some;
     }
     void *to =
         memory_part(weights->packed, &weights->packed_used, gemm_weight_bytes(out->kind, from.outputs, from.inputs));
@@ -257,16 +276,19 @@ static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, s
     return STATUS_OK;
 }
 
-/* Allocates memory for the weights of all layers. */
-static enum status prepare_products(struct cpu_weights *weights, const struct model *model, struct err *err)
+/* Allocates memory for the weights of all layers. `largest`: the elements of the largest. */
+static enum status prepare_products(struct cpu_weights *weights, const struct model *model, size_t *largest,
+                                    struct err *err)
 {
     size_t bytes = 0;
+    *largest = 0;
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
         backend_linear_shape(model, site, &outputs, &inputs);
         size_t plain = gemm_weight_bytes(weights->kind, outputs, inputs);
         size_t int8 = weights->int8 ? gemm_weight_bytes(GEMM_INT16, outputs, inputs) : 0; /* more than GEMM_INT8's */
         memory_part(NULL, &bytes, plain > int8 ? plain : int8);
+        if ((size_t)outputs * inputs > *largest) { *largest = (size_t)outputs * inputs; }
     }
     bytes *= model->layer_count; /* pages that are never touched take no memory */
     weights->packed = memory_aligned(bytes);
@@ -278,10 +300,9 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
     if (!weights->layers) { return no_memory(model->layer_count, err); }
     weights->first_int8_layer = model->layer_count;
-    TRY(prepare_products(weights, model, err));
+    size_t largest;
+    TRY(prepare_products(weights, model, &largest, err));
     for (uint32_t layer = 0; layer < model->layer_count; layer++) { TRY(keep_vectors(weights, layer, err)); }
-    size_t inner = (size_t)model->intermediate_size * (model->gated ? 2 : 1);
-    size_t largest = (inner > 3 * model->hidden ? inner : 3 * model->hidden) * model->hidden; /* of any product */
     float *plain = malloc(largest * sizeof *plain);
     if (!plain) { return no_memory(largest, err); }
     enum status status = STATUS_OK;
@@ -295,19 +316,25 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     return status;
 }
 
+/* What attention on tiles and in int16 can do today. */
+static bool attends_plainly(const struct model *model)
+{
+    return model->rotary[0].base == 0 && model->window == 0 && !model->causal && model_key_heads(model) == model->heads;
+}
+
 /* Products on tiles need sizes that are multiples of GEMM_MULTIPLE, and bf16 pairs of inputs. */
 static enum gemm_kind choose_kind(const struct instruction_set *set, const struct model *model,
                                   enum precision precision)
 {
-    uint32_t hidden = model->hidden, inner = model->intermediate_size;
-    bool plain = !model->pre_norm && !model->gated && model->rotary[0].base == 0; /* what tiles can do today */
+    uint32_t hidden = model->hidden, inner = model->intermediate_size, query = model_query_width(model);
+    bool plain = !model->pre_norm && !model->gated && attends_plainly(model) && query == hidden; /* for tiles */
     bool fits = plain && hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0,
-         even = hidden % 2 == 0 && inner % 2 == 0;
+         even = hidden % 2 == 0 && inner % 2 == 0 && query % 2 == 0;
     if (fits && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX &&
         set->split_f32) {
         return GEMM_SPLIT_F32;
     }
-    if (fits && precision != PRECISION_F32 && hidden / model->heads % GEMM_MULTIPLE == 0 && set->bf16) {
+    if (fits && precision != PRECISION_F32 && model_head_dim(model) % GEMM_MULTIPLE == 0 && set->bf16) {
         return GEMM_BF16;
     }
     enum gemm_kind kind = even && precision != PRECISION_F32 ? gemm_bf16_kind(set) : GEMM_F32;
@@ -317,8 +344,10 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
 static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
                         struct err *err)
 {
-    if (model->heads == 0 || model->hidden % model->heads != 0) {
-        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads", model->hidden, model->heads);
+    if (model->heads == 0 || (model->head_dim == 0 && model->hidden % model->heads != 0) ||
+        model->heads % model_key_heads(model) != 0) {
+        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of keys", model->hidden, model->heads,
+                       model->key_heads);
     }
     if (model->gated && model->intermediate_size % GATE_WIDTH != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%u intermediate units are no multiple of %d", model->intermediate_size,
@@ -326,9 +355,9 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     }
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);
-    bool rounds = weights->int8 || weights->kind == GEMM_BF16_DOT, even = model->hidden / model->heads % 2 == 0;
-    bool plain = model->rotary[0].base == 0 && model->window == 0; /* what attention16 can do today */
-    weights->qkv_half = weights->kind == GEMM_BF16 || (rounds && even && plain && weights->set->int8->attention16);
+    bool rounds = weights->int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
+    weights->qkv_half =
+        weights->kind == GEMM_BF16 || (rounds && even && attends_plainly(model) && weights->set->int8->attention16);
     TRY(keep_embeddings(weights, precision, err));
     TRY(keep_relative_bias(weights, model, err));
     TRY(keep_rotary(weights, model, err));
@@ -358,6 +387,10 @@ static void close_layer(struct cpu_layer *layer)
         free(layer->norm[site].gain);
         free(layer->norm[site].bias);
     }
+    free(layer->query_norm.gain);
+    free(layer->query_norm.bias);
+    free(layer->key_norm.gain);
+    free(layer->key_norm.bias);
 }
 
 void cpu_weights_close(struct cpu_weights *weights)

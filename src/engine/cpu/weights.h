@@ -14,8 +14,9 @@ struct cpu_linear {
 };
 
 struct cpu_layer {
-    struct cpu_linear linear[CPU_SHAPES]; /* by enum linear_site */
-    struct norm_weights norm[CPU_NORMS];  /* by enum norm_site */
+    struct cpu_linear linear[CPU_SHAPES];     /* by enum linear_site */
+    struct norm_weights norm[CPU_NORMS];      /* by enum norm_site */
+    struct norm_weights query_norm, key_norm; /* no gain: none */
 };
 
 struct cpu_weights {

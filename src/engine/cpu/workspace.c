@@ -24,7 +24,7 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
 {
     const struct model *model = weights->backend.model;
     uint32_t longest = (uint32_t)(tokens < model->max_tokens ? tokens : model->max_tokens);
-    uint32_t head_dim = model->hidden / model->heads;
+    uint32_t head_dim = model_head_dim(model);
     size_t floats = weights->set->kernels->attention_scratch(longest, head_dim);
     return sizeof(float) * larger(floats, attention16_scratch(longest, head_dim));
 }
@@ -54,7 +54,8 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     const struct model *model = weights->backend.model;
     size_t longest = larger(PASS_TOKENS, model->max_tokens);
     size_t rows = rows_for(longest), used = 0;
-    size_t hidden = rows * model->hidden, wide = rows * larger(3 * model->hidden, model->intermediate_size);
+    size_t query = model_query_width(model), qkv = query + 2 * (size_t)model_key_width(model);
+    size_t hidden = rows * model->hidden, wide = rows * larger(qkv, model->intermediate_size);
 
     workspace->hidden = memory_part(block, &used, hidden * sizeof(float));
     workspace->product = memory_part(block, &used, hidden * sizeof(float));
@@ -73,10 +74,10 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
         workspace->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
     }
     if (!cpu_weights_are_half(weights)) {
-        workspace->context.f32 = memory_part(block, &used, hidden * sizeof(float));
+        workspace->context.f32 = memory_part(block, &used, rows * query * sizeof(float));
         return used;
     }
-    workspace->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+    workspace->context.bf16 = memory_part(block, &used, rows * query * sizeof(uint16_t));
     if (weights->first_int8_layer > 0) { workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t)); }
     return used;
 }

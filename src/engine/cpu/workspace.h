@@ -28,10 +28,10 @@ struct backend_workspace {
     float *hidden;                   /* [rows, hidden] */
     float *sum;                      /* [rows, hidden] before the normalisation; `hidden`, unless pre_norm */
     uint16_t *hidden16;              /* [rows, hidden] */
-    float *wide;                     /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
+    float *wide;                     /* [rows, queries, keys, values], then [rows, intermediate] before the output */
     uint16_t *wide16;                /* the same */
     float *product;                  /* [rows, hidden] of a product with a residual */
-    struct activations context;      /* [rows, hidden] */
+    struct activations context;      /* [rows, model_query_width] */
     struct scaled_rows hidden_split; /* [rows, hidden] */
     struct scaled_rows inner_split;  /* [rows, hidden] of the context, then [rows, intermediate] */
     struct int8_space int8;          /* in int8 */

@@ -32,7 +32,7 @@ static enum precision cuda_choose(enum precision asked)
 
 static enum status cuda_takes(const struct model *model, struct err *err)
 {
-    return !model->pre_norm && !model->gated && model->rotary[0].base == 0
+    return !model->pre_norm && !model->gated && !model->rms_norm && !model->causal && model->rotary[0].base == 0
                ? STATUS_OK
                : err_set(err, STATUS_UNSUPPORTED,
                          "the CUDA engine does not compute models of the family %s yet; the CPU's does (backend: cpu)",

@@ -23,6 +23,8 @@ static const struct memory_shape biased = {200, 160, 64, 2, 2, 128, true};
 static const struct memory_shape biased_and_odd = {50, 40, 36, 2, 3, 70, true};
 static const struct memory_shape modern = {200, 160, 64, 3, 2, 112, .modern = true};
 static const struct memory_shape modern_and_odd = {50, 140, 36, 4, 2, 48, .modern = true}; /* heads of 18 */
+static const struct memory_shape qwen = {200, 160, 64, 3, 4, 112, .modern = true, .key_heads = 2, .head_dim = 32};
+static const struct memory_shape qwen_and_odd = {50, 140, 36, 2, 3, 48, .modern = true, .key_heads = 1, .head_dim = 10};
 static const struct memory_shape wide = {100, 48, 256, 1, 4, 3072};
 static const struct memory_shape wide_and_short = {100, 12, 256, 1, 4, 3072};
 
@@ -352,6 +354,18 @@ TEST(f32_matches_as_modernbert)
     compare(tanh, PRECISION_F32, 0.9999999, 1e-6);
 }
 
+/* The same with RMS norms, also of each query and key, fewer heads of keys than of queries, heads that together are
+ * wider or narrower than the model, and no look ahead; and once with one. */
+TEST(f32_matches_as_qwen)
+{
+    struct model *last = memory_model(qwen, 41), *both_ways = memory_model(qwen, 43);
+    last->pooling = POOLING_LAST;
+    both_ways->causal = false;
+    compare(last, PRECISION_F32, 0.9999999, 1e-6);
+    compare(memory_model(qwen_and_odd, 42), PRECISION_F32, 0.9999999, 1e-6);
+    compare(both_ways, PRECISION_F32, 0.9999999, 1e-6);
+}
+
 TEST(refuses_to_gate_an_odd_width)
 {
     struct memory_shape shape = modern;
@@ -367,6 +381,8 @@ TEST(refuses_to_gate_an_odd_width)
 TEST(bf16_is_near_plain_loops)
 {
     compare(memory_model(modern, 34), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(qwen, 44), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(qwen_and_odd, 45), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(modern_and_odd, 35), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(biased, 24), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(biased_and_odd, 25), PRECISION_BF16, 0.9999, 0.02);
@@ -382,6 +398,7 @@ TEST(int8_is_near_plain_loops)
     compare(memory_model(odd, 16), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(wide, 17), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern, 36), PRECISION_INT8, 0.9995, 0.02);
+    compare(memory_model(qwen, 46), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern_and_odd, 37), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep, 20), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep_and_odd, 21), PRECISION_INT8, 0.998, 0.03);
@@ -443,6 +460,7 @@ TEST(f32_bits_do_not_depend_on_the_batch)
     check_bits(long_rows, PRECISION_F32);
     check_bits(biased, PRECISION_F32);
     check_bits(modern, PRECISION_F32);
+    check_bits(qwen, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
     check_bits(wide_and_short, PRECISION_F32);
 }
@@ -452,6 +470,7 @@ TEST(bf16_bits_do_not_depend_on_the_batch)
     check_bits(long_rows, PRECISION_BF16);
     check_bits(biased_and_odd, PRECISION_BF16);
     check_bits(modern_and_odd, PRECISION_BF16);
+    check_bits(qwen_and_odd, PRECISION_BF16);
     check_bits(odd, PRECISION_BF16);
     check_bits(wide_and_short, PRECISION_BF16);
 }
@@ -461,6 +480,7 @@ TEST(int8_bits_do_not_depend_on_the_batch)
     check_bits(small, PRECISION_INT8);
     check_bits(biased, PRECISION_INT8);
     check_bits(modern, PRECISION_INT8);
+    check_bits(qwen, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(wide_and_short, PRECISION_INT8);
     check_bits(deep, PRECISION_INT8);

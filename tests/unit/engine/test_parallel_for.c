@@ -263,6 +263,7 @@ static bool helped_with(struct encoder *encoder, uint32_t rows)
 
 static const struct memory_shape wide = {100, 72, 64, 2, 2, 128};
 static const struct memory_shape odd = {50, 72, 36, 2, 3, 70};
+static const struct memory_shape qwen = {50, 72, 64, 2, 4, 112, .modern = true, .key_heads = 2, .head_dim = 24};
 static const struct memory_shape deep = {100, 72, 64, 12, 2, 128}; /* in int8 some of its layers are not */
 
 /* Short passes are helped with while nothing else computes. */
@@ -295,6 +296,7 @@ TEST(f32_bits_do_not_show_who_helped)
 {
     check_bits(wide, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
+    check_bits(qwen, PRECISION_F32);
 }
 
 TEST(native_bits_do_not_show_who_helped)
