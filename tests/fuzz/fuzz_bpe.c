@@ -1,6 +1,7 @@
-/* Any merges and any bytes as text, through a byte-level BPE tokenizer made of them: the ids' bytes are the text's,
- * there are no more of them than promised, and a smaller limit gives the start of what a larger one gives. The first
- * byte chooses the steps, the second the number of merges, two bytes each; the rest is text. */
+/* Any merges and any bytes as text, through a BPE tokenizer made of them, byte-level or of characters with bytes for
+ * the others: the ids' bytes are the text's, there are no more of them than promised, and a smaller limit gives the
+ * start of what a larger one gives. The first byte chooses the steps, the second the number of merges, two bytes each;
+ * the rest is text. */
 #include <string.h>
 
 #include "base/buffer.h"
@@ -10,29 +11,50 @@
 #include "model/tokenizer/tokenizer.h"
 
 enum { LETTERS = 256, MAX_MERGES = 48, MAX_TOKEN = 64, MAX_TEXT = 4096, MAX_IDS = 6 * MAX_TEXT };
-enum { BLANK = 1, NFC = 2, WHOLE_FIRST = 4, LATER = 8, PAIRS = 16 };
+enum { BLANK = 1, NFC = 2, WHOLE_FIRST = 4, LATER = 8, PAIRS = 16, CHARACTERS = 32 };
 
-/* The tokens' bytes, and how a file writes them; the letters are their bytes. */
+/* The tokens' bytes, and how a file writes them. The letters are their bytes; with CHARACTERS some are characters. */
 struct tokens {
     char bytes[LETTERS + MAX_MERGES][MAX_TOKEN];
     size_t lengths[LETTERS + MAX_MERGES];
+    char written[LETTERS + MAX_MERGES][6 * MAX_TOKEN + 1];
     size_t count;
 };
 
-static void put_token(struct buffer *json, const char *bytes, size_t length)
+static bool is_character(size_t letter)
 {
-    for (size_t i = 0; i < length; i++) {
-        unsigned int others = 0, byte = (unsigned char)bytes[i], code_point = byte;
-        char letter[5] = {0};
-        bool visible = false;
-        for (unsigned int b = 0; b <= byte; b++) {
-            visible = (b >= '!' && b <= '~') || (b >= 0xA1 && b != 0xAD);
-            others += !visible;
-        }
-        if (!visible) { code_point = 255 + others; }
-        utf8_put(letter, code_point);
-        buffer_format(json, "%s%s", byte == '"' || byte == '\\' ? "\\" : "", letter);
+    return (letter >= 'a' && letter <= 'd') || letter == 0xE9;
+}
+
+/* A letter as GPT-2's alphabet writes it. */
+static void write_letter(unsigned int byte, char *out)
+{
+    unsigned int others = 0;
+    bool visible = false;
+    for (unsigned int b = 0; b <= byte; b++) {
+        visible = (b >= '!' && b <= '~') || (b >= 0xA1 && b != 0xAD);
+        others += !visible;
     }
+    if (byte == '"' || byte == '\\') { *out++ = '\\'; }
+    out[utf8_put(out, visible ? byte : 255 + others)] = '\0';
+}
+
+static void put_letters(struct tokens *tokens, unsigned int steps)
+{
+    for (unsigned int i = 0; i < LETTERS; i++) {
+        tokens->lengths[i] = 1;
+        tokens->bytes[i][0] = (char)i;
+        if (!(steps & CHARACTERS)) {
+            write_letter(i, tokens->written[i]);
+        } else if (is_character(i)) {
+            tokens->lengths[i] = utf8_put(tokens->bytes[i], i);
+            memcpy(tokens->written[i], tokens->bytes[i], tokens->lengths[i]);
+            tokens->written[i][tokens->lengths[i]] = '\0';
+        } else {
+            snprintf(tokens->written[i], sizeof tokens->written[i], "<0x%02X>", i);
+        }
+    }
+    tokens->count = LETTERS;
 }
 
 /* Any token that there is; mostly one of a few letters or of what merges have made, so that merges meet. */
@@ -51,15 +73,13 @@ static bool put_merge(struct tokens *tokens, const uint8_t *pair, bool pairs, st
     char *made = tokens->bytes[tokens->count];
     memcpy(made, tokens->bytes[left], tokens->lengths[left]);
     memcpy(made + tokens->lengths[left], tokens->bytes[right], tokens->lengths[right]);
+    char *written = tokens->written[tokens->count];
+    stpcpy(stpcpy(written, tokens->written[left]), tokens->written[right]);
     for (size_t i = LETTERS; i < tokens->count; i++) {
-        if (tokens->lengths[i] == length && memcmp(tokens->bytes[i], made, length) == 0) { return false; }
+        if (strcmp(tokens->written[i], written) == 0) { return false; }
     }
-    buffer_string(json, tokens->count > LETTERS ? "," : "");
-    buffer_string(json, pairs ? "[\"" : "\"");
-    put_token(json, tokens->bytes[left], tokens->lengths[left]);
-    buffer_string(json, pairs ? "\",\"" : " ");
-    put_token(json, tokens->bytes[right], tokens->lengths[right]);
-    buffer_string(json, pairs ? "\"]" : "\"");
+    buffer_format(json, pairs ? "%s[\"%s\",\"%s\"]" : "%s\"%s %s\"", tokens->count > LETTERS ? "," : "",
+                  tokens->written[left], tokens->written[right]);
     tokens->lengths[tokens->count++] = length;
     return true;
 }
@@ -73,18 +93,24 @@ static struct tokenizer *open_tokenizer(struct tokens *tokens, unsigned int step
     buffer_format(&json, "{\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
                   steps & NFC ? "{\"type\":\"NFC\"}" : "null");
     if (steps & LATER) {
-        buffer_format(&json, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"},", later);
+        buffer_format(&json, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"}%s", later,
+                      steps & CHARACTERS ? "" : ",");
+    } else if (steps & CHARACTERS) {
+        buffer_string(&json, "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithPrevious\"}");
     }
-    buffer_format(&json,
-                  "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":%s}]},\"model\":{\"type\":\"BPE\",",
-                  steps & BLANK ? "true" : "false", steps & LATER ? "false" : "true");
+    if (!(steps & CHARACTERS)) {
+        buffer_format(&json, "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":%s}",
+                      steps & BLANK ? "true" : "false", steps & LATER ? "false" : "true");
+    }
+    buffer_format(&json, "]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":%s,", steps & CHARACTERS ? "true" : "false");
     buffer_format(&json, "\"ignore_merges\":%s,\"merges\":[", steps & WHOLE_FIRST ? "true" : "false");
     for (size_t i = 0; i < count; i++) { (void)put_merge(tokens, merges + 2 * i, steps & PAIRS, &json); }
     buffer_string(&json, "],\"vocab\":{");
     for (size_t i = 0; i < tokens->count; i++) {
-        buffer_string(&json, i > 0 ? ",\"" : "\"");
-        put_token(&json, tokens->bytes[i], tokens->lengths[i]);
-        buffer_format(&json, "\":%zu", i);
+        buffer_format(&json, "%s\"%s\":%zu", i > 0 ? "," : "", tokens->written[i], i);
+    }
+    for (unsigned int i = 0; i < LETTERS && steps & CHARACTERS; i++) {
+        if (is_character(i)) { buffer_format(&json, ",\"<0x%02X>\":%zu", i, tokens->count + i); }
     }
     buffer_string(&json, "}}}");
     buffer_append(&json, "", 1);
@@ -106,11 +132,11 @@ static void check_bytes(const struct tokens *tokens, unsigned int steps, const c
                         const int32_t *ids, uint32_t count)
 {
     size_t at = 0;
-    if (steps & NFC) { return; }
+    if (steps & NFC || (steps & CHARACTERS && steps & WHOLE_FIRST && memchr(text, '<', length))) { return; }
     for (uint32_t i = 0; i < count; i++) {
         const char *bytes = tokens->bytes[ids[i]];
         size_t size = tokens->lengths[ids[i]],
-               skipped = steps & BLANK && at < length && bytes[0] == ' ' && text[at] != ' ';
+               skipped = (steps & (BLANK | CHARACTERS)) == BLANK && at < length && bytes[0] == ' ' && text[at] != ' ';
         FUZZ_CHECK(at + size - skipped <= length && memcmp(text + at, bytes + skipped, size - skipped) == 0);
         at += size - skipped;
     }
@@ -125,11 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned int steps = data[0];
     size_t merges = data[1] % (MAX_MERGES + 1);
     if (size < 2 + 2 * merges) { return 0; }
-    for (size_t i = 0; i < LETTERS; i++) {
-        tokens.bytes[i][0] = (char)i;
-        tokens.lengths[i] = 1;
-    }
-    tokens.count = LETTERS;
+    put_letters(&tokens, steps);
     struct tokenizer *tokenizer = open_tokenizer(&tokens, steps, data + 2, merges);
     const char *text = (const char *)data + 2 + 2 * merges;
     size_t length = size - 2 - 2 * merges, bound = tokenizer_bound(tokenizer, length);
@@ -143,7 +165,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == STATUS_OK) {
         FUZZ_CHECK(less == STATUS_OK && !more && cut == (all_count > limit) && some_count == (cut ? limit : all_count));
         FUZZ_CHECK(memcmp(all, some, some_count * sizeof *all) == 0);
-        for (uint32_t i = 0; i < all_count; i++) { FUZZ_CHECK(all[i] >= 0 && (size_t)all[i] < tokens.count); }
+        for (uint32_t i = 0; i < all_count; i++) {
+            FUZZ_CHECK(all[i] >= 0 && (uint32_t)all[i] < tokenizer_vocabulary(tokenizer));
+        }
         check_bytes(&tokens, steps, text, length, all, all_count);
     }
     tokenizer_close(tokenizer);

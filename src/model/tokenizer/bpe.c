@@ -1,10 +1,12 @@
-/* Most pieces are tokens that their own merges lead to. Which tokens are is worked out once, so such a piece takes one
+/* Most words are tokens that their own merges lead to. Which tokens are is worked out once, so such a word takes one
  * look-up. Of the others, short ones are merged in arrays on the stack; long ones take a linked list with a heap of the
- * merges that are possible.
+ * merges that are possible. Where pieces are whole texts, they are cut between two letters that no merge brings
+ * together, most often before each word.
  *
  * Source: the behaviour of the BPE model in tokenizers 0.23. */
 #include "model/tokenizer/bpe.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +14,7 @@
 #include "model/json.h"
 #include "model/tokenizer/spec.h"
 
-enum { SHORT_PIECE = 64, BYTES = 256 };
+enum { SHORT_PIECE = 64, BYTES = 256, CODE_POINTS = 0x110000, SEAM_BITS = 1 << 20 };
 #define NO_RANK UINT32_MAX
 
 /* A token's bytes, for finding it. */
@@ -20,7 +22,7 @@ struct token_slot {
     uint64_t head;          /* the first eight bytes, or all of them and zeros */
     uint32_t start, length; /* in bpe.bytes; length 0 marks a free slot */
     int32_t id;
-    bool whole; /* a piece of these bytes is this token */
+    bool whole; /* its merges make this token of these bytes */
 };
 
 /* Two neighbours and the rank of their merge. */
@@ -40,7 +42,11 @@ struct bpe {
     size_t longest; /* of the tokens */
     bool whole_first;
     int32_t byte_ids[BYTES];
-    uint32_t byte_ranks[BYTES][BYTES];
+    uint32_t first_ranks[BYTES][BYTES]; /* of merges of bytes, or of the commonest characters */
+    /* Unless pieces are merged from their bytes: */
+    int32_t *letters; /* [CODE_POINTS]: the id of a character's token, and 1; 0: it is written as its bytes */
+    uint8_t *common;  /* [CODE_POINTS]: its place in first_ranks; 0 for most */
+    uint8_t *seams;   /* [SEAM_BITS / 8]: a bit for each two characters, by their hash, that a merge joins at */
 };
 
 static uint64_t load(const char *bytes, size_t length)
@@ -109,13 +115,38 @@ static uint32_t rank_of(const struct bpe *bpe, int32_t left, int32_t right)
     return *maybe & bit ? find_pair(bpe, pair, hash)->rank : NO_RANK;
 }
 
-/* Merges a short piece; ids[0..count) are its bytes' at first, and its tokens' in the end. Returns their number. */
-static size_t merge_short(const struct bpe *bpe, const unsigned char *piece, size_t length, int32_t *ids)
+/* Writes the symbols that a piece begins as, and the rank of the merge of each with the next. Returns their number, at
+ * most the piece's bytes. */
+static size_t put_symbols(const struct bpe *bpe, const char *piece, size_t length, int32_t *ids, uint32_t *ranks)
+{
+    const unsigned char *bytes = (const unsigned char *)piece;
+    size_t count = 0;
+    if (!bpe->letters) {
+        for (size_t i = 0; i < length; i++) { ids[i] = bpe->byte_ids[bytes[i]]; }
+        for (size_t i = 0; i + 1 < length; i++) { ranks[i] = bpe->first_ranks[bytes[i]][bytes[i + 1]]; }
+        ranks[length - 1] = NO_RANK;
+        return length;
+    }
+    uint8_t left = 0, right;
+    for (size_t from = 0, at = 0; at < length; left = right) {
+        uint32_t code_point = utf8_next(piece, &at);
+        bool known = bpe->letters[code_point] != 0;
+        right = bpe->common[code_point];
+        for (; from < at; from = known ? at : from + 1, count++) {
+            ids[count] = known ? bpe->letters[code_point] - 1 : bpe->byte_ids[bytes[from]];
+            if (count == 0) { continue; }
+            ranks[count - 1] = left && right ? bpe->first_ranks[left][right] : rank_of(bpe, ids[count - 1], ids[count]);
+        }
+    }
+    ranks[count - 1] = NO_RANK;
+    return count;
+}
+
+/* Merges a short piece; the ids are its tokens' in the end. Returns their number. */
+static size_t merge_short(const struct bpe *bpe, const char *piece, size_t length, int32_t *ids)
 {
     uint32_t ranks[SHORT_PIECE];
-    size_t count = length;
-    for (size_t i = 0; i < length; i++) { ids[i] = bpe->byte_ids[piece[i]]; }
-    for (size_t i = 0; i + 1 < length; i++) { ranks[i] = bpe->byte_ranks[piece[i]][piece[i + 1]]; }
+    size_t count = put_symbols(bpe, piece, length, ids, ranks);
     while (count > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < count; i++) { best = ranks[i] < ranks[best] ? i : best; }
@@ -171,13 +202,11 @@ static void set_rank(struct long_piece *piece, uint32_t at, uint32_t rank)
     piece->heap[place] = value;
 }
 
-static void merge_long(const struct bpe *bpe, struct long_piece *piece, const unsigned char *bytes, uint32_t length)
+static void merge_long(const struct bpe *bpe, struct long_piece *piece, uint32_t count)
 {
-    for (uint32_t i = 0; i < length; i++) {
-        piece->ids[i] = bpe->byte_ids[bytes[i]];
+    for (uint32_t i = 0; i < count; i++) {
         piece->next[i] = i + 1;
         piece->previous[i] = i - 1; /* the first one's is not looked at */
-        piece->ranks[i] = i + 1 < length ? bpe->byte_ranks[bytes[i]][bytes[i + 1]] : NO_RANK;
         if (piece->ranks[i] != NO_RANK) { piece->heap[piece->heap_count++] = (uint64_t)piece->ranks[i] << 32 | i; }
     }
     for (size_t i = piece->heap_count / 2; i-- > 0;) { sift_down(piece, i); }
@@ -189,8 +218,8 @@ static void merge_long(const struct bpe *bpe, struct long_piece *piece, const un
         piece->ids[at] = bpe->merged[top >> 32];
         piece->ranks[gone] = NO_RANK;
         piece->next[at] = behind;
-        if (behind < length) { piece->previous[behind] = at; }
-        set_rank(piece, at, behind < length ? rank_of(bpe, piece->ids[at], piece->ids[behind]) : NO_RANK);
+        if (behind < count) { piece->previous[behind] = at; }
+        set_rank(piece, at, behind < count ? rank_of(bpe, piece->ids[at], piece->ids[behind]) : NO_RANK);
         if (at > 0) {
             uint32_t before = piece->previous[at];
             set_rank(piece, before, rank_of(bpe, piece->ids[before], piece->ids[at]));
@@ -207,25 +236,63 @@ static bool encode_long(const struct bpe *bpe, const char *bytes, size_t length,
     piece.ranks = (uint32_t *)(piece.ids + length);
     piece.next = piece.ranks + length;
     piece.previous = piece.next + length;
-    merge_long(bpe, &piece, (const unsigned char *)bytes, (uint32_t)length);
-    for (uint32_t at = 0; at < length; at = piece.next[at]) { id_sink_put(sink, piece.ids[at]); }
+    uint32_t count = (uint32_t)put_symbols(bpe, bytes, length, piece.ids, piece.ranks);
+    merge_long(bpe, &piece, count);
+    for (uint32_t at = 0; at < count; at = piece.next[at]) { id_sink_put(sink, piece.ids[at]); }
     free(memory);
     return true;
 }
 
-bool bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
+/* Appends the token that a piece is, if it is one: by its merges or, with `any`, whatever they say. */
+static bool put_whole(const struct bpe *bpe, const char *piece, size_t length, bool any, struct id_sink *sink)
 {
-    if (length <= bpe->longest) {
-        const struct token_slot *slot = find_token(bpe, piece, length);
-        if (slot->whole) {
-            id_sink_put(sink, slot->id);
-            return true;
-        }
-    }
+    if (length > bpe->longest) { return false; }
+    const struct token_slot *slot = find_token(bpe, piece, length);
+    bool whole = slot->whole || (any && slot->length > 0);
+    if (whole) { id_sink_put(sink, slot->id); }
+    return whole;
+}
+
+static bool merge(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
+{
     if (length > SHORT_PIECE) { return encode_long(bpe, piece, length, sink); }
     int32_t ids[SHORT_PIECE];
-    size_t count = merge_short(bpe, (const unsigned char *)piece, length, ids);
+    size_t count = merge_short(bpe, piece, length, ids);
     for (size_t i = 0; i < count; i++) { id_sink_put(sink, ids[i]); }
+    return true;
+}
+
+static uint8_t *seam_byte(const struct bpe *bpe, uint32_t left, uint32_t right, uint8_t *bit)
+{
+    uint32_t hash = (uint32_t)mix((uint64_t)left << 32 | right) % SEAM_BITS;
+    *bit = (uint8_t)(1 << hash % 8);
+    return &bpe->seams[hash / 8];
+}
+
+/* Where the part of a piece that begins at `at` ends: no merge reaches across. Beside characters that are written as
+ * bytes nothing is cut. */
+static size_t part_end(const struct bpe *bpe, const char *piece, size_t length, size_t at)
+{
+    uint32_t left = utf8_next(piece, &at);
+    while (at < length) {
+        size_t here = at;
+        uint32_t right = utf8_next(piece, &at);
+        uint8_t bit, *seam = seam_byte(bpe, left, right, &bit);
+        if (!(*seam & bit) && bpe->letters[left] && bpe->letters[right]) { return here; }
+        left = right;
+    }
+    return length;
+}
+
+bool bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
+{
+    if (put_whole(bpe, piece, length, bpe->whole_first, sink)) { return true; }
+    if (!bpe->letters) { return merge(bpe, piece, length, sink); }
+    for (size_t at = 0, end; at < length && !id_sink_full(sink); at = end) {
+        end = part_end(bpe, piece, length, at);
+        if (put_whole(bpe, piece + at, end - at, false, sink)) { continue; }
+        if (!merge(bpe, piece + at, end - at, sink)) { return false; }
+    }
     return true;
 }
 
@@ -244,9 +311,13 @@ static void alphabet(int16_t bytes[2 * BYTES])
 }
 
 /* Writes the bytes that a token stands for and returns how many; 0 when it is not written in the alphabet. */
-static size_t decode(const int16_t bytes[2 * BYTES], const char *text, size_t length, char *to)
+static size_t decode(const struct bpe *bpe, const int16_t bytes[2 * BYTES], const char *text, size_t length, char *to)
 {
     size_t count = 0;
+    if (bpe->letters) {
+        memcpy(to, text, length);
+        return length;
+    }
     for (size_t at = 0; at < length;) {
         uint32_t code_point = utf8_next(text, &at);
         if (code_point >= 2 * BYTES || bytes[code_point] < 0) { return 0; }
@@ -267,21 +338,25 @@ static enum status add_tokens(struct bpe *bpe, const int16_t letters[2 * BYTES],
                               size_t count, struct err *err)
 {
     size_t used = 0;
-    for (int i = 0; i < BYTES; i++) { bpe->byte_ids[i] = -1; }
     for (size_t i = 0; i < count; i++) {
         char *bytes = bpe->bytes + used;
-        size_t length = decode(letters, tokens[i].bytes, tokens[i].length, bytes);
+        size_t length = decode(bpe, letters, tokens[i].bytes, tokens[i].length, bytes), first = 0;
         if (length == 0) { continue; }
         *find_token(bpe, bytes, length) =
-            (struct token_slot){load(bytes, length), (uint32_t)used, (uint32_t)length, tokens[i].id, bpe->whole_first};
-        if (length == 1) { bpe->byte_ids[(unsigned char)bytes[0]] = tokens[i].id; }
+            (struct token_slot){load(bytes, length), (uint32_t)used, (uint32_t)length, tokens[i].id, false};
+        if (bpe->letters) {
+            uint32_t letter = utf8_next(bytes, &first);
+            if (first == length) { bpe->letters[letter] = tokens[i].id + 1; }
+        }
         if (length > bpe->longest) { bpe->longest = length; }
         used += length;
     }
-    for (int i = 0; i < BYTES; i++) {
-        if (bpe->byte_ids[i] < 0) {
-            return err_set(err, STATUS_UNSUPPORTED, "there is no token for the byte 0x%02X", (unsigned int)i);
-        }
+    for (unsigned int i = 0; i < BYTES; i++) {
+        char name[8] = {(char)i};
+        int length = bpe->letters ? snprintf(name, sizeof name, "<0x%02X>", i) : 1;
+        const struct token_slot *slot = find_token(bpe, name, (size_t)length);
+        if (slot->length == 0) { return err_set(err, STATUS_UNSUPPORTED, "there is no token for the byte 0x%02X", i); }
+        bpe->byte_ids[i] = slot->id;
     }
     return STATUS_OK;
 }
@@ -290,14 +365,36 @@ static enum status add_tokens(struct bpe *bpe, const int16_t letters[2 * BYTES],
 static void merge_ids(const struct bpe *bpe, const int16_t letters[2 * BYTES], const struct bpe_merge *merge,
                       char *scratch, int32_t ids[3])
 {
-    size_t left = decode(letters, merge->left, merge->left_length, scratch);
-    size_t right = decode(letters, merge->right, merge->right_length, scratch + left);
+    size_t left = decode(bpe, letters, merge->left, merge->left_length, scratch);
+    size_t right = decode(bpe, letters, merge->right, merge->right_length, scratch + left);
     const char *parts[] = {scratch, scratch + left, scratch};
     size_t lengths[] = {left, right, left + right};
     for (int i = 0; i < 3; i++) {
         bool there = left > 0 && right > 0;
         const struct token_slot *slot = there ? find_token(bpe, parts[i], lengths[i]) : NULL;
         ids[i] = slot && slot->length > 0 ? slot->id : -1;
+    }
+}
+
+/* Notes the two characters that a merge joins its tokens at. */
+static void add_seam(struct bpe *bpe, const struct bpe_merge *merge)
+{
+    size_t last = merge->left_length - 1, first = 0;
+    while (((unsigned char)merge->left[last] & 0xC0) == 0x80) { last--; }
+    uint32_t left = utf8_next(merge->left, &last), right = utf8_next(merge->right, &first);
+    uint8_t bit, *seam = seam_byte(bpe, left, right, &bit);
+    *seam |= bit;
+}
+
+/* The commonest characters are those that the first merges begin with: gives them places from 1 on, and their ids. */
+static void find_common(struct bpe *bpe, const struct bpe_merge *merges, size_t count, int32_t ids[BYTES])
+{
+    for (size_t i = 0, places = 1; i < count && places < BYTES; i++) {
+        size_t first = 0;
+        uint32_t letter = utf8_next(merges[i].left, &first);
+        if (bpe->common[letter] || !bpe->letters[letter]) { continue; }
+        ids[places] = bpe->letters[letter] - 1;
+        bpe->common[letter] = (uint8_t)places++;
     }
 }
 
@@ -312,15 +409,19 @@ static enum status add_merges(struct bpe *bpe, const int16_t letters[2 * BYTES],
                            (int)merges[i].left_length, merges[i].left, (int)merges[i].right_length, merges[i].right);
         }
         bpe->merged[i] = ids[2];
+        if (bpe->letters) { add_seam(bpe, &merges[i]); }
         uint64_t pair = pair_of(ids[0], ids[1]), hash = mix(pair ^ pair >> 29);
         *find_pair(bpe, pair, hash) =
             (struct pair_slot){pair, (uint32_t)i}; /* of two that are the same the last counts */
         uint8_t bit, *maybe = maybe_byte(bpe, hash, &bit);
         *maybe |= bit;
     }
+    int32_t firsts[BYTES];
+    memcpy(firsts, bpe->byte_ids, sizeof firsts);
+    if (bpe->letters) { find_common(bpe, merges, count, firsts); }
     for (int left = 0; left < BYTES; left++) {
         for (int right = 0; right < BYTES; right++) {
-            bpe->byte_ranks[left][right] = rank_of(bpe, bpe->byte_ids[left], bpe->byte_ids[right]);
+            bpe->first_ranks[left][right] = rank_of(bpe, firsts[left], firsts[right]);
         }
     }
     return STATUS_OK;
@@ -333,8 +434,8 @@ static enum status mark_whole(struct bpe *bpe, struct err *err)
         struct token_slot *slot = &bpe->tokens[i];
         int32_t id;
         struct id_sink sink = {.ids = &id, .room = 1};
-        if (slot->length == 0 || slot->whole) { continue; }
-        if (!bpe_encode(bpe, bpe->bytes + slot->start, slot->length, &sink)) {
+        if (slot->length == 0) { continue; }
+        if (!merge(bpe, bpe->bytes + slot->start, slot->length, &sink)) {
             return err_set(err, STATUS_NO_MEMORY, "no memory to merge a token of %u bytes", slot->length);
         }
         slot->whole = sink.count == 1;
@@ -343,7 +444,7 @@ static enum status mark_whole(struct bpe *bpe, struct err *err)
 }
 
 static enum status build(struct bpe *bpe, const struct trie_key *tokens, size_t token_count,
-                         const struct bpe_merge *merges, size_t merge_count, struct err *err)
+                         const struct bpe_merge *merges, size_t merge_count, bool by_letters, struct err *err)
 {
     int16_t letters[2 * BYTES];
     size_t longest_merge = 0, bytes = 0;
@@ -359,7 +460,13 @@ static enum status build(struct bpe *bpe, const struct trie_key *tokens, size_t 
     bpe->maybe = calloc((size_t)bpe->pair_mask + 1, 1);
     bpe->merged = calloc(merge_count + 1, sizeof *bpe->merged);
     bpe->bytes = malloc(bytes + longest_merge + 1); /* the merges' tokens are put together behind the vocabulary's */
-    if (bytes > UINT32_MAX || !bpe->tokens || !bpe->pairs || !bpe->maybe || !bpe->merged || !bpe->bytes) {
+    if (by_letters) {
+        bpe->letters = calloc(CODE_POINTS, sizeof *bpe->letters);
+        bpe->common = calloc(CODE_POINTS, sizeof *bpe->common);
+        bpe->seams = calloc(SEAM_BITS / 8, 1);
+    }
+    if (bytes > UINT32_MAX || !bpe->tokens || !bpe->pairs || !bpe->maybe || !bpe->merged || !bpe->bytes ||
+        (by_letters && (!bpe->letters || !bpe->common || !bpe->seams))) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens and %zu merges", token_count, merge_count);
     }
     for (uint32_t i = 0; i <= bpe->pair_mask; i++) { bpe->pairs[i].rank = NO_RANK; }
@@ -370,13 +477,13 @@ static enum status build(struct bpe *bpe, const struct trie_key *tokens, size_t 
 }
 
 enum status bpe_build(const struct trie_key *tokens, size_t token_count, const struct bpe_merge *merges,
-                      size_t merge_count, bool whole_first, struct bpe **out, struct err *err)
+                      size_t merge_count, bool whole_first, bool by_letters, struct bpe **out, struct err *err)
 {
     struct bpe *bpe = calloc(1, sizeof *bpe);
     *out = NULL;
     if (!bpe) { return err_set(err, STATUS_NO_MEMORY, "no memory for a BPE model"); }
     bpe->whole_first = whole_first;
-    enum status status = build(bpe, tokens, token_count, merges, merge_count, err);
+    enum status status = build(bpe, tokens, token_count, merges, merge_count, by_letters, err);
     if (status == STATUS_OK) {
         *out = bpe;
     } else {
@@ -393,6 +500,9 @@ void bpe_close(struct bpe *bpe)
     free(bpe->maybe);
     free(bpe->merged);
     free(bpe->bytes);
+    free(bpe->letters);
+    free(bpe->common);
+    free(bpe->seams);
     free(bpe);
 }
 
@@ -415,7 +525,7 @@ static enum status split_merge(const cJSON *merge, const char *parts[2], size_t 
     }
     lengths[0] = blank ? (size_t)(blank - parts[0]) : strlen(parts[0]);
     lengths[1] = strlen(parts[1]);
-    if (lengths[0] > 0 && lengths[1] > 0 && !strchr(parts[1], ' ')) { return STATUS_OK; }
+    if (lengths[0] > 0 && lengths[1] > 0 && !(blank && strchr(parts[1], ' '))) { return STATUS_OK; }
     return err_set(err, STATUS_BAD_INPUT, MODEL ".merges: each must be two tokens");
 }
 
@@ -445,8 +555,8 @@ static enum status read_merges(const cJSON *merges, struct tokenizer_spec *spec,
     return STATUS_OK;
 }
 
-/* What happens to characters that the vocabulary lacks (unk_token, fuse_unk, byte_fallback) needs no reading: bpe_build
- * refuses a vocabulary that lacks a byte. */
+/* unk_token and fuse_unk need no reading: bpe_build refuses a vocabulary that lacks a byte, so that nothing is unknown.
+ */
 static enum status read_bpe(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"type",          "unk_token", "fuse_unk", "byte_fallback",
@@ -454,6 +564,7 @@ static enum status read_bpe(const cJSON *part, struct tokenizer_spec *spec, stru
     static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", NULL};
     TRY(json_only(part, MODEL, known, empty, err));
     TRY(json_bool(part, MODEL, "ignore_merges", &spec->ignore_merges, err));
+    TRY(json_bool(part, MODEL, "byte_fallback", &spec->byte_fallback, err));
     TRY(tokenizer_json_vocabulary(json_field(part, "vocab"), spec, err));
     return read_merges(json_field(part, "merges"), spec, err);
 }
@@ -463,7 +574,7 @@ static enum status build_bpe(struct tokenizer *tokenizer, struct tokenizer_spec 
     struct trie_key *keys = tokenizer_keys(spec);
     if (!keys) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count); }
     enum status status = bpe_build(keys, spec->vocabulary_count, spec->merges, spec->merge_count, spec->ignore_merges,
-                                   &tokenizer->bpe, err);
+                                   !pipeline_byte_level(&tokenizer->pipeline), &tokenizer->bpe, err);
     free(keys);
     return status == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: model", spec->file);
 }

@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "model/json.h"
+#include "model/tokenizer/bpe.h"
 #include "model/tokenizer/spec.h"
 #include "model/tokenizer/unicode.h"
 
@@ -213,22 +214,39 @@ static const char *const named_fields[SPECIALS] = {"unk_token",  "sep_token", "p
                                                    "mask_token", "bos_token", "eos_token"};
 struct tokenizer_legacy {
     const char *file;
-    const char *classes[8];         /* the first is the default; ends with NULL */
-    const char *standard[SPECIALS]; /* NULL: it has no such token */
-    bool mask_strips;               /* the mask takes the white space before it */
+    const char *classes[8];                                           /* the first is the default; ends with NULL */
+    const char *standard[SPECIALS];                                   /* NULL: it has no such token */
+    bool mask_strips;                                                 /* the mask takes the white space before it */
+    struct tokenizer_template (*around)(int32_t first, int32_t last); /* what stands around texts */
 };
+
+static struct tokenizer_template roberta_template(int32_t first, int32_t last)
+{
+    return (struct tokenizer_template){
+        .single = {{{first}, 1}, {{last}, 1}}, .pair = {{{first}, 1}, {{last, last}, 2}, {{last}, 1}}, .second = 2};
+}
+
+static struct tokenizer_template bert_template(int32_t first, int32_t last)
+{
+    struct tokenizer_template specials = roberta_template(first, last);
+    specials.pair[1].count = specials.second = 1;
+    specials.pair_types = true;
+    return specials;
+}
 
 const struct tokenizer_legacy tokenizer_legacy_bert = {
     .file = VOCAB_FILE,
     .classes = {"BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast",
                 "ElectraTokenizer", "ElectraTokenizerFast"},
     .standard = {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
+    .around = bert_template,
 };
 const struct tokenizer_legacy tokenizer_legacy_roberta = {
     .file = MERGES_FILE,
     .classes = {"RobertaTokenizer", "RobertaTokenizerFast"},
     .standard = {"<unk>", "</s>", "<pad>", "<s>", "<mask>", "<s>", "</s>"},
     .mask_strips = true,
+    .around = roberta_template,
 };
 
 /* What a named token is, of the given value or, where that is NULL, by its standard. Owns: as tokenizer_config_token.
@@ -388,20 +406,6 @@ static enum status read_end(const cJSON *part, const char *field, int32_t *id, s
         return err_set(err, STATUS_BAD_INPUT, JSON_FILE ": post_processor: %s must be [token, id]", field);
     }
     return fields_id(cJSON_GetArrayItem(end, 1), JSON_FILE ": post_processor: an id", id, err);
-}
-
-static struct tokenizer_template roberta_template(int32_t first, int32_t last)
-{
-    return (struct tokenizer_template){
-        .single = {{{first}, 1}, {{last}, 1}}, .pair = {{{first}, 1}, {{last, last}, 2}, {{last}, 1}}, .second = 2};
-}
-
-static struct tokenizer_template bert_template(int32_t first, int32_t last)
-{
-    struct tokenizer_template specials = roberta_template(first, last);
-    specials.pair[1].count = specials.second = 1;
-    specials.pair_types = true;
-    return specials;
 }
 
 /* ByteLevel only moves offsets, and a Sequence is one step after the other: beside ByteLevel it may have one. */
@@ -766,7 +770,7 @@ static enum status read_specials(const struct tokenizer_legacy *legacy, const cJ
         return err_set(err, STATUS_BAD_INPUT, "%s lacks the cls_token %.100s or the sep_token %.100s", spec->file,
                        content[SPECIAL_FIRST], content[SPECIAL_LAST]);
     }
-    spec->specials = legacy == &tokenizer_legacy_bert ? bert_template(first, last) : roberta_template(first, last);
+    spec->specials = legacy->around(first, last);
     return STATUS_OK;
 }
 

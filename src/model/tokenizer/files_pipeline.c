@@ -18,12 +18,12 @@ struct normal_type {
     enum status (*read)(const cJSON *part, struct normal_step *step, struct err *err);
 };
 
-static enum status copy_string(const cJSON *part, const char *field, char **out, struct err *err)
+static enum status copy_string(const cJSON *part, const char *path, const char *field, char **out, struct err *err)
 {
     const char *text = NULL;
-    TRY(fields_string(part, NORMALIZER, field, &text, err));
+    TRY(fields_string(part, path, field, &text, err));
     *out = strdup(text);
-    return *out ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, NORMALIZER ": no memory");
+    return *out ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
 
 /* `pattern` is {"String": …} or {"Regex": …}; of regular expressions only the one that is used is known. */
@@ -33,10 +33,10 @@ static enum status read_replace(const cJSON *part, struct normal_step *step, str
     const cJSON *pattern = json_field(part, "pattern");
     const char *regex = NULL;
     TRY(json_only(part, NORMALIZER, known, NULL, err));
-    TRY(copy_string(part, "content", &step->content, err));
+    TRY(copy_string(part, NORMALIZER, "content", &step->content, err));
     TRY(json_string(pattern, NORMALIZER ".pattern", "Regex", &regex, err));
     if (!regex) {
-        TRY(copy_string(pattern, "String", &step->pattern, err));
+        TRY(copy_string(pattern, NORMALIZER, "String", &step->pattern, err));
         return step->pattern[0] ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": an empty pattern");
     }
     step->kind = STEP_REPLACE_BLANKS;
@@ -56,7 +56,7 @@ static enum status read_prepend(const cJSON *part, struct normal_step *step, str
 {
     static const char *const known[] = {"type", "prepend", NULL};
     TRY(json_only(part, NORMALIZER, known, NULL, err));
-    return copy_string(part, "prepend", &step->content, err);
+    return copy_string(part, NORMALIZER, "prepend", &step->content, err);
 }
 
 static enum status read_precompiled(const cJSON *part, struct normal_step *step, struct err *err)
@@ -165,17 +165,22 @@ static enum status read_byte_level(const cJSON *part, struct split_step *step, s
 static enum status read_split(const cJSON *part, struct split_step *step, struct err *err)
 {
     static const char *const known[] = {"type", "pattern", "behavior", "invert", NULL};
+    const cJSON *pattern = json_field(part, "pattern");
     const char *regex = NULL, *behavior = NULL;
     bool invert = false;
     TRY(json_only(part, PRE_TOKENIZER, known, NULL, err));
     TRY(fields_string(part, PRE_TOKENIZER, "behavior", &behavior, err));
     TRY(json_bool(part, PRE_TOKENIZER, "invert", &invert, err));
-    if (strcmp(behavior, "Isolated") != 0 || invert) {
-        return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": Split with behavior %.100s%s is not supported",
-                       behavior, invert ? " and invert" : "");
+    TRY(json_string(pattern, PRE_TOKENIZER ".pattern", "Regex", &regex, err));
+    if (strcmp(behavior, regex ? "Isolated" : "MergedWithPrevious") != 0 || invert) {
+        return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": Split by a %s with behavior %.100s%s is not supported",
+                       regex ? "regex" : "string", behavior, invert ? " and invert" : "");
     }
-    TRY(json_string(json_field(part, "pattern"), PRE_TOKENIZER ".pattern", "Regex", &regex, err));
-    if (!regex) { return err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": Split by a string is not supported"); }
+    if (!regex) {
+        step->kind = SPLIT_BEHIND;
+        TRY(copy_string(pattern, PRE_TOKENIZER, "String", &step->string, err));
+        return step->string[0] ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, PRE_TOKENIZER ": an empty pattern");
+    }
     return pattern_open(regex, &step->pattern, err) == STATUS_OK ? STATUS_OK : err_prefix(err, PRE_TOKENIZER);
 }
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "model/tokenizer/spec.h"
 #include "model/tokenizer/unicode.h"
 
 enum { WINDOW_BYTES = 2048 };
@@ -212,7 +211,7 @@ static const char *find_mark(const char *bytes, size_t length, const char *mark,
 
 static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece piece)
 {
-    const struct split_step *split = &run->tokenizer->pipeline.split[step];
+    const struct split_step *split = &run->pipeline->split[step];
     struct buffer *marked = &run->pieces[step];
     size_t size = strlen(split->mark);
     marked->length = 0;
@@ -232,7 +231,7 @@ static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece 
 
 static bool split_pattern(struct pipeline_run *run, size_t step, struct piece piece)
 {
-    const struct pattern *pattern = run->tokenizer->pipeline.split[step].pattern;
+    const struct pattern *pattern = run->pipeline->split[step].pattern;
     for (size_t at = 0, end; at < piece.length && !id_sink_full(run->sink); at = end) {
         end = pattern_next(pattern, piece.bytes, piece.length, at);
         struct piece part = {piece.bytes + at, end - at, piece.first && at == 0};
@@ -241,9 +240,22 @@ static bool split_pattern(struct pipeline_run *run, size_t step, struct piece pi
     return true;
 }
 
+static bool split_behind(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const char *string = run->pipeline->split[step].string;
+    size_t size = strlen(string);
+    for (size_t at = 0, end; at < piece.length && !id_sink_full(run->sink); at = end) {
+        const char *found = memmem(piece.bytes + at, piece.length - at, string, size);
+        end = found ? (size_t)(found - piece.bytes) + size : piece.length;
+        struct piece part = {piece.bytes + at, end - at, piece.first && at == 0};
+        if (!split_piece(run, step + 1, part)) { return false; }
+    }
+    return true;
+}
+
 static bool split_byte_level(struct pipeline_run *run, size_t step, struct piece piece)
 {
-    const struct split_step *split = &run->tokenizer->pipeline.split[step];
+    const struct split_step *split = &run->pipeline->split[step];
     if (split->blank && piece.bytes[0] != ' ') {
         struct buffer *blank = &run->pieces[step];
         blank->length = 0;
@@ -258,17 +270,16 @@ static bool split_byte_level(struct pipeline_run *run, size_t step, struct piece
 
 static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece)
 {
-    const struct tokenizer *tokenizer = run->tokenizer;
-    if (step == tokenizer->pipeline.split_count) {
-        return tokenizer->model->encode(tokenizer, piece, &run->scratch, run->sink);
-    }
-    switch (tokenizer->pipeline.split[step].kind) {
+    if (step == run->pipeline->split_count) { return run->encode(run->tokenizer, piece, &run->scratch, run->sink); }
+    switch (run->pipeline->split[step].kind) {
     case SPLIT_WHITESPACE:
         return split_whitespace(run, step, piece);
     case SPLIT_METASPACE:
         return split_metaspace(run, step, piece);
     case SPLIT_PATTERN:
         return split_pattern(run, step, piece);
+    case SPLIT_BEHIND:
+        return split_behind(run, step, piece);
     case SPLIT_BYTE_LEVEL:
         return split_byte_level(run, step, piece);
     }
@@ -280,12 +291,10 @@ static bool split_piece(struct pipeline_run *run, size_t step, struct piece piec
 /* Normalises a stretch without raw added tokens, finds the others in it, and encodes what is between. */
 static bool encode_stretch(struct pipeline_run *run, struct stretch stretch)
 {
-    const struct tokenizer *tokenizer = run->tokenizer;
-    if (!normalize(&tokenizer->pipeline, run->normal, &stretch)) { return false; }
+    if (!normalize(run->pipeline, run->normal, &stretch)) { return false; }
     for (size_t at = 0, searched = 0; at < stretch.length && !id_sink_full(run->sink);) {
         struct added_match match = {.start = stretch.length, .end = stretch.length};
-        bool found =
-            added_set_find(&tokenizer->normalized, stretch.bytes, stretch.length, &searched, stretch.length, &match);
+        bool found = added_set_find(run->normalized, stretch.bytes, stretch.length, &searched, stretch.length, &match);
         if (found) { added_match_widen(&match, stretch.bytes, stretch.length, at); }
         struct piece piece = {stretch.bytes + at, match.start - at, stretch.first && at == 0};
         if (piece.length > 0 && !split_piece(run, 0, piece)) { return false; }
@@ -311,11 +320,10 @@ static size_t window_end(const char *text, size_t length, size_t at)
 
 enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t length, struct err *err)
 {
-    const struct tokenizer *tokenizer = run->tokenizer;
     bool left = true;
     for (size_t at = 0, searched = 0, valid = 0, until = 0; at < length && !id_sink_full(run->sink);) {
         if (at >= until) {
-            until = tokenizer->pipeline.whole ? length : window_end(text, length, at);
+            until = run->pipeline->whole ? length : window_end(text, length, at);
             if (valid < at) { valid = at; }
             if (valid < until) { valid += utf8_valid_prefix(text + valid, until - valid); }
             if (valid < until) {
@@ -323,7 +331,7 @@ enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t l
             }
         }
         struct added_match match = {.start = until, .end = until};
-        bool found = added_set_find(&tokenizer->raw, text, length, &searched, until, &match);
+        bool found = added_set_find(run->raw, text, length, &searched, until, &match);
         if (found) { added_match_widen(&match, text, length, at); }
         struct stretch stretch = {text + at, match.start - at, at == 0, left, found || until == length};
         if (stretch.length > 0 && !encode_stretch(run, stretch)) {
@@ -414,6 +422,11 @@ size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters
     return more;
 }
 
+bool pipeline_byte_level(const struct pipeline *pipeline)
+{
+    return pipeline->split_count > 0 && pipeline->split[pipeline->split_count - 1].kind == SPLIT_BYTE_LEVEL;
+}
+
 bool pipeline_lowercases(const struct pipeline *pipeline)
 {
     for (size_t i = 0; i < pipeline->normal_count; i++) {
@@ -430,6 +443,9 @@ void pipeline_free(struct pipeline *pipeline)
         charsmap_close(pipeline->normal[i].map);
         free(pipeline->normal[i].unicode);
     }
-    for (size_t i = 0; i < pipeline->split_count; i++) { pattern_close(pipeline->split[i].pattern); }
+    for (size_t i = 0; i < pipeline->split_count; i++) {
+        pattern_close(pipeline->split[i].pattern);
+        free(pipeline->split[i].string);
+    }
     *pipeline = (struct pipeline){0};
 }

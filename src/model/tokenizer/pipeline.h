@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/charsmap.h"
 #include "model/tokenizer/pattern.h"
 #include "model/tokenizer/unicode.h"
@@ -42,6 +43,7 @@ enum split_step_kind {
     SPLIT_WHITESPACE, /* pieces end at white space, which is dropped */
     SPLIT_METASPACE,
     SPLIT_PATTERN,
+    SPLIT_BEHIND,     /* each `string` ends a piece */
     SPLIT_BYTE_LEVEL, /* what comes behind it sees bytes: BPE does */
 };
 
@@ -54,6 +56,7 @@ struct split_step {
     bool split;                  /* whether each mark begins a piece */
     bool blank;                  /* SPLIT_BYTE_LEVEL: whether a piece that does not begin with a blank gets one */
     struct pattern *pattern;     /* SPLIT_PATTERN, and SPLIT_BYTE_LEVEL unless NULL; owned */
+    char *string;                /* owned */
 };
 
 enum { PIPELINE_MAX_STEPS = 12 };
@@ -66,20 +69,28 @@ struct pipeline {
     bool whole; /* some step looks across blanks between words, so that a stretch must be taken as a whole */
 };
 
-/* What one text needs on its way; zero-initialise, pipeline_end to end. */
-struct pipeline_run {
-    const struct tokenizer *tokenizer;
-    struct id_sink *sink;
-    struct buffer normal[2];                  /* what a normaliser's step reads and writes */
-    struct buffer pieces[PIPELINE_MAX_STEPS]; /* what a split step makes of its piece */
-    struct buffer scratch;                    /* the model's */
-};
-
 /* A piece on its way through the split steps. */
 struct piece {
     const char *bytes;
     size_t length;
     bool first; /* begins where the text begins */
+};
+
+/* Appends the ids of a piece, of at least one byte; may stop when the sink is full, and does with `scratch` as it
+ * likes. False: memory ran out. */
+typedef bool piece_encoder(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
+                           struct id_sink *sink);
+
+/* What one text needs on its way; pipeline_end to end. */
+struct pipeline_run {
+    const struct pipeline *pipeline;
+    const struct added_set *raw, *normalized; /* added tokens that are looked for in the text, and in its normal form */
+    piece_encoder *encode;
+    const struct tokenizer *tokenizer; /* the encoder's */
+    struct id_sink *sink;
+    struct buffer normal[2];                  /* what a normaliser's step reads and writes */
+    struct buffer pieces[PIPELINE_MAX_STEPS]; /* what a split step makes of its piece */
+    struct buffer scratch;                    /* the encoder's */
 };
 
 /* Encodes all of a text, valid UTF-8 or not, into run->sink; stops when that is full.
@@ -101,6 +112,9 @@ void pipeline_prepare_token(struct pipeline *pipeline, const char *token, size_t
 /* How many characters (`bytes` false) or bytes a text becomes at most: `*growth` for each of its bytes, and the
  * returned number more. `letters`: some added token is a single character. */
 size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters, size_t *growth);
+
+/* Whether models get the bytes that files of byte-level BPE write in an alphabet of their own. */
+bool pipeline_byte_level(const struct pipeline *pipeline);
 
 /* Whether it brings text to lower case. */
 bool pipeline_lowercases(const struct pipeline *pipeline);

@@ -4,15 +4,16 @@
 #define MODEL_TOKENIZER_SPEC_H
 
 #include "model/tokenizer/added_tokens.h"
-#include "model/tokenizer/bpe.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/pipeline.h"
 #include "model/tokenizer/trie.h"
-#include "model/tokenizer/unigram.h"
 #include "model/tokenizer/wordpiece.h"
 
 struct cJSON;
 struct tokenizer_spec;
+struct bpe;
+struct bpe_merge;
+struct unigram;
 
 enum { TOKENIZER_MAX_SPECIALS = 16 };
 
@@ -23,9 +24,7 @@ struct tokenizer_model {
     enum status (*read)(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
     /* Makes the tokenizer's own model. Errors: as tokenizer_build. */
     enum status (*build)(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err);
-    /* Appends the ids of a piece, of at least one byte; may stop when the sink is full, and does with `scratch` as it
-     * likes. False: memory ran out. NULL for WordPiece, which reads without a pipeline (tokenizer.c). */
-    bool (*encode)(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink);
+    piece_encoder *encode; /* NULL for WordPiece, which reads without a pipeline (tokenizer.c) */
 };
 
 extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram, tokenizer_bpe;
@@ -64,8 +63,8 @@ struct tokenizer_spec {
     char *unknown;    /* WordPiece: the token, not the id */
     char *continuing;
     uint32_t max_characters;
-    int32_t unknown_id; /* Unigram */
-    bool byte_fallback;
+    int32_t unknown_id;       /* Unigram */
+    bool byte_fallback;       /* Unigram, BPE */
     struct bpe_merge *merges; /* BPE; their texts lie in merge_text */
     size_t merge_count;
     char *merge_text;
@@ -75,7 +74,7 @@ struct tokenizer_spec {
     struct tokenizer_template specials;
 };
 
-/* What a spec becomes: read-only but for unigram.met, so that every thread may encode with it. */
+/* What a spec becomes: read-only but for unigram->met, so that every thread may encode with it. */
 struct tokenizer {
     const struct tokenizer_model *model;
     struct trie *trie;                     /* vocabulary, token -> id; NULL for BPE */
@@ -83,7 +82,7 @@ struct tokenizer {
                                               NULL when `normalized` is empty */
     struct wordpiece wordpiece;
     struct pipeline pipeline; /* all others */
-    struct unigram unigram;
+    struct unigram *unigram;
     struct bpe *bpe;
     size_t growth, more; /* n bytes of text become at most n * growth + more ids */
     bool letters;        /* some added token is a single character */

@@ -13,8 +13,10 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "model/json.h"
+#include "model/tokenizer/bpe.h"
 #include "model/tokenizer/spec.h"
 #include "model/tokenizer/unicode.h"
+#include "model/tokenizer/unigram.h"
 
 enum { WINDOW_BYTES = 512 };
 
@@ -167,7 +169,12 @@ static enum status encode_words(const struct tokenizer *tokenizer, struct id_sin
 static enum status encode_pipeline(const struct tokenizer *tokenizer, struct id_sink *sink, const char *text,
                                    size_t length, struct err *err)
 {
-    struct pipeline_run run = {.tokenizer = tokenizer, .sink = sink};
+    struct pipeline_run run = {.pipeline = &tokenizer->pipeline,
+                               .raw = &tokenizer->raw,
+                               .normalized = &tokenizer->normalized,
+                               .encode = tokenizer->model->encode,
+                               .tokenizer = tokenizer,
+                               .sink = sink};
     enum status status = pipeline_encode(&run, text, length, err);
     pipeline_end(&run);
     return status;
@@ -254,8 +261,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
     added_set_close(&tokenizer->normalized);
     trie_close(tokenizer->trie);
     pipeline_free(&tokenizer->pipeline);
-    free(tokenizer->unigram.scores);
-    free(tokenizer->unigram.met);
+    unigram_close(tokenizer->unigram);
     bpe_close(tokenizer->bpe);
     normalizer_close(tokenizer->normalizer);
     normalizer_close(tokenizer->plain);
@@ -345,17 +351,17 @@ const struct tokenizer_model tokenizer_wordpiece = {
 static enum status check_byte_level(const struct tokenizer_spec *spec, struct err *err)
 {
     const struct pipeline *pipeline = &spec->pipeline;
-    bool wanted = spec->model == &tokenizer_bpe, there = false;
+    bool bpe = spec->model == &tokenizer_bpe, there = false;
     for (size_t i = 0; i < pipeline->split_count; i++) {
         bool here = pipeline->split[i].kind == SPLIT_BYTE_LEVEL;
-        if (there || (here && !wanted)) {
+        if (there || (here && !bpe)) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: pre_tokenizer: ByteLevel must be the last step before BPE",
                            spec->file);
         }
         there = here;
     }
-    if (wanted && !there) {
-        return err_set(err, STATUS_UNSUPPORTED, "%s: pre_tokenizer: BPE without ByteLevel is not supported",
+    if (bpe && !there && !spec->byte_fallback) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: BPE with neither ByteLevel nor byte_fallback is not supported",
                        spec->file);
     }
     return STATUS_OK;
@@ -525,7 +531,7 @@ enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out,
 
 /* Which files a tokenizer is opened from. */
 
-#define MAX_FILE_BYTES ((size_t)32 << 20)
+#define MAX_FILE_BYTES ((size_t)64 << 20)
 
 /* Reads DIRECTORY/NAME behind `out`. */
 static enum status read_file(const char *directory, const char *name, struct buffer *out, struct err *err)
@@ -536,6 +542,21 @@ static enum status read_file(const char *directory, const char *name, struct buf
                                           : err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", name);
     buffer_free(&path);
     return status;
+}
+
+static enum status read_json(const char *directory, const struct tokenizer_config *config, const struct buffer *text,
+                             struct tokenizer_spec *spec, struct err *err)
+{
+    (void)directory;
+    TRY(tokenizer_json_parse(text->data, text->length, spec, err));
+    return tokenizer_config_agrees(config, spec, err);
+}
+
+static enum status read_vocab(const char *directory, const struct tokenizer_config *config, const struct buffer *text,
+                              struct tokenizer_spec *spec, struct err *err)
+{
+    (void)directory;
+    return tokenizer_vocab_parse(text->data, text->length, config, spec, err);
 }
 
 static enum status read_merges(const char *directory, const struct tokenizer_config *config,
@@ -553,25 +574,28 @@ static enum status read_merges(const char *directory, const struct tokenizer_con
 static enum status read_spec(const char *directory, const struct tokenizer_config *config, struct tokenizer_spec *spec,
                              struct err *err)
 {
-    static const char *const files[] = {"tokenizer.json", "vocab.txt", "merges.txt"};
+    enum { FILES = 3 };
+    static const struct {
+        const char *name;
+        const struct tokenizer_legacy *legacy; /* NULL: the file says all */
+        enum status (*read)(const char *directory, const struct tokenizer_config *config, const struct buffer *text,
+                            struct tokenizer_spec *spec, struct err *err);
+    } files[FILES] = {{"tokenizer.json", NULL, read_json},
+                      {"vocab.txt", &tokenizer_legacy_bert, read_vocab},
+                      {"merges.txt", &tokenizer_legacy_roberta, read_merges}};
     struct buffer text = {0};
     enum status status = STATUS_NOT_FOUND;
     size_t which = 0;
-    for (; status == STATUS_NOT_FOUND && which < 3; which++) {
-        status = read_file(directory, files[which], &text, err);
+    while (which < FILES && (status = read_file(directory, files[which].name, &text, err)) == STATUS_NOT_FOUND) {
+        which++;
     }
-    if (status == STATUS_NOT_FOUND) {
+    if (which == FILES) {
         status = err_set(err, status, "%s has neither tokenizer.json, vocab.txt nor merges.txt", directory);
-    } else if (status == STATUS_OK && which == 1) {
-        status = tokenizer_json_parse(text.data, text.length, spec, err);
-        if (status == STATUS_OK) { status = tokenizer_config_agrees(config, spec, err); }
-    } else if (status == STATUS_OK && which == 2) {
-        status = tokenizer_legacy_check(directory, &tokenizer_legacy_bert, config, err);
-        if (status == STATUS_OK) { status = tokenizer_vocab_parse(text.data, text.length, config, spec, err); }
-    } else if (status == STATUS_OK) {
-        status = tokenizer_legacy_check(directory, &tokenizer_legacy_roberta, config, err);
-        if (status == STATUS_OK) { status = read_merges(directory, config, &text, spec, err); }
     }
+    if (status == STATUS_OK && files[which].legacy) {
+        status = tokenizer_legacy_check(directory, files[which].legacy, config, err);
+    }
+    if (status == STATUS_OK) { status = files[which].read(directory, config, &text, spec, err); }
     buffer_free(&text);
     return status;
 }

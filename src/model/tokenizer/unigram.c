@@ -16,6 +16,19 @@
 
 #define UNKNOWN_PENALTY 10.0
 
+/* What is known of a piece that is a token: most words are tokens that no other way beats. */
+enum { PIECE_UNMET, PIECE_WHOLE, PIECE_SPLIT };
+
+/* What goes with the tokenizer's vocabulary; read-only but for `met`. */
+struct unigram {
+    double *scores;       /* [ids]; owned */
+    _Atomic uint8_t *met; /* [ids]: PIECE_...; noted by the thread that first meets it, all find the same; owned */
+    double unknown_score;
+    size_t longest; /* token, in bytes; at least a character */
+    int32_t unknown;
+    int32_t bytes[256]; /* the ids of the bytes of unknown characters; all TRIE_NONE where they are not used */
+};
+
 /* How a place is best reached; after the backward walk, how the best way goes on from it. */
 struct place {
     double score;
@@ -38,7 +51,7 @@ struct search {
 static void put_unknown(struct search *search)
 {
     const struct tokenizer *tokenizer = search->tokenizer;
-    const struct unigram *model = &tokenizer->unigram;
+    const struct unigram *model = tokenizer->unigram;
     const char *bytes = search->piece.bytes + search->unknown_from;
     size_t length = search->unknown_until - search->unknown_from;
     search->unknown_from = search->unknown_until = 0;
@@ -71,7 +84,7 @@ static void settle(struct search *search, size_t until)
         next = place;
     }
     for (size_t at = 0; at < last && !id_sink_full(search->sink); at += places[at].length) {
-        if (places[at].id == search->tokenizer->unigram.unknown) {
+        if (places[at].id == search->tokenizer->unigram->unknown) {
             if (search->unknown_until == 0) { search->unknown_from = search->from + at; }
             search->unknown_until = search->from + at + places[at].length;
         } else {
@@ -112,7 +125,7 @@ static bool make_room(struct search *search, size_t last, struct buffer *scratch
 static bool encode_piece(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
                          struct id_sink *sink)
 {
-    const struct unigram *model = &tokenizer->unigram;
+    const struct unigram *model = tokenizer->unigram;
     const struct trie *trie = tokenizer->trie;
     const double *scores = model->scores;
     struct search search = {tokenizer, piece, sink, (struct place *)(void *)scratch->data, 0, 0, 0, 0};
@@ -150,7 +163,7 @@ static bool encode_piece(const struct tokenizer *tokenizer, struct piece piece, 
 static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink)
 {
     int32_t id = trie_find(tokenizer->trie, piece.bytes, piece.length);
-    _Atomic uint8_t *met = id == TRIE_NONE ? NULL : &tokenizer->unigram.met[id];
+    _Atomic uint8_t *met = id == TRIE_NONE ? NULL : &tokenizer->unigram->met[id];
     uint8_t known = met ? atomic_load_explicit(met, memory_order_relaxed) : PIECE_SPLIT;
     if (known == PIECE_WHOLE) {
         id_sink_put(sink, id);
@@ -167,8 +180,9 @@ static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct
 
 static enum status build(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
-    struct unigram *model = &tokenizer->unigram;
+    struct unigram *model = tokenizer->unigram = calloc(1, sizeof *model);
     double least = INFINITY;
+    if (!model) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for a model", spec->file); }
     TRY(tokenizer_build_trie(tokenizer, spec, err));
     model->scores = calloc(tokenizer->vocabulary, sizeof *model->scores);
     model->met = calloc(tokenizer->vocabulary, sizeof *model->met);
@@ -191,6 +205,14 @@ static enum status build(struct tokenizer *tokenizer, struct tokenizer_spec *spe
         model->bytes[byte] = spec->byte_fallback ? trie_find(tokenizer->trie, name, strlen(name)) : TRIE_NONE;
     }
     return STATUS_OK;
+}
+
+void unigram_close(struct unigram *unigram)
+{
+    if (!unigram) { return; }
+    free(unigram->scores);
+    free(unigram->met);
+    free(unigram);
 }
 
 /* The package reads a number as its digits, in one integer, divided by a power of ten: with 16 or 17 digits that is

@@ -1,4 +1,4 @@
-/* Byte-level BPE: its merges, its patterns and NFC, one rule at a time, and what of a tokenizer.json is refused. */
+/* BPE: its merges, its patterns and NFC, one rule at a time, and what of a tokenizer.json is refused. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -63,8 +63,8 @@ static struct bpe *open_parts(const struct parts *parts, bool whole_first)
 {
     struct bpe *bpe;
     struct err err = {0};
-    if (bpe_build(parts->tokens, parts->token_count, parts->merges, parts->merge_count, whole_first, &bpe, &err) !=
-        STATUS_OK) {
+    if (bpe_build(parts->tokens, parts->token_count, parts->merges, parts->merge_count, whole_first, false, &bpe,
+                  &err) != STATUS_OK) {
         fail_msg("%s", err.message);
     }
     return bpe;
@@ -116,6 +116,37 @@ TEST(a_token_that_merges_do_not_reach)
     CHECK(whole_first, "abcc", 256, 'c', 'c');
     bpe_close(by_merges);
     bpe_close(whole_first);
+}
+
+TEST(characters_that_the_vocabulary_lacks_are_bytes)
+{
+    static const char *const more[] = {"a", "b", "\u2581", "ab", "\u2581ab", "\u2581b", "<0x43>a"}; /* 256 and on */
+    struct trie_key tokens[LETTERS + 7];
+    struct bpe_merge merges[] = {{"a", "b", 1, 1}, {"\u2581", "ab", 3, 2}, {"<0x43>", "a", 6, 1}};
+    char names[LETTERS][8];
+    struct bpe *by_merges, *whole_first;
+    struct err err = {0};
+    for (int i = 0; i < LETTERS; i++) {
+        snprintf(names[i], sizeof names[i], "<0x%02X>", (unsigned int)i);
+        tokens[i] = (struct trie_key){names[i], 6, i};
+    }
+    for (int i = 0; i < 7; i++) { tokens[LETTERS + i] = (struct trie_key){more[i], strlen(more[i]), LETTERS + i}; }
+    assert_int_equal(bpe_build(tokens, LETTERS + 7, merges, 3, false, true, &by_merges, &err), STATUS_OK);
+    assert_int_equal(bpe_build(tokens, LETTERS + 7, merges, 3, true, true, &whole_first, &err), STATUS_OK);
+    CHECK(by_merges, "\u2581ab\u2581abbab", 260, 260, 257, 259);
+    CHECK(by_merges, "a\u00E9b", 256, 0xC3, 0xA9, 257);
+    CHECK(by_merges, "bCab", 257, 0x43, 259); /* a, b first */
+    CHECK(by_merges, "bCa", 257, 262);
+    CHECK(by_merges, "\u2581b", 258, 257);
+    CHECK(whole_first, "\u2581b", 261);
+    CHECK(whole_first, "\u2581b\u2581b", 258, 257, 258, 257); /* the whole piece, not its parts */
+    CHECK(by_merges, "<0x43>", '<', '0', 'x', '4', '3', '>');
+    CHECK(whole_first, "<0x43>", 0x43);
+    bpe_close(by_merges);
+    bpe_close(whole_first);
+    tokens[0x7F].bytes = "other";
+    assert_int_equal(bpe_build(tokens, LETTERS + 7, merges, 3, false, true, &by_merges, &err), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "0x7F"));
 }
 
 /* One merge at a time, looked for from the beginning. */
@@ -185,10 +216,10 @@ TEST(a_vocabulary_lacks_nothing)
     struct bpe *bpe;
     struct err err = {0};
     put_letters(&parts);
-    assert_int_equal(bpe_build(parts.tokens, LETTERS - 1, NULL, 0, false, &bpe, &err), STATUS_UNSUPPORTED);
+    assert_int_equal(bpe_build(parts.tokens, LETTERS - 1, NULL, 0, false, false, &bpe, &err), STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.message, "0xFF"));
     struct bpe_merge merge = {"a", "b", 1, 1};
-    assert_int_equal(bpe_build(parts.tokens, LETTERS, &merge, 1, false, &bpe, &err), STATUS_BAD_INPUT);
+    assert_int_equal(bpe_build(parts.tokens, LETTERS, &merge, 1, false, false, &bpe, &err), STATUS_BAD_INPUT);
     assert_non_null(strstr(err.message, "a b"));
     assert_null(bpe);
 }
@@ -368,6 +399,9 @@ TEST(what_changes_ids_is_refused)
     refused(level, "\"merges\":[\"b a\"],", "null", STATUS_BAD_INPUT, "b a");
     refused(level, "", "null", STATUS_BAD_INPUT, "merges");
     refused("null", MERGES, "null", STATUS_UNSUPPORTED, "ByteLevel");
+    refused("null", MERGES "\"byte_fallback\":true,", "null", STATUS_UNSUPPORTED, "0x00");
+    refused("{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Isolated\",\"invert\":false}", MERGES,
+            "null", STATUS_UNSUPPORTED, "Isolated");
     refused("{\"type\":\"Sequence\",\"pretokenizers\":[" BYTE_LEVEL("false") "," BYTE_LEVEL("false") "]}", MERGES,
             "null", STATUS_UNSUPPORTED, "ByteLevel");
     refused("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\w+\"},\"behavior\":\"Isolated\",\"invert\":false}",
