@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Sluice beside the engines that PyPI carries: the same random checkpoint of a real shape, the same real texts, two threads
-each, in turn, medians. Without options it makes the table of this machine in docs/speed.md, in a quarter of an hour once the
-peers are installed; with SLUICE_ISA=avx2 in the environment the table of a machine that has no more, where only those peers
-are beside us that can be held back likewise.
+each, in turn, medians. Without options it makes the table of this machine in docs/speed.md, within a quarter of an hour once
+--prepare has installed the peers; with SLUICE_ISA=avx2 in the environment the table of a machine that has no more, where only
+those peers are beside us that can be held back likewise.
 
 usage: peers.py BUILD_DIR [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
                 [--step-ms N] [--chance SHARE] [--quick] [--table]
@@ -42,7 +42,8 @@ class Plan:
     """How long each step takes, and how often it is repeated."""
 
     def __init__(self, options, tokens):
-        self.rounds, self.seconds, self.chance, self.tokens = options.rounds, options.seconds, options.chance, tokens
+        self.rounds, self.chance, self.tokens = options.rounds, options.chance, tokens
+        self.end = time.monotonic() + options.seconds
         self.step_ms, self.singles = (100, 10) if options.quick else (options.step_ms, 100)
 
     def but(self, **changes):
@@ -120,9 +121,9 @@ def start(engine, options, installed, folder):
 
 def measure_starts(engines, options, installed, folder, plan, figures):
     """Every round starts each engine anew, alone, and asks for one job before its memory is read."""
-    refused, end = set(), time.monotonic() + plan.seconds / 4
+    refused = set()
     for number in range(plan.rounds):
-        for engine in engines if number == 0 or time.monotonic() < end else ():
+        for engine in engines if number == 0 or time.monotonic() < plan.end else ():
             if "start" not in engine.columns or engine in refused:
                 continue
             try:
@@ -173,7 +174,7 @@ def measure_accuracy(processes, options, folder, figures):
 
 def measure_shape(options, installed, folder, tokens, engines, figures):
     """Everything of one shape. Returns the machine in words, or "" where that was not asked."""
-    plan, processes, ready = Plan(options, tokens), {}, []
+    processes, ready = {}, []
     for engine in engines:
         try:
             prepare(engine, installed, folder)
@@ -182,6 +183,7 @@ def measure_shape(options, installed, folder, tokens, engines, figures):
             figures.refuse(engine, "", reason)
     if options.prepare:
         return ""
+    plan = Plan(options, tokens)
     warm = [column for column in options.columns if column not in ("share", "start", "accuracy")]
     try:
         if warm or "accuracy" in options.columns:
@@ -234,7 +236,7 @@ def parse(arguments):
     parser.add_argument("--columns", type=words, default=TABLE_COLUMNS, help=",".join(ALL_COLUMNS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--step-ms", type=int, default=500, help="how long a turn lasts at least")
-    parser.add_argument("--seconds", type=float, default=200, help="no round begins later than this")
+    parser.add_argument("--seconds", type=float, default=300, help="of a shape: no round begins later than this")
     parser.add_argument("--chance", type=float, default=0.8,
                         help="a peer below this share of the fastest one has no more rounds; 0: all have all rounds")
     parser.add_argument("--quick", action="store_true", help="small loads and short steps: shows that it runs, no more")

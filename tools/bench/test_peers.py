@@ -5,6 +5,7 @@ import array
 import contextlib
 import io
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -37,6 +38,8 @@ for line in sys.stdin:
     answers = behaviour.get(command, {"error": "cannot " + command})
     if answers == "dies":
         sys.exit("killed by its own bug")
+    if answers == "silent":
+        sys.stdin.read()
     if isinstance(answers, list):
         answers = answers.pop(0) if len(answers) > 1 else answers[0]
     print(json.dumps(answers), flush=True)
@@ -53,7 +56,7 @@ def took(seconds):
 
 class Plan(peers.Plan):
     def __init__(self, **changes):
-        self.rounds, self.seconds, self.step_ms, self.singles, self.chance = 3, 60, 1, 4, 0
+        self.rounds, self.end, self.step_ms, self.singles, self.chance = 3, math.inf, 1, 4, 0
         self.tokens = {"fixed": 1000, "mixed": 2000, "windows": 500}
         self.__dict__.update(changes)
 
@@ -110,7 +113,7 @@ class Peers(unittest.TestCase):
         self.assertEqual(len(figures.rounds[(slow, "one")]), 3)  # no race
 
     def test_no_round_begins_after_the_time_is_up(self):
-        figures = self.turns({engine(OURS): {"run": took(1)}}, seconds=-1)
+        figures = self.turns({engine(OURS): {"run": took(1)}}, end=0)
         self.assertEqual([len(rounds) for rounds in figures.rounds.values()], [1])
 
     def test_who_does_not_start_says_why(self):
@@ -118,6 +121,13 @@ class Peers(unittest.TestCase):
             Process(stand_in(start="dies"))
         with self.assertRaisesRegex(Refused, "no answer within 0.2 s"):
             Process(stand_in(start="silent"), start_s=0.2)
+
+    def test_who_does_not_answer_does_not_go_on(self):
+        process = self.start(run="silent")
+        with self.assertRaisesRegex(Refused, "no answer within 0.2 s"):
+            process.ask("run", timeout_s=0.2)
+        with self.assertRaisesRegex(Refused, "ended with -9"):
+            process.ask("run")
 
     def test_a_process_is_stopped_while_others_have_their_turn(self):
         process = self.start(run=took(1))

@@ -125,7 +125,6 @@ def take_turns(processes, columns, plan, figures):
                 doing.append((column, engine))
             except Refused as reason:
                 figures.refuse(engine, column, reason)
-    end = time.monotonic() + plan.seconds
     for number in range(plan.rounds):
         for column in columns:
             slow = figures.behind(column, plan.chance) if column in RACES and number > 0 else ()
@@ -136,5 +135,5 @@ def take_turns(processes, columns, plan, figures):
                 except Refused as reason:
                     figures.refuse(step[1], column, reason)
                     doing.remove(step)
-        if time.monotonic() > end:
+        if time.monotonic() > plan.end:
             break

@@ -41,6 +41,7 @@ class Process:
         while b"\n" not in self.unread:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self.child.stdout], [], [], left)[0]:
+                self._signal(signal.SIGKILL)  # it would go on beside the others
                 raise Refused(f"no answer within {timeout_s} s")
             data = os.read(self.child.stdout.fileno(), 1 << 20)
             if not data:
