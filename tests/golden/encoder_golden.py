@@ -3,9 +3,9 @@
 
 usage: encoder_golden.py all|few WORK ISA,... ENCODE_IDS...
 ENCODE_IDS is the command of the driver of tests/golden, WORK a folder for checkpoints. Short texts run on each ISA, with
-`all` all texts on the best one; `few` takes the shortest alone, for an emulator. The bars: f32 cosine >= 0.9999999 and no
-number off by more than 1e-6 on normalised vectors, or what a model says; bf16 cosine >= 0.9999; int8 cosine >= 0.9995;
-the same bits alone and packed with all others.
+`all` all texts on the best one, and the reference beside what transformers says; `few`, for an emulator, takes the shortest
+texts of models of at most four layers. The bars: f32 cosine >= 0.9999999 and no number off by more than 1e-6 on normalised
+vectors, or what a model says; bf16 cosine >= 0.9999; int8 cosine >= 0.9995; the same bits alone and packed with all others.
 """
 import json
 import math
@@ -469,11 +469,13 @@ def check_model(driver, isas, work, name, m, which):
     folder = work / name
     weights = write_checkpoint(folder, m)
     texts = [np.concatenate([[2], generator.integers(5, VOCABULARY, length)])[:length] for length in m["lengths"][::-1]]
+    if which == "few":
+        texts = [text for text in texts if len(text) <= SHORT[which]]
     short = [i for i, text in enumerate(texts) if len(text) <= SHORT[which]]
     begin = time.monotonic()
     wanted = np.array([encode(ids, weights, m) for ids in texts])
     print(f"{name}: reference took {time.monotonic() - begin:.1f} s")
-    good = np.allclose(wanted[0][:4], m.get("known", wanted[0][:4]), rtol=0, atol=2e-7) # its sines are in f32
+    good = which == "few" or np.allclose(wanted[0][:4], m.get("known", wanted[0][:4]), rtol=0, atol=2e-7) # sines in f32
     if not good:
         print(f"{name}: the reference is {wanted[0][:4]}, not what transformers says")
     if which == "all":
@@ -486,7 +488,8 @@ def check_model(driver, isas, work, name, m, which):
 
 def main():
     which, work, isas, driver = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3].split(","), sys.argv[4:]
-    results = [check_model(driver, isas, work, name, m, which) for name, m in MODELS.items()]
+    models = {name: m for name, m in MODELS.items() if which == "all" or m["layers"] <= 4}
+    results = [check_model(driver, isas, work, name, m, which) for name, m in models.items()]
     return 0 if all(results) else 1
 
 

@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 #include "memory_model.h"
 
-enum { ROWS = 24, FEW_ROWS = 6, WARM = 4, BATCHES = 16 };
+enum { ROWS = 24, FEW_ROWS = 6, WARM = 4, BATCHES = 4 };
 
 /* glibc's own functions under the names that stay when a program brings its own malloc. */
 void *__libc_malloc(size_t bytes);
@@ -68,7 +68,7 @@ static unsigned long run_batches(enum precision precision, uint32_t rows, unsign
     uint32_t start[ROWS], length[ROWS], extent = 0;
     for (uint32_t r = 0; r < rows; r++) {
         start[r] = extent;
-        length[r] = 1 + r * 6;
+        length[r] = 1 + r * 4;
         extent += length[r];
     }
     int32_t *ids = calloc(extent, sizeof *ids);
