@@ -49,10 +49,20 @@ install: ## install the build that is there, or build first, under PREFIX (DESTD
 	cmake --build $(BUILD) --target sluice -j $(JOBS)
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
+deb: ## build a Debian package, build/sluice_*.deb
+	cmake/deps.sh --build
+	cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release -DSLUICE_TESTS=OFF
+	cmake --build build/deb --target sluice -j $(JOBS)
+	cd build/deb && cpack -G DEB -B ..
+
+debcheck: deb ## lintian, and the package in a clean Debian 12: installed, started, purged (as root; minutes the first time)
+	@cmake/deps.sh --package
+	/usr/bin/python3 -B -W ignore::ResourceWarning tests/package/deb.py
+
 lint: ## check the formatting, run clang-tidy (packages clang-format and clang-tidy)
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.inc')
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test demo bench loaders soak containers monitoring install lint
+.PHONY: help all deps test demo bench loaders soak containers monitoring install deb debcheck lint
 .DEFAULT_GOAL := help

@@ -21,8 +21,16 @@ install(CODE [[
     file(INSTALL "${page}" DESTINATION "${CMAKE_INSTALL_PREFIX}/share/man/man1")
   endif()]])
 
-# The unit names the program where it will lie, which is known only now: --prefix may differ from the configuration's.
-install(CODE "set(unit \"${CMAKE_SOURCE_DIR}/config/sluice.service.in\")\nset(made \"${CMAKE_BINARY_DIR}/sluice.service\")")
+# The units name the program where it will lie, which is known only now: --prefix may differ from the configuration's.
+# sluice@NAME is the same daemon with a configuration of its own.
+install(CODE "set(unit \"${CMAKE_SOURCE_DIR}/config/sluice.service.in\")\nset(made \"${CMAKE_BINARY_DIR}\")")
 install(CODE [[
-  configure_file("${unit}" "${made}" @ONLY)
-  file(INSTALL "${made}" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/systemd/system")]])
+  configure_file("${unit}" "${made}/sluice.service" @ONLY)
+  file(READ "${made}/sluice.service" text)
+  string(REPLACE "/bin/sluice serve" "/bin/sluice serve --config /etc/sluice/%i.json" text "${text}")
+  string(REPLACE "/etc/sluice/sluice.json" "/etc/sluice/%i.json" text "${text}")
+  string(REPLACE "/etc/sluice/environment" "/etc/sluice/%i.environment" text "${text}")
+  string(REPLACE "Description=Sluice:" "Description=Sluice %i:" text "${text}")
+  string(REPLACE "systemctl edit sluice" "systemctl edit sluice@" text "${text}")
+  file(WRITE "${made}/sluice@.service" "${text}")
+  file(INSTALL "${made}/sluice.service" "${made}/sluice@.service" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/systemd/system")]])

@@ -5,6 +5,7 @@
 #   cmake/deps.sh --build  the packages for building alone
 #   cmake/deps.sh --demo   those and what the demo runs, without the clients in other languages
 #   cmake/deps.sh --containers  what tests/containers needs
+#   cmake/deps.sh --package  what tests/package needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,8 +14,10 @@ build=(gcc libc6-dev make cmake ninja-build pkg-config
 demo=(g++ libcmocka-dev redis-server redis-tools python3 python3-redis)
 tests=(openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
+package=(python3 debootstrap lintian systemd)
 
 case "${1:-}" in
+  --package) wanted=("${package[@]}") ;;
   --containers) wanted=("${containers[@]}") ;;
   --build) wanted=("${build[@]}") ;;
   --demo) wanted=("${build[@]}" "${demo[@]}") ;;

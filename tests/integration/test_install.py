@@ -50,7 +50,7 @@ class Install(SluiceCase):
     def test_everything_is_there(self):
         found = {os.path.relpath(os.path.join(folder, name), self.path("root" + PREFIX))
                  for folder, _, names in os.walk(self.path("root")) for name in names}
-        wanted = {"bin/sluice", "lib/systemd/system/sluice.service", "share/bash-completion/completions/sluice",
+        wanted = {"bin/sluice", "lib/systemd/system/sluice.service", "lib/systemd/system/sluice@.service", "share/bash-completion/completions/sluice",
                   "share/man/man1/sluice.1", "share/zsh/site-functions/_sluice",
                   *(f"share/sluice/{name}" for name in ("sluice.json", "redis.conf", "mend-aof.sh", "make-users.sh")),
                   *(f"share/doc/sluice/{name}" for name in ("LICENSE", "README.md", "SECURITY.md"))}
@@ -132,7 +132,7 @@ class Install(SluiceCase):
         self.assertIn("0 failed", text)
 
     def test_unit(self):
-        unit = configparser.ConfigParser(interpolation=None)
+        unit = configparser.ConfigParser(interpolation=None, strict=False)  # a unit may name a setting twice
         unit.optionxform = str
         unit.read_string(self.read("lib", "systemd", "system", "sluice.service"))
         service = unit["Service"]
@@ -147,6 +147,9 @@ class Install(SluiceCase):
         never = {code for codes, again in rows if again == "no" for code in codes.split(", ")}
         self.assertIn("78", never)
         self.assertEqual(set(service["RestartPreventExitStatus"].split()), never)
+        several = self.read("lib", "systemd", "system", "sluice@.service")
+        self.assertIn(f"\nExecStart={PREFIX}/bin/sluice serve --config /etc/sluice/%i.json\n", several)
+        self.assertIn("\nEnvironmentFile=-/etc/sluice/%i.environment\n", several)
 
     def test_manual_page(self):
         """It says what --help says: each command, its explanation, and each option with its line of help."""

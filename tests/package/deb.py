@@ -1,0 +1,105 @@
+"""The Debian package of `make deb`: lintian finds no error, systemd thinks the units are tight enough, and in a clean Debian 12
+it installs, answers a request as its unit starts it, and leaves nothing behind when it is purged. `make debcheck` runs it.
+
+Wants root, network access to Debian's mirror, and the packages debootstrap, lintian and systemd. The clean system is kept in
+build/package. systemd itself does not run there: what the unit starts is started by hand."""
+
+import configparser
+import glob
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import unittest
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WORK = os.path.join(SOURCE, "build", "package")
+ROOT = os.path.join(WORK, "root")
+MOST_EXPOSED = 1.5
+
+
+def run(*argv, code=0, **options):
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=550, check=False, text=True, **options)
+    if done.returncode != code:
+        raise AssertionError(f"{shlex.join(argv)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def inside(*argv, **options):
+    return run("chroot", ROOT, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", *argv, **options)
+
+
+def files():
+    """What lies in the clean system, without what apt and dpkg keep for themselves."""
+    own = ("/var/lib/apt", "/var/lib/dpkg", "/var/cache/apt", "/var/cache/debconf", "/var/cache/ldconfig", "/var/log", "/tmp", "/proc", "/dev")
+    found = {path.removeprefix(ROOT) for path in run("find", ROOT, "-xdev").splitlines()}
+    return {path for path in found if not path.startswith(own)}
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.package = max(glob.glob(os.path.join(SOURCE, "build", "sluice_*.deb")), key=os.path.getmtime)
+        if not os.path.exists(os.path.join(ROOT, "var/lib/dpkg/status")):
+            run("debootstrap", "--variant=minbase", "bookworm", ROOT)
+            inside("apt-get", "install", "-y", "--no-install-recommends", "redis-server")
+        run("mount", "-t", "proc", "proc", ROOT + "/proc")
+        cls.addClassCleanup(run, "umount", ROOT + "/proc")
+
+    def test_lintian(self):
+        self.assertNotRegex(run("lintian", "--fail-on", "error", "--allow-root", self.package), "(?m)^[EW]:")
+
+    def test_units(self):
+        run("dpkg-deb", "-x", self.package, os.path.join(WORK, "unpacked"))
+        for unit in ("sluice.service", "sluice@.service"):
+            path = os.path.join(WORK, "unpacked/usr/lib/systemd/system", unit)
+            shown = run("systemd-analyze", "security", "--offline=true", path)
+            exposed = float(re.search(r"Overall exposure level for .*: ([\d.]+)", shown)[1])
+            print(f"{unit}: exposure {exposed}")
+            self.assertLessEqual(exposed, MOST_EXPOSED)
+
+    def test_installed_started_purged(self):
+        inside("dpkg", "--purge", "sluice")
+        run("mkdir", "-p", ROOT + "/var/cache/private")  # systemd's
+        before, began = files(), time.monotonic()
+        name = os.path.join("/tmp", os.path.basename(self.package))
+        run("cp", self.package, ROOT + name)
+        run("rm", "-f", ROOT + "/tmp/redis.sock")
+        inside("apt-get", "install", "-y", "--no-install-recommends", name)
+        self.assertIn("/usr/bin/sluice", files() - before)
+        server = subprocess.Popen(["chroot", ROOT, "redis-server", "--port", "0", "--unixsocket", "/tmp/redis.sock", "--save", ""],
+                                  stdout=subprocess.DEVNULL)
+        self.addCleanup(server.kill)
+        while not os.path.exists(ROOT + "/tmp/redis.sock"):
+            self.assertIsNone(server.poll(), "redis-server")
+            time.sleep(0.05)
+        daemon = self.start_as_the_unit_does()
+        self.addCleanup(daemon.kill)
+        answer = inside("/usr/bin/sluice", "submit", "--wait", "--redis", "/tmp/redis.sock", "hello world")
+        print(f"from apt-get to the first vector: {time.monotonic() - began:.0f} s")
+        self.assertIn('"dim":192', answer)
+        daemon.terminate()
+        self.assertEqual(daemon.wait(timeout=30), 0)
+        server.terminate()
+        server.wait(timeout=30)
+        run("mkdir", ROOT + "/etc/sluice", ROOT + "/var/cache/private/sluice")
+        inside("apt-get", "purge", "-y", "sluice")
+        inside("apt-get", "autoremove", "-y", "--purge")
+        self.assertEqual(files() - before, set())
+
+    def start_as_the_unit_does(self):
+        unit = configparser.ConfigParser(interpolation=None, strict=False)
+        unit.optionxform = str
+        unit.read(ROOT + "/usr/lib/systemd/system/sluice.service")
+        words = unit["Service"]["ExecStart"].split()
+        environment = unit["Service"]["Environment"].replace("%C", "/tmp")
+        return subprocess.Popen(["chroot", ROOT, "env", "-i", environment, "SLUICE_REDIS=/tmp/redis.sock", *words],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        sys.exit("tests/package/deb.py wants to be root")
+    unittest.main(verbosity=2)
