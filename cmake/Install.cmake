@@ -4,7 +4,7 @@
 install(TARGETS sluice RUNTIME DESTINATION bin)
 install(FILES config/sluice.json config/redis.conf DESTINATION share/sluice)
 install(PROGRAMS config/mend-aof.sh config/make-users.sh DESTINATION share/sluice)
-install(DIRECTORY config/acl config/monitoring DESTINATION share/sluice)
+install(DIRECTORY config/acl config/kubernetes config/monitoring DESTINATION share/sluice)
 install(DIRECTORY config/models DESTINATION share/sluice OPTIONAL)
 install(FILES LICENSE README.md SECURITY.md DESTINATION share/doc/sluice)
 install(DIRECTORY docs DESTINATION share/doc/sluice OPTIONAL FILES_MATCHING PATTERN "*.md")

@@ -100,14 +100,17 @@ class Containers(SluiceCase):
                 self.assertRegex(settings, rf"(?m)^\s*{name[len('SLUICE_'):].lower()}\b")
 
     def test_probes(self):
-        """In the example for Kubernetes what ends a container does not ask Redis; readiness does. Compose's check is readiness."""
-        block = re.search(r"```yaml\n(.*?)```", read("docs", "operations.md"), re.S)[1]
-        container = yaml.safe_load(block)["spec"]["template"]["spec"]["containers"][0]
-        probes = {name: probe["exec"]["command"] for name, probe in container.items() if name.endswith("Probe")}
-        self.assertEqual({name: command[1] for name, command in probes.items()},
-                         {"startupProbe": "live", "livenessProbe": "live", "readinessProbe": "workers"})
-        for command in (*probes.values(), ["sluice", *container["args"]]):
-            self.check_command(command[1:])
+        """On Kubernetes what ends a container does not ask Redis; readiness does. Compose's check is readiness."""
+        parts = {part["kind"]: part["spec"] for part in yaml.safe_load_all(read("config", "kubernetes", "sluice.yaml"))}
+        container = parts["Deployment"]["template"]["spec"]["containers"][0]
+        probes = {name: probe["httpGet"] for name, probe in container.items() if name.endswith("Probe")}
+        self.assertEqual(probes, {"startupProbe": {"path": "/healthz", "port": "http"}, "livenessProbe": {"path": "/healthz", "port": "http"},
+                                  "readinessProbe": {"path": "/readyz", "port": "http"}})
+        self.check_command(container["args"])
+        labels = {"app": "sluice"}
+        self.assertEqual([labels] * 4, [parts["Deployment"]["template"]["metadata"]["labels"], parts["Service"]["selector"],
+                                        parts["PodDisruptionBudget"]["selector"]["matchLabels"],
+                                        parts["NetworkPolicy"]["podSelector"]["matchLabels"]])
         environment = {variable["name"]: variable.get("value") for variable in container["env"]}
         self.assertLessEqual({name[len("SLUICE_"):].lower() for name in environment},
                              {line.split()[0] for line in self.run_sluice("config").stdout.decode().splitlines()})

@@ -11,10 +11,12 @@ import signal
 import socket
 import time
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from acl import make_user
 from case import SANITIZED, SluiceCase
-from daemon import BINARY
+from daemon import BINARY, SOURCE
 from resp_server import Voices
 from sentinel import free_port
 
@@ -210,6 +212,37 @@ class Http(SluiceCase):
         self.assertEqual(self.number("sluice_queue_paused"), 1)
         daemon.kill()
         self.assertEqual(self.stats_depth(), 6 + due)
+
+    def test_what_scales_on_kubernetes(self):
+        """config/kubernetes/keda.yaml as KEDA reads it. A deleted entry makes Redis forget the group's lag, and hides no backlog here."""
+        with open(os.path.join(SOURCE, "config", "kubernetes", "keda.yaml"), encoding="utf-8") as file:
+            scaled = next(part for part in yaml.safe_load_all(file) if part["kind"] == "ScaledObject")["spec"]
+        make_user(self.client, "operator", self.queue)
+        operator = self.server.client(username="sluice-operator", password="pw")
+
+        def ask(kind, metadata):
+            """The measured number of a trigger."""
+            if kind == "redis-streams":
+                self.assertEqual(set(metadata), {"address", "stream", "streamLength"})
+                return operator.xlen(metadata["stream"].replace("{default}", f"{{{self.queue}}}"))
+            self.assertEqual(kind, "metrics-api")
+            url = metadata["url"].removeprefix("http://sluice:9464").replace("=default", "=" + self.queue)
+            return json.loads(self.get(url)[1])[metadata["valueLocation"]]
+
+        def measured():
+            return [ask(trigger["type"], trigger["metadata"]) for trigger in scaled["triggers"]]
+        self.watched()
+        self.sluice("pause")
+        self.wait_paused(self.client)
+        self.wait_until(lambda: measured() == [0, 0, 0, 0], "nothing")
+        names = [self.client.xadd(self.sender.stream, {"text": "hello"}) for _ in range(5)]
+        self.add(2, "low", text="hello")
+        self.add(1, "high", text="hello")
+        self.client.xdel(self.sender.stream, names[1])
+        self.client.zadd(self.sender.key("later"), {"1-1": 1, "1-2": 10**15})
+        self.wait_until(lambda: measured() == [1, 4, 2, 1], lambda: f"the backlog, not {measured()}")
+        self.assertIsNone(self.client.xinfo_groups(self.sender.stream)[0]["lag"])
+        self.assertGreater(scaled["minReplicaCount"], 0)
 
     def test_readiness_is_redis_and_health_is_not(self):
         """Redis is killed, stands still, loads, is a replica, is full: not ready, with the reason, and always alive."""

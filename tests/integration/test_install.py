@@ -55,7 +55,7 @@ class Install(SluiceCase):
                   *(f"share/sluice/{name}" for name in ("sluice.json", "redis.conf", "mend-aof.sh", "make-users.sh")),
                   *(f"share/doc/sluice/{name}" for name in ("LICENSE", "README.md", "SECURITY.md"))}
         for folder, place in (("config/acl", "share/sluice/acl"), ("config/models", "share/sluice/models"),
-                              ("config/monitoring", "share/sluice/monitoring"), ("docs", "share/doc/sluice/docs")):
+                              ("config/monitoring", "share/sluice/monitoring"), ("config/kubernetes", "share/sluice/kubernetes"), ("docs", "share/doc/sluice/docs")):
             wanted |= {os.path.join(place, os.path.relpath(os.path.join(at, name), os.path.join(SOURCE, folder)))
                        for at, _, names in os.walk(os.path.join(SOURCE, folder)) for name in names}
         self.assertEqual(found, wanted)
