@@ -1,14 +1,22 @@
 """kill -9 of Redis under load, and its restart from the append-only file."""
 # ctest-cost: 20
 
+import os
 import random
+import shutil
+import subprocess
+import sys
 import time
 
 import redis
 
 from case import SluiceCase, scaled
 from corpus import texts
+from daemon import SOURCE
 from redis_server import append_only, command
+
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+from blocks import only_block  # noqa: E402
 
 
 class RedisKill(SluiceCase):
@@ -97,6 +105,32 @@ class RedisKill(SluiceCase):
         self.assertEqual(self.server.client().exists("half", "other"), 0)
         self.finish(self.server, sender, faults=["torn transaction"])
         self.assertTrue(daemon.running())
+
+    def test_a_backup_brings_back_what_waited(self):
+        """By the commands of docs/redis.md."""
+        self.server = self.start_redis(aof="always")
+        sender = self.producer(self.server)
+        sender.submit_many(texts(20, seed=1), encoding="f32")
+        with open(os.path.join(SOURCE, "docs", "redis.md"), encoding="utf-8") as file:
+            page = file.read()
+
+        def run(mark):
+            code = only_block(page, mark).replace("redis-cli", f"redis-cli -s {self.server.socket}")
+            code = code.replace("/var/lib/redis", self.server.directory).replace("sluice-backup.tar", self.path("backup.tar"))
+            done = subprocess.run(["sh", "-ec", code], cwd=SOURCE, capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        run("tar -C /var/lib/redis -cf")
+        self.client = self.server.client()
+        self.assertEqual(self.client.config_get("auto-aof-rewrite-percentage"), {"auto-aof-rewrite-percentage": "100"})
+        self.client.xadd(sender.stream, {"text": "later than the copy", "id": "later"})
+        self.server.kill()
+        shutil.rmtree(os.path.join(self.server.directory, "appendonlydir"))
+        run("tar -C /var/lib/redis -xf")
+        self.server.start()
+        self.assertEqual(sender.unfinished(), 20)
+        self.start_daemon(self.server)
+        self.wait_finished(sender)
+        self.assertFalse(self.server.client().exists(sender.key("reply:later")))
 
     def kill_and_start(self):
         self.server.kill()
