@@ -9,6 +9,10 @@
  * Shorter rows: a warp has its own row, copies its up to 32 tokens into its own quarters, and shares nothing with other
  * warps. The work on a row depends on its length alone, so its output has the same bits alone and in any batch.
  *
+ * A query that sees a window of its row only: the tile's steps begin with the first key that its first query sees and
+ * end with the last one that its last query sees, and what a query does not see becomes minus infinity. So the first
+ * step holds a key that each query sees, and no sum is ever empty.
+ *
  * Tokens beyond a row are never read: their places in shared memory are filled with zeros (garbage there could be NaN,
  * and 0 * NaN is NaN), and their scores become minus infinity. A NaN or infinity in a row's own input comes out as NaN.
  *
@@ -44,8 +48,9 @@ template <class T> struct attention_row {
     T *context;
     int hidden; /* 3 * hidden * length is below 2^31 */
     int length;
-    float scale;       /* from a score to an exponent of 2 */
-    const float *bias; /* of a query and its own key, or NULL */
+    float scale;        /* from a score to an exponent of 2 */
+    const float *bias;  /* of a query and its own key, or NULL */
+    int before, behind; /* what a query sees of a window; at most length */
 };
 
 /* Lane (g, t)'s part of its warp's strip. Its rows are queries g and g + 8. */
@@ -162,6 +167,27 @@ __device__ __forceinline__ void strip_bias(const attention_row<T> &row, int firs
     }
 }
 
+/* Leaves out, of the keys from `key` on, what queries from `first` on do not see. */
+template <class T, int BLOCKS>
+__device__ __forceinline__ void strip_window(const attention_row<T> &row, int first, int key,
+                                             float (&scores)[BLOCKS][4])
+{
+    const int last = first + KERNEL_STRIP_QUERIES - 1, end = key + 8 * BLOCKS - 1, lane = lane_id();
+    if (key >= last - row.before && end <= first + row.behind) { return; }
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        const int query = first + lane / 4 + 8 * side;
+        const int from = query - row.before - key, to = query + row.behind - key;
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at = 8 * n + 2 * (lane % 4) + i;
+                if (at < from || at > to) { scores[n][2 * side + i] = minus_infinity(); }
+            }
+    }
+}
+
 /* Turns scores into powers of 2 relative to the row's maximum, and rescales sum and outputs to match.
  *
  * `top` is rounded once, and powers and rescaling both use the rounded value, so its error cancels in the end, however
@@ -220,17 +246,17 @@ __device__ __forceinline__ void strip_values(attention_strip<HEAD_DIM> *strip, c
     }
 }
 
-/* Processes the row's keys and values from `key` on, which are in shared memory: 8 * BLOCKS or, unless WHOLE, up to the
- * row's end. */
-template <class T, int HEAD_DIM, bool BIASED, int BLOCKS, int STRIDE, bool WHOLE>
-__device__ __forceinline__ void strip_step(const attention_row<T> &row, int first, int key,
+/* Processes the row's keys and values from `key` on, which are in shared memory: 8 * BLOCKS or, unless WHOLE, `count`.
+ */
+template <class T, int HEAD_DIM, int VIEW, int BLOCKS, int STRIDE, bool WHOLE>
+__device__ __forceinline__ void strip_step(const attention_row<T> &row, int first, int key, int count,
                                            attention_strip<HEAD_DIM> *strip, const attention_piece<HEAD_DIM> *keys,
                                            const attention_piece<HEAD_DIM> *values)
 {
-    const int count = row.length - key;
     float scores[BLOCKS][4];
     strip_scores<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(*strip, keys, count, scores);
-    if (BIASED) { strip_bias(row, first, key, scores); }
+    if (VIEW == ATTENTION_BIASED) { strip_bias(row, first, key, scores); }
+    if (VIEW == ATTENTION_WINDOW) { strip_window(row, first, key, scores); }
     strip_powers(strip, row.scale, scores);
     strip_values<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(strip, values, count, scores);
 }
@@ -287,6 +313,7 @@ __device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip
 enum {
     BLOCK_WARPS = KERNEL_TILE_STRIPS,
     BLOCK_THREADS = BLOCK_WARPS * WARP,
+    TILE_QUERIES = BLOCK_WARPS * KERNEL_STRIP_QUERIES,
     STEP_TOKENS = BLOCK_WARPS * PIECE_TOKENS,
     SHORT_PIECES = KERNEL_SHORT_ROW / PIECE_TOKENS,
     STAGES = 2,
@@ -308,39 +335,45 @@ template <int HEAD_DIM> struct attention_stage {
 
 static_assert(SHORT_PIECES == STAGES, "a short row's pieces are its warp's piece of each stage");
 
-/* Waits for a stage, then starts copying the next one if the row continues there. */
+/* Waits for a stage, then starts copying the next one if there are keys before `end`. */
 template <class T, int HEAD_DIM>
-__device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next, attention_stage<HEAD_DIM> *other)
+__device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next, int end,
+                                          attention_stage<HEAD_DIM> *other)
 {
     const int warp = static_cast<int>(threadIdx.x / WARP);
     copy_wait();
     __syncthreads(); /* the stage is complete, and no warp reads the other one any more */
-    if (next < row.length) { piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]); }
+    if (next < end) { piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]); }
 }
 
 /* Computes a tile of one row by all four warps; a strip beyond the row's end only helps to copy. */
-template <class T, int HEAD_DIM, bool BIASED>
+template <class T, int HEAD_DIM, int VIEW>
 __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first,
                                           attention_stage<HEAD_DIM> (&stages)[STAGES])
 {
     constexpr int BLOCKS = STEP_TOKENS / 8;
     const int warp = static_cast<int>(threadIdx.x / WARP);
     attention_strip<HEAD_DIM> strip;
-    piece_copy(row, PIECE_TOKENS * warp, &stages[0].keys[warp], &stages[0].values[warp]);
+    int key = 0, end = row.length, stage = 0;
+    if (VIEW == ATTENTION_WINDOW) {
+        const int tile = first - KERNEL_STRIP_QUERIES * warp;
+        key = max(0, tile - row.before);
+        end = min(row.length, tile + TILE_QUERIES + row.behind);
+    }
+    piece_copy(row, key + PIECE_TOKENS * warp, &stages[0].keys[warp], &stages[0].values[warp]);
     strip_begin(&strip, row, first);
-    int key = 0, stage = 0;
-    for (; key + STEP_TOKENS <= row.length; key += STEP_TOKENS, stage ^= 1) {
-        tile_turn(row, key + STEP_TOKENS, &stages[stage ^ 1]);
+    for (; key + STEP_TOKENS <= end; key += STEP_TOKENS, stage ^= 1) {
+        tile_turn(row, key + STEP_TOKENS, end, &stages[stage ^ 1]);
         if (first < row.length) {
-            strip_step<T, HEAD_DIM, BIASED, BLOCKS, 1, true>(row, first, key, &strip, stages[stage].keys,
-                                                             stages[stage].values);
+            strip_step<T, HEAD_DIM, VIEW, BLOCKS, 1, true>(row, first, key, STEP_TOKENS, &strip, stages[stage].keys,
+                                                           stages[stage].values);
         }
     }
-    if (key < row.length) {
-        tile_turn(row, row.length, &stages[stage ^ 1]);
+    if (key < end) {
+        tile_turn(row, end, end, &stages[stage ^ 1]);
         if (first < row.length) {
-            strip_step<T, HEAD_DIM, BIASED, BLOCKS, 1, false>(row, first, key, &strip, stages[stage].keys,
-                                                              stages[stage].values);
+            strip_step<T, HEAD_DIM, VIEW, BLOCKS, 1, false>(row, first, key, end - key, &strip, stages[stage].keys,
+                                                            stages[stage].values);
         }
     }
     if (first < row.length) { strip_end(strip, row, first); }
@@ -348,7 +381,7 @@ __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first
 }
 
 /* Computes a strip of a row of at most KERNEL_SHORT_ROW tokens by one warp. */
-template <class T, int HEAD_DIM, bool BIASED>
+template <class T, int HEAD_DIM, int VIEW>
 __device__ __forceinline__ void strip_short(const attention_row<T> &row, int first,
                                             attention_stage<HEAD_DIM> (&stages)[STAGES])
 {
@@ -364,8 +397,8 @@ __device__ __forceinline__ void strip_short(const attention_row<T> &row, int fir
     strip_begin(&strip, row, first);
     copy_wait();
     __syncwarp();
-    strip_step<T, HEAD_DIM, BIASED, KERNEL_SHORT_ROW / 8, STRIDE, false>(row, first, 0, &strip, &stages[0].keys[warp],
-                                                                         &stages[0].values[warp]);
+    strip_step<T, HEAD_DIM, VIEW, KERNEL_SHORT_ROW / 8, STRIDE, false>(row, first, 0, row.length, &strip,
+                                                                       &stages[0].keys[warp], &stages[0].values[warp]);
     strip_end(strip, row, first);
     __syncwarp(); /* before the next strip's copies */
 }
@@ -384,7 +417,7 @@ __device__ __forceinline__ uint32_t round_unit(uint32_t round)
     return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
 }
 
-template <class T, int HEAD_DIM, bool BIASED, int BLOCKS>
+template <class T, int HEAD_DIM, int VIEW, int BLOCKS>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     SHARED(attention_stage<HEAD_DIM>, stages, [STAGES]);
@@ -401,12 +434,14 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_
             static_cast<int>(hidden),
             static_cast<int>(strip.length),
             a.scale * ATTENTION_LOG2_E,
-            BIASED ? a.bias + unit % a.heads * biases + a.reach : nullptr,
+            VIEW == ATTENTION_BIASED ? a.bias + unit % a.heads * biases + a.reach : nullptr,
+            static_cast<int>(min(a.before, strip.length)),
+            static_cast<int>(min(a.behind, strip.length)),
         };
         if (strip.length > KERNEL_SHORT_ROW) {
-            tile_long<T, HEAD_DIM, BIASED>(row, static_cast<int>(strip.first), stages);
+            tile_long<T, HEAD_DIM, VIEW>(row, static_cast<int>(strip.first), stages);
         } else if (strip.first < strip.length) {
-            strip_short<T, HEAD_DIM, BIASED>(row, static_cast<int>(strip.first), stages);
+            strip_short<T, HEAD_DIM, VIEW>(row, static_cast<int>(strip.first), stages);
         }
         unit = next;
         if (unit < units) { strip = unit_strip(a, unit); }
@@ -440,8 +475,10 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
     const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident);
     const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
     const uint64_t blocks = std::min<uint64_t>(units, static_cast<uint64_t>(queue->multiprocessors) * fit);
-    auto *kernel = args->bias != nullptr ? attention_tiles<T, HEAD_DIM, true, resident>
-                                         : attention_tiles<T, HEAD_DIM, false, resident>;
+    const int view = attention_view_of(args);
+    auto *kernel = view == ATTENTION_BIASED   ? attention_tiles<T, HEAD_DIM, ATTENTION_BIASED, resident>
+                   : view == ATTENTION_WINDOW ? attention_tiles<T, HEAD_DIM, ATTENTION_WINDOW, resident>
+                                              : attention_tiles<T, HEAD_DIM, ATTENTION_ALL, resident>;
     return kernel_enqueue(queue, kernel, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0, args);
 }
 
@@ -457,8 +494,9 @@ static bool attention_does(const struct kernel_attention_args *args)
 {
     const uint64_t hidden = static_cast<uint64_t>(args->heads) * args->head_dim;
     return args->bound > 0 && hidden > 0 && hidden % CHUNK == 0 && hidden <= KERNEL_HIDDEN_MAX &&
-           args->head_dim <= ATTENTION_HEAD_DIM_MAX && args->scale > 0.0f && aligned16(args->queries) &&
-           aligned16(args->qkv) && aligned16(args->context) && aligned16(args->ragged.tiles);
+           args->head_dim <= ATTENTION_HEAD_DIM_MAX && args->scale > 0.0f && attention_view_of(args) >= 0 &&
+           aligned16(args->queries) && aligned16(args->qkv) && aligned16(args->context) &&
+           aligned16(args->ragged.tiles);
 }
 
 extern "C" cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args)

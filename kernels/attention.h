@@ -12,6 +12,17 @@
 /* The widest head. */
 enum { ATTENTION_HEAD_DIM_MAX = 256 };
 
+/* What a query sees: all keys of its row; all, and a bias is added to its scores; or those of a window around it. */
+enum attention_view { ATTENTION_ALL, ATTENTION_BIASED, ATTENTION_WINDOW };
+
+/* The view that a launch is for; a number for other arguments, which are refused. */
+inline int attention_view_of(const struct kernel_attention_args *args)
+{
+    const bool all = args->before == UINT32_MAX && args->behind == UINT32_MAX;
+    if (args->bias != nullptr) { return all ? ATTENTION_BIASED : -1; }
+    return all ? ATTENTION_ALL : ATTENTION_WINDOW;
+}
+
 /* kernel_attention by plain arithmetic: any type and head dim, and one query for each row. */
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args);
 

@@ -26,8 +26,9 @@ template <class T> struct plain_row {
     size_t stride;  /* columns from a token's query, key and value to the next one's */
     size_t hidden;
     int length;
-    float scale;       /* from a score to an exponent of 2 */
-    const float *bias; /* of a query and its own key, or NULL */
+    float scale;        /* from a score to an exponent of 2 */
+    const float *bias;  /* of a query and its own key, or NULL */
+    int before, behind; /* what a query sees of a window; at most length */
 };
 
 /* QUERIES queries with outputs, largest exponent and sum of powers over the keys that this lane's group has seen. */
@@ -95,23 +96,35 @@ __device__ __forceinline__ float plain_dot(const struct chunk &x, const struct c
     return sum;
 }
 
-/* Processes all keys and values of the row, KEYS per group at a time, for queries from `first` on. */
-template <class T, bool BIASED, int QUERIES, int KEYS>
+/* Whether a query of the row sees a key before `end`. */
+template <int VIEW, class T>
+__device__ __forceinline__ bool plain_sees(const plain_row<T> &row, int query, int key, int end)
+{
+    return key < end && (VIEW != ATTENTION_WINDOW || (key >= query - row.before && key <= query + row.behind));
+}
+
+/* Processes the keys and values that queries from `first` on see, KEYS per group at a time. */
+template <class T, int VIEW, int QUERIES, int KEYS>
 __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct plain_lane &lane, int first,
                                            plain_part<QUERIES> *part)
 {
     const T *keys = row.key + lane.column;
-    for (int base = lane.group; base - lane.group < row.length; base += KEYS * lane.groups) {
+    int begin = 0, end = row.length;
+    if (VIEW == ATTENTION_WINDOW) {
+        begin = max(0, first - row.before);
+        end = min(row.length, first + QUERIES + row.behind);
+    }
+    for (int base = begin + lane.group; base - lane.group < end; base += KEYS * lane.groups) {
         float powers[KEYS][QUERIES];
 #pragma unroll
         for (int k = 0; k < KEYS; k++) {
             const int token = base + k * lane.groups;
             struct chunk key = {};
-            if (token < row.length) { key = plain_load(keys + static_cast<size_t>(token) * row.stride, lane); }
+            if (token < end) { key = plain_load(keys + static_cast<size_t>(token) * row.stride, lane); }
 #pragma unroll
             for (int q = 0; q < QUERIES; q++) {
                 powers[k][q] = plain_dot(part->query[q], key, lane.lanes);
-                if (BIASED && token < row.length && first + q < row.length) {
+                if (VIEW == ATTENTION_BIASED && token < end && first + q < row.length) {
                     powers[k][q] = fmaf(row.bias[token - first - q], row.scale, powers[k][q]);
                 }
             }
@@ -121,7 +134,8 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
             float top = part->top[q];
 #pragma unroll
             for (int k = 0; k < KEYS; k++) {
-                if (base + k * lane.groups < row.length) { top = fmaxf(top, powers[k][q]); }
+                const bool sees = plain_sees<VIEW>(row, first + q, base + k * lane.groups, end);
+                if (sees) { top = fmaxf(top, powers[k][q]); }
             }
             const float shrink = plain_shrink(part->top[q], top);
             part->sum[q] *= shrink;
@@ -129,7 +143,8 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
             for (int i = 0; i < CHUNK; i++) { part->out[q].at[i] *= shrink; }
 #pragma unroll
             for (int k = 0; k < KEYS; k++) {
-                powers[k][q] = base + k * lane.groups < row.length ? exp2_approximate(powers[k][q] - top) : 0.0f;
+                const bool sees = plain_sees<VIEW>(row, first + q, base + k * lane.groups, end);
+                powers[k][q] = sees ? exp2_approximate(powers[k][q] - top) : 0.0f;
                 part->sum[q] += powers[k][q];
             }
             part->top[q] = top;
@@ -137,7 +152,7 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
 #pragma unroll
         for (int k = 0; k < KEYS; k++) {
             const int token = base + k * lane.groups;
-            if (token >= row.length) { continue; }
+            if (token >= end) { continue; }
             const struct chunk value = plain_load(keys + row.hidden + static_cast<size_t>(token) * row.stride, lane);
 #pragma unroll
             for (int q = 0; q < QUERIES; q++)
@@ -167,7 +182,7 @@ template <int QUERIES> __device__ __forceinline__ void plain_merge(plain_part<QU
 }
 
 /* Queries first.. of the row, up to QUERIES of them; their outputs go to `to`, `hidden` columns apart. */
-template <class T, bool BIASED, int QUERIES, int KEYS>
+template <class T, int VIEW, int QUERIES, int KEYS>
 __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first, T *to, uint32_t head_dim)
 {
     const struct plain_lane lane = plain_lane_of(head_dim);
@@ -184,7 +199,7 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
         part.top[q] = plain_minus_infinity();
         part.sum[q] = 0.0f;
     }
-    plain_walk<T, BIASED, QUERIES, KEYS>(row, lane, first, &part);
+    plain_walk<T, VIEW, QUERIES, KEYS>(row, lane, first, &part);
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
         plain_merge(&part, q, lane.lanes);
@@ -196,13 +211,15 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
 }
 
 /* Where a head's bias of a query and its own key lies. */
+template <int VIEW>
 __device__ __forceinline__ const float *plain_bias(const struct kernel_attention_args &a, uint32_t head)
 {
+    if (VIEW != ATTENTION_BIASED) { return nullptr; }
     return a.bias + head * (2 * static_cast<size_t>(a.reach) + 1) + a.reach;
 }
 
 /* All queries: a block takes a tile and head at a time, a warp its strip, four queries at a time. */
-template <class T, bool BIASED>
+template <class T, int VIEW>
 __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     enum { QUERIES = 4 };
@@ -218,17 +235,19 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_AR
                                   hidden,
                                   static_cast<int>(strip.length),
                                   a.scale * ATTENTION_LOG2_E,
-                                  BIASED ? plain_bias(a, unit % a.heads) : nullptr};
+                                  plain_bias<VIEW>(a, unit % a.heads),
+                                  static_cast<int>(min(a.before, strip.length)),
+                                  static_cast<int>(min(a.behind, strip.length))};
         T *to = static_cast<T *>(a.context) + strip.start * hidden + column;
         const int end = min(row.length, static_cast<int>(strip.first) + KERNEL_STRIP_QUERIES);
         for (int first = static_cast<int>(strip.first); first < end; first += QUERIES) {
-            plain_queries<T, BIASED, QUERIES, 2>(row, first, to + first * hidden, a.head_dim);
+            plain_queries<T, VIEW, QUERIES, 2>(row, first, to + first * hidden, a.head_dim);
         }
     }
 }
 
 /* One query for each row: a warp takes a row and head at a time. */
-template <class T, bool BIASED>
+template <class T, int VIEW>
 __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
@@ -244,8 +263,10 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARG
                                   hidden,
                                   static_cast<int>(a.ragged.length[r]),
                                   a.scale * ATTENTION_LOG2_E,
-                                  BIASED ? plain_bias(a, unit % a.heads) : nullptr};
-        plain_queries<T, BIASED, 1, 4>(row, 0, static_cast<T *>(a.context) + r * hidden + column, a.head_dim);
+                                  plain_bias<VIEW>(a, unit % a.heads),
+                                  static_cast<int>(min(a.before, a.ragged.length[r])),
+                                  static_cast<int>(min(a.behind, a.ragged.length[r]))};
+        plain_queries<T, VIEW, 1, 4>(row, 0, static_cast<T *>(a.context) + r * hidden + column, a.head_dim);
     }
 }
 
@@ -254,10 +275,15 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARG
 template <class T>
 static void (*plain_kernel(const struct kernel_attention_args *args))(KERNEL_PARAMETER(struct kernel_attention_args))
 {
-    if (args->bias != nullptr) {
-        return args->queries != nullptr ? attention_plain_rows<T, true> : attention_plain_tiles<T, true>;
+    const bool single = args->queries != nullptr;
+    const int view = attention_view_of(args);
+    if (view == ATTENTION_BIASED) {
+        return single ? attention_plain_rows<T, ATTENTION_BIASED> : attention_plain_tiles<T, ATTENTION_BIASED>;
     }
-    return args->queries != nullptr ? attention_plain_rows<T, false> : attention_plain_tiles<T, false>;
+    if (view == ATTENTION_WINDOW) {
+        return single ? attention_plain_rows<T, ATTENTION_WINDOW> : attention_plain_tiles<T, ATTENTION_WINDOW>;
+    }
+    return single ? attention_plain_rows<T, ATTENTION_ALL> : attention_plain_tiles<T, ATTENTION_ALL>;
 }
 
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args)

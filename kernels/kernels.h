@@ -87,7 +87,8 @@ struct kernel_ragged {
 /* The widest row that the kernels normalise; launchers refuse wider ones. */
 enum { KERNEL_HIDDEN_MAX = 4096 };
 
-/* to = LN(word[id] + position[index]), of every token. An id or position out of range counts as 0. */
+/* to = LN(word[id] + position[index]), of every token. An id or position out of range counts as 0, so that a model
+ * with rotary positions, which adds the same to all tokens, has one row of them. */
 struct kernel_embed_norm_args {
     enum kernel_type type;
     uint32_t bound; /* tokens that the launch is for */
@@ -120,7 +121,7 @@ struct kernel_norm_args {
 };
 cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args);
 
-enum kernel_activation { KERNEL_GELU_ERF, KERNEL_GELU_TANH, KERNEL_RELU, KERNEL_IDENTITY };
+enum kernel_activation { KERNEL_GELU_ERF, KERNEL_GELU_TANH, KERNEL_RELU, KERNEL_SILU, KERNEL_IDENTITY };
 
 /* x = activation(x [+ bias]) in place, of the first *count rows. */
 struct kernel_activate_args {
@@ -134,18 +135,49 @@ struct kernel_activate_args {
 };
 cudaError_t kernel_activate(const struct kernel_queue *queue, const struct kernel_activate_args *args);
 
+/* to = activation(a + its bias) * (b + its bias), of the first *count rows; a and b are the halves of a row of `from`.
+ */
+struct kernel_gate_args {
+    enum kernel_type type;
+    enum kernel_activation activation;
+    uint32_t bound; /* rows that the launch is for */
+    uint32_t width; /* of a half */
+    const uint32_t *count;
+    const void *from; /* [bound, 2 * width] type */
+    const void *bias; /* [2 * width] type */
+    void *to;         /* [bound, width] type, written; not `from` */
+};
+cudaError_t kernel_gate(const struct kernel_queue *queue, const struct kernel_gate_args *args);
+
+/* Turns heads in place by the positions of their tokens: of each head the numbers i and i + head_dim / 2, as a complex
+ * number. A position out of range counts as 0. */
+struct kernel_rotate_args {
+    enum kernel_type type;
+    uint32_t bound;    /* tokens that the launch is for */
+    uint32_t heads;    /* side by side from x on */
+    uint32_t head_dim; /* a multiple of 16 */
+    uint32_t stride;   /* columns from a token to the next; a multiple of 8 */
+    uint32_t positions;
+    struct kernel_ragged ragged;
+    const float *table; /* [positions, head_dim]: head_dim / 2 cosines, then as many sines */
+    void *x;            /* [bound, stride] type, read and written */
+};
+cudaError_t kernel_rotate(const struct kernel_queue *queue, const struct kernel_rotate_args *args);
+
 /* Softmax(scale * (Q K^T [+ bias])) V within each row and head. Q, K and V lie side by side, hidden columns each; head
  * h starts at column h * head_dim of each. With `queries` each row has a single query, its row of that matrix, and
- * `qkv` holds K and V alone. The bias depends on the head and on how far the key stands behind the query, from -reach
- * to reach. */
+ * `qkv` holds K and V alone. A query sees the keys of so many tokens before its own and so many behind it; the work on
+ * it grows with these, not with its row. The bias depends on the head and on how far the key stands behind the query,
+ * from -reach to reach; it goes with a query that sees all keys. */
 struct kernel_attention_args {
     enum kernel_type type;
     uint32_t bound; /* tiles that the launch is for; with queries: rows */
     uint32_t heads;
-    uint32_t head_dim; /* hidden = heads * head_dim */
-    float scale;       /* 1 if folded into the query weights */
-    uint32_t reach;    /* of the bias: rows have at most so many tokens and one */
-    const float *bias; /* [heads, 2 * reach + 1], or NULL */
+    uint32_t head_dim;       /* hidden = heads * head_dim */
+    float scale;             /* 1 if folded into the query weights */
+    uint32_t reach;          /* of the bias: rows have at most so many tokens and one */
+    const float *bias;       /* [heads, 2 * reach + 1], or NULL */
+    uint32_t before, behind; /* UINT32_MAX: all */
     struct kernel_ragged ragged;
     const void *queries; /* [rows, hidden] type, or NULL */
     const void *qkv;     /* [tokens, 3 * hidden] type; with queries: [tokens, 2 * hidden] */
@@ -174,8 +206,8 @@ enum kernel_pooling {
     KERNEL_POOL_GATHERED,      /* x has one token per row (kernel_gather, attention with queries) */
 };
 
-/* The row's vector: pooled, cut to its first `dim` floats, then scaled to length 1 if `normalize` (a zero vector stays
- * zero), then cast. finite[r] is 1 if all that was written of row r is finite, else 0. */
+/* The row's vector: pooled, then scaled to length 1 if `normalize` (a zero vector stays zero), then cast. finite[r] is
+ * 1 if all that was written of row r is finite, else 0. */
 struct kernel_pool_args {
     enum kernel_type type;
     enum kernel_pooling pooling;
@@ -183,10 +215,9 @@ struct kernel_pool_args {
     uint32_t normalize;           /* 0 or 1 */
     uint32_t bound;               /* rows that the launch is for */
     uint32_t hidden;
-    uint32_t dim; /* 1..hidden, any number */
     struct kernel_ragged ragged;
     const void *x;    /* [tokens, hidden] type, or [rows, hidden] */
-    void *output;     /* [bound, dim] output_type, written; aligned to its element */
+    void *output;     /* [bound, hidden] output_type, written; aligned to its element */
     uint32_t *finite; /* [bound], written */
 };
 cudaError_t kernel_pool(const struct kernel_queue *queue, const struct kernel_pool_args *args);

@@ -31,12 +31,11 @@ __device__ __forceinline__ void chunk_raise(struct chunk *to, const struct chunk
     for (int i = 0; i < CHUNK; i++) { to->at[i] = to->at[i] > x.at[i] || isnan(to->at[i]) ? to->at[i] : x.at[i]; }
 }
 
-/* The largest of each of the first `dim` columns of `count` tokens at x. */
-template <class T>
-__device__ __forceinline__ void pool_max(const T *x, uint32_t count, uint32_t hidden, uint32_t dim, float *vector)
+/* The largest of each column of `count` tokens at x. */
+template <class T> __device__ __forceinline__ void pool_max(const T *x, uint32_t count, uint32_t hidden, float *vector)
 {
     const uint32_t column = threadIdx.x * CHUNK;
-    if (column < dim) {
+    if (column < hidden) {
         struct chunk most = chunk_load(x + column);
 #pragma unroll 4
         for (uint32_t t = 1; t < count; t++) {
@@ -48,14 +47,13 @@ __device__ __forceinline__ void pool_max(const T *x, uint32_t count, uint32_t hi
     __syncthreads();
 }
 
-/* The sum of `count` tokens at x, of their first `dim` columns, divided by `divisor`; token t counts t + 1 times if
- * `weighted`. */
+/* The sum of `count` tokens at x, divided by `divisor`; token t counts t + 1 times if `weighted`. */
 template <class T>
-__device__ __forceinline__ void pool_sum(const T *x, uint32_t count, uint32_t hidden, uint32_t dim, bool weighted,
-                                         float divisor, float *vector)
+__device__ __forceinline__ void pool_sum(const T *x, uint32_t count, uint32_t hidden, bool weighted, float divisor,
+                                         float *vector)
 {
     SHARED(struct chunk, partial, [POOL_THREADS]);
-    uint32_t columns = (dim + CHUNK - 1) / CHUNK, column = threadIdx.x % columns * CHUNK;
+    uint32_t columns = hidden / CHUNK, column = threadIdx.x % columns * CHUNK;
     uint32_t groups = POOL_THREADS / columns, group = threadIdx.x / columns;
     struct chunk sum = {};
     if (group < groups)
@@ -78,15 +76,15 @@ __device__ __forceinline__ void pool_sum(const T *x, uint32_t count, uint32_t hi
 }
 
 /* The divisors that scale a vector to length 1: first *largest, then the result. */
-__device__ __forceinline__ float pool_length(const float *vector, uint32_t dim, float *largest)
+__device__ __forceinline__ float pool_length(const float *vector, uint32_t hidden, float *largest)
 {
     SHARED(float, sums, [2][POOL_WARPS]);
     float x = 0.0f;
-    for (uint32_t i = threadIdx.x; i < dim; i += POOL_THREADS) { x = fmaxf(x, fabsf(vector[i])); }
+    for (uint32_t i = threadIdx.x; i < hidden; i += POOL_THREADS) { x = fmaxf(x, fabsf(vector[i])); }
     *largest = block_reduce<true>(x, sums[0]);
     if (*largest == 0.0f) { *largest = 1.0f; }
     x = 0.0f;
-    for (uint32_t i = threadIdx.x; i < dim; i += POOL_THREADS) {
+    for (uint32_t i = threadIdx.x; i < hidden; i += POOL_THREADS) {
         float share = vector[i] / *largest;
         x += share * share;
     }
@@ -115,17 +113,17 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
     if (a.pooling == KERNEL_POOL_LAST) { first += a.ragged.length[row] - 1; }
     const T *x = static_cast<const T *>(a.x) + static_cast<size_t>(first) * a.hidden;
     if (a.pooling == KERNEL_POOL_MAX) {
-        pool_max(x, count, a.hidden, a.dim, vector);
+        pool_max(x, count, a.hidden, vector);
     } else {
         const bool weighted = a.pooling == KERNEL_POOL_WEIGHTED_MEAN;
         const float n = static_cast<float>(count), root = a.pooling == KERNEL_POOL_MEAN_SQRT_LEN ? sqrtf(n) : n;
-        pool_sum(x, count, a.hidden, a.dim, weighted, weighted ? n * (n + 1.0f) / 2.0f : root, vector);
+        pool_sum(x, count, a.hidden, weighted, weighted ? n * (n + 1.0f) / 2.0f : root, vector);
     }
     float largest = 1.0f, length = 1.0f;
-    if (a.normalize != 0) { length = pool_length(vector, a.dim, &largest); }
-    OUTPUT *to = static_cast<OUTPUT *>(a.output) + static_cast<size_t>(row) * a.dim;
+    if (a.normalize != 0) { length = pool_length(vector, a.hidden, &largest); }
+    OUTPUT *to = static_cast<OUTPUT *>(a.output) + static_cast<size_t>(row) * a.hidden;
     bool finite = true;
-    for (uint32_t i = threadIdx.x; i < a.dim; i += POOL_THREADS) {
+    for (uint32_t i = threadIdx.x; i < a.hidden; i += POOL_THREADS) {
         finite = pool_write(vector[i] / largest / length, to + i) && finite;
     }
     finite = __syncthreads_and(finite);
@@ -134,8 +132,8 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
 
 extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struct kernel_pool_args *args)
 {
-    if (args->bound == 0 || args->hidden > KERNEL_HIDDEN_MAX || args->hidden % CHUNK != 0 || args->dim == 0 ||
-        args->dim > args->hidden || args->pooling > KERNEL_POOL_GATHERED || !aligned16(args->x)) {
+    if (args->bound == 0 || args->hidden == 0 || args->hidden > KERNEL_HIDDEN_MAX || args->hidden % CHUNK != 0 ||
+        args->pooling > KERNEL_POOL_GATHERED || !aligned16(args->x)) {
         return cudaErrorInvalidValue;
     }
     void (*kernel)(KERNEL_PARAMETER(struct kernel_pool_args)) = nullptr;

@@ -183,6 +183,8 @@ static void launch(const struct attention_case *c, const struct rows *rows, cons
         .heads = c->heads,
         .head_dim = c->head_dim,
         .scale = 1.0f / sqrtf((float)c->head_dim),
+        .before = UINT32_MAX,
+        .behind = UINT32_MAX,
         .ragged = {.counts = rows->counts, .tiles = rows->tiles_on_device},
         .qkv = rows->qkv,
         .context = rows->ours,

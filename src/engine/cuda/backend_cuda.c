@@ -30,13 +30,20 @@ static enum precision cuda_choose(enum precision asked)
     return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
 }
 
+/* Heads turn 8 numbers of either half at a time. */
 static enum status cuda_takes(const struct model *model, struct err *err)
 {
-    return !model->pre_norm && !model->gated && !model->rms_norm && !model->causal && model->rotary[0].base == 0
+    if (model->rms_norm || model->causal) {
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "the CUDA engine does not compute models of the family %s yet; the CPU's does (backend: cpu)",
+                       model->arch ? model->arch->model_type : "?");
+    }
+    return model->rotary[0].base == 0 || model_head_dim(model) % 16 == 0
                ? STATUS_OK
                : err_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA engine does not compute models of the family %s yet; the CPU's does (backend: cpu)",
-                         model->arch ? model->arch->model_type : "?");
+                         "the CUDA engine does not compute rotary positions in heads of %u numbers, only of multiples "
+                         "of 16; the CPU's does (backend: cpu)",
+                         model_head_dim(model));
 }
 
 static enum kernel_type type_of(enum precision precision)
@@ -45,7 +52,8 @@ static enum kernel_type type_of(enum precision precision)
 }
 
 /* GELU's tanh form, which cuBLASLt computes as an epilogue, differs from the erf form by less than f16 rounds away.
- * f32 is the reference that others are compared with, so it always uses the model's own form. */
+ * f32 is the reference that others are compared with, so it always uses the model's own form, and so does the gate of
+ * gated models. */
 static void choose_activation(struct cuda_backend *cuda, const struct engine_options *options)
 {
     bool exact = options->exact_gelu || options->precision == PRECISION_F32;
@@ -62,9 +70,12 @@ static void choose_activation(struct cuda_backend *cuda, const struct engine_opt
         cuda->activation = KERNEL_RELU;
         cuda->activation_epilogue = CUDA_EPILOGUE_BIAS_RELU;
         break;
-    case ACTIVATION_SILU: /* of gated models, which cuda_open refuses */
+    case ACTIVATION_SILU:
+        cuda->activation = KERNEL_SILU;
+        cuda->activation_epilogue = CUDA_EPILOGUE_NONE;
         break;
     }
+    if (cuda->backend.model->gated) { cuda->activation_epilogue = CUDA_EPILOGUE_NONE; }
 }
 
 /* The limit is a share of the memory that is free before the weights are copied. */

@@ -114,13 +114,14 @@ static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint
 {
     const struct model *model = request->model;
     size_t element = request->element_bytes, used = 0, hidden = element * model->hidden;
-    size_t wide = larger(3 * hidden, element * model->intermediate_size);
+    size_t inner = element * model->intermediate_size, wide = larger(3 * hidden, model->gated ? 2 * inner : inner);
     size_t ragged = cuda_ragged_layout(tokens, rows).bytes;
     struct cuda_offsets offsets = {
         .x = part(&used, tokens * hidden),
         .y = part(&used, tokens * hidden),
         .wide = part(&used, tokens * wide),
     };
+    offsets.gated = part(&used, model->gated ? tokens * inner : 0);
     offsets.first = part(&used, model->pooling == POOLING_CLS ? rows * hidden : 0);
     offsets.ragged = part(&used, ragged);
     for (unsigned slot = 0; slot < request->slots; slot++) {

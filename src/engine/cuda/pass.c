@@ -114,8 +114,10 @@ static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bu
 /* --- what an op works on --- */
 
 /* x is the residual stream. Attention and the intermediate layer read it; the two products with a residual add to it
- * in place, bias included, and then it is normalised in place. The last layer of a CLS-pooled model needs only the
- * first token of each row: these are gathered into `first`, and the layer runs on them, except for keys and values. */
+ * in place, bias included, and then it is normalised in place. With pre_norm it stays as it is, and what is normalised,
+ * for the next product or for pooling, lies in y: attention has read it by the time that its output lies there, and the
+ * other way round. The last layer of a CLS-pooled model needs only the first token of each row: these are gathered into
+ * `first`, and the layer runs on them, except for keys and values. */
 
 static const struct model *model_of(const struct backend_workspace *workspace)
 {
@@ -157,6 +159,20 @@ static struct extent extent_of(const struct backend_workspace *workspace, uint32
     return first_tokens_only(workspace, layer) ? first_tokens(workspace) : all_tokens(workspace);
 }
 
+/* What a layer begins with, of all tokens: with pre_norm the norm of the layer before, or of the embeddings, x itself.
+ */
+static void *layer_input(const struct backend_workspace *workspace, uint32_t layer)
+{
+    const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
+    return at_offset(workspace, model_of(workspace)->pre_norm && layer > 0 ? offsets->y : offsets->x);
+}
+
+/* Where a norm writes what is normalised of x. */
+static void *normed(const struct backend_workspace *workspace, void *x)
+{
+    return model_of(workspace)->pre_norm ? at_offset(workspace, workspace->memory.plan.offsets.y) : x;
+}
+
 /* --- plans of products --- */
 
 struct gemm_args {
@@ -175,6 +191,7 @@ static void *queries_of(const struct backend_workspace *workspace)
 static void narrow_to_queries(const struct backend_workspace *workspace, struct gemm_args *args)
 {
     args->shape.outputs = model_of(workspace)->hidden;
+    args->operands.from = first_tokens(workspace).x;
     args->operands.to = queries_of(workspace);
 }
 
@@ -186,7 +203,7 @@ static struct gemm_args keys_and_values(const struct backend_workspace *workspac
     struct extent extent = all_tokens(workspace);
     return (struct gemm_args){
         .shape = {2 * model->hidden, model->hidden, workspace->cuda->weights.type, CUDA_EPILOGUE_BIAS},
-        .operands = {.from = extent.x,
+        .operands = {.from = layer_input(workspace, layer),
                      .weight = linear->weight,
                      .bias = linear->bias,
                      .to = at_offset(workspace, workspace->memory.plan.offsets.wide),
@@ -203,19 +220,31 @@ static struct gemm_args gemm_args_of(const struct backend_workspace *workspace, 
     struct extent extent = extent_of(workspace, layer);
     struct gemm_args args = {
         .shape = {.type = cuda->weights.type, .epilogue = CUDA_EPILOGUE_BIAS},
-        .operands = {.from = extent.x, .weight = linear->weight, .bias = linear->bias, .count = extent.count},
+        .operands = {.weight = linear->weight, .bias = linear->bias, .count = extent.count},
         .rows = extent.bound,
     };
+    struct cuda_gemm_operands *operands = &args.operands;
     backend_linear_shape(model_of(workspace), site, &args.shape.outputs, &args.shape.inputs);
-    if (site == LINEAR_QKV || site == LINEAR_INTERMEDIATE) {
-        args.operands.to = at_offset(workspace, offsets->wide);
-    } else {
-        args.operands.from = at_offset(workspace, site == LINEAR_OUTPUT ? offsets->wide : offsets->y);
-        args.operands.residual = args.operands.to = extent.x;
+    switch (site) {
+    case LINEAR_QKV:
+        operands->from = layer_input(workspace, layer);
+        operands->to = at_offset(workspace, offsets->wide);
+        if (first_tokens_only(workspace, layer)) { narrow_to_queries(workspace, &args); }
+        break;
+    case LINEAR_INTERMEDIATE:
+        operands->from = normed(workspace, extent.x);
+        operands->to = at_offset(workspace, offsets->wide);
+        args.shape.epilogue = cuda->activation_epilogue;
+        break;
+    case LINEAR_ATTENTION_OUTPUT:
+    case LINEAR_OUTPUT:
+        operands->from = at_offset(workspace, site == LINEAR_ATTENTION_OUTPUT ? offsets->y
+                                              : model_of(workspace)->gated    ? offsets->gated
+                                                                              : offsets->wide);
+        operands->residual = operands->to = extent.x;
         args.shape.epilogue = CUDA_EPILOGUE_BIAS_RESIDUAL;
+        break;
     }
-    if (site == LINEAR_INTERMEDIATE) { args.shape.epilogue = cuda->activation_epilogue; }
-    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) { narrow_to_queries(workspace, &args); }
     return args;
 }
 
@@ -303,24 +332,29 @@ static enum status enqueue_embed(struct backend_workspace *workspace, struct err
     return check(workspace, kernel_embed_norm(&workspace->queue, &args), "embedding", err);
 }
 
-static enum status gather_first_tokens(struct backend_workspace *workspace, struct err *err)
+static enum status gather_first_tokens(struct backend_workspace *workspace, const void *from, struct err *err)
 {
     struct kernel_gather_args args = {
         .type = workspace->cuda->weights.type,
         .bound = workspace->bucket->rows,
         .hidden = model_of(workspace)->hidden,
         .ragged = workspace->ragged,
-        .from = all_tokens(workspace).x,
+        .from = from,
         .to = first_tokens(workspace).x,
     };
     return check(workspace, kernel_gather(&workspace->queue, &args), "gathering first tokens", err);
 }
 
+/* Keys and values of all tokens, queries of the first ones, and these as the residual stream of the rest. */
 static enum status begin_last_layer(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
+    const void *x = all_tokens(workspace).x, *from = layer_input(workspace, layer);
     struct gemm_args args = keys_and_values(workspace, layer);
-    TRY(gather_first_tokens(workspace, err));
-    return cuda_gemm_run(workspace->runner, workspace->bucket->keys_values, &args.operands, err);
+    TRY(cuda_gemm_run(workspace->runner, workspace->bucket->keys_values, &args.operands, err));
+    TRY(gather_first_tokens(workspace, from, err));
+    args = gemm_args_of(workspace, layer, LINEAR_QKV);
+    TRY(cuda_gemm_run(workspace->runner, *plan_of(workspace, layer, LINEAR_QKV), &args.operands, err));
+    return from == x ? STATUS_OK : gather_first_tokens(workspace, x, err);
 }
 
 static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
@@ -328,9 +362,22 @@ static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t 
 {
     const struct cuda_backend *cuda = workspace->cuda;
     struct gemm_args gemm = gemm_args_of(workspace, layer, site);
-    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) { TRY(begin_last_layer(workspace, layer, err)); }
+    if (site == LINEAR_QKV && first_tokens_only(workspace, layer)) { return begin_last_layer(workspace, layer, err); }
     TRY(cuda_gemm_run(workspace->runner, *plan_of(workspace, layer, site), &gemm.operands, err));
     if (gemm.shape.epilogue != CUDA_EPILOGUE_NONE) { return STATUS_OK; }
+    if (model_of(workspace)->gated) {
+        struct kernel_gate_args args = {
+            .type = gemm.shape.type,
+            .activation = cuda->activation,
+            .bound = gemm.rows,
+            .width = gemm.shape.outputs / 2,
+            .count = gemm.operands.count,
+            .from = gemm.operands.to,
+            .bias = gemm.operands.bias,
+            .to = at_offset(workspace, workspace->memory.plan.offsets.gated),
+        };
+        return check(workspace, kernel_gate(&workspace->queue, &args), "gating", err);
+    }
     struct kernel_activate_args args = {
         .type = gemm.shape.type,
         .activation = cuda->activation,
@@ -343,11 +390,32 @@ static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t 
     return check(workspace, kernel_activate(&workspace->queue, &args), "activation", err);
 }
 
+/* A first token stands at position 0, which turns nothing: with first tokens only there are but keys to turn. */
+static enum status enqueue_rotate(struct backend_workspace *workspace, uint32_t layer, struct err *err)
+{
+    const struct model *model = model_of(workspace);
+    const uint32_t parts = first_tokens_only(workspace, layer) ? 1 : 2;
+    struct kernel_rotate_args args = {
+        .type = workspace->cuda->weights.type,
+        .bound = workspace->bucket->tokens,
+        .heads = parts * model->heads,
+        .head_dim = model->hidden / model->heads,
+        .stride = (parts + 1) * model->hidden,
+        .positions = model->max_tokens,
+        .ragged = workspace->ragged,
+        .table = workspace->cuda->weights.rotary[model->layers[layer].local],
+        .x = at_offset(workspace, workspace->memory.plan.offsets.wide),
+    };
+    return args.table ? check(workspace, kernel_rotate(&workspace->queue, &args), "turning heads", err) : STATUS_OK;
+}
+
 static enum status enqueue_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
     const struct model *model = model_of(workspace);
     const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
     bool first_only = first_tokens_only(workspace, layer);
+    uint32_t window = model->layers[layer].local ? model->window : UINT32_MAX;
+    TRY(enqueue_rotate(workspace, layer, err));
     struct kernel_attention_args args = {
         .type = workspace->cuda->weights.type,
         .bound = first_only ? workspace->bucket->rows
@@ -357,6 +425,8 @@ static enum status enqueue_attention(struct backend_workspace *workspace, uint32
         .scale = 1.0f, /* folded into the query weights */
         .reach = model->max_tokens - 1,
         .bias = workspace->cuda->weights.relative_bias,
+        .before = window,
+        .behind = window,
         .ragged = workspace->ragged,
         .queries = first_only ? queries_of(workspace) : NULL,
         .qkv = at_offset(workspace, offsets->wide),
@@ -380,7 +450,7 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
         .from = extent.x,
         .gain = norm->gain,
         .shift = norm->shift,
-        .to = extent.x,
+        .to = normed(workspace, extent.x),
     };
     return check(workspace, kernel_norm(&workspace->queue, &args), "normalising", err);
 }
@@ -405,9 +475,8 @@ static enum status enqueue_pool(struct backend_workspace *workspace, struct err 
         .output_type = KERNEL_F32,
         .bound = workspace->slot->pass->rows,
         .hidden = model->hidden,
-        .dim = model->hidden,
         .ragged = workspace->ragged,
-        .x = gathered ? first_tokens(workspace).x : all_tokens(workspace).x,
+        .x = normed(workspace, (gathered ? first_tokens(workspace) : all_tokens(workspace)).x),
         .output = workspace->slot->output,
         .finite = workspace->slot->finite,
     };

@@ -41,7 +41,8 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_plan_request request;
     struct cuda_plan plan;
-    enum cuda_epilogue activation_epilogue; /* of the intermediate product; NONE: kernel_activate does it */
+    enum cuda_epilogue
+        activation_epilogue; /* of the intermediate product; NONE: kernel_activate or kernel_gate does it */
     enum kernel_activation activation;
 };
 

@@ -62,17 +62,24 @@ struct loader {
     unsigned next;
     char *pinned;   /* [PIECES][PIECE_ELEMENTS] f32 */
     float *plain;   /* [PIECE_ELEMENTS] */
-    float *scratch; /* [max(5, model_position_rows), hidden] */
+    float *scratch; /* [max(5, model_position_rows), hidden], or if that is more [max_tokens, head_dim] */
 };
+
+/* Of one table of rotary positions. */
+static size_t rotary_elements(const struct model *model)
+{
+    return (size_t)model->max_tokens * (model->hidden / model->heads);
+}
 
 static enum status loader_open(struct loader *loader, struct err *err)
 {
     const struct cuda_api *api = loader->api;
     const struct model *model = loader->model;
     static const char what[] = "preparing to copy the weights";
-    size_t rows = model_position_rows(model) < 5 ? 5 : model_position_rows(model);
+    size_t rows = model_position_rows(model) < 5 ? 5 : model_position_rows(model), elements = rows * model->hidden;
+    if (elements < rotary_elements(model)) { elements = rotary_elements(model); }
     loader->plain = malloc(PIECE_ELEMENTS * sizeof *loader->plain);
-    loader->scratch = malloc(rows * model->hidden * sizeof *loader->scratch);
+    loader->scratch = malloc(elements * sizeof *loader->scratch);
     if (!loader->plain || !loader->scratch) { return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights"); }
     TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&loader->cuda_stream, cudaStreamNonBlocking), what, err));
     for (int i = 0; i < PIECES; i++) {
@@ -210,6 +217,9 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     if (model->relative_bias.data) {
         weights->relative_bias = part(&layout, model->heads * (2 * (size_t)model->max_tokens - 1) * sizeof(float));
     }
+    for (int local = 0; local < 2 && model->rotary[local].base > 0; local++) {
+        weights->rotary[local] = part(&layout, rotary_elements(model) * sizeof(float));
+    }
     weights->embedding_norm = lay_out_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
         struct cuda_layer layer = lay_out_layer(&layout, model, cuda_first_tokens_only(model, i));
@@ -232,34 +242,51 @@ static enum status expect(const struct tensor *tensor, size_t elements, struct e
     return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements, elements);
 }
 
-/* Uploads a tensor times `scale` in the given type. */
-static enum status load(struct loader *loader, enum kernel_type type, const struct tensor *tensor, size_t elements,
-                        float scale, void *to, struct err *err)
+/* Reads part of a bias; an empty one is of zeros. */
+static void read_bias(const struct tensor *tensor, size_t first, size_t count, float *to)
 {
-    TRY(expect(tensor, elements, err));
+    if (tensor->elements > 0) {
+        tensor_read_f32(tensor, first, count, to);
+    } else {
+        memset(to, 0, count * sizeof *to);
+    }
+}
+
+/* Uploads a tensor times `scale` in the given type. */
+static enum status load_bias(struct loader *loader, enum kernel_type type, const struct tensor *tensor, size_t elements,
+                             float scale, void *to, struct err *err)
+{
+    if (tensor->elements > 0) { TRY(expect(tensor, elements, err)); }
     for (size_t at = 0; at < elements; at += PIECE_ELEMENTS) {
         size_t now = least(elements - at, PIECE_ELEMENTS);
-        tensor_read_f32(tensor, at, now, loader->plain);
+        read_bias(tensor, at, now, loader->plain);
         TRY(put_piece(loader, type, loader->plain, now, scale, element(to, type, at), err));
     }
     if (loader->model->read_once) { tensor_release(tensor); }
     return STATUS_OK;
 }
 
+static enum status load(struct loader *loader, enum kernel_type type, const struct tensor *tensor, size_t elements,
+                        float scale, void *to, struct err *err)
+{
+    TRY(expect(tensor, elements, err));
+    return load_bias(loader, type, tensor, elements, scale, to, err);
+}
+
 static enum status load_norm(struct loader *loader, const struct layer_norm *norm, const struct cuda_norm *to,
                              struct err *err)
 {
     TRY(load(loader, KERNEL_F32, &norm->gain, loader->model->hidden, 1, to->gain, err));
-    return load(loader, KERNEL_F32, &norm->bias, loader->model->hidden, 1, to->shift, err);
+    return load_bias(loader, KERNEL_F32, &norm->bias, loader->model->hidden, 1, to->shift, err);
 }
 
-static enum status load_linear(struct loader *loader, const struct linear *linear, enum linear_site site,
-                               const struct cuda_linear *to, struct err *err)
+/* Uploads a matrix and its bias to the rows of `to` from `row` on. */
+static enum status load_linear(struct loader *loader, const struct linear *linear, size_t row, size_t outputs,
+                               size_t inputs, const struct cuda_linear *to, struct err *err)
 {
-    uint32_t outputs, inputs;
-    backend_linear_shape(loader->model, site, &outputs, &inputs);
-    TRY(load(loader, loader->type, &linear->weight, (size_t)outputs * inputs, 1, to->weight, err));
-    return load(loader, loader->type, &linear->bias, outputs, 1, to->bias, err);
+    const enum kernel_type type = loader->type;
+    TRY(load(loader, type, &linear->weight, outputs * inputs, 1, element(to->weight, type, row * inputs), err));
+    return load_bias(loader, type, &linear->bias, outputs, 1, element(to->bias, type, row), err);
 }
 
 /* bias + weight value_bias, in f64. Shapes: scratch [2, hidden]; to [hidden]. */
@@ -268,10 +295,10 @@ static enum status fold_value_bias(const struct linear *output, const struct ten
 {
     float *row = scratch, *values = scratch + hidden;
     TRY(expect(&output->weight, (size_t)hidden * hidden, err));
-    TRY(expect(&output->bias, hidden, err));
-    TRY(expect(value_bias, hidden, err));
-    tensor_read_f32(value_bias, 0, hidden, values);
-    tensor_read_f32(&output->bias, 0, hidden, to);
+    if (output->bias.elements > 0) { TRY(expect(&output->bias, hidden, err)); }
+    if (value_bias->elements > 0) { TRY(expect(value_bias, hidden, err)); }
+    read_bias(value_bias, 0, hidden, values);
+    read_bias(&output->bias, 0, hidden, to);
     for (uint32_t o = 0; o < hidden; o++) {
         double sum = to[o];
         tensor_read_f32(&output->weight, (size_t)o * hidden, hidden, row);
@@ -294,8 +321,11 @@ static enum status load_attention(struct loader *loader, const struct model_laye
     TRY(load(loader, loader->type, &from->query.weight, block, scale, queries->weight, err));
     TRY(load(loader, loader->type, &from->key.weight, block, 1, keys, err));
     TRY(load(loader, loader->type, &from->value.weight, block, 1, element(keys, loader->type, block), err));
-    TRY(load(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err));
+    TRY(load_bias(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err));
     TRY(upload(loader, loader->type, zeros, 2 * hidden, to->keys_values.bias, err));
+    if (model->rotary[0].base > 0) {
+        TRY(load_bias(loader, loader->type, &from->key.bias, hidden, 1, to->keys_values.bias, err));
+    }
     TRY(fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, folding, bias, err));
     TRY(upload(loader, loader->type, bias, hidden, output->bias, err));
     return load(loader, loader->type, &from->attention_output.weight, block, 1, output->weight, err);
@@ -304,10 +334,13 @@ static enum status load_attention(struct loader *loader, const struct model_laye
 static enum status load_layer(struct loader *loader, const struct model_layer *from, const struct cuda_layer *to,
                               struct err *err)
 {
+    const size_t hidden = loader->model->hidden, inner = loader->model->intermediate_size;
+    const struct cuda_linear *intermediate = &to->linear[LINEAR_INTERMEDIATE];
     TRY(load_attention(loader, from, to, err));
     TRY(load_norm(loader, &from->attention_norm, &to->norm[NORM_ATTENTION], err));
-    TRY(load_linear(loader, &from->intermediate, LINEAR_INTERMEDIATE, &to->linear[LINEAR_INTERMEDIATE], err));
-    TRY(load_linear(loader, &from->output, LINEAR_OUTPUT, &to->linear[LINEAR_OUTPUT], err));
+    TRY(load_linear(loader, &from->intermediate, 0, inner, hidden, intermediate, err));
+    if (loader->model->gated) { TRY(load_linear(loader, &from->up, inner, inner, hidden, intermediate, err)); }
+    TRY(load_linear(loader, &from->output, 0, hidden, inner, &to->linear[LINEAR_OUTPUT], err));
     return load_norm(loader, &from->output_norm, &to->norm[NORM_OUTPUT], err);
 }
 
@@ -333,11 +366,21 @@ static enum status load_relative_bias(struct loader *loader, const struct cuda_w
     return STATUS_OK;
 }
 
+static enum status load_rotary(struct loader *loader, const struct cuda_weights *to, struct err *err)
+{
+    for (int local = 0; local < 2 && to->rotary[local]; local++) {
+        model_read_rotary(loader->model, local, loader->scratch);
+        TRY(upload(loader, KERNEL_F32, loader->scratch, rotary_elements(loader->model), to->rotary[local], err));
+    }
+    return STATUS_OK;
+}
+
 static enum status load_all(struct loader *loader, const struct cuda_weights *to, struct err *err)
 {
     TRY(loader_open(loader, err));
     TRY(load_embeddings(loader, to, err));
     TRY(load_relative_bias(loader, to, err));
+    TRY(load_rotary(loader, to, err));
     for (uint32_t i = 0; i < loader->model->layer_count; i++) {
         TRY(load_layer(loader, &loader->model->layers[i], &to->layers[i], err));
     }

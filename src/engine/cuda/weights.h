@@ -5,7 +5,11 @@
  *   - attention's scale 1/sqrt(head_dim) is folded into the query's weights and bias;
  *   - the value's bias moves behind attention. Attention weights sum to 1, so it reaches the context unchanged, and the
  *     output product turns it into a constant: bias' = bias + W value_bias. The key's bias is dropped, because it adds
- *     the same number to all scores of a query, which softmax ignores. Both are 0 in the bias of the one matrix.
+ *     the same number to all scores of a query, which softmax ignores; but not where it turns with the key's position.
+ *     What is moved or dropped is 0 in the bias of the one matrix.
+ *
+ * A layer or norm without a bias has one of zeros here. In a gated model the up product's rows follow those of the
+ * intermediate one.
  *
  * The last layer of a CLS-pooled model computes queries for first tokens only, so its queries are a matrix of their
  * own. */
@@ -40,8 +44,9 @@ struct cuda_weights {
     void *memory; /* the one block */
     size_t bytes;
     void *word;           /* [vocabulary, hidden] type */
-    void *position;       /* [max_tokens, hidden] type: positions and token type 0, summed */
+    void *position;       /* [model_position_rows, hidden] type: positions and token type, summed */
     float *relative_bias; /* [heads, 2 * max_tokens - 1], or NULL: none */
+    float *rotary[2];     /* [max_tokens, head_dim] each, of model_read_rotary; NULL: none */
     struct cuda_norm embedding_norm;
     struct cuda_layer *layers;
 };

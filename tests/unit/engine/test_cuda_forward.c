@@ -20,6 +20,10 @@ static const struct memory_shape biased_32 = {100, 150, 64, 2, 2, 128, true};
 static const struct memory_shape biased_64 = {100, 150, 128, 1, 2, 96, true};
 static const struct memory_shape biased_odd = {100, 150, 48, 1, 2, 72, true};
 
+static const struct memory_shape modern_32 = {100, 150, 64, 4, 2, 112, .modern = true};
+static const struct memory_shape modern_64 = {100, 150, 128, 3, 2, 96, .modern = true};
+static const struct memory_shape modern_48 = {100, 150, 96, 2, 2, 72, .modern = true};
+
 static const uint32_t mixed[] = {1, 66, 2, 17, 9, 0}, padded[] = {17, 1, 9, 0}, longest[] = {150, 3, 0};
 
 /* Biases large enough that where each is added matters: in the residual, before or behind the softmax, in the scale. */
@@ -204,6 +208,67 @@ TEST(a_relative_bias_is_added)
     }
 }
 
+/* Norms before, gated, no biases, rotary positions with two bases, windows: as ModernBERT; and as Nomic. */
+static struct model *modern_model(struct memory_shape shape, uint64_t seed, enum pooling pooling)
+{
+    struct model *model = memory_model(shape, seed);
+    model->pooling = pooling;
+    return model;
+}
+
+static struct model *nomic_model(struct memory_shape shape, uint64_t seed, enum pooling pooling)
+{
+    struct model *model = modern_model(shape, seed, pooling);
+    model->pre_norm = false;
+    model->activation = ACTIVATION_SILU;
+    for (uint32_t l = 0; l < shape.layers; l++) { model->layers[l].local = false; }
+    return model;
+}
+
+/* With the biases of attention, which GTE has; that of the keys turns with them. */
+static struct model *rotary_model_with_biases(struct memory_shape shape, uint64_t seed, enum pooling pooling)
+{
+    struct model *model = model_with_biases(shape, seed);
+    model->pooling = pooling;
+    model->rotary[0] = (struct rotary){160000, 1.5};
+    return model;
+}
+
+TEST(f32_matches_as_modernbert)
+{
+    struct engine_options options = {.precision = PRECISION_F32};
+    struct model *alone = modern_model(modern_64, 43, POOLING_CLS), *wide = modern_model(modern_32, 44, POOLING_LAST);
+    alone->layer_count = 1;
+    wide->activation = ACTIVATION_GELU_TANH;
+    wide->window = 65;
+    compare(modern_model(modern_32, 40, POOLING_MEAN), &options, f32_bounds);
+    compare(modern_model(modern_64, 41, POOLING_CLS), &options, f32_bounds);
+    compare(modern_model(modern_48, 42, POOLING_CLS), &options, f32_bounds); /* whose last layer is local */
+    compare(alone, &options, f32_bounds);
+    compare(wide, &options, f32_bounds);
+}
+
+TEST(f32_matches_as_nomic_and_gte)
+{
+    struct engine_options options = {.precision = PRECISION_F32};
+    compare(nomic_model(modern_32, 45, POOLING_MEAN), &options, f32_bounds);
+    compare(nomic_model(modern_64, 46, POOLING_CLS), &options, f32_bounds);
+    compare(rotary_model_with_biases(heads_of_32, 47, POOLING_MEAN), &options, f32_bounds);
+    compare(rotary_model_with_biases(heads_of_64, 48, POOLING_CLS), &options, f32_bounds);
+}
+
+TEST(f16_and_bf16_are_near_with_rotary_positions)
+{
+    struct engine_options bf16 = {.precision = PRECISION_BF16};
+    compare(modern_model(modern_32, 50, POOLING_MEAN), NULL, f16_bounds);
+    compare(modern_model(modern_64, 51, POOLING_CLS), NULL, f16_bounds);
+    compare(modern_model(modern_48, 52, POOLING_MEAN), NULL, f16_bounds);
+    compare(nomic_model(modern_64, 53, POOLING_MEAN), NULL, f16_bounds);
+    compare(rotary_model_with_biases(heads_of_64, 54, POOLING_CLS), NULL, f16_bounds);
+    compare(modern_model(modern_64, 55, POOLING_MEAN), &bf16, bf16_bounds);
+    compare(nomic_model(modern_32, 56, POOLING_CLS), &bf16, bf16_bounds);
+}
+
 TEST(int8_is_refused_by_name)
 {
     struct model *model = memory_model(heads_of_32, 14);
@@ -326,10 +391,10 @@ TEST(what_lies_beside_the_rows_does_not_matter)
     const enum precision precisions[] = {PRECISION_F16, PRECISION_F32};
     float clean[4 * 64];
     struct err err = {0};
-    for (int variant = 0; variant < 4; variant++) {
+    for (int variant = 0; variant < 8; variant++) {
         cuda_host_open(NULL);
-        struct model *model = memory_model(heads_of_32, 18);
-        model->pooling = variant < 2 ? POOLING_MEAN : POOLING_CLS;
+        struct model *model = memory_model(variant < 4 ? heads_of_32 : modern_32, 18);
+        model->pooling = variant % 4 < 2 ? POOLING_MEAN : POOLING_CLS;
         struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.precision = precisions[variant % 2]});
         const struct cuda_memory *memory = &opened.encoder->workspace->memory;
         size_t bytes = memory->plan.offsets.bytes;

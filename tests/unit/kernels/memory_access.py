@@ -15,6 +15,7 @@ ARCHITECTURES = ("sm_80", "sm_90")
 # Beside its matrices an entry may read so many numbers (counts, ids, places, lengths), and write so many (pool: a vector goes out a number to a
 # thread, neighbours side by side, and whether it is finite).
 KERNELS = {"norm_rows": ("norm", 1, 0), "embed_norm_rows": ("norm", 3, 0), "activate_chunks": ("activate", 1, 0),
+           "gate_chunks": ("activate", 1, 0), "rotate_chunks": ("rotate", 2, 0),
            "gather_first": ("pool", 2, 0), "pool_rows": ("pool", 4, 2)}
 ACCESS = re.compile(r"\b(ld|st)(?:\.relaxed|\.weak|\.volatile|\.gpu)*\.(global|local)((?:\.[A-Za-z0-9:_]+)*)")
 

@@ -1,4 +1,4 @@
-/* kernel_activate beside the definitions of its functions in f64. */
+/* kernel_activate and kernel_gate beside the definitions of their functions in f64. */
 #include "harness.h"
 
 #include <math.h>
@@ -17,6 +17,8 @@ static double activated(enum kernel_activation activation, double x)
         return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
     case KERNEL_RELU:
         return x > 0 ? x : 0;
+    case KERNEL_SILU:
+        return x / (1 + exp(-x));
     case KERNEL_IDENTITY:
         return x;
     }
@@ -128,5 +130,79 @@ TEST(what_it_does_not_do_is_refused)
         assert_int_equal(kernel_activate(device_queue(), &bad[i]), cudaErrorInvalidValue);
     }
     matrix_free(&x);
+    device_free(count);
+}
+
+/* --- gate -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Rows beyond the count and the bound stay as they are; the halves of a row have each their part of the bias. */
+static void run_gate(enum kernel_type type, enum kernel_activation activation, struct sizes sizes)
+{
+    const uint32_t width = sizes.width, all = 5;
+    struct kernel_matrix from = spread(type, all, 2 * width), bias = matrix_random(type, 2, 1, 2 * width);
+    struct kernel_matrix to = matrix_blank(type, all, width);
+    uint32_t *count = device_new(sizeof sizes.rows, &sizes.rows);
+    const struct kernel_gate_args args = {type,  activation,  sizes.bound, width,
+                                          count, from.device, bias.device, to.device};
+    assert_int_equal(kernel_gate(device_queue(), &args), cudaSuccess);
+    matrix_fetch(&to);
+    for (uint32_t r = 0; r < all; r++) {
+        for (uint32_t i = 0; i < width; i++) {
+            const float got = *matrix_at(&to, r, i);
+            if (r >= sizes.rows || r >= sizes.bound) {
+                assert_true(isnan(got));
+                continue;
+            }
+            const double a = (double)*matrix_at(&from, r, i) + (double)*matrix_at(&bias, 0, i);
+            const double b = (double)*matrix_at(&from, r, width + i) + (double)*matrix_at(&bias, 0, width + i);
+            const float want = (float)(activated(activation, a) * b);
+            if (!(fabsf(got - want) <= number_step(type, want) + 2e-5f)) {
+                fail_msg("type %d, activation %d: f(%g) * %g is %.9g instead of %.9g", (int)type, (int)activation, a, b,
+                         (double)got, (double)want);
+            }
+        }
+    }
+    matrix_free(&from);
+    matrix_free(&bias);
+    matrix_free(&to);
+    device_free(count);
+}
+
+TEST(a_gate_of_every_function_and_type)
+{
+    for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+        for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++) {
+            run_gate(type, a, (struct sizes){3, 5, 1152});
+        }
+    }
+}
+
+TEST(gates_of_odd_widths)
+{
+    static const uint32_t widths[] = {8, 24, 1000, 4104};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        run_gate(KERNEL_F16, KERNEL_SILU, (struct sizes){5, 3, widths[i]});
+    }
+}
+
+TEST(what_gate_does_not_do_is_refused)
+{
+    const uint32_t rows = 1;
+    uint32_t *count = device_new(sizeof rows, &rows);
+    struct kernel_matrix x = matrix_random(KERNEL_F16, 1, 1, 128), to = matrix_random(KERNEL_F16, 1, 1, 64);
+    const struct kernel_gate_args good = {KERNEL_F16, KERNEL_SILU, 1, 64, count, x.device, x.device, to.device};
+    struct kernel_gate_args bad[8] = {good, good, good, good, good, good, good, good};
+    bad[0].width = 60;
+    bad[1].width = 0;
+    bad[2].bound = 0;
+    bad[3].type = (enum kernel_type)3;
+    bad[4].activation = (enum kernel_activation)(KERNEL_IDENTITY + 1);
+    bad[5].from = (char *)x.device + 8;
+    bad[6].bias = (char *)x.device + 8;
+    bad[7].to = (char *)to.device + 8;
+    for (size_t i = 0; i < 8; i++) { assert_int_equal(kernel_gate(device_queue(), &bad[i]), cudaErrorInvalidValue); }
+    matrix_free(&x);
+    matrix_free(&to);
     device_free(count);
 }

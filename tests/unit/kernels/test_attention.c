@@ -24,7 +24,8 @@ struct scene {
     uint32_t rows, tokens; /* tokens: to the end of the last row's place */
     uint32_t *start, *length;
     float scale;
-    bool first_only; /* one query a row, in a matrix of its own */
+    bool first_only;         /* one query a row, in a matrix of its own */
+    uint32_t before, behind; /* what a query sees */
     float *qkv;
     float *bias;    /* [heads, 2 * BIAS_REACH + 1], or NULL */
     uint32_t spare; /* tiles or rows that the launch is for beyond those that there are */
@@ -63,6 +64,7 @@ static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t he
 {
     struct scene s = {.type = type, .heads = heads, .head_dim = head_dim, .hidden = heads * head_dim, .rows = rows};
     s.scale = 1.0f / sqrtf((float)head_dim);
+    s.before = s.behind = UINT32_MAX;
     s.start = need(rows * sizeof *s.start);
     s.length = need(rows * sizeof *s.length);
     for (uint32_t r = 0; r < rows; r++) {
@@ -139,6 +141,8 @@ static void *run_raw(const struct scene *s)
         .scale = s->scale,
         .reach = BIAS_REACH,
         .bias = bias,
+        .before = s->before,
+        .behind = s->behind,
         .ragged = {.counts = lists[0], .start = lists[1], .length = lists[2], .tiles = lists[3]},
         .queries = queries,
         .qkv = qkv,
@@ -167,6 +171,11 @@ static uint32_t queries_of(const struct scene *s, uint32_t row)
     return s->first_only ? 1 : s->length[row];
 }
 
+static bool sees(const struct scene *s, uint32_t q, uint32_t k)
+{
+    return k < q ? q - k <= s->before : k - q <= s->behind;
+}
+
 /* The powers of one query, not yet divided by their sum; returns by how much f32 may change their logarithms. */
 static double score_query(const struct scene *s, uint32_t row, uint32_t head, uint32_t q, double *powers, double *sum)
 {
@@ -181,7 +190,7 @@ static double score_query(const struct scene *s, uint32_t row, uint32_t head, ui
             all += fabs((double)query[i] * key[i]);
         }
         if (s->bias) { dot += s->bias[head * BIASES + BIAS_REACH + k - q]; }
-        powers[k] = dot * s->scale;
+        powers[k] = sees(s, q, k) ? dot * s->scale : -INFINITY;
         top = fmax(top, powers[k]);
         size = fmax(size, all * s->scale);
     }
@@ -345,6 +354,52 @@ TEST(a_bias_by_distance)
     }
 }
 
+/* On both sides, one side alone, and of the query's own key alone; narrower and wider than tiles, strips and rows. */
+TEST(a_window_around_the_query)
+{
+    static const uint32_t length[] = {300, 33, 1, 16, 20, 64, 130, 65};
+    static const uint32_t windows[][2] = {{64, 64}, {0, 0},          {1, 0},          {5, 5},    {9, 70},
+                                          {63, 65}, {UINT32_MAX, 0}, {0, UINT32_MAX}, {200, 31}, {1000, 1000}};
+    static const struct {
+        enum kernel_type type;
+        uint32_t heads, head_dim;
+        bool first_only;
+    } models[] = {{KERNEL_F16, 1, 32, false}, {KERNEL_BF16, 1, 64, false},  {KERNEL_F16, 1, 128, false},
+                  {KERNEL_F32, 1, 64, false}, {KERNEL_BF16, 1, 256, false}, {KERNEL_F16, 2, 64, true},
+                  {KERNEL_F32, 3, 8, true}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+            const uint32_t rows = i < 2 || models[i].first_only ? 8 : 3;
+            struct scene s = scene_new(models[i].type, models[i].heads, models[i].head_dim, rows, length + 8 - rows,
+                                       (struct layout){.gap = 2}, 2.0f);
+            s.first_only = models[i].first_only;
+            s.before = windows[w][0];
+            s.behind = windows[w][1];
+            check(&s);
+            scene_free(&s);
+        }
+    }
+}
+
+/* What lies far from a window is not even read: work grows with the window. */
+TEST(a_window_reads_nothing_far_away)
+{
+    static const enum kernel_type types[] = {KERNEL_F16, KERNEL_F32};
+    const uint32_t length = 400, near = 128, far = near + 64 + 64;
+    for (size_t i = 0; i < 2; i++) {
+        struct scene s = scene_new(types[i], 1, 64, 1, &length, packed, 1.0f);
+        s.before = s.behind = 64;
+        for (size_t at = (size_t)192 * far; at < (size_t)192 * length; at++) { s.qkv[at] = NAN; }
+        uint8_t *raw = run_raw(&s);
+        float *got = need(sizeof *got * 64 * length);
+        numbers_read(types[i], raw, (size_t)64 * length, got);
+        for (uint32_t at = 0; at < 64 * near; at++) { assert_true(isfinite(got[at])); }
+        free(got);
+        free(raw);
+        scene_free(&s);
+    }
+}
+
 /* Scores of thousands: their powers only hold relative to the largest one, and from step to step. */
 TEST(large_scores)
 {
@@ -424,17 +479,19 @@ static void assert_same_row(const struct scene *a, const void *left, uint32_t at
     assert_memory_equal(x, y, width * queries_of(a, at));
 }
 
-static void check_company(enum kernel_type type, uint32_t head_dim, bool first_only)
+static void check_company(enum kernel_type type, uint32_t head_dim, bool first_only, uint32_t window)
 {
     struct scene s = scene_new(type, 2, head_dim, MIXED, mixed, packed, 2.0f);
     struct scene padded = scene_new(type, 2, head_dim, MIXED, mixed, (struct layout){.place = MIXED_LONGEST}, 2.0f);
     s.first_only = padded.first_only = first_only;
+    s.before = s.behind = padded.before = padded.behind = window;
     void *together = run_raw(&s), *apart = run_raw(&padded);
     for (uint32_t r = 0; r < MIXED; r++) {
         assert_same_row(&s, together, r, &padded, apart, r);
         struct scene alone = scene_new(type, 2, head_dim, 1, mixed + r, packed, 2.0f);
         fill_row(&alone, 0, r, 2.0f);
         alone.first_only = first_only;
+        alone.before = alone.behind = window;
         void *single = run_raw(&alone);
         assert_same_row(&s, together, r, &alone, single, 0);
         free(single);
@@ -448,10 +505,12 @@ static void check_company(enum kernel_type type, uint32_t head_dim, bool first_o
 
 TEST(same_bits_in_any_company)
 {
-    check_company(KERNEL_F16, 32, false);
-    check_company(KERNEL_BF16, 64, false);
-    check_company(KERNEL_F32, 32, false);
-    check_company(KERNEL_F16, 32, true);
+    check_company(KERNEL_F16, 32, false, UINT32_MAX);
+    check_company(KERNEL_BF16, 64, false, UINT32_MAX);
+    check_company(KERNEL_F32, 32, false, UINT32_MAX);
+    check_company(KERNEL_F16, 32, true, UINT32_MAX);
+    check_company(KERNEL_F16, 64, false, 20);
+    check_company(KERNEL_F32, 64, false, 20);
 }
 
 /* One row turns out not finite, the others as if nothing were. */
@@ -524,9 +583,15 @@ TEST(scores_beyond_f32)
 
 TEST(sizes_that_are_refused)
 {
-    const struct kernel_attention_args good = {.type = KERNEL_F16, .bound = 1, .heads = 2, .head_dim = 32, .scale = 1};
-    struct kernel_attention_args bad[9];
-    for (size_t i = 0; i < 9; i++) { bad[i] = good; }
+    const struct kernel_attention_args good = {.type = KERNEL_F16,
+                                               .bound = 1,
+                                               .heads = 2,
+                                               .head_dim = 32,
+                                               .scale = 1,
+                                               .before = UINT32_MAX,
+                                               .behind = UINT32_MAX};
+    struct kernel_attention_args bad[10];
+    for (size_t i = 0; i < 10; i++) { bad[i] = good; }
     bad[0].bound = 0;
     bad[1].heads = 0;
     bad[2].head_dim = 0;
@@ -536,7 +601,8 @@ TEST(sizes_that_are_refused)
     bad[6].qkv = (const void *)(uintptr_t)8;
     bad[7].type = (enum kernel_type)3;
     bad[8].queries = (const void *)(uintptr_t)8;
-    for (size_t i = 0; i < 9; i++) {
+    bad[9].bias = (const float *)(uintptr_t)16, bad[9].before = 3;
+    for (size_t i = 0; i < 10; i++) {
         assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
     }
 }

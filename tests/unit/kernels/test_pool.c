@@ -18,7 +18,7 @@ struct pool_scene {
 };
 
 /* What lies in gaps is not a number: no row may read it. */
-static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, uint32_t dim, enum kernel_pooling pooling)
+static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, enum kernel_pooling pooling)
 {
     static const uint32_t lengths[] = {1, 3, 70, 2, 11};
     struct pool_scene s = {.rows = rows_new(5, lengths, 2, 10), .bound = 8};
@@ -30,7 +30,7 @@ static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, uint32
         }
     }
     matrix_put(&s.x);
-    s.output = matrix_blank(KERNEL_F32, s.bound, dim);
+    s.output = matrix_blank(KERNEL_F32, s.bound, hidden);
     s.finite = device_new(s.bound * sizeof *s.finite, NULL);
     s.args = (struct kernel_pool_args){
         .type = type,
@@ -39,7 +39,6 @@ static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, uint32
         .normalize = 0,
         .bound = s.bound,
         .hidden = hidden,
-        .dim = dim,
         .ragged = s.rows.device,
         .x = s.x.device,
         .output = s.output.device,
@@ -51,7 +50,7 @@ static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, uint32
 static void pool_output_as(struct pool_scene *s, enum kernel_type type)
 {
     matrix_free(&s->output);
-    s->output = matrix_blank(type, s->bound, s->args.dim);
+    s->output = matrix_blank(type, s->bound, s->args.hidden);
     s->args.output = s->output.device;
     s->args.output_type = type;
 }
@@ -81,7 +80,7 @@ static void reference(const struct pool_scene *s, uint32_t row, double *vector)
     const bool weighted = s->args.pooling == KERNEL_POOL_WEIGHTED_MEAN;
     double squares = 0, divisor = weighted ? length * (length + 1.0) / 2 : count;
     if (s->args.pooling == KERNEL_POOL_MEAN_SQRT_LEN) { divisor = sqrt(length); }
-    for (uint32_t i = 0; i < s->args.dim; i++) {
+    for (uint32_t i = 0; i < s->args.hidden; i++) {
         vector[i] = 0;
         double most = -INFINITY;
         for (uint32_t t = 0; t < count; t++) {
@@ -92,17 +91,17 @@ static void reference(const struct pool_scene *s, uint32_t row, double *vector)
         if (s->args.pooling == KERNEL_POOL_MAX) { vector[i] = most; }
         squares += vector[i] * vector[i];
     }
-    for (uint32_t i = 0; i < s->args.dim && s->args.normalize != 0; i++) { vector[i] /= fmax(sqrt(squares), 1e-12); }
+    for (uint32_t i = 0; i < s->args.hidden && s->args.normalize != 0; i++) { vector[i] /= fmax(sqrt(squares), 1e-12); }
 }
 
 static void assert_pooled(struct pool_scene *s)
 {
     uint32_t finite[8];
     pool_run(s, finite);
-    double *vector = malloc(s->args.dim * sizeof *vector);
+    double *vector = malloc(s->args.hidden * sizeof *vector);
     for (uint32_t r = 0; r < s->rows.rows; r++) {
         reference(s, r, vector);
-        for (uint32_t i = 0; i < s->args.dim; i++) {
+        for (uint32_t i = 0; i < s->args.hidden; i++) {
             float want = (float)vector[i], got = *matrix_at(&s->output, r, i);
             if (!(fabsf(got - want) <= number_step(s->output.type, want) + 1e-6f)) {
                 fail_msg("hidden %u, row %u, column %u: %.9g instead of %.9g", s->args.hidden, r, i, (double)got,
@@ -123,7 +122,7 @@ TEST(every_pooling_and_type)
     for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
         for (enum kernel_pooling pooling = KERNEL_POOL_MEAN; pooling <= KERNEL_POOL_GATHERED; pooling++) {
             for (unsigned kind = 0; kind < 4; kind++) {
-                struct pool_scene s = pool_new(type, 384, 384, pooling);
+                struct pool_scene s = pool_new(type, 384, pooling);
                 s.args.normalize = kind & 1;
                 if (kind & 2) { pool_output_as(&s, KERNEL_F16); }
                 assert_pooled(&s);
@@ -137,22 +136,8 @@ TEST(every_width)
 {
     static const uint32_t widths[] = {8, 40, 768, 1024, 4096};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
-        struct pool_scene s = pool_new(KERNEL_F16, widths[i], widths[i], KERNEL_POOL_MEAN);
+        struct pool_scene s = pool_new(KERNEL_F16, widths[i], KERNEL_POOL_MEAN);
         s.args.normalize = 1;
-        assert_pooled(&s);
-        pool_free(&s);
-    }
-}
-
-/* Matryoshka: cut first, then normalised; any number of floats. */
-TEST(a_vector_is_cut)
-{
-    static const uint32_t dims[] = {1, 7, 64, 383};
-    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
-        struct pool_scene s = pool_new(KERNEL_F16, 384, dims[i], KERNEL_POOL_MEAN);
-        s.args.normalize = 1;
-        assert_pooled(&s);
-        pool_output_as(&s, KERNEL_F16);
         assert_pooled(&s);
         pool_free(&s);
     }
@@ -163,7 +148,7 @@ TEST(lengths_of_extreme_vectors)
 {
     static const float sizes[] = {1e30f, 3e38f, 1e-10f, 1e-20f};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-        struct pool_scene s = pool_new(KERNEL_F32, 64, 64, KERNEL_POOL_FIRST);
+        struct pool_scene s = pool_new(KERNEL_F32, 64, KERNEL_POOL_FIRST);
         for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) { s.x.host[i] *= sizes[k]; }
         matrix_put(&s.x);
         s.args.x = s.x.device;
@@ -175,7 +160,7 @@ TEST(lengths_of_extreme_vectors)
 
 TEST(a_zero_vector_stays_zero)
 {
-    struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_FIRST);
+    struct pool_scene s = pool_new(KERNEL_F16, 64, KERNEL_POOL_FIRST);
     for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) { s.x.host[i] = 0; }
     matrix_put(&s.x);
     s.args.x = s.x.device;
@@ -192,7 +177,7 @@ TEST(what_is_not_finite_is_flagged)
 {
     static const float spoilt[] = {NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < 6; k++) {
-        struct pool_scene s = pool_new(KERNEL_F16, 384, 384, KERNEL_POOL_MEAN);
+        struct pool_scene s = pool_new(KERNEL_F16, 384, KERNEL_POOL_MEAN);
         *matrix_at(&s.x, s.rows.start[2] + 69, 383) = spoilt[k % 3];
         matrix_put(&s.x);
         s.args.x = s.x.device;
@@ -207,7 +192,7 @@ TEST(what_is_not_finite_is_flagged)
 /* What is finite in f32 but not in the type that was asked for. */
 TEST(an_overflow_of_the_output_is_flagged)
 {
-    struct pool_scene s = pool_new(KERNEL_BF16, 64, 64, KERNEL_POOL_FIRST);
+    struct pool_scene s = pool_new(KERNEL_BF16, 64, KERNEL_POOL_FIRST);
     *matrix_at(&s.x, s.rows.start[1], 5) = 70000.0f;
     matrix_put(&s.x);
     s.args.x = s.x.device;
@@ -225,7 +210,7 @@ TEST(an_overflow_of_the_output_is_flagged)
 /* The first floats of a row have the same bits alone as among others. */
 TEST(company_does_not_matter)
 {
-    struct pool_scene s = pool_new(KERNEL_F16, 384, 384, KERNEL_POOL_MEAN);
+    struct pool_scene s = pool_new(KERNEL_F16, 384, KERNEL_POOL_MEAN);
     uint32_t finite[8], start = s.rows.start[2], length = s.rows.length[2], counts[KERNEL_COUNTS] = {1};
     pool_run(&s, finite);
     void *lists[] = {device_new(sizeof counts, counts), device_new(sizeof start, &start),
@@ -245,18 +230,17 @@ TEST(company_does_not_matter)
 
 TEST(what_it_does_not_do_is_refused)
 {
-    struct pool_scene s = pool_new(KERNEL_F16, 64, 64, KERNEL_POOL_MEAN);
-    struct kernel_pool_args bad[8];
-    for (size_t i = 0; i < 8; i++) { bad[i] = s.args; }
-    bad[0].dim = 65;
-    bad[1].dim = 0;
-    bad[2].hidden = 4104;
-    bad[3].hidden = 68;
-    bad[4].bound = 0;
-    bad[5].type = (enum kernel_type)3;
-    bad[6].output_type = KERNEL_BF16;
-    bad[7].pooling = (enum kernel_pooling)(KERNEL_POOL_GATHERED + 1);
-    for (size_t i = 0; i < 8; i++) { assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue); }
+    struct pool_scene s = pool_new(KERNEL_F16, 64, KERNEL_POOL_MEAN);
+    struct kernel_pool_args bad[7];
+    for (size_t i = 0; i < 7; i++) { bad[i] = s.args; }
+    bad[0].hidden = 0;
+    bad[1].hidden = 4104;
+    bad[2].hidden = 68;
+    bad[3].bound = 0;
+    bad[4].type = (enum kernel_type)3;
+    bad[5].output_type = KERNEL_BF16;
+    bad[6].pooling = (enum kernel_pooling)(KERNEL_POOL_GATHERED + 1);
+    for (size_t i = 0; i < 7; i++) { assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue); }
     pool_free(&s);
 }
 
@@ -268,7 +252,7 @@ TEST(first_tokens)
     static const uint32_t widths[] = {8, 384, 1032, 8192};
     for (size_t k = 0; k < 4; k++) {
         for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
-            struct pool_scene s = pool_new(type, 384, 384, KERNEL_POOL_FIRST);
+            struct pool_scene s = pool_new(type, 384, KERNEL_POOL_FIRST);
             struct kernel_matrix from = matrix_random(type, 3, s.rows.tokens, widths[k]);
             struct kernel_matrix to = matrix_blank(type, s.bound, widths[k]);
             const struct kernel_gather_args args = {type, s.bound, widths[k], s.rows.device, from.device, to.device};

@@ -1,0 +1,48 @@
+/* Rotary positions: turns queries and keys, in place, before attention reads them. A step of its own: attention copies
+ * keys to shared memory past the registers, and copies those of a long row once for every 64 queries. A thread does
+ * eight numbers of the first half of a head and the eight that they are paired with; memory bounds the speed, because
+ * the heads of a token share a row of the table. */
+#include "kernels/device.h"
+
+enum { ROTATE_THREADS = 256 };
+
+template <class T>
+__global__ void __launch_bounds__(ROTATE_THREADS) rotate_chunks(KERNEL_ARGS(struct kernel_rotate_args, a))
+{
+    const uint32_t index = blockIdx.x * ROTATE_THREADS + threadIdx.x, middle = a.head_dim / 2, in_head = middle / CHUNK;
+    const uint32_t column = index % in_head * CHUNK, head = index / in_head % a.heads;
+    const uint32_t token = index / in_head / a.heads;
+    if (token >= a.ragged.counts[KERNEL_COUNT_TOKENS] || token >= a.bound) { return; }
+    uint32_t position = a.ragged.position[token];
+    if (position >= a.positions) { position = 0; }
+    const float *turn = a.table + static_cast<size_t>(position) * a.head_dim + column;
+    const struct chunk cosine = chunk_load(turn), sine = chunk_load(turn + middle);
+    T *at = static_cast<T *>(a.x) + static_cast<size_t>(token) * a.stride + head * a.head_dim + column;
+    struct chunk x = chunk_load(at), y = chunk_load(at + middle);
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) {
+        const float real = x.at[i];
+        x.at[i] = real * cosine.at[i] - y.at[i] * sine.at[i];
+        y.at[i] = y.at[i] * cosine.at[i] + real * sine.at[i];
+    }
+    chunk_store(at, x);
+    chunk_store(at + middle, y);
+}
+
+extern "C" cudaError_t kernel_rotate(const struct kernel_queue *queue, const struct kernel_rotate_args *args)
+{
+    const uint64_t columns = static_cast<uint64_t>(args->heads) * args->head_dim;
+    const uint64_t chunks = args->bound * (columns / (2 * CHUNK));
+    void (*kernel)(KERNEL_PARAMETER(struct kernel_rotate_args)) = args->type == KERNEL_F32   ? rotate_chunks<float>
+                                                                  : args->type == KERNEL_F16 ? rotate_chunks<__half>
+                                                                  : args->type == KERNEL_BF16
+                                                                      ? rotate_chunks<__nv_bfloat16>
+                                                                      : nullptr;
+    if (columns == 0 || columns > args->stride || chunks == 0 || chunks > UINT32_MAX - ROTATE_THREADS ||
+        args->head_dim % (2 * CHUNK) != 0 || args->stride % CHUNK != 0 || args->positions == 0 || kernel == nullptr ||
+        !aligned16(args->x) || !aligned16(args->table)) {
+        return cudaErrorInvalidValue;
+    }
+    dim3 grid(ceil_div(static_cast<uint32_t>(chunks), ROTATE_THREADS));
+    return kernel_enqueue(queue, kernel, grid, ROTATE_THREADS, 0, args);
+}
