@@ -195,16 +195,32 @@ def name_in_file(name, m):
     return prefix + name
 
 
+def place_in_file(name, m):
+    """The name of the tensor that the file has it in, as BERT would name it, and which of its parts it is, rows below rows."""
+    for whole, parts in family_of(m).get("packed", {}).items():
+        for i, part in enumerate(parts):
+            if part in name and not ("split" in m and "self" in whole):
+                return name.replace(part, whole), i
+    return name, 0
+
+
 def packed(tensors, m):
-    """The tensors as the file has them: some in one, rows below rows."""
-    parts = {part: (whole, i) for whole, parts in family_of(m).get("packed", {}).items() for i, part in enumerate(parts)
-             if not ("split" in m and "self" in whole)}
+    """The tensors as the file has them."""
     gathered = {}
     for name, values in tensors:
-        at = next((part for part in parts if part in name), None)
-        whole, place = parts.get(at, (None, 0))
-        gathered.setdefault(name.replace(at, whole) if at else name, {})[place] = values
+        whole, place = place_in_file(name, m)
+        gathered.setdefault(whole, {})[place] = values
     return {name: np.concatenate([some[i] for i in sorted(some)]) for name, some in gathered.items()}
+
+
+def unpacked(found, m):
+    """The tensors of a file {name: values} under the names that `encode` knows."""
+    weights = {}
+    for name, shape, _, _ in tensor_shapes(m):
+        if not is_bare(name, family_of(m)):
+            whole, place = place_in_file(name, m)
+            weights[name] = found[name_in_file(whole, m)][place * shape[0]:(place + 1) * shape[0]]
+    return weights
 
 
 def rotary_of(m):

@@ -84,9 +84,12 @@ def judge(report, title, precision, got, wanted, which, texts, labels):
 def check_shape(options, driver, report, name):
     folder, dim = shapes.write(options.work, name), shapes.SHAPES[name]["hidden"]
     if options.quick:
-        lengths, sizes = [1, 2, 15, 16, 17, 33, 65], [1, 2, 5, 7]
+        lengths, sizes = [1, 2, 15, 16, 17, 33, 65, *([140] if "family" in shapes.SHAPES[name] else [])], [1, 2, 5, 7]
     elif name.startswith("tiny"):
         lengths, sizes = [*range(1, 41), 63, 64, 65, 127, 128, 129], [1, 2, 3, 8, 17, 40]
+    elif "family" in shapes.SHAPES[name]:  # lengths around a window's edges, and beyond two of them
+        lengths = [*range(1, 36), 63, 64, 65, 66, 77, 127, 128, 129, 130, 140, 191, 193, 255, 257, 300, 513, 1000, 1500]
+        sizes = [1, 2, 3, 8, 17, 40]
     else:
         lengths, sizes = [*range(1, 513)] * 2, [1, 2, 3, 5, 8, 13, 16, 31, 32, 64, 100, 128, 256, 512, 1024]
     texts = make_texts(lengths, shapes.SHAPES[name]["seed"] + 1000)

@@ -7,8 +7,10 @@
 #
 #   tests/gpu/hour.sh a|b|c --out FOLDER [OPTION...]
 #
-#   a   numbers in short, kernels, attention, numbers of MiniLM and of rows beyond f16, our own bench of MiniLM and BERT-base
-#   b   numbers of BERT-base, bench of BERT-base and MiniLM beside others, numbers of bge-small and BERT-large, its bench
+#   a   numbers in short, kernels, attention, numbers of ModernBERT, Nomic and GTE, of MiniLM and of rows beyond f16, our own
+#       bench of MiniLM and BERT-base
+#   b   numbers of BERT-base, bench of BERT-base and MiniLM beside others, numbers of bge-small and BERT-large, its bench, our
+#       own of ModernBERT
 #   c   end to end through Redis, memcheck, racecheck
 # Options:
 #   --work FOLDER      where checkpoints, references and caches stay (default: build/gpu-check)
@@ -79,6 +81,7 @@ shapes() {
     case $name in
       overflow) tiny+=(tiny-overflow) ;;
       minilm | bert-large) tiny+=(tiny) ;;
+      modernbert | nomic | gte) tiny+=("tiny-$name") ;;
       *) tiny+=(tiny-cls) ;;
     esac
   done
@@ -89,9 +92,10 @@ shapes() {
 quick=${no_gpu:+--quick}
 case $letter in
   a)
-    part quick 90 numbers --quick "$(shapes minilm,bert-base,overflow)"
+    part quick 90 numbers --quick "$(shapes minilm,bert-base,overflow,modernbert)"
     part kernels 90 kernels --limit 60
     part attention 40 attention --limit 40
+    part numbers-rotary 70 numbers $quick "$(shapes modernbert,nomic,gte)"
     part numbers 150 numbers $quick "$(shapes minilm,overflow)"
     part bench 170 bench $quick --no-peers "$(shapes minilm,bert-base)"
     ;;
@@ -102,6 +106,7 @@ case $letter in
     part numbers-bge-small 50 numbers $quick "$(shapes bge-small)"
     part numbers-bert-large 90 numbers $quick "$(shapes bert-large)"
     part bench-bert-large 90 bench $quick --no-compile "$(shapes bert-large)"
+    part bench-modernbert 50 bench $quick --no-peers "$(shapes modernbert)"
     ;;
   c)
     part e2e 210 e2e --shapes minilm,bert-base

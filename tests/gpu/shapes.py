@@ -17,11 +17,22 @@ VOCABULARY, POSITIONS = golden.VOCABULARY, golden.POSITIONS
 SHAPES = {
     "tiny": dict(hidden=64, layers=2, heads=2, inner=128, pooling="mean", dtype="F32", seed=21),
     "tiny-cls": dict(hidden=128, layers=2, heads=2, inner=256, pooling="cls", dtype="F16", seed=22),
+    "tiny-modernbert": dict(family="modernbert", hidden=128, layers=3, heads=2, inner=96, pooling="mean", dtype="F32",
+                            local=[1, 2], seed=29),
+    "tiny-nomic": dict(family="nomic", hidden=128, layers=2, heads=2, inner=128, pooling="mean", dtype="F16", seed=30),
+    "tiny-gte": dict(family="gte", hidden=64, layers=2, heads=2, inner=128, pooling="cls", dtype="F32", seed=31),
     "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=23),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", seed=24),
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=25, spread=0.8),
     # Weights as wide as those of the others would let rounding grow over 24 layers as no trained model does.
     "bert-large": dict(hidden=1024, layers=24, heads=16, inner=4096, pooling="mean", dtype="F16", seed=26, spread=0.6),
+    # A few layers of the real ones: NumPy is to follow.
+    "modernbert": dict(family="modernbert", hidden=768, layers=4, heads=12, inner=1152, pooling="cls", dtype="F32",
+                       local=[1, 2], positions=2048, seed=32, spread=0.8),
+    "nomic": dict(family="nomic", hidden=768, layers=3, heads=12, inner=3072, pooling="mean", dtype="F32", positions=2048,
+                  seed=33, spread=0.8),
+    "gte": dict(family="gte", hidden=768, layers=3, heads=12, inner=3072, pooling="cls", dtype="F16", positions=2048,
+                seed=34, spread=0.8),
 }
 # Made to be too much for f16 wherever the token OVERFLOWING stands: see make_overflowing.
 OVERFLOW = {"overflow": dict(hidden=384, layers=3, heads=12, inner=1536, pooling="mean", dtype="F32", seed=27, push=1000),
@@ -76,13 +87,14 @@ def make_overflowing(folder, push):
 def operations_per_token(name, length):
     """Products and attention, as papers count them; a model that pools its first token needs not all of its last layer,
     but it is credited with all of it, as its peers are."""
-    m = SHAPES[name]
-    hidden, inner = m["hidden"], m["inner"]
-    return m["layers"] * (2 * (4 * hidden * hidden + 2 * hidden * inner) + 4 * length * hidden)
+    m, window = SHAPES[name], 2 * golden.family_of(SHAPES[name]).get("window", 0) + 1
+    seen = sum(min(length, window) if layer in m.get("local", ()) else length for layer in range(m["layers"]))
+    return m["layers"] * sum(2 * outputs * inputs for _, outputs, inputs in products(name, 1)) + 4 * seen * m["hidden"]
 
 
 def products(name, tokens):
     """The four products of a layer at so many tokens: (rows, outputs, inputs)."""
     m = SHAPES[name]
-    hidden, inner = m["hidden"], m["inner"]
-    return [(tokens, 3 * hidden, hidden), (tokens, hidden, hidden), (tokens, inner, hidden), (tokens, hidden, inner)]
+    hidden, inner, gated = m["hidden"], m["inner"], "rotary" in golden.family_of(m)
+    return [(tokens, 3 * hidden, hidden), (tokens, hidden, hidden), (tokens, (1 + gated) * inner, hidden),
+            (tokens, hidden, inner)]

@@ -107,7 +107,7 @@ class OnTheHost(Case):
         command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.out,
                    "--backend", "cpu"]
         self.assertEqual(self.run_command(command), 0, self.text)
-        self.assertEqual(self.text.count("worst cosine"), 2)
+        self.assertEqual(self.text.count("worst cosine"), 4)
 
     def run_made_up(self, part, kernels, sanitizer="exit 0", *words):
         """run.sh's part with made-up kernel tests and a made-up compute-sanitizer, which runs what it is given."""
@@ -127,7 +127,7 @@ class OnTheHost(Case):
 
     def test_sanitizer_passes_what_is_clean(self):
         self.assertEqual(self.run_made_up("sanitizer", "exit 0"), 0, self.text)
-        self.assertEqual(self.text.count("forward_once: tiny"), 8, self.text)  # two models, four tools
+        self.assertEqual(self.text.count("forward_once: tiny"), 16, self.text)  # four models, four tools
         self.assertEqual(sorted(path.name for path in self.out.glob("*check.txt")),
                          ["initcheck.txt", "memcheck.txt", "racecheck.txt", "synccheck.txt"])
 
@@ -160,6 +160,13 @@ class OnTheHost(Case):
             for graphs in ("graphs", "no graphs", "graphs beside none"):
                 self.assertIn(f"tiny {precision} {graphs}", titles)
         self.assertIn("tiny f32 graphs", titles)
+
+    @with_cuda_on_host
+    def test_cuda_numbers_of_modernbert_on_the_host(self):
+        self.assertEqual(self.run_cuda("numbers", "tiny-modernbert"), 0, self.text)
+        titles = [entry["title"] for entry in self.content("numbers")["numbers"]]
+        for precision in ("f16", "bf16", "f32"):
+            self.assertIn(f"tiny-modernbert {precision} graphs", titles)
 
     @with_cuda_on_host
     def test_cuda_rows_beyond_f16_on_the_host(self):

@@ -33,14 +33,14 @@ class OnTheHost(Case):
 
     def test_hour_a(self):
         self.assertEqual(self.run_hour("a"), 0, self.text)
-        for part in ("quick", "kernels", "attention", "numbers", "bench"):
+        for part in ("quick", "kernels", "attention", "numbers-rotary", "numbers", "bench"):
             self.assertRegex(self.verdict(part), "^passed")
         self.assertIn("tiny-overflow f32 rows beyond f16", self.summary)
         self.assertIn("tiny one text of 12 tokens", self.summary)
 
     def test_hour_b(self):
         self.assertEqual(self.run_hour("b"), 0, self.text)
-        self.assertEqual(self.summary.count(" passed after "), 6, self.summary)
+        self.assertEqual(self.summary.count(" passed after "), 7, self.summary)
 
     def test_hour_c(self):
         self.assertEqual(self.run_hour("c"), 0, self.text)
