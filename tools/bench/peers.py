@@ -2,9 +2,9 @@
 """Sluice beside the engines that PyPI carries: the same random checkpoint of a real shape, the same real texts, two threads
 each, in turn, medians. Without options it makes the table of this machine in docs/speed.md, within a quarter of an hour once
 --prepare has installed the peers; with SLUICE_ISA=avx2 in the environment the table of a machine that has no more, where only
-those peers are beside us that can be held back likewise.
+those peers are beside us that can be held back likewise; --families makes the table of the families beside BERT.
 
-usage: peers.py BUILD_DIR [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
+usage: peers.py BUILD_DIR [--families] [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
                 [--step-ms N] [--chance SHARE] [--quick] [--table]
 
 Each peer gets an environment of its own with pinned packages (tools/bench/peer/requirements) below WORK, once; one that
@@ -34,7 +34,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_T
            "TRANSFORMERS_VERBOSITY": "error"}
 ONE_CORE = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 FROM_ONNX = ("onnxruntime", "openvino", "fastembed")  # start from the graph that with_torch.py exports
-ALL_COLUMNS = ("fixed", "job", "windows", "text", "one", "share", "start", "accuracy", "tokenizer", "document")
+ALL_COLUMNS = ("fixed", "job", "windows", "docs", "long", "text", "one", "share", "start", "accuracy", "tokenizer", "document")
 TABLE_COLUMNS = ["fixed", "job", "one", "share", "start"]
 
 
@@ -230,7 +230,8 @@ def words(text):
 def parse(arguments):
     parser = argparse.ArgumentParser(description="Sluice beside the engines that PyPI carries")
     parser.add_argument("build", type=pathlib.Path, help="a build folder, for tools/peer_sluice")
-    parser.add_argument("--shapes", type=words, default=["minilm", "bert-base"], help="minilm,bge-small,bert-base")
+    parser.add_argument("--families", action="store_true", help="the families beside BERT, each with its columns, f32 and bf16")
+    parser.add_argument("--shapes", type=words, default=["minilm", "bert-base"], help="minilm,bge-small,bert-base,…")
     parser.add_argument("--precisions", type=words, help="f32,bf16,int8; all by default")
     parser.add_argument("--peers", type=words, help="openvino,onnxruntime,…; all: all; ours always")
     parser.add_argument("--columns", type=words, default=TABLE_COLUMNS, help=",".join(ALL_COLUMNS))
@@ -255,9 +256,11 @@ def parse(arguments):
         parser.error(f"SLUICE_ISA is none of {', '.join(catalogue.ONEDNN_ISAS)}")
     if isa:
         os.environ["ONEDNN_MAX_CPU_ISA"] = catalogue.ONEDNN_ISAS[isa]
+    if options.families:
+        options.shapes, options.precisions = list(catalogue.FAMILIES), options.precisions or ["f32", "bf16"]
     options.peers = options.peers or (catalogue.RESTRICTABLE if isa else catalogue.RIVALS)
     options.work = options.work.resolve()
-    name = "-".join(filter(None, ("results", isa, options.quick and "quick")))
+    name = "-".join(filter(None, ("results", options.families and "families", isa, options.quick and "quick")))
     options.results = options.results or options.work / f"{name}.json"
     return options
 
@@ -269,6 +272,8 @@ def main(arguments=None, engines=catalogue.ENGINES):
     if not options.table:
         installed = Installed(options)
         for shape in options.shapes:
+            if options.families:
+                options.columns = list(catalogue.FAMILIES[shape])
             folder, tokens = make_material(options, installed, shape)
             chosen = catalogue.choose(options.columns, options.peers, options.precisions, engines)
             figures, machine = measure.Figures(), ""

@@ -227,6 +227,17 @@ class Peers(unittest.TestCase):
         self.assertEqual([e.key for e in chosen], ["sluice bf16", "openvino bf16", "openvino 2x1 bf16"])
         self.assertEqual(len({e.key for e in catalogue.ENGINES}), len(catalogue.ENGINES))
 
+    def test_each_family_has_its_own_columns(self):
+        seen = []
+        saved = peers.make_material, peers.measure_shape
+        self.addCleanup(lambda: vars(peers).update(zip(("make_material", "measure_shape"), saved)))
+        peers.make_material = lambda options, installed, shape: (shape, {})
+        peers.measure_shape = lambda options, installed, shape, *rest: seen.append((shape, *options.columns)) or ""
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            peers.main([folder, "--work", folder, "--families"])
+            self.assertTrue((pathlib.Path(folder) / "results-families.json").exists())
+        self.assertEqual(seen, [(shape, *columns) for shape, columns in catalogue.FAMILIES.items()])
+
     def test_a_run_merges_what_it_found_and_lists_what_it_did_not(self):
         """The whole script, with a peer that cannot be installed and one whose environment lacks everything."""
         with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,9 @@ PRECISIONS = ("f32", "bf16", "int8")
 OURS = "sluice"
 RIVALS = ("openvino", "onnxruntime")  # who has been the best peer nearly everywhere
 
+# What is measured of the families beside BERT.
+FAMILIES = {"xlmr-base": ("fixed", "docs"), "mpnet-base": ("fixed",), "modernbert-base": ("fixed", "long")}
+
 # What SLUICE_ISA is called by oneDNN, which runs OpenVINO's products too.
 ONEDNN_ISAS = {"avx512_bf16": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI", "avx512": "AVX512_CORE",
                "avx2_vnni": "AVX2_VNNI", "avx2": "AVX2"}
@@ -23,7 +26,7 @@ class Engine:
     lanes: int            # batches side by side; the threads are shared out among them
     script: str           # with_X.py, or "" for ours
     packages: str = ""    # requirements/X.txt; "" for the packages of the tests
-    columns: tuple = ("fixed", "job", "windows", "one", "start", "accuracy")
+    columns: tuple = ("fixed", "job", "windows", "docs", "long", "one", "start", "accuracy")
 
     @property
     def key(self):

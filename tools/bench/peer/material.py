@@ -18,16 +18,24 @@ SHAPES = {
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F32", seed=42),
     # Weights as wide as those of the others would let rounding grow as no trained model does.
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=43, spread=0.8),
+    # The families, all with BERT's words: how many there are is nothing to a product. bge-reranker-base is the same layers.
+    "xlmr-base": dict(family="xlm-roberta", hidden=768, layers=12, heads=12, inner=3072, pooling="cls", dtype="F32", seed=44,
+                      spread=0.8),
+    "mpnet-base": dict(family="mpnet", hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=45,
+                       spread=0.8),
+    "modernbert-base": dict(family="modernbert", hidden=768, layers=22, heads=12, inner=1152, pooling="cls", dtype="F32",
+                            seed=46, spread=0.5, positions=8192, local=[layer for layer in range(22) if layer % 3]),
 }
-MAX_TOKENS = 256
+MAX_TOKENS = 256  # of all texts but long ones
 FIXED_ROWS, FIXED_TOKENS, FIXED_BATCH = 64, 128, 32
+DOCS, DOC_TOKENS, LONG_TOKENS = 32, 200, 4096
 MIXED_ROWS, WINDOW, WINDOWS = 1024, 96, 5  # of a large model a quarter of the rows: it takes ten times as long
 DOCUMENT_BYTES = 1_000_000
 PROBES = range(1, 140, 4)  # odd numbers of tokens: even ones hide what batch mates do
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def write_tokenizer(folder):
+def write_tokenizer(folder, max_tokens):
     """The shipped model's, with words that no text has until the vocabulary is full; every file that a peer asks for."""
     shipped = json.loads((SOURCE / "config/models/sluice-mini-en/tokenizer.json").read_text())
     words = shipped["model"]["vocab"]
@@ -37,8 +45,8 @@ def write_tokenizer(folder):
     named = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
     files = {"tokenizer.json": shipped, "special_tokens_map.json": named,
              "tokenizer_config.json": named | {"tokenizer_class": "BertTokenizer", "do_lower_case": True,
-                                               "model_max_length": MAX_TOKENS, "max_length": MAX_TOKENS},
-             "sentence_bert_config.json": {"max_seq_length": MAX_TOKENS, "do_lower_case": False}}
+                                               "model_max_length": max_tokens, "max_length": max_tokens},
+             "sentence_bert_config.json": {"max_seq_length": max_tokens, "do_lower_case": False}}
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     (folder / "vocab.txt").write_text("\n".join(sorted(words, key=words.get)) + "\n")
@@ -81,7 +89,7 @@ def write_load(folder, name, texts, ids):
     (folder / f"{name}.ids").write_text("".join(" ".join(map(str, row)) + "\n" for row in ids))
 
 
-def write_loads(folder, model, mixed_rows, quick):
+def write_loads(folder, model, mixed_rows, max_tokens, quick):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_padding()
@@ -89,29 +97,35 @@ def write_loads(folder, model, mixed_rows, quick):
     texts = Texts(tokenizer)
     tokenizer.enable_truncation(MAX_TOKENS)
     part = 8 if quick else 1
+    long = [texts.exact(LONG_TOKENS // part, 1)] if max_tokens >= LONG_TOKENS else []
     mixed = texts.mixed(mixed_rows // part, 1)
     folder.mkdir(exist_ok=True)
     for name, rows in (("fixed", [texts.exact(FIXED_TOKENS, seed) for seed in range(FIXED_ROWS // part)]), ("mixed", mixed),
                        ("windows", mixed[:WINDOW * WINDOWS]), ("one", [texts.exact(16, seed) for seed in range(32)]),
+                       ("docs", [texts.exact(DOC_TOKENS, seed) for seed in range(DOCS // part)]),
                        ("probe", [texts.exact(2 + n, n) for n in PROBES]), ("document", [texts.document(DOCUMENT_BYTES)])):
         ids = texts.ids(rows)
-        if name in ("fixed", "one") and any(len(row) != len(ids[0]) for row in ids):
+        if name in ("fixed", "one", "docs") and any(len(row) != len(ids[0]) for row in ids):
             raise AssertionError(f"{name}: not all of one length")
         write_load(folder, name, rows, ids)
+    tokenizer.no_truncation()
+    write_load(folder, "long", long, texts.ids(long))
 
 
 def write(work, name, quick=False):
     """The folder of a shape's material; written when it is not there, or is another one."""
     folder, shape = pathlib.Path(work) / (name + ("-quick" if quick else "")), SHAPES[name]
     mixed_rows = MIXED_ROWS // 4 if shape["hidden"] > 400 else MIXED_ROWS
-    made_from = json.dumps([shape, quick, MAX_TOKENS, FIXED_ROWS, mixed_rows, WINDOWS, 1], sort_keys=True)
+    max_tokens = shape.get("positions", MAX_TOKENS)
+    made_from = json.dumps([shape, quick, max_tokens, FIXED_ROWS, mixed_rows, WINDOWS, 2], sort_keys=True)
     if (folder / "complete").exists() and (folder / "complete").read_text() == made_from:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
+    golden.FAMILIES[shape.get("family", "bert")]["heads"] = []  # empty tensors, which only we skip
     golden.write_checkpoint(folder / "model", shape)
-    write_tokenizer(folder / "model")
+    write_tokenizer(folder / "model", max_tokens)
     (folder / "shape.json").write_text(json.dumps(shape))
-    write_loads(folder / "loads", folder / "model", mixed_rows, quick)
+    write_loads(folder / "loads", folder / "model", mixed_rows, max_tokens, quick)
     (folder / "complete").write_text(made_from)
     return folder
 

@@ -13,6 +13,8 @@ COLUMNS = {
     "job": ("mixed texts as one job", "tokens/s", True),
     "windows": ("mixed texts in windows of 96", "tokens/s", True),
     "text": ("mixed texts, tokenised too", "tokens/s", True),
+    "docs": ("32 documents of 200 tokens", "tokens/s", True),
+    "long": ("one text of 4,096 tokens", "tokens/s", True),
     "one": ("one text of 16 tokens, p50", "ms", False),
     "one_p99": ("one text of 16 tokens, p99", "ms", False),
     "share": ("128 tokens, share of oneDNN's bare products", "", True),
@@ -24,8 +26,9 @@ COLUMNS = {
     "cosine": ("lowest cosine to float64", "", True),
     "same_bits": ("same bits in any batch", "", True),
 }
-RACES = ("fixed", "job", "windows")  # in which only the fastest peer counts
-LOADS = {"fixed": ("fixed", 0), "job": ("mixed", 0), "windows": ("windows", 96), "text": ("mixed", 0)}
+RACES = ("fixed", "job", "windows", "docs", "long")  # in which only the fastest peer counts
+LOADS = {"fixed": ("fixed", 0), "job": ("mixed", 0), "windows": ("windows", 96), "text": ("mixed", 0),
+         "docs": ("docs", 0), "long": ("long", 1)}
 
 
 def percentile(samples, share):
@@ -42,7 +45,7 @@ def tokens_per_second(process, command, column, tokens, milliseconds):
 
 def one_step(process, column, plan):
     """What one turn of one engine shows: {column: figure}."""
-    if column in ("fixed", "job", "windows"):
+    if column in RACES:
         return {column: tokens_per_second(process, "run", column, plan.tokens, plan.step_ms)}
     if column == "text":
         return {column: tokens_per_second(process, "text", column, plan.tokens, plan.step_ms)}
@@ -59,7 +62,7 @@ def one_step(process, column, plan):
 
 def warm_up(process, column, plan):
     """What must not be measured: the first runs of a shape, and the choice of the best batch, on a part of the load."""
-    if column in ("job", "windows"):
+    if column in ("job", "windows", "docs"):
         process.ask("tune", *LOADS[column])
     elif column == "text":
         process.ask("text", "windows", 0, 1)
