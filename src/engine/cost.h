@@ -23,7 +23,7 @@ struct cost {
 /* What a batch is to this model. */
 struct cost_shape {
     double tokens, squares;
-    bool helped; /* idle threads have a part in it: it is short, and nothing else is computed */
+    bool helped; /* idle threads have a part in it: it is short or one text, and nothing else is computed */
 };
 
 /* What a calibration is of. */

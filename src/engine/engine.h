@@ -129,8 +129,8 @@ MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out,
 /* Ends it; no batch may be out, unless the device is lost. NULL is allowed. */
 void encoder_close(struct encoder *encoder);
 
-/* Lets helpers (engine/cpu/parallel_for.h) take part in this encoder's small batches where the calling thread computes:
- * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, while no batch is out.
+/* Lets helpers (engine/cpu/parallel_for.h) take part in this encoder's small batches and long texts where the calling
+ * thread computes: the same bits, sooner. Elsewhere it does nothing. Once for an encoder, while no batch is out.
  * Owns: the helpers must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder then works alone. */
 MUST_CHECK enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err);
 

@@ -1,4 +1,5 @@
-/* The CPU backend: one compute thread per workspace, and helpers for short passes (parallel_for.h). gemm.h says which
+/* The CPU backend: one compute thread per workspace, and helpers for passes of few tokens or of one text
+ * (parallel_for.h). gemm.h says which
  * products there are; everything between them is kernels.h's.
  *
  * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. The pass over memory that
@@ -363,7 +364,7 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     uint32_t width = weights->backend.model->hidden, rows = model_text_rows(weights->backend.model);
     bool first_norm = weights->backend.model->first_norm;
     workspace->pass = pass;
-    workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
+    workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->rows == 1 || pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
         size_t at = pass->start[r] - pass->origin;
         uint32_t second = pass->second && pass->second[r] > 0 ? pass->second[r] : UINT32_MAX;

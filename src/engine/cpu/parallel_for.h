@@ -1,4 +1,4 @@
-/* A parallel loop for short passes, so that a single small text gets more than one core. The thread that computes owns
+/* A parallel loop within a pass, so that a single text gets more than one core. The thread that computes owns
  * the helpers for as long as its pass takes, and publishes the pass step by step. A step is a number of chunks; each
  * thread claims the next one, every other thread from the end. A late or missing helper costs nothing: the others do
  * its chunks, and the owner waits only for chunks that a helper has begun.

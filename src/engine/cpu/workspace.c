@@ -29,13 +29,18 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
     return sizeof(float) * larger(floats, attention16_scratch(longest, head_dim));
 }
 
+static size_t longest_pass(const struct cpu_weights *weights)
+{
+    return larger(PASS_TOKENS, weights->backend.model->max_tokens);
+}
+
 /* Lays out the helpers' own buffers, as lay_out does. */
 static size_t lay_out_helpers(struct backend_workspace *workspace, unsigned threads, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
     size_t used = 0;
     for (unsigned thread = 1; thread < threads; thread++) {
-        workspace->thread[thread].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
+        workspace->thread[thread].scratch = memory_part(block, &used, scratch_bytes(weights, longest_pass(weights)));
     }
     return used;
 }
@@ -52,7 +57,7 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
     const struct model *model = weights->backend.model;
-    size_t longest = larger(PASS_TOKENS, model->max_tokens);
+    size_t longest = longest_pass(weights);
     size_t rows = rows_for(longest), used = 0;
     size_t query = model_query_width(model), qkv = query + 2 * (size_t)model_key_width(model);
     size_t hidden = rows * model->hidden, wide = rows * larger(qkv, model->intermediate_size);

@@ -11,7 +11,7 @@
  * activations of one product still fit into a second-level cache. */
 enum { PASS_TOKENS = 512 };
 
-/* Helpers take part in passes of up to this many tokens: one long text. */
+/* Helpers take part in passes of up to this many tokens, and of one text alone. */
 enum { HELPED_TOKENS = 256 };
 
 /* The private memory of each thread. */

@@ -208,9 +208,10 @@ static void *embed_all(void *argument)
     return (void *)wrong;
 }
 
-static void check_bits(struct memory_shape shape, enum precision precision)
+/* Frees the model. */
+static void check_bits_of(struct model *model, enum precision precision)
 {
-    struct scene scene = {.model = memory_model(shape, 3)};
+    struct scene scene = {.model = model};
     struct engine_options options = {"cpu", precision};
     struct encoder *alone;
     struct err err;
@@ -244,19 +245,24 @@ static void check_bits(struct memory_shape shape, enum precision precision)
     free(scene.expected);
 }
 
-/* A pass of so many rows of 64 tokens. */
-static bool helped_with(struct encoder *encoder, uint32_t rows)
+static void check_bits(struct memory_shape shape, enum precision precision)
 {
-    enum { MOST = 8, LENGTH = 64 };
-    int32_t ids[MOST * LENGTH] = {0};
+    check_bits_of(memory_model(shape, 3), precision);
+}
+
+/* A pass of so many rows of so many tokens. */
+static bool helped_with(struct encoder *encoder, uint32_t rows, uint32_t tokens)
+{
+    enum { MOST = 8, TOKENS = 512 };
+    int32_t ids[TOKENS] = {0};
     uint32_t start[MOST], length[MOST];
     float vectors[MOST * 128];
     struct err err;
     for (uint32_t r = 0; r < rows; r++) {
-        start[r] = r * LENGTH;
-        length[r] = LENGTH;
+        start[r] = r * tokens;
+        length[r] = tokens;
     }
-    struct engine_batch batch = {rows, rows * LENGTH, ids, start, length, vectors};
+    struct engine_batch batch = {rows, rows * tokens, ids, start, length, vectors};
     assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_OK);
     return encoder_helped(encoder);
 }
@@ -264,12 +270,13 @@ static bool helped_with(struct encoder *encoder, uint32_t rows)
 static const struct memory_shape wide = {100, 72, 64, 2, 2, 128};
 static const struct memory_shape odd = {50, 72, 36, 2, 3, 70};
 static const struct memory_shape qwen = {50, 72, 64, 2, 4, 112, .modern = true, .key_heads = 2, .head_dim = 24};
+static const struct memory_shape roomy = {100, 512, 64, 2, 2, 128};
 static const struct memory_shape deep = {100, 72, 64, 12, 2, 128}; /* in int8 some of its layers are not */
 
-/* Short passes are helped with while nothing else computes. */
+/* Passes of few tokens or of one text are helped with while nothing else computes. */
 TEST(a_batch_says_whether_it_was_helped)
 {
-    struct model *model = memory_model(wide, 3);
+    struct model *model = memory_model(roomy, 3);
     struct engine_options options = {"cpu", PRECISION_F32};
     struct parallel_for *parallel = open_team(2);
     struct engine *engine;
@@ -277,15 +284,17 @@ TEST(a_batch_says_whether_it_was_helped)
     struct err err;
     assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
-    assert_false(helped_with(encoder, 1));
+    assert_false(helped_with(encoder, 1, 64));
     assert_int_equal(encoder_join(encoder, parallel, &err), STATUS_OK);
-    assert_true(helped_with(encoder, 1));
-    assert_true(helped_with(encoder, 4));
-    assert_false(helped_with(encoder, 5));
+    assert_true(helped_with(encoder, 1, 64));
+    assert_true(helped_with(encoder, 4, 64));
+    assert_false(helped_with(encoder, 5, 64));
+    assert_true(helped_with(encoder, 1, 300));
+    assert_false(helped_with(encoder, 2, 200));
     bool owns = parallel_for_enter(parallel, false);
-    assert_false(helped_with(encoder, 1));
+    assert_false(helped_with(encoder, 1, 64));
     parallel_for_leave(parallel, owns);
-    assert_true(helped_with(encoder, 1));
+    assert_true(helped_with(encoder, 1, 64));
     encoder_close(encoder);
     parallel_for_close(parallel);
     engine_close(engine);
@@ -297,6 +306,24 @@ TEST(f32_bits_do_not_show_who_helped)
     check_bits(wide, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
     check_bits(qwen, PRECISION_F32);
+}
+
+/* A dense layer behind pooling, as large as a layer's first one. */
+TEST(bits_of_modules_do_not_show_who_helped)
+{
+    struct model *model = memory_model(wide, 3);
+    const struct linear *linear = &model->layers[0].intermediate;
+    struct model_module dense = {.kind = MODULE_DENSE,
+                                 .activation = MODULE_TANH,
+                                 .inputs = wide.hidden,
+                                 .outputs = wide.intermediate,
+                                 .biased = true,
+                                 .weight = linear->weight,
+                                 .bias = linear->bias};
+    model->modules = &dense;
+    model->module_count = 1;
+    model->dim = wide.intermediate;
+    check_bits_of(model, PRECISION_F32);
 }
 
 TEST(native_bits_do_not_show_who_helped)
