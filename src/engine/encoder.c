@@ -141,7 +141,7 @@ static enum status reserve_pooled(struct pooled_rows *pooled, uint32_t rows, uin
 {
     if (rows <= pooled->rows) { return STATUS_OK; }
     free(pooled->vectors);
-    pooled->vectors = malloc(((size_t)rows * hidden + modules_room(modules)) * sizeof *pooled->vectors);
+    pooled->vectors = malloc(((size_t)rows * hidden + modules_room(modules, rows)) * sizeof *pooled->vectors);
     pooled->rows = pooled->vectors ? rows : 0;
     return pooled->vectors ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", rows);
 }
@@ -261,41 +261,42 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
     return err_set(err, STATUS_NON_FINITE, "the vector is not finite");
 }
 
-/* Runs a row's vector through the modules. They could make finite numbers of one that is not, so those become NaN;
- * `status` says so, and is returned. Errors: also STATUS_NON_FINITE. */
-static enum status run_modules(const struct encoder *encoder, const struct batch_in_flight *in_flight, uint32_t row,
-                               float *to, enum status status, struct err *err)
-{
-    const struct model *model = encoder->backend->model;
-    float *vectors = in_flight->vectors, *room = vectors + (size_t)in_flight->batch->rows * model->hidden;
-    if (status != STATUS_OK) {
-        for (uint32_t i = 0; i < model->dim; i++) { to[i] = NAN; }
-        return status;
-    }
-    modules_run(encoder->engine->modules, vectors + (size_t)row * model->hidden, room, to);
-    return vector_finite(to, model->dim) ? STATUS_OK
-                                         : err_set(err, STATUS_NON_FINITE, "the modules' numbers are not finite");
-}
-
-/* Runs rows that are not finite again, and finishes the others. With STATUS_NON_FINITE all other rows are finished. */
+/* Runs rows that are not finite again, then all through the modules, and finishes those that are finite. The modules
+ * could make finite numbers of a row that is not, so it becomes NaN. With STATUS_NON_FINITE all other rows are finished.
+ */
 static enum status finish_rows(struct encoder *encoder, const struct batch_in_flight *in_flight, struct err *err)
 {
     const struct model *model = encoder->backend->model;
+    const struct modules *modules = encoder->engine->modules;
+    const struct engine_batch *batch = in_flight->batch;
+    uint32_t hidden = model->hidden, dim = model->dim;
+    float *vectors = in_flight->vectors;
     struct err worst = {0};
-    for (uint32_t row = 0; row < in_flight->batch->rows; row++) {
-        float *vector = in_flight->vectors + (size_t)row * model->hidden;
-        float *to = in_flight->batch->output + (size_t)row * model->dim;
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        if (vector_finite(vectors + (size_t)row * hidden, hidden)) { continue; }
         struct err why = {0};
-        enum status status =
-            vector_finite(vector, model->hidden) ? STATUS_OK : run_again(encoder, in_flight, row, &why);
-        if (encoder->engine->modules) { status = run_modules(encoder, in_flight, row, to, status, &why); }
-        if (status == STATUS_OK && encoder->engine->normalize) { vector_normalize(to, model->dim); }
+        enum status status = run_again(encoder, in_flight, row, &why);
         if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status)) { continue; }
         err_prefix(&why, "row %u", row);
         worst = why;
         if (status != STATUS_NON_FINITE) { break; }
     }
     if (worst.status != STATUS_OK && err) { *err = worst; }
+    if (worst.status != STATUS_OK && worst.status != STATUS_NON_FINITE) { return worst.status; }
+    if (modules && batch->rows > 0) {
+        float *room = vectors + (size_t)batch->rows * hidden;
+        modules_run(modules, encoder->parallel, batch->rows, vectors, room, batch->output);
+    }
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        float *to = batch->output + (size_t)row * dim;
+        bool was_finite = vector_finite(vectors + (size_t)row * hidden, hidden);
+        for (uint32_t i = 0; i < dim && modules && !was_finite; i++) { to[i] = NAN; }
+        if (was_finite && vector_finite(to, dim)) {
+            if (encoder->engine->normalize) { vector_normalize(to, dim); }
+        } else if (worst.status == STATUS_OK) {
+            worst.status = err_set(err, STATUS_NON_FINITE, "row %u: the modules' numbers are not finite", row);
+        }
+    }
     return worst.status;
 }
 
@@ -467,5 +468,8 @@ void encoder_close(struct encoder *encoder)
 enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err)
 {
     const struct backend_ops *ops = encoder->backend->ops;
-    return ops->workspace_join ? ops->workspace_join(encoder->workspace, parallel, err) : STATUS_OK;
+    if (!ops->workspace_join) { return STATUS_OK; }
+    TRY(ops->workspace_join(encoder->workspace, parallel, err));
+    encoder->parallel = parallel;
+    return STATUS_OK;
 }

@@ -39,6 +39,7 @@ struct encoder {
     const struct backend *backend;
     struct backend_workspace *workspace;
     struct backend_workspace *wider[FALLBACK_STEPS]; /* NULL until a row needs one */
+    struct parallel_for *parallel;                   /* who helps with the modules; NULL: nobody */
 
     struct batch_in_flight in_flight[BACKEND_SLOTS_MAX];
     struct pooled_rows {

@@ -1,5 +1,5 @@
-/* A product runs over the inputs, so that the sums of all outputs grow side by side, each in the order of its inputs:
- * the compiler may use vectors without another order. For that the weights are kept as [inputs, outputs].
+/* A dense layer is a product of the CPU engine in f32 (gemm.h) over all rows at once, so it has the bits of a row in any
+ * batch and reads its weights once.
  * Source: Dense, LayerNorm and Normalize of sentence-transformers 6.2. */
 #include "engine/modules.h"
 
@@ -7,39 +7,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system.h"
+#include "engine/cpu/gemm.h"
 #include "engine/vector.h"
+
+enum { LEAST_OUTPUTS = 64 }; /* of a chunk of a product */
 
 struct step {
     enum module_kind kind;
     enum module_activation activation;
     uint32_t inputs, outputs;
     double eps;
-    float *weight; /* dense [inputs, outputs], LayerNorm [outputs] */
-    float *bias;   /* [outputs], zeros where the module has none */
+    float *weight;             /* dense: packed, LayerNorm [outputs] */
+    float *bias;               /* [outputs], zeros where the module has none */
+    struct gemm_weight packed; /* dense */
 };
 
 struct modules {
-    uint32_t count, widest; /* outputs */
+    const struct instruction_set *set;
+    uint32_t count, widest; /* inputs or outputs */
     struct step steps[];    /* [count] */
 };
 
-static enum status step_open(const struct model_module *from, bool release, struct step *to, struct err *err)
+static enum status step_open(const struct instruction_set *set, const struct model_module *from, bool release,
+                             struct step *to, struct err *err)
 {
-    *to = (struct step){from->kind, from->activation, from->inputs, from->outputs, from->eps, NULL, NULL};
+    *to = (struct step){.kind = from->kind,
+                        .activation = from->activation,
+                        .inputs = from->inputs,
+                        .outputs = from->outputs,
+                        .eps = from->eps};
     if (from->kind == MODULE_NORMALIZE) { return STATUS_OK; }
-    uint32_t columns = from->kind == MODULE_DENSE ? from->inputs : 1, outputs = from->outputs;
-    if (from->weight.elements != (size_t)outputs * columns || (from->biased && from->bias.elements != outputs)) {
+    bool dense = from->kind == MODULE_DENSE;
+    size_t outputs = from->outputs, elements = outputs * (dense ? from->inputs : 1);
+    if (from->weight.elements != elements || (from->biased && from->bias.elements != outputs)) {
         return err_set(err, STATUS_UNSUPPORTED, "the module %s does not fit the model's sizes", from->name);
     }
-    float *row = malloc(columns * sizeof *row);
-    to->weight = malloc((size_t)outputs * columns * sizeof(float));
+    float *plain = malloc(elements * sizeof *plain);
+    to->weight = dense ? memory_aligned(gemm_weight_bytes(GEMM_F32, from->outputs, from->inputs)) : plain;
     to->bias = calloc(outputs, sizeof(float));
-    bool enough = row && to->weight && to->bias;
-    for (uint32_t o = 0; enough && o < outputs; o++) {
-        tensor_read_f32(&from->weight, (size_t)o * columns, columns, row);
-        for (uint32_t i = 0; i < columns; i++) { to->weight[(size_t)i * outputs + o] = row[i]; }
+    bool enough = plain && to->weight && to->bias;
+    if (enough) { tensor_read_f32(&from->weight, 0, elements, plain); }
+    if (enough && dense) {
+        gemm_pack(set, GEMM_F32, from->outputs, from->inputs, plain, false, to->weight, &to->packed);
     }
-    free(row);
+    if (dense) { free(plain); }
     if (!enough) { return err_set(err, STATUS_NO_MEMORY, "no memory for the module %s", from->name); }
     if (from->biased) { tensor_read_f32(&from->bias, 0, outputs, to->bias); }
     if (release) { tensor_release(&from->weight); }
@@ -52,11 +64,13 @@ enum status modules_open(const struct model *model, struct modules **out, struct
     if (model->module_count == 0) { return STATUS_OK; }
     struct modules *modules = calloc(1, sizeof *modules + model->module_count * sizeof modules->steps[0]);
     if (!modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the modules"); }
+    modules->set = instruction_set_pick();
     enum status status = STATUS_OK;
     while (status == STATUS_OK && modules->count < model->module_count) {
         struct step *step = &modules->steps[modules->count];
-        status = step_open(&model->modules[modules->count++], model->read_once, step, err);
-        if (step->outputs > modules->widest) { modules->widest = step->outputs; }
+        status = step_open(modules->set, &model->modules[modules->count++], model->read_once, step, err);
+        uint32_t wider = step->inputs > step->outputs ? step->inputs : step->outputs;
+        if (wider > modules->widest) { modules->widest = wider; }
     }
     if (status == STATUS_OK) {
         *out = modules;
@@ -89,17 +103,42 @@ static float activate(enum module_activation activation, float x)
     }
 }
 
-static void run_dense(const struct step *step, const float *restrict from, float *restrict to)
+/* A product under way, cut into chunks of outputs. */
+struct product {
+    const struct modules *modules;
+    struct gemm_job job;
+    unsigned chunks;
+};
+
+static void product_chunk(void *context, unsigned thread, unsigned chunk)
 {
-    uint32_t outputs = step->outputs;
-    memcpy(to, step->bias, outputs * sizeof *to);
-    for (uint32_t i = 0; i < step->inputs; i++) {
-        const float *restrict weight = step->weight + (size_t)i * outputs;
-        float x = from[i];
-        for (uint32_t o = 0; o < outputs; o++) { to[o] += x * weight[o]; }
+    (void)thread;
+    const struct product *product = context;
+    struct gemm_job job = product->job;
+    uint32_t outputs = job.weight->outputs, panels = (outputs + GEMM_MULTIPLE - 1) / GEMM_MULTIPLE;
+    uint32_t last = parallel_for_first(panels, chunk + 1, product->chunks) * GEMM_MULTIPLE;
+    job.first_output = parallel_for_first(panels, chunk, product->chunks) * GEMM_MULTIPLE;
+    job.last_output = last < outputs ? last : outputs;
+    gemm_run(product->modules->set, GEMM_F32, &job);
+}
+
+static void run_dense(const struct modules *modules, const struct step *step, struct parallel_for *parallel,
+                      uint32_t rows, const float *from, float *to)
+{
+    struct product product = {
+        .modules = modules,
+        .job = {.rows = rows, .weight = &step->packed, .from_f32 = from, .end = GEMM_PLAIN, .to.f32 = to},
+        .chunks = 1,
+    };
+    if (parallel && step->outputs >= 2 * LEAST_OUTPUTS) { product.chunks = step->outputs / LEAST_OUTPUTS; }
+    if (parallel) {
+        parallel_for_run(parallel, &(struct parallel_step){product_chunk, &product, product.chunks});
+    } else {
+        product_chunk(&product, 0, 0);
     }
-    if (step->activation == MODULE_IDENTITY) { return; }
-    for (uint32_t o = 0; o < outputs; o++) { to[o] = activate(step->activation, to[o]); }
+    for (uint32_t r = 0; r < rows; r++, to += step->outputs) {
+        for (uint32_t o = 0; o < step->outputs; o++) { to[o] = activate(step->activation, to[o] + step->bias[o]); }
+    }
 }
 
 static void run_layer_norm(const struct step *step, const float *from, float *to)
@@ -115,28 +154,30 @@ static void run_layer_norm(const struct step *step, const float *from, float *to
     }
 }
 
-static void run_step(const struct step *step, const float *from, float *to)
+size_t modules_room(const struct modules *modules, uint32_t rows)
 {
-    if (step->kind == MODULE_DENSE) {
-        run_dense(step, from, to);
-    } else if (step->kind == MODULE_LAYER_NORM) {
-        run_layer_norm(step, from, to);
-    } else {
-        memcpy(to, from, step->outputs * sizeof *to);
-        vector_normalize(to, step->outputs);
-    }
+    return 2 * ((size_t)rows + GEMM_ROWS_BEHIND) * modules->widest;
 }
 
-size_t modules_room(const struct modules *modules)
+void modules_run(const struct modules *modules, struct parallel_for *parallel, uint32_t rows, const float *vectors,
+                 float *room, float *to)
 {
-    return 2 * (size_t)modules->widest;
-}
-
-void modules_run(const struct modules *modules, const float *vector, float *room, float *to)
-{
+    bool owns = parallel && parallel_for_enter(parallel, true);
     for (uint32_t i = 0; i < modules->count; i++) {
-        float *next = i + 1 == modules->count ? to : room + (size_t)(i % 2) * modules->widest;
-        run_step(&modules->steps[i], vector, next);
-        vector = next;
+        const struct step *step = &modules->steps[i];
+        float *next = room + i % 2 * ((size_t)rows + GEMM_ROWS_BEHIND) * modules->widest;
+        if (step->kind == MODULE_DENSE) { run_dense(modules, step, owns ? parallel : NULL, rows, vectors, next); }
+        for (uint32_t r = 0; r < rows && step->kind != MODULE_DENSE; r++) {
+            size_t at = (size_t)r * step->outputs;
+            if (step->kind == MODULE_LAYER_NORM) {
+                run_layer_norm(step, vectors + at, next + at);
+            } else {
+                memcpy(next + at, vectors + at, step->outputs * sizeof *next);
+                vector_normalize(next + at, step->outputs);
+            }
+        }
+        vectors = next;
     }
+    memcpy(to, vectors, (size_t)rows * modules->steps[modules->count - 1].outputs * sizeof *to);
+    if (parallel) { parallel_for_leave(parallel, owns); }
 }

@@ -4,6 +4,7 @@
 #define ENGINE_MODULES_H
 
 #include "base/err.h"
+#include "engine/cpu/parallel_for.h"
 #include "model/model.h"
 
 struct modules;
@@ -16,11 +17,13 @@ MUST_CHECK enum status modules_open(const struct model *model, struct modules **
 /* Frees them. NULL is allowed. */
 void modules_close(struct modules *modules);
 
-/* The floats of room that a run takes. */
-size_t modules_room(const struct modules *modules);
+/* The floats of room that a run of so many rows takes. */
+size_t modules_room(const struct modules *modules, uint32_t rows);
 
-/* Shapes: vector [hidden], room [modules_room], overwritten, to [model->dim], written, apart from the others.
- * Thread: any, on the same modules at once. */
-void modules_run(const struct modules *modules, const float *vector, float *room, float *to);
+/* Runs rows through the modules. Helpers take part in products; `parallel` may be NULL. Shapes: vectors [rows, hidden],
+ * of which products read a few rows more, so the room lies right behind them; room [modules_room], overwritten; to
+ * [rows, model->dim], written, apart from the others. Thread: any, on the same modules at once. */
+void modules_run(const struct modules *modules, struct parallel_for *parallel, uint32_t rows, const float *vectors,
+                 float *room, float *to);
 
 #endif
