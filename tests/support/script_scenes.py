@@ -153,7 +153,7 @@ SCENES = [
     Scene("charge", _retried, lambda desk: desk.charge(("7-1", "1-1"), attempt=2), [2], [2], ["1-1"]),
     Scene("reclaim", _held_by_the_dead, lambda desk: desk.reclaim("released", "dead", "slow", most_bytes=1000),
           [[["6-1", 0, 0, ["text", "hello"]], ["1-1", 1, 0, ["text", "hello"]], ["3-1", 1, 1, ["text", "hello"]]],
-           ["2-1"], ["4-1"], 0, ["dead"]], [[], ["2-1"], ["4-1"], 0, ["dead"]], ["1-1", "3-1", "4-1", "5-1", "6-1"], ("trouble",),
+           ["2-1"], ["4-1"], 0, ["dead"]], [[], ["2-1"], [], 0, ["dead"]], ["1-1", "3-1", "4-1", "5-1", "6-1"], ("trouble",),
           ("alive:released", "alive:dead", "alive:slow")),
     Scene("release", _leaving, lambda desk: desk.release("1-1", last=2), [2, 1, 0], [0, 0, 0], ["1-1", "2-1"],
           ("trouble", "workers", "housekeeper")),
