@@ -3,9 +3,9 @@
 --
 -- KEYS  1 stream, 2 trouble, 3 dead, 4 meta, then the reply key of each entry, then for each entry its wake key or its
 --       results:<name> if it notifies, and its stage key if its reply is staged
--- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, 5 how many of their vectors go into another hash, too, for each
---       of these: number of the entry from 1 on, key, field. The key is none of KEYS: where the worker has no right to it,
---       Redis would refuse the whole call. Then for each entry:
+-- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, 5 the lowest and 6 the highest of their ids, 7 how many of their
+--       vectors go into another hash, too, for each of these: number of the entry from 1 on, key, field. The key is none of
+--       KEYS: where the worker has no right to it, Redis would refuse the whole call. Then for each entry:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission (0: the name's), ms since the compute began, n, and n strings: field, value, ...
@@ -195,17 +195,27 @@ local function forget(ids, names)
   if #ended > 0 then side(pcall('HDEL', trouble, unpack(ended))) end
 end
 
+-- Usually all entries are pending with the caller, and few others lie between them: one look at all saves one at each.
+local ours = {}
+for _, pending in ipairs(call('XPENDING', stream, 'sluice', ARGV[5], ARGV[6], 2 * count, consumer)) do
+  ours[pending[1]] = true
+end
+
 -- Why this entry may not be settled, nil when it may.
 local function refusal(id, kind, name, claims)
-  local pending = call('XPENDING', stream, 'sluice', id, id, '1')[1]
-  if not pending then
-    uncharge(id, name, consumer)
-    return 0
+  local mine = ours[id]
+  if not mine then
+    local pending = call('XPENDING', stream, 'sluice', id, id, '1')[1]
+    if not pending then
+      uncharge(id, name, consumer)
+      return 0
+    end
+    mine = pending[2] == consumer
   end
   -- Ahead of the clock it may be another entry: lua/mend moves those, and then a producer may use their ids again.
-  if pending[2] ~= consumer and kind ~= 'gone' and is_beyond(id) then return 0 end
+  if not mine and kind ~= 'gone' and is_beyond(id) then return 0 end
   if claims and not carries(id, name) then return -3 end
-  if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
+  if (kind == 'fail' or kind == 'dead') and not mine then
     uncharge(id, name, consumer)
     return -1
   end
@@ -216,8 +226,8 @@ end
 local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, extra, into = 6 + 3 * ARGV[5], 4 + count, {}
-for at = 6, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
+local argument, extra, into = 8 + 3 * ARGV[7], 4 + count, {}
+for at = 8, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
 for entry = 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
   local notify, first = ARGV[argument + 4], argument + 9

@@ -164,10 +164,14 @@ static void add_into(const struct request_list *requests, struct command *comman
 static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     enum request_class class = requests->first->identity.class;
+    struct entry_id lowest = requests->first->identity.entry, highest = lowest;
     char key[QUEUE_KEY_MAX];
     size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
+        struct entry_id id = request->identity.entry;
         keys += 1 + (request->output.notify || request->output.results[0]) + request->output.staged;
+        if (entry_id_compare(id, lowest) < 0) { lowest = id; }
+        if (entry_id_compare(id, highest) > 0) { highest = id; }
     }
     script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
     queue_add_stream(queue, command, class);
@@ -187,6 +191,8 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     command_text(command, queue->options.model_name);
     command_text(command, queue->options.revision);
     command_number(command, requests->count);
+    queue_add_entry_id(command, lowest);
+    queue_add_entry_id(command, highest);
     add_into(requests, command);
 }
 

@@ -85,6 +85,22 @@ class Settle(ScriptCase):
         self.assertEqual(self.client.keys("*stage*") + self.client.keys("*wake*"), [])
         self.assertEqual(self.desk.owners(), {"5-1": "me"})
 
+    def test_one_look_finds_what_is_pending(self):
+        """Also where others lie between, with the caller and with somebody else, and in any order; one gone is late."""
+        ids = [f"{number}-1" for number in range(1, 31)]
+        self.desk.deliver("me", *ids)
+        self.desk.do("XCLAIM", self.desk.stream(), "sluice", "you", 0, "28-1", "29-1")
+        self.desk.do("XACK", self.desk.stream(), "sluice", "2-1")
+        ends = [End("30-1"), End("2-1"), End("28-1"), End("29-1", "fail"), End("1-1")]
+        self.assertEqual(self.settle(*ends), [1, 0, 1, -1, 1, 0, 0])
+        self.assertEqual(list(self.desk.owners()), [*ids[2:27], "29-1"])
+
+    def test_entries_of_the_caller_cost_one_look(self):
+        self.desk.deliver("me", "1-1", "2-1", "3-1")
+        self.client.config_resetstat()
+        self.settle(End("2-1"), End("1-1"), End("3-1"))
+        self.assertEqual(self.client.info("commandstats")["cmdstat_xpending"]["calls"], 1)
+
     def test_a_vector_goes_into_another_hash_too(self):
         """Plain or staged, of a reply that the next one of the same call replaces, and not of one that came too late."""
         self.desk.deliver("me", *(f"{number}-1" for number in range(1, 7)))

@@ -175,7 +175,8 @@ class Desk:
 
     def settle(self, *ends, which="normal", consumer="me"):
         into = [word for number, end in enumerate(ends, start=1) if end.into for word in (number, *end.into)]
-        replies, others, arguments = [], [], [consumer, "m", "r", len(ends), len(into) // 3, *into]
+        ids = sorted((end.id for end in ends), key=lambda entry: [int(part) for part in entry.split("-")])
+        replies, others, arguments = [], [], [consumer, "m", "r", len(ends), ids[0], ids[-1], len(into) // 3, *into]
         for end in ends:
             name = end.name or PREFIX[which] + end.id
             reply = end.reply or name

@@ -266,6 +266,8 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
     }
     command_list(command, 3, common, NULL);
     command_number(command, count);
+    command_text(command, entries[0].items[0].bytes);
+    command_text(command, entries[count - 1].items[0].bytes);
     command_number(command, 0); /* vectors that go into other hashes, too */
     for (size_t i = 0; i < count; i++) {
         const char *id = entries[i].items[0].bytes;
