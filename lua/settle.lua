@@ -9,9 +9,9 @@
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission (0: the name's), ms since the compute began, n, and n strings: field, value, ...
---         n is 0 where they are staged: they are in a hash that lives for a minute, beside status, entry, model and
---         revision, and it becomes the reply. A large vector bypasses the script, because Lua hashes every byte of an
---         argument
+--         n is 0 where they are staged: the caller has written them to a hash, beside status, entry, model and revision,
+--         in the same transaction, and deletes it there behind this call if it has not become the reply. A large vector
+--         bypasses the script, because Lua hashes every byte of an argument
 --       kind  done   a vector, from whoever has one: it is the same vector
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
@@ -25,7 +25,6 @@
 --       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
 --           With 0 and -1 nothing was changed, but a run alone of the caller is taken off the record: it crashed nobody
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
---       -5  its stage key is not there (Redis is full, or took its time); nothing was changed
 --       side keys skipped for their type; dead letters trimmed
 -- May not: touch anything before the gate (is this id pending?) has been read, remove anything before all else is
 -- written, or fail because of a side key. Scripts do not roll back, so an error in the middle must leave the entries
@@ -144,14 +143,6 @@ local function bury(id, name, first, last)
   return letter_id
 end
 
--- Makes the staged hash the reply, whatever stood there; false when it is missing. The first write for its entry.
-local function unstage(stage, key)
-  local moved = pcall('RENAME', stage, key)
-  if not moved.err then return true end
-  if string.find(moved.err, 'no such key', 1, true) then return false end
-  error(moved)
-end
-
 local function id_of(reply)
   return string.match(reply, ':reply:(.*)$')
 end
@@ -162,9 +153,8 @@ local function write_into(at, reply)
   if type(written) == 'table' and written.err then call('HSET', reply, 'into_error', written.err) end
 end
 
--- Returns what settle says of the entry.
 local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first, last, seen)
-  if stage and not unstage(stage, key) then return -5 end
+  if stage then call('RENAME', stage, key) end
   local buried = kind == 'dead' and bury(id, name, first, last)
   if not fresh and not stage then call('DEL', key) end
   if kind == 'done' then
@@ -182,7 +172,6 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first,
   end
   if seen then call('HSET', key, 'first_at', seen) end
   call('PEXPIRE', key, ttl)
-  return 1
 end
 
 -- Takes the names of finished entries off the record; not one that another entry carries, whose own id is not its name.
@@ -258,8 +247,7 @@ for entry = 1, count do
     else
       result = 1
       if kind ~= 'gone' or entry ~= name then -- a gone message whose reply is there was finished: let it stand
-        result = write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last,
-          seen)
+        write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last, seen)
       end
     end
   end
@@ -270,7 +258,6 @@ for entry = 1, count do
       tellings[#tellings + 1] = {other, id_of(reply), kind == 'done' and kind or 'error', name}
     end
   end
-  if stage and result ~= 1 then call('DEL', stage) end
   if into[entry] and result == 1 then write_into(into[entry], reply) end
   results[entry] = result
   argument = last + 1

@@ -89,7 +89,6 @@ struct claims {
 
 /* queue_settle.c */
 struct settling {
-    uint64_t stage;                              /* the number of the last stage key */
     uint64_t stage_from_ns;                      /* no staging before this time: Redis refused it */
     uint64_t refusals_logged, refusals_unlogged; /* in the log, since the last pulse */
 };
@@ -281,7 +280,7 @@ void entries_free(struct entries *entries);
 
 /* --- queue_settle.c ----------------------------------------------------------------------------------------------- */
 
-/* Redis refused a staged reply: for a while replies travel in their settle again. */
+/* Redis refused, or would refuse, staged replies: for a while they travel in their settle. */
 void queue_not_staged(struct queue *queue);
 
 /* Logs the number of refusals that were not logged one by one, and starts over. */

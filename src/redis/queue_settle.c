@@ -10,15 +10,15 @@
 #include "redis/queue_internal.h"
 #include "schedule/reply.h"
 
-enum { STAGE_BYTES = 3072, STAGE_TTL_MS = 60000, STAGE_PAUSE_MS = 10000 };
+enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
 
 /* --- The words of the scripts ------------------------------------------------------------------------------------- */
 
 static const char *stage_key(const struct queue *queue, const struct request *request, char key[QUEUE_KEY_MAX])
 {
-    char more[QUEUE_WORKER_MAX + 24];
-    snprintf(more, sizeof more, "%s:%llu", queue->worker, (unsigned long long)request->output.stage);
-    return queue_key(queue, "stage:", more, key);
+    char entry[ENTRY_ID_TEXT];
+    entry_id_format(request->identity.entry, entry);
+    return queue_key(queue, "stage:", entry, key);
 }
 
 static void add_pair(struct command *command, const char *field, const char *value)
@@ -238,78 +238,6 @@ static void write_record_run(const struct queue *queue, const struct request_lis
     }
 }
 
-/* --- Large replies ------------------------------------------------------------------------------------------------ */
-
-/* Large replies travel ahead of their settle.
- *
- * A script's arguments become Lua strings, and Lua hashes every byte. From about STAGE_BYTES on that costs Redis more
- * than three commands for a key of its own (a reply of 2,400 bytes takes 24 us with the script alone and 28 so; one of
- * 12,000 bytes 64 and 54). So plain commands write a large reply to a hash of its own, its stage key, and the settle
- * behind it mostly renames that; what does not depend on Redis' clock is in the hash already. The key is private and
- * lives for a minute, set in the same transaction, so nothing stays behind if the settle never comes; settle sets the
- * reply's ttl. A request that is staged again after a reconnect keeps its key. If Redis refuses it (it is full, say),
- * the script notices, and for a while replies travel in their settle. */
-void queue_not_staged(struct queue *queue)
-{
-    queue->settling.stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
-}
-
-/* Answers are ignored: the script checks. */
-static enum status send_ahead(struct queue *queue, struct command *command, struct err *err)
-{
-    queue->commands++;
-    return connection_send_command(queue->writer, command, queue->options.command_timeout_ms, NULL, NULL, err);
-}
-
-static enum status send_word(struct queue *queue, const char *word, struct err *err)
-{
-    struct command command = {0};
-    command_text(&command, word);
-    return send_ahead(queue, &command, err);
-}
-
-static enum status stage(struct queue *queue, struct request *request, struct err *err)
-{
-    char key[QUEUE_KEY_MAX];
-    struct command fields = {0}, expiry = {0};
-    request->output.staged = true;
-    if (request->output.stage == 0) { request->output.stage = ++queue->settling.stage; }
-    stage_key(queue, request, key);
-    command_text(&fields, "HSET");
-    command_text(&fields, key);
-    add_pair(&fields, "status", "done");
-    add_pair(&fields, "entry", request->identity.name);
-    add_pair(&fields, "model", queue->options.model_name);
-    add_pair(&fields, "revision", queue->options.revision);
-    add_fields(queue, &fields, request);
-    enum status status = send_ahead(queue, &fields, err);
-    if (status) { return status; }
-    command_text(&expiry, "PEXPIRE");
-    command_text(&expiry, key);
-    command_number(&expiry, STAGE_TTL_MS);
-    return send_ahead(queue, &expiry, err);
-}
-
-/* Sends the large ones of these replies and sets their `staged`. If they cannot be sent, the queue is down. */
-static void stage_large(struct queue *queue, const struct request_list *requests)
-{
-    bool may = clock_now_ns() >= queue->settling.stage_from_ns, begun = false;
-    enum status status = STATUS_OK;
-    struct err err;
-    for (struct request *request = requests->first; request && !status; request = request->next) {
-        request->output.staged = false;
-        if (may && request->lifetime.outcome == OUTCOME_DONE && request->output.reply.length >= STAGE_BYTES) {
-            status = begun ? STATUS_OK : send_word(queue, "MULTI", &err);
-            begun = true;
-            status = status ? status : stage(queue, request, &err);
-        }
-    }
-    if (begun && !status) { status = send_word(queue, "EXEC", &err); }
-    if (status) { /* the transaction is open, and only a new connection ends it */
-        queue_down(queue, &err);
-    }
-}
-
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
 /* One script call and its requests. */
@@ -341,7 +269,6 @@ static enum verdict verdict_of(long long result)
         return VERDICT_LATER_FULL;
     case -8:
         return VERDICT_ALONE;
-    case -5: /* not staged: queue_not_staged */
     default:
         return VERDICT_AGAIN;
     }
@@ -391,7 +318,6 @@ static void apply_result(struct queue *queue, enum script script, struct request
     if (script == SCRIPT_CHARGE && result > 0 && request->retry.quarantined) {
         request->retry.quarantine_runs = (uint32_t)result;
     }
-    if (script == SCRIPT_SETTLE && result == -5) { queue_not_staged(queue); }
     bool ours = request->lifetime.verdict == VERDICT_DONE ||
                 (request->lifetime.verdict == VERDICT_LATE && request->lifetime.repeated);
     if (script == SCRIPT_SETTLE && ours) {
@@ -440,7 +366,89 @@ static void on_called(void *context, const struct resp_value *reply)
     queue_answered(task, &requests);
 }
 
+/* --- Large replies ------------------------------------------------------------------------------------------------ */
+
+/* Large replies bypass the script.
+ *
+ * A script's arguments become Lua strings, and Lua hashes every byte. From about STAGE_BYTES on that costs Redis more
+ * than a command for a key of its own. So plain commands write large replies to hashes of their own, their stage keys,
+ * and settle renames each to the reply's; what does not depend on Redis' clock is in the hash already. All of that is
+ * one transaction, which ends by deleting the stage keys: whatever settle does, nothing stays behind, and nobody else
+ * ever sees one. If Redis refuses the transaction or a part of it (it is full, say), nothing has ended, and for a while
+ * replies travel in their settle, whose answer says why. */
+void queue_not_staged(struct queue *queue)
+{
+    queue->settling.stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
+}
+
+/* Decides which of these replies are staged; returns whether any is. */
+static bool choose_staged(const struct queue *queue, const struct request_list *requests)
+{
+    bool may = clock_now_ns() >= queue->settling.stage_from_ns, any = false;
+    for (struct request *request = requests->first; request; request = request->next) {
+        request->output.staged =
+            may && request->lifetime.outcome == OUTCOME_DONE && request->output.reply.length >= STAGE_BYTES;
+        any = any || request->output.staged;
+    }
+    return any;
+}
+
+/* Sends a command of a transaction. Its answer only says that it is queued. */
+static enum status send_queued(struct queue *queue, struct command *command, struct err *err)
+{
+    queue->commands++;
+    return connection_send_command(queue->writer, command, queue->options.command_timeout_ms, NULL, NULL, err);
+}
+
+static enum status stage(struct queue *queue, const struct request *request, struct err *err)
+{
+    char key[QUEUE_KEY_MAX];
+    struct command fields = {0};
+    command_text(&fields, "HSET");
+    command_text(&fields, stage_key(queue, request, key));
+    add_pair(&fields, "status", "done");
+    add_pair(&fields, "entry", request->identity.name);
+    add_pair(&fields, "model", queue->options.model_name);
+    add_pair(&fields, "revision", queue->options.revision);
+    add_fields(queue, &fields, request);
+    return send_queued(queue, &fields, err);
+}
+
+/* Sends the call of settle between the HSETs and the DEL of its stage keys. Owns: takes the call's bytes. */
+static void send_staged(struct queue *queue, const struct request_list *requests, struct command *settle,
+                        connection_reply_fn *reply, void *context)
+{
+    struct command multi = {0}, cleanup = {0}, exec = {0};
+    char key[QUEUE_KEY_MAX];
+    struct err err;
+    command_text(&multi, "MULTI");
+    command_text(&cleanup, "DEL");
+    command_text(&exec, "EXEC");
+    enum status status = send_queued(queue, &multi, &err);
+    for (const struct request *request = requests->first; request && !status; request = request->next) {
+        if (!request->output.staged) { continue; }
+        status = stage(queue, request, &err);
+        command_text(&cleanup, stage_key(queue, request, key));
+    }
+    status = status ? status : send_queued(queue, settle, &err);
+    status = status ? status : send_queued(queue, &cleanup, &err);
+    command_free(settle);
+    command_free(&cleanup);
+    if (status) { queue_down(queue, &err); } /* only a new connection ends the transaction */
+    queue_call(queue, &exec, reply, context);
+}
+
 /* --- Calls -------------------------------------------------------------------------------------------------------- */
+
+/* The answer to a transaction of send_staged: settle's own part of it, behind which there is only that of the DEL. */
+static void on_executed(void *context, const struct resp_value *reply)
+{
+    const struct batch_call *call = context;
+    bool whole = reply && reply->type == RESP_ARRAY && reply->count > 1;
+    const struct resp_value *settled = whole ? &reply->items[reply->count - 2] : reply;
+    if (settled && settled->type != RESP_ARRAY) { queue_not_staged(call->task->queue); }
+    on_called(context, settled);
+}
 
 typedef void write_fn(const struct queue *queue, const struct request_list *requests, struct command *command);
 
@@ -460,9 +468,13 @@ static void send_call(struct task *task, enum script script, struct request_list
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
     task->calls++;
-    if (script == SCRIPT_SETTLE) { stage_large(task->queue, &call->requests); }
+    bool staged = script == SCRIPT_SETTLE && choose_staged(task->queue, &call->requests);
     writers[script](task->queue, &call->requests, &command);
-    queue_call(task->queue, &command, on_called, call);
+    if (staged) {
+        send_staged(task->queue, &call->requests, &command, on_executed, call);
+    } else {
+        queue_call(task->queue, &command, on_called, call);
+    }
 }
 
 /* --- Actions ------------------------------------------------------------------------------------------------------ */

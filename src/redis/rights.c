@@ -77,7 +77,6 @@ static const struct right table[] = {
     {W, "MULTI"},
     {W, "EXEC"},
     {W, "HSET @stage:x x x"},
-    {W, "PEXPIRE @stage:x 1"},
     {W, "RENAME @stage:x @reply:x"},
     {W, "DEL @stage:x"},
     {W, "RPUSH @wake:x x"},

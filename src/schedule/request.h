@@ -224,8 +224,7 @@ struct request {
         bool notify;                        /* push a wake token */
         char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
         struct buffer reply;                /* the encoded vectors, scores or labels, written by a prep thread */
-        uint64_t stage;                     /* redis/: the number of its stage key; 0: it never had one */
-        bool staged;                        /* redis/: that key holds the reply's fields already */
+        bool staged;                        /* redis/: the reply's fields bypass its settle, in a hash of its own */
     } output;
 
     /* How far it has come. */

@@ -247,7 +247,7 @@ TEST_WITH(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* HSET is refused in a full Redis, the script is not: it finds nothing staged, and the next settle brings the reply. */
+/* In a full Redis the transaction that stages a reply is refused, the script is not: the next settle brings the reply. */
 TEST_WITH(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;

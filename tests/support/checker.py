@@ -20,7 +20,6 @@ STREAMS = ("requests", "requests:high", "requests:low")
 # Keys that live as long as their queue; all others need a TTL.
 PERMANENT = set(STREAMS) | {"later", "later:data", "trouble", "dead", "workers", "meta", "stats", "paused", "housekeeper"}
 VOLATILE = re.compile(r"(reply|wake|results|alive):.+")
-STAGE = re.compile(r"stage:(.+):\d+")  # what a worker had sent ahead when it was killed or lost its name
 FRESH_NAME = re.compile(r"-1\d{15}$")  # what lua/lib/later calls a request whose id was given out twice
 CHUNK = 500  # replies read at once
 
@@ -189,10 +188,7 @@ class Checker:
             name = key[len(self.prefix):]
             if name in PERMANENT:
                 continue
-            staged = STAGE.fullmatch(name)
-            if staged and self.client.exists(f"{self.prefix}alive:{staged[1]}"):
-                self.problems.append(f"a living worker has left {name!r}")
-            if not staged and not VOLATILE.fullmatch(name):
+            if not VOLATILE.fullmatch(name):
                 self.problems.append(f"undocumented key {name!r}")
             elif self.client.pttl(key) == -1:
                 self.problems.append(f"key without TTL {name!r}")

@@ -92,7 +92,7 @@ class History:
         self.replies = {}      # id -> [(when, fields), …]: every terminal write
         self.charges = {}      # name -> [when, …]: every write to `trouble` about it
         self.steps = []        # [when] -> commands that took effect together
-        self.staged = {}       # stage key -> fields of a large reply that is on its way
+        self.staged = {}       # stage key -> fields of a large reply, in the same transaction
         self.submissions = {}  # `id` -> (stream, entry id) that producers added under it
         self.retries = {}      # original name -> (stream, entry id) under which it came back
         for when, together in enumerate(transactions(directory)):

@@ -185,7 +185,7 @@ class Desk:
             if end.notify:
                 others.append(self.key(f"wake:{reply}" if notify == "1" else f"results:{end.notify}"))
             if end.staged is not None:
-                others.append(self.key(f"stage:{consumer}:{end.staged}"))
+                others.append(self.key(f"stage:{end.staged}-1"))
             told = {} if end.staged is not None else end.fields
             if told is None:
                 told = {"embedding": "v"} if end.kind == "done" else {"code": "internal", "message": "x"}
@@ -196,12 +196,10 @@ class Desk:
         keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("meta"), *replies, *others]
         return Call("settle", keys, arguments)
 
-    def stage(self, number, consumer="me", ttl_ms=3600000, **fields):
-        """The reply of entry `<number>-1` on its way, as the daemon sends large ones ahead of their settle."""
-        key = self.key(f"stage:{consumer}:{number}")
-        self.client.hset(key, mapping={"status": "done", "entry": f"{number}-1", "model": "m", "revision": "r",
+    def stage(self, number, **fields):
+        """The reply of entry `<number>-1` as the daemon writes large ones ahead of their settle, in one transaction with it."""
+        self.client.hset(self.key(f"stage:{number}-1"), mapping={"status": "done", "entry": f"{number}-1", "model": "m", "revision": "r",
                                        **(fields or {"embedding": "v"})})
-        self.client.pexpire(key, ttl_ms)
         return number
 
     def defer(self, *parks, which="normal", consumer="me"):

@@ -66,8 +66,7 @@ class Bench:
         self.deliver()
         pipe = self.desk.client.pipeline(transaction=False)
         for i in range(1, ENTRIES + 1):
-            pipe.hset(self.desk.key(f"stage:me:{i}"), mapping=vector(JSON))
-            pipe.pexpire(self.desk.key(f"stage:me:{i}"), 3600000)
+            pipe.hset(self.desk.key(f"stage:{i}-1"), mapping=vector(JSON))
         pipe.execute()
 
     def park(self):

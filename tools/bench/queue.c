@@ -50,13 +50,13 @@ struct ceiling_run {
 /* Two reads are always in flight, and each is followed by the settles of what it brings and by the next read, so Redis
  * always has work. Commands: R1 R2 S1 R3 S2 R4 ...
  *
- * The daemon's habits are copied here, not called: large replies go ahead of the script (redis/queue_settle.c), and a
+ * The daemon's habits are copied here, not called: large replies bypass the script (redis/queue_settle.c), and a
  * settle call has limits on entries and bytes (schedule/worker_internal.h). Calling them would let a weakness there
  * lower the ceiling. */
 
 enum {
     READ_COUNT = 512,
-    STAGE_BYTES = 3072,    /* replies of this size and more go ahead of the script */
+    STAGE_BYTES = 2048,    /* replies of this size and more bypass the script */
     CALL_ENTRIES = 64,     /* entries of one settle ... */
     CALL_BYTES = 32 << 10, /* ... or bytes of replies */
     REPLY_STRINGS = 12,    /* field, value, ... */
@@ -202,25 +202,21 @@ static void add_fields(struct ceiling *ceiling, const char *id)
     command_list(&ceiling->command, sizeof behind / sizeof behind[0], behind, NULL);
 }
 
+/* Begins a transaction. */
 static void send_stages(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
 {
     send_text(ceiling, "MULTI");
     for (size_t i = 0; i < count; i++) {
         const char *id = entries[i].items[0].bytes;
         command_text(&ceiling->command, "HSET");
-        add_key(ceiling, "stage:bench:", id);
+        add_key(ceiling, "stage:", id);
         command_list(
             &ceiling->command, 8,
             (const char *const[]){"status", "done", "entry", id, "model", "null", "revision", "0000000000000000"},
             NULL);
         add_fields(ceiling, id);
         send_command(ceiling, NULL);
-        command_text(&ceiling->command, "PEXPIRE");
-        add_key(ceiling, "stage:bench:", id);
-        command_text(&ceiling->command, "3600000");
-        send_command(ceiling, NULL);
     }
-    send_text(ceiling, "EXEC");
 }
 
 /* Handles an answer; false on an error. */
@@ -243,12 +239,18 @@ static void on_settled(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
     if (!take_answer(ceiling, reply)) { return; }
+    if (ceiling->staged) { reply = &reply->items[reply->count - 2]; } /* of a transaction's answer */
     for (size_t i = 0; i + 2 < reply->count; i++) {
         if (reply->items[i].integer != 1) { fail_with(ceiling, "settle did not take an entry of the bare client"); }
         ceiling->settled++;
     }
     if (ceiling->settled >= ceiling->run->wanted) { ceiling->end_ns = clock_now_ns(); }
     end_if_over(ceiling);
+}
+
+static void add_stage_keys(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
+{
+    for (size_t i = 0; i < count; i++) { add_key(ceiling, "stage:", entries[i].items[0].bytes); }
 }
 
 static void send_settle(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
@@ -261,9 +263,7 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
     add_key(ceiling, "requests", "");
     for (size_t i = 0; i < 3; i++) { add_key(ceiling, shared[i], ""); }
     for (size_t i = 0; i < count; i++) { add_key(ceiling, "reply:", entries[i].items[0].bytes); }
-    for (size_t i = 0; i < count && ceiling->staged; i++) {
-        add_key(ceiling, "stage:bench:", entries[i].items[0].bytes);
-    }
+    if (ceiling->staged) { add_stage_keys(ceiling, entries, count); }
     command_list(command, 3, common, NULL);
     command_number(command, count);
     command_text(command, entries[0].items[0].bytes);
@@ -275,6 +275,13 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
         command_list(command, sizeof words / sizeof words[0], words, NULL);
         command_number(command, ceiling->staged ? 0 : REPLY_STRINGS);
         if (!ceiling->staged) { add_fields(ceiling, id); }
+    }
+    if (ceiling->staged) {
+        send_command(ceiling, NULL);
+        command_text(command, "DEL");
+        add_stage_keys(ceiling, entries, count);
+        send_command(ceiling, NULL);
+        command_text(command, "EXEC");
     }
     send_command(ceiling, on_settled);
 }
