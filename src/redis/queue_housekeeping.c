@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "redis/queue_internal.h"
 
-enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT, MEND_ENTRIES = 48, MEND_BYTES = 512 * 1024 };
+enum { MEND_ENTRIES = 48, MEND_BYTES = 512 * 1024 };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -47,9 +47,7 @@ static void read_memory(struct task *task, const char *info)
     task->clients = number_of(info, "connected_clients");
     double percent = pulse->most_bytes > 0 ? (double)pulse->used_bytes / (double)pulse->most_bytes * 100 : 0;
     log_memory(task->queue, percent);
-    if (percent >= 100) { /* staged replies would be refused */
-        queue_not_staged(task->queue);
-    }
+    if (percent >= 100) { queue_not_staged(task->queue); }
 }
 
 /* One of the two answers, in any order: a server without the script answers it second. */
@@ -172,31 +170,45 @@ static void add_left(const struct queue *queue, struct command *command)
     command_bytes(command, left, length > 0 ? length - 1 : 0); /* without the last space */
 }
 
+/* What lua/pulse answers. */
+enum {
+    PULSE_TIME,
+    PULSE_PAUSED,
+    PULSE_COMMAND,
+    PULSE_DEPTH, /* of each class */
+    PULSE_CAP = PULSE_DEPTH + CLASS_COUNT,
+    PULSE_SKIPPED = PULSE_CAP + CLASS_COUNT,
+    PULSE_HOUSEKEEPER,
+    PULSE_FOUND, /* dead workers for whose entries the housekeeper had no room */
+    PULSE_WORKERS,
+    PULSE_PRECISIONS,
+    PULSE_ANSWER,
+};
+
 static bool read_pulse(struct queue *queue, const struct resp_value *reply, struct pulse *pulse)
 {
     if (reply->type != RESP_ARRAY || reply->count != PULSE_ANSWER) { return false; }
     for (size_t i = 0; i < PULSE_ANSWER; i++) {
-        bool text = i == 2 || i == PULSE_ANSWER - 3 || i == PULSE_ANSWER - 1;
+        bool text = i == PULSE_COMMAND || i == PULSE_FOUND || i == PULSE_PRECISIONS;
         if (reply->items[i].type != (text ? RESP_STRING : RESP_INTEGER)) { return false; }
     }
-    pulse->redis_ms = count_of(&reply->items[0]);
-    pulse->paused = reply->items[1].integer != 0;
-    pulse->command = command_of(&reply->items[2]);
+    pulse->redis_ms = count_of(&reply->items[PULSE_TIME]);
+    pulse->paused = reply->items[PULSE_PAUSED].integer != 0;
+    pulse->command = command_of(&reply->items[PULSE_COMMAND]);
     for (int c = 0; c < CLASS_COUNT; c++) {
-        pulse->depth[c] = count_of(&reply->items[3 + c]);
-        pulse->cap[c] = count_of(&reply->items[3 + CLASS_COUNT + c]);
+        pulse->depth[c] = count_of(&reply->items[PULSE_DEPTH + c]);
+        pulse->cap[c] = count_of(&reply->items[PULSE_CAP + c]);
     }
-    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 5]));
-    pulse->housekeeper = reply->items[PULSE_ANSWER - 4].integer != 0;
-    const struct resp_value *found =
-        &reply->items[PULSE_ANSWER - 3]; /* dead workers for whose entries it had no room */
+    note_skipped(queue, count_of(&reply->items[PULSE_SKIPPED]));
+    pulse->housekeeper = reply->items[PULSE_HOUSEKEEPER].integer != 0;
+    const struct resp_value *found = &reply->items[PULSE_FOUND];
     pulse->waiting = found->length > 0;
     snprintf(queue->claims.found, sizeof queue->claims.found, "%s", found->bytes);
     if (!pulse->housekeeper) { memset(queue->claims.left, 0, sizeof queue->claims.left); }
-    uint64_t workers = count_of(&reply->items[PULSE_ANSWER - 2]);
+    uint64_t workers = count_of(&reply->items[PULSE_WORKERS]);
     pulse->workers = workers < UINT32_MAX ? (uint32_t)workers : UINT32_MAX;
     queue->housekeeping.elected = pulse->housekeeper;
-    note_precisions(queue, reply->items[PULSE_ANSWER - 1].bytes);
+    note_precisions(queue, reply->items[PULSE_PRECISIONS].bytes);
     return true;
 }
 
