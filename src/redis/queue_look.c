@@ -1,6 +1,7 @@
 /* What waits in a queue, counted with plain commands behind each pulse: what /metrics and /depth tell. The worker
  * decides nothing by it, so an error leaves a number 0 and the queue alone. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,11 +28,6 @@ static struct entry_id id_of(const struct resp_value *text)
     return ok ? id : (struct entry_id){0};
 }
 
-static void read_length(struct looking *looking, int class, const struct resp_value *reply)
-{
-    looking->next.unread[class] = number_of(reply);
-}
-
 /* [count, id of the oldest, …]. Its answer follows that of XLEN. */
 static void read_pending(struct looking *looking, int class, const struct resp_value *reply)
 {
@@ -41,24 +37,6 @@ static void read_pending(struct looking *looking, int class, const struct resp_v
     next->pending[class] = pending;
     next->unread[class] -= pending < next->unread[class] ? pending : next->unread[class];
     next->oldest[class] = any ? id_of(&reply->items[1]) : (struct entry_id){0};
-}
-
-static void read_later(struct looking *looking, int class, const struct resp_value *reply)
-{
-    (void)class;
-    looking->next.later = number_of(reply);
-}
-
-static void read_due(struct looking *looking, int class, const struct resp_value *reply)
-{
-    (void)class;
-    looking->next.due = number_of(reply);
-}
-
-static void read_dead(struct looking *looking, int class, const struct resp_value *reply)
-{
-    (void)class;
-    looking->next.dead = number_of(reply);
 }
 
 static void read_meta(struct looking *looking, int class, const struct resp_value *reply)
@@ -82,21 +60,24 @@ static void read_oldest(struct looking *looking, int class, const struct resp_va
     looking->large[class] = !whole || bytes > LARGE_BYTES;
 }
 
+#define TO(member) NULL, 0, offsetof(struct queue_look, member)
+
 /* The commands. A word after @ is a key of the queue, # is Redis' time. */
 static const struct look_command {
     const char *words[9];
-    void (*read)(struct looking *looking, int class, const struct resp_value *reply);
+    void (*read)(struct looking *looking, int class, const struct resp_value *reply); /* NULL: the answer is a number */
     int class;
+    size_t to; /* where in struct queue_look that number belongs */
 } commands[LOOK_COMMANDS] = {
-    {{"XLEN", "@requests:high"}, read_length, CLASS_HIGH},
-    {{"XLEN", "@requests"}, read_length, CLASS_NORMAL},
-    {{"XLEN", "@requests:low"}, read_length, CLASS_LOW},
+    {{"XLEN", "@requests:high"}, TO(unread[CLASS_HIGH])},
+    {{"XLEN", "@requests"}, TO(unread[CLASS_NORMAL])},
+    {{"XLEN", "@requests:low"}, TO(unread[CLASS_LOW])},
     {{"XPENDING", "@requests:high", QUEUE_GROUP}, read_pending, CLASS_HIGH},
     {{"XPENDING", "@requests", QUEUE_GROUP}, read_pending, CLASS_NORMAL},
     {{"XPENDING", "@requests:low", QUEUE_GROUP}, read_pending, CLASS_LOW},
-    {{"ZCARD", "@later"}, read_later, 0},
-    {{"ZCOUNT", "@later", "-inf", "#"}, read_due, 0},
-    {{"XLEN", "@dead"}, read_dead, 0},
+    {{"ZCARD", "@later"}, TO(later)},
+    {{"ZCOUNT", "@later", "-inf", "#"}, TO(due)},
+    {{"XLEN", "@dead"}, TO(dead)},
     {{"HMGET", "@meta", "wait_ms_high", "wait_ms_normal", "wait_ms_low", "cap_high", "cap_normal", "cap_low"},
      read_meta,
      0},
@@ -149,7 +130,12 @@ static void on_answer(void *context, const struct resp_value *reply)
     looking->failed = looking->failed || !reply;
     looking->out--;
     if (looking->failed) { return; }
-    commands[call->which].read(looking, commands[call->which].class, reply);
+    const struct look_command *command = &commands[call->which];
+    if (command->read) {
+        command->read(looking, command->class, reply);
+    } else {
+        *(uint64_t *)(void *)((char *)&looking->next + command->to) = number_of(reply);
+    }
     if (call->which == ALWAYS - 1) { ask_for_oldest(queue); }
     if (looking->out == 0 && !looking->failed) { looking->last = looking->next; }
 }
