@@ -154,23 +154,6 @@ static void add_label(struct buffer *labels, const char *name, const char *value
     buffer_string(labels, "\"");
 }
 
-static void add_queue_labels(struct buffer *labels, const struct queue_sample *queue, bool info)
-{
-    add_label(labels, "queue", queue->queue);
-    if (!info) { return; }
-    add_label(labels, "model", queue->model);
-    add_label(labels, "revision", queue->revision);
-    add_label(labels, "precision", queue->precision);
-    add_label(labels, "backend", queue->backend);
-}
-
-static void add_model_labels(struct buffer *labels, const struct model_sample *model)
-{
-    add_label(labels, "queue", model->queue);
-    add_label(labels, "model", model->model);
-    add_label(labels, "precision", model->precision);
-}
-
 /* ---- lines ---- */
 
 /* Counts are the most of all lines, and need no printf. */
@@ -237,7 +220,13 @@ static void write_value(struct buffer *to, const struct metric *metric, struct b
 static void write_queue(struct buffer *to, const struct metric *metric, const struct queue_sample *queue)
 {
     struct buffer labels = {0};
-    add_queue_labels(&labels, queue, metric->level == INFO);
+    add_label(&labels, "queue", queue->queue);
+    if (metric->level == INFO) {
+        add_label(&labels, "model", queue->model);
+        add_label(&labels, "revision", queue->revision);
+        add_label(&labels, "precision", queue->precision);
+        add_label(&labels, "backend", queue->backend);
+    }
     if (metric->level == QUEUE || metric->level == INFO) { write_value(to, metric, &labels, queue, 0); }
     size_t length = labels.length;
     for (size_t c = 0; c < CLASS_COUNT && metric->level >= CLASS; c++, labels.length = length) {
@@ -261,8 +250,11 @@ static void write_metric(struct buffer *to, const struct metric *metric, const s
         write_queue(to, metric, &view->queues[i]);
     }
     for (size_t i = 0; i < view->model_count && metric->level == MODEL; i++, labels.length = 0) {
-        add_model_labels(&labels, &view->models[i]);
-        write_value(to, metric, &labels, &view->models[i], 0);
+        const struct model_sample *model = &view->models[i];
+        add_label(&labels, "queue", model->queue);
+        add_label(&labels, "model", model->model);
+        add_label(&labels, "precision", model->precision);
+        write_value(to, metric, &labels, model, 0);
     }
     for (size_t i = 0; i < view->gpu_count && metric->level == GPU; i++, labels.length = 0) {
         add_label(&labels, "gpu", view->gpus[i].number);
