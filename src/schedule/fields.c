@@ -66,13 +66,13 @@ static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most,
     return false;
 }
 
-/* Reads 0 or 1. False when it is neither: the request has failed. */
-static bool parse_switch(struct parsing *parsing, bool *out)
+/* Reads 0 or 1. When it is neither, the request has failed. */
+static void parse_switch(struct parsing *parsing, bool *out)
 {
     *out = field_is(parsing, "1");
-    if (*out || field_is(parsing, "0")) { return true; }
-    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: 0 or 1", parsing->name);
-    return false;
+    if (!*out && !field_is(parsing, "0")) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "%s: 0 or 1", parsing->name);
+    }
 }
 
 /* Copies the value behind the request and returns where. */
@@ -448,20 +448,17 @@ static void parse_encoding(struct parsing *parsing)
 
 static void parse_truncate(struct parsing *parsing)
 {
-    bool on;
-    if (parse_switch(parsing, &on)) { parsing->request->truncate = on; }
+    parse_switch(parsing, &parsing->request->truncate);
 }
 
 static void parse_normalize(struct parsing *parsing)
 {
-    bool on;
-    if (parse_switch(parsing, &on)) { parsing->request->output.normalize = on; }
+    parse_switch(parsing, &parsing->request->output.normalize);
 }
 
 static void parse_raw(struct parsing *parsing)
 {
-    bool on;
-    if (parse_switch(parsing, &on)) { parsing->request->output.raw = on; }
+    parse_switch(parsing, &parsing->request->output.raw);
 }
 
 static void parse_top_n(struct parsing *parsing)
