@@ -76,24 +76,33 @@ static enum status list_shards(const cJSON *map, const char *name, const char **
     return STATUS_OK;
 }
 
-/* Index and shards must say the same: every tensor of a shard is listed for that shard, and nothing else is listed. */
+/* The index must place every tensor of the shards, and nothing else. A shard may have tensors that the index takes from
+ * another one: a head's own file replaces some of an encoder that other models use, too. They are dropped here. */
 static enum status check_map(const cJSON *map, const char *name, const struct weights *weights, const char **shards,
                              struct err *err)
 {
     size_t found = 0;
     for (size_t f = 0; f < weights->count; f++) {
-        const struct safetensors *file = &weights->files[f];
-        for (size_t i = 0; i < file->count; i++, found++) {
+        struct safetensors *file = &weights->files[f];
+        size_t kept = 0;
+        for (size_t i = 0; i < file->count; i++) {
             const cJSON *item = json_field(map, file->entries[i].name);
-            if (!item || strcmp(item->valuestring, shards[f]) != 0) {
-                return err_set(err, STATUS_BAD_INPUT, "%s: weight_map does not place tensor %.100s in %.100s", name,
+            if (!item) {
+                return err_set(err, STATUS_BAD_INPUT, "%s: weight_map does not place tensor %.100s of %.100s", name,
                                file->entries[i].name, shards[f]);
             }
+            if (strcmp(item->valuestring, shards[f]) == 0) {
+                struct safetensors_entry entry = file->entries[kept];
+                file->entries[kept++] = file->entries[i];
+                file->entries[i] = entry;
+            }
         }
+        found += kept;
+        while (file->count > kept) { free(file->entries[--file->count].name); }
     }
     if (found != (size_t)cJSON_GetArraySize(map)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map lists %d tensors, the shards have %zu", name,
-                       cJSON_GetArraySize(map), found);
+        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map lists %d tensors, the shards have %zu of them there",
+                       name, cJSON_GetArraySize(map), found);
     }
     return STATUS_OK;
 }

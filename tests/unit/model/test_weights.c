@@ -2,12 +2,16 @@
 #include "model_expect.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "model/weights.h"
 
 struct check {
     const struct model_spec *spec;
     size_t tensors;
+    const char *replaced; /* tensor, which has the weights of the next spec */
+    const struct model_spec *by;
 };
 
 static void check_tensor(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
@@ -15,6 +19,7 @@ static void check_tensor(void *context, const char *name, struct tensor *const *
 {
     struct check *check = context;
     const struct tensor *tensor = parts[0];
+    const struct model_spec *spec = check->replaced && strcmp(name, check->replaced) == 0 ? check->by : check->spec;
     assert_int_equal(count, 1);
     check->tensors++;
     assert_int_equal(tensor->rank, rank);
@@ -26,9 +31,8 @@ static void check_tensor(void *context, const char *name, struct tensor *const *
     assert_non_null(values);
     tensor_read_f32(tensor, 0, tensor->elements, values);
     for (size_t i = 0; i < tensor->elements; i += 1 + i / 64) {
-        if (values[i] != model_weight(check->spec, name, i)) {
-            fail_msg("%s[%zu] is %g, written was %g", name, i, (double)values[i],
-                     (double)model_weight(check->spec, name, i));
+        if (values[i] != model_weight(spec, name, i)) {
+            fail_msg("%s[%zu] is %g, written was %g", name, i, (double)values[i], (double)model_weight(spec, name, i));
         }
     }
     free(values);
@@ -139,7 +143,7 @@ TEST(refuses_an_index_that_disagrees)
     expect_edit_refused(&spec, INDEX_FILE, entry, "", STATUS_BAD_INPUT, "embeddings.word_embeddings.weight");
     expect_edit_refused(&spec, INDEX_FILE, entry,
                         "\"embeddings.word_embeddings.weight\":\"model-00002-of-00002.safetensors\",", STATUS_BAD_INPUT,
-                        "embeddings.word_embeddings.weight");
+                        "weight_map lists");
     expect_edit_refused(&spec, INDEX_FILE, "\"weight_map\":{", "\"weight_map\":{\"extra\":\"" FIRST_SHARD "\",",
                         STATUS_BAD_INPUT, "weight_map lists");
     expect_edit_refused(&spec, INDEX_FILE, "\"weight_map\"", "\"weights\"", STATUS_BAD_INPUT, "weight_map is missing");
@@ -147,6 +151,27 @@ TEST(refuses_an_index_that_disagrees)
     model_file_write(directory, INDEX_FILE, "{\"weight_map\":{}}");
     expect_refused(directory, NULL, STATUS_BAD_INPUT, INDEX_FILE, "weight_map is empty");
     model_build_remove(directory);
+}
+
+/* A shard with all that the second one has, of which the index takes one tensor. */
+TEST(reads_a_tensor_where_the_index_says)
+{
+    struct model_spec spec = two_shards(), other = two_shards();
+    other.seed++;
+    char *directory = model_build(&spec), *others = model_build(&other), from[256], to[256];
+    struct check check = {&spec, 0, "encoder.layer.1.output.dense.weight", &other};
+    snprintf(from, sizeof from, "%s/model-00002-of-00002.safetensors", others);
+    snprintf(to, sizeof to, "%s/head.safetensors", directory);
+    assert_int_equal(symlink(from, to), 0);
+    model_file_edit(directory, INDEX_FILE,
+                    "\"encoder.layer.1.output.dense.weight\":\"model-00002-of-00002.safetensors\"",
+                    "\"encoder.layer.1.output.dense.weight\":\"head.safetensors\"");
+    struct model *model = expect_model(directory, NULL);
+    weights_visit(model, check_tensor, &check);
+    assert_int_equal(check.tensors, 5 + 16 * spec.layers);
+    model_close(model);
+    model_build_remove(directory);
+    model_build_remove(others);
 }
 
 TEST(refuses_a_missing_shard)
