@@ -2,8 +2,12 @@
 
 import json
 import os
+import re
+import shlex
+import subprocess
 
 from case import SluiceCase
+from daemon import BINARY, SOURCE
 
 
 class Classify(SluiceCase):
@@ -59,6 +63,17 @@ class Classify(SluiceCase):
         self.refused("tokenize", several, "the pooling is not known")
         self.refused("embed", several, "the pooling is not known", self.write("t.txt", "x\n"), "--output", self.path("v.npy"))
         self.refused("serve", several, "a prompt before the texts of a classifier", "--prefix", "q: ", "--redis", self.path("none"))
+
+    def test_readme(self):
+        """The README's line, with the classifier that is shipped."""
+        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
+            command, shown = re.search(r"(?m)^\$ (.*build/release/sluice classify .*)\n\[(.*)\.\.\.$", file.read()).groups()
+        command = command.replace("build/release/sluice", shlex.quote(BINARY))
+        [line] = json.loads("[" + subprocess.run(command, shell=True, cwd=SOURCE, capture_output=True, check=True).stdout.decode() + "]")
+        shown = json.loads("[" + shown.rstrip(",") + "]")
+        self.assertEqual([entry["label"] for entry in shown], [entry["label"] for entry in line[:len(shown)]])
+        for mine, other in zip(shown, line):
+            self.assertAlmostEqual(mine["score"], other["score"], delta=0.02)  # bf16 where that is faster
 
     def test_config(self):
         for number, (says, fields) in enumerate([
