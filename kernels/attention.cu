@@ -44,9 +44,11 @@ enum { GROUP = 32 }; /* columns that a quad of lanes holds together, 16 bytes ea
 
 /* One head of one row. */
 template <class T> struct attention_row {
-    const T *queries; /* of the first token; keys and values follow, `hidden` columns each */
+    const T *queries; /* of the first token */
+    const T *keys;    /* the same; its values follow after `values` columns */
     T *context;
-    int hidden; /* 3 * hidden * length is below 2^31 */
+    int stride, values; /* columns; stride, from a token to the next, times length is below 2^31 */
+    int hidden;         /* columns of the context */
     int length;
     float scale;        /* from a score to an exponent of 2 */
     const float *bias;  /* of a query and its own key, or NULL */
@@ -91,9 +93,9 @@ __device__ __forceinline__ void piece_copy(const attention_row<T> &row, int firs
         const int at = i * WARP + lane;
         const int token = at / CHUNKS, chunk = at % CHUNKS, place = attention_place<HEAD_DIM>(token, chunk);
         const bool valid = first + token < row.length;
-        const T *from = row.queries + ((first + token) * 3 * row.hidden + chunk * CHUNK);
-        copy_begin(&keys->chunks[place], from + row.hidden, valid);
-        copy_begin(&values->chunks[place], from + 2 * row.hidden, valid);
+        const T *from = row.keys + ((first + token) * row.stride + chunk * CHUNK);
+        copy_begin(&keys->chunks[place], from, valid);
+        copy_begin(&values->chunks[place], from + row.values, valid);
     }
 }
 
@@ -105,7 +107,7 @@ __device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, co
 #pragma unroll
     for (int side = 0; side < 2; side++) {
         const int query = first + lane / 4 + 8 * side;
-        const T *from = row.queries + (query * 3 * row.hidden + CHUNK * (lane % 4));
+        const T *from = row.queries + (query * row.stride + CHUNK * (lane % 4));
 #pragma unroll
         for (int c = 0; c < HEAD_DIM / GROUP; c++) {
             strip->queries[c][side] =
@@ -319,9 +321,9 @@ enum {
     STAGES = 2,
 };
 
-/* Resident blocks per multiprocessor. Four leave each lane 128 of the 64 K registers, so nothing spills. Six hide more
- * memory latency at head dim 32, with 80 registers a lane, of which nvcc 13.0 spills 48 bytes; gpu_attention
- * (tools/bench) times both. */
+/* Resident blocks per multiprocessor. Four leave each lane 128 of the 64 K registers; nvcc 13.0 spills up to 28 bytes
+ * of them at head dim 64, with a bias 104. Six hide more memory latency at head dim 32, with 80 registers a lane, of
+ * which nvcc 13.0 spills 48 bytes; gpu_attention (tools/bench) times both. */
 #ifndef ATTENTION_BLOCKS_32
 #define ATTENTION_BLOCKS_32 4
 #endif
@@ -426,15 +428,21 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_
     struct kernel_strip strip = unit < units ? unit_strip(a, unit) : kernel_strip();
     for (uint32_t round = 1; unit < units; round++) {
         const uint32_t next = round_unit(round);
-        const size_t hidden = static_cast<size_t>(a.heads) * HEAD_DIM, column = unit % a.heads * HEAD_DIM;
+        const uint32_t head = unit % a.heads, key_head = a.heads + head / (a.heads / a.key_heads);
+        const size_t hidden = static_cast<size_t>(a.heads) * HEAD_DIM, keys = a.key_heads * HEAD_DIM;
+        const size_t stride = hidden + 2 * keys;
+        const T *qkv = static_cast<const T *>(a.qkv) + strip.start * stride;
         const size_t biases = 2 * static_cast<size_t>(a.reach) + 1;
         const attention_row<T> row = {
-            static_cast<const T *>(a.qkv) + strip.start * 3 * hidden + column,
-            static_cast<T *>(a.context) + strip.start * hidden + column,
+            qkv + head * HEAD_DIM,
+            qkv + key_head * HEAD_DIM,
+            static_cast<T *>(a.context) + strip.start * hidden + head * HEAD_DIM,
+            static_cast<int>(stride),
+            static_cast<int>(keys),
             static_cast<int>(hidden),
             static_cast<int>(strip.length),
             a.scale * ATTENTION_LOG2_E,
-            VIEW == ATTENTION_BIASED ? a.bias + unit % a.heads * biases + a.reach : nullptr,
+            VIEW == ATTENTION_BIASED ? a.bias + head * biases + a.reach : nullptr,
             static_cast<int>(min(a.before, strip.length)),
             static_cast<int>(min(a.behind, strip.length)),
         };
@@ -493,7 +501,8 @@ static cudaError_t launch_type(const struct kernel_queue *queue, const struct ke
 static bool attention_does(const struct kernel_attention_args *args)
 {
     const uint64_t hidden = static_cast<uint64_t>(args->heads) * args->head_dim;
-    return args->bound > 0 && hidden > 0 && hidden % CHUNK == 0 && hidden <= KERNEL_HIDDEN_MAX &&
+    return args->bound > 0 && hidden > 0 && hidden % CHUNK == 0 && hidden <= KERNEL_HIDDEN_MAX && args->key_heads > 0 &&
+           args->heads % args->key_heads == 0 && args->key_heads * args->head_dim % CHUNK == 0 &&
            args->head_dim <= ATTENTION_HEAD_DIM_MAX && args->scale > 0.0f && attention_view_of(args) >= 0 &&
            aligned16(args->queries) && aligned16(args->qkv) && aligned16(args->context) &&
            aligned16(args->ragged.tiles);

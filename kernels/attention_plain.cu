@@ -22,9 +22,10 @@ struct plain_lane {
 /* One head of one row. */
 template <class T> struct plain_row {
     const T *query; /* its first */
-    const T *key;   /* its first; the value follows after `hidden` columns */
+    const T *key;   /* its first; the value follows after `values` columns */
     size_t stride;  /* columns from a token's query, key and value to the next one's */
-    size_t hidden;
+    size_t values;
+    size_t hidden; /* columns of the context */
     int length;
     float scale;        /* from a score to an exponent of 2 */
     const float *bias;  /* of a query and its own key, or NULL */
@@ -153,7 +154,7 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
         for (int k = 0; k < KEYS; k++) {
             const int token = base + k * lane.groups;
             if (token >= end) { continue; }
-            const struct chunk value = plain_load(keys + row.hidden + static_cast<size_t>(token) * row.stride, lane);
+            const struct chunk value = plain_load(keys + row.values + static_cast<size_t>(token) * row.stride, lane);
 #pragma unroll
             for (int q = 0; q < QUERIES; q++)
 #pragma unroll
@@ -218,20 +219,28 @@ __device__ __forceinline__ const float *plain_bias(const struct kernel_attention
     return a.bias + head * (2 * static_cast<size_t>(a.reach) + 1) + a.reach;
 }
 
+/* Where the keys of a head of queries begin among a token's keys. */
+__device__ __forceinline__ size_t plain_key_column(const struct kernel_attention_args &a, uint32_t head)
+{
+    return static_cast<size_t>(head / (a.heads / a.key_heads)) * a.head_dim;
+}
+
 /* All queries: a block takes a tile and head at a time, a warp its strip, four queries at a time. */
 template <class T, int VIEW>
 __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     enum { QUERIES = 4 };
-    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
+    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim,
+                 keys = static_cast<size_t>(a.key_heads) * a.head_dim;
     const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_TILES], a.bound) * a.heads;
     for (uint32_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const struct kernel_strip strip = a.ragged.tiles[unit / a.heads].strips[threadIdx.x / WARP];
         const size_t column = static_cast<size_t>(unit % a.heads) * a.head_dim;
-        const T *query = static_cast<const T *>(a.qkv) + strip.start * 3 * hidden + column;
-        const plain_row<T> row = {query,
-                                  query + hidden,
-                                  3 * hidden,
+        const T *qkv = static_cast<const T *>(a.qkv) + strip.start * (hidden + 2 * keys);
+        const plain_row<T> row = {qkv + column,
+                                  qkv + hidden + plain_key_column(a, unit % a.heads),
+                                  hidden + 2 * keys,
+                                  keys,
                                   hidden,
                                   static_cast<int>(strip.length),
                                   a.scale * ATTENTION_LOG2_E,
@@ -250,16 +259,18 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_AR
 template <class T, int VIEW>
 __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARGS(struct kernel_attention_args, a))
 {
-    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
+    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim,
+                 keys = static_cast<size_t>(a.key_heads) * a.head_dim;
     const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_ROWS], a.bound) * a.heads;
     for (uint32_t unit = blockIdx.x * PLAIN_WARPS + threadIdx.x / WARP; unit < units; unit += gridDim.x * PLAIN_WARPS) {
         const uint32_t r = unit / a.heads;
         const size_t column = static_cast<size_t>(unit % a.heads) * a.head_dim;
         const T *query = static_cast<const T *>(a.queries) + r * hidden + column;
-        const T *key = static_cast<const T *>(a.qkv) + a.ragged.start[r] * 2 * hidden + column;
+        const T *key = static_cast<const T *>(a.qkv) + a.ragged.start[r] * 2 * keys;
         const plain_row<T> row = {query,
-                                  key,
-                                  2 * hidden,
+                                  key + plain_key_column(a, unit % a.heads),
+                                  2 * keys,
+                                  keys,
                                   hidden,
                                   static_cast<int>(a.ragged.length[r]),
                                   a.scale * ATTENTION_LOG2_E,

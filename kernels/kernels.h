@@ -87,8 +87,8 @@ struct kernel_ragged {
 /* The widest row that the kernels normalise; launchers refuse wider ones. */
 enum { KERNEL_HIDDEN_MAX = 4096 };
 
-/* to = LN(word[id] + position[index]), of every token. An id or position out of range counts as 0, so that a model
- * with rotary positions, which adds the same to all tokens, has one row of them. */
+/* sum = word[id] + position[index], to = LN(sum), of every token. An id or position out of range counts as 0, so that a
+ * model with rotary positions, which adds the same to all tokens, has one row of them. */
 struct kernel_embed_norm_args {
     enum kernel_type type;
     uint32_t bound; /* tokens that the launch is for */
@@ -96,11 +96,13 @@ struct kernel_embed_norm_args {
     uint32_t vocabulary;
     uint32_t positions;
     float epsilon;
+    uint32_t rms; /* 0 or 1: the norm takes the mean for 0 */
     struct kernel_ragged ragged;
     const void *word;     /* [vocabulary, hidden] type */
     const void *position; /* [positions, hidden] type: position and token type 0, summed */
     const float *gain;    /* [hidden] */
     const float *shift;   /* [hidden] */
+    void *sum;            /* [bound, hidden] type, written; or NULL */
     void *to;             /* [bound, hidden] type, written */
 };
 cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args);
@@ -111,6 +113,7 @@ struct kernel_norm_args {
     uint32_t bound; /* rows that the launch is for */
     uint32_t hidden;
     float epsilon;
+    uint32_t rms;          /* as above */
     const uint32_t *count; /* one of kernel_ragged.counts */
     const void *from;      /* [bound, hidden] type */
     const void *bias;      /* [hidden] type, or NULL */
@@ -150,37 +153,41 @@ struct kernel_gate_args {
 cudaError_t kernel_gate(const struct kernel_queue *queue, const struct kernel_gate_args *args);
 
 /* Turns heads in place by the positions of their tokens: of each head the numbers i and i + head_dim / 2, as a complex
- * number. A position out of range counts as 0. */
+ * number. A position out of range counts as 0. With gains each head is made x / sqrt(mean of x^2 + epsilon) * gain
+ * before it turns, in head dims that are powers of 2. */
 struct kernel_rotate_args {
     enum kernel_type type;
     uint32_t bound;    /* tokens that the launch is for */
     uint32_t heads;    /* side by side from x on */
+    uint32_t queries;  /* how many of them, the first, have query_gain; the others key_gain */
     uint32_t head_dim; /* a multiple of 16 */
     uint32_t stride;   /* columns from a token to the next; a multiple of 8 */
     uint32_t positions;
     struct kernel_ragged ragged;
-    const float *table; /* [positions, head_dim]: head_dim / 2 cosines, then as many sines */
-    void *x;            /* [bound, stride] type, read and written */
+    const float *table;                 /* [positions, head_dim]: head_dim / 2 cosines, then as many sines */
+    const float *query_gain, *key_gain; /* [head_dim], or both NULL */
+    float epsilon;
+    void *x; /* [bound, stride] type, read and written */
 };
 cudaError_t kernel_rotate(const struct kernel_queue *queue, const struct kernel_rotate_args *args);
 
-/* Softmax(scale * (Q K^T [+ bias])) V within each row and head. Q, K and V lie side by side, hidden columns each; head
- * h starts at column h * head_dim of each. With `queries` each row has a single query, its row of that matrix, and
- * `qkv` holds K and V alone. A query sees the keys of so many tokens before its own and so many behind it; the work on
- * it grows with these, not with its row. The bias depends on the head and on how far the key stands behind the query,
- * from -reach to reach; it goes with a query that sees all keys. */
+/* Softmax(scale * (Q K^T [+ bias])) V within each row and head. Q, K and V lie side by side; head h starts at column h
+ * * head_dim of Q. K and V have key_heads heads, each for as many of Q's. With `queries` each row has a single query,
+ * its row of that matrix, and `qkv` holds K and V alone. A query sees the keys of so many tokens before its own and so
+ * many behind it; the work on it grows with these, not with its row. The bias depends on the head and on how far the
+ * key stands behind the query, from -reach to reach; it goes with a query that sees all keys. */
 struct kernel_attention_args {
     enum kernel_type type;
-    uint32_t bound; /* tiles that the launch is for; with queries: rows */
-    uint32_t heads;
-    uint32_t head_dim;       /* hidden = heads * head_dim */
-    float scale;             /* 1 if folded into the query weights */
-    uint32_t reach;          /* of the bias: rows have at most so many tokens and one */
-    const float *bias;       /* [heads, 2 * reach + 1], or NULL */
-    uint32_t before, behind; /* UINT32_MAX: all */
+    uint32_t bound;            /* tiles that the launch is for; with queries: rows */
+    uint32_t heads, key_heads; /* heads: a multiple of key_heads */
+    uint32_t head_dim;         /* hidden = heads * head_dim */
+    float scale;               /* 1 if folded into the query weights */
+    uint32_t reach;            /* of the bias: rows have at most so many tokens and one */
+    const float *bias;         /* [heads, 2 * reach + 1], or NULL */
+    uint32_t before, behind;   /* UINT32_MAX: all */
     struct kernel_ragged ragged;
     const void *queries; /* [rows, hidden] type, or NULL */
-    const void *qkv;     /* [tokens, 3 * hidden] type; with queries: [tokens, 2 * hidden] */
+    const void *qkv;     /* [tokens, (heads + 2 * key_heads) * head_dim] type; with queries without the heads */
     void *context;       /* [tokens, hidden] type; with queries: [rows, hidden]; written; gaps keep what they hold */
 };
 cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args);

@@ -1,6 +1,6 @@
-/* LayerNorm over rows, fused with what precedes it: a token's embeddings, or a product's bias and the residual. A row
- * stays in registers from its only load to its only store, so the variance is computed from differences to the mean at
- * no extra traffic.
+/* LayerNorm, or RMS norm, over rows, fused with what precedes it: a token's embeddings, or a product's bias and the
+ * residual. A row stays in registers from its only load to its only store, so the variance is computed from differences
+ * to the mean at no extra traffic.
  *
  * Up to 1,024 columns one warp does a row, without barriers; a block does wider ones. A lane holds every 32nd (or
  * 128th) chunk of eight columns. */
@@ -66,10 +66,11 @@ __device__ __forceinline__ void row_store(const struct row_part<WARPS, CHUNKS> &
     }
 }
 
-/* x = (x - mean) / sqrt(variance + epsilon) * gain + shift. All lanes of the row call it. */
+/* x = (x - mean) / sqrt(variance + epsilon) * gain + shift; with `rms` the mean counts as 0. All lanes of the row call
+ * it. */
 template <int WARPS, int CHUNKS>
-__device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x, uint32_t width, float epsilon,
-                                              const float *gain, const float *shift)
+__device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x, uint32_t width, uint32_t rms,
+                                              float epsilon, const float *gain, const float *shift)
 {
     SHARED(float, sums, [2][ROW_WARPS]);
     float sum = 0.0f, squares = 0.0f;
@@ -77,7 +78,7 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
     for (int k = 0; k < CHUNKS; k++)
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) { sum += x->part[k].at[i]; }
-    float mean = row_sum<WARPS>(sum, sums[0]) / (float)width;
+    float mean = rms != 0 ? 0.0f : row_sum<WARPS>(sum, sums[0]) / (float)width;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         if (row_column<WARPS>(k) >= width) { continue; }
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kern
     row_load(&x, static_cast<const T *>(a.from) + at, a.hidden);
     if (a.bias != nullptr) { row_add(&x, static_cast<const T *>(a.bias), a.hidden); }
     if (a.residual != nullptr) { row_add(&x, static_cast<const T *>(a.residual) + at, a.hidden); }
-    row_normalize(&x, a.hidden, a.epsilon, a.gain, a.shift);
+    row_normalize(&x, a.hidden, a.rms, a.epsilon, a.gain, a.shift);
     row_store(x, static_cast<T *>(a.to) + at, a.hidden);
 }
 
@@ -166,13 +167,15 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struc
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.word) + static_cast<size_t>(id) * a.hidden, a.hidden);
     row_add(&x, static_cast<const T *>(a.position) + static_cast<size_t>(position) * a.hidden, a.hidden);
-    row_normalize(&x, a.hidden, a.epsilon, a.gain, a.shift);
-    row_store(x, static_cast<T *>(a.to) + static_cast<size_t>(token) * a.hidden, a.hidden);
+    const size_t at = static_cast<size_t>(token) * a.hidden;
+    if (a.sum != nullptr) { row_store(x, static_cast<T *>(a.sum) + at, a.hidden); }
+    row_normalize(&x, a.hidden, a.rms, a.epsilon, a.gain, a.shift);
+    row_store(x, static_cast<T *>(a.to) + at, a.hidden);
 }
 
 extern "C" cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args)
 {
-    const void *matrices[] = {args->word, args->position, args->gain, args->shift, args->to};
+    const void *matrices[] = {args->word, args->position, args->gain, args->shift, args->sum, args->to};
     if (!row_does(args->hidden, args->bound, matrices) || args->vocabulary == 0 || args->positions == 0) {
         return cudaErrorInvalidValue;
     }

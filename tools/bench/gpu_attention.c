@@ -186,6 +186,7 @@ static void launch(const struct attention_case *c, const struct rows *rows, cons
         .type = c->type,
         .bound = rows->tiles,
         .heads = c->heads,
+        .key_heads = c->heads,
         .head_dim = c->head_dim,
         .scale = 1.0f / sqrtf((float)c->head_dim),
         .before = c->window == 0 ? UINT32_MAX : c->window,

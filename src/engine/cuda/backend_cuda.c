@@ -30,20 +30,18 @@ static enum precision cuda_choose(enum precision asked)
     return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
 }
 
-/* Heads turn 8 numbers of either half at a time. */
+/* Heads turn 8 numbers of either half at a time, and are normalised before by so many lanes of a warp. */
 static enum status cuda_takes(const struct model *model, struct err *err)
 {
-    if (model->rms_norm || model->causal) {
-        return err_set(err, STATUS_UNSUPPORTED,
-                       "the CUDA engine does not compute models of the family %s yet; the CPU's does (backend: cpu)",
-                       model->arch ? model->arch->model_type : "?");
-    }
-    return model->rotary[0].base == 0 || model_head_dim(model) % 16 == 0
+    const uint32_t head_dim = model->heads > 0 ? model_head_dim(model) : 0;
+    const bool normed = model->layer_count > 0 && model->layers[0].query_norm.gain.data;
+    const bool turns = head_dim % 16 == 0 && (!normed || (head_dim & (head_dim - 1)) == 0);
+    return model->rotary[0].base == 0 || turns
                ? STATUS_OK
                : err_set(err, STATUS_UNSUPPORTED,
                          "the CUDA engine does not compute rotary positions in heads of %u numbers, only of multiples "
-                         "of 16; the CPU's does (backend: cpu)",
-                         model_head_dim(model));
+                         "of 16, or where heads are normalised of powers of 2; the CPU's does (backend: cpu)",
+                         head_dim);
 }
 
 static enum kernel_type type_of(enum precision precision)

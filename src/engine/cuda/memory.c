@@ -114,11 +114,13 @@ static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint
 {
     const struct model *model = request->model;
     size_t element = request->element_bytes, used = 0, hidden = element * model->hidden;
-    size_t inner = element * model->intermediate_size, wide = larger(3 * hidden, model->gated ? 2 * inner : inner);
+    size_t query = element * model_query_width(model), key = element * model_key_width(model);
+    size_t inner = element * model->intermediate_size;
+    size_t wide = larger(query + 2 * key, model->gated ? 2 * inner : inner);
     size_t ragged = cuda_ragged_layout(tokens, rows).bytes;
     struct cuda_offsets offsets = {
         .x = part(&used, tokens * hidden),
-        .y = part(&used, tokens * hidden),
+        .y = part(&used, tokens * larger(hidden, query)),
         .wide = part(&used, tokens * wide),
     };
     offsets.gated = part(&used, model->gated ? tokens * inner : 0);

@@ -61,12 +61,13 @@ enum {
 
 /* Where the buffers lie in the one block of device memory. Units: bytes from its start. */
 struct cuda_offsets {
-    size_t x;      /* [tokens, hidden], the residual stream */
-    size_t y;      /* [tokens, hidden], attention's output; with pre_norm also what a norm makes of x */
-    size_t wide;   /* [tokens, 3 hidden], then [tokens, intermediate], of gated models [tokens, 2 intermediate]; or for
-                    * first tokens only [tokens, 2 hidden] and behind it [rows, hidden], the queries, then [rows, ...] */
-    size_t gated;  /* [tokens, intermediate], of gated models */
-    size_t first;  /* [rows, hidden], x of each row's first token; for CLS pooling */
+    size_t x;     /* [tokens, hidden], the residual stream */
+    size_t y;     /* [tokens, query width], attention's output; with pre_norm also [tokens, hidden], what a norm makes
+                   * of x */
+    size_t wide;  /* [tokens, queries, keys and values], then [tokens, intermediate], of gated models twice that; or for
+                   * first tokens only [tokens, keys and values] and behind it [rows, queries], then [rows, ...] */
+    size_t gated; /* [tokens, intermediate], of gated models */
+    size_t first; /* [rows, hidden], x of each row's first token; for CLS pooling */
     size_t ragged; /* the current batch (struct cuda_ragged_layout) */
     size_t slot_ragged[BACKEND_SLOTS_MAX], slot_output[BACKEND_SLOTS_MAX], slot_finite[BACKEND_SLOTS_MAX];
     size_t bytes;

@@ -159,12 +159,13 @@ static struct extent extent_of(const struct backend_workspace *workspace, uint32
     return first_tokens_only(workspace, layer) ? first_tokens(workspace) : all_tokens(workspace);
 }
 
-/* What a layer begins with, of all tokens: with pre_norm the norm of the layer before, or of the embeddings, x itself.
- */
+/* What a layer begins with, of all tokens: with pre_norm the norm of the layer before, or of the embeddings, which may
+ * be x itself. */
 static void *layer_input(const struct backend_workspace *workspace, uint32_t layer)
 {
     const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
-    return at_offset(workspace, model_of(workspace)->pre_norm && layer > 0 ? offsets->y : offsets->x);
+    const struct model *model = model_of(workspace);
+    return at_offset(workspace, model->pre_norm && (layer > 0 || model->first_norm) ? offsets->y : offsets->x);
 }
 
 /* Where a norm writes what is normalised of x. */
@@ -184,13 +185,13 @@ struct gemm_args {
 /* The queries of a first-tokens layer lie behind its keys and values; there are never more of them. */
 static void *queries_of(const struct backend_workspace *workspace)
 {
-    size_t token = kernel_type_bytes(workspace->cuda->weights.type) * model_of(workspace)->hidden;
-    return at_offset(workspace, workspace->memory.plan.offsets.wide + 2 * token * workspace->bucket->tokens);
+    size_t keys = kernel_type_bytes(workspace->cuda->weights.type) * model_key_width(model_of(workspace));
+    return at_offset(workspace, workspace->memory.plan.offsets.wide + 2 * keys * workspace->bucket->tokens);
 }
 
 static void narrow_to_queries(const struct backend_workspace *workspace, struct gemm_args *args)
 {
-    args->shape.outputs = model_of(workspace)->hidden;
+    args->shape.outputs = model_query_width(model_of(workspace));
     args->operands.from = first_tokens(workspace).x;
     args->operands.to = queries_of(workspace);
 }
@@ -202,7 +203,7 @@ static struct gemm_args keys_and_values(const struct backend_workspace *workspac
     const struct cuda_linear *linear = &workspace->cuda->weights.layers[layer].keys_values;
     struct extent extent = all_tokens(workspace);
     return (struct gemm_args){
-        .shape = {2 * model->hidden, model->hidden, workspace->cuda->weights.type, CUDA_EPILOGUE_BIAS},
+        .shape = {2 * model_key_width(model), model->hidden, workspace->cuda->weights.type, CUDA_EPILOGUE_BIAS},
         .operands = {.from = layer_input(workspace, layer),
                      .weight = linear->weight,
                      .bias = linear->bias,
@@ -322,12 +323,14 @@ static enum status enqueue_embed(struct backend_workspace *workspace, struct err
         .vocabulary = model->vocabulary,
         .positions = model_position_rows(model),
         .epsilon = model->layer_norm_eps,
+        .rms = model->rms_norm,
         .ragged = workspace->ragged,
         .word = weights->word,
         .position = weights->position,
         .gain = weights->embedding_norm.gain,
         .shift = weights->embedding_norm.shift,
-        .to = all_tokens(workspace).x,
+        .sum = model->first_norm ? all_tokens(workspace).x : NULL,
+        .to = layer_input(workspace, 0),
     };
     return check(workspace, kernel_embed_norm(&workspace->queue, &args), "embedding", err);
 }
@@ -394,16 +397,21 @@ static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t 
 static enum status enqueue_rotate(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
     const struct model *model = model_of(workspace);
-    const uint32_t parts = first_tokens_only(workspace, layer) ? 1 : 2;
+    const struct cuda_layer *weights = &workspace->cuda->weights.layers[layer];
+    const uint32_t queries = first_tokens_only(workspace, layer) ? 0 : model->heads, keys = model_key_heads(model);
     struct kernel_rotate_args args = {
         .type = workspace->cuda->weights.type,
         .bound = workspace->bucket->tokens,
-        .heads = parts * model->heads,
-        .head_dim = model->hidden / model->heads,
-        .stride = (parts + 1) * model->hidden,
+        .heads = queries + keys,
+        .queries = queries,
+        .head_dim = model_head_dim(model),
+        .stride = (queries + 2 * keys) * model_head_dim(model),
         .positions = model->max_tokens,
         .ragged = workspace->ragged,
         .table = workspace->cuda->weights.rotary[model->layers[layer].local],
+        .query_gain = weights->query_gain,
+        .key_gain = weights->key_gain,
+        .epsilon = model->layer_norm_eps,
         .x = at_offset(workspace, workspace->memory.plan.offsets.wide),
     };
     return args.table ? check(workspace, kernel_rotate(&workspace->queue, &args), "turning heads", err) : STATUS_OK;
@@ -421,12 +429,13 @@ static enum status enqueue_attention(struct backend_workspace *workspace, uint32
         .bound = first_only ? workspace->bucket->rows
                             : kernel_tiles_bound(workspace->bucket->tokens, workspace->bucket->rows),
         .heads = model->heads,
-        .head_dim = model->hidden / model->heads,
+        .key_heads = model_key_heads(model),
+        .head_dim = model_head_dim(model),
         .scale = 1.0f, /* folded into the query weights */
         .reach = model->max_tokens - 1,
         .bias = workspace->cuda->weights.relative_bias,
         .before = window,
-        .behind = window,
+        .behind = model->causal ? 0 : window,
         .ragged = workspace->ragged,
         .queries = first_only ? queries_of(workspace) : NULL,
         .qkv = at_offset(workspace, offsets->wide),
@@ -446,6 +455,7 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
         .bound = extent.bound,
         .hidden = model->hidden,
         .epsilon = model->layer_norm_eps,
+        .rms = model->rms_norm,
         .count = extent.count,
         .from = extent.x,
         .gain = norm->gain,
@@ -462,16 +472,16 @@ static enum status enqueue_pool(struct backend_workspace *workspace, struct err 
     const struct model *model = model_of(workspace);
     static const enum kernel_pooling poolings[POOLINGS] = {
         [POOLING_MEAN] = KERNEL_POOL_MEAN,
-        [POOLING_CLS] = KERNEL_POOL_GATHERED,
+        [POOLING_CLS] = KERNEL_POOL_FIRST,
         [POOLING_MAX] = KERNEL_POOL_MAX,
         [POOLING_MEAN_SQRT_LEN] = KERNEL_POOL_MEAN_SQRT_LEN,
         [POOLING_WEIGHTED_MEAN] = KERNEL_POOL_WEIGHTED_MEAN,
         [POOLING_LAST] = KERNEL_POOL_LAST,
     };
-    bool gathered = model->pooling == POOLING_CLS;
+    bool gathered = first_tokens_only(workspace, model->layer_count - 1);
     struct kernel_pool_args args = {
         .type = workspace->cuda->weights.type,
-        .pooling = poolings[model->pooling],
+        .pooling = gathered ? KERNEL_POOL_GATHERED : poolings[model->pooling],
         .output_type = KERNEL_F32,
         .bound = workspace->slot->pass->rows,
         .hidden = model->hidden,

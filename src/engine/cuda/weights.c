@@ -62,13 +62,22 @@ struct loader {
     unsigned next;
     char *pinned;   /* [PIECES][PIECE_ELEMENTS] f32 */
     float *plain;   /* [PIECE_ELEMENTS] */
-    float *scratch; /* [max(5, model_position_rows), hidden], or if that is more [max_tokens, head_dim] */
+    float *scratch; /* [scratch_elements] */
 };
 
 /* Of one table of rotary positions. */
 static size_t rotary_elements(const struct model *model)
 {
-    return (size_t)model->max_tokens * (model->hidden / model->heads);
+    return (size_t)model->max_tokens * model_head_dim(model);
+}
+
+/* For rows of positions, a table of rotary ones, or what load_attention makes of biases. */
+static size_t scratch_elements(const struct model *model)
+{
+    size_t most = 3 * (size_t)model_key_width(model) + model_query_width(model) + model->hidden;
+    size_t positions = (size_t)model_position_rows(model) * model->hidden, rotary = rotary_elements(model);
+    if (most < positions) { most = positions; }
+    return most < rotary ? rotary : most;
 }
 
 static enum status loader_open(struct loader *loader, struct err *err)
@@ -76,10 +85,8 @@ static enum status loader_open(struct loader *loader, struct err *err)
     const struct cuda_api *api = loader->api;
     const struct model *model = loader->model;
     static const char what[] = "preparing to copy the weights";
-    size_t rows = model_position_rows(model) < 5 ? 5 : model_position_rows(model), elements = rows * model->hidden;
-    if (elements < rotary_elements(model)) { elements = rotary_elements(model); }
     loader->plain = malloc(PIECE_ELEMENTS * sizeof *loader->plain);
-    loader->scratch = malloc(elements * sizeof *loader->scratch);
+    loader->scratch = malloc(scratch_elements(model) * sizeof *loader->scratch);
     if (!loader->plain || !loader->scratch) { return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights"); }
     TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&loader->cuda_stream, cudaStreamNonBlocking), what, err));
     for (int i = 0; i < PIECES; i++) {
@@ -145,7 +152,8 @@ static enum status upload(struct loader *loader, enum kernel_type type, const fl
 
 bool cuda_first_tokens_only(const struct model *model, uint32_t layer)
 {
-    return model->pooling == POOLING_CLS && layer + 1 == model->layer_count;
+    return model->pooling == POOLING_CLS && layer + 1 == model->layer_count &&
+           !model->layers[layer].query_norm.gain.data;
 }
 
 /* --- layout --- */
@@ -188,21 +196,25 @@ static struct cuda_linear from_row(const struct layout *layout, const struct cud
                                 (char *)linear->bias + layout->element * row};
 }
 
-static struct cuda_layer lay_out_layer(struct layout *layout, const struct model *model, bool first_tokens)
+static struct cuda_layer lay_out_layer(struct layout *layout, const struct model *model, uint32_t index)
 {
+    const bool first_tokens = cuda_first_tokens_only(model, index);
     struct cuda_layer layer;
-    size_t hidden = model->hidden;
+    size_t hidden = model->hidden, query = model_query_width(model);
     for (unsigned site = 0; site < CUDA_LINEARS; site++) {
         uint32_t outputs, inputs;
         backend_linear_shape(model, (enum linear_site)site, &outputs, &inputs);
         bool queries = first_tokens && site == LINEAR_QKV;
-        layer.linear[site] = lay_out_linear(layout, queries ? hidden : outputs, inputs);
+        layer.linear[site] = lay_out_linear(layout, queries ? query : outputs, inputs);
     }
     if (first_tokens) {
-        layer.keys_values = lay_out_linear(layout, 2 * hidden, hidden);
+        layer.keys_values = lay_out_linear(layout, 2 * (size_t)model_key_width(model), hidden);
     } else {
-        layer.keys_values = from_row(layout, &layer.linear[LINEAR_QKV], hidden, hidden);
+        layer.keys_values = from_row(layout, &layer.linear[LINEAR_QKV], query, hidden);
     }
+    const bool normed = model->layers[index].query_norm.gain.data;
+    layer.query_gain = normed ? part(layout, model_head_dim(model) * sizeof(float)) : NULL;
+    layer.key_gain = normed ? part(layout, model_head_dim(model) * sizeof(float)) : NULL;
     for (unsigned site = 0; site < CUDA_NORMS; site++) { layer.norm[site] = lay_out_norm(layout, model->hidden); }
     return layer;
 }
@@ -222,7 +234,7 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     }
     weights->embedding_norm = lay_out_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
-        struct cuda_layer layer = lay_out_layer(&layout, model, cuda_first_tokens_only(model, i));
+        struct cuda_layer layer = lay_out_layer(&layout, model, i);
         if (weights->layers) { weights->layers[i] = layer; }
     }
     return layout.used;
@@ -289,20 +301,25 @@ static enum status load_linear(struct loader *loader, const struct linear *linea
     return load_bias(loader, type, &linear->bias, outputs, 1, element(to->bias, type, row), err);
 }
 
-/* bias + weight value_bias, in f64. Shapes: scratch [2, hidden]; to [hidden]. */
-static enum status fold_value_bias(const struct linear *output, const struct tensor *value_bias, uint32_t hidden,
-                                   float *scratch, float *to, struct err *err)
+/* bias + weight value_bias, in f64; a head of values has its part of the bias in each head of its group. Shapes:
+ * scratch [model_query_width + model_key_width]; to [hidden]. */
+static enum status fold_value_bias(const struct model *model, const struct linear *output,
+                                   const struct tensor *value_bias, float *scratch, float *to, struct err *err)
 {
-    float *row = scratch, *values = scratch + hidden;
-    TRY(expect(&output->weight, (size_t)hidden * hidden, err));
+    const uint32_t hidden = model->hidden, width = model_query_width(model), key_width = model_key_width(model);
+    const uint32_t head_dim = model_head_dim(model), group = width / key_width;
+    float *row = scratch, *values = scratch + width;
+    TRY(expect(&output->weight, (size_t)hidden * width, err));
     if (output->bias.elements > 0) { TRY(expect(&output->bias, hidden, err)); }
-    if (value_bias->elements > 0) { TRY(expect(value_bias, hidden, err)); }
-    read_bias(value_bias, 0, hidden, values);
+    if (value_bias->elements > 0) { TRY(expect(value_bias, key_width, err)); }
+    read_bias(value_bias, 0, key_width, values);
     read_bias(&output->bias, 0, hidden, to);
-    for (uint32_t o = 0; o < hidden; o++) {
+    for (uint32_t o = 0; o < hidden && value_bias->elements > 0; o++) {
         double sum = to[o];
-        tensor_read_f32(&output->weight, (size_t)o * hidden, hidden, row);
-        for (uint32_t i = 0; i < hidden; i++) { sum += (double)row[i] * values[i]; }
+        tensor_read_f32(&output->weight, (size_t)o * width, width, row);
+        for (uint32_t i = 0; i < width; i++) {
+            sum += (double)row[i] * values[i / head_dim / group * head_dim + i % head_dim];
+        }
         to[o] = (float)sum;
     }
     return STATUS_OK;
@@ -312,23 +329,26 @@ static enum status load_attention(struct loader *loader, const struct model_laye
                                   struct err *err)
 {
     const struct model *model = loader->model;
+    const enum kernel_type type = loader->type;
     const struct cuda_linear *queries = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
     char *keys = to->keys_values.weight;
-    size_t hidden = model->hidden, block = hidden * hidden;
-    float scale = (float)(1.0 / sqrt((double)(model->hidden / model->heads)));
-    float *zeros = loader->scratch, *bias = zeros + 2 * hidden, *folding = bias + hidden;
-    memset(zeros, 0, 2 * hidden * sizeof *zeros);
-    TRY(load(loader, loader->type, &from->query.weight, block, scale, queries->weight, err));
-    TRY(load(loader, loader->type, &from->key.weight, block, 1, keys, err));
-    TRY(load(loader, loader->type, &from->value.weight, block, 1, element(keys, loader->type, block), err));
-    TRY(load_bias(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err));
-    TRY(upload(loader, loader->type, zeros, 2 * hidden, to->keys_values.bias, err));
-    if (model->rotary[0].base > 0) {
-        TRY(load_bias(loader, loader->type, &from->key.bias, hidden, 1, to->keys_values.bias, err));
+    const size_t hidden = model->hidden, query = model_query_width(model), key = model_key_width(model);
+    const float scale = (float)(1.0 / sqrt((double)model_head_dim(model))), folded = to->query_gain ? 1 : scale;
+    float *zeros = loader->scratch, *bias = zeros + 2 * key, *folding = bias + hidden;
+    memset(zeros, 0, 2 * key * sizeof *zeros);
+    TRY(load(loader, type, &from->query.weight, query * hidden, folded, queries->weight, err));
+    TRY(load(loader, type, &from->key.weight, key * hidden, 1, keys, err));
+    TRY(load(loader, type, &from->value.weight, key * hidden, 1, element(keys, type, key * hidden), err));
+    TRY(load_bias(loader, type, &from->query.bias, query, folded, queries->bias, err));
+    TRY(upload(loader, type, zeros, 2 * key, to->keys_values.bias, err));
+    if (model->rotary[0].base > 0) { TRY(load_bias(loader, type, &from->key.bias, key, 1, to->keys_values.bias, err)); }
+    if (to->query_gain) {
+        TRY(load(loader, KERNEL_F32, &from->query_norm.gain, model_head_dim(model), scale, to->query_gain, err));
+        TRY(load(loader, KERNEL_F32, &from->key_norm.gain, model_head_dim(model), 1, to->key_gain, err));
     }
-    TRY(fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, folding, bias, err));
-    TRY(upload(loader, loader->type, bias, hidden, output->bias, err));
-    return load(loader, loader->type, &from->attention_output.weight, block, 1, output->weight, err);
+    TRY(fold_value_bias(model, &from->attention_output, &from->value.bias, folding, bias, err));
+    TRY(upload(loader, type, bias, hidden, output->bias, err));
+    return load(loader, type, &from->attention_output.weight, hidden * query, 1, output->weight, err);
 }
 
 static enum status load_layer(struct loader *loader, const struct model_layer *from, const struct cuda_layer *to,
@@ -390,10 +410,12 @@ static enum status load_all(struct loader *loader, const struct cuda_weights *to
 /* Kernels access rows in words of 16 bytes. */
 static enum status check_sizes(const struct model *model, struct err *err)
 {
-    if (model->heads == 0 || model->hidden % model->heads != 0) {
+    if (model->heads == 0 || (model->head_dim == 0 && model->hidden % model->heads != 0)) {
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads", model->hidden, model->heads);
     }
-    if (model->hidden % 8 != 0 || model->intermediate_size % 8 != 0 || model->hidden > KERNEL_HIDDEN_MAX) {
+    if (model->hidden % 8 != 0 || model->intermediate_size % 8 != 0 || model->hidden > KERNEL_HIDDEN_MAX ||
+        model_query_width(model) % 8 != 0 || model_key_width(model) % 8 != 0 ||
+        model_query_width(model) > KERNEL_HIDDEN_MAX) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "the CUDA engine takes sizes that are multiples of 8, and up to %d hidden units; this model has "
                        "%u hidden and %u intermediate",

@@ -2,7 +2,7 @@
  *
  * Three things are done once here instead of in every pass:
  *   - queries, keys and values are one matrix;
- *   - attention's scale 1/sqrt(head_dim) is folded into the query's weights and bias;
+ *   - attention's scale 1/sqrt(head_dim) is folded into the query's weights and bias, or into the gain of its norm;
  *   - the value's bias moves behind attention. Attention weights sum to 1, so it reaches the context unchanged, and the
  *     output product turns it into a constant: bias' = bias + W value_bias. The key's bias is dropped, because it adds
  *     the same number to all scores of a query, which softmax ignores; but not where it turns with the key's position.
@@ -35,6 +35,7 @@ struct cuda_norm {
 struct cuda_layer {
     struct cuda_linear linear[CUDA_LINEARS]; /* LINEAR_QKV of a first-tokens layer: the queries alone ... */
     struct cuda_linear keys_values;          /* ... and these their own matrix; else the rows behind the queries */
+    float *query_gain, *key_gain;            /* [head_dim], of norms of each head; or NULL */
     struct cuda_norm norm[CUDA_NORMS];
 };
 

@@ -24,6 +24,10 @@ static const struct memory_shape modern_32 = {100, 150, 64, 4, 2, 112, .modern =
 static const struct memory_shape modern_64 = {100, 150, 128, 3, 2, 96, .modern = true};
 static const struct memory_shape modern_48 = {100, 150, 96, 2, 2, 72, .modern = true};
 
+static const struct memory_shape qwen_32 = {100, 150, 64, 3, 4, 112, .modern = true, .key_heads = 2, .head_dim = 32};
+static const struct memory_shape qwen_64 = {100, 150, 160, 2, 2, 96, .modern = true, .key_heads = 1, .head_dim = 64};
+static const struct memory_shape qwen_128 = {100, 150, 192, 2, 2, 96, .modern = true, .key_heads = 2, .head_dim = 128};
+
 static const uint32_t mixed[] = {1, 66, 2, 17, 9, 0}, padded[] = {17, 1, 9, 0}, longest[] = {150, 3, 0};
 
 /* Biases large enough that where each is added matters: in the residual, before or behind the softmax, in the scale. */
@@ -267,6 +271,27 @@ TEST(f16_and_bf16_are_near_with_rotary_positions)
     compare(rotary_model_with_biases(heads_of_64, 54, POOLING_CLS), NULL, f16_bounds);
     compare(modern_model(modern_64, 55, POOLING_MEAN), &bf16, bf16_bounds);
     compare(nomic_model(modern_32, 56, POOLING_CLS), &bf16, bf16_bounds);
+}
+
+/* RMS norms, also of each query and key, fewer heads of keys than of queries, heads that together are wider or narrower
+ * than the model, no look ahead; pooled from the first token, which then is no shortcut. */
+TEST(f32_matches_as_qwen)
+{
+    struct engine_options options = {.precision = PRECISION_F32};
+    struct model *both_ways = modern_model(qwen_64, 63, POOLING_MEAN);
+    both_ways->causal = false;
+    compare(modern_model(qwen_32, 60, POOLING_LAST), &options, f32_bounds);
+    compare(modern_model(qwen_64, 61, POOLING_CLS), &options, f32_bounds);
+    compare(modern_model(qwen_128, 62, POOLING_MEAN), &options, f32_bounds);
+    compare(both_ways, &options, f32_bounds);
+}
+
+TEST(f16_and_bf16_are_near_as_qwen)
+{
+    struct engine_options bf16 = {.precision = PRECISION_BF16};
+    compare(modern_model(qwen_32, 64, POOLING_LAST), NULL, f16_bounds);
+    compare(modern_model(qwen_128, 65, POOLING_LAST), NULL, f16_bounds);
+    compare(modern_model(qwen_64, 66, POOLING_LAST), &bf16, bf16_bounds);
 }
 
 TEST(int8_is_refused_by_name)

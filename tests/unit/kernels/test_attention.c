@@ -17,11 +17,12 @@
 
 enum { BIAS_REACH = 150, BIASES = 2 * BIAS_REACH + 1 };
 
-/* A batch on the host. Element (token, column) of qkv is at token * 3 * hidden + column; gaps hold NaN. */
+/* A batch on the host. Element (token, column) of qkv is at token * width + column; gaps hold NaN. */
 struct scene {
     enum kernel_type type;
     uint32_t heads, head_dim, hidden;
-    uint32_t rows, tokens; /* tokens: to the end of the last row's place */
+    uint32_t key_heads, width, keys; /* width: columns of qkv; keys: of K */
+    uint32_t rows, tokens;           /* tokens: to the end of the last row's place */
     uint32_t *start, *length;
     float scale;
     bool first_only;         /* one query a row, in a matrix of its own */
@@ -47,11 +48,11 @@ static void *need(size_t bytes)
  * key too many shows itself however many there are. The same for a row's `name`, wherever it lies. */
 static void fill_row(struct scene *s, uint32_t row, uint32_t name, float size)
 {
-    const size_t width = 3u * s->hidden, count = width * s->length[row];
+    const size_t width = s->width, count = width * s->length[row];
     float *at = s->qkv + width * s->start[row];
     numbers_random(s->type, name + 1, count, at);
     for (size_t i = 0; i < count; i++) {
-        if (i % width < 2u * s->hidden) {
+        if (i % width < s->hidden + s->keys) {
             at[i] *= size; /* a power of 2: exact in every type */
         } else if (i % 2 == 0) {
             at[i] = fabsf(at[i]);
@@ -59,10 +60,14 @@ static void fill_row(struct scene *s, uint32_t row, uint32_t name, float size)
     }
 }
 
-static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t rows,
-                              const uint32_t *length, struct layout layout, float size)
+/* With fewer heads of keys than of queries. */
+static struct scene grouped_new(enum kernel_type type, uint32_t heads, uint32_t key_heads, uint32_t head_dim,
+                                uint32_t rows, const uint32_t *length, struct layout layout, float size)
 {
     struct scene s = {.type = type, .heads = heads, .head_dim = head_dim, .hidden = heads * head_dim, .rows = rows};
+    s.key_heads = key_heads;
+    s.keys = key_heads * head_dim;
+    s.width = s.hidden + 2 * s.keys;
     s.scale = 1.0f / sqrtf((float)head_dim);
     s.before = s.behind = UINT32_MAX;
     s.start = need(rows * sizeof *s.start);
@@ -72,11 +77,17 @@ static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t he
         s.length[r] = length[r];
         s.tokens = layout.place != 0 ? s.tokens + layout.place : s.start[r] + length[r] + layout.gap;
     }
-    const size_t count = (size_t)3 * s.hidden * s.tokens;
+    const size_t count = (size_t)s.width * s.tokens;
     s.qkv = need(count * sizeof *s.qkv);
     for (size_t i = 0; i < count; i++) { s.qkv[i] = NAN; }
     for (uint32_t r = 0; r < rows; r++) { fill_row(&s, r, r, size); }
     return s;
+}
+
+static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t rows,
+                              const uint32_t *length, struct layout layout, float size)
+{
+    return grouped_new(type, heads, heads, head_dim, rows, length, layout, size);
 }
 
 static void scene_free(struct scene *s)
@@ -107,7 +118,7 @@ static void *upload_columns(const struct scene *s, uint32_t rows, const uint32_t
 {
     float *copied = need((size_t)rows * count * sizeof *copied);
     for (uint32_t r = 0; r < rows; r++) {
-        memcpy(copied + (size_t)r * count, s->qkv + (size_t)3 * s->hidden * (token == NULL ? r : token[r]) + first,
+        memcpy(copied + (size_t)r * count, s->qkv + (size_t)s->width * (token == NULL ? r : token[r]) + first,
                count * sizeof *copied);
     }
     void *device = upload(s, copied, (size_t)rows * count);
@@ -130,13 +141,14 @@ static void *run_raw(const struct scene *s)
     const size_t bytes = (size_t)context_rows(s) * s->hidden * number_bytes(s->type);
     const uint32_t first_column = s->first_only ? s->hidden : 0;
     void *queries = s->first_only ? upload_columns(s, s->rows, s->start, 0, s->hidden) : NULL;
-    void *qkv = upload_columns(s, s->tokens, NULL, first_column, 3 * s->hidden - first_column);
+    void *qkv = upload_columns(s, s->tokens, NULL, first_column, s->width - first_column);
     void *context = device_new(bytes, NULL);
     float *bias = s->bias ? device_new(s->heads * BIASES * sizeof *bias, s->bias) : NULL;
     const struct kernel_attention_args args = {
         .type = s->type,
         .bound = s->first_only ? s->rows + s->spare : bound,
         .heads = s->heads,
+        .key_heads = s->key_heads,
         .head_dim = s->head_dim,
         .scale = s->scale,
         .reach = BIAS_REACH,
@@ -176,14 +188,20 @@ static bool sees(const struct scene *s, uint32_t q, uint32_t k)
     return k < q ? q - k <= s->before : k - q <= s->behind;
 }
 
+/* Where a head's keys begin among those of a token. */
+static uint32_t key_column(const struct scene *s, uint32_t head)
+{
+    return head / (s->heads / s->key_heads) * s->head_dim;
+}
+
 /* The powers of one query, not yet divided by their sum; returns by how much f32 may change their logarithms. */
 static double score_query(const struct scene *s, uint32_t row, uint32_t head, uint32_t q, double *powers, double *sum)
 {
-    const size_t width = 3u * s->hidden;
+    const size_t width = s->width;
     const float *query = s->qkv + width * (s->start[row] + q) + head * s->head_dim;
     double top = -INFINITY, size = 0.0;
     for (uint32_t k = 0; k < s->length[row]; k++) {
-        const float *key = s->qkv + width * (s->start[row] + k) + s->hidden + head * s->head_dim;
+        const float *key = s->qkv + width * (s->start[row] + k) + s->hidden + key_column(s, head);
         double dot = 0.0, all = 0.0;
         for (uint32_t i = 0; i < s->head_dim; i++) {
             dot += (double)query[i] * key[i];
@@ -209,8 +227,8 @@ static double compare_query(const struct scene *s, uint32_t row, uint32_t head, 
     for (uint32_t i = 0; i < s->head_dim; i++) {
         double want = 0.0, weight = 0.0;
         for (uint32_t k = 0; k < s->length[row]; k++) {
-            const float *token = s->qkv + (size_t)3 * s->hidden * (s->start[row] + k);
-            const double value = token[2 * s->hidden + head * s->head_dim + i];
+            const float *token = s->qkv + (size_t)s->width * (s->start[row] + k);
+            const double value = token[s->hidden + s->keys + key_column(s, head) + i];
             want += powers[k] / sum * value;
             weight += powers[k] / sum * fabs(value);
         }
@@ -381,6 +399,28 @@ TEST(a_window_around_the_query)
     }
 }
 
+/* As Qwen3 has it: two or four heads of queries to one of keys, and no look ahead; both ways, too. */
+TEST(fewer_heads_of_keys)
+{
+    static const uint32_t length[] = {1, 33, 16, 130, 20};
+    static const struct {
+        enum kernel_type type;
+        uint32_t heads, key_heads, head_dim;
+        bool first_only;
+    } models[] = {{KERNEL_F16, 4, 2, 32, false}, {KERNEL_BF16, 4, 1, 64, false}, {KERNEL_F16, 4, 2, 128, false},
+                  {KERNEL_F32, 6, 2, 16, false}, {KERNEL_F16, 4, 2, 64, true},   {KERNEL_F32, 2, 1, 64, true}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        for (int causal = 0; causal < 2; causal++) {
+            struct scene s = grouped_new(models[i].type, models[i].heads, models[i].key_heads, models[i].head_dim, 5,
+                                         length, (struct layout){.gap = 1}, 2.0f);
+            s.first_only = models[i].first_only;
+            s.behind = causal ? 0 : UINT32_MAX;
+            check(&s);
+            scene_free(&s);
+        }
+    }
+}
+
 /* What lies far from a window is not even read: work grows with the window. */
 TEST(a_window_reads_nothing_far_away)
 {
@@ -516,7 +556,7 @@ TEST(same_bits_in_any_company)
 /* One row turns out not finite, the others as if nothing were. */
 static void check_poison(struct scene *s, const void *before, uint32_t row, uint32_t column, float poison)
 {
-    float *const at = &s->qkv[(size_t)3 * s->hidden * (s->start[row] + s->length[row] - 1) + column];
+    float *const at = &s->qkv[(size_t)s->width * (s->start[row] + s->length[row] - 1) + column];
     const float kept = *at;
     *at = poison;
     void *after = run_raw(s);
@@ -586,12 +626,13 @@ TEST(sizes_that_are_refused)
     const struct kernel_attention_args good = {.type = KERNEL_F16,
                                                .bound = 1,
                                                .heads = 2,
+                                               .key_heads = 2,
                                                .head_dim = 32,
                                                .scale = 1,
                                                .before = UINT32_MAX,
                                                .behind = UINT32_MAX};
-    struct kernel_attention_args bad[10];
-    for (size_t i = 0; i < 10; i++) { bad[i] = good; }
+    struct kernel_attention_args bad[12];
+    for (size_t i = 0; i < 12; i++) { bad[i] = good; }
     bad[0].bound = 0;
     bad[1].heads = 0;
     bad[2].head_dim = 0;
@@ -602,7 +643,9 @@ TEST(sizes_that_are_refused)
     bad[7].type = (enum kernel_type)3;
     bad[8].queries = (const void *)(uintptr_t)8;
     bad[9].bias = (const float *)(uintptr_t)16, bad[9].before = 3;
-    for (size_t i = 0; i < 10; i++) {
+    bad[10].key_heads = 0;
+    bad[11].heads = 3;
+    for (size_t i = 0; i < 12; i++) {
         assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
     }
 }

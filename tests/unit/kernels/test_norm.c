@@ -14,11 +14,11 @@ static const uint32_t widths[] = {8, 64, 256, 264, 384, 512, 520, 768, 776, 1024
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
 static const float epsilon = 0.01f; /* large, so that it is seen to be there */
 
-/* Normalises x [width] f64 in place. */
-static void layer_norm(double *x, uint32_t width, const float *gain, const float *shift)
+/* Normalises x [width] f64 in place; an RMS norm takes the mean for 0. */
+static void layer_norm(double *x, uint32_t width, bool rms, const float *gain, const float *shift)
 {
     double sum = 0, squares = 0;
-    for (uint32_t i = 0; i < width; i++) { sum += x[i]; }
+    for (uint32_t i = 0; i < width && !rms; i++) { sum += x[i]; }
     for (uint32_t i = 0; i < width; i++) { squares += (x[i] - sum / width) * (x[i] - sum / width); }
     double scale = 1 / sqrt(squares / width + (double)epsilon);
     for (uint32_t i = 0; i < width; i++) { x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (double)shift[i]; }
@@ -48,6 +48,7 @@ static void assert_untouched(const struct kernel_matrix *result, uint32_t first_
 struct norm_scene {
     struct kernel_matrix from, bias, residual, gain, shift, to;
     uint32_t rows;
+    bool rms;
     uint32_t *count; /* on the device */
 };
 
@@ -79,6 +80,7 @@ static struct kernel_norm_args norm_args(const struct norm_scene *s, bool bias, 
         .bound = s->from.rows,
         .hidden = s->from.columns,
         .epsilon = epsilon,
+        .rms = s->rms,
         .count = s->count,
         .from = s->from.device,
         .bias = bias ? s->bias.device : NULL,
@@ -98,7 +100,7 @@ static void assert_norm(const struct norm_scene *s, const struct kernel_matrix *
             x[i] = (double)*matrix_at(&s->from, r, i) + (bias ? (double)*matrix_at(&s->bias, 0, i) : 0) +
                    (residual ? (double)*matrix_at(&s->residual, r, i) : 0);
         }
-        layer_norm(x, width, s->gain.host, s->shift.host);
+        layer_norm(x, width, s->rms, s->gain.host, s->shift.host);
         assert_row(result, r, x);
     }
     free(x);
@@ -119,6 +121,19 @@ TEST(every_width)
             struct norm_scene s = norm_new(type, 5, 7, widths[i]);
             check_norm(&s, true, true);
             assert_untouched(&s.to, 5);
+            norm_free(&s);
+        }
+    }
+}
+
+TEST(an_rms_norm_takes_the_mean_for_0)
+{
+    static const uint32_t some[] = {64, 768, 1024, 2560};
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+        for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+            struct norm_scene s = norm_new(type, 3, 3, some[i]);
+            s.rms = true;
+            check_norm(&s, false, true);
             norm_free(&s);
         }
     }
@@ -233,7 +248,8 @@ enum { VOCABULARY = 50, POSITIONS = 9 };
 
 struct embed_scene {
     struct kernel_rows rows;
-    struct kernel_matrix word, position, gain, shift, to;
+    struct kernel_matrix word, position, gain, shift, sum, to;
+    bool rms;
 };
 
 static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint32_t gap)
@@ -244,13 +260,14 @@ static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint3
     s.position = matrix_random(type, 2, POSITIONS, width);
     s.gain = matrix_random(KERNEL_F32, 3, 1, width);
     s.shift = matrix_random(KERNEL_F32, 4, 1, width);
+    s.sum = matrix_blank(type, s.rows.tokens + 5, width);
     s.to = matrix_blank(type, s.rows.tokens + 5, width);
     return s;
 }
 
 static void embed_free(struct embed_scene *s)
 {
-    struct kernel_matrix *all[] = {&s->word, &s->position, &s->gain, &s->shift, &s->to};
+    struct kernel_matrix *all[] = {&s->word, &s->position, &s->gain, &s->shift, &s->sum, &s->to};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) { matrix_free(all[i]); }
     rows_free(&s->rows);
 }
@@ -264,6 +281,7 @@ static struct kernel_embed_norm_args embed_args(const struct embed_scene *s)
         .vocabulary = VOCABULARY,
         .positions = POSITIONS,
         .epsilon = epsilon,
+        .rms = s->rms,
         .ragged = s->rows.device,
         .word = s->word.device,
         .position = s->position.device,
@@ -282,7 +300,7 @@ static void assert_embedded(const struct embed_scene *s)
         for (uint32_t i = 0; i < width; i++) {
             x[i] = (double)*matrix_at(&s->word, id, i) + (double)*matrix_at(&s->position, s->rows.position[t], i);
         }
-        layer_norm(x, width, s->gain.host, s->shift.host);
+        layer_norm(x, width, s->rms, s->gain.host, s->shift.host);
         assert_row(&s->to, t, x);
     }
     free(x);
@@ -343,4 +361,29 @@ TEST(positions_beyond_the_table)
     }
     assert_embedded(&s);
     embed_free(&s);
+}
+
+/* What the first layer of a model with RMS norms begins with: the sum, and apart from it what is normalised. */
+TEST(the_sum_is_kept)
+{
+    static const uint32_t some[] = {64, 1032};
+    for (size_t i = 0; i < 2; i++) {
+        struct embed_scene s = embed_new(KERNEL_F16, some[i], 0);
+        s.rms = true;
+        struct kernel_embed_norm_args args = embed_args(&s);
+        args.sum = s.sum.device;
+        assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
+        matrix_fetch(&s.to);
+        matrix_fetch(&s.sum);
+        assert_embedded(&s);
+        for (uint32_t t = 0; t < s.rows.tokens; t++) {
+            for (uint32_t c = 0; c < some[i]; c++) {
+                const float want =
+                    *matrix_at(&s.word, (uint32_t)s.rows.ids[t], c) + *matrix_at(&s.position, s.rows.position[t], c);
+                assert_true(fabsf(*matrix_at(&s.sum, t, c) - want) <= number_step(KERNEL_F16, want));
+            }
+        }
+        assert_untouched(&s.sum, s.rows.tokens);
+        embed_free(&s);
+    }
 }
