@@ -18,9 +18,8 @@ static size_t round_up(size_t n, size_t to)
 size_t int8_space_lay_out(struct int8_space *space, const struct model *model, size_t rows, char *block)
 {
     size_t hidden = round_up(model->hidden, INT8_STEP), inner = round_up(model->intermediate_size, INT8_STEP);
-    size_t context = 2 * round_up(model_query_width(model), INT8_STEP); /* in int16 */
     size_t scales = round_up(rows * sizeof(float), 64), sums = rows * round_up(model->hidden, INT8_PANEL);
-    if (context > inner) { inner = context; }
+    if (2 * hidden > inner) { inner = 2 * hidden; } /* the context in int16 */
     if (block) {
         space->sums = (int32_t *)block;
         space->product = (float *)block;
@@ -50,8 +49,7 @@ void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weigh
                        uint32_t layer, enum linear_site site)
 {
     if (weights->layers[layer].linear[site].kind == GEMM_INT16) {
-        weights->set->int8->quantise16(work->rows, model_query_width(weights->backend.model), work->context.f32,
-                                       space->inner);
+        weights->set->int8->quantise16(work->rows, weights->backend.model->hidden, work->context.f32, space->inner);
     }
     if (site == LINEAR_OUTPUT) {
         quantise(weights, work->rows, weights->backend.model->intermediate_size,
@@ -160,9 +158,7 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     const struct cpu_weights *weights = trial->weights;
     const struct model *model = weights->backend.model;
     size_t hidden = model->hidden, inner = model->intermediate_size, used = 0;
-    size_t query = model_query_width(model), qkv = query + 2 * (size_t)model_key_width(model);
-    size_t wide = qkv > inner ? qkv : inner, longest = hidden > inner ? hidden : inner;
-    if (query > longest) { longest = query; }
+    size_t wide = 3 * hidden > inner ? 3 * hidden : inner, longest = hidden > inner ? hidden : inner;
     struct int8_work *work = &trial->work;
     size_t states = ((model->layer_count + 1) * TRIAL_ROWS + INT8_BLOCK) * hidden * sizeof(float);
     trial->states = memory_part(block, &used, states);
@@ -179,20 +175,19 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     if (weights->qkv_half) {
         work->qkv.bf16 = work->intermediate;
     } else {
-        work->qkv.f32 = memory_part(block, &used, TRIAL_ROOM * qkv * sizeof(float));
+        work->qkv.f32 = memory_part(block, &used, TRIAL_ROOM * 3 * hidden * sizeof(float));
     }
     if (cpu_weights_are_half(weights)) {
-        work->context.bf16 = memory_part(block, &used, TRIAL_ROOM * query * sizeof(uint16_t));
+        work->context.bf16 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(uint16_t));
     } else {
-        work->context.f32 = memory_part(block, &used, TRIAL_ROOM * query * sizeof(float));
+        work->context.f32 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
     }
     return used + int8_space_lay_out(&trial->space, model, TRIAL_ROOM, memory_part(block, &used, 0));
 }
 
 /* --- in f32 --- */
 
-/* Tokens from all over the vocabulary. Behind the embedding the sums are what is normalised, too, unless its norm is
- * the first layer's. */
+/* Tokens from all over the vocabulary. Behind the embedding the sums are what is normalised, too. */
 static void embed(struct int8_trial *trial)
 {
     const struct cpu_weights *weights = trial->weights;
@@ -200,11 +195,9 @@ static void embed(struct int8_trial *trial)
     for (uint32_t row = 0; row < TRIAL_ROWS; row++) {
         uint32_t id = (uint32_t)((uint64_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS));
         struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
-        float *sum = model->first_norm ? trial->sums + (size_t)row * model->hidden : x.f32;
         weights->set->kernels->embed(model->hidden, cpu_weights_word(weights, id), weights->word_dtype,
-                                     weights->position, &weights->embedding_norm, sum, x);
+                                     weights->position, &weights->embedding_norm, x.f32, x);
     }
-    if (model->first_norm) { return; }
     memmove(trial->sums, trial->states, TRIAL_ROWS * model->hidden * sizeof *trial->sums);
 }
 
@@ -256,15 +249,6 @@ static void feed_forward(struct int8_trial *trial, uint32_t layer, const float *
     }
 }
 
-/* Gives each head of queries the values of its own in `wide`, in place: from the last on, since none moves down. */
-static void spread_values(const struct model *model, float *wide)
-{
-    size_t dim = model_head_dim(model), group = model->heads / model_key_heads(model);
-    for (size_t at = (size_t)TRIAL_ROWS * model->heads; at-- > 0;) {
-        memmove(wide + at * dim, wide + at / group * dim, dim * sizeof *wide);
-    }
-}
-
 /* Runs one layer in f32. Each token attends to itself alone, so its context is its value. */
 static void run_exact(struct int8_trial *trial, uint32_t layer)
 {
@@ -273,17 +257,16 @@ static void run_exact(struct int8_trial *trial, uint32_t layer)
     const struct model *model = weights->backend.model;
     const struct model_layer *from = &model->layers[layer];
     const struct cpu_layer *at = &weights->layers[layer];
-    uint32_t hidden = model->hidden, query = model_query_width(model), key = model_key_width(model);
+    uint32_t hidden = model->hidden;
     struct activations x = {.f32 = state(trial, layer + 1)};
     float *sum = trial->sums + state_at(trial, layer + 1);
     memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
     memcpy(sum, trial->sums + state_at(trial, layer), TRIAL_ROWS * hidden * sizeof *sum);
-    multiply(trial, &from->value, key, hidden, x.f32, trial->wide);
-    for (size_t i = 0; i < (size_t)TRIAL_ROWS * key; i++) {
-        trial->wide[i] += at->linear[LINEAR_QKV].bias[query + key + i % key];
+    multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide);
+    for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++) {
+        trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
     }
-    spread_values(model, trial->wide);
-    multiply(trial, &from->attention_output, hidden, query, trial->wide, trial->product);
+    multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
                       &at->norm[NORM_ATTENTION], sum, x);
     feed_forward(trial, layer, x.f32);
@@ -339,21 +322,20 @@ static void run_linear(struct int8_trial *trial, uint32_t layer, enum linear_sit
 static void keep_values(struct int8_trial *trial, uint32_t layer)
 {
     const struct int8_work *work = &trial->work;
-    const struct model *model = trial->weights->backend.model;
-    size_t dim = model_head_dim(model), group = model->heads / model_key_heads(model);
-    size_t query = model_query_width(model), key = model_key_width(model);
-    const float *bias = trial->weights->layers[layer].linear[LINEAR_QKV].bias;
-    for (size_t to = 0; to < TRIAL_ROWS * query; to++) {
-        size_t at = query + key + to % query / dim / group * dim + to % dim;
-        size_t from = to / query * (query + 2 * key) + at;
-        uint32_t bits = work->qkv.bf16 ? (uint32_t)work->qkv.bf16[from] << 16 : 0;
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        if (work->qkv.f32) { value = work->qkv.f32[from] + bias[at]; }
-        if (work->context.f32) {
-            work->context.f32[to] = value;
-        } else {
-            work->context.bf16[to] = bf16_of(value);
+    size_t hidden = trial->weights->backend.model->hidden;
+    const float *bias = trial->weights->layers[layer].linear[LINEAR_QKV].bias + 2 * hidden;
+    for (size_t row = 0; row < TRIAL_ROWS; row++) {
+        size_t from = (3 * row + 2) * hidden, to = row * hidden;
+        for (size_t i = 0; i < hidden; i++) {
+            uint32_t bits = work->qkv.bf16 ? (uint32_t)work->qkv.bf16[from + i] << 16 : 0;
+            float value;
+            memcpy(&value, &bits, sizeof value);
+            if (work->qkv.f32) { value = work->qkv.f32[from + i] + bias[i]; }
+            if (work->context.f32) {
+                work->context.f32[to + i] = value;
+            } else {
+                work->context.bf16[to + i] = bf16_of(value);
+            }
         }
     }
 }

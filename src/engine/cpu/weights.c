@@ -354,6 +354,10 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
                        GATE_WIDTH);
     }
     weights->int8 = precision == PRECISION_INT8;
+    if (weights->int8 && model->rms_norm) {
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "int8 does not hold models with RMS norms near enough to f32; bf16 does");
+    }
     weights->kind = choose_kind(weights->set, model, precision);
     bool rounds = weights->int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
     weights->qkv_half =

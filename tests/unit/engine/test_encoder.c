@@ -375,6 +375,18 @@ TEST(refuses_to_gate_an_odd_width)
     memory_model_free(model);
 }
 
+/* The scores of queries and keys with norms of their own are too sharp for it: cosines of 0.9985. */
+TEST(refuses_int8_with_rms_norms)
+{
+    struct model *model = memory_model(qwen, 1);
+    struct err err = {0};
+    struct engine *engine;
+    struct engine_options options = {"cpu", PRECISION_INT8};
+    assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.message, "int8 does not hold models with RMS norms near enough to f32; bf16 does");
+    memory_model_free(model);
+}
+
 TEST(bf16_is_near_plain_loops)
 {
     compare(memory_model(modern, 34), PRECISION_BF16, 0.9999, 0.01);
@@ -395,7 +407,6 @@ TEST(int8_is_near_plain_loops)
     compare(memory_model(odd, 16), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(wide, 17), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern, 36), PRECISION_INT8, 0.9995, 0.02);
-    compare(memory_model(qwen, 46), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern_and_odd, 37), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep, 20), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep_and_odd, 21), PRECISION_INT8, 0.998, 0.03);
@@ -474,7 +485,6 @@ TEST(int8_bits_do_not_depend_on_the_batch)
     check_bits(small, PRECISION_INT8);
     check_bits(biased, PRECISION_INT8);
     check_bits(modern, PRECISION_INT8);
-    check_bits(qwen, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(wide_and_short, PRECISION_INT8);
     check_bits(deep, PRECISION_INT8);
