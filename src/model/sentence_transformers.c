@@ -45,14 +45,21 @@ static enum status read_file(const char *folder, const char *file, reader *read,
     return status;
 }
 
-/* {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}; other inputs beside text do not matter.
- */
+/* {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}; other inputs beside text do not matter,
+ * but where there are messages all texts become such. */
 static enum status check_modality(const cJSON *root, const char *name, const char *output, struct err *err)
 {
     const cJSON *modality = json_field(root, "modality_config");
     if (!modality) { return STATUS_OK; }
     const cJSON *text = json_field(modality, "text");
     if (!cJSON_IsObject(text)) { return err_set(err, STATUS_UNSUPPORTED, "%s: modality_config has no text", name); }
+    if (json_field(modality, "message")) {
+        return err_set(
+            err, STATUS_UNSUPPORTED,
+            "%s: modality_config: message: texts go through the chat template, a program of the model's own, "
+            "which is never run",
+            name);
+    }
     TRY(json_must_be(text, name, "method", "forward", err));
     return json_must_be(text, name, "method_output_name", output, err);
 }
@@ -433,9 +440,13 @@ static enum status find_head(struct reading *reading, struct err *err)
                : err_set(err, STATUS_UNSUPPORTED, MODULES_FILE ": modules behind a classifier are not supported");
 }
 
-static enum status refuse_unknown_pooling(const struct sentence_config *config, bool listed, struct err *err)
+static enum status refuse_unknown_pooling(const struct reading *reading, bool listed, struct err *err)
 {
-    const char *advice = "so the pooling is not known; set pooling";
+    const struct sentence_config *config = reading->out;
+    const char *advice =
+        reading->options->classifier
+            ? "so the pooling is not known; set pooling, or save a classifier or reranker with its head"
+            : "so the pooling is not known; set pooling";
     if (config->pooling_folder) {
         return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
     }
@@ -456,7 +467,7 @@ enum status sentence_config_read(struct model *model, const struct model_options
     if (!listed) { TRY(read_file("", "sentence_bert_config.json", read_transformer, &reading, NULL, err)); }
     if (options->pooling != POOLING_UNSET) { model->pooling = options->pooling; }
     TRY(find_head(&reading, err));
-    if (model->pooling == POOLING_UNSET) { return refuse_unknown_pooling(out, listed, err); }
+    if (model->pooling == POOLING_UNSET) { return refuse_unknown_pooling(&reading, listed, err); }
     TRY(read_file("", PROMPTS_FILE, read_prompts, &reading, &prompts, err));
     if (!prompts && options->prompt && options->prompt[0] != '\0') {
         return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": does not exist, so there is no prompt named \"%.60s\"",

@@ -307,6 +307,7 @@ TEST(refuses_sentence_fields)
         {"\"forward\"", "\"get_text_features\"", "method", STATUS_UNSUPPORTED},
         {"\"last_hidden_state\"", "\"pooler_output\"", "method_output_name", STATUS_UNSUPPORTED},
         {"\"text\"", "\"image\"", "modality_config", STATUS_UNSUPPORTED},
+        {"\"text\"", "\"message\": {\"format\": \"flat\"}, \"text\"", "message", STATUS_UNSUPPORTED},
         {"\"transformer_task\"", "\"query_length\": 32, \"transformer_task\"", "query_length", STATUS_UNSUPPORTED},
         {"\"transformer_task\"", "\"model_kwargs\": {\"add_pooling_layer\": false}, \"transformer_task\"",
          "model_kwargs", STATUS_UNSUPPORTED},
