@@ -128,6 +128,8 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
         [CONFIG_HIDDEN] = {&model->hidden, 1u << 16},
         [CONFIG_LAYERS] = {&model->layer_count, 1u << 10},
         [CONFIG_HEADS] = {&model->heads, 1u << 10},
+        [CONFIG_KEY_HEADS] = {&model->key_heads, 1u << 10},
+        [CONFIG_HEAD_DIM] = {&model->head_dim, 1u << 10},
         [CONFIG_INTERMEDIATE] = {&model->intermediate_size, 1u << 20},
         [CONFIG_POSITIONS] = {&model->positions, 1u << 20},
         [CONFIG_TOKEN_TYPES] = {&model->token_types, 1u << 10},
@@ -138,9 +140,13 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
         TRY(json_u32(root, name, fields[i], 1, sizes[i].most, sizes[i].to, err));
         if (*sizes[i].to == 0) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, fields[i]); }
     }
-    if (model->hidden % model->heads != 0) {
+    if (model->head_dim == 0 && model->hidden % model->heads != 0) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name, fields[CONFIG_HIDDEN],
                        model->hidden, fields[CONFIG_HEADS], model->heads);
+    }
+    if (model->heads % model_key_heads(model) != 0) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name, fields[CONFIG_HEADS],
+                       model->heads, fields[CONFIG_KEY_HEADS], model->key_heads);
     }
     model->layers = calloc(model->layer_count, sizeof *model->layers);
     return model->layers ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
@@ -215,7 +221,7 @@ enum status arch_read_activation(const cJSON *root, const char *name, const char
 
 static enum status check_rotary(const char *name, const struct model *model, struct err *err)
 {
-    uint32_t head_dim = model->hidden / model->heads;
+    uint32_t head_dim = model_head_dim(model);
     return model->rotary[0].base == 0 || head_dim % 2 == 0
                ? STATUS_OK
                : err_set(err, STATUS_UNSUPPORTED, "%s: rotary positions need an even width of heads, not %u", name,
@@ -237,6 +243,9 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     const char *field = model->arch->fields[CONFIG_ACTIVATION];
     if (field) { TRY(arch_read_activation(root, name, field, model, err)); }
     model->pre_norm = model->arch->pre_norm;
+    model->first_norm = model->arch->first_norm;
+    model->rms_norm = model->arch->rms_norm;
+    model->causal = model->arch->causal;
     model->gated = model->arch->gated;
     if (model->arch->read) { TRY(model->arch->read(root, name, model, err)); }
     TRY(check_rotary(name, model, err));

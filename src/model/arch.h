@@ -15,7 +15,7 @@ enum config_field {
     CONFIG_LAYERS,
     CONFIG_HEADS,
     CONFIG_KEY_HEADS,
-    CONFIG_HEAD_DIM, /* may be absent */
+    CONFIG_HEAD_DIM,
     CONFIG_INTERMEDIATE,
     CONFIG_POSITIONS,
     CONFIG_TOKEN_TYPES,
@@ -71,11 +71,11 @@ struct arch {
     const char *final_norm;                        /* with pre_norm; output_norm is then the next layer's */
     unsigned bare;                                 /* enum bare: these have no biases */
 
-    /* The head of CLASSForSequenceClassification, over the first token unless read_head says otherwise; NULL
-     * where none is known. */
-    const char *head_dense, *head_norm, *head_out; /* no norm: NULL */
-    enum module_activation head_activation;        /* behind dense */
-    bool pair_types;                               /* the second text of a pair may have token type 1 */
+    /* The head of CLASSForSequenceClassification, over the first token unless read_head says otherwise. No dense layer,
+     * no norm: NULL; no `out`: no head is known. */
+    const char *head_dense, *head_norm, *head_out;
+    enum module_activation head_activation; /* behind dense */
+    bool pair_types;                        /* the second text of a pair may have token type 1 */
 
     /* Reads what only config.json of this family says of a head, whose layers are set; NULL: nothing.
      * Errors: as head_read_config. */

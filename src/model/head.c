@@ -148,14 +148,17 @@ static struct model_module *add_layer(struct model *model, enum module_kind kind
     return layer;
 }
 
-/* The layers are dense, with a function behind it, in some families a norm like those of the encoder, and out. */
+/* The layers are, in most families, dense, with a function behind it, in some a norm like those of the encoder, and
+ * out. */
 static enum status add_layers(struct model *model, struct err *err)
 {
     const struct arch *arch = model->arch;
     free(model->modules); /* of modules.json: it has none */
     model->modules = calloc(3, sizeof *model->modules);
     if (!model->modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
-    add_layer(model, MODULE_DENSE, arch->head_dense, model->hidden)->activation = arch->head_activation;
+    if (arch->head_dense) {
+        add_layer(model, MODULE_DENSE, arch->head_dense, model->hidden)->activation = arch->head_activation;
+    }
     if (arch->head_norm) {
         struct model_module *norm = add_layer(model, MODULE_LAYER_NORM, arch->head_norm, model->hidden);
         norm->eps = model->layer_norm_eps;

@@ -115,6 +115,7 @@ struct model_head {
     char **names;                 /* [labels], as id2label has them */
     enum scoring classify, score; /* of a text's labels; of a pair, where there is one label */
     bool pair_types;              /* the second text of a pair has token type 1, else 0 */
+    uint32_t padding;             /* of a causal model: the token that its head passes over; UINT32_MAX: none */
 };
 
 /* What a user may say instead of, or against, the model's files. Zero means: as the files say. */

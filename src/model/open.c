@@ -232,7 +232,13 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     uint32_t count;
     bool truncated;
     enum status status = tokenizer_encode(model->tokenizer, "", 0, model->max_tokens, ids, &count, &truncated, err);
-    bool ranks = model->head.labels == 1;
+    bool ranks = model->head.labels == 1, heads = model->head.labels > 0 && model->causal;
+    if (status == STATUS_OK && heads && count > 0 && (uint32_t)ids[count - 1] == model->head.padding) {
+        status = err_set(err, STATUS_UNSUPPORTED,
+                         "pad_token_id %u of config.json, which the head passes over, is what texts end with, which is "
+                         "not supported",
+                         model->head.padding);
+    }
     if (status == STATUS_OK && ranks && tokenizer_pair_bound(model->tokenizer, 0, 0) > model->max_tokens) {
         status = err_set(err, STATUS_BAD_INPUT, "has no room for the special tokens of a pair");
     }

@@ -28,8 +28,8 @@ static void check_head(const struct model *model, enum scoring set)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct arch *const families[] = {&arch_bert, &arch_distilbert, &arch_roberta, &arch_mpnet,
-                                                  &arch_modernbert};
+    static const struct arch *const families[] = {&arch_bert,  &arch_distilbert, &arch_roberta,
+                                                  &arch_mpnet, &arch_modernbert, &arch_qwen3};
     static const enum scoring scores[] = {SCORING_UNSET, SCORING_SIGMOID, SCORING_NONE};
     if (size == 0) { return 0; }
     if (strcmp(directory, TEMPLATE) == 0) {
@@ -44,8 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(text);
     struct err err = {0};
     bool there;
-    enum scoring set = scores[data[0] / 5 % 3];
-    struct model model = {.directory = directory, .arch = families[data[0] % 5], .hidden = 8, .token_types = 2};
+    enum scoring set = scores[data[0] / 6 % 3];
+    struct model model = {.directory = directory, .arch = families[data[0] % 6], .hidden = 8, .token_types = 2};
     enum status status = head_is_there(directory, "config.json", &there, &err);
     if (status == STATUS_OK) {
         model.head.score = set;

@@ -62,6 +62,14 @@ MODELS = {
                 prefix="new.", stretched=8),
     "new-split": dict(family="gte", hidden=128, layers=1, heads=4, inner=256, pooling="cls", dtype="F32", lengths=FEW,
                       seed=24, types=0, split=True),
+    # Heads that together are wider than the model, one of keys for two of queries; then narrower, one for all, as
+    # transformers 5 saves a ForCausalLM.
+    "qwen3": dict(family="qwen3", hidden=128, layers=2, heads=4, key_heads=2, width=64, inner=384, pooling="lasttoken",
+                  dtype="F32", lengths=SOME + [512], seed=25, prefix="", precisions=["f32", "bf16"],
+                  known=[0.03025038, -0.00106915, -0.06282049, -0.05295777]),
+    "qwen3-5": dict(family="qwen3", spelling5=True, hidden=192, layers=2, heads=4, key_heads=1, width=32, inner=272,
+                    pooling="lasttoken", dtype="BF16", lengths=SOME, seed=26, precisions=["f32", "bf16"],
+                    known=[-0.03265503, 0.10739449, 0.00675531, -0.04033527]),
 }
 SHORT = {"all": 65, "few": 5}  # tokens of a text that every instruction set gets
 LEAST = {"bf16": 0.9999, "int8": 0.9995}  # cosine
@@ -94,7 +102,8 @@ FAMILIES = {
                   "encoder.layer.": "layers.", "attention.self.qkv": "attn.Wqkv", "attention.output.dense": "attn.Wo",
                   "attention.output.LayerNorm": "mlp_norm", "intermediate.up": "mlp.Wi", "output.dense": "mlp.Wo"},
         prefix="model.", types=0, offset=0, eps=1e-5, heads=["head.dense.weight", "head.norm.weight", "decoder.bias"],
-        pre_norm=True, rotary=[(160000, 1), (10000, 1)], window=64, bare=("LayerNorm", "attention", "intermediate", "output"),
+        pre_norm="attn_norm", final="final_norm.", rotary=[(160000, 1), (10000, 1)], window=64,
+        bare=("LayerNorm", "attention", "intermediate", "output"),
         packed={"attention.self.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
                 "intermediate.up": ("intermediate.dense", "up.dense")},
         config={"architectures": ["ModernBertForMaskedLM"], "norm_eps": 1e-5, "layer_norm_eps": 1e-5, "norm_bias": False,
@@ -119,6 +128,16 @@ FAMILIES = {
         packed={"attention.self.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
                 "intermediate.up": ("up.dense", "intermediate.dense")},
         config={}),
+    "qwen3": dict(
+        spelling={"embeddings.word_embeddings": "embed_tokens", "encoder.layer.": "layers.",
+                  "attention.self.query": "self_attn.q_proj", "attention.self.key": "self_attn.k_proj",
+                  "attention.self.value": "self_attn.v_proj", "attention.query.LayerNorm": "self_attn.q_norm",
+                  "attention.key.LayerNorm": "self_attn.k_norm", "attention.output.dense": "self_attn.o_proj",
+                  "attention.output.LayerNorm": "post_attention_layernorm", "intermediate.dense": "mlp.gate_proj",
+                  "up.dense": "mlp.up_proj", "output.dense": "mlp.down_proj"},
+        prefix="model.", types=0, offset=0, eps=1e-6, heads=["lm_head.weight"], rotary=[(1000000, 1)], silu=True, rms=True,
+        pre_norm="input_layernorm", final="norm.", first_norm=True,
+        bare=("LayerNorm", "attention", "intermediate", "output"), config={}),
 }
 
 
@@ -158,23 +177,27 @@ def tensor_shapes(m):
         yield "embeddings.token_type_embeddings.weight", (types_of(m), hidden), 0.02, 0
     if m.get("family") == "mpnet":
         yield "encoder.relative_attention_bias.weight", (32, m["heads"]), 1, 0
-    norms = ["embeddings.LayerNorm"]
+    queries = m["heads"] * m["width"] if "width" in m else hidden
+    keys = m["key_heads"] * m["width"] if "width" in m else hidden
+    norms = [("embeddings.LayerNorm", hidden)]
     for layer in range(m["layers"]):
         prefix = f"encoder.layer.{layer}."
-        for part in ("attention.self.query", "attention.self.key"):
-            yield prefix + part + ".weight", (hidden, hidden), 0.06 * spread, 0
-            yield prefix + part + ".bias", (hidden,), 0.1, 0
-        for part, rows, columns in (("attention.self.value", hidden, hidden), ("attention.output.dense", hidden, hidden),
+        for part, rows in (("attention.self.query", queries), ("attention.self.key", keys)):
+            yield prefix + part + ".weight", (rows, hidden), 0.06 * spread, 0
+            yield prefix + part + ".bias", (rows,), 0.1, 0
+        for part, rows, columns in (("attention.self.value", keys, hidden), ("attention.output.dense", hidden, queries),
                                     ("intermediate.dense", inner, hidden), ("up.dense", inner, hidden),
                                     ("output.dense", hidden, inner)):
             if part == "up.dense" and "rotary" not in family:
                 continue
             yield prefix + part + ".weight", (rows, columns), 0.04 * spread, 0
             yield prefix + part + ".bias", (rows,), 0.05, 0
-        norms += [prefix + "attention.output.LayerNorm", prefix + "output.LayerNorm"]
-    for norm in norms:
-        yield norm + ".weight", (hidden,), 0.15, 1
-        yield norm + ".bias", (hidden,), 0.1, 0
+        norms += [(prefix + "attention.output.LayerNorm", hidden), (prefix + "output.LayerNorm", hidden)]
+        if "width" in m:
+            norms += [(prefix + "attention.query.LayerNorm", m["width"]), (prefix + "attention.key.LayerNorm", m["width"])]
+    for norm, width in norms:
+        yield norm + ".weight", (width,), 0.15, 1
+        yield norm + ".bias", (width,), 0.1, 0
 
 
 def is_bare(name, family):
@@ -187,10 +210,13 @@ def is_bare(name, family):
 def name_in_file(name, m):
     """Norms before are numbered by the part that they stand before."""
     prefix = m.get("prefix", family_of(m)["prefix"])
-    if family_of(m).get("pre_norm") and ".output.LayerNorm" in name and "attention" not in name:
-        layer, end = int(name.split(".")[2]) + 1, name.split(".")[-1]
-        return prefix + (f"layers.{layer}.attn_norm." if layer < m["layers"] else "final_norm.") + end
-    for ours, theirs in family_of(m)["spelling"].items():
+    family, end = family_of(m), name.split(".")[-1]
+    if family.get("first_norm") and name.startswith("embeddings.LayerNorm"):
+        return f"{prefix}layers.0.{family['pre_norm']}.{end}"
+    if family.get("pre_norm") and ".output.LayerNorm" in name and "attention" not in name:
+        layer = int(name.split(".")[2]) + 1
+        return prefix + (f"layers.{layer}.{family['pre_norm']}." if layer < m["layers"] else family["final"]) + end
+    for ours, theirs in family["spelling"].items():
         name = name.replace(ours, theirs)
     return prefix + name
 
@@ -258,6 +284,18 @@ def gte_config(m):
             "unpad_inputs": False, "use_memory_efficient_attention": False, "torch_dtype": "float32"}
 
 
+def qwen3_config(m):
+    fields = {"num_key_value_heads": m["key_heads"], "head_dim": m["width"], "hidden_act": "silu", "rms_norm_eps": 1e-6,
+              "attention_bias": False, "attention_dropout": 0.0, "max_window_layers": 28, "use_sliding_window": False,
+              "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": True, "use_cache": True}
+    if "spelling5" in m:
+        return {**fields, "architectures": ["Qwen3ForCausalLM"], "dtype": "bfloat16", "sliding_window": None,
+                "layer_types": ["full_attention"] * m["layers"],
+                "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"}}
+    return {**fields, "architectures": ["Qwen3Model"], "torch_dtype": "float32", "sliding_window": 4096,
+            "rope_scaling": None, "rope_theta": 1000000}
+
+
 def layers_config(m):
     """Which layers of a ModernBERT are local, as transformers 4 and 5 spell it."""
     if "spelling5" not in m:
@@ -276,9 +314,9 @@ def config(m):
         return {**fields, "model_type": "nomic_bert", **nomic_config(m)}
     if m.get("family") == "gte":
         return {**fields, **gte_config(m)}
-    if m.get("family") == "modernbert":
-        return {**fields, **layers_config(m), "hidden_size": m["hidden"], "intermediate_size": m["inner"],
-                "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"]}
+    if m.get("family") in ("modernbert", "qwen3"):
+        return {**fields, **(qwen3_config if m["family"] == "qwen3" else layers_config)(m), "hidden_size": m["hidden"],
+                "intermediate_size": m["inner"], "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"]}
     if m.get("family") == "distilbert":
         return {**fields, "activation": "gelu", "dim": m["hidden"], "hidden_dim": m["inner"], "n_heads": m["heads"],
                 "n_layers": m["layers"], "sinusoidal_pos_embds": False}
@@ -327,6 +365,7 @@ def write_checkpoint(folder, m):
         "1_Pooling/config.json": {
             "word_embedding_dimension": m["hidden"], "pooling_mode_cls_token": m["pooling"] == "cls",
             "pooling_mode_mean_tokens": m["pooling"] == "mean", "pooling_mode_max_tokens": False,
+            "pooling_mode_lasttoken": m["pooling"] == "lasttoken",
             "pooling_mode_mean_sqrt_len_tokens": False},
         "sentence_bert_config.json": {"max_seq_length": positions_of(m), "do_lower_case": False},
         "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "do_lower_case": True},
@@ -365,8 +404,8 @@ class Erf:
 ERF = Erf()
 
 
-def norm(x, w, name, eps):
-    x = x - x.mean(-1, keepdims=True)
+def norm(x, w, name, eps, rms=False):
+    x = x - (0 if rms else x.mean(-1, keepdims=True))
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w[name + ".weight"] + w.get(name + ".bias", 0)
 
 
@@ -392,20 +431,26 @@ def relative_bias(length, w):
     return w["encoder.relative_attention_bias.weight"][bucket].transpose(2, 0, 1)
 
 
-def attention(x, w, prefix, heads, rotary=None, window=None):
+def attention(x, w, prefix, m, rotary=None, window=None):
     length, hidden = x.shape
-    split = lambda name: linear(x, w, prefix + name).reshape(length, heads, hidden // heads).transpose(1, 0, 2)
-    q, k, v = split("self.query"), split("self.key"), split("self.value")
+    heads, key_heads, width = m["heads"], m.get("key_heads", m["heads"]), m.get("width", hidden // m["heads"])
+    split = lambda name, count: linear(x, w, prefix + name).reshape(length, count, width).transpose(1, 0, 2)
+    q, k, v = split("self.query", heads), split("self.key", key_heads), split("self.value", key_heads)
+    if "width" in m:
+        q, k = norm(q, w, prefix + "query.LayerNorm", 1e-6, True), norm(k, w, prefix + "key.LayerNorm", 1e-6, True)
     if rotary:
         q, k = turned(q, *rotary), turned(k, *rotary)
-    scores = q @ k.transpose(0, 2, 1) / math.sqrt(hidden // heads)
+    k, v = np.repeat(k, heads // key_heads, 0), np.repeat(v, heads // key_heads, 0)
+    scores = q @ k.transpose(0, 2, 1) / math.sqrt(width)
+    if m.get("family") == "qwen3":
+        scores[:, np.arange(length)[:, None] < np.arange(length)] = -np.inf
     if window:
         scores[:, np.abs(np.arange(length)[:, None] - np.arange(length)) > window] = -np.inf
     if "encoder.relative_attention_bias.weight" in w:
         scores += relative_bias(length, w)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    context = (weights @ v).transpose(1, 0, 2).reshape(length, hidden)
+    context = (weights @ v).transpose(1, 0, 2).reshape(length, heads * width)
     return linear(context, w, prefix + "output.dense")
 
 
@@ -421,21 +466,23 @@ def feed_forward(x, w, prefix, family):
 
 
 def encode(ids, w, m):
-    family, heads = family_of(m), m["heads"]
-    eps, offset, pre_norm = family["eps"], family["offset"], family.get("pre_norm")
+    family = family_of(m)
+    eps, offset, pre_norm, rms = family["eps"], family["offset"], family.get("pre_norm"), family.get("rms", False)
     x = w["embeddings.word_embeddings.weight"][ids] + w.get("embeddings.token_type_embeddings.weight", [0])[0]
     if "rotary" not in family:
         x = x + w["embeddings.position_embeddings.weight"][offset:offset + len(ids)]
-    x = total = norm(x, w, "embeddings.LayerNorm", eps)
+    total, x = x, norm(x, w, "embeddings.LayerNorm", eps, rms)
+    if not family.get("first_norm"):
+        total = x
     for layer in range(m["layers"]):
         prefix, local = f"encoder.layer.{layer}.", layer in m.get("local", ())
         rotary = rotary_of(m)[local] if "rotary" in family else None
-        total = total + attention(x, w, prefix + "attention.", heads, rotary, family["window"] if local else None)
-        x = norm(total, w, prefix + "attention.output.LayerNorm", eps)
+        total = total + attention(x, w, prefix + "attention.", m, rotary, family["window"] if local else None)
+        x = norm(total, w, prefix + "attention.output.LayerNorm", eps, rms)
         total = (total if pre_norm else x) + feed_forward(x, w, prefix, family)
-        x = norm(total, w, prefix + "output.LayerNorm", eps)
+        x = norm(total, w, prefix + "output.LayerNorm", eps, rms)
         total = total if pre_norm else x
-    vector = x[0] if m["pooling"] == "cls" else x.mean(0)
+    vector = {"cls": x[0], "mean": x.mean(0), "lasttoken": x[-1]}[m["pooling"]]
     return vector / np.linalg.norm(vector)
 
 

@@ -48,6 +48,9 @@ MODELS = {
     # A norm in the head, with the model's eps and not torch's.
     "modernbert-classes": dict(family="modernbert", labels=["x", "y", "z"], task="classify", config={"classifier_bias": True}),
     "modernbert-reranker": dict(family="modernbert", labels=["LABEL_0"], task="rerank", config={"classifier_pooling": "mean"}),
+    # One product without a bias, on the last token.
+    "qwen3-classes": dict(family="qwen3", labels=["x", "y", "z"], task="classify"),
+    "qwen3-reranker": dict(family="qwen3", labels=["LABEL_0"], task="rerank", config={"sentence_transformers": {"activation_fn": IDENTITY}}),
 }
 
 

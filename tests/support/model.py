@@ -223,12 +223,14 @@ SPELLINGS = {
               ("attention.self.key", "attention.attn.k"), ("attention.self.value", "attention.attn.v"),
               ("attention.output.dense", "attention.attn.o"), ("attention.output.LayerNorm", "attention.LayerNorm")],
 }
-CLASSES = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "mpnet": "MPNet", "modernbert": "ModernBert"}
+CLASSES = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "mpnet": "MPNet", "modernbert": "ModernBert",
+           "qwen3": "Qwen3"}
 HEADS = {"bert": {"dense": "bert.pooler.dense", "out": "classifier"},
          "distilbert": {"dense": "pre_classifier", "out": "classifier"},
          "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"},
          "mpnet": {"dense": "classifier.dense", "out": "classifier.out_proj"},
-         "modernbert": {"dense": "head.dense", "out": "classifier"}}
+         "modernbert": {"dense": "head.dense", "out": "classifier"},
+         "qwen3": {"out": "score"}}
 
 
 def name_in(family, name):
@@ -248,8 +250,25 @@ def modern_tensors(shape, seed):
              ("mlp.Wi", 2 * inner, hidden), ("mlp.Wo", hidden, inner)]
     named = [("model.embeddings.tok_embeddings", shape["vocabulary"], hidden), ("model.embeddings.norm", hidden)]
     named += [(f"model.layers.{i}.{part}", *dims) for i in range(shape["layers"]) for part, *dims in parts][1:]
-    for name, *dims in [*named, ("model.final_norm", hidden), ("head.norm", hidden)]:
-        mean, spread, count = (1, 0.1, hidden) if len(dims) == 1 else (0, dims[1] ** -0.5, dims[0] * dims[1])
+    yield from bare_tensors([*named, ("model.final_norm", hidden), ("head.norm", hidden)], generator)
+
+
+def qwen_tensors(shape, seed):
+    """Those of a Qwen3 with four heads of queries and two of keys, 12 numbers each."""
+    hidden, inner = shape["hidden"], shape["intermediate"]
+    parts = [("input_layernorm", hidden), ("self_attn.q_proj", 48, hidden), ("self_attn.k_proj", 24, hidden),
+             ("self_attn.v_proj", 24, hidden), ("self_attn.q_norm", 12), ("self_attn.k_norm", 12), ("self_attn.o_proj", hidden, 48),
+             ("post_attention_layernorm", hidden), ("mlp.gate_proj", inner, hidden), ("mlp.up_proj", inner, hidden),
+             ("mlp.down_proj", hidden, inner)]
+    named = [(f"model.layers.{i}.{part}", *dims) for i in range(shape["layers"]) for part, *dims in parts]
+    yield from bare_tensors([("model.embed_tokens", shape["vocabulary"], hidden), *named, ("model.norm", hidden)],
+                            random.Random(seed))
+
+
+def bare_tensors(named, generator):
+    """The weights of norms and matrices (name, *dims), without biases."""
+    for name, *dims in named:
+        mean, spread, count = (1, 0.1, dims[0]) if len(dims) == 1 else (0, dims[1] ** -0.5, dims[0] * dims[1])
         yield name + ".weight", tuple(dims), array.array("f", [generator.gauss(mean, spread) for _ in range(count)])
 
 
@@ -279,13 +298,16 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
     if family == "modernbert":
         sizes = {"hidden_activation": "gelu", "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 2,
                  "num_hidden_layers": 2, "norm_eps": 1e-3, "local_attention": 16}
+    if family == "qwen3":
+        sizes = {"hidden_act": "silu", "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "head_dim": 12, "num_hidden_layers": 2, "rope_theta": 1000000}
     put("config.json", {
         "architectures": [CLASSES[family] + "ForSequenceClassification"],
         "model_type": family, "max_position_embeddings": positions, "pad_token_id": 0, "vocab_size": len(words),
         "id2label": {str(i): label for i, label in enumerate(labels)}, "label2id": {label: i for i, label in enumerate(labels)},
         **sizes, **(config or {})})
     put("tokenizer_config.json", {
-        "tokenizer_class": "PreTrainedTokenizerFast" if behind_padding or family == "modernbert" else CLASSES[family] + "Tokenizer",
+        "tokenizer_class": "PreTrainedTokenizerFast" if behind_padding or family in ("modernbert", "qwen3") else CLASSES[family] + "Tokenizer",
         "do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
         "mask_token": "[MASK]", "model_max_length": positions - behind_padding,
         **({} if family == "bert" else {"model_input_names": ["input_ids", "attention_mask"]})})
@@ -303,13 +325,14 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
             "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}})
         put("config_sentence_transformers.json", {"activation_fn": modules, "default_prompt_name": None,
                                                   "model_type": "CrossEncoder", "prompts": {}})
-    if family == "modernbert":
-        names = list(modern_tensors(shape, seed))
+    if family in ("modernbert", "qwen3"):
+        names = list((modern_tensors if family == "modernbert" else qwen_tensors)(shape, seed))
     else:
         names = [(name_in(family, name), dims, values) for name, dims, values in tensors(shape, seed)]
     names += [(HEADS[family][name.split(".")[0]] + "." + name.split(".")[1], dims, values)
               for name, dims, values in head_tensors(hidden, len(labels), seed)
-              if (family, name) != ("modernbert", "dense.bias") or (config or {}).get("classifier_bias")]
+              if name.split(".")[0] in HEADS[family] and
+              ((family, name) not in (("modernbert", "dense.bias"), ("qwen3", "out.bias")) or (config or {}).get("classifier_bias"))]
     if family == "mpnet":
         generator = random.Random(seed)
         names.append(("mpnet.encoder.relative_attention_bias.weight", (32, 2), array.array("f", [generator.gauss(0, 1) for _ in range(64)])))

@@ -357,6 +357,66 @@ TEST(refuses_other_layers_of_modernbert)
     model_build_remove(directory);
 }
 
+/* What may change the maths of a Qwen3, and what does not; the tensors are BERT's, so none opens. */
+TEST(refuses_other_layers_of_qwen3)
+{
+    static const char read[] = "is not part of the qwen3 model";
+    static const struct {
+        const char *field, *heads, *says;
+        enum status status;
+    } cases[] = {
+        {"\"rope_theta\": 1000000, \"rope_scaling\": null", "2, \"head_dim\": 8", read, STATUS_UNSUPPORTED},
+        {"\"sliding_window\": 4096, \"use_sliding_window\": false", "4, \"head_dim\": 12", read, STATUS_UNSUPPORTED},
+        {"\"layer_types\": [\"full_attention\", \"full_attention\"]", "1, \"head_dim\": 8", read, STATUS_UNSUPPORTED},
+        {"\"use_cache\": false", "2", "head_dim is missing", STATUS_BAD_INPUT},
+        {"\"use_cache\": false", "null, \"head_dim\": 8", "num_key_value_heads is missing", STATUS_BAD_INPUT},
+        {"\"use_cache\": false", "3, \"head_dim\": 8",
+         "num_attention_heads 4 is not a multiple of num_key_value_heads 3", STATUS_BAD_INPUT},
+        {"\"use_cache\": false", "2, \"head_dim\": 7", "even width of heads, not 7", STATUS_UNSUPPORTED},
+        {"\"attention_bias\": true", "2, \"head_dim\": 8", "attention_bias", STATUS_UNSUPPORTED},
+        {"\"use_sliding_window\": true", "2, \"head_dim\": 8", "use_sliding_window", STATUS_UNSUPPORTED},
+        {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]", "2, \"head_dim\": 8", "sliding_attention",
+         STATUS_UNSUPPORTED},
+        {"\"layer_types\": \"full_attention\"", "2, \"head_dim\": 8", "layer_types must be a list", STATUS_BAD_INPUT},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\"}", "2, \"head_dim\": 8", "rope_scaling", STATUS_UNSUPPORTED},
+        {"\"rope_parameters\": {\"rope_type\": \"yarn\"}", "2, \"head_dim\": 8", "yarn", STATUS_UNSUPPORTED},
+        {"\"is_causal\": false", "2, \"head_dim\": 8", "is_causal", STATUS_UNSUPPORTED},
+    };
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), text[600];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], \"vocab_size\": 512, "
+            "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_attention_heads\": 4, \"num_hidden_layers\": 2, "
+            "\"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"num_key_value_heads\": %s, %s}",
+            cases[i].heads, cases[i].field);
+        model_file_write(directory, "config.json", text);
+        expect_refused(directory, NULL, cases[i].status, cases[i].says, "");
+    }
+    model_build_remove(directory);
+}
+
+/* Its head passes over padding, so a template may not end in it: [SEP], whose id is 3. */
+TEST(refuses_a_qwen3_head_on_padding)
+{
+    struct model_spec spec = model_spec_tiny();
+    spec.generation = GENERATION_BARE;
+    char *directory = model_build(&spec), text[600];
+    for (int padding = 2; padding <= 3; padding++) {
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForSequenceClassification\"], "
+                 "\"vocab_size\": 512, \"hidden_size\": 32, \"intermediate_size\": 64, \"num_attention_heads\": 4, "
+                 "\"num_hidden_layers\": 2, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", "
+                 "\"num_key_value_heads\": 2, \"head_dim\": 8, \"pad_token_id\": %d}",
+                 padding);
+        model_file_write(directory, "config.json", text);
+        expect_refused(directory, &(struct model_options){.classifier = true}, STATUS_UNSUPPORTED,
+                       padding == 2 ? "is not part of the qwen3 model" : "pad_token_id 3 of config.json", "");
+    }
+    model_build_remove(directory);
+}
+
 /* As transformers has it, where the file does not say. */
 TEST(the_eps_of_norms_is_the_family_s)
 {
@@ -367,6 +427,10 @@ TEST(the_eps_of_norms_is_the_family_s)
         {"bert", "\"hidden_act\": \"gelu\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4", 1e-12f},
         {"modernbert", "\"hidden_activation\": \"gelu\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4", 1e-5f},
         {"nomic_bert", "\"hidden_act\": \"silu\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4", 1e-12f},
+        {"qwen3",
+         "\"hidden_act\": \"silu\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+         "\"head_dim\": 8",
+         1e-6f},
         {"nomic_bert",
          "\"activation_function\": \"swiglu\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"n_inner\": 64, "
          "\"n_positions\": 64",
@@ -379,7 +443,10 @@ TEST(the_eps_of_norms_is_the_family_s)
         struct err err = {0};
         bool gpt2 = strstr(cases[i].sizes, "n_embd") != NULL;
         snprintf(text, sizeof text, "{\"model_type\": \"%s\", \"vocab_size\": 512, %s%s%s}", cases[i].type,
-                 cases[i].sizes, strcmp(cases[i].type, "modernbert") == 0 ? "" : ", \"type_vocab_size\": 2",
+                 cases[i].sizes,
+                 strcmp(cases[i].type, "modernbert") == 0 || strcmp(cases[i].type, "qwen3") == 0
+                     ? ""
+                     : ", \"type_vocab_size\": 2",
                  gpt2 ? "" : ", \"hidden_size\": 32, \"intermediate_size\": 64, \"max_position_embeddings\": 64");
         model_file_write(directory, "config.json", text);
         assert_int_equal(arch_read_config(directory, "config.json", &model, &err), STATUS_OK);

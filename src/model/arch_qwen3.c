@@ -1,0 +1,82 @@
+/* Qwen3 (Qwen3-Embedding, and rerankers with a head of their own): a decoder. Norms before, not behind, all of them RMS
+ * norms, also over each query and key; fewer heads of keys than of queries, whose width is a field of its own; rotary
+ * positions, SwiGLU, no biases, and no token sees those behind it. Saved as Qwen3Model or, with the prefix `model.` and
+ * perhaps an lm_head, as Qwen3ForCausalLM. The fields as transformers 4.51 to 4.57 and those of 5 write them. Source:
+ * Qwen3Config, Qwen3Model and GenericForSequenceClassification of transformers 5.23. */
+#include <string.h>
+
+#include "model/arch.h"
+#include "model/json.h"
+
+static const char *const harmless[] = {"attention_dropout", "max_window_layers", "sliding_window", NULL};
+
+static const char *const empty[] = {"attention_bias", "rope_scaling", "use_sliding_window", NULL};
+
+static const char *const unused[] = {"lm_head.", "score.", NULL};
+
+static const char *const own[] = {"layer_types", "rope_parameters", "rope_theta", NULL};
+
+/* sliding_window counts only with use_sliding_window, which is refused. */
+static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    const cJSON *types = json_field(root, "layer_types"), *type;
+    model->rotary[0] = (struct rotary){10000, 1};
+    if (types && !cJSON_IsArray(types)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: layer_types must be a list", name);
+    }
+    cJSON_ArrayForEach(type, types)
+    {
+        const char *text = cJSON_IsString(type) ? type->valuestring : "?";
+        if (strcmp(text, "full_attention") != 0) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: layer_types: \"%.60s\" is not supported; full_attention is",
+                           name, text);
+        }
+    }
+    TRY(arch_read_base(root, name, "rope_theta", &model->rotary[0].base, err));
+    return arch_read_rotary(root, name, "rope_parameters", &model->rotary[0].base, err);
+}
+
+/* The last token that is not padding makes the logits, whatever the side of the padding. */
+static enum status read_head(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    model->pooling = POOLING_LAST;
+    model->modules[0].biased = false;
+    model->head.padding = UINT32_MAX;
+    return json_u32(root, name, "pad_token_id", 0, UINT32_MAX, &model->head.padding, err);
+}
+
+const struct arch arch_qwen3 = {
+    .model_type = "qwen3",
+    .class = "Qwen3",
+    .harmless = harmless,
+    .fields = {USUAL_SIZES, [CONFIG_KEY_HEADS] = "num_key_value_heads", [CONFIG_HEAD_DIM] = "head_dim",
+               [CONFIG_ACTIVATION] = "hidden_act", [CONFIG_EPS] = "rms_norm_eps"},
+    .eps = 1e-6,
+    .read = read,
+    .own = own,
+    .empty = empty,
+    .pre_norm = true,
+    .first_norm = true,
+    .rms_norm = true,
+    .causal = true,
+    .gated = true,
+    .prefix = "model.",
+    .unused = unused,
+    .word = "embed_tokens",
+    .layer = "layers.",
+    .query = "self_attn.q_proj",
+    .key = "self_attn.k_proj",
+    .value = "self_attn.v_proj",
+    .query_norm = "self_attn.q_norm",
+    .key_norm = "self_attn.k_norm",
+    .attention_output = "self_attn.o_proj",
+    .attention_norm = "post_attention_layernorm",
+    .intermediate = "mlp.gate_proj",
+    .up = "mlp.up_proj",
+    .output = "mlp.down_proj",
+    .output_norm = "input_layernorm",
+    .final_norm = "norm",
+    .bare = BARE_NORM | BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,
+    .head_out = "score",
+    .read_head = read_head,
+};
