@@ -118,6 +118,48 @@ TEST(a_slower_machine_gets_shorter_batches)
     worker_close(bench.worker);
 }
 
+/* What is prepared next, all in one answer: a text of `first` tokens and others of 4. */
+static void prepare_with_first(struct bench *bench, uint32_t first)
+{
+    struct request_list list = take(bench, ACTION_PREPARE).requests;
+    for (struct request *request = list.first; request != NULL; request = request->next) {
+        uint32_t tokens = request == list.first ? first : 4;
+        request->work = calloc(DIM + tokens, sizeof(float));
+        request->rows[0].output = request->work;
+        request->rows[0].ids = (int32_t *)(request->rows[0].output + DIM);
+        request->rows[0].tokens = tokens;
+    }
+    send(bench, (struct event){.kind = EVENT_PREPARED, .requests = list});
+}
+
+/* It is a batch by itself, and what has come with it and after it is answered while it is computed. */
+TEST(a_long_text_holds_up_no_short_one)
+{
+    struct worker_options options = wide_options();
+    options.cost = cost_from(1e6, 1e5, 1e4); /* 8,192 tokens: 672 s */
+    options.max_batch_tokens = 10000;
+    options.max_batch_ms = 100;
+    options.engine_slots = 2;
+    options.batches_out = 4;
+    struct bench bench = begin(options);
+    read_new(&bench, 5);
+    prepare_with_first(&bench, 8192);
+    struct batch *lone = take(&bench, ACTION_SUBMIT).batch;
+    assert_int_equal(lone->engine.rows, 1);
+    assert_int_equal(lone->tokens, 8192);
+    for (uint32_t others = 4; others > 2; others--) {
+        assert_int_equal(compute(&bench, 1), others);
+        format_all(&bench);
+        assert_int_equal(settle(&bench, false), others);
+        read_new(&bench, others - 1);
+        prepare_all(&bench, 4);
+    }
+    memset(lone->engine.output, 0, DIM * sizeof(float));
+    send(&bench, (struct event){.kind = EVENT_BATCH, .batch = lone});
+    finish_all(&bench);
+    worker_close(bench.worker);
+}
+
 TEST(the_speed_is_that_of_full_batches)
 {
     struct bench bench = begin(timed_options());
