@@ -21,6 +21,8 @@ SHAPES = {
                             local=[1, 2], seed=29),
     "tiny-nomic": dict(family="nomic", hidden=128, layers=2, heads=2, inner=128, pooling="mean", dtype="F16", seed=30),
     "tiny-gte": dict(family="gte", hidden=64, layers=2, heads=2, inner=128, pooling="cls", dtype="F32", seed=31),
+    "tiny-qwen3": dict(family="qwen3", hidden=64, layers=2, heads=4, key_heads=2, width=32, inner=96, pooling="lasttoken",
+                       dtype="F32", seed=35),
     "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=23),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", seed=24),
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=25, spread=0.8),
@@ -33,6 +35,8 @@ SHAPES = {
                   seed=33, spread=0.8),
     "gte": dict(family="gte", hidden=768, layers=3, heads=12, inner=3072, pooling="cls", dtype="F16", positions=2048,
                 seed=34, spread=0.8),
+    "qwen3": dict(family="qwen3", hidden=1024, layers=3, heads=16, key_heads=8, width=128, inner=3072, pooling="lasttoken",
+                  dtype="BF16", positions=2048, seed=36, spread=0.8),
 }
 # Made to be too much for f16 wherever the token OVERFLOWING stands: see make_overflowing.
 OVERFLOW = {"overflow": dict(hidden=384, layers=3, heads=12, inner=1536, pooling="mean", dtype="F32", seed=27, push=1000),
@@ -89,12 +93,14 @@ def operations_per_token(name, length):
     but it is credited with all of it, as its peers are."""
     m, window = SHAPES[name], 2 * golden.family_of(SHAPES[name]).get("window", 0) + 1
     seen = sum(min(length, window) if layer in m.get("local", ()) else length for layer in range(m["layers"]))
-    return m["layers"] * sum(2 * outputs * inputs for _, outputs, inputs in products(name, 1)) + 4 * seen * m["hidden"]
+    return m["layers"] * sum(2 * outputs * inputs for _, outputs, inputs in products(name, 1)) + 4 * seen * products(name, 1)[1][2]
 
 
 def products(name, tokens):
     """The four products of a layer at so many tokens: (rows, outputs, inputs)."""
     m = SHAPES[name]
     hidden, inner, gated = m["hidden"], m["inner"], "rotary" in golden.family_of(m)
-    return [(tokens, 3 * hidden, hidden), (tokens, hidden, hidden), (tokens, (1 + gated) * inner, hidden),
+    width = m.get("width", hidden // m["heads"])
+    query, keys = m["heads"] * width, 2 * m.get("key_heads", m["heads"]) * width
+    return [(tokens, query + keys, hidden), (tokens, hidden, query), (tokens, (1 + gated) * inner, hidden),
             (tokens, hidden, inner)]
