@@ -64,7 +64,8 @@ struct arch {
     const char *relative_bias;  /* of attention, shared by all layers; NULL: none */
     const char *layer;          /* before a layer's number; the names below follow it */
     const char *query, *key, *value, *attention_output, *attention_norm, *intermediate, *output, *output_norm;
-    const char *query_norm, *key_norm;             /* of each head; NULL: none */
+    const char *query_norm, *key_norm;                    /* of each head; NULL: none */
+    const char *attention_added_norm, *output_added_norm; /* NULL: none */
     const char *qkv;                               /* query, key and value as one, unless model->split_qkv; or NULL */
     const char *up;                                /* beside `intermediate` in a gated model; or both as one: */
     const char *intermediate_up, *up_intermediate; /* in that order */

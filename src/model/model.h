@@ -69,10 +69,12 @@ struct model_layer {
     struct linear attention_output;         /* [hidden, heads * head_dim] */
     struct layer_norm query_norm, key_norm; /* of each head before it turns, RMS norms [head_dim]; or empty */
     struct layer_norm attention_norm;
-    struct linear intermediate; /* [intermediate, hidden] */
-    struct linear up;           /* the same, in a gated model; else empty */
-    struct linear output;       /* [hidden, intermediate] */
-    struct layer_norm output_norm;
+    struct layer_norm attention_added_norm; /* with pre_norm: of the product before it is added; or empty. Such products
+                                             * have no bias */
+    struct linear intermediate;             /* [intermediate, hidden] */
+    struct linear up;                       /* the same, in a gated model; else empty */
+    struct linear output;                   /* [hidden, intermediate] */
+    struct layer_norm output_norm, output_added_norm;
     bool local; /* attends to the tokens of a window, with the second of the model's rotary positions */
 };
 
@@ -148,10 +150,13 @@ struct model {
     uint32_t head_dim;  /* 0: hidden / heads */
     uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa */
     float layer_norm_eps;
+    float word_scale;  /* words are multiplied by it; 0: by 1 */
+    float score_width; /* scores are divided by its root; 0: head_dim */
     enum activation activation;
     bool pre_norm;
     bool first_norm;         /* with pre_norm: the embedding's norm is the first layer's, and sums begin before it */
     bool rms_norm;           /* all norms are RMS norms */
+    bool gain_less_one;      /* the files hold the gains of norms less 1 */
     bool causal;             /* a token attends to none behind it */
     bool gated;              /* the feed-forward part is output(activation(intermediate(x)) * up(x)) */
     struct rotary rotary[2]; /* of layers that attend to all tokens, and of local ones */

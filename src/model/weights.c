@@ -296,6 +296,8 @@ static void visit_layer(struct model *model, uint32_t index, weights_visitor *vi
     visit_linears(&at, packed ? NULL : arch->key, qkv + 1, 1, bare, key, hidden);
     visit_linears(&at, packed ? NULL : arch->value, qkv + 2, 1, bare, key, hidden);
     visit_linears(&at, arch->attention_output, &(struct linear *){&layer->attention_output}, 1, bare, hidden, query);
+    visit_norm(&at, arch->attention_added_norm, &layer->attention_added_norm, true, hidden);
+    visit_norm(&at, arch->output_added_norm, &layer->output_added_norm, true, hidden);
     visit_norm(&at, arch->query_norm, &layer->query_norm, true, model_head_dim(model));
     visit_norm(&at, arch->key_norm, &layer->key_norm, true, model_head_dim(model));
     bare = arch->bare & BARE_INTERMEDIATE;
@@ -466,7 +468,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
 
 enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
 {
-    size_t most = 10 + 20 * (size_t)model->layer_count + 2 * (size_t)model->module_count;
+    size_t most = 10 + 22 * (size_t)model->layer_count + 2 * (size_t)model->module_count;
     struct slots slots = {.list = calloc(most, sizeof *slots.list)};
     if (!slots.list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors"); }
     weights_visit(model, add_slot, &slots);

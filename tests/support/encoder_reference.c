@@ -49,7 +49,7 @@ static void layer_norm(const struct model *model, const struct layer_norm *norm,
         for (uint32_t i = 0; i < width && !model->rms_norm; i++) { mean += x[i] / width; }
         for (uint32_t i = 0; i < width; i++) { variance += (x[i] - mean) * (x[i] - mean) / width; }
         for (uint32_t i = 0; i < width; i++) {
-            x[i] = (x[i] - mean) / sqrt(variance + eps) * at(&norm->gain, i);
+            x[i] = (x[i] - mean) / sqrt(variance + eps) * (at(&norm->gain, i) + model->gain_less_one);
             x[i] += norm->bias.elements > 0 ? at(&norm->bias, i) : 0;
         }
     }
@@ -93,9 +93,10 @@ static void attend_one(const struct model *model, uint32_t window, uint32_t head
 {
     uint32_t width = model_key_width(model), dim = model_head_dim(model);
     double *weight = zeros(rows), total = 0, largest = -INFINITY;
+    double divisor = sqrt(model->score_width > 0 ? model->score_width : dim);
     for (uint32_t j = 0; j < rows; j++) {
         weight[j] = relative_bias(model, head, query, j);
-        for (uint32_t i = 0; i < dim; i++) { weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim); }
+        for (uint32_t i = 0; i < dim; i++) { weight[j] += q[i] * k[(size_t)j * width + i] / divisor; }
         if (j + window < query || j > query + (model->causal ? 0 : window)) { weight[j] = -INFINITY; }
         largest = fmax(largest, weight[j]);
     }
@@ -157,10 +158,15 @@ static double *feed_forward(const struct model *model, const struct model_layer 
 static void run_layer(const struct model *model, const struct model_layer *layer, double *sum, double *x, uint32_t rows)
 {
     size_t count = (size_t)rows * model->hidden;
-    add(sum, attend(model, layer, x, rows), count);
+    bool norms = layer->attention_added_norm.gain.data != NULL;
+    double *y = attend(model, layer, x, rows);
+    if (norms) { layer_norm(model, &layer->attention_added_norm, y, rows, model->hidden); }
+    add(sum, y, count);
     memmove(x, sum, count * sizeof *x);
     layer_norm(model, &layer->attention_norm, x, rows, model->hidden);
-    add(sum, feed_forward(model, layer, x, rows), count);
+    y = feed_forward(model, layer, x, rows);
+    if (norms) { layer_norm(model, &layer->output_added_norm, y, rows, model->hidden); }
+    add(sum, y, count);
     memmove(x, sum, count * sizeof *x);
     layer_norm(model, &layer->output_norm, x, rows, model->hidden);
 }
@@ -197,7 +203,8 @@ void reference_encode(const struct model *model, const int32_t *ids, uint32_t le
     for (uint32_t t = 0; t < length; t++) {
         for (uint32_t i = 0; i < width; i++) {
             x[(size_t)t * width + i] =
-                at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) +
+                at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) *
+                    (model->word_scale > 0 ? model->word_scale : 1) +
                 (model->rotary[0].base > 0
                      ? 0
                      : at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i)) +

@@ -8,7 +8,8 @@
 struct block {
     float *next;
     uint64_t state;
-    bool bare; /* no biases */
+    bool bare;   /* no biases */
+    double gain; /* of a norm, about */
 };
 
 static double uniform(struct block *block)
@@ -46,7 +47,7 @@ static struct linear linear(struct block *block, uint64_t outputs, uint64_t inpu
 static struct layer_norm norm(struct block *block, uint64_t width)
 {
     struct layer_norm norm = {0};
-    norm.gain = matrix(block, width, 1, 0.1, 1.0);
+    norm.gain = matrix(block, width, 1, 0.1, block->gain);
     if (!block->bare) { norm.bias = matrix(block, width, 1, 0.05, 0.0); }
     return norm;
 }
@@ -62,6 +63,10 @@ static struct model_layer layer(struct block *block, struct memory_shape shape)
     if (shape.key_heads) {
         layer.query_norm = norm(block, shape.head_dim);
         layer.key_norm = norm(block, shape.head_dim);
+    }
+    if (shape.gemma) {
+        layer.attention_added_norm = norm(block, shape.hidden);
+        layer.output_added_norm = norm(block, shape.hidden);
     }
     layer.attention_output = linear(block, shape.hidden, query);
     layer.attention_norm = norm(block, shape.hidden);
@@ -90,7 +95,7 @@ struct model *memory_model(struct memory_shape shape, uint64_t seed)
     size_t floats =
         (shape.vocabulary + shape.positions + 4) * hidden + shape.layers * per_layer + RELATIVE_BUCKETS * shape.heads;
     struct model *model = allocate(1, sizeof *model);
-    struct block block = {allocate(floats, sizeof(float)), seed, shape.modern};
+    struct block block = {allocate(floats, sizeof(float)), seed, shape.modern, shape.gemma ? 0 : 1};
     model->storage = block.next;
     model->vocabulary = shape.vocabulary;
     model->positions = model->max_tokens = shape.positions;
@@ -110,7 +115,11 @@ struct model *memory_model(struct memory_shape shape, uint64_t seed)
     model->layers = allocate(shape.layers, sizeof *model->layers);
     for (uint32_t i = 0; i < shape.layers; i++) { model->layers[i] = layer(&block, shape); }
     model->pre_norm = model->gated = shape.modern;
-    model->first_norm = model->rms_norm = model->causal = shape.key_heads > 0;
+    model->first_norm = model->rms_norm = shape.key_heads > 0;
+    model->causal = shape.key_heads > 0 && !shape.gemma;
+    model->gain_less_one = shape.gemma;
+    model->word_scale = shape.gemma ? 3.5f : 0;
+    model->score_width = shape.gemma ? 20 : 0;
     model->key_heads = shape.key_heads;
     model->head_dim = shape.head_dim;
     if (shape.modern) {

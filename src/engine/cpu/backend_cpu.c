@@ -134,14 +134,16 @@ static void split_hidden(struct backend_workspace *workspace, uint32_t first, ui
 /* ---- normalisation of f32 products ---- */
 
 static void norm_rows(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, uint32_t first,
-                      uint32_t last, const float *product)
+                      uint32_t last, float *product)
 {
     const struct cpu_weights *weights = workspace->weights;
     const struct cpu_layer *at = &weights->layers[layer];
     enum linear_site behind = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
-    weights->set->kernels->add_norm(last - first, weights->backend.model->hidden, product, at->linear[behind].bias,
-                                    &at->norm[site], workspace->sum + (size_t)first * weights->backend.model->hidden,
-                                    cpu_hidden_row(workspace, first));
+    const struct kernels *kernels = weights->set->kernels;
+    uint32_t width = weights->backend.model->hidden;
+    if (at->added_norm[site].gain) { kernels->norm(last - first, width, &at->added_norm[site], product); }
+    kernels->add_norm(last - first, width, product, at->linear[behind].bias, &at->norm[site],
+                      workspace->sum + (size_t)first * width, cpu_hidden_row(workspace, first));
     split_hidden(workspace, first, last);
 }
 
@@ -374,8 +376,8 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
             const void *word = cpu_weights_word(weights, (uint32_t)pass->ids[at + t]);
             size_t position = (t < rows ? t : 0) + (t < second ? 0 : pass->second_row);
             struct activations x = cpu_hidden_row(workspace, at + t);
-            weights->set->kernels->embed(width, word, weights->word_dtype, weights->position + position * width,
-                                         &weights->embedding_norm,
+            weights->set->kernels->embed(width, word, weights->word_dtype, weights->word_scale,
+                                         weights->position + position * width, &weights->embedding_norm,
                                          first_norm ? workspace->sum + (at + t) * width : x.f32, x);
         }
     }
@@ -407,7 +409,7 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
         .first_head = parallel_for_first(model->heads, share, shares),
         .last_head = parallel_for_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
-        .scale = 1.0f / sqrtf((float)head_dim),
+        .scale = 1.0f / sqrtf(model->score_width > 0 ? model->score_width : (float)head_dim),
         .query_norm = layer->query_norm.gain ? &layer->query_norm : NULL,
         .key_norm = layer->key_norm.gain ? &layer->key_norm : NULL,
         .rotary = weights->rotary[local],

@@ -196,7 +196,7 @@ static void embed(struct int8_trial *trial)
         uint32_t id = (uint32_t)((uint64_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS));
         struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
         weights->set->kernels->embed(model->hidden, cpu_weights_word(weights, id), weights->word_dtype,
-                                     weights->position, &weights->embedding_norm, x.f32, x);
+                                     weights->word_scale, weights->position, &weights->embedding_norm, x.f32, x);
     }
     memmove(trial->sums, trial->states, TRIAL_ROWS * model->hidden * sizeof *trial->sums);
 }

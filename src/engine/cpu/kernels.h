@@ -59,15 +59,18 @@ static inline const float *attention_bias(const struct attention_job *job, uint3
 struct gemm_job;
 
 struct kernels {
-    /* Adds two embedding rows and normalises: sum = word + position, x = norm(sum). Shapes: word [width] of
+    /* Adds two embedding rows and normalises: sum = word * scale + position, x = norm(sum). Shapes: word [width] of
      * that type; position [width]; sum [width], written, may be x.f32; x [width], written. */
-    void (*embed)(uint32_t width, const void *word, enum dtype dtype, const float *position,
+    void (*embed)(uint32_t width, const void *word, enum dtype dtype, float scale, const float *position,
                   const struct norm_weights *norm, float *sum, struct activations x);
 
     /* sum = sum + product + bias, and x = norm(sum). Shapes: product [rows, width]; bias [width]; sum [rows, width],
      * read and written, may be x.f32; x.f32 [rows, width], written; x.bf16 [rows, width] or NULL, written. */
     void (*add_norm)(uint32_t rows, uint32_t width, const float *product, const float *bias,
                      const struct norm_weights *norm, float *sum, struct activations x);
+
+    /* x = norm(x). Shapes: x [rows, width]. */
+    void (*norm)(uint32_t rows, uint32_t width, const struct norm_weights *norm, float *x);
 
     /* to = activation(from + bias), for a block of columns of `to`. Shapes: from [rows, width]; bias [width]; `to` one
      * of the two, its rows `stride` apart. */

@@ -51,6 +51,7 @@ static enum status keep_norm(struct cpu_weights *weights, const struct layer_nor
     const struct model *model = weights->backend.model;
     TRY(keep_vector(weights, &norm->gain, width, &out->gain, err));
     TRY(keep_vector(weights, &norm->bias, width, &out->bias, err));
+    for (uint32_t i = 0; model->gain_less_one && i < width; i++) { out->gain[i] += 1.0f; }
     out->eps = model->layer_norm_eps;
     out->rms = model->rms_norm;
     return STATUS_OK;
@@ -197,6 +198,11 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
     if (from->query_norm.gain.data) {
         TRY(keep_norm(weights, &from->query_norm, model_head_dim(model), &to->query_norm, err));
         TRY(keep_norm(weights, &from->key_norm, model_head_dim(model), &to->key_norm, err));
+    }
+    if (from->attention_added_norm.gain.data) {
+        struct norm_weights *added = to->added_norm;
+        TRY(keep_norm(weights, &from->attention_added_norm, model->hidden, &added[NORM_ATTENTION], err));
+        TRY(keep_norm(weights, &from->output_added_norm, model->hidden, &added[NORM_OUTPUT], err));
     }
     TRY(keep_norm(weights, &from->attention_norm, model->hidden, &to->norm[NORM_ATTENTION], err));
     return keep_norm(weights, &from->output_norm, model->hidden, &to->norm[NORM_OUTPUT], err);
@@ -358,6 +364,7 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
         return err_set(err, STATUS_UNSUPPORTED,
                        "int8 does not hold models with RMS norms near enough to f32; bf16 does");
     }
+    weights->word_scale = model->word_scale > 0 ? model->word_scale : 1.0f;
     weights->kind = choose_kind(weights->set, model, precision);
     bool rounds = weights->int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
     weights->qkv_half =
@@ -390,6 +397,8 @@ static void close_layer(struct cpu_layer *layer)
     for (unsigned site = 0; site < CPU_NORMS; site++) {
         free(layer->norm[site].gain);
         free(layer->norm[site].bias);
+        free(layer->added_norm[site].gain);
+        free(layer->added_norm[site].bias);
     }
     free(layer->query_norm.gain);
     free(layer->query_norm.bias);

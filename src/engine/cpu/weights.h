@@ -14,9 +14,10 @@ struct cpu_linear {
 };
 
 struct cpu_layer {
-    struct cpu_linear linear[CPU_SHAPES];     /* by enum linear_site */
-    struct norm_weights norm[CPU_NORMS];      /* by enum norm_site */
-    struct norm_weights query_norm, key_norm; /* no gain: none */
+    struct cpu_linear linear[CPU_SHAPES];      /* by enum linear_site */
+    struct norm_weights norm[CPU_NORMS];       /* by enum norm_site */
+    struct norm_weights added_norm[CPU_NORMS]; /* of what is added before; no gain: none */
+    struct norm_weights query_norm, key_norm;  /* likewise */
 };
 
 struct cpu_weights {
@@ -31,6 +32,7 @@ struct cpu_weights {
     float *position;      /* [model_position_rows, hidden]: position plus token type */
     float *rotary[2];     /* [max_tokens, head_dim] each, of model_read_rotary; NULL: none */
     float *relative_bias; /* [heads, 2 * max_tokens - 1], or NULL: none */
+    float word_scale;
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
     char *packed;             /* the memory behind the packed weights */

@@ -25,6 +25,10 @@ static const struct memory_shape modern = {200, 160, 64, 3, 2, 112, .modern = tr
 static const struct memory_shape modern_and_odd = {50, 140, 36, 4, 2, 48, .modern = true}; /* heads of 18 */
 static const struct memory_shape qwen = {200, 160, 64, 3, 4, 112, .modern = true, .key_heads = 2, .head_dim = 32};
 static const struct memory_shape qwen_and_odd = {50, 140, 36, 2, 3, 48, .modern = true, .key_heads = 1, .head_dim = 10};
+static const struct memory_shape gemma = {
+    200, 160, 64, 3, 4, 112, .modern = true, .key_heads = 2, .head_dim = 24, .gemma = true};
+static const struct memory_shape gemma_and_odd = {
+    50, 140, 36, 2, 3, 48, .modern = true, .key_heads = 1, .head_dim = 10, .gemma = true};
 static const struct memory_shape wide = {100, 48, 256, 1, 4, 3072};
 static const struct memory_shape wide_and_short = {100, 12, 256, 1, 4, 3072};
 
@@ -363,6 +367,15 @@ TEST(f32_matches_as_qwen)
     compare(both_ways, PRECISION_F32, 0.9999999, 1e-6);
 }
 
+/* The same both ways with a norm of what each part adds, before it is added; gains less 1; words and scores scaled. */
+TEST(f32_matches_as_gemma)
+{
+    struct model *tanh = memory_model(gemma, 50);
+    tanh->activation = ACTIVATION_GELU_TANH;
+    compare(tanh, PRECISION_F32, 0.9999999, 1e-6);
+    compare(memory_model(gemma_and_odd, 51), PRECISION_F32, 0.9999999, 1e-6);
+}
+
 TEST(refuses_to_gate_an_odd_width)
 {
     struct memory_shape shape = modern;
@@ -392,6 +405,8 @@ TEST(bf16_is_near_plain_loops)
     compare(memory_model(modern, 34), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(qwen, 44), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(qwen_and_odd, 45), PRECISION_BF16, 0.9999, 0.02);
+    compare(memory_model(gemma, 52), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(gemma_and_odd, 53), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(modern_and_odd, 35), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(biased, 24), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(biased_and_odd, 25), PRECISION_BF16, 0.9999, 0.02);
@@ -466,6 +481,7 @@ TEST(f32_bits_do_not_depend_on_the_batch)
     check_bits(biased, PRECISION_F32);
     check_bits(modern, PRECISION_F32);
     check_bits(qwen, PRECISION_F32);
+    check_bits(gemma, PRECISION_F32);
     check_bits(odd, PRECISION_F32);
     check_bits(wide_and_short, PRECISION_F32);
 }
@@ -476,6 +492,7 @@ TEST(bf16_bits_do_not_depend_on_the_batch)
     check_bits(biased_and_odd, PRECISION_BF16);
     check_bits(modern_and_odd, PRECISION_BF16);
     check_bits(qwen_and_odd, PRECISION_BF16);
+    check_bits(gemma_and_odd, PRECISION_BF16);
     check_bits(odd, PRECISION_BF16);
     check_bits(wide_and_short, PRECISION_BF16);
 }
