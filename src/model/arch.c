@@ -193,6 +193,34 @@ enum status arch_read_rotary(const cJSON *object, const char *name, const char *
     return json_must_be(rope, full_name, "rope_type", "default", err);
 }
 
+enum status arch_read_local(const cJSON *root, const char *name, const struct arch_rotary *rotary, struct model *model,
+                            struct err *err)
+{
+    static const char *const kinds[] = {"full_attention", "sliding_attention", NULL};
+    const cJSON *types = json_field(root, "layer_types"), *rope = json_field(root, "rope_parameters"), *type;
+    uint32_t layer = 0;
+    if (types && (!cJSON_IsArray(types) || (uint32_t)cJSON_GetArraySize(types) != model->layer_count)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: layer_types must be a list of %u", name, model->layer_count);
+    }
+    cJSON_ArrayForEach(type, types)
+    {
+        const char *text = cJSON_IsString(type) ? type->valuestring : "?";
+        if (!json_is_in(kinds, text)) {
+            return err_set(err, STATUS_UNSUPPORTED, "%s: layer_types: \"%.60s\" is not supported", name, text);
+        }
+        model->layers[layer++].local = strcmp(text, kinds[1]) == 0;
+    }
+    char object[128];
+    snprintf(object, sizeof object, "%s: rope_parameters", name);
+    if (rope) { TRY(json_only(rope, object, kinds, NULL, err)); }
+    for (int i = 0; i < 2; i++) {
+        model->rotary[i] = (struct rotary){rotary->bases[i], 1};
+        TRY(arch_read_base(root, name, rotary->fields[i], &model->rotary[i].base, err));
+        TRY(arch_read_rotary(rope, object, kinds[i], &model->rotary[i].base, err));
+    }
+    return STATUS_OK;
+}
+
 enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,
                                  struct err *err)
 {

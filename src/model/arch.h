@@ -98,6 +98,18 @@ MUST_CHECK enum status arch_read_base(const cJSON *object, const char *name, con
 MUST_CHECK enum status arch_read_rotary(const cJSON *object, const char *name, const char *field, double *base,
                                         struct err *err);
 
+/* Where a family with global and local layers says the bases of their rotary positions, in this order; transformers 5
+ * says them in rope_parameters. */
+struct arch_rotary {
+    const char *fields[2];
+    double bases[2]; /* where the file does not say */
+};
+
+/* For `read` of such a family: sets them, and which layers are local where layer_types says so. Errors:
+ * STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_local(const cJSON *root, const char *name, const struct arch_rotary *rotary,
+                                       struct model *model, struct err *err);
+
 /* For `read`: the activation that a field names. Errors: STATUS_BAD_INPUT (missing), STATUS_UNSUPPORTED. */
 MUST_CHECK enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,
                                             struct err *err);

@@ -3,7 +3,6 @@
  * norm of its own before attention. The fields as transformers 4.48 to 4.57 and those of 5 write them, which differ in
  * how they say which layers are local. Source: ModernBertConfig and ModernBertModel of transformers 4.48, 4.57
  * and 5.23. */
-#include <stdio.h>
 #include <string.h>
 
 #include "model/arch.h"
@@ -31,50 +30,17 @@ static const char *const unused[] = {"head.", "decoder.", "classifier.", NULL};
 static const char *const own[] = {"global_attn_every_n_layers", "global_rope_theta", "layer_types", "local_attention",
                                   "local_rope_theta",           "rope_parameters",   NULL};
 
-static const char full[] = "full_attention", sliding[] = "sliding_attention";
-
-/* Every n-th layer from the first on attends to all tokens, or what layer_types says. */
-static enum status read_layers(const cJSON *root, const char *name, struct model *model, struct err *err)
-{
-    const cJSON *types = json_field(root, "layer_types"), *type;
-    uint32_t every = 3, layer = 0;
-    TRY(json_u32(root, name, "global_attn_every_n_layers", 1, 1u << 10, &every, err));
-    for (uint32_t i = 0; i < model->layer_count; i++) { model->layers[i].local = i % every != 0; }
-    if (!types) { return STATUS_OK; }
-    if (!cJSON_IsArray(types) || (uint32_t)cJSON_GetArraySize(types) != model->layer_count) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: layer_types must be a list of %u", name, model->layer_count);
-    }
-    cJSON_ArrayForEach(type, types)
-    {
-        const char *text = cJSON_IsString(type) ? type->valuestring : "?";
-        if (strcmp(text, full) != 0 && strcmp(text, sliding) != 0) {
-            return err_set(err, STATUS_UNSUPPORTED, "%s: layer_types: \"%.60s\" is not supported", name, text);
-        }
-        model->layers[layer++].local = strcmp(text, sliding) == 0;
-    }
-    return STATUS_OK;
-}
-
-/* local_attention is the window in both directions. */
+/* Every n-th layer from the first on attends to all tokens; local_attention is the window of the others in both
+ * directions. */
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    static const char *const kinds[] = {full, sliding, NULL};
-    const cJSON *rope = json_field(root, "rope_parameters");
-    double base[2] = {160000, 10000};
-    char object[128];
-    uint32_t window = 128;
-    TRY(read_layers(root, name, model, err));
+    static const struct arch_rotary rotary = {{"global_rope_theta", "local_rope_theta"}, {160000, 10000}};
+    uint32_t window = 128, every = 3;
+    TRY(json_u32(root, name, "global_attn_every_n_layers", 1, 1u << 10, &every, err));
+    for (uint32_t i = 0; i < model->layer_count; i++) { model->layers[i].local = i % every != 0; }
     TRY(json_u32(root, name, "local_attention", 2, 1u << 20, &window, err));
-    TRY(arch_read_base(root, name, "global_rope_theta", &base[0], err));
-    TRY(arch_read_base(root, name, "local_rope_theta", &base[1], err));
-    snprintf(object, sizeof object, "%s: rope_parameters", name);
-    if (rope) { TRY(json_only(rope, object, kinds, NULL, err)); }
-    for (int i = 0; i < 2; i++) {
-        TRY(arch_read_rotary(rope, object, kinds[i], &base[i], err));
-        model->rotary[i] = (struct rotary){base[i], 1};
-    }
     model->window = window / 2;
-    return STATUS_OK;
+    return arch_read_local(root, name, &rotary, model, err);
 }
 
 /* Of the head: what it reads, and whether its dense layer has a bias. */

@@ -70,6 +70,14 @@ MODELS = {
     "qwen3-5": dict(family="qwen3", spelling5=True, hidden=192, layers=2, heads=4, key_heads=1, width=32, inner=272,
                     pooling="lasttoken", dtype="BF16", lengths=SOME, seed=26, precisions=["f32", "bf16"],
                     known=[-0.03265503, 0.10739449, 0.00675531, -0.04033527]),
+    # Windows of 24 on either side, scores divided by the root of another number than the width of heads; as transformers 4
+    # saves a ForCausalLM, and as 5 does the model.
+    "gemma3": dict(family="gemma3", hidden=128, layers=4, heads=4, key_heads=2, width=48, scalar=40, inner=272, pooling="mean",
+                   dtype="F32", lengths=SOME + [24, 25, 26, 49, 512], seed=27, local=[0, 1, 3], precisions=["f32", "bf16"],
+                   known=[0.02310864, 0.04223581, -0.03982163, 0.08056135]),
+    "gemma3-5": dict(family="gemma3", spelling5=True, hidden=96, layers=3, heads=3, key_heads=1, width=64, scalar=64, inner=128,
+                     pooling="mean", dtype="BF16", lengths=SOME, seed=28, local=[1], prefix="", precisions=["f32", "bf16"],
+                     known=[-0.21526077, -0.01165592, -0.04029058, -0.08340346]),
 }
 SHORT = {"all": 65, "few": 5}  # tokens of a text that every instruction set gets
 LEAST = {"bf16": 0.9999, "int8": 0.9995}  # cosine
@@ -139,6 +147,10 @@ FAMILIES = {
         pre_norm="input_layernorm", final="norm.", first_norm=True,
         bare=("LayerNorm", "attention", "intermediate", "output"), config={}),
 }
+FAMILIES["gemma3"] = dict(
+    FAMILIES["qwen3"], silu=False, tanh=True, less_one=True, window=24, rotary=[(1000000, 1), (10000, 1)],
+    spelling={"attention.added.LayerNorm": "post_attention_layernorm", "added.LayerNorm": "post_feedforward_layernorm",
+              **FAMILIES["qwen3"]["spelling"], "attention.output.LayerNorm": "pre_feedforward_layernorm"})
 
 
 def family_of(m):
@@ -195,8 +207,10 @@ def tensor_shapes(m):
         norms += [(prefix + "attention.output.LayerNorm", hidden), (prefix + "output.LayerNorm", hidden)]
         if "width" in m:
             norms += [(prefix + "attention.query.LayerNorm", m["width"]), (prefix + "attention.key.LayerNorm", m["width"])]
+        if "less_one" in family:
+            norms += [(prefix + "attention.added.LayerNorm", hidden), (prefix + "added.LayerNorm", hidden)]
     for norm, width in norms:
-        yield norm + ".weight", (width,), 0.15, 1
+        yield norm + ".weight", (width,), 0.15, 0 if "less_one" in family else 1
         yield norm + ".bias", (width,), 0.1, 0
 
 
@@ -296,6 +310,21 @@ def qwen3_config(m):
             "rope_scaling": None, "rope_theta": 1000000}
 
 
+def gemma3_config(m):
+    fields = {"num_key_value_heads": m["key_heads"], "head_dim": m["width"], "hidden_activation": "gelu_pytorch_tanh",
+              "rms_norm_eps": 1e-6, "query_pre_attn_scalar": m["scalar"], "sliding_window": 48, "attention_bias": False,
+              "attention_dropout": 0.0, "attn_logit_softcapping": None, "final_logit_softcapping": None,
+              "use_bidirectional_attention": True, "model_type": "gemma3_text"}
+    if "spelling5" in m:
+        kinds = ["sliding_attention" if layer in m["local"] else "full_attention" for layer in range(m["layers"])]
+        return {**fields, "_sliding_window_pattern": 6, "architectures": ["Gemma3TextModel"], "dtype": "bfloat16",
+                "layer_types": kinds,
+                "rope_parameters": {"full_attention": {"rope_theta": 1000000.0, "rope_type": "default"},
+                                    "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}}
+    return {**fields, "architectures": ["Gemma3ForCausalLM"], "torch_dtype": "float32", "sliding_window_pattern": 3,
+            "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "rope_scaling": None}
+
+
 def layers_config(m):
     """Which layers of a ModernBERT are local, as transformers 4 and 5 spell it."""
     if "spelling5" not in m:
@@ -314,8 +343,9 @@ def config(m):
         return {**fields, "model_type": "nomic_bert", **nomic_config(m)}
     if m.get("family") == "gte":
         return {**fields, **gte_config(m)}
-    if m.get("family") in ("modernbert", "qwen3"):
-        return {**fields, **(qwen3_config if m["family"] == "qwen3" else layers_config)(m), "hidden_size": m["hidden"],
+    if m.get("family") in ("modernbert", "qwen3", "gemma3"):
+        own = {"modernbert": layers_config, "qwen3": qwen3_config, "gemma3": gemma3_config}[m["family"]]
+        return {**fields, **own(m), "hidden_size": m["hidden"],
                 "intermediate_size": m["inner"], "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"]}
     if m.get("family") == "distilbert":
         return {**fields, "activation": "gelu", "dim": m["hidden"], "hidden_dim": m["inner"], "n_heads": m["heads"],
@@ -335,7 +365,7 @@ def write_checkpoint(folder, m):
         if name.endswith(("LayerNorm.weight", "output.dense.weight")) and "outliers" in m:
             values[m["outliers"]] *= 8
         if not is_bare(name, family_of(m)):
-            weights[name] = store(values, m["dtype"])[1]
+            weights[name] = store(values, m["dtype"])[1] + ("LayerNorm" in name and "less_one" in family_of(m))
             tensors.append((name, values))
     for name, values in packed(tensors, m).items():
         blob = store(values, m["dtype"])[0]
@@ -441,7 +471,7 @@ def attention(x, w, prefix, m, rotary=None, window=None):
     if rotary:
         q, k = turned(q, *rotary), turned(k, *rotary)
     k, v = np.repeat(k, heads // key_heads, 0), np.repeat(v, heads // key_heads, 0)
-    scores = q @ k.transpose(0, 2, 1) / math.sqrt(width)
+    scores = q @ k.transpose(0, 2, 1) / math.sqrt(m.get("scalar", width))
     if m.get("family") == "qwen3":
         scores[:, np.arange(length)[:, None] < np.arange(length)] = -np.inf
     if window:
@@ -451,18 +481,26 @@ def attention(x, w, prefix, m, rotary=None, window=None):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     context = (weights @ v).transpose(1, 0, 2).reshape(length, heads * width)
-    return linear(context, w, prefix + "output.dense")
+    return added(linear(context, w, prefix + "output.dense"), w, prefix)
+
+
+def added(x, w, prefix):
+    """Where the family has one, the norm of what is added."""
+    name = prefix + "added.LayerNorm"
+    return norm(x, w, name, 1e-6, True) if name + ".weight" in w else x
 
 
 def feed_forward(x, w, prefix, family):
     inner = linear(x, w, prefix + "intermediate.dense")
     if family.get("silu"):
         inner = inner / (1 + np.exp(-inner))
+    elif family.get("tanh"):
+        inner = inner * (1 + np.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner ** 3))) / 2
     else:
         inner = inner * (1 + ERF(inner / math.sqrt(2))) / 2
     if prefix + "up.dense.weight" in w:
         inner = inner * linear(x, w, prefix + "up.dense")
-    return linear(inner, w, prefix + "output.dense")
+    return added(linear(inner, w, prefix + "output.dense"), w, prefix)
 
 
 def encode(ids, w, m):
@@ -471,6 +509,8 @@ def encode(ids, w, m):
     x = w["embeddings.word_embeddings.weight"][ids] + w.get("embeddings.token_type_embeddings.weight", [0])[0]
     if "rotary" not in family:
         x = x + w["embeddings.position_embeddings.weight"][offset:offset + len(ids)]
+    if "less_one" in family:
+        x = x * math.sqrt(m["hidden"])
     total, x = x, norm(x, w, "embeddings.LayerNorm", eps, rms)
     if not family.get("first_norm"):
         total = x

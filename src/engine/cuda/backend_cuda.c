@@ -33,6 +33,11 @@ static enum precision cuda_choose(enum precision asked)
 /* Heads turn 8 numbers of either half at a time, and are normalised before by so many lanes of a warp. */
 static enum status cuda_takes(const struct model *model, struct err *err)
 {
+    if (model->gain_less_one || model->word_scale > 0 || model->score_width > 0) {
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "the CUDA engine does not compute models of the family %s yet; the CPU's does (backend: cpu)",
+                       model->arch ? model->arch->model_type : "?");
+    }
     const uint32_t head_dim = model->heads > 0 ? model_head_dim(model) : 0;
     const bool normed = model->layer_count > 0 && model->layers[0].query_norm.gain.data;
     const bool turns = head_dim % 16 == 0 && (!normed || (head_dim & (head_dim - 1)) == 0);

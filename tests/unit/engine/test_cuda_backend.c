@@ -141,6 +141,33 @@ TEST(two_devices_are_two)
     cuda_host_close();
 }
 
+/* As EmbeddingGemma: `auto` passes it over. */
+TEST(a_model_that_it_does_not_compute_is_refused)
+{
+    static const struct memory_shape gemma = {.vocabulary = 50,
+                                              .positions = 20,
+                                              .hidden = 64,
+                                              .layers = 1,
+                                              .heads = 2,
+                                              .intermediate = 112,
+                                              .modern = true,
+                                              .key_heads = 1,
+                                              .head_dim = 32,
+                                              .gemma = true};
+    struct model *model = memory_model(gemma, 1);
+    struct engine *engine;
+    struct err err = {0};
+    cuda_host_open(&(struct cuda_host_options){.devices = 1});
+    assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cuda"}, &engine, &err),
+                     STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "does not compute models of the family"));
+    assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_OK);
+    assert_string_equal(engine_backend(engine), "cpu");
+    engine_close(engine);
+    memory_model_free(model);
+    cuda_host_close();
+}
+
 TEST(without_a_driver_auto_is_the_cpu)
 {
     struct model *model = memory_model(small, 1);

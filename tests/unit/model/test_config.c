@@ -417,6 +417,75 @@ TEST(refuses_a_qwen3_head_on_padding)
     model_build_remove(directory);
 }
 
+#define GEMMA3                                                                                                         \
+    "{\"model_type\": \"gemma3_text\", \"vocab_size\": 512, \"hidden_size\": 32, \"intermediate_size\": 64, "          \
+    "\"num_hidden_layers\": 7, \"max_position_embeddings\": 64, \"num_attention_heads\": 4, \"hidden_activation\": "   \
+    "\"gelu_pytorch_tanh\", \"num_key_value_heads\": 1, \"head_dim\": 16, %s}"
+
+/* As the Hub's file of 2025 says it, where transformers 5 and the defaults say the same. */
+TEST(reads_the_config_of_gemma3)
+{
+    static const char *const spellings[] = {
+        "\"use_bidirectional_attention\": true, \"sliding_window\": 513, \"query_pre_attn_scalar\": 256, "
+        "\"_sliding_window_pattern\": 6, \"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
+        "\"rope_scaling\": null, "
+        "\"attention_bias\": false, \"attn_logit_softcapping\": null, \"final_logit_softcapping\": null, \"dtype\": "
+        "\"float32\"",
+        "\"use_bidirectional_attention\": true, \"sliding_window\": 512, \"sliding_window_pattern\": 6, "
+        "\"rope_parameters\": "
+        "{\"full_attention\": {\"rope_theta\": 1000000.0, \"rope_type\": \"default\"}, \"sliding_attention\": "
+        "{\"rope_theta\": "
+        "10000.0, \"rope_type\": \"default\"}}, \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
+        "\"sliding_attention\", \"sliding_attention\", \"sliding_attention\", \"full_attention\", "
+        "\"sliding_attention\"]",
+    };
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), text[1200];
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        snprintf(text, sizeof text, GEMMA3, spellings[i]);
+        model_file_write(directory, "config.json", text);
+        if (arch_read_config(directory, "config.json", &model, &err) != STATUS_OK) { fail_msg("%s", err.message); }
+        for (uint32_t layer = 0; layer < 7; layer++) { assert_int_equal(model.layers[layer].local, layer != 5); }
+        assert_int_equal(model.window, 256);
+        assert_true(model.rotary[0].base == 1e6 && model.rotary[1].base == 1e4 && model.score_width == 256);
+        assert_true(model.gain_less_one && !model.causal && model.word_scale * model.word_scale > 31.99f);
+        assert_true(model.head_dim == 16 && model.key_heads == 1 && model.layer_norm_eps == 1e-6f);
+        free(model.layers);
+    }
+    model_build_remove(directory);
+}
+
+TEST(refuses_another_gemma3)
+{
+    static const struct {
+        const char *field, *says;
+        enum status status;
+    } cases[] = {
+        {"\"use_bidirectional_attention\": false", "use_bidirectional_attention", STATUS_UNSUPPORTED},
+        {"\"use_cache\": true", "use_bidirectional_attention", STATUS_UNSUPPORTED},
+        {"\"use_bidirectional_attention\": true, \"attn_logit_softcapping\": 50", "attn_logit_softcapping",
+         STATUS_UNSUPPORTED},
+        {"\"use_bidirectional_attention\": true, \"attention_bias\": true", "attention_bias", STATUS_UNSUPPORTED},
+        {"\"use_bidirectional_attention\": true, \"rope_scaling\": {\"factor\": 8}", "rope_scaling",
+         STATUS_UNSUPPORTED},
+        {"\"use_bidirectional_attention\": true, \"query_pre_attn_scalar\": 0", "query_pre_attn_scalar",
+         STATUS_BAD_INPUT},
+        {"\"use_bidirectional_attention\": true, \"layer_types\": [\"full_attention\"]",
+         "layer_types must be a list of 7", STATUS_BAD_INPUT},
+        {"\"use_bidirectional_attention\": true, \"hidden_act\": \"gelu\"", "hidden_act", STATUS_UNSUPPORTED},
+    };
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), text[800];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(text, sizeof text, GEMMA3, cases[i].field);
+        model_file_write(directory, "config.json", text);
+        expect_refused(directory, NULL, cases[i].status, cases[i].says, "");
+    }
+    model_build_remove(directory);
+}
+
 /* As transformers has it, where the file does not say. */
 TEST(the_eps_of_norms_is_the_family_s)
 {
