@@ -366,7 +366,8 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     uint32_t width = weights->backend.model->hidden, rows = model_text_rows(weights->backend.model);
     bool first_norm = weights->backend.model->first_norm;
     workspace->pass = pass;
-    workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->rows == 1 || pass->extent <= HELPED_TOKENS);
+    workspace->helped = workspace->parallel &&
+                        parallel_for_enter(workspace->parallel, pass->rows == 1 || pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
         size_t at = pass->start[r] - pass->origin;
         uint32_t second = pass->second && pass->second[r] > 0 ? pass->second[r] : UINT32_MAX;
