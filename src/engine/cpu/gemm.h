@@ -50,6 +50,7 @@ enum gemm_kind {
 enum {
     GEMM_MULTIPLE = 32,    /* of which products on tiles want outputs and inputs; outputs of a panel of f32 and bf16 */
     GEMM_ROWS_BEHIND = 31, /* rows behind the last that a product may read, and write in `to` */
+    GEMM_AHEAD = 16384,    /* bytes of a weight: what few rows pass while memory answers */
 
     SPLIT_DIGITS = 4,
     SPLIT_ROWS = 16,            /* of a strip, and outputs of a panel */
