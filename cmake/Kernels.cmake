@@ -14,7 +14,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${isa}_avx2_vnni.c PROPERTIES COMPILE_OPTIONS "${plain};-mavx2;-mfma;-mf16c;-mavxvnni")
   set_source_files_properties(${isa}_avx512.c PROPERTIES COMPILE_OPTIONS "${avx512}")
   set_source_files_properties(${isa}_avx512_vnni.c PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni")
-  set_source_files_properties(${isa}_avx512_bf16.c PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
+  set_source_files_properties(${isa}_avx512_bf16.c PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni;-mavx512bf16")
   set_source_files_properties(${isa}_amx.c PROPERTIES
     COMPILE_OPTIONS "${avx512};-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
   set(elsewhere neon)

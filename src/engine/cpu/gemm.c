@@ -72,7 +72,7 @@ static bool runs_neon_dot(void)
 const struct instruction_set instruction_sets[] = {
 #ifdef SLUICE_X86
     {"amx", runs_amx, &kernels_amx, &split_f32_amx, &bf16_amx, &int8_amx},
-    {"avx512_bf16", runs_bf16, &kernels_avx512_bf16, NULL, NULL, &int8_avx512_vnni},
+    {"avx512_bf16", runs_bf16, &kernels_avx512_bf16, NULL, NULL, &int8_avx512_bf16},
     {"avx512_vnni", runs_vnni, &kernels_avx512, NULL, NULL, &int8_avx512_vnni},
     {"avx512", runs_avx512, &kernels_avx512, NULL, NULL, &int8_avx512},
     {"avx2_vnni", runs_avx2_vnni, &kernels_avx2, NULL, NULL, &int8_avx2_vnni},

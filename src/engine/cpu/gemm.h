@@ -245,8 +245,8 @@ static inline size_t split_f32_bytes(size_t rows, size_t inputs)
 /* Defined in isa_*.c. */
 extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_avx512_bf16, kernels_amx,
     kernels_neon;
-extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx512, int8_avx512_vnni, int8_amx,
-    int8_neon, int8_neon_dot;
+extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx512, int8_avx512_vnni, int8_avx512_bf16,
+    int8_amx, int8_neon, int8_neon_dot;
 extern const struct gemm_split_f32 split_f32_amx;
 extern const struct gemm_bf16 bf16_amx;
 
