@@ -10,7 +10,8 @@ OURS = "sluice"
 RIVALS = ("openvino", "onnxruntime")  # who has been the best peer nearly everywhere
 
 # What is measured of the families beside BERT.
-FAMILIES = {"xlmr-base": ("fixed", "docs"), "mpnet-base": ("fixed",), "modernbert-base": ("fixed", "long")}
+FAMILIES = {"xlmr-base": ("fixed", "docs"), "mpnet-base": ("fixed",), "modernbert-base": ("fixed", "long"),
+            "qwen3-0.6b": ("fixed",)}
 
 # What SLUICE_ISA is called by oneDNN, which runs OpenVINO's products too.
 ONEDNN_ISAS = {"avx512_bf16": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI", "avx512": "AVX512_CORE",

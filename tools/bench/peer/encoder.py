@@ -27,7 +27,8 @@ class Encoder(torch.nn.Module):
     def __init__(self, shape, weights, fused=False):
         super().__init__()
         self.shape, self.family, self.fused = shape, golden.family_of(shape), fused
-        self.width, positions = shape["hidden"] // shape["heads"], golden.positions_of(shape)
+        self.width, positions = shape.get("width", shape["hidden"] // shape["heads"]), golden.positions_of(shape)
+        self.group = shape["heads"] // shape.get("key_heads", shape["heads"])
         self.weights = torch.nn.ParameterDict({name.replace(".", "/"): tensor for name, tensor in weights.items()})
         for number, (base, divisor) in enumerate(golden.rotary_of(shape) or ()):
             half = self.width // 2
@@ -46,6 +47,8 @@ class Encoder(torch.nn.Module):
         return functional.linear(x, self.weight(name + ".weight"), self.weight(name + ".bias"))
 
     def norm(self, x, name):
+        if self.family.get("rms"):
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.family["eps"]) * self.weight(name + ".weight")
         width = (self.shape["hidden"],)
         return functional.layer_norm(x, width, self.weight(name + ".weight"), self.weight(name + ".bias"), self.family["eps"])
 
@@ -53,16 +56,20 @@ class Encoder(torch.nn.Module):
         length = x.shape[1]
         split = lambda name: self.linear(x, prefix + name).view(x.shape[0], length, -1, self.width).permute(0, 2, 1, 3)
         query, key, value = split("self.query"), split("self.key"), split("self.value")
+        if "width" in self.shape:
+            query, key = self.norm(query, prefix + "query.LayerNorm"), self.norm(key, prefix + "key.LayerNorm")
         if "rotary" in self.family:
             cosine, sine = getattr(self, f"cosine{local:d}")[:length], getattr(self, f"sine{local:d}")[:length]
             query, key = turned(query, cosine, sine), turned(key, cosine, sine)
+        if self.group > 1:
+            key, value = key.repeat_interleave(self.group, 1), value.repeat_interleave(self.group, 1)
         if self.fused:
             context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         else:
             scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(self.width)
             context = torch.matmul(torch.softmax(scores + mask, -1), value)
         context = context.permute(0, 2, 1, 3).contiguous()
-        return self.linear(context.view(x.shape[0], length, self.shape["hidden"]), prefix + "output.dense")
+        return self.linear(context.view(x.shape[0], length, self.shape["heads"] * self.width), prefix + "output.dense")
 
     def feed_forward(self, x, prefix):
         inner = self.linear(x, prefix + "intermediate.dense")
@@ -78,22 +85,25 @@ class Encoder(torch.nn.Module):
         if "rotary" not in self.family:
             offset = self.family["offset"]
             x = x + self.weight("embeddings.position_embeddings.weight")[offset:][:ids.shape[1]]
-        return self.norm(x, "embeddings.LayerNorm")
+        first = self.norm(x, "embeddings.LayerNorm")
+        return x if self.family.get("first_norm") else first, first
 
     def masks(self, ids, seen):
         """Of layers that attend to all tokens, and of local ones."""
         mask = (1.0 - seen[:, None, None, :]) * -10000.0
         if self.shape.get("family") == "mpnet":
             mask = mask + self.bias[None, :, :ids.shape[1], :ids.shape[1]]
+        place = torch.arange(golden.positions_of(self.shape), device=ids.device)[:ids.shape[1]]
+        if self.shape.get("family") == "qwen3":
+            mask = mask + (place[:, None] < place[None, :]).to(seen.dtype) * -10000.0
         if not self.shape.get("local"):
             return mask, mask
-        place = torch.arange(golden.positions_of(self.shape), device=ids.device)[:ids.shape[1]]
         far = (place[:, None] - place[None, :]).abs() > self.family["window"]
         return mask, mask + far.to(seen.dtype) * -10000.0
 
     def forward(self, input_ids, attention_mask):
         pre_norm = self.family.get("pre_norm")
-        x = total = self.embed(input_ids)
+        total, x = self.embed(input_ids)
         seen = attention_mask.to(x.dtype)
         masks = self.masks(input_ids, seen)
         for layer in range(self.shape["layers"]):
@@ -105,6 +115,8 @@ class Encoder(torch.nn.Module):
             total = total if pre_norm else x
         if self.shape["pooling"] == "cls":
             x = x[:, 0]
+        elif self.shape["pooling"] == "lasttoken":
+            x = (x * (seen - functional.pad(seen[:, 1:], (0, 1)))[:, :, None]).sum(1)
         else:
             x = (x * seen[:, :, None]).sum(1) / seen.sum(1, keepdim=True)
         return x / x.norm(dim=1, keepdim=True)

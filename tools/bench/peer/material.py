@@ -25,6 +25,9 @@ SHAPES = {
                        spread=0.8),
     "modernbert-base": dict(family="modernbert", hidden=768, layers=22, heads=12, inner=1152, pooling="cls", dtype="F32",
                             seed=46, spread=0.5, positions=8192, local=[layer for layer in range(22) if layer % 3]),
+    # Half of its 28 layers: a graph of all is larger than a file of ONNX may be.
+    "qwen3-0.6b": dict(family="qwen3", hidden=1024, layers=14, heads=16, key_heads=8, width=128, inner=3072,
+                       pooling="lasttoken", dtype="BF16", seed=47, spread=0.5),
 }
 MAX_TOKENS = 256  # of all texts but long ones
 FIXED_ROWS, FIXED_TOKENS, FIXED_BATCH = 64, 128, 32
