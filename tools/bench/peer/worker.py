@@ -67,7 +67,7 @@ def cut(rows, window, batch_rows):
 def some(rows, window):
     """A window; or, of all rows, those of medium length, so that they are padded as little as when all are sorted."""
     first = (len(rows) - TUNED_ROWS) // 2
-    return rows[:window] if window or first < 0 else sorted(rows, key=len)[first:first + TUNED_ROWS]
+    return rows[:window or None] if window or first < 0 else sorted(rows, key=len)[first:first + TUNED_ROWS]
 
 
 class Worker:
