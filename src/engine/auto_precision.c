@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "engine/backend.h"
 #include "engine/engine.h"
 
 enum { ROWS = 2, ROW_TOKENS = 64, WORDS = 256, RUNS = 3, TEXT_BYTES = 512, NAME_BYTES = 40 };
@@ -92,10 +93,9 @@ enum precision auto_precision_of(double f32_ns, double bf16_ns)
 /* What the times belong to; any other machine, shape or version has a file of another name. */
 static void print_head(const struct engine *engine, const struct model *model, char out[TEXT_BYTES])
 {
-    snprintf(out, TEXT_BYTES,
-             "sluice precision 1\nversion %s\ndevice %s\nshape hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32
-             "\n",
-             SLUICE_VERSION, engine_device(engine), model->hidden, model->heads, model->intermediate_size);
+    char layer[BACKEND_LAYER_TEXT];
+    snprintf(out, TEXT_BYTES, "sluice precision 2\nversion %s\ndevice %s\nlayers of %s\n", SLUICE_VERSION,
+             engine_device(engine), backend_print_layer(model, layer));
 }
 
 static void name_file(const char *head, char out[NAME_BYTES])

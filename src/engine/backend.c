@@ -2,6 +2,7 @@
  * file and a row here. */
 #include "engine/backend.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,16 @@ enum status precision_parse(const char *name, enum precision *out, struct err *e
         }
     }
     return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16, int8", name);
+}
+
+const char *backend_print_layer(const struct model *model, char text[BACKEND_LAYER_TEXT])
+{
+    snprintf(text, BACKEND_LAYER_TEXT,
+             "hidden %" PRIu32 " heads %" PRIu32 " keys %" PRIu32 " dim %" PRIu32 " inner %" PRIu32
+             " gated %d rotary %d window %" PRIu32,
+             model->hidden, model->heads, model_key_heads(model), model_head_dim(model), model->intermediate_size,
+             model->gated, model->rotary[0].base > 0, model->window);
+    return text;
 }
 
 void backend_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)

@@ -70,6 +70,12 @@ enum norm_site { NORM_ATTENTION, NORM_OUTPUT };
 /* How many outputs and inputs the product of that site has, in every layer. */
 void backend_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs);
 
+enum { BACKEND_LAYER_TEXT = 128 };
+
+/* Writes all numbers of a layer that its time depends on; returns `text`. Two models with the same text and number of
+ * layers may share what was measured. */
+const char *backend_print_layer(const struct model *model, char text[BACKEND_LAYER_TEXT]);
+
 struct backend_ops {
     const char *name;
     struct batch_size batch; /* what engine_batch_size gives */

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "engine/backend.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/encoder.h"
 #include "model/sentence_transformers.h"
@@ -190,11 +191,11 @@ enum status cost_calibrate(const struct cost_source *of, uint64_t budget_ns, str
 static void print_head(const struct cost_source *of, struct buffer *out)
 {
     const struct model *model = of->model;
-    buffer_format(out, "sluice cost 7\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
+    buffer_format(out, "sluice cost 8\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
                   engine_backend(of->engine), engine_device(of->engine), of->threads,
                   precision_name(engine_precision(of->engine)));
-    buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
-                  model->layer_count, model->hidden, model->heads, model->intermediate_size);
+    char layer[BACKEND_LAYER_TEXT];
+    buffer_format(out, "shape layers %" PRIu32 " of %s", model->layer_count, backend_print_layer(model, layer));
     buffer_format(out, " tokens %" PRIu32 " pooling %s\n", model->max_tokens, pooling_name(model->pooling));
 }
 

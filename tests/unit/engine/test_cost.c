@@ -276,8 +276,9 @@ TEST(another_model_or_precision_has_its_own)
     struct engine_options options = {.backend = "null", .precision = PRECISION_BF16};
     struct err err;
     remember(&desk, cost_from(1, 2, 3));
-    uint32_t *const numbers[] = {&desk.model.layer_count, &desk.model.hidden, &desk.model.heads,
-                                 &desk.model.intermediate_size, &desk.model.max_tokens};
+    uint32_t *const numbers[] = {&desk.model.layer_count, &desk.model.hidden,    &desk.model.heads,
+                                 &desk.model.key_heads,   &desk.model.head_dim,  &desk.model.intermediate_size,
+                                 &desk.model.window,      &desk.model.max_tokens};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         ++*numbers[i];
         assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
