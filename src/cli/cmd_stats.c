@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sysexits.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cli/print.h"
 #include "cli/queue_counts.h"

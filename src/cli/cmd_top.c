@@ -207,9 +207,9 @@ const struct subcommand command_top = {
     .summary = "Watch the queues and their workers, every two seconds until Ctrl-C",
     .explanation =
         "done/s, others/s, errors/s: requests that ended since the last look, answered with a result or otherwise\n"
-        "(errors, cancels). rows/batch, tokens/batch, padding: of the batches since then, or of all of them if there\n"
-        "were none. in: the precision. spoke: how old the heartbeat is that a worker's line shows.\n"
-        "The other words are those of sluice stats and sluice workers.",
+        "(errors, cancels). rows/batch, tokens/batch, padding: of the batches since then; of all batches at the first\n"
+        "look at a worker, and while it is silent. in: the precision. spoke: how old the heartbeat is that its line\n"
+        "shows. The other words are those of sluice stats and sluice workers.",
     .own_size = sizeof(struct own),
     .run = run,
 };
