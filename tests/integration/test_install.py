@@ -150,6 +150,8 @@ class Install(SluiceCase):
         several = self.read("lib", "systemd", "system", "sluice@.service")
         self.assertIn(f"\nExecStart={PREFIX}/bin/sluice serve --config /etc/sluice/%i.json\n", several)
         self.assertIn("\nEnvironmentFile=-/etc/sluice/%i.environment\n", several)
+        for setting in ("CacheDirectory", "User"):  # a cache of several users would belong to the one who was started last
+            self.assertIn(f"\n{setting}={service.get(setting)}\n", several)
 
     def test_manual_page(self):
         """It says what --help says: each command, its explanation, and each option with its line of help."""
