@@ -238,8 +238,9 @@ static void end_if_over(struct ceiling *ceiling)
 static void on_settled(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
+    bool executed = ceiling->staged && reply && reply->type == RESP_ARRAY && reply->count > 1;
+    if (executed) { reply = &reply->items[reply->count - 2]; } /* of a transaction's answer */
     if (!take_answer(ceiling, reply)) { return; }
-    if (ceiling->staged) { reply = &reply->items[reply->count - 2]; } /* of a transaction's answer */
     for (size_t i = 0; i + 2 < reply->count; i++) {
         if (reply->items[i].integer != 1) { fail_with(ceiling, "settle did not take an entry of the bare client"); }
         ceiling->settled++;
