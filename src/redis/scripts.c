@@ -94,8 +94,7 @@ static bool call_repeat(struct call *call)
     return !load_all(call->scripts, NULL, &err) && !call_send(call, &err);
 }
 
-/* An error of Redis names the script by its digest. */
-static const struct resp_value *explain(const struct scripts *scripts, const struct resp_value *reply,
+const struct resp_value *script_explain(const struct scripts *scripts, const struct resp_value *reply,
                                         char text[RESP_TEXT_BYTES], struct resp_value *explained)
 {
     for (int i = 0; reply->type == RESP_ERROR && i < SCRIPT_COUNT; i++) {
@@ -116,7 +115,7 @@ static void on_answer(void *context, const struct resp_value *reply)
         call->scripts->calls++;
         call->scripts->calls_ns += clock_now_ns() - call->sent_ns;
     }
-    call->reply(call->context, reply ? explain(call->scripts, reply, text, &explained) : NULL);
+    call->reply(call->context, reply ? script_explain(call->scripts, reply, text, &explained) : NULL);
     call_free(call);
 }
 

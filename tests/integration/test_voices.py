@@ -3,6 +3,7 @@
 # ctest-cost: 15
 
 import hashlib
+import json
 import re
 
 from case import SluiceCase
@@ -167,11 +168,11 @@ class VoicesOfRedis(SluiceCase):
         self.client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">word", "+@all", "~*")
         return self.port
 
-    def check_missing(self, words, *rights):
+    def check_missing(self, words, *rights, **fields):
         port = self.open_port()
         daemon = self.start_daemon(self.server, address=f"redis://worker:word@127.0.0.1:{port}")
         self.client.execute_command("ACL", "SETUSER", "worker", *rights)
-        self.sender.submit_fields({"text": "hello"}, "hello")
+        self.sender.submit_fields(fields or {"text": "hello"}, "hello")
         self.assertEqual(daemon.wait_exit(), 77, daemon.read_log())
         self.assertRegex(daemon.read_log(), words)
 
@@ -180,6 +181,9 @@ class VoicesOfRedis(SluiceCase):
 
     def test_missing_command_inside_a_script(self):
         self.check_missing(r"settle: .*lua/settle\.lua line \d+: .*'XACK'", "-xack")
+
+    def test_missing_command_inside_a_script_inside_a_transaction(self):
+        self.check_missing(r"settle: .*lua/settle\.lua line \d+: .*'XACK'", "-xack", inputs=json.dumps(["hello"] * 32))
 
     def test_missing_key(self):
         self.check_missing(r"NOPERM .*sluice:\{test\}:requests", "resetkeys", "~sluice:{test}:[^r]*", "~sluice:{test}:reply:*")
