@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Sluice for 64-bit Arm on Debian 12 and runs its unit tests and golden.encoder under qemu-user: some ten minutes of
-# processor time, and as much for the first build. As root, because it installs a cross-compiler; libraries come from
+# Builds Sluice for 64-bit Arm on Debian 12 and runs its unit tests and golden.encoder under qemu-user: a quarter of
+# an hour of processor time, and the first build. As root, because it installs a cross-compiler; libraries come from
 # Debian's arm64 packages, unpacked in build/arm64-root.
 #   cmake/arm64.sh [CTEST_ARGS...]
 set -euo pipefail
