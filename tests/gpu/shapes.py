@@ -17,8 +17,8 @@ VOCABULARY, POSITIONS = golden.VOCABULARY, golden.POSITIONS
 SHAPES = {
     "tiny": dict(hidden=64, layers=2, heads=2, inner=128, pooling="mean", dtype="F32", seed=21),
     "tiny-cls": dict(hidden=128, layers=2, heads=2, inner=256, pooling="cls", dtype="F16", seed=22),
-    "tiny-modernbert": dict(family="modernbert", hidden=128, layers=3, heads=2, inner=96, pooling="mean", dtype="F32",
-                            local=[1, 2], seed=29),
+    "tiny-modernbert": dict(family="modernbert", hidden=64, layers=2, heads=2, inner=96, pooling="mean", dtype="F32",
+                            local=[1], seed=29),
     "tiny-nomic": dict(family="nomic", hidden=128, layers=2, heads=2, inner=128, pooling="mean", dtype="F16", seed=30),
     "tiny-gte": dict(family="gte", hidden=64, layers=2, heads=2, inner=128, pooling="cls", dtype="F32", seed=31),
     "tiny-qwen3": dict(family="qwen3", hidden=64, layers=2, heads=4, key_heads=2, width=32, inner=96, pooling="lasttoken",
