@@ -92,6 +92,7 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     for (uint32_t i = 0; i < model->layer_count; i++) {
         if (model->layers[i].local) { buffer_format(&text, " %u", i); }
     }
+    if (model->score_width > 0) { buffer_format(&text, "\nscores' width %a", (double)model->score_width); }
     enum status status = STATUS_OK;
     if (buffer_ok(&text)) {
         XXH3_128bits_update(state, text.data, text.length);

@@ -1,8 +1,10 @@
 /* config.json: what each generation of transformers writes for a BERT opens; what changes the maths is refused by name.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "model/arch.h"
+#include "model/weights.h"
 #include "model_expect.h"
 
 /* The fields that decide shapes, as the tiny spec has them. */
@@ -454,6 +456,69 @@ TEST(reads_the_config_of_gemma3)
         assert_true(model.head_dim == 16 && model.key_heads == 1 && model.layer_norm_eps == 1e-6f);
         free(model.layers);
     }
+    model_build_remove(directory);
+}
+
+struct zeros {
+    FILE *header;
+    size_t bytes;
+};
+
+static void add_zeros(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
+                      uint64_t rows, uint64_t columns)
+{
+    struct zeros *zeros = context;
+    size_t end = zeros->bytes + 4 * rows * columns;
+    (void)parts;
+    assert_int_equal(count, 1);
+    fprintf(zeros->header, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu", zeros->bytes > 0 ? "," : "{", name,
+            (size_t)rows);
+    if (rank == 2) { fprintf(zeros->header, ",%zu", (size_t)columns); }
+    fprintf(zeros->header, "],\"data_offsets\":[%zu,%zu]}", zeros->bytes, end);
+    zeros->bytes = end;
+}
+
+/* Writes all tensors of the model that config.json describes, as zeros. */
+static void write_zeros(const char *directory)
+{
+    struct model model = {0};
+    struct err err = {0};
+    char *header = NULL, path[256];
+    size_t length = 0;
+    struct zeros zeros = {open_memstream(&header, &length), 0};
+    assert_int_equal(arch_read_config(directory, "config.json", &model, &err), STATUS_OK);
+    weights_visit(&model, add_zeros, &zeros);
+    fputc('}', zeros.header);
+    fflush(zeros.header);
+    for (size_t pad = (8 - length % 8) % 8; pad > 0; pad--) { fputc(' ', zeros.header); }
+    fclose(zeros.header);
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (int i = 0; i < 8; i++) { fputc((int)(length >> 8 * i & 0xFF), file); }
+    fwrite(header, 1, length, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(truncate(path, (off_t)(8 + length + zeros.bytes)), 0);
+    free(header);
+    free(model.layers);
+}
+
+/* Unlike the other sizes of heads it is not told by the shapes of tensors. */
+TEST(the_width_of_scores_is_in_the_id)
+{
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), text[1200], id[2][33];
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text, GEMMA3,
+                 i == 0 ? "\"use_bidirectional_attention\": true, \"query_pre_attn_scalar\": 16"
+                        : "\"use_bidirectional_attention\": true, \"query_pre_attn_scalar\": 24");
+        model_file_write(directory, "config.json", text);
+        if (i == 0) { write_zeros(directory); }
+        struct model *model = expect_model(directory, NULL);
+        memcpy(id[i], model->id, sizeof id[i]);
+        model_close(model);
+    }
+    assert_string_not_equal(id[0], id[1]);
     model_build_remove(directory);
 }
 
