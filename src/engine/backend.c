@@ -32,9 +32,9 @@ const char *backend_print_layer(const struct model *model, char text[BACKEND_LAY
 {
     snprintf(text, BACKEND_LAYER_TEXT,
              "hidden %" PRIu32 " heads %" PRIu32 " keys %" PRIu32 " dim %" PRIu32 " inner %" PRIu32
-             " gated %d rotary %d window %" PRIu32,
+             " gated %d rotary %d causal %d window %" PRIu32,
              model->hidden, model->heads, model_key_heads(model), model_head_dim(model), model->intermediate_size,
-             model->gated, model->rotary[0].base > 0, model->window);
+             model->gated, model->rotary[0].base > 0, model->causal, model->window);
     return text;
 }
 

@@ -285,6 +285,9 @@ TEST(another_model_or_precision_has_its_own)
         remember(&desk, cost_from(4, 5, (double)i));
         --*numbers[i];
     }
+    desk.model.causal = true; /* with half of the scores */
+    assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
+    desk.model.causal = false;
     desk.model.pooling = POOLING_CLS; /* whose last layer is a shorter one */
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
     desk.model.pooling = POOLING_MEAN;
