@@ -262,7 +262,8 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
 }
 
 /* Runs rows that are not finite again, then all through the modules, and finishes those that are finite. The modules
- * could make finite numbers of a row that is not, so it becomes NaN. With STATUS_NON_FINITE all other rows are finished.
+ * could make finite numbers of a row that is not, so it becomes NaN. With STATUS_NON_FINITE all other rows are
+ * finished.
  */
 static enum status finish_rows(struct encoder *encoder, const struct batch_in_flight *in_flight, struct err *err)
 {

@@ -247,7 +247,8 @@ TEST_WITH(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* In a full Redis the transaction that stages a reply is refused, the script is not: the next settle brings the reply. */
+/* In a full Redis the transaction that stages a reply is refused, the script is not: the next settle brings the reply.
+ */
 TEST_WITH(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
