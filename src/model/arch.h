@@ -83,6 +83,15 @@ struct arch {
     enum status (*read_head)(const cJSON *root, const char *name, struct model *model, struct err *err);
 };
 
+/* What families share that come from decoders: RMS norms before, also over each query and key, a gate, no biases, and
+ * what their tensors are called. */
+#define DECODER_LAYERS                                                                                                 \
+    .pre_norm = true, .first_norm = true, .rms_norm = true, .gated = true, .prefix = "model.", .word = "embed_tokens", \
+    .layer = "layers.", .query = "self_attn.q_proj", .key = "self_attn.k_proj", .value = "self_attn.v_proj",           \
+    .query_norm = "self_attn.q_norm", .key_norm = "self_attn.k_norm", .attention_output = "self_attn.o_proj",          \
+    .intermediate = "mlp.gate_proj", .up = "mlp.up_proj", .output = "mlp.down_proj", .output_norm = "input_layernorm", \
+    .final_norm = "norm", .bare = BARE_NORM | BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT
+
 /* Reads DIRECTORY/config.json: fills `model->arch` and the sizes. `name` is what messages call the file.
  * Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (another family, or a field that changes the maths and
  * is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */

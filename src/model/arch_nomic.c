@@ -2,9 +2,6 @@
  * alone. Its files have GPT-2's names of fields and an auto_map of code, which nothing here needs, or transformers 5's
  * names; tensors have the same names in both. The mixture of experts (v2) is another family. Source: configuration and
  * tensors of nomic-bert-2048; NomicBertConfig and NomicBertModel of transformers 5.23. */
-#include <stdio.h>
-#include <string.h>
-
 #include "model/arch.h"
 #include "model/json.h"
 

@@ -1,6 +1,5 @@
 /* The CPU backend: one compute thread per workspace, and helpers for passes of few tokens or of one text
- * (parallel_for.h). gemm.h says which
- * products there are; everything between them is kernels.h's.
+ * (parallel_for.h). gemm.h says which products there are; everything between them is kernels.h's.
  *
  * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. The pass over memory that
  * comes next anyway adds bias and what follows: the activation behind the intermediate product, the normalisation

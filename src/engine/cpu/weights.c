@@ -162,6 +162,18 @@ static struct site_linears site_linears_of(const struct model *model, uint32_t l
     return linears;
 }
 
+/* Reads the parts' biases, or their weights, turn by turn. Of a part without a bias nothing is written. */
+static void read_parts(const struct site_linears *from, bool biases, float *to)
+{
+    for (unsigned at = 0; at < from->turns * from->count; at++) {
+        const struct linear *part = from->part[at % from->count];
+        const struct tensor *tensor = biases ? &part->bias : &part->weight;
+        size_t some = (size_t)from->turn[at % from->count] * (biases ? 1 : from->inputs);
+        if (tensor->elements > 0) { tensor_read_f32(tensor, at / from->count * some, some, to); }
+        to += some;
+    }
+}
+
 static enum status keep_bias(struct cpu_weights *weights, const struct site_linears *from, struct cpu_linear *out,
                              struct err *err)
 {
@@ -175,13 +187,7 @@ static enum status keep_bias(struct cpu_weights *weights, const struct site_line
                            from->inputs);
         }
     }
-    float *to = out->bias;
-    for (unsigned at = 0; at < from->turns * from->count; at++) {
-        size_t some = from->turn[at % from->count];
-        const struct tensor *bias = &from->part[at % from->count]->bias;
-        if (bias->elements > 0) { tensor_read_f32(bias, at / from->count * some, some, to); }
-        to += some;
-    }
+    read_parts(from, true, out->bias);
     weights->bytes += from->outputs * sizeof *out->bias;
     return STATUS_OK;
 }
@@ -222,14 +228,9 @@ static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned s
 {
     struct site_linears from = site_linears_of(weights->backend.model, layer, site);
     struct cpu_linear *out = &weights->layers[layer].linear[site];
-    float *next = plain;
     bool one_sided = site == LINEAR_OUTPUT && !weights->backend.model->gated; /* GELU, ReLU: little below zero */
     out->kind = kind_of(weights, layer, site);
-    for (unsigned at = 0; at < from.turns * from.count; at++) {
-        size_t some = (size_t)from.turn[at % from.count] * from.inputs;
-        tensor_read_f32(&from.part[at % from.count]->weight, at / from.count * some, some, next);
-        next += some;
-    }
+    read_parts(&from, false, plain);
     void *to =
         memory_part(weights->packed, &weights->packed_used, gemm_weight_bytes(out->kind, from.outputs, from.inputs));
     gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
