@@ -46,6 +46,81 @@ void lexer_skip_plain(struct lexer *lexer)
     lexer->at = at;
 }
 
+bool lexer_string(struct lexer *lexer, const char **bytes, size_t *length)
+{
+    *bytes = lexer->at;
+    for (lexer_skip_plain(lexer); !lexer_take(lexer, '"'); lexer_skip_plain(lexer)) {
+        if (!lexer_take(lexer, '\\') || lexer->at == lexer->end || !memchr("\"\\/bfnrtu", *lexer->at, 9)) {
+            return false;
+        }
+        lexer->at++;
+    }
+    *length = (size_t)(lexer->at - 1 - *bytes);
+    return true;
+}
+
+static bool skip_digits(struct lexer *lexer)
+{
+    const char *from = lexer->at;
+    while (lexer->at < lexer->end && *lexer->at >= '0' && *lexer->at <= '9') { lexer->at++; }
+    return lexer->at > from;
+}
+
+static bool skip_number(struct lexer *lexer)
+{
+    lexer_take(lexer, '-');
+    if (!lexer_take(lexer, '0') && !skip_digits(lexer)) { return false; }
+    if (lexer_take(lexer, '.') && !skip_digits(lexer)) { return false; }
+    if (lexer_take(lexer, 'e') || lexer_take(lexer, 'E')) {
+        if (!lexer_take(lexer, '+')) { lexer_take(lexer, '-'); }
+        return skip_digits(lexer);
+    }
+    return true;
+}
+
+static bool skip_word(struct lexer *lexer, const char *word)
+{
+    size_t length = strlen(word);
+    bool there = (size_t)(lexer->end - lexer->at) >= length && memcmp(lexer->at, word, length) == 0;
+    lexer->at += there ? length : 0;
+    return there;
+}
+
+bool lexer_scalar(struct lexer *lexer)
+{
+    return skip_word(lexer, "null") || skip_word(lexer, "true") || skip_word(lexer, "false") || skip_number(lexer);
+}
+
+bool lexer_value(struct lexer *lexer, unsigned depth)
+{
+    const char *bytes;
+    size_t length;
+    lexer_skip_space(lexer);
+    if (lexer_take(lexer, '"')) { return lexer_string(lexer, &bytes, &length); }
+    bool object = lexer_take(lexer, '{');
+    if (!object && !lexer_take(lexer, '[')) { return lexer_scalar(lexer); }
+    char end = object ? '}' : ']';
+    lexer_skip_space(lexer);
+    if (depth == JSON_DEPTH_MAX) { return false; }
+    if (lexer_take(lexer, end)) { return true; }
+    do {
+        lexer_skip_space(lexer);
+        if (object && !(lexer_take(lexer, '"') && lexer_string(lexer, &bytes, &length))) { return false; }
+        lexer_skip_space(lexer);
+        if ((object && !lexer_take(lexer, ':')) || !lexer_value(lexer, depth + 1)) { return false; }
+        lexer_skip_space(lexer);
+    } while (lexer_take(lexer, ','));
+    return lexer_take(lexer, end);
+}
+
+bool json_valid(const char *bytes, size_t length)
+{
+    struct lexer lexer = {bytes, bytes + length};
+    if (!utf8_valid(bytes, length) || !lexer_value(&lexer, 0)) { return false; }
+    lexer_skip_space(&lexer);
+    return lexer.at == lexer.end;
+}
+
 /* Four hex digits. */
 static bool take_hex(struct lexer *lexer, uint32_t *out)
 {
@@ -145,4 +220,50 @@ void buffer_json_string(struct buffer *to, const char *bytes, size_t length)
         }
     }
     buffer_string(to, "\"");
+}
+
+/* Writes what stands in a string, or (`whole`) valid JSON, which is left as it is but for what breaks its line or
+ * controls a terminal. */
+static void put_inside(FILE *to, const char *bytes, size_t length, bool whole)
+{
+    for (size_t at = 0; at < length;) {
+        unsigned char c = (unsigned char)bytes[at];
+        size_t size = utf8_printable(bytes + at, length - at);
+        if (whole && c < ' ') {
+            size = 1; /* white space between its parts */
+        } else if (c == '"' || c == '\\') {
+            fprintf(to, whole ? "%c" : "\\%c", c);
+        } else if (size > 0) {
+            fwrite(bytes + at, 1, size, to);
+        } else if (c == 0xc2 && at + 1 < length && ((unsigned char)bytes[at + 1] & 0xe0) == 0x80) {
+            fprintf(to, "\\u%04x", (unsigned char)bytes[at + 1]);
+            size = 2;
+        } else {
+            fprintf(to, "\\u%04x", c < 0x80 ? c : 0xfffd);
+        }
+        at += size > 0 ? size : 1;
+    }
+}
+
+void json_put_string(FILE *to, const char *bytes, size_t length)
+{
+    putc('"', to);
+    put_inside(to, bytes, length, false);
+    putc('"', to);
+}
+
+void json_put_text(FILE *to, const char *text)
+{
+    if (text[0] == '\0') {
+        fputs("null", to);
+    } else {
+        json_put_string(to, text, strlen(text));
+    }
+}
+
+bool json_put_value(FILE *to, const char *bytes, size_t length)
+{
+    bool valid = json_valid(bytes, length);
+    if (valid) { put_inside(to, bytes, length, true); }
+    return valid;
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/buffer.h"
 
@@ -20,6 +21,22 @@ bool lexer_take(struct lexer *lexer, char expected);
 
 /* Moves to the next byte that does not stand for itself in a string: a quote, a backslash or a control character. */
 void lexer_skip_plain(struct lexer *lexer);
+
+/* Moves behind a string whose opening quote was taken; `*bytes` [*length] are those between the quotes. The letter of
+ * an escape is checked, not what follows a u. False: it is none. */
+bool lexer_string(struct lexer *lexer, const char **bytes, size_t *length);
+
+/* Moves behind a number, true, false or null. False: it is none. */
+bool lexer_scalar(struct lexer *lexer);
+
+enum { JSON_DEPTH_MAX = 64 };
+
+/* Moves behind a value of any kind, with the white space before it, that is `depth` deep already. False: it is none, or
+ * deeper than JSON_DEPTH_MAX. */
+bool lexer_value(struct lexer *lexer, unsigned depth);
+
+/* Whether the bytes are one value in UTF-8, apart from what follows the u of an escape. */
+bool json_valid(const char *bytes, size_t length);
 
 /* What follows a backslash. */
 enum json_escape {
@@ -38,5 +55,17 @@ bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length);
 
 /* Appends bytes as a string with quotes; what is not UTF-8 becomes U+FFFD. */
 void buffer_json_string(struct buffer *to, const char *bytes, size_t length);
+
+/* Writing to a stream: one line, without what controls a terminal. */
+
+/* Writes bytes as a string with its quotes. Controls become \uNNNN (C0, DEL, and C1, which some terminals obey like an
+ * escape sequence); what is not UTF-8 becomes \ufffd. */
+void json_put_string(FILE *to, const char *bytes, size_t length);
+
+/* Writes a text as a string, or null for "". */
+void json_put_text(FILE *to, const char *text);
+
+/* Writes a value that is JSON already; false, and nothing is written, if it is not. */
+bool json_put_value(FILE *to, const char *bytes, size_t length);
 
 #endif

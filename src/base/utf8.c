@@ -225,3 +225,12 @@ static bool utf8_avx2_here(void)
 }
 
 #endif
+
+size_t utf8_printable(const char *bytes, size_t length)
+{
+    unsigned char first = (unsigned char)bytes[0];
+    if (first < 0x80) { return first >= 0x20 && first != 0x7f && first != '\\'; }
+    size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (size > length || !utf8_valid(bytes, size) || (first == 0xc2 && (unsigned char)bytes[1] < 0xa0)) { return 0; }
+    return size;
+}

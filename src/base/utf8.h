@@ -18,4 +18,8 @@ uint32_t utf8_next(const char *bytes, size_t *at);
 /* Writes a code point as one to four bytes and returns how many. */
 size_t utf8_put(char *to, uint32_t code_point);
 
+/* The length of the printable sequence at the front, 0 if there is none. Controls are not printable, nor are those of
+ * C1 (C2 80..9F), which some terminals obey, nor a backslash. Shapes: bytes [length], at least one. */
+size_t utf8_printable(const char *bytes, size_t length);
+
 #endif

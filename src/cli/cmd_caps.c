@@ -1,11 +1,8 @@
 /* The caps of a queue: how many unread requests a class may have before new ones are refused, and how many delayed
  * requests may wait. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "cli/session.h"
-#include "schedule/request.h"
 
 struct own {
     int64_t high, normal, low, later;
@@ -22,34 +19,17 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-static enum status set_cap(struct session *session, const char *field, int64_t cap, struct err *err)
-{
-    char key[SESSION_KEY], number[24];
-    const struct resp_value *reply;
-    if (cap < 0) { return STATUS_OK; }
-    snprintf(number, sizeof number, "%" PRId64, cap);
-    return SESSION_ASK(session, &reply, err, "HSET", session_key(session, "meta", "", key), field, number);
-}
-
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
-    TRY(set_cap(session, "cap_high", own->high, err));
-    TRY(set_cap(session, "cap_normal", own->normal, err));
-    TRY(set_cap(session, "cap_low", own->low, err));
-    TRY(set_cap(session, "cap_later", own->later, err));
-    char key[SESSION_KEY];
-    const struct resp_value *caps;
-    session_key(session, "meta", "", key);
+    long long caps[CAPS] = {own->high, own->normal, own->low, own->later};
     session_heading(session);
-    TRY(SESSION_ASK(session, &caps, err, "HMGET", key, "cap_high", "cap_normal", "cap_low", "cap_later"));
-    for (size_t i = 0; i <= CLASS_COUNT && i < caps->count; i++) {
-        const char *name = i < CLASS_COUNT ? class_names[i] : "later";
-        long long cap = atoll(session_text(&caps->items[i]));
-        if (cap > 0) {
-            printf("%-6s %lld\n", name, cap);
+    TRY(caps_set(session, caps, err));
+    for (size_t i = 0; i < CAPS; i++) {
+        if (caps[i] > 0) {
+            printf("%-6s %lld\n", cap_names[i], caps[i]);
         } else {
-            printf("%-6s none\n", name);
+            printf("%-6s none\n", cap_names[i]);
         }
     }
     return STATUS_OK;

@@ -8,111 +8,8 @@
 
 #include "cli/print.h"
 #include "cli/session.h"
+#include "redis/operator_json.h"
 #include "schedule/request.h"
-
-/* Which letters are meant; NULL and 0 mean any. */
-struct letter_filter {
-    const char *code;       /* as in the reply: poison, internal, … */
-    const char *id;         /* of the request: its id, or its name */
-    uint64_t older_than_ms; /* dead for at least … */
-    uint64_t newer_than_ms; /* … or at most this long */
-};
-
-/* A dead letter; valid while `visit` runs. */
-struct letter {
-    const char *id;                  /* of the dead letter; its time is when the request died */
-    const struct resp_value *fields; /* names and values in turn, see resp_field */
-    uint64_t age_ms;
-};
-
-enum { PAGE = 100 };
-
-static bool field_is(const struct letter *letter, const char *name, const char *wanted)
-{
-    const struct resp_value *value = resp_field(letter->fields, name);
-    return value && resp_equals(value, wanted);
-}
-
-static bool passes(const struct letter *letter, const struct letter_filter *filter)
-{
-    if (filter->code && !field_is(letter, "_code", filter->code)) { return false; }
-    return !filter->id || field_is(letter, "id", filter->id) || field_is(letter, "_id", filter->id) ||
-           field_is(letter, "_entry", filter->id);
-}
-
-/* Reads an entry of XRANGE; false when it has another shape. */
-static bool read_letter(const struct session *session, const struct resp_value *entry, struct letter *out)
-{
-    if (entry->type != RESP_ARRAY || entry->count != 2 || !entry->items[0].bytes ||
-        entry->items[1].type != RESP_ARRAY) {
-        return false;
-    }
-    uint64_t buried_ms = strtoull(entry->items[0].bytes, NULL, 10);
-    *out = (struct letter){.id = entry->items[0].bytes,
-                           .fields = &entry->items[1],
-                           .age_ms = session->redis_ms > buried_ms ? session->redis_ms - buried_ms : 0};
-    return true;
-}
-
-/* Copies the answer, because `visit` sends other commands. */
-static enum status read_page(struct session *session, const char *from, const char *to, struct resp_value **out,
-                             struct err *err)
-{
-    char key[SESSION_KEY], count[16];
-    const struct resp_value *page;
-    snprintf(count, sizeof count, "%d", PAGE);
-    TRY(SESSION_ASK(session, &page, err, "XRANGE", session_key(session, "dead", "", key), from, to, "COUNT", count));
-    *out = resp_clone(page);
-    if (!*out) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu dead letters", page->count); }
-    return STATUS_OK;
-}
-
-/* Visits each letter that the filter lets through, the oldest first; letters that die meanwhile are left out. `visit`
- * may remove letters. Errors: those of the commands and of `visit`, which ends the walk. */
-static enum status each_letter(struct session *session, const struct letter_filter *filter, void *context,
-                               enum status (*visit)(void *context, const struct letter *letter, struct err *err),
-                               struct err *err)
-{
-    char from[64], to[64];
-    uint64_t now = session->redis_ms;
-    uint64_t first = filter->newer_than_ms > 0 && filter->newer_than_ms < now ? now - filter->newer_than_ms : 0;
-    uint64_t last = filter->older_than_ms < now ? now - filter->older_than_ms : 0;
-    snprintf(from, sizeof from, "%" PRIu64, first);
-    snprintf(to, sizeof to, "%" PRIu64, last);
-    for (bool more = true; more;) {
-        struct resp_value *page;
-        TRY(read_page(session, from, to, &page, err));
-        enum status status = STATUS_OK;
-        for (size_t i = 0; i < page->count && status == STATUS_OK; i++) {
-            struct letter letter;
-            if (!read_letter(session, &page->items[i], &letter)) {
-                status = err_set(err, STATUS_INTERNAL, "XRANGE answered in an unknown shape");
-            } else if (passes(&letter, filter)) {
-                status = visit(context, &letter, err);
-            }
-            if (i + 1 == page->count) { snprintf(from, sizeof from, "(%.60s", session_text(&page->items[i].items[0])); }
-        }
-        more = page->count == PAGE;
-        free(page);
-        TRY(status);
-    }
-    return STATUS_OK;
-}
-
-/* Visits one letter by its id. Errors: STATUS_NOT_FOUND; else as each_letter. */
-static enum status one_letter(struct session *session, const char *id, void *context,
-                              enum status (*visit)(void *context, const struct letter *letter, struct err *err),
-                              struct err *err)
-{
-    struct resp_value *page;
-    TRY(read_page(session, id, id, &page, err));
-    struct letter letter;
-    enum status status = page->count == 1 && read_letter(session, &page->items[0], &letter)
-                             ? visit(context, &letter, err)
-                             : err_set(err, STATUS_NOT_FOUND, "there is no dead letter %s", id);
-    free(page);
-    return status;
-}
 
 struct own {
     char *code, *id, *older_than, *newer_than;
@@ -150,30 +47,6 @@ static void print_field(const struct letter *letter, const char *name, size_t wi
     for (; length < width; length++) { putchar(' '); }
 }
 
-static void print_json_field(const struct letter *letter, const char *key, const char *field)
-{
-    const struct resp_value *value = resp_field(letter->fields, field);
-    printf(",\"%s\":", key);
-    if (value && value->bytes && value->length > 0) {
-        print_json_string(stdout, value->bytes, value->length);
-    } else {
-        fputs("null", stdout);
-    }
-}
-
-static void list_json(const struct session *session, const struct letter *letter)
-{
-    const struct resp_value *attempts = resp_field(letter->fields, "_attempts");
-    printf("{\"queue\":\"%s\",\"letter\":\"%s\"", session->queue, letter->id);
-    print_json_field(letter, "code", "_code");
-    print_json_field(letter, "entry", "_entry");
-    print_json_field(letter, "id", "id");
-    print_json_field(letter, "tenant", "_tenant");
-    printf(",\"attempts\":%llu,\"age_ms\":%" PRIu64, strtoull(session_text(attempts), NULL, 10), letter->age_ms);
-    print_json_field(letter, "message", "_message");
-    puts("}");
-}
-
 static enum status list_letter(void *context, const struct letter *letter, struct err *err)
 {
     (void)err;
@@ -181,7 +54,8 @@ static enum status list_letter(void *context, const struct letter *letter, struc
     char age[DURATION_TEXT];
     work->done++;
     if (work->json) {
-        list_json(work->session, letter);
+        json_put_letter(stdout, work->session, letter);
+        putchar('\n');
         return STATUS_OK;
     }
     printf("%-20s ", letter->id);
@@ -217,49 +91,38 @@ static enum status show_letter(void *context, const struct letter *letter, struc
 static enum status delete_letter(void *context, const struct letter *letter, struct err *err)
 {
     struct work *work = context;
-    char key[SESSION_KEY];
-    long long removed;
+    bool removed;
     if (work->dry_run) { return list_letter(context, letter, err); }
-    TRY(SESSION_ASK_NUMBER(work->session, &removed, err, "XDEL", session_key(work->session, "dead", "", key),
-                           letter->id));
-    work->done += (uint64_t)removed;
+    TRY(letter_delete(work->session, letter->id, &removed, err));
+    work->done += removed;
     return STATUS_OK;
 }
 
 static enum status requeue_letter(void *context, const struct letter *letter, struct err *err)
 {
     struct work *work = context;
+    enum requeued requeued;
+    char entry[ENTRY_ID_TEXT];
     if (work->dry_run) { return list_letter(context, letter, err); }
-    char dead[SESSION_KEY], high[SESSION_KEY], normal[SESSION_KEY], low[SESSION_KEY];
-    struct session *session = work->session;
-    if (work->digest[0] == '\0') { TRY(session_load(session, SCRIPT_REQUEUE, work->digest, err)); }
-    const struct resp_value *reply;
-    TRY(SESSION_ASK(session, &reply, err, "EVALSHA", work->digest, "4", session_key(session, "dead", "", dead),
-                    session_key(session, class_streams[CLASS_HIGH], "", high),
-                    session_key(session, class_streams[CLASS_NORMAL], "", normal),
-                    session_key(session, class_streams[CLASS_LOW], "", low), letter->id));
-    if (reply->type != RESP_ARRAY || reply->count == 0) {
-        return err_set(err, STATUS_INTERNAL, "lua/requeue answered in an unknown shape");
-    }
-    if (reply->items[0].integer == 1 && reply->count == 2) {
-        printf("%s requeued as %s\n", letter->id, session_text(&reply->items[1]));
-        work->done++;
-    } else if (reply->items[0].integer == -1) {
+    TRY(letter_requeue(work->session, letter->id, work->digest, &requeued, entry, err));
+    work->done += requeued == REQUEUED;
+    work->bodiless += requeued == REQUEUED_EMPTY || requeued == REQUEUED_CUT;
+    if (requeued == REQUEUED) {
+        printf("%s requeued as %s\n", letter->id, entry);
+    } else if (requeued == REQUEUED_EMPTY) {
         fprintf(stderr, "sluice dead: %s holds no fields to submit again; it stays\n", letter->id);
-        work->bodiless++;
-    } else if (reply->items[0].integer == -2) {
+    } else if (requeued == REQUEUED_CUT) {
         fprintf(stderr,
                 "sluice dead: %s holds only the beginning of its request (_cut), which was too long to be kept whole; "
                 "it stays\n",
                 letter->id);
-        work->bodiless++;
     }
     return STATUS_OK;
 }
 
 struct verb {
     const char *name;
-    enum status (*visit)(void *context, const struct letter *letter, struct err *err);
+    letter_visit_fn *visit;
     const char *did, *would; /* for the count at the end; NULL: none */
     bool takes_letters, changes;
 };
@@ -314,13 +177,13 @@ static enum status body(struct session *session, const struct invocation *invoca
     if (!own->json) { session_heading(session); }
     if (invocation->operand_count > 1) {
         for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++) {
-            status = one_letter(session, invocation->operands[i], &work, verb->visit, err);
+            status = letters_one(session, invocation->operands[i], &work, verb->visit, err);
         }
     } else {
         struct letter_filter filter = {.code = own->code, .id = own->id};
         if (own->older_than) { (void)duration_parse(own->older_than, &filter.older_than_ms); }
         if (own->newer_than) { (void)duration_parse(own->newer_than, &filter.newer_than_ms); }
-        status = each_letter(session, &filter, &work, verb->visit, err);
+        status = letters_each(session, &filter, &work, verb->visit, err);
     }
     if (verb->did) { printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did); }
     if (status == STATUS_OK && work.bodiless > 0) {

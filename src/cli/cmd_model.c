@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/json.h"
 #include "bulk/input/stream.h"
 #include "bulk/output/store.h"
 #include "cli/command.h"
@@ -32,7 +33,7 @@ static const struct setting own_settings[] = {
 static void print_text(const char *name, const char *text)
 {
     printf(",\n  \"%s\": ", name);
-    print_json_text(text);
+    json_put_text(stdout, text);
 }
 
 static void print_number(const char *name, double number)
@@ -47,7 +48,7 @@ static void print_tasks(const struct model_head *head)
                                                        : "\"classify\"");
     for (uint32_t i = 0; i < head->labels; i++) {
         fputs(i == 0 ? ",\n  \"labels\": [" : ", ", stdout);
-        print_json_string(stdout, head->names[i], strlen(head->names[i]));
+        json_put_string(stdout, head->names[i], strlen(head->names[i]));
     }
     if (head->labels > 0) { putchar(']'); }
 }
@@ -69,9 +70,9 @@ static void print_prompts(const struct model *model)
     for (uint32_t i = 0; i < model->prompt_count; i++) {
         const struct model_prompt *prompt = &model->prompts[i];
         fputs(i == 0 ? "" : ", ", stdout);
-        print_json_string(stdout, prompt->name, strlen(prompt->name));
+        json_put_string(stdout, prompt->name, strlen(prompt->name));
         fputs(": ", stdout);
-        print_json_string(stdout, prompt->text, strlen(prompt->text));
+        json_put_string(stdout, prompt->text, strlen(prompt->text));
     }
     putchar('}');
     print_text("prompt", model->prompt);
@@ -81,7 +82,7 @@ static void print_model(const struct model *model)
 {
     static const char *const dtypes[] = {[DTYPE_F32] = "f32", [DTYPE_F16] = "f16", [DTYPE_BF16] = "bf16"};
     fputs("{\n  \"model\": ", stdout);
-    print_json_text(model->name);
+    json_put_text(stdout, model->name);
     print_text("id", model->id);
     print_text("family", model->arch->model_type);
     print_tasks(&model->head);

@@ -1,5 +1,4 @@
 /* Pauses and resumes a queue. While the key `paused` exists, no worker claims anything; producers can still enqueue. */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "cli/session.h"
@@ -7,22 +6,18 @@
 static enum status pause_queue(struct session *session, const struct invocation *invocation, struct err *err)
 {
     (void)invocation;
-    char key[SESSION_KEY], now[24];
-    const struct resp_value *reply;
-    snprintf(now, sizeof now, "%" PRIu64, session->redis_ms);
-    session_key(session, "paused", "", key);
-    TRY(SESSION_ASK(session, &reply, err, "SET", key, now, "NX"));
-    printf("queue %s %s paused\n", session->queue, reply->type == RESP_NIL ? "was already" : "is");
+    bool changed;
+    TRY(pause_set(session, true, &changed, err));
+    printf("queue %s %s paused\n", session->queue, changed ? "is" : "was already");
     return STATUS_OK;
 }
 
 static enum status resume_queue(struct session *session, const struct invocation *invocation, struct err *err)
 {
     (void)invocation;
-    char key[SESSION_KEY];
-    long long removed;
-    TRY(SESSION_ASK_NUMBER(session, &removed, err, "DEL", session_key(session, "paused", "", key)));
-    printf("queue %s %s\n", session->queue, removed == 1 ? "goes on" : "was not paused");
+    bool changed;
+    TRY(pause_set(session, false, &changed, err));
+    printf("queue %s %s\n", session->queue, changed ? "goes on" : "was not paused");
     return STATUS_OK;
 }
 

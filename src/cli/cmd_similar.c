@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/json.h"
 #include "bulk/input/source.h"
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
@@ -181,7 +182,7 @@ static void print_document(FILE *to, const struct document *document, bool json)
     if (json && document->id) { fprintf(to, ",\"id\":%.*s", (int)document->id_bytes, document->id); }
     if (json && has_text) {
         fputs(",\"text\":", to);
-        print_json_string(to, text, length);
+        json_put_string(to, text, length);
     }
     if (json) { return; }
     fputs(document->id ? "  " : "", to);

@@ -6,7 +6,8 @@
 #include <time.h>
 
 #include "cli/print.h"
-#include "cli/queue_counts.h"
+#include "cli/session.h"
+#include "redis/operator_json.h"
 
 struct own {
     bool json;
@@ -16,20 +17,6 @@ struct own {
 static const struct setting own_settings[] = {
     {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "one line of JSON for each queue"},
 };
-
-static long long above_cap(const struct queue_counts *counts, int class)
-{
-    long long cap = counts->classes[class].cap, above = counts->classes[class].unread - cap;
-    return cap > 0 && above > 0 ? above : 0;
-}
-
-/* What there is to do now: /depth of a daemon says the same. */
-static long long depth(const struct queue_counts *counts)
-{
-    long long sum = counts->due;
-    for (int c = 0; c < CLASS_COUNT; c++) { sum += counts->classes[c].unread + counts->classes[c].pending; }
-    return sum;
-}
 
 static void print_totals(const struct queue_counts *counts)
 {
@@ -54,28 +41,6 @@ static void print_totals(const struct queue_counts *counts)
     }
 }
 
-/* A number as JSON; null if there is none. */
-static const char *or_null(long long number, bool there, char text[24])
-{
-    snprintf(text, 24, "%lld", number);
-    return there ? text : "null";
-}
-
-static void print_json_totals(const struct queue_counts *counts)
-{
-    char since[24];
-    printf(",\"died\":%" PRIu64 ",\"since\":%s,\"ended\":{", counts->died,
-           or_null((long long)counts->since_ms, counts->since_ms > 0, since));
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        printf("%s\"%s\":{\"done\":%" PRIu64, i == 0 ? "" : ",", class_names[i], counts->ended[i][CODE_NONE]);
-        for (int end = CODE_NONE + 1; end < ENDS; end++) {
-            if (counts->ended[i][end] > 0) { printf(",\"%s\":%" PRIu64, end_name(end), counts->ended[i][end]); }
-        }
-        putchar('}');
-    }
-    putchar('}');
-}
-
 static void print_text(const struct session *session, const struct queue_counts *counts)
 {
     printf("queue    %s%s\n", session->queue, counts->paused ? " (paused)" : "");
@@ -88,7 +53,7 @@ static void print_text(const struct session *session, const struct queue_counts 
             printf("%11lld ms", counts->classes[i].wait_ms);
         }
         if (counts->classes[i].cap > 0) {
-            printf(" %10lld %10lld\n", counts->classes[i].cap, above_cap(counts, i));
+            printf(" %10lld %10lld\n", counts->classes[i].cap, count_above_cap(counts, i));
         } else {
             printf(" %10s %10s\n", "none", "-");
         }
@@ -113,38 +78,6 @@ static void print_text(const struct session *session, const struct queue_counts 
     print_totals(counts);
 }
 
-static void print_json(const struct session *session, const struct queue_counts *counts)
-{
-    printf("{\"queue\":\"%s\",\"paused\":%s,\"classes\":{", session->queue, counts->paused ? "true" : "false");
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        char wait[24], cap[24];
-        printf("%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":%s,\"cap\":%s,\"above_cap\":%lld}",
-               i == 0 ? "" : ",", class_names[i], counts->classes[i].unread, counts->classes[i].pending,
-               or_null(counts->classes[i].wait_ms, counts->classes[i].wait_ms >= 0, wait),
-               or_null(counts->classes[i].cap, counts->classes[i].cap > 0, cap), above_cap(counts, i));
-    }
-    printf("},\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,"
-           "\"devices_lost\":%lu,"
-           "\"tight\":%zu,\"reason\":",
-           depth(counts), counts->later, counts->due, counts->dead, counts->workers, counts->quiet, counts->devices,
-           counts->devices_lost, counts->tight);
-    if (counts->tight == 0) {
-        fputs("null", stdout);
-    } else {
-        printf("\"memory:%lu%%\"", strtoul(counts->reason + strcspn(counts->reason, "0123456789"), NULL, 10));
-    }
-    fputs(",\"precisions\":{", stdout);
-    for (size_t i = 0; i < PRECISIONS_MAX && counts->precisions[i].workers > 0; i++) {
-        fputs(i == 0 ? "" : ",", stdout);
-        print_json_string(stdout, counts->precisions[i].name, strlen(counts->precisions[i].name));
-        printf(":%zu", counts->precisions[i].workers);
-    }
-    fputs("},\"pinned_precision\":", stdout);
-    print_json_text(counts->pinned);
-    print_json_totals(counts);
-    printf(",\"at\":%" PRIu64 "}\n", session->redis_ms);
-}
-
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
@@ -154,7 +87,9 @@ static enum status body(struct session *session, const struct invocation *invoca
     heartbeats_free(&heartbeats);
     if (status) { return status; }
     if (own->json) {
-        print_json(session, &counts);
+        putchar('{');
+        json_put_counts(stdout, session, &counts);
+        puts("}");
     } else {
         print_text(session, &counts);
     }

@@ -17,6 +17,7 @@
 #include "daemon/config.h"
 #include "daemon/setting.h"
 #include "redis/client.h"
+#include "redis/operator_json.h"
 #include "schedule/reply.h"
 
 /* The command's own options. */
@@ -228,7 +229,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
                        (long long)submission->own->timeout_s, submission->session.queue, id);
     }
     submission->failed += !resp_equals(end, "done");
-    return print_reply(stdout, id, reply, err);
+    return json_put_reply(stdout, id, reply, err);
 }
 
 /* Receives the ids of all that was sent, and with --wait the replies. */

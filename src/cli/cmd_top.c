@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cli/print.h"
-#include "cli/queue_counts.h"
+#include "cli/session.h"
 
 enum { EVERY_S = 2 };
 

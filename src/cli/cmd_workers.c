@@ -7,6 +7,7 @@
 
 #include "cli/print.h"
 #include "cli/session.h"
+#include "redis/operator_json.h"
 
 struct own {
     bool all, json;
@@ -18,75 +19,23 @@ static const struct setting own_settings[] = {
     {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "list: a line of JSON for each queue"},
 };
 
-static const char *const orders[] = {"quiet", "resume", "drain", "stop"};
-
 static const char *verb_of(const struct invocation *invocation)
 {
     return invocation->operand_count == 0 ? "list" : invocation->operands[0];
-}
-
-static bool is_order(const char *verb)
-{
-    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-        if (strcmp(orders[i], verb) == 0) { return true; }
-    }
-    return false;
-}
-
-/* The words of a heartbeat: those in every one (`state` and numbers), and those in some. */
-static const char *const words[] = {"state",  "held",   "waiting",         "computing",    "done",
-                                    "errors", "dead",   "devices",         "devices_lost", "batches",
-                                    "rows",   "tokens", "computed_tokens", "rows_per_s"};
-static const char *const more_words[] = {"precision", "reason"};
-
-enum { WORDS = sizeof words / sizeof words[0], MORE_WORDS = sizeof more_words / sizeof more_words[0] };
-
-static void print_json_worker(const struct heartbeat_line *line)
-{
-    char value[64];
-    fputs("{\"worker\":", stdout);
-    print_json_text(line->worker);
-    for (size_t i = 0; i < WORDS; i++) {
-        heartbeat_value(line, words[i], value, sizeof value);
-        printf(",\"%s\":", words[i]);
-        if (i == 0) {
-            print_json_text(value);
-        } else {
-            printf("%.15g", strtod(value, NULL));
-        }
-    }
-    for (size_t i = 0; i < MORE_WORDS; i++) {
-        printf(",\"%s\":", more_words[i]);
-        print_json_text(heartbeat_value(line, more_words[i], value, sizeof value));
-    }
-    printf(",\"spoke_ms_ago\":%llu,\"alive\":%s,\"ordered\":", (unsigned long long)line->age_ms,
-           line->alive ? "true" : "false");
-    print_json_text(line->command);
-    putchar('}');
-}
-
-static void list_json(const struct session *session, const struct heartbeats *heartbeats)
-{
-    printf("{\"queue\":\"%s\",\"workers\":[", session->queue);
-    for (size_t i = 0; i < heartbeats->count; i++) {
-        fputs(i == 0 ? "" : ",", stdout);
-        print_json_worker(&heartbeats->lines[i]);
-    }
-    puts("]}");
 }
 
 static void print_worker(const struct heartbeat_line *line)
 {
     char value[64], age[DURATION_TEXT];
     print_bytes(stdout, line->worker, strlen(line->worker));
-    for (size_t i = 0; i < WORDS; i++) {
-        heartbeat_value(line, words[i], value, sizeof value);
-        printf(" %s=", words[i]);
+    for (size_t i = 0; heartbeat_words[i]; i++) {
+        heartbeat_value(line, heartbeat_words[i], value, sizeof value);
+        printf(" %s=", heartbeat_words[i]);
         print_bytes(stdout, value, strlen(value));
     }
-    for (size_t i = 0; i < MORE_WORDS; i++) {
-        if (heartbeat_value(line, more_words[i], value, sizeof value)[0] != '\0') {
-            printf(" %s=", more_words[i]);
+    for (size_t i = 0; heartbeat_more_words[i]; i++) {
+        if (heartbeat_value(line, heartbeat_more_words[i], value, sizeof value)[0] != '\0') {
+            printf(" %s=", heartbeat_more_words[i]);
             print_bytes(stdout, value, strlen(value));
         }
     }
@@ -101,7 +50,8 @@ static void print_worker(const struct heartbeat_line *line)
 static enum status list(const struct session *session, const struct heartbeats *heartbeats, bool json)
 {
     if (json) {
-        list_json(session, heartbeats);
+        json_put_workers(stdout, session, heartbeats);
+        putchar('\n');
         return STATUS_OK;
     }
     for (size_t i = 0; i < heartbeats->count; i++) { print_worker(&heartbeats->lines[i]); }
@@ -132,16 +82,6 @@ static enum status check(const struct session *session, const struct heartbeats 
     return STATUS_OK;
 }
 
-static enum status send_order(struct session *session, const char *worker, const char *order, struct err *err)
-{
-    char key[SESSION_KEY], field[SESSION_KEY];
-    const struct resp_value *reply;
-    snprintf(field, sizeof field, "command:%s", worker);
-    TRY(SESSION_ASK(session, &reply, err, "HSET", session_key(session, "workers", "", key), field, order));
-    printf("%s: %s\n", worker, order);
-    return STATUS_OK;
-}
-
 static enum status order(struct session *session, const struct invocation *invocation,
                          const struct heartbeats *heartbeats, struct err *err)
 {
@@ -157,13 +97,15 @@ static enum status order(struct session *session, const struct invocation *invoc
                            invocation->operands[i], session->queue);
         }
     }
-    for (size_t i = 1; i < invocation->operand_count; i++) {
-        TRY(send_order(session, invocation->operands[i], invocation->operands[0], err));
-    }
-    for (size_t i = 0; own->all && i < heartbeats->count; i++) {
-        if (heartbeats->lines[i].alive) {
-            TRY(send_order(session, heartbeats->lines[i].worker, invocation->operands[0], err));
+    for (size_t i = 0; i < heartbeats->count; i++) {
+        const char *worker = heartbeats->lines[i].worker;
+        bool named = own->all && heartbeats->lines[i].alive;
+        for (size_t k = 1; k < invocation->operand_count; k++) {
+            named |= strcmp(invocation->operands[k], worker) == 0;
         }
+        if (!named) { continue; }
+        TRY(worker_order(session, worker, invocation->operands[0], err));
+        printf("%s: %s\n", worker, invocation->operands[0]);
     }
     return STATUS_OK;
 }
@@ -176,7 +118,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     enum status status = heartbeats_read(session, &heartbeats, err);
     if (!own->json) { session_heading(session); }
     if (status == STATUS_OK) {
-        status = is_order(verb)               ? order(session, invocation, &heartbeats, err)
+        status = worker_order_is(verb)        ? order(session, invocation, &heartbeats, err)
                  : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
                                               : list(session, &heartbeats, own->json);
     }
@@ -190,7 +132,7 @@ static int run(struct invocation *invocation)
     const char *verb = verb_of(invocation), *problem = NULL;
     size_t names = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
     bool looks = strcmp(verb, "list") == 0 || strcmp(verb, "check") == 0;
-    if (!is_order(verb) && !looks) {
+    if (!worker_order_is(verb) && !looks) {
         problem = "the first word must be list, check, quiet, resume, drain or stop";
     } else if (own->json && strcmp(verb, "list") != 0) {
         problem = "--json is for list";

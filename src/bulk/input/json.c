@@ -19,60 +19,16 @@ static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uin
 /* Scans from behind the opening quote; `out` is what is between the quotes. */
 static enum pick_problem scan_string(struct scanner *scanner, struct value *out)
 {
-    struct lexer *lexer = &scanner->lexer;
-    const char *begin = lexer->at;
-    for (lexer_skip_plain(lexer); !lexer_take(lexer, '"'); lexer_skip_plain(lexer)) {
-        if (!lexer_take(lexer, '\\') || lexer->at == lexer->end || !memchr("\"\\/bfnrtu", *lexer->at, 9)) {
-            return PICK_BROKEN;
-        }
-        lexer->at++;
-    }
-    *out = (struct value){VALUE_STRING, begin, (size_t)(lexer->at - 1 - begin)};
-    return PICK_OK;
-}
-
-static bool skip_digits(struct scanner *scanner)
-{
-    const char *from = scanner->lexer.at;
-    while (scanner->lexer.at < scanner->lexer.end && *scanner->lexer.at >= '0' && *scanner->lexer.at <= '9') {
-        scanner->lexer.at++;
-    }
-    return scanner->lexer.at > from;
-}
-
-static bool scan_number(struct scanner *scanner)
-{
-    lexer_take(&scanner->lexer, '-');
-    if (!lexer_take(&scanner->lexer, '0') && !skip_digits(scanner)) { return false; }
-    if (lexer_take(&scanner->lexer, '.') && !skip_digits(scanner)) { return false; }
-    if (lexer_take(&scanner->lexer, 'e') || lexer_take(&scanner->lexer, 'E')) {
-        if (!lexer_take(&scanner->lexer, '+')) { lexer_take(&scanner->lexer, '-'); }
-        return skip_digits(scanner);
-    }
-    return true;
-}
-
-static bool scan_word(struct scanner *scanner, const char *word)
-{
-    size_t length = strlen(word);
-    if ((size_t)(scanner->lexer.end - scanner->lexer.at) < length || memcmp(scanner->lexer.at, word, length) != 0) {
-        return false;
-    }
-    scanner->lexer.at += length;
-    return true;
+    out->kind = VALUE_STRING;
+    return lexer_string(&scanner->lexer, &out->bytes, &out->length) ? PICK_OK : PICK_BROKEN;
 }
 
 static enum pick_problem scan_scalar(struct scanner *scanner, struct value *out)
 {
-    out->kind = VALUE_SCALAR;
-    out->bytes = scanner->lexer.at;
-    bool good = true;
-    if (scan_word(scanner, "null")) {
-        out->kind = VALUE_NULL;
-    } else {
-        good = scan_word(scanner, "true") || scan_word(scanner, "false") || scan_number(scanner);
-    }
-    out->length = (size_t)(scanner->lexer.at - out->bytes);
+    struct lexer *lexer = &scanner->lexer;
+    const char *begin = lexer->at;
+    bool good = lexer_scalar(lexer);
+    *out = (struct value){good && *begin == 'n' ? VALUE_NULL : VALUE_SCALAR, begin, (size_t)(lexer->at - begin)};
     return good ? PICK_OK : PICK_BROKEN;
 }
 

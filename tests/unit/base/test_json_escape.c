@@ -1,7 +1,9 @@
-/* What stands behind a backslash: every letter, every code point with and without a pair, and what is none of them. */
+/* What stands behind a backslash: every letter, every code point with and without a pair, and what is none of them.
+ * Values that are written on as they are. */
 #include "harness.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/json.h"
 #include "base/utf8.h"
@@ -63,4 +65,30 @@ TEST(what_is_cut_short)
     for (size_t i = 0; i < sizeof half / sizeof half[0]; i++) {
         assert_int_equal(read_one(half[i], utf8, &length, &taken), JSON_ESCAPE_HALF);
     }
+}
+
+TEST(values_as_they_are)
+{
+    static const char *const good[] = {"1", " [1, -2.5e+3,\"a\\u0041\"] ", "{\"a\":{},\"b\":[[],null,true]}", "\"\""};
+    static const char *const bad[] = {"",    "[",   "[1,]",    "{\"a\"}", "{a:1}",    "01x",
+                                      "1 2", "\"a", "\"\\x\"", "nul",     "\"\xff\"", "[1}"};
+    char deep[2 * JSON_DEPTH_MAX + 3] = {0};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) { assert_true(json_valid(good[i], strlen(good[i]))); }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) { assert_false(json_valid(bad[i], strlen(bad[i]))); }
+    memset(deep, '[', JSON_DEPTH_MAX);
+    memset(deep + JSON_DEPTH_MAX, ']', JSON_DEPTH_MAX);
+    assert_true(json_valid(deep, 2 * JSON_DEPTH_MAX));
+    memset(deep, '[', JSON_DEPTH_MAX + 1);
+    memset(deep + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
+    assert_false(json_valid(deep, sizeof deep - 1));
+
+    static const char value[] = "[\n\"a\xc2\x9b\x7f\\n\",\t1]";
+    char *text;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    assert_true(json_put_value(to, value, sizeof value - 1));
+    assert_false(json_put_value(to, "[1", 2));
+    fclose(to);
+    assert_string_equal(text, "[\"a\\u009b\\u007f\\n\",1]");
+    free(text);
 }

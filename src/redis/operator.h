@@ -1,0 +1,207 @@
+/* What an operator asks and orders: the state of a queue, its workers, dead letters, where a request is; pause, caps,
+ * orders to workers. The commands of the command line and the admin API (daemon/admin) do what is here. */
+#ifndef REDIS_OPERATOR_H
+#define REDIS_OPERATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "redis/address.h"
+#include "redis/client.h"
+#include "redis/scripts.h"
+#include "schedule/request.h"
+
+/* ---- the connection ---- */
+
+enum { SESSION_KEY = 256, SESSION_TIMEOUT_MS = 5000 };
+
+/* An open connection, and the server's time. */
+struct session {
+    struct address address;
+    struct client *client;
+    const char *queue;
+    bool several;      /* the command is about several queues; this is one of them */
+    uint64_t redis_ms; /* Redis' unix ms at the opening: the clock of all deadlines and ages */
+};
+
+/* Asks for the server's time. Errors: those of client_command. */
+MUST_CHECK enum status session_ask_time(struct session *session, struct err *err);
+
+/* Closes the connection; wipes the password. */
+void session_close(struct session *session);
+
+/* Writes sluice:{queue}:<suffix><more>; returns `key`. */
+const char *session_key(const struct session *session, const char *suffix, const char *more, char key[SESSION_KEY]);
+
+/* Sends a command and waits for the answer. An error names the command's first word. Owns: `*out` lives until the next
+ * call with this session. Errors: those of client_command. */
+MUST_CHECK enum status session_ask(struct session *session, size_t count, const char *const *words,
+                                   const struct resp_value **out, struct err *err);
+
+/* session_ask for a literal list of words: SESSION_ASK(session, &reply, err, "XLEN", key). */
+#define SESSION_ASK(session, out, err, ...)                                                                            \
+    session_ask(session, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *),                            \
+                (const char *const[]){__VA_ARGS__}, out, err)
+
+/* The same for a command that answers with an integer. Errors: also STATUS_INTERNAL if it does not. */
+MUST_CHECK enum status session_ask_number(struct session *session, size_t count, const char *const *words,
+                                          long long *out, struct err *err);
+#define SESSION_ASK_NUMBER(session, out, err, ...)                                                                     \
+    session_ask_number(session, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *),                     \
+                       (const char *const[]){__VA_ARGS__}, out, err)
+
+/* Loads a script and writes its digest. Errors: as session_ask_number. */
+MUST_CHECK enum status session_load(struct session *session, enum script script, char digest[SCRIPT_DIGEST + 1],
+                                    struct err *err);
+
+/* The group `sluice` in an answer to XINFO GROUPS; NULL: nobody has read the stream yet. */
+const struct resp_value *session_group(const struct resp_value *groups);
+
+/* A value as a C string; "" for nil and arrays. */
+const char *session_text(const struct resp_value *value);
+
+/* ---- workers ---- */
+
+/* The heartbeats of a queue's workers: what each wrote about itself into `workers`, about once a second. */
+
+enum { HEARTBEAT_FRESH_MS = 10000 };
+
+/* One worker's heartbeat; all strings are in the answer. */
+struct heartbeat_line {
+    const char *worker;
+    const char *words;   /* `state running held 3 …`, as the worker wrote them */
+    const char *command; /* an order that it has not taken yet; "" for none */
+    uint64_t age_ms;     /* since the heartbeat */
+    bool alive;          /* its lease runs */
+};
+
+/* The heartbeats of all workers of a queue. */
+struct heartbeats {
+    struct resp_value *answer; /* owns the strings of the lines */
+    struct heartbeat_line *lines;
+    size_t count;
+};
+
+/* Reads them. Owns: the caller ends it with heartbeats_free, also after an error. Errors: those of the commands. */
+MUST_CHECK enum status heartbeats_read(struct session *session, struct heartbeats *out, struct err *err);
+
+/* Frees answer and lines. */
+void heartbeats_free(struct heartbeats *heartbeats);
+
+/* Copies the value after a word of the line ("held") into `value`, "" if the word is missing; returns `value`. */
+const char *heartbeat_value(const struct heartbeat_line *line, const char *word, char *value, size_t size);
+
+/* Leaves an order for a worker, which takes it with its next heartbeat: quiet, resume, drain or stop (worker_order_is).
+ * Errors: those of the command. */
+MUST_CHECK enum status worker_order(struct session *session, const char *worker, const char *order, struct err *err);
+bool worker_order_is(const char *word);
+
+/* ---- queues ---- */
+
+enum { PRECISIONS_MAX = 8 };
+
+struct queue_counts {
+    struct {
+        long long unread, pending, wait_ms; /* wait_ms: -1: unknown */
+        long long cap;                      /* 0: none */
+    } classes[CLASS_COUNT];
+    struct {
+        char name[32];
+        size_t workers;
+    } precisions[PRECISIONS_MAX];        /* of the workers that are alive; "" behind the last */
+    char pinned[16];                     /* the one that all workers must have; "": any */
+    long long later, due, dead, paused;  /* due: of `later`, those whose time has come */
+    size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
+    char reason[32];                     /* … this reason, of one of them */
+    unsigned long devices, devices_lost; /* of the workers that are alive */
+    uint64_t published_ms_ago;
+    uint64_t ended[CLASS_COUNT][ENDS], died; /* since … */
+    uint64_t since_ms;                       /* … Redis unix ms; 0: nothing counted yet */
+};
+
+/* Counts, and reads the heartbeats. Owns: the caller ends `heartbeats` with heartbeats_free, also after an error.
+ * Errors: those of the commands. */
+MUST_CHECK enum status queue_counts_read(struct session *session, struct queue_counts *out,
+                                         struct heartbeats *heartbeats, struct err *err);
+
+/* Pauses a queue, or ends its pause. `*changed`: it was not so before. Errors: those of the commands. */
+MUST_CHECK enum status pause_set(struct session *session, bool pause, bool *changed, struct err *err);
+
+enum { CAPS = CLASS_COUNT + 1 }; /* of the classes, and of `later` */
+extern const char *const cap_names[CAPS];
+
+/* Sets the caps that are not negative, and reads all. Shapes: caps [CAPS]; 0: none. Errors: those of the commands. */
+MUST_CHECK enum status caps_set(struct session *session, long long caps[CAPS], struct err *err);
+
+/* ---- dead letters ---- */
+
+/* Which letters are meant; NULL and 0 mean any. */
+struct letter_filter {
+    const char *code;       /* as in the reply: poison, internal, … */
+    const char *id;         /* of the request: its id, or its name */
+    uint64_t older_than_ms; /* dead for at least … */
+    uint64_t newer_than_ms; /* … or at most this long */
+    const char *search;     /* these bytes are in a field's name or value */
+};
+
+/* A dead letter; valid while `visit` runs. */
+struct letter {
+    const char *id;                  /* of the dead letter; its time is when the request died */
+    const struct resp_value *fields; /* names and values in turn, see resp_field */
+    uint64_t age_ms;
+};
+
+enum { LETTER_PAGE = 100, LETTER_ID = 48 };
+
+typedef enum status letter_visit_fn(void *context, const struct letter *letter, struct err *err);
+
+/* Looks at the next LETTER_PAGE letters after `cursor` (NULL: from the first one, or from the newest one) and visits
+ * those that the filter lets through; letters that die meanwhile are left out. `visit` may remove letters. `next` is
+ * the cursor for the call after this one, "" at the end; it may be the same array. Errors: those of the commands and of
+ * `visit`, which ends the walk. */
+MUST_CHECK enum status letters_page(struct session *session, const struct letter_filter *filter, bool newest_first,
+                                    const char *cursor, char next[LETTER_ID], void *context, letter_visit_fn *visit,
+                                    struct err *err);
+
+/* The same for all letters, the oldest first. */
+MUST_CHECK enum status letters_each(struct session *session, const struct letter_filter *filter, void *context,
+                                    letter_visit_fn *visit, struct err *err);
+
+/* Visits one letter by its id. Errors: STATUS_NOT_FOUND; else as letters_page. */
+MUST_CHECK enum status letters_one(struct session *session, const char *id, void *context, letter_visit_fn *visit,
+                                   struct err *err);
+
+/* Removes a letter; `*removed`: it was there. Errors: those of the command. */
+MUST_CHECK enum status letter_delete(struct session *session, const char *id, bool *removed, struct err *err);
+
+/* What lua/requeue says of a letter. */
+enum requeued {
+    REQUEUED_GONE, /* it is not there any more */
+    REQUEUED,
+    REQUEUED_EMPTY, /* it holds no fields to submit again, and stays */
+    REQUEUED_CUT,   /* it holds only the beginning of its request, and stays */
+};
+
+/* Submits a letter again. `digest` is of lua/requeue, "" before the first call, which loads it. Shapes: entry
+ * [ENTRY_ID_TEXT], the id of the new entry. Errors: those of the commands. */
+MUST_CHECK enum status letter_requeue(struct session *session, const char *id, char digest[SCRIPT_DIGEST + 1],
+                                      enum requeued *out, char *entry, struct err *err);
+
+/* ---- requests ---- */
+
+/* Where a request without a reply is. */
+struct place {
+    const char *status; /* "queued", "running" or "later"; NULL: unknown */
+    char worker[256];   /* running: whose it is */
+    double due_at;      /* later: Redis' unix ms; else 0 */
+    bool denied;        /* the login may not ask where it is */
+};
+
+/* Finds the reply of a request by its id or name, or by its name where it is. `*reply`: NULL: there is none; owned by
+ * the session, as of session_ask. Errors: those of the commands. */
+MUST_CHECK enum status request_find(struct session *session, const char *id, const struct resp_value **reply,
+                                    struct place *place, struct err *err);
+
+#endif
