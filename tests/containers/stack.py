@@ -1,12 +1,15 @@
 """The Dockerfile is built and docker-compose.yml is started, on this machine, and then looked at from outside: who runs as what,
-what a crash of a worker and of Redis does, what an empty password does. `make containers` runs it.
+what a crash of a worker and of Redis does, what an empty password does, what Prometheus sees. `make containers` runs it.
 
-No image registry is needed: debian:12-slim is made by debootstrap, and Debian's redis-server stands in for the image of Redis
-(7.0 in place of 7.2). It wants root and Debian's packages of podman; where they are not there it is skipped, and says why. All
-that it makes lies in build/containers: the base system and the layers of the images are kept there for the next time."""
+No image registry is needed: debian:12-slim is made by debootstrap, and Debian's redis-server and prometheus stand in for the images
+of those names (7.0 in place of 7.2, 2.42 in place of 3.5). Grafana is not in Debian 12, so its service is not started. It wants root
+and Debian's packages of podman; where they are not there it is skipped, and says why. All that it makes lies in build/containers: the
+base system and the layers of the images are kept there for the next time."""
 
 import glob
+import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,6 +17,7 @@ import sys
 import threading
 import time
 import unittest
+import urllib.request
 
 import redis
 
@@ -25,7 +29,9 @@ TOOLS = ("podman", "buildah", "podman-compose", "runc", "debootstrap", "iptables
 ROLES = ("producer", "worker", "operator")
 STREAM = "sluice:{default}:requests"
 REPLY = "sluice:{default}:reply:"
-NAMES = {"redis": "sluice_redis_1", "worker-1": "sluice_worker-1_1", "worker-2": "sluice_worker-2_1"}
+NAMES = {"redis": "sluice_redis_1", "worker-1": "sluice_worker-1_1", "worker-2": "sluice_worker-2_1",
+         "prometheus": "sluice_prometheus_1"}
+USERS = {"redis": "redis", "worker-1": "sluice", "worker-2": "sluice", "prometheus": "nobody"}
 
 # What podman asks the kernel for and may not have inside of a virtual machine without systemd; its own storage.
 CONTAINERS_CONF = """[containers]
@@ -41,12 +47,18 @@ driver = "overlay"
 graphroot = "{WORK}/storage"
 runroot = "{WORK}/run"
 """
-REDIS_IMAGE = """FROM docker.io/library/debian:12-slim
+# The images that the file names, made of Debian's packages.
+STAND_INS = {"docker.io/library/redis:7.2-bookworm": """FROM docker.io/library/debian:12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends redis-server && rm -rf /var/lib/apt/lists/* \\
     && mkdir /data && chown redis:redis /data
 VOLUME /data
 WORKDIR /data
-"""
+""", "docker.io/prom/prometheus:v3.5.0": """FROM docker.io/library/debian:12-slim
+RUN apt-get update && apt-get install -y --no-install-recommends prometheus && rm -rf /var/lib/apt/lists/* \\
+    && mkdir /prometheus && chown nobody:nogroup /prometheus
+VOLUME /prometheus
+ENTRYPOINT ["/bin/prometheus"]
+"""}
 
 
 def say(text):
@@ -87,22 +99,26 @@ def build_images():
     if not has_image("docker.io/library/debian:12-slim"):
         timed("the base image", "sh", "-c", 'tar -C "$0" --exclude=./complete -c . | podman import - docker.io/library/debian:12-slim', root)
     build = ("buildah", "bud", "--isolation=chroot", "--network=host", "--layers", "-t")
-    recipe = write(os.path.join(WORK, "Containerfile.redis"), REDIS_IMAGE)
-    timed("the stand-in for Redis' image", *build, "docker.io/library/redis:7.2-bookworm", "-f", recipe, os.path.dirname(recipe))
+    for name, text in STAND_INS.items():
+        recipe = write(os.path.join(WORK, "Containerfile"), text)
+        timed(f"the stand-in for {name}", *build, name, "-f", recipe, os.path.dirname(recipe))
     timed("the image of Sluice", *build, "sluice:latest", SOURCE)
 
 
-def make_project(port):
-    """What the file names, with another port, and passwords."""
+def make_project(ports):
+    """What the file names, with other ports on this host, and passwords."""
     shutil.rmtree(PROJECT, ignore_errors=True)
     os.makedirs(os.path.join(PROJECT, "config", "secrets"), mode=0o700)
     for name in ("redis.conf", "mend-aof.sh", "make-users.sh"):
         shutil.copy(os.path.join(SOURCE, "config", name), os.path.join(PROJECT, "config"))
-    shutil.copytree(os.path.join(SOURCE, "config", "acl"), os.path.join(PROJECT, "config", "acl"))
+    for name in ("acl", "monitoring"):
+        shutil.copytree(os.path.join(SOURCE, "config", name), os.path.join(PROJECT, "config", name))
     with open(os.path.join(SOURCE, "docker-compose.yml"), encoding="utf-8") as file:
         text = file.read()
-    assert text.count('"127.0.0.1:6379:6379"') == 1
-    write(os.path.join(PROJECT, "docker-compose.yml"), text.replace('"127.0.0.1:6379:6379"', f'"127.0.0.1:{port}:6379"'))
+    for inside, port in ports.items():
+        assert text.count(f'"127.0.0.1:{inside}:{inside}"') == 1
+        text = text.replace(f'"127.0.0.1:{inside}:{inside}"', f'"127.0.0.1:{port}:{inside}"')
+    write(os.path.join(PROJECT, "docker-compose.yml"), text)
     for role in ROLES:
         set_password(role, f"pass-of-{role}-{os.urandom(8).hex()}")
 
@@ -166,10 +182,11 @@ def setUpModule():
 
 class Stack(unittest.TestCase):
     def setUp(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        make_project(self.port)
+        with socket.socket() as one, socket.socket() as other:
+            for probe in (one, other):
+                probe.bind(("127.0.0.1", 0))
+            self.port, self.watch_port = (probe.getsockname()[1] for probe in (one, other))
+        make_project({6379: self.port, 9090: self.watch_port})
         self.addCleanup(lambda: compose("down", "-v", "-t", "3", check=False))
 
     def wait(self, condition, what, seconds=60):
@@ -177,7 +194,7 @@ class Stack(unittest.TestCase):
         while time.monotonic() < end:
             try:
                 found = condition()
-            except (redis.ConnectionError, redis.BusyLoadingError, AssertionError):
+            except (redis.ConnectionError, redis.BusyLoadingError, AssertionError, OSError):
                 found = None
             if found:
                 return found
@@ -229,17 +246,21 @@ class Stack(unittest.TestCase):
     def test_the_stack(self):
         watch = Watch([password(role) for role in ROLES])
         watch.start()
-        compose("up", "-d", "--no-build")
+        began = time.monotonic()
+        compose("up", "-d", "--no-build", *NAMES)
         self.wait(self.login("producer").ping, "Redis")
         self.wait_done(self.submit(20))
+        say(f"from up to 20 vectors: {time.monotonic() - began:.0f} s")
         with self.subTest("users"):
             self.check_logins()
-        for service, user in (("redis", "redis"), ("worker-1", "sluice"), ("worker-2", "sluice")):
+        for service, user in USERS.items():
             with self.subTest("rights", service=service):
                 self.check_rights(service, user)
         with self.subTest("health"):
             for name in NAMES.values():
                 run("podman", "healthcheck", "run", name)
+        with self.subTest("metrics"):
+            self.check_prometheus()
         with self.subTest("kill"):
             for service in ("worker-1", "redis", "worker-2", "redis"):
                 ids = self.submit(300)
@@ -276,10 +297,26 @@ class Stack(unittest.TestCase):
         self.assertEqual(status["NoNewPrivs"], "1")
         for place in ("/here", "/usr/local/here", "/etc/here"):
             self.assertNotEqual(run("podman", "exec", "--user", "root", NAMES[service], "touch", place, check=False).returncode, 0)
-        self.assertGreater(int(inspect(service, ".HostConfig.Memory")), 1 << 30)
+        self.assertGreaterEqual(int(inspect(service, ".HostConfig.Memory")), 1 << 30)
+
+    def ask_prometheus(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.watch_port}/api/v1/{path}", timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def check_prometheus(self):
+        """It scrapes both workers, counts what they did, and has the alerts, none of which fires."""
+        self.wait(lambda: {target["labels"]["instance"]: target["health"] for target in self.ask_prometheus("targets")["activeTargets"]} ==
+                  {"worker-1:9464": "up", "worker-2:9464": "up"}, "both workers to be scraped")
+        with open(os.path.join(SOURCE, "config", "monitoring", "alerts.yml"), encoding="utf-8") as file:
+            alerts = re.findall(r"- alert: (\w+)", file.read())
+        self.wait(lambda: [(rule["name"], rule["health"]) for group in self.ask_prometheus("rules")["groups"] for rule in group["rules"]] ==
+                  [(alert, "ok") for alert in alerts], "the alerts to be looked at")
+        done = "query?query=sum(sluice_requests_total%7Bcode%3D%22done%22%7D)"
+        self.wait(lambda: [result for result in self.ask_prometheus(done)["result"] if int(result["value"][1]) >= 20], "the requests to be counted")
+        self.assertEqual([alert for alert in self.ask_prometheus("alerts")["alerts"] if alert["state"] == "firing"], [])
 
     def check_end(self):
-        run("podman", "stop", "-t", "20", NAMES["worker-1"], NAMES["worker-2"])
+        run("podman", "stop", "-t", "20", NAMES["worker-1"], NAMES["worker-2"], NAMES["prometheus"])
         run("podman", "stop", "-t", "20", NAMES["redis"])
         self.assertEqual({service: inspect(service, ".State.ExitCode") for service in NAMES}, dict.fromkeys(NAMES, "0"))
         run("podman", "start", NAMES["redis"])

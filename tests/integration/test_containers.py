@@ -31,7 +31,7 @@ class Containers(SluiceCase):
         copy = self.path("copy")
         os.mkdir(copy)
         shutil.copy(os.path.join(SOURCE, "docker-compose.yml"), copy)
-        result = subprocess.run(["docker-compose", "-f", os.path.join(copy, "docker-compose.yml"), "config"],
+        result = subprocess.run(["docker-compose", "-f", os.path.join(copy, "docker-compose.yml"), "--profile", "grafana", "config"],
                                 capture_output=True, timeout=60, check=False)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         shown = yaml.safe_load(result.stdout)
@@ -43,14 +43,32 @@ class Containers(SluiceCase):
         self.assertEqual(len(workers), 2)
         for service in services.values():
             self.assertIn("healthcheck", service)
+        for service in (services["redis"], *workers):
             self.assertIn("worker_password", service["secrets"])
-        self.assertTrue(services["redis"]["volumes"])
+        for name in ("redis", "prometheus", "grafana"):
+            self.assertTrue([volume for volume in services[name]["volumes"] if volume.startswith(f"{name}-data:")], "its data outlives it")
+        self.assertEqual([name for name, service in services.items() if "profiles" in service], ["grafana"])
+
+    def test_what_watches(self):
+        """Prometheus asks each worker, where it listens, and Grafana is given that Prometheus and our dashboard."""
+        services = self.compose()["services"]
+        port = services["worker-1"]["environment"]["SLUICE_HTTP"].rpartition(":")[2]
+        jobs = yaml.safe_load(read("config", "monitoring", "prometheus.yml"))["scrape_configs"]
+        self.assertEqual(jobs[0]["static_configs"], [{"targets": [f"{name}:{port}" for name in services if name.startswith("worker")]}])
+        mounted = dict(volume.split(":")[1::-1] for name in ("prometheus", "grafana") for volume in services[name]["volumes"])
+        self.assertIn("--config.file=/etc/prometheus/prometheus.yml", services["prometheus"]["command"])
+        self.assertEqual(mounted["/etc/prometheus/alerts.yml"], "./config/monitoring/alerts.yml")  # beside it, as it says
+        source = yaml.safe_load(read(mounted["/etc/grafana/provisioning/datasources/sluice.yml"]))["datasources"][0]
+        self.assertEqual(source["url"], "http://prometheus:9090")
+        folder = yaml.safe_load(read(mounted["/etc/grafana/provisioning/dashboards/sluice.yml"]))["providers"][0]["options"]["path"]
+        self.assertEqual(mounted[folder + "/grafana.json"], "./config/monitoring/grafana.json")
 
     def test_compose_gives_no_more_than_is_needed(self):
         """What tests/containers/stack.py sees in a kernel is asked for, also where its tools know less (podman-compose leaves
         out pids_limit)."""
         services = self.compose()["services"]
-        self.assertEqual(services["redis"]["user"], "redis")
+        users = {name: service["user"] for name, service in services.items() if not name.startswith("worker")}  # theirs is the Dockerfile's
+        self.assertEqual(users, {"redis": "redis", "prometheus": "nobody", "grafana": "472"})
         for service in services.values():
             self.assertEqual((service["read_only"], service["cap_drop"]), (True, ["ALL"]))
             self.assertEqual(service["security_opt"], ["no-new-privileges:true"])
@@ -94,8 +112,8 @@ class Containers(SluiceCase):
 
     def test_compose_environment(self):
         settings = self.run_sluice("config").stdout.decode()
-        for service in self.compose()["services"].values():
-            for name in service.get("environment", {}):
+        for service in (service for service in self.compose()["services"].values() if "build" in service):
+            for name in service["environment"]:
                 self.assertTrue(name.startswith("SLUICE_"))
                 self.assertRegex(settings, rf"(?m)^\s*{name[len('SLUICE_'):].lower()}\b")
 

@@ -58,7 +58,7 @@ class Prometheus:
     def __init__(self, directory, targets):
         self.log = os.path.join(directory, "prometheus.log")
         self.address = f"127.0.0.1:{free_port()}"
-        config = read(FILES, "prometheus.yml").replace("15s", "1s").replace('["127.0.0.1:9464"]', json.dumps(targets))
+        config = re.sub(r"targets: .*", f"targets: {json.dumps(targets)}", read(FILES, "prometheus.yml").replace("15s", "1s"))
         with open(os.path.join(directory, "prometheus.yml"), "w", encoding="utf-8") as file:
             file.write(config)
         shutil.copy(os.path.join(FILES, "alerts.yml"), directory)
