@@ -1,14 +1,58 @@
-/* Prints the reply of one request, or where a request is that has none yet. */
+/* Prints the reply of one request, or where a request is that has none yet, or all that is known of it. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+#include <time.h>
 
 #include "cli/print.h"
 #include "cli/session.h"
 #include "daemon/config.h"
 #include "redis/operator_json.h"
+#include "redis/story.h"
 #include "schedule/request.h"
+
+struct own {
+    bool story, json;
+};
+
+#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
+/* clang-format off */
+static const struct setting own_settings[] = {
+    {OWN(story), .type = SETTING_SWITCH, .fallback = "false", .help = "all that is known of it, in order of time; for an operator"},
+    {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "with --story: as a line of JSON"},
+};
+/* clang-format on */
+
+static void print_event(const struct story *story, const struct story_event *event)
+{
+    char stamp[32], age[DURATION_TEXT];
+    bool past = event->at_ms <= story->now_ms;
+    time_t seconds = (time_t)(event->at_ms / 1000);
+    struct tm utc = {0};
+    gmtime_r(&seconds, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
+    duration_format(past ? story->now_ms - event->at_ms : event->at_ms - story->now_ms, age);
+    printf("%s.%03uZ  %s%s%s  %s: %s\n", stamp, (unsigned)(event->at_ms % 1000), past ? "" : "in ", age,
+           past ? " ago" : "", event->name, event->text);
+}
+
+static enum status tell(struct session *session, const char *id, bool json, struct err *err)
+{
+    struct story story;
+    TRY(story_read(session, id, &story, err));
+    if (json) {
+        json_put_story(stdout, session, id, &story);
+    } else {
+        print_bytes(stdout, id, strlen(id));
+        printf(" in queue %s: %s\n", session->queue, story.status);
+        for (size_t i = 0; i < story.event_count; i++) { print_event(&story, &story.events[i]); }
+        if (story.letters_left) { puts("(not all dead letters were looked at: sluice dead list --id finds more)"); }
+    }
+    if (strcmp(story.status, "unknown") != 0) { return STATUS_OK; }
+    return err_set(err, STATUS_UNAVAILABLE, "nothing is known of \"%s\" in queue %s: %s", id, session->queue,
+                   story.name[0] ? "its reply has expired or is under its own id, or it was never enqueued"
+                                 : "the name that XADD returned may tell more");
+}
 
 static enum status get(struct session *session, const char *id, struct err *err)
 {
@@ -18,8 +62,9 @@ static enum status get(struct session *session, const char *id, struct err *err)
     if (reply) { return json_put_reply(stdout, id, reply, err); }
     json_put_place(stdout, id, &place);
     const char *why =
-        place.denied   ? "only an operator's login may ask where it is"
-        : place.status ? "it is not finished"
+        place.denied                           ? "only an operator's login may ask where it is"
+        : strcmp(place.status, "dead") == 0    ? "it has expired, but there is a dead letter: sluice get --story"
+        : strcmp(place.status, "unknown") != 0 ? "it is not finished"
         : request_id_usable(id, strlen(id))
             ? "it is not finished, has expired or was never enqueued; its name, which XADD returned, tells more"
             : "it has ended, and its reply has expired or is under its own id; or it was never enqueued";
@@ -34,9 +79,15 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice get: needs one ID of at most 128 bytes, the one that XADD or sluice submit printed\n");
         return EX_USAGE;
     }
+    const struct own *own = invocation->own;
+    if (own->json && !own->story) {
+        fprintf(stderr, "sluice get: --json is for --story: a reply is JSON anyway\n");
+        return EX_USAGE;
+    }
     if (!session_is_one(invocation)) { return EX_USAGE; }
+    const char *id = invocation->operands[0];
     enum status status = session_connect(&session, invocation, &err);
-    if (status == STATUS_OK) { status = get(&session, invocation->operands[0], &err); }
+    if (status == STATUS_OK) { status = own->story ? tell(&session, id, own->json, &err) : get(&session, id, &err); }
     session_close(&session);
     return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
 }
@@ -48,6 +99,8 @@ const struct subcommand command_get = {
     .summary = "Print the reply of a request as one line of JSON",
     .explanation =
         "Exit 69 when there is no reply (yet). Its status is then queued, running (the line names the worker),\n"
-        "later (due_at: Redis' unix ms) or unknown; to an operator, and by the name that XADD returned.",
+        "later (due_at: Redis' unix ms), dead (its reply has expired, its dead letter has not) or unknown; to an\n"
+        "operator, and by the name that XADD returned.",
+    OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

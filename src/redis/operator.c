@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "redis/story.h"
+
 /* ---- the connection ---- */
 
 enum status session_ask_time(struct session *session, struct err *err)
@@ -455,89 +457,23 @@ enum status letter_requeue(struct session *session, const char *id, char digest[
 
 /* ---- requests ---- */
 
-/* Reads an entry's id: a word, or the first of an array. 0-0 for anything else. */
-static struct entry_id read_id(const struct resp_value *value)
-{
-    struct entry_id id;
-    if (value && value->type == RESP_ARRAY && value->count > 0) { value = &value->items[0]; }
-    return value && value->bytes && entry_id_parse(value->bytes, value->length, &id) ? id : (struct entry_id){0};
-}
-
-/* Looks among the pending entries, which a worker has, has given back (`released`) or has set aside (`ahead`); then
- * among those that nobody has read. */
-static enum status look_in_stream(struct session *session, const char *stream, struct entry_id entry,
-                                  struct place *place, struct err *err)
-{
-    char id[ENTRY_ID_TEXT];
-    const struct resp_value *reply, *group;
-    struct entry_id first, last, delivered = {0};
-    long long length;
-    TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", stream));
-    if (length == 0) { return STATUS_OK; }
-    TRY(SESSION_ASK(session, &reply, err, "XINFO", "GROUPS", stream));
-    if ((group = session_group(reply))) {
-        delivered = read_id(resp_field(group, "last-delivered-id"));
-        entry_id_format(entry, id);
-        TRY(SESSION_ASK(session, &reply, err, "XPENDING", stream, "sluice", id, id, "1"));
-        if (reply->type == RESP_ARRAY && reply->count == 1 && reply->items[0].count > 1) {
-            const char *owner = session_text(&reply->items[0].items[1]);
-            bool waits = strcmp(owner, "released") == 0 || strcmp(owner, "ahead") == 0;
-            place->status = waits ? "queued" : "running";
-            snprintf(place->worker, sizeof place->worker, "%s", waits ? "" : owner);
-            return STATUS_OK;
-        }
-    }
-    TRY(SESSION_ASK(session, &reply, err, "XINFO", "STREAM", stream));
-    first = read_id(resp_field(reply, "first-entry"));
-    last = read_id(resp_field(reply, "last-entry"));
-    if (entry_id_compare(entry, delivered) > 0 && entry_id_compare(entry, first) >= 0 &&
-        entry_id_compare(entry, last) <= 0) {
-        place->status = "queued";
-    }
-    return STATUS_OK;
-}
-
-/* Looks for a request by its name: among those that wait for their time, then in its stream. */
-static enum status look(struct session *session, const char *name, struct place *place, struct err *err)
-{
-    char key[SESSION_KEY], carrier[ENTRY_ID_TEXT];
-    const struct resp_value *reply;
-    enum request_class class;
-    struct entry_id entry;
-    if (!request_name_parse(name, strlen(name), &class, &entry)) { return STATUS_OK; }
-    TRY(SESSION_ASK(session, &reply, err, "ZSCORE", session_key(session, "later", "", key), name));
-    if (reply->bytes) {
-        place->status = "later";
-        place->due_at = strtod(reply->bytes, NULL);
-        return STATUS_OK;
-    }
-    /* Who came back from `later` is another entry now. */
-    TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "trouble", "", key), name));
-    if (sscanf(session_text(reply), "%*u %*u %41s", carrier) == 1 &&
-        !entry_id_parse(carrier, strlen(carrier), &entry)) {
-        return err_set(err, STATUS_INTERNAL, "the record of %s in trouble has an unknown shape", name);
-    }
-    return look_in_stream(session, session_key(session, class_streams[class], "", key), entry, place, err);
-}
-
-enum { LOOKS = 3 }; /* a request may move between two questions */
-
 enum status request_find(struct session *session, const char *id, const struct resp_value **reply, struct place *place,
                          struct err *err)
 {
     char key[SESSION_KEY];
-    *place = (struct place){0};
+    struct story story = {.done_ms = 1};
+    *place = (struct place){.status = "unknown"};
     *reply = NULL;
-    for (int i = 0; i < LOOKS && !place->status; i++) {
-        const struct resp_value *fields;
-        TRY(SESSION_ASK(session, &fields, err, "HGETALL", session_key(session, "reply:", id, key)));
-        if (fields->type == RESP_ARRAY && fields->count > 0) {
-            *reply = fields;
-            return STATUS_OK;
-        }
-        enum status status = look(session, id, place, err);
+    while (story.done_ms > 0) { /* it may be answered between two looks */
+        TRY(SESSION_ASK(session, reply, err, "HGETALL", session_key(session, "reply:", id, key)));
+        if ((*reply)->type == RESP_ARRAY && (*reply)->count > 0) { return STATUS_OK; }
+        *reply = NULL;
+        enum status status = story_read(session, id, &story, err);
         place->denied = status == STATUS_DENIED;
         if (status != STATUS_OK) { return place->denied ? STATUS_OK : status; }
     }
+    place->status = story.status;
+    place->due_at = (double)story.due_ms;
+    snprintf(place->worker, sizeof place->worker, "%s", story.worker);
     return STATUS_OK;
 }

@@ -193,7 +193,7 @@ MUST_CHECK enum status letter_requeue(struct session *session, const char *id, c
 
 /* Where a request without a reply is. */
 struct place {
-    const char *status; /* "queued", "running" or "later"; NULL: unknown */
+    const char *status; /* as of struct story: "queued", "running", "later", "dead" or "unknown" */
     char worker[256];   /* running: whose it is */
     double due_at;      /* later: Redis' unix ms; else 0 */
     bool denied;        /* the login may not ask where it is */

@@ -155,7 +155,7 @@ void json_put_place(FILE *to, const char *id, const struct place *place)
 {
     fputs("{\"id\":", to);
     json_put_string(to, id, strlen(id));
-    fprintf(to, ",\"status\":\"%s\"", place->status ? place->status : "unknown");
+    fprintf(to, ",\"status\":\"%s\"", place->status);
     if (place->worker[0] != '\0') {
         fputs(",\"worker\":", to);
         json_put_string(to, place->worker, strlen(place->worker));

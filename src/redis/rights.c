@@ -66,10 +66,10 @@ static const struct right table[] = {
 
     /* Replies and notifications. */
     {W | P, "HGET @reply:x x"},
-    {W | P, "HMGET @reply:x x"},
+    {W | P | O, "HMGET @reply:x x"},
     {P | O, "HGETALL @reply:x"},
     {W | P, "EXISTS @reply:x"},
-    {P, "PTTL @reply:x"},
+    {P | O, "PTTL @reply:x"},
     {W, "HSET @reply:x x x"},
     {W, "DEL @reply:x"},
     {W, "PEXPIRE @reply:x 1"},
@@ -122,7 +122,7 @@ static const struct right table[] = {
     {W, "GET @housekeeper"},
     {W, "DEL @housekeeper"},
     {W | O, "HSET @workers x x"},
-    {W, "HGET @workers x"},
+    {W | O, "HGET @workers x"},
     {W | O, "HGETALL @workers"},
     {W, "HDEL @workers x"},
     {W | P | O, "HGET @meta x"},

@@ -371,6 +371,8 @@ class FullRun(Acl):
         self.assertEqual(self.operate("dead", "list").count("\n"), 1)
         letter = self.operate("dead", "list").split()[0]
         self.operate("dead", "show", letter)
+        story = self.operate("get", self.operate("dead", "list").split()[2], "--story")
+        self.assertRegex(story, rf"dead: dead letter {letter} after 2 attempts.*\n.* expires: the reply expires\n$")
         self.operate("dead", "requeue", letter)
         self.wait_until(lambda: self.operate("dead", "list"), "it to be dead again")
         self.operate("dead", "purge", "--all")
@@ -396,6 +398,7 @@ class FullRun(Acl):
     def test_only_an_operator_learns_where_a_request_is(self):
         waiting = self.add(text="nobody works")
         self.assertIn('"status":"queued"', self.operate("get", waiting, code=UNAVAILABLE))
+        self.assertIn(f"in queue {self.queue}: queued\n", self.operate("get", waiting, "--story"))
         result = self.run_sluice("get", waiting, "--redis", f"redis+unix://sluice-producer@{self.server.socket}", "--queue", self.queue,
                                  environment=LOGIN)
         self.assertEqual((result.returncode, json.loads(result.stdout)["status"]), (UNAVAILABLE, "unknown"))

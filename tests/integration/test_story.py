@@ -1,0 +1,163 @@
+"""`sluice get ID --story`: what is known of a request in each of its states, in order of time, for people and as JSON."""
+# ctest-cost: 5
+
+import json
+import re
+from unittest.mock import ANY
+
+from case import SluiceCase
+
+USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
+
+
+class Story(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.stream = self.sender.stream
+
+    def get(self, id, *flags, code=0):
+        result = self.run_sluice("get", id, "--story", *flags, "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual(result.returncode, code, result.stderr.decode())
+        return result.stdout.decode()
+
+    def story(self, id, code=0):
+        """As JSON; without the events, whose names come as a second value. They are in order of time."""
+        story = json.loads(self.get(id, "--json", code=code))
+        events = story.pop("events")
+        self.assertEqual(sorted(event["at"] for event in events), [event["at"] for event in events])
+        self.assertTrue(all(event["text"] for event in events))
+        self.assertAlmostEqual(story.pop("at"), self.now_ms(), delta=30000)
+        return story, [event["event"] for event in events]
+
+    def now_ms(self):
+        seconds, micros = self.client.time()
+        return seconds * 1000 + micros // 1000
+
+    def add(self, stream=None, **fields):
+        return self.client.xadd(stream or self.stream, {"text": "x", **fields}).decode()
+
+    def facts(self, name, status, class_name="normal", id=None, **more):
+        """What every story of a named request has, and more."""
+        return {"queue": "test", "id": id or name, "status": status, "name": name, "class": class_name,
+                "submitted_at": int(re.search(r"\d+", name)[0]), **more}
+
+    def test_done(self):
+        self.start_daemon(self.server)
+        name = "high:" + self.add(self.sender.key("requests:high"), id="order-42", tenant="acme", ttl="500")
+        self.wait_until(lambda: self.client.exists(self.sender.key("reply:order-42")), "the reply")
+        reply = self.client.hgetall(self.sender.key("reply:order-42"))
+        story, events = self.story("order-42")
+        self.assertEqual(story, self.facts(name, "done", "high", id="order-42", tenant="acme", done_at=int(reply[b"done_at"]), expires_at=ANY))
+        self.assertAlmostEqual(story["expires_at"], story["done_at"] + 500_000, delta=2000)
+        self.assertEqual(set(events), {"submitted", "started", "computed", "answered", "expires"})
+        lines = self.get("order-42").splitlines()
+        self.assertEqual(lines[0], "order-42 in queue test: done")
+        self.assertRegex(lines[1], rf"^2\d\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ  \d+m?s ago  submitted: as {name} in class high, tenant acme$")
+        self.assertRegex(lines[-1], r"  in \d+[sm]  expires: the reply expires$")
+
+    def test_error_and_dead(self):
+        """An error's letter, while it is there and when it was deleted; and a letter whose reply has expired."""
+        self.make_faulty(self.server, faults=["error:{kernel}"]).start().wait_ready(self.client)
+        name = self.add(text="the kernel", max_attempts="1", tenant="acme")
+        self.wait_until(lambda: self.client.exists(self.sender.key("reply:" + name)), "the reply")
+        letter = self.client.hget(self.sender.key("reply:" + name), "dead").decode()
+        code = self.client.hget(self.sender.key("reply:" + name), "code").decode()
+        expected = {"tenant": "acme", "attempts": 1, "code": code, "message": ANY, "letter": letter}
+        story, events = self.story(name)
+        self.assertEqual(story, self.facts(name, "error", done_at=ANY, expires_at=ANY, **expected))
+        self.assertEqual(set(events), {"submitted", "dead", "answered", "expires"})
+        self.client.xdel(self.sender.key("dead"), letter)
+        self.assertTrue(self.story(name)[0]["letter_gone"])
+        self.assertIn("the letter is gone", self.get(name))
+
+        self.client.xadd(self.sender.key("dead"), {"_entry": "1-1", "_code": "poison"})
+        letter = self.client.xadd(self.sender.key("dead"), {
+            "_entry": name, "_code": code, "_message": "no", "_attempts": "4", "_tenant": "acme", "id": "mine", "text": "x"}).decode()
+        self.client.delete(self.sender.key("reply:" + name))
+        expected.update(attempts=4, letter=letter, message="no")
+        self.assertEqual(self.story(name), (self.facts(name, "dead", **expected), ["submitted", "dead"]))
+        self.assertEqual(self.story("mine")[0], self.facts(name, "dead", id="mine", **expected))
+
+    def test_cancelled(self):
+        self.start_daemon(self.server)
+        name = self.add(delay="60000")
+        self.client.xadd(self.sender.key("control"), {"cancel": name})
+        self.wait_until(lambda: self.client.exists(self.sender.key("reply:" + name)), "the reply")
+        self.assertEqual(self.story(name), (self.facts(name, "cancelled", done_at=ANY, expires_at=ANY), ["submitted", "answered", "expires"]))
+
+    def test_later_by_wish(self):
+        self.start_daemon(self.server)
+        name = self.add(delay="600000")
+        self.wait_until(lambda: self.client.zscore(self.sender.key("later"), name), "it to be parked")
+        due = int(self.client.zscore(self.sender.key("later"), name))
+        self.assertEqual(self.story(name), (self.facts(name, "later", due_at=due), ["submitted", "due"]))
+        self.assertIn("due: parked until then, for attempt 1\n", self.get(name))
+
+    def test_later_after_a_failure(self):
+        self.make_faulty(self.server, faults=["error:{kernel}"]).start().wait_ready(self.client)
+        name = self.add(text="the kernel", max_attempts="9")
+        self.wait_until(lambda: "later" in self.get(name).splitlines()[0] and self.get(name).find("for attempt 2") > 0, "it to be parked")
+
+    def test_waiting(self):
+        """Unread, before and after there is a group; given back; lost; read and deleted."""
+        name = self.add(tenant="acme")
+        self.assertEqual(self.story(name), (self.facts(name, "queued", tenant="acme"), ["submitted", "waiting"]))
+        self.assertIn("waiting: nobody has read it", self.get(name))
+        self.client.xgroup_create(self.stream, "sluice", "0")
+        self.assertIn("waiting: nobody has read it", self.get(name))
+        self.client.xreadgroup("sluice", "released", {self.stream: ">"})
+        self.assertIn("waiting: given back", self.get(name))
+        self.client.xgroup_destroy(self.stream, "sluice")
+        self.client.xgroup_create(self.stream, "sluice", name)
+        self.assertIn("waiting: read, and nobody's since", self.get(name))
+        self.client.xdel(self.stream, name)
+        self.assertEqual(self.story(name, UNAVAILABLE), (self.facts(name, "unknown"), ["submitted"]))
+
+    def test_held_by_a_worker_and_suspect(self):
+        low, workers = self.sender.key("requests:low"), self.sender.key("workers")
+        entry = self.add(low, _id="low:1795252518106-0")
+        self.client.hset(self.sender.key("trouble"), "low:1795252518106-0", f"1 2 {entry} me,+other,me 3")
+        self.client.xgroup_create(low, "sluice", "0")
+        self.client.xreadgroup("sluice", "me", {low: ">"})
+        story, events = self.story("low:1795252518106-0")
+        self.assertEqual(story, self.facts("low:1795252518106-0", "running", "low", worker="me", held_since=ANY, deliveries=1, attempts=1,
+                                           runs_alone=2, open_runs="me,+other,me", taken=3))
+        self.assertAlmostEqual(story["held_since"], self.now_ms(), delta=30000)
+        self.assertEqual(events, ["submitted", "returned", "held", "suspect"])
+        self.assertIn("to worker me, which has not spoken for long", self.get("low:1795252518106-0"))
+        self.client.hset(workers, "me", f"{self.now_ms()} state running")
+        self.assertRegex(self.get("low:1795252518106-0"), r"to worker me, which spoke \d+\.\d s ago")
+
+    def test_unknown(self):
+        self.assertEqual(self.story("nobody", UNAVAILABLE), ({"queue": "test", "id": "nobody", "status": "unknown"}, []))
+        self.assertEqual(self.story("1795252518106-7", UNAVAILABLE)[1], ["submitted"])
+        for _ in range(40):
+            self.client.xadd(self.sender.key("dead"), {"_entry": "1-1"})
+        self.client.xadd(self.sender.key("dead"), {"_entry": "2-2", "id": "on page three"})
+        self.assertEqual(self.story("on page three")[0]["name"], "2-2")
+
+    def test_bytes_of_others_control_no_terminal(self):
+        evil = b"\x1b[2J\xc2\x9b\xff\x00\n"
+        self.client.hset(self.sender.key("reply:mine"), mapping={"status": "error", "entry": b"1-1" + evil, "code": evil, "message": evil,
+                                                                 "tenant": evil, "dead": evil, "done_at": "5"})
+        for out in (self.get("mine"), self.get("mine", "--json")):
+            self.assertFalse(set(out.rstrip("\n").replace("\n", "")) & set("\x1b\x9b\x00\x7f"), out)
+        self.assertEqual(self.story("mine")[0]["code"], "?[2J?????")
+
+    def test_odd_shapes(self):
+        name = self.add()
+        self.client.hset(self.sender.key("trouble"), name, "rubbish")
+        self.get(name, code=SOFTWARE)
+        self.client.delete(self.sender.key("trouble"), self.stream)
+        self.client.set(self.stream, "x")
+        self.get(name, code=SOFTWARE)
+        result = self.run_sluice("get", name, "--json", "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual(result.returncode, USAGE)
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()
