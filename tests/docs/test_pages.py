@@ -93,7 +93,7 @@ class Pages(unittest.TestCase):
     def test_alerts_and_dashboard_are_explained(self):
         """An entry for each alert, in their order, with all that it should say; no file names a metric that is not there."""
         alerts, page = (SOURCE / "config/monitoring/alerts.yml").read_text(), (SOURCE / "docs/oncall.md").read_text()
-        entries = re.split(r"(?m)^## ", page)[1:]
+        entries = [entry for entry in re.split(r"(?m)^## ", page) if entry.startswith("Sluice")]
         self.assertEqual(re.findall(r"alert: (\w+)", alerts), [entry.split()[0] for entry in entries])
         for entry in entries:
             self.assertEqual(re.findall(r"(?m)^- (\w+): ", entry), ["Means", "Look", "Type", "Then"], entry)

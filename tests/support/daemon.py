@@ -100,6 +100,16 @@ class Daemon:
         self.signal(signal.SIGTERM)
         return self.wait_exit(timeout)
 
+    def stand_still(self):
+        """SIGSTOP, and for `sluice live` it is as if that had been a minute ago."""
+        folder = f"/proc/{self.pid}/fd"
+        turned = next(f"{folder}/{fd}" for fd in os.listdir(folder) if "sluice-loop" in os.readlink(f"{folder}/{fd}"))
+        self.signal(signal.SIGSTOP)
+        with open(turned, "r+b") as file:
+            ms = int.from_bytes(file.read(8), "little")
+            file.seek(0)
+            file.write((ms - 60_000).to_bytes(8, "little"))
+
     def cleanup(self):
         if self.process is not None:
             process.end(self.process)

@@ -1,0 +1,273 @@
+"""The twenty tasks of docs/oncall.md: each line of the table has a case, which types the line's commands in their order into a shell
+and looks at what comes of them."""
+# ctest-cost: 15
+
+import os
+import re
+import subprocess
+
+import process
+import redis
+from case import SluiceCase
+from daemon import BINARY, SOURCE
+from redis_server import append_only, command, connect
+from sentinel import TcpRedis
+
+with open(os.path.join(SOURCE, "docs", "oncall.md"), encoding="utf-8") as page:
+    TABLE = re.search(r"(?s)\n## Twenty tasks\n.*?\n\|---.*?\n(.*?)\n\n", page.read())[1]
+# What to do -> its commands.
+TASKS = {cells[1].strip(): re.findall(r"`(.*?)`", cells[2].replace(r"\|", "|"))
+         for cells in (re.split(r"(?<!\\)\|", row) for row in TABLE.splitlines())}
+NO_ANSWER, REFUSED, CONFIG = 69, 77, 78
+
+
+def case_of(task):
+    return "test_" + re.sub(r"\W+", "_", task.lower()).strip("_")
+
+
+class OnCall(SluiceCase):
+    queue = "default"
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bin"))
+        os.symlink(BINARY, self.path("bin", "sluice"))
+        self.login = {}
+
+    def start(self, workers=1, **options):
+        """Redis, which `redis-cli` and `sluice` then talk to, and workers."""
+        self.server = self.start_redis(**options)
+        self.administrate(self.server)
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.daemons = [self.start_daemon(self.server) for _ in range(workers)]
+
+    def administrate(self, server, options=""):
+        self.login["SLUICE_REDIS"] = server.socket
+        os.chmod(self.write("bin/redis-cli", f'#!/bin/sh\nexec /usr/bin/redis-cli -s {server.socket} {options} "$@"\n'), 0o755)
+
+    def typed(self, *codes, **words):
+        """Types the commands of this case's task and yields what each prints. `words`: what stands for those in capitals; `codes`:
+        the exit codes, 0 by default."""
+        lines = next(commands for task, commands in TASKS.items() if case_of(task) == self._testMethodName)
+        for line, code in zip(lines, codes or [0] * len(lines), strict=True):
+            for word, text in words.items():
+                line = re.sub(rf"\b{word}\b", str(text), line)
+            line = line.replace("/etc/", self.path("etc/")).replace("/var/lib/redis", self.path("redis")).replace("-o redis ", "")
+            line = line.replace("/usr/local/share/sluice/", os.path.join(SOURCE, "config/"))
+            environment = process.clean_environment(self.login)
+            environment["PATH"] = self.path("bin") + ":" + environment["PATH"]
+            done = subprocess.run(["bash", "-o", "pipefail", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, code, f"{line}\n{done.stdout}{done.stderr}")
+            yield done.stdout + done.stderr
+
+    def send(self, **fields):
+        return self.client.xadd(self.sender.stream, {"text": "some words", **fields}).decode()
+
+    def wait_reply(self, name, status=b"done", client=None):
+        key = self.sender.key("reply:" + name)
+        self.wait_until(lambda: (client or self.client).hget(key, "status") == status, f"{name} to be {status.decode()}")
+
+    def bury(self, code="internal", age_ms=0):
+        """A dead letter as lua/settle writes it."""
+        seconds, micros = self.client.time()
+        letter = {"_entry": "5-0", "_code": code, "_message": "the engine said no", "_attempts": "4", "text": "some words", "id": "mine"}
+        return self.client.xadd(self.sender.key("dead"), letter, id=f"{seconds * 1000 + micros // 1000 - age_ms}-*").decode()
+
+    def letters(self):
+        return [letter.decode() for letter, _ in self.client.xrange(self.sender.key("dead"))]
+
+    def test_there_are_twenty(self):
+        self.assertEqual(len(TASKS), 20)
+        cases = {name for name in dir(self) if name.startswith("test_")} - {"test_there_are_twenty"}
+        self.assertEqual({case_of(task) for task in TASKS}, cases)
+
+    def test_what_is_wrong(self):
+        self.start(options=("--maxmemory-policy", "allkeys-lru"), workers=0)
+        self.assertIn("fail  eviction    maxmemory-policy is allkeys-lru", *self.typed(CONFIG))
+
+    def test_does_the_queue_answer(self):
+        self.start()
+        self.assertIn('"status":"done"', *self.typed())
+
+    def test_what_waits_and_who_works(self):
+        self.start(workers=2)
+        stats, workers = self.typed()
+        self.assertRegex(stats, r"(?m)^normal +0 ")
+        self.assertEqual(workers.count(" state=running "), 2)
+
+    def test_where_is_this_request(self):
+        self.start(workers=0)
+        self.assertIn('"status":"queued"', *self.typed(NO_ANSWER, NAME=self.send()))
+
+    def test_who_fills_the_queue(self):
+        self.start(workers=0)
+        for tenant, count in (("small", 2), ("large", 30), ("middle", 5)):
+            for _ in range(count):
+                self.send(tenant=tenant)
+        self.send(text="tenant")
+        told, = self.typed()
+        self.assertEqual([line.split() for line in told.splitlines()][:3], [["30", "large"], ["5", "middle"], ["2", "small"]])
+
+    def test_stop_all_work_keep_taking_requests(self):
+        self.start()
+        typing = self.typed()
+        next(typing)
+        self.wait_paused(self.client)
+        name = self.send()
+        self.assertEqual(self.client.xlen(self.sender.stream), 1)
+        next(typing)
+        self.wait_reply(name)
+
+    def test_take_a_host_out_of_service(self):
+        self.start(workers=2)
+        list(self.typed(WORKER=self.daemons[0].worker_name(self.client)))
+        self.assertEqual(self.daemons[0].wait_exit(), 0)
+        self.wait_reply(self.send())
+
+    def test_look_into_a_worker_without_ending_it(self):
+        self.start()
+        daemon, = self.daemons
+        worker = daemon.worker_name(self.client)
+        typing = self.typed(WORKER=worker, PID=daemon.pid)
+
+        def is_in(state):
+            self.wait_until(lambda: f" state {state} ".encode() in self.client.hget(self.sender.key("workers"), worker), f"it to be {state}")
+        next(typing)
+        is_in("quiet")
+        next(typing)
+        self.wait_until(lambda: " in_flight " in daemon.read_log(), "what it holds")
+        next(typing)
+        is_in("running")
+        self.wait_reply(self.send())
+
+    def test_a_worker_hangs(self):
+        self.start(workers=2)
+        load = self.start_load(self.server)
+        self.catch(self.daemons[0], self.client)
+        self.daemons[0].stand_still()
+        list(self.typed(NO_ANSWER, 0, PID=self.daemons[0].pid))
+        self.assertEqual(self.daemons[0].wait_exit(), -9)
+        load.stop()
+        self.wait_finished(load.producer)
+
+    def test_there_is_more_work_than_machines(self):
+        self.start()
+        typing = self.typed()
+        self.assertRegex(next(typing), r"normal +100000\b")
+        self.assertRegex(next(typing), r"normal +none\b")
+
+    def test_nobody_wants_this_request_any_more(self):
+        self.start()
+        self.client.set(self.sender.key("paused"), 1)
+        self.wait_paused(self.client)
+        name = self.send()
+        list(self.typed(NAME=name))
+        self.wait_reply(name, b"cancelled")
+
+    def test_what_died_and_why(self):
+        self.start(workers=0)
+        old, new = self.bury(age_ms=7_200_000), self.bury("poison")
+        listed, shown = self.typed(LETTER=new)
+        self.assertRegex(listed, rf"^{new} +poison .*the engine said no\n$")
+        self.assertIn("text: some words", shown)
+        self.assertEqual(self.letters(), [old, new])
+
+    def test_the_reason_is_gone_try_again_what_it_had_killed(self):
+        self.start()
+        first, other = self.bury(), self.bury("poison")
+        typing = self.typed()
+        self.assertIn("1 would be requeued", next(typing))
+        self.assertEqual(self.letters(), [first, other])
+        next(typing)
+        self.assertEqual(self.letters(), [other])
+        self.wait_reply("mine")
+
+    def test_throw_dead_letters_away(self):
+        self.start(workers=0)
+        self.bury(age_ms=8 * 86_400_000)
+        one, other = self.bury(), self.bury()
+        list(self.typed(LETTER=one))
+        self.assertEqual(self.letters(), [other])
+
+    def test_redis_is_full(self):
+        self.start()
+        workers = self.sender.key("workers")
+
+        def all_are(state):
+            return all(f" state {state} ".encode() in value for value in self.client.hvals(workers))
+        self.client.config_set("maxmemory", self.client.info("memory")["used_memory"] * 100 // 92)
+        self.wait_until(lambda: all_are("tight"), "a tight worker")
+        told, _ = self.typed()
+        self.assertIn("maxmemory_human:", told)
+        self.assertEqual(self.client.config_get("maxmemory"), {"maxmemory": str(4 << 30)})
+        self.wait_until(lambda: all_are("running"), "it to have room")
+
+    def test_redis_is_slow(self):
+        self.start(options=("--slowlog-log-slower-than", "0"), workers=0)
+        slow, latency = self.typed()
+        self.assertIn("\nPING\n", slow)
+        self.assertRegex(latency, r"^\d+ \d+ [\d.]+ \d+\s*$")
+
+    def test_redis_does_not_start_after_a_crash(self):
+        self.start(aof="always", workers=0)
+        name = self.send()
+        self.server.kill()
+        with open(append_only(self.server.directory), "ab") as file:
+            file.write(command("MULTI") + command("DEL", self.sender.stream)[:-1])
+        self.server.mend = lambda: None  # what the support does for other cases
+        with self.assertRaises(AssertionError):
+            self.server.start()
+        list(self.typed())
+        self.server.start()
+        self.assertEqual([entry.decode() for entry, _ in self.server.client().xrange(self.sender.stream)], [name])
+
+    def pair(self):
+        """A master and its replica, and a worker that knows both."""
+        old, new = servers = [TcpRedis(self.directory, name) for name in ("old", "new")]
+        self.children += servers
+        new.follow(old)
+        self.sender = self.producer(old)
+        self.start_daemon(old, address="redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers))
+        return old, new
+
+    def check_served(self, server):
+        """It is the master now, and the worker has found it."""
+        client = server.client()
+        self.wait_until(lambda: server.role() == "master", "another master")
+        self.wait_reply(client.xadd(self.sender.stream, {"text": "some words"}).decode(), client=client)
+
+    def test_switch_to_the_replica(self):
+        old, new = self.pair()
+        list(self.typed(OLD=f"127.0.0.1 -p {old.port}"))
+        self.check_served(new)
+        self.assertEqual(old.role(), "slave")
+
+    def test_the_master_is_dead_and_nobody_promotes(self):
+        old, new = self.pair()
+        old.kill()
+        list(self.typed(NEW=f"127.0.0.1 -p {new.port}"))
+        self.check_served(new)
+
+    def test_a_password_has_leaked(self):
+        """The worker with the old one ends, and goes on with the new one; nobody gets in with the old one."""
+        os.makedirs(self.path("etc/sluice/secrets"))
+        os.makedirs(self.path("etc/redis"))
+        for role in ("producer", "worker", "operator", "admin"):
+            self.write(f"etc/sluice/secrets/{role}_password", f"{role}-secret\n")
+        users = subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), self.path("etc/sluice/secrets")], capture_output=True, check=True)
+        self.server = self.new_redis(options=("--aclfile", self.write("etc/redis/users.acl", users.stdout)))
+        self.server.user, self.server.password = "admin", "admin-secret"
+        self.client = self.server.start().client()
+        self.sender = self.producer(self.server)
+        self.login["REDISCLI_AUTH"] = "admin-secret"
+        self.administrate(self.server, "--user admin")
+        daemon = self.start_daemon(self.server, address=f"redis+unix://sluice-worker@{self.server.socket}",
+                                   environment={"SLUICE_REDIS_PASSWORD_FILE": self.path("etc/sluice/secrets/worker_password")})
+        list(self.typed())
+        self.assertEqual(daemon.wait_exit(), REFUSED)
+        name = self.send()
+        self.restart(daemon, self.server)
+        self.wait_reply(name)
+        with self.assertRaises((redis.AuthenticationError, redis.ResponseError)):
+            connect(self.server.socket, username="sluice-worker", password="worker-secret").ping()
