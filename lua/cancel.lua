@@ -20,7 +20,9 @@ local try, call, pcall = pcall, redis.call, redis.pcall
 local stream, trouble, later, data, meta, home, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TTL_MAX_S, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 100000, 86400000, 16
-local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, '^[!-~]+$'}} -- as the worker takes them
+local rep, HEX = string.rep, '[%da-f]'
+local PARENT = '^' .. rep(HEX, 2) .. '%-' .. rep(HEX, 32) .. '%-' .. rep(HEX, 16) .. '%-' .. rep(HEX, 2) .. '[!-~]*$'
+local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, PARENT}, {'tracestate', 512, '^[ -~]+$'}}
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 

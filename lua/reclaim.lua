@@ -30,8 +30,9 @@ local me, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local entries, vanished, oversized, more, judged, left = {}, {}, {}, 0, {}, {}
 local found, bytes, looked, alone = 0, 0, 0, false
 local TAKEN_BESIDE, TAKEN_MOST = 3, 10
-local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$'}
-local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256}
+local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$',
+                 tracestate = '^[ -~]+$'}
+local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256, tracestate = 512}
 
 -- include lib/entries.lua
 -- include lib/trouble.lua

@@ -94,6 +94,10 @@ static void add_echo(struct command *command, const struct request *request)
         command_text(command, "traceparent");
         command_bytes(command, request->identity.traceparent, request->identity.traceparent_bytes);
     }
+    if (request->identity.tracestate) {
+        command_text(command, "tracestate");
+        command_bytes(command, request->identity.tracestate, request->identity.tracestate_bytes);
+    }
 }
 
 /* The names and values of a reply's fields, except those that the script adds. */

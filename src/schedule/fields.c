@@ -29,6 +29,7 @@ enum {
     REQUEST_FIELDS_MAX = 64,
     META_MAX_BYTES = 4096,
     TRACEPARENT_MAX_BYTES = 256,
+    TRACESTATE_MAX_BYTES = 512,
     INTO_MAX_BYTES = 512,
     RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
 };
@@ -203,19 +204,74 @@ static void parse_tenant(struct parsing *parsing)
     }
 }
 
-/* Checked only enough to be safe in a log line; the rest is the tracer's business. */
+/* Whether these are `count` lower-case hex digits, and of an id not all are 0. */
+static bool is_hex(const char *text, size_t count, bool id)
+{
+    size_t digits = 0, zeros = 0;
+    for (; digits < count && memchr("0123456789abcdef", text[digits], 16); digits++) { zeros += text[digits] == '0'; }
+    return digits == count && (!id || zeros < count);
+}
+
+/* version-traceid-parentid-flags; a later version than 00 may go on behind them. */
+static bool is_traceparent(const char *text, size_t length)
+{
+    enum { LENGTH = 55 };
+    bool shaped = length >= LENGTH && length <= TRACEPARENT_MAX_BYTES && is_hex(text, 2, false) && text[2] == '-' &&
+                  is_hex(text + 3, 32, true) && text[35] == '-' && is_hex(text + 36, 16, true) && text[52] == '-' &&
+                  is_hex(text + 53, 2, false) && memcmp(text, "ff", 2) != 0;
+    for (size_t i = LENGTH; shaped && i < length; i++) { shaped = text[i] > ' ' && text[i] <= '~'; }
+    return shaped && (length == LENGTH || (memcmp(text, "00", 2) != 0 && text[LENGTH] == '-'));
+}
+
+/* key=value, or nothing. */
+static bool is_tracestate_member(const char *text, size_t length)
+{
+    static const char key[] = "abcdefghijklmnopqrstuvwxyz0123456789_-*/@";
+    const char *equals = memchr(text, '=', length);
+    if (length == 0) { return true; }
+    if (!equals || equals == text || equals - text > 256 || equals + 1 == text + length) { return false; }
+    for (const char *at = text; at < equals; at++) {
+        if (!memchr(key, *at, sizeof key - 1)) { return false; }
+    }
+    for (const char *at = equals + 1; at < text + length; at++) {
+        if (*at < ' ' || *at > '~' || *at == '=') { return false; }
+    }
+    return memchr("abcdefghijklmnopqrstuvwxyz0123456789", text[0], 36) != NULL;
+}
+
+/* At most 32 members, with commas, and blanks around them. */
+static bool is_tracestate(const char *text, size_t length)
+{
+    enum { MEMBERS_MOST = 32 };
+    const char *end = text + length;
+    size_t members = 0;
+    for (const char *at = text; at <= end; members++) {
+        const char *comma = memchr(at, ',', (size_t)(end - at)), *last = comma ? comma : end;
+        const char *next = last + 1;
+        while (at < last && (*at == ' ' || *at == '\t')) { at++; }
+        while (last > at && (last[-1] == ' ' || last[-1] == '\t')) { last--; }
+        if (!is_tracestate_member(at, (size_t)(last - at))) { return false; }
+        at = next;
+    }
+    return length > 0 && length <= TRACESTATE_MAX_BYTES && members <= MEMBERS_MOST;
+}
+
+/* It may come from whoever called the producer. By W3C Trace Context a malformed one counts as not given. */
 static void parse_traceparent(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
-    bool good = field->value_length >= 1 && field->value_length <= TRACEPARENT_MAX_BYTES;
-    for (size_t i = 0; good && i < field->value_length; i++) { good = field->value[i] > ' ' && field->value[i] <= '~'; }
-    if (!good) {
-        request_fail(parsing->request, CODE_BAD_REQUEST, "traceparent: 1 to %d visible ASCII characters",
-                     TRACEPARENT_MAX_BYTES);
-        return;
-    }
+    if (!is_traceparent(field->value, field->value_length)) { return; }
+    parsing->request->identity.sampled = strchr("13579bdf", field->value[54]);
     parsing->request->identity.traceparent = copy_value(parsing);
     parsing->request->identity.traceparent_bytes = (uint32_t)field->value_length;
+}
+
+static void parse_tracestate(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    if (!parsing->request->identity.traceparent || !is_tracestate(field->value, field->value_length)) { return; }
+    parsing->request->identity.tracestate = copy_value(parsing);
+    parsing->request->identity.tracestate_bytes = (uint32_t)field->value_length;
 }
 
 /* --- How it ends --- */
@@ -533,6 +589,7 @@ enum {
     FIELD(META, "meta", parse_meta, ALL)                                                                               \
     FIELD(TENANT, "tenant", parse_tenant, ALL)                                                                         \
     FIELD(TRACEPARENT, "traceparent", parse_traceparent, ALL)                                                          \
+    FIELD(TRACESTATE, "tracestate", parse_tracestate, ALL) /* behind traceparent: it means nothing alone */            \
     FIELD(CANCEL, "cancel", parse_cancel, ALL)                                                                         \
     FIELD(TASK, "task", parse_task, ALL) /* before the fields that not every task has */                               \
     FIELD(TEXT, "text", parse_text, TEXTS)                                                                             \
@@ -645,9 +702,13 @@ static size_t copied_bytes(const struct fields *fields, const struct request_rul
     const struct {
         enum field field;
         size_t most;
-    } copied[] = {{FIELD_TEXT, rules->max_text_bytes}, {FIELD_QUERY, rules->max_text_bytes},
-                  {FIELD_INTO, INTO_MAX_BYTES},        {FIELD_INTO_FIELD, INTO_MAX_BYTES},
-                  {FIELD_META, META_MAX_BYTES},        {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
+    } copied[] = {{FIELD_TEXT, rules->max_text_bytes},
+                  {FIELD_QUERY, rules->max_text_bytes},
+                  {FIELD_INTO, INTO_MAX_BYTES},
+                  {FIELD_INTO_FIELD, INTO_MAX_BYTES},
+                  {FIELD_META, META_MAX_BYTES},
+                  {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES},
+                  {FIELD_TRACESTATE, TRACESTATE_MAX_BYTES}};
     size_t bytes = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
         const struct entry_field *field = fields->known[copied[i].field];

@@ -187,8 +187,11 @@ struct request {
         char target[REQUEST_NAME_MAX]; /* OUTCOME_CANCEL: the name of the request to cancel */
         const char *meta;              /* [meta_bytes], echoed in the reply; NULL: none */
         uint32_t meta_bytes;
-        const char *traceparent; /* [traceparent_bytes], likewise */
+        const char *traceparent; /* [traceparent_bytes], likewise; of the shape that W3C Trace Context gives it */
         uint32_t traceparent_bytes;
+        const char *tracestate; /* [tracestate_bytes], likewise; not without a traceparent */
+        uint32_t tracestate_bytes;
+        bool sampled; /* by its traceparent: daemon/traces writes a span of it */
         uint32_t unknown_fields;
         size_t entry_bytes; /* of its entry's fields in Redis: what a script reads */
     } identity;
@@ -242,6 +245,7 @@ struct request {
         uint32_t refusals;    /* how often the verdict was VERDICT_AGAIN */
         uint64_t again_ns;    /* when to try again after that, monotonic */
         uint64_t received_ns, prepared_ns, started_ns, computed_ns; /* monotonic; 0 until reached */
+        uint64_t batch; /* number of the last batch that it had rows in, among the worker's; 0: none */
     } lifetime;
 
     /* Its failure, its runs and what they may have done. */

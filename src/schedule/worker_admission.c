@@ -161,7 +161,8 @@ uint32_t tight_reads(const struct worker *worker, uint32_t most)
 static size_t reply_bytes(const struct request *request)
 {
     size_t vectors = reply_bound(request) * (request->output.into ? 2 : 1);
-    return REPLY_KEYS + vectors + request->identity.meta_bytes + request->identity.traceparent_bytes;
+    return REPLY_KEYS + vectors + request->identity.meta_bytes + request->identity.traceparent_bytes +
+           request->identity.tracestate_bytes;
 }
 
 uint32_t tight_begins(const struct worker *worker, const struct request_list *list, uint32_t most)

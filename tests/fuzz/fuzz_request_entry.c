@@ -81,6 +81,9 @@ static void check_always(const struct request *request, size_t field_count)
     for (uint32_t i = 0; i < request->identity.traceparent_bytes; i++) {
         FUZZ_CHECK(request->identity.traceparent[i] > ' ' && request->identity.traceparent[i] <= '~');
     }
+    FUZZ_CHECK(request->identity.traceparent || !(request->identity.tracestate || request->identity.sampled));
+    FUZZ_CHECK(!request->identity.traceparent || request->identity.traceparent_bytes >= 55);
+    FUZZ_CHECK(request->identity.tracestate_bytes <= 512);
 }
 
 static void check_failed(const struct request *request, const struct entry *entry)

@@ -12,6 +12,7 @@ from vectors import decode_f32
 
 PROMPTS = {"query": "find: ", "plain": ""}
 MANY = texts(30, seed=5) + AWKWARD
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def floats(encoding, embedding):
@@ -193,7 +194,7 @@ class Options(SluiceCase):
 
     def test_echoes(self):
         self.serve("--log-level", "debug")
-        echoes = {"meta": '{"user": "é"}', "tenant": "acme:7", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+        echoes = {"meta": '{"user": "é"}', "tenant": "acme:7", "traceparent": PARENT, "tracestate": "a=1,b=x y"}
         for expected, fields in (("done", {"text": "hello"}), ("bad_request", {"text": ""}), ("bad_request", {"inputs": "[]"})):
             reply = self.reply(expected=expected, **fields, **echoes)
             for name, value in echoes.items():
@@ -202,12 +203,14 @@ class Options(SluiceCase):
         for word in ("request_refused", "code=bad_request", "tenant=acme:7", f"traceparent={echoes['traceparent']}"):
             self.assertEqual(log.count(word), 2, word)
         bare = self.reply(text="hello")
-        self.assertFalse({b"meta", b"tenant", b"traceparent"} & set(bare))
+        self.assertFalse({b"meta", b"tenant", b"traceparent", b"tracestate"} & set(bare))
+        malformed = self.reply(text="hello", traceparent="00-1-2-03", tracestate="a=1")
+        self.assertFalse({b"traceparent", b"tracestate"} & set(malformed))
         self.finish()
 
     def test_echoes_of_a_cancelled_request(self):
         self.serve()
-        echoes = {"meta": "m", "tenant": "acme", "traceparent": "00-1-2-03"}
+        echoes = {"meta": "m", "tenant": "acme", "traceparent": PARENT, "tracestate": "a=1"}
         request = self.ask(text="hello", delay="600000", expected="cancelled", **echoes)
         wrong = self.ask(text="hello", delay="600000", tenant="not one", expected="bad_request")
         self.wait_finished(self.sender, [wrong])

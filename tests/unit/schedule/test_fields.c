@@ -3,12 +3,14 @@
 
 #include "schedule/reply.h"
 
+#define PARENT "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 TEST(every_field_is_taken)
 {
-    struct request *request =
-        PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts", "10", "truncate", "0",
-              "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model", "mini", "traceparent", "00-ab", "x-mine",
-              "1", "odd", "2", "tenant", "acme:7", "normalize", "0", "dims", "3", "prompt", "query");
+    struct request *request = PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts",
+                                    "10", "truncate", "0", "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model",
+                                    "mini", "traceparent", PARENT, "tracestate", "a=1,b=2", "x-mine", "1", "odd", "2",
+                                    "tenant", "acme:7", "normalize", "0", "dims", "3", "prompt", "query");
     assert_int_equal(request->retry.code, CODE_NONE);
     assert_string_equal(request->identity.id, "order-42");
     assert_string_equal(request->identity.name, "1795252518106-7");
@@ -19,8 +21,11 @@ TEST(every_field_is_taken)
     assert_true(request->output.notify);
     assert_int_equal(request->identity.meta_bytes, 7);
     assert_memory_equal(request->identity.meta, "{\"a\":1}", 7);
-    assert_int_equal(request->identity.traceparent_bytes, 5);
-    assert_memory_equal(request->identity.traceparent, "00-ab", 5);
+    assert_int_equal(request->identity.traceparent_bytes, strlen(PARENT));
+    assert_memory_equal(request->identity.traceparent, PARENT, strlen(PARENT));
+    assert_int_equal(request->identity.tracestate_bytes, 7);
+    assert_memory_equal(request->identity.tracestate, "a=1,b=2", 7);
+    assert_true(request->identity.sampled);
     assert_string_equal(request->identity.tenant, "acme:7");
     assert_false(request->output.normalize);
     assert_int_equal(request->output.dims, 3);
@@ -95,7 +100,8 @@ TEST(text_must_be_there_whole_and_valid)
 
 TEST(inputs_become_rows)
 {
-    struct request *request = PARSE("meta", "m", "inputs", "[\"one\", \"t\\u0077o\", \"\\u0000\"]", "traceparent", "p");
+    struct request *request =
+        PARSE("meta", "m", "inputs", "[\"one\", \"t\\u0077o\", \"\\u0000\"]", "traceparent", PARENT);
     assert_int_equal(request->retry.code, CODE_NONE);
     assert_true(request->inputs);
     assert_int_equal(request->row_count, 3);
@@ -108,7 +114,7 @@ TEST(inputs_become_rows)
         assert_memory_equal(request->rows[i].text, texts[i], lengths[i]);
     }
     assert_memory_equal(request->identity.meta, "m", 1);
-    assert_memory_equal(request->identity.traceparent, "p", 1);
+    assert_memory_equal(request->identity.traceparent, PARENT, strlen(PARENT));
     request_free(request);
     request = PARSE("inputs", "[\"one\"]");
     assert_true(request->inputs);
@@ -202,10 +208,6 @@ TEST(values_out_of_range_are_refused_by_name)
         {"tenant", ""},
         {"tenant", "a b"},
         {"tenant", "\xc3\xa9"},
-        {"traceparent", ""},
-        {"traceparent", "a b"},
-        {"traceparent", "a\x7f"},
-        {"traceparent", "\xc3\xa9"},
         {"prompt", "Query"},
         {"prompt", "query "},
         {"delay", ""},
@@ -246,7 +248,7 @@ TEST(lengths_are_bounded)
     static const struct {
         const char *field;
         size_t most;
-    } bounded[] = {{"meta", 4096}, {"traceparent", 256}, {"tenant", 64}};
+    } bounded[] = {{"meta", 4096}, {"tenant", 64}};
     char value[4098];
     for (size_t i = 0; i < sizeof(bounded) / sizeof(bounded[0]); i++) {
         memset(value, 'm', sizeof(value));
@@ -262,6 +264,72 @@ TEST(lengths_are_bounded)
     assert_string_equal(request->output.results, results + 7);
     assert_false(request->output.notify);
     expect(request, CODE_NONE, NULL);
+}
+
+/* W3C Trace Context: what is malformed is left out, and is no error of the request. */
+TEST(trace_context_is_kept_or_left_out)
+{
+    static const struct {
+        const char *parent, *state;
+        bool kept, kept_state, sampled;
+    } cases[] = {
+        {PARENT, "a=1", true, true, true},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "a=1 , b@c/d-e_f*=x y", true, true, false},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff", "a=1,\t,b=2", true, true, true},
+        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what comes", "", false, false, false},
+        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-later", "", true, false, true},
+        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.later", "a=1", false, false, false},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-", "a=1", false, false, false},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1", "a=1", false, false, false},
+        {"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=1", false, false, false},
+        {"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "a=1", false, false, false},
+        {"00-00000000000000000000000000000000-b7ad6b7169203331-01", "a=1", false, false, false},
+        {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", "a=1", false, false, false},
+        {"00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=1", false, false, false},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333g-01", "a=1", false, false, false},
+        {"", "a=1", false, false, false},
+        {"a b", "a=1", false, false, false},
+        {PARENT, "a", true, false, true},
+        {PARENT, "=1", true, false, true},
+        {PARENT, "a=", true, false, true},
+        {PARENT, "A=1", true, false, true},
+        {PARENT, "-a=1", true, false, true},
+        {PARENT, "a=1=2", true, false, true},
+        {PARENT, "a=1;b\n", true, false, true},
+        {PARENT, "a=\xc3\xa9", true, false, true},
+        {PARENT, "a=1,a,b=2", true, false, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct request *request = PARSE("tracestate", cases[i].state, "text", "t", "traceparent", cases[i].parent);
+        assert_int_equal(request->retry.code, CODE_NONE);
+        assert_int_equal(request->identity.traceparent_bytes, cases[i].kept ? strlen(cases[i].parent) : 0);
+        assert_int_equal(request->identity.traceparent != NULL, cases[i].kept);
+        assert_int_equal(request->identity.tracestate_bytes, cases[i].kept_state ? strlen(cases[i].state) : 0);
+        assert_int_equal(request->identity.sampled, cases[i].sampled);
+        request_free(request);
+    }
+}
+
+TEST(trace_context_is_bounded)
+{
+    char parent[258] = PARENT, vendor[514], members[99] = "";
+    memcpy(parent, "cc", 2);
+    memset(parent + strlen(PARENT), '-', 257 - strlen(PARENT));
+    memset(vendor, 'v', 513);
+    memcpy(vendor, "k=", 2);
+    for (int i = 0; i < 33; i++) { strcat(members, i == 0 ? "" : ","); }
+    for (int more = 1; more >= 0; more--) { /* first one byte, and one member, too many */
+        parent[256 + more] = vendor[512 + more] = members[31 + more] = '\0';
+        struct request *request = PARSE("text", "t", "traceparent", parent, "tracestate", vendor);
+        assert_int_equal(request->identity.traceparent_bytes, more ? 0 : 256);
+        request_free(request);
+        request = PARSE("text", "t", "traceparent", PARENT, "tracestate", vendor);
+        assert_int_equal(request->identity.tracestate_bytes, more ? 0 : 512);
+        request_free(request);
+        request = PARSE("text", "t", "traceparent", PARENT, "tracestate", members);
+        assert_int_equal(request->identity.tracestate_bytes, more ? 0 : 31);
+        request_free(request);
+    }
 }
 
 static void expect_times(struct request *request, uint64_t due_at_ms, uint64_t expires_at_ms)

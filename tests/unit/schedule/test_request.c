@@ -31,6 +31,7 @@ TEST(plain_text_gets_the_defaults)
     assert_null(request->prompt);
     assert_null(request->identity.meta);
     assert_null(request->identity.traceparent);
+    assert_null(request->identity.tracestate);
     request_free(request);
 }
 
