@@ -24,7 +24,12 @@ uint64_t clock_thread_ns(void)
     return read_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
+uint64_t clock_unix_ns(void)
+{
+    return read_clock_ns(CLOCK_REALTIME);
+}
+
 uint64_t clock_unix_ms(void)
 {
-    return read_clock_ns(CLOCK_REALTIME) / NS_PER_MS;
+    return clock_unix_ns() / NS_PER_MS;
 }

@@ -20,4 +20,7 @@ uint64_t clock_thread_ns(void);
 /* Unix time in milliseconds: for logs only, deadlines of requests are Redis time. Thread: any. */
 uint64_t clock_unix_ms(void);
 
+/* The same in nanoseconds, for traces. Thread: any. */
+uint64_t clock_unix_ns(void);
+
 #endif

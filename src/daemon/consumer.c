@@ -64,10 +64,25 @@ static void execute(struct consumer *self, struct action *action)
     }
 }
 
+/* Before the step, which frees what the event brings. */
+static void trace(const struct consumer *self, const struct event *event)
+{
+    struct traces *traces = self->shared->traces;
+    struct traces_of of = {self->config->queue, queue_worker_name(self->queue), self->model->name};
+    if (event->kind == EVENT_BATCH) {
+        traces_batch(traces, &of, event->batch);
+    } else if (event->kind == EVENT_SETTLED && !event->failed) {
+        for (const struct request *request = event->requests.first; request != NULL; request = request->next) {
+            traces_request(traces, &of, request);
+        }
+    }
+}
+
 /* No action calls back into this function. */
 void consumer_step(struct consumer *self, const struct event *event)
 {
     if (self->stopped) { return; }
+    if (self->shared->traces) { trace(self, event); }
     self->actions.count = 0;
     self->deadline_ns = worker_step(self->worker, event, clock_now_ns(), &self->actions);
     for (size_t i = 0; i < self->actions.count; i++) { execute(self, &self->actions.items[i]); }

@@ -15,6 +15,7 @@
 #include "daemon/models.h"
 #include "daemon/prep.h"
 #include "daemon/shares.h"
+#include "daemon/traces.h"
 #include "redis/address.h"
 #include "redis/queue.h"
 #include "schedule/worker.h"
@@ -26,6 +27,7 @@ struct shared {
     struct address address;
     struct event_base *base;
     struct prep *prep;
+    struct traces *traces;                   /* NULL: none are asked for */
     struct shares shares, background_shares; /* background_shares: of the background threads */
     struct alone alone;            /* which worker has the process to itself; the queue's number is its index */
     struct compute_state capacity; /* at startup */

@@ -190,6 +190,7 @@ static struct process_sample sample_process(const struct server *server)
     bool ok = getrusage(RUSAGE_SELF, &usage) == 0;
     sample.cpu_s = ok ? seconds(usage.ru_utime) + seconds(usage.ru_stime) : NAN;
     http_counters(server->http, &sample.http_answered, &sample.http_refused);
+    traces_counters(server->shared.traces, &sample.spans, &sample.spans_dropped);
     return sample;
 }
 

@@ -299,6 +299,12 @@ static enum status open_threads(struct server *server, struct err *err)
     return STATUS_OK;
 }
 
+static enum status open_traces(struct server *server, struct err *err)
+{
+    const char *path = server->config->traces;
+    return path && path[0] != '\0' ? traces_open(path, &server->shared.traces, err) : STATUS_OK;
+}
+
 static enum status open_consumers(struct server *server, struct err *err)
 {
     struct shared *shared = &server->shared;
@@ -345,8 +351,8 @@ enum status server_open(struct server *server, const struct config *config, cons
 {
     *server =
         (struct server){.config = config, .config_path = config_path, .clean = true, .started_ms = clock_unix_ms()};
-    enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads,
-                                                                   open_consumers, monitor_open};
+    enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models,    open_threads,
+                                                                   open_traces,  open_consumers, monitor_open};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) { TRY(steps[i](server, err)); }
     log_start(server);
     return STATUS_OK;
@@ -372,6 +378,7 @@ void server_close(struct server *server)
     for (size_t i = 0; server->consumers != NULL && i < server->queue_count; i++) {
         consumer_close(&server->consumers[i]);
     }
+    traces_close(server->shared.traces);
     free(server->consumers);
     free(server->shared.alone.workers);
     shares_close(&server->shared.shares);

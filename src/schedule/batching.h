@@ -28,6 +28,7 @@ struct batch {
     uint64_t started_ns, finished_ns; /* set by the compute thread */
     bool helped;                      /* idle threads could help; likewise */
     uint64_t submitted_ns;            /* by the worker */
+    uint64_t number;                  /* likewise: from 1 on */
     uint64_t watched_ns; /* since when it may hang: submitted, or begun where its executor knows; 0: not yet */
     bool low;            /* some of its rows are of class low */
     bool background;     /* all of its rows are, and it runs in the background, so it may take long */

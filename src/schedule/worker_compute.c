@@ -474,17 +474,18 @@ bool run_send(struct worker *worker, enum action_kind kind, struct request_list 
 void run_submit(struct worker *worker, struct action *action, struct batch *batch)
 {
     batch->submitted_ns = batch->watched_ns = worker->now;
+    batch->number = ++worker->stats.batches;
     batch->low = false;
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
             batch->low = batch->low || row->request->identity.class == CLASS_LOW;
             row->request->lifetime.state = REQUEST_COMPUTING;
+            row->request->lifetime.batch = batch->number;
             if (row->request->lifetime.started_ns == 0) { row->request->lifetime.started_ns = worker->now; }
         }
     }
     batch_list_push(&worker->running, batch);
     action->batch = batch;
-    worker->stats.batches++;
     histogram_add(&worker->histograms.batch_rows, batch->engine.rows);
     histogram_add(&worker->histograms.batch_tokens, batch->tokens);
     worker->stats.rows += batch->engine.rows;

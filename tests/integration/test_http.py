@@ -91,6 +91,33 @@ class Http(SluiceCase):
             self.assertTrue(family.documentation, family.name)
             self.assertEqual(f"# TYPE {family.name}_total counter\n" in text, family.type == "counter", family.name)
 
+    def test_spans_that_the_disk_does_not_take_are_counted(self):
+        """And no request waits for them. A folder in place of the file stands for a disk that fails."""
+        file = self.path("traces.jsonl")
+        daemon = self.watched("--traces", file)
+        self.wait_answer("/readyz", 200)
+        os.remove(file)
+        os.mkdir(file)
+
+        def send(count):
+            for number in range(count):
+                context = f"00-{number + 1:032x}-{number + 1:016x}-01"
+                self.sender.submit_fields({"text": f"text {number}", "traceparent": context}, expected="done")
+            self.wait_finished(self.sender)
+
+        def counted():
+            metrics = self.metrics()
+            return metrics[("sluice_trace_spans_total",)], metrics[("sluice_trace_spans_dropped_total",)]
+
+        send(40)
+        self.wait_until(lambda: counted()[0] > 40 and counted()[0] == counted()[1], lambda: f"all to be dropped: {counted()}")
+        self.assertEqual(daemon.read_log().count("traces_not_written"), 1)
+        dropped = counted()[1]
+        os.rmdir(file)
+        send(1)
+        self.wait_until(lambda: "traces_written_again" in daemon.read_log(), "the file to be written again")
+        self.assertEqual(counted()[1], dropped)
+
     def test_each_line_stands_once(self):
         """Two queues of one model that is opened twice, because they cut texts at different places."""
         model = self.make_model()

@@ -1,0 +1,448 @@
+#include "daemon/traces.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/random.h"
+
+enum {
+    WAITING_MOST = 4 << 20, /* bytes of lines that wait for the disk */
+    GATHER_MS = 200,        /* so long the thread waits for more lines */
+    LINKS_MOST = 128,       /* of a span, as by the OpenTelemetry specification */
+};
+
+/* Of struct Span in OTLP. */
+enum { KIND_INTERNAL = 1, KIND_CONSUMER = 5, STATUS_ERROR = 2, SAMPLED = 1, REMOTE = 0x300 };
+
+struct traces {
+    const char *path;
+    uint64_t seed; /* of ids, for this process */
+    struct buffer line;
+    atomic_uint_least64_t spans, dropped;
+
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct buffer waiting; /* with `lines` and `closing` under the lock */
+    uint64_t lines;
+    bool closing;
+    bool failing; /* the thread's own: the last write failed, and the log says so */
+};
+
+/* ---- the thread ---- */
+
+/* A pipe without a reader blocks nobody: it is an error. */
+static int open_file(const char *path)
+{
+    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
+}
+
+/* Whole lines only: of a line that was cut by a full disk the rest would be taken for another one, so the file goes
+ * back to where it was. */
+static bool write_lines(const char *path, const struct buffer *lines)
+{
+    int fd = open_file(path);
+    if (fd < 0) { return false; }
+    off_t before = lseek(fd, 0, SEEK_END);
+    size_t done = 0;
+    for (ssize_t wrote = 1; done < lines->length && wrote > 0; done += wrote > 0 ? (size_t)wrote : 0) {
+        do {
+            wrote = write(fd, lines->data + done, lines->length - done);
+        } while (wrote < 0 && errno == EINTR);
+    }
+    int why = errno;
+    bool ok = done == lines->length;
+    if (!ok && before >= 0 && ftruncate(fd, before) != 0) { ok = false; }
+    close(fd);
+    errno = why;
+    return ok;
+}
+
+static void write_all(struct traces *traces, struct buffer *lines, uint64_t count)
+{
+    bool ok = write_lines(traces->path, lines);
+    if (!ok) { atomic_fetch_add(&traces->dropped, count); }
+    if (ok == traces->failing) {
+        traces->failing = !ok;
+        log_write(ok ? LOG_INFO : LOG_WARN,
+                  &(struct log_line){ok ? "traces_written_again" : "traces_not_written",
+                                     {log_str("file", traces->path), log_str("reason", ok ? "" : strerror(errno))}});
+    }
+    lines->length = 0;
+}
+
+/* Waits for more lines, under the lock: many a write. */
+static void gather(struct traces *traces)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += GATHER_MS * (long)NS_PER_MS;
+    until.tv_sec += until.tv_nsec / (long)NS_PER_S;
+    until.tv_nsec %= (long)NS_PER_S;
+    while (!traces->closing && traces->waiting.length < WAITING_MOST / 4 &&
+           pthread_cond_timedwait(&traces->wake, &traces->lock, &until) != ETIMEDOUT) {}
+}
+
+static void *run(void *context)
+{
+    struct traces *traces = context;
+    struct buffer lines = {0};
+    pthread_mutex_lock(&traces->lock);
+    while (!traces->closing || traces->waiting.length > 0) {
+        while (!traces->closing && traces->waiting.length == 0) { pthread_cond_wait(&traces->wake, &traces->lock); }
+        gather(traces);
+        struct buffer taken = traces->waiting;
+        uint64_t count = traces->lines;
+        traces->waiting = lines;
+        traces->lines = 0;
+        lines = taken;
+        if (lines.length == 0) { continue; }
+        pthread_mutex_unlock(&traces->lock);
+        write_all(traces, &lines, count);
+        pthread_mutex_lock(&traces->lock);
+    }
+    pthread_mutex_unlock(&traces->lock);
+    buffer_free(&lines);
+    return NULL;
+}
+
+static enum status start(struct traces *traces, struct err *err)
+{
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&traces->lock, NULL);
+    pthread_cond_init(&traces->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    int failed = pthread_create(&traces->thread, NULL, run, traces);
+    if (failed == 0) { return STATUS_OK; }
+    errno = failed;
+    return err_set_errno(err, "cannot start a thread for traces");
+}
+
+enum status traces_open(const char *path, struct traces **out, struct err *err)
+{
+    struct stat is;
+    int fd = open_file(path);
+    if (fd < 0) { return err_set_errno(err, "traces: cannot open %s", path); }
+    bool regular = fstat(fd, &is) == 0 && S_ISREG(is.st_mode);
+    close(fd);
+    if (!regular) { return err_set(err, STATUS_BAD_INPUT, "traces: %s is no regular file", path); }
+    struct traces *traces = calloc(1, sizeof *traces);
+    if (!traces) { return err_set(err, STATUS_NO_MEMORY, "no memory for traces"); }
+    traces->path = path;
+    if (getrandom(&traces->seed, sizeof traces->seed, 0) != (ssize_t)sizeof traces->seed) {
+        traces->seed = clock_now_ns();
+    }
+    enum status status = start(traces, err);
+    if (status != STATUS_OK) {
+        free(traces);
+        return status;
+    }
+    *out = traces;
+    return STATUS_OK;
+}
+
+void traces_close(struct traces *traces)
+{
+    if (!traces) { return; }
+    pthread_mutex_lock(&traces->lock);
+    traces->closing = true;
+    pthread_cond_signal(&traces->wake);
+    pthread_mutex_unlock(&traces->lock);
+    pthread_join(traces->thread, NULL);
+    pthread_cond_destroy(&traces->wake);
+    pthread_mutex_destroy(&traces->lock);
+    buffer_free(&traces->waiting);
+    buffer_free(&traces->line);
+    free(traces);
+}
+
+void traces_counters(const struct traces *traces, uint64_t *spans, uint64_t *dropped)
+{
+    *spans = traces ? atomic_load(&traces->spans) : 0;
+    *dropped = traces ? atomic_load(&traces->dropped) : 0;
+}
+
+/* Gives the line to the thread. */
+static void finish(struct traces *traces)
+{
+    struct buffer *line = &traces->line;
+    pthread_mutex_lock(&traces->lock);
+    size_t before = traces->waiting.length;
+    bool room = buffer_ok(line) && before + line->length <= WAITING_MOST;
+    if (room) { buffer_append(&traces->waiting, line->data, line->length); }
+    room = room && buffer_ok(&traces->waiting);
+    traces->waiting.broken = false; /* an append that fails adds nothing */
+    traces->lines += room;
+    if (room && (before == 0 || traces->waiting.length >= WAITING_MOST / 4)) { pthread_cond_signal(&traces->wake); }
+    pthread_mutex_unlock(&traces->lock);
+    atomic_fetch_add(&traces->spans, 1);
+    if (!room) { atomic_fetch_add(&traces->dropped, 1); }
+    if (!buffer_ok(line)) { buffer_free(line); }
+}
+
+/* ---- ids ---- */
+
+/* Never 0. */
+static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b)
+{
+    uint64_t state = seed ^ a;
+    state = random_next(&state) ^ b;
+    uint64_t id = random_next(&state);
+    return id != 0 ? id : 1;
+}
+
+/* An entry is one run. */
+static uint64_t run_id(const struct traces *traces, const struct traces_of *of, const struct request *request)
+{
+    uint64_t place = request->identity.class;
+    for (const char *c = of->queue; *c; c++) { place = place * 31 + (unsigned char)*c; }
+    return mix(traces->seed + place, request->identity.entry.ms, request->identity.entry.seq);
+}
+
+/* A batch is a trace of its own, because its requests are of many. */
+static void put_batch_ids(struct traces *traces, const struct traces_of *of, uint64_t number)
+{
+    uint64_t place = 0;
+    for (const char *c = of->worker; *c; c++) { place = place * 31 + (unsigned char)*c; }
+    buffer_format(&traces->line, "\"traceId\":\"%016" PRIx64 "%016" PRIx64 "\",\"spanId\":\"%016" PRIx64 "\"",
+                  mix(traces->seed, place, 0), mix(traces->seed, place, 2 * number),
+                  mix(traces->seed, place, 2 * number + 1));
+}
+
+static void put_run_ids(struct traces *traces, const struct traces_of *of, const struct request *request)
+{
+    buffer_format(&traces->line, "\"traceId\":\"%.32s\",\"spanId\":\"%016" PRIx64 "\"",
+                  request->identity.traceparent + 3, run_id(traces, of, request));
+}
+
+/* ---- OTLP ---- */
+
+static void put_string(struct buffer *to, const char *key, const char *value)
+{
+    buffer_format(to, "{\"key\":\"%s\",\"value\":{\"stringValue\":", key);
+    buffer_json_string(to, value, strlen(value));
+    buffer_string(to, "}},");
+}
+
+/* 64-bit numbers are strings in Protobuf's JSON. */
+static void put_integer(struct buffer *to, const char *key, uint64_t value)
+{
+    buffer_format(to, "{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}},", key, value);
+}
+
+static void put_double(struct buffer *to, const char *key, double value)
+{
+    buffer_format(to, "{\"key\":\"%s\",\"value\":{\"doubleValue\":%.6g}},", key, value);
+}
+
+/* Takes back the comma behind the last element, and closes. */
+static void close_list(struct buffer *to, const char *end)
+{
+    if (to->length > 0 && to->data[to->length - 1] == ',') { to->length--; }
+    buffer_string(to, end);
+}
+
+/* The line up to the span's first member. */
+static void begin(struct traces *traces, const struct traces_of *of)
+{
+    struct buffer *to = &traces->line;
+    to->length = 0;
+    buffer_string(to, "{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
+    put_string(to, "service.name", "sluice");
+    put_string(to, "service.version", SLUICE_VERSION);
+    put_string(to, "service.instance.id", of->worker);
+    close_list(to,
+               "]},\"scopeSpans\":[{\"scope\":{\"name\":\"sluice\",\"version\":\"" SLUICE_VERSION "\"},\"spans\":[{");
+}
+
+static void end(struct traces *traces)
+{
+    buffer_string(&traces->line, "}]}]}]}\n");
+    finish(traces);
+}
+
+/* A monotonic time as unix nanoseconds; `now` and `unix_now` are the same moment. */
+struct moment {
+    uint64_t now, unix_now;
+};
+
+static struct moment moment(void)
+{
+    return (struct moment){clock_now_ns(), clock_unix_ns()};
+}
+
+static uint64_t unix_ns(const struct moment *moment, uint64_t ns)
+{
+    return moment->unix_now - (moment->now > ns ? moment->now - ns : 0);
+}
+
+static void put_times(struct buffer *to, const struct moment *moment, uint64_t from_ns, uint64_t to_ns)
+{
+    buffer_format(to, ",\"startTimeUnixNano\":\"%" PRIu64 "\",\"endTimeUnixNano\":\"%" PRIu64 "\"",
+                  unix_ns(moment, from_ns), unix_ns(moment, to_ns));
+}
+
+static void put_event(struct buffer *to, const struct moment *moment, const char *name, uint64_t ns)
+{
+    if (ns == 0) { return; }
+    buffer_format(to, "{\"timeUnixNano\":\"%" PRIu64 "\",\"name\":\"%s\"},", unix_ns(moment, ns), name);
+}
+
+static void put_status(struct buffer *to, const char *message)
+{
+    buffer_format(to, ",\"status\":{\"code\":%d,\"message\":", STATUS_ERROR);
+    buffer_json_string(to, message, strlen(message));
+    buffer_string(to, "}");
+}
+
+static const char *operation_of(enum request_task task)
+{
+    return task == TASK_EMBED ? "embeddings" : task_names[task];
+}
+
+static void put_work(struct buffer *to, const struct traces_of *of, enum request_task task, uint64_t tokens)
+{
+    put_string(to, "gen_ai.operation.name", operation_of(task));
+    put_string(to, "gen_ai.provider.name", "sluice");
+    put_string(to, "gen_ai.request.model", of->model);
+    put_integer(to, "gen_ai.usage.input_tokens", tokens);
+    put_string(to, "messaging.system", "redis");
+}
+
+/* ---- spans ---- */
+
+static void put_request_attributes(struct traces *traces, const struct traces_of *of, const struct request *request)
+{
+    struct buffer *to = &traces->line;
+    char entry[ENTRY_ID_TEXT];
+    uint64_t tokens = 0, entry_ms = request->identity.entry.ms, seen_ms = request->identity.seen_ms;
+    for (uint32_t i = 0; request->lifetime.prepared_ns != 0 && i < request->row_count; i++) {
+        tokens += request->rows[i].tokens;
+    }
+    entry_id_format(request->identity.entry, entry);
+    buffer_string(to, ",\"attributes\":[");
+    put_work(to, of, request->task, tokens);
+    if (request->task == TASK_EMBED) { put_integer(to, "gen_ai.embeddings.dimension.count", request->output.dims); }
+    put_string(to, "messaging.operation.type", "process");
+    put_string(to, "messaging.operation.name", "process");
+    buffer_format(to, "{\"key\":\"messaging.destination.name\",\"value\":{\"stringValue\":\"sluice:{%s}:%s\"}},",
+                  of->queue, class_streams[request->identity.class]);
+    put_string(to, "messaging.consumer.group.name", "sluice");
+    put_string(to, "messaging.client.id", of->worker);
+    put_string(to, "messaging.message.id", entry);
+    put_string(to, "sluice.request", request->identity.name);
+    put_string(to, "sluice.class", class_names[request->identity.class]);
+    put_integer(to, "sluice.texts", request->row_count);
+    put_integer(to, "sluice.attempt", request->retry.attempt);
+    if (request->identity.tenant[0]) { put_string(to, "sluice.tenant", request->identity.tenant); }
+    if (seen_ms != 0) {
+        put_double(to, "sluice.queue_seconds", seen_ms > entry_ms ? (double)(seen_ms - entry_ms) / 1e3 : 0);
+    }
+    if (request->retry.code != CODE_NONE) { put_string(to, "error.type", reply_code_name(request->retry.code)); }
+    close_list(to, "]");
+}
+
+/* A run has ended with a vector, an error or a retry. Not one that only waited, that another worker has finished, or
+ * that cancels another. */
+static bool has_run(const struct request *request)
+{
+    enum outcome outcome = request->lifetime.outcome;
+    enum verdict verdict = request->lifetime.verdict;
+    bool ours = verdict == VERDICT_DONE || (verdict == VERDICT_LATE && request->lifetime.repeated);
+    return ours && outcome != OUTCOME_CANCEL && (outcome != OUTCOME_DEFER || request->retry.code != CODE_NONE);
+}
+
+void traces_request(struct traces *traces, const struct traces_of *of, const struct request *request)
+{
+    if (!request->identity.sampled || !has_run(request)) { return; }
+    struct buffer *to = &traces->line;
+    struct moment now = moment();
+    begin(traces, of);
+    put_run_ids(traces, of, request);
+    buffer_format(to, ",\"parentSpanId\":\"%.16s\",\"flags\":%d,\"name\":\"process sluice:{%s}:%s\",\"kind\":%d",
+                  request->identity.traceparent + 36, SAMPLED | REMOTE, of->queue,
+                  class_streams[request->identity.class], KIND_CONSUMER);
+    if (request->identity.tracestate) {
+        buffer_string(to, ",\"traceState\":");
+        buffer_json_string(to, request->identity.tracestate, request->identity.tracestate_bytes);
+    }
+    put_times(to, &now, request->lifetime.received_ns, now.now);
+    put_request_attributes(traces, of, request);
+    buffer_string(to, ",\"events\":[");
+    put_event(to, &now, "tokenised", request->lifetime.prepared_ns);
+    put_event(to, &now, "compute begins", request->lifetime.started_ns);
+    put_event(to, &now, "computed", request->lifetime.computed_ns);
+    close_list(to, "]");
+    if (request->lifetime.batch != 0) {
+        buffer_string(to, ",\"links\":[{");
+        put_batch_ids(traces, of, request->lifetime.batch);
+        buffer_string(to, "}]");
+    }
+    if (request->retry.code != CODE_NONE) { put_status(to, request->retry.message); }
+    end(traces);
+}
+
+/* The requests of a batch that are sampled, each once. Those behind LINKS_MOST are not told apart: their rows are
+ * counted. Shapes: requests [LINKS_MOST]. */
+static uint32_t sampled_requests(const struct batch *batch, const struct request **requests, uint32_t *rows_more)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
+        for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
+            uint32_t at = 0;
+            if (!row->request->identity.sampled) { continue; }
+            while (at < count && requests[at] != row->request) { at++; }
+            if (at < count) { continue; }
+            if (count == LINKS_MOST) {
+                ++*rows_more;
+            } else {
+                requests[count++] = row->request;
+            }
+        }
+    }
+    return count;
+}
+
+void traces_batch(struct traces *traces, const struct traces_of *of, const struct batch *batch)
+{
+    const struct request *requests[LINKS_MOST];
+    uint32_t more = 0, count = sampled_requests(batch, requests, &more);
+    struct buffer *to = &traces->line;
+    struct moment now = moment();
+    if (count == 0 || batch->started_ns == 0) { return; }
+    enum request_task task = requests[0]->task;
+    begin(traces, of);
+    put_batch_ids(traces, of, batch->number);
+    buffer_format(to, ",\"flags\":%d,\"name\":\"batch of %s\",\"kind\":%d", SAMPLED, operation_of(task), KIND_INTERNAL);
+    put_times(to, &now, batch->started_ns, batch->finished_ns);
+    buffer_string(to, ",\"attributes\":[");
+    put_work(to, of, task, batch->tokens);
+    put_integer(to, "sluice.batch.texts", batch->engine.rows);
+    put_integer(to, "sluice.batch.computed_tokens", batch->engine.extent);
+    if (batch->status != STATUS_OK) { put_string(to, "error.type", status_name(batch->status)); }
+    close_list(to, "],\"links\":[");
+    for (uint32_t i = 0; i < count; i++) {
+        buffer_string(to, i == 0 ? "{" : ",{");
+        put_run_ids(traces, of, requests[i]);
+        buffer_string(to, "}");
+    }
+    buffer_string(to, "]");
+    if (more > 0) { buffer_format(to, ",\"droppedLinksCount\":%" PRIu32, more); }
+    if (batch->status != STATUS_OK) { put_status(to, batch->err.message); }
+    end(traces);
+}

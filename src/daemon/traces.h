@@ -1,0 +1,42 @@
+/* Traces (setting `traces`): a span for each run of a request whose traceparent says that it is sampled, and one for
+ * each batch with such requests in it, as OTLP JSON, an ExportTraceServiceRequest a line. Collectors read such a file.
+ *
+ *   I/O thread ── lines ──► a buffer ──► a thread of its own ──► the file
+ *
+ * The buffer is bounded: what it has no room for, because the disk is slow or full, is dropped and counted. The file is
+ * opened for each write, so whoever rotates it only has to rename it.
+ * Source: OTLP 1.x, JSON encoding; semantic conventions 1.37, messaging and gen_ai. */
+#ifndef DAEMON_TRACES_H
+#define DAEMON_TRACES_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "schedule/batching.h"
+#include "schedule/request.h"
+
+struct traces;
+
+/* Which queue a span is of; strings live until the call returns. */
+struct traces_of {
+    const char *queue, *worker, *model;
+};
+
+/* Opens the file and starts the thread. Owns: the caller ends it with traces_close. Errors: those of the file;
+ * STATUS_NO_MEMORY. */
+MUST_CHECK enum status traces_open(const char *path, struct traces **out, struct err *err);
+
+/* Writes what is left, and ends the thread. NULL is allowed. */
+void traces_close(struct traces *traces);
+
+/* Notes a run that has ended, as its script has answered (lifetime.outcome and verdict). Thread: the I/O thread, of
+ * this and the next. */
+void traces_request(struct traces *traces, const struct traces_of *of, const struct request *request);
+
+/* Notes a batch that has come back, before its rows have ended. */
+void traces_batch(struct traces *traces, const struct traces_of *of, const struct batch *batch);
+
+/* How many spans were taken, and dropped. NULL: none. Thread: any. */
+void traces_counters(const struct traces *traces, uint64_t *spans, uint64_t *dropped);
+
+#endif
