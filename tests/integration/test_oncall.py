@@ -96,9 +96,9 @@ class OnCall(SluiceCase):
         self.assertRegex(stats, r"(?m)^normal +0 ")
         self.assertEqual(workers.count(" state=running "), 2)
 
-    def test_where_is_this_request(self):
+    def test_where_is_this_request_and_why_is_it_late(self):
         self.start(workers=0)
-        self.assertIn('"status":"queued"', *self.typed(NO_ANSWER, NAME=self.send()))
+        self.assertIn("in queue default: queued\n", *self.typed(NAME=self.send()))
 
     def test_who_fills_the_queue(self):
         self.start(workers=0)
