@@ -4,6 +4,7 @@
 # A line `-- include lib/NAME.lua` in a script stands for what is in that file, without its comments and on one line: so a
 # line number that Redis names is the one in lua/. (tests/support/scripts.py does the same, and a test compares the two.)
 if(CMAKE_SCRIPT_MODE_FILE)
+  include(${CMAKE_CURRENT_LIST_DIR}/Embed.cmake)
   set(arrays "")
   set(table "")
   string(REPLACE "," ";" scripts ${SCRIPTS})
@@ -25,9 +26,8 @@ if(CMAKE_SCRIPT_MODE_FILE)
     if(bytes MATCHES ${include})
       message(FATAL_ERROR "lua/${name}.lua includes what is not in lua/lib")
     endif()
-    string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
-    string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
-    string(APPEND arrays "static const unsigned char ${name}[] = {\n${bytes}\n0};\n")
+    sluice_c_array(definition ${name} "${bytes}")
+    string(APPEND arrays "${definition}")
     string(TOUPPER ${name} member)
     string(APPEND table "    [SCRIPT_${member}] = {\"${name}\", (const char *)${name}, sizeof ${name} - 1},\n")
   endforeach()
@@ -50,6 +50,6 @@ list(JOIN SLUICE_SCRIPT_PIECES "," SLUICE_SCRIPT_PIECES)
 add_custom_command(OUTPUT ${SLUICE_SCRIPTS_C}
   COMMAND ${CMAKE_COMMAND} -D LUA_DIR=${CMAKE_SOURCE_DIR}/lua -D SCRIPTS=${SLUICE_SCRIPTS}
           -D PIECES=${SLUICE_SCRIPT_PIECES} -D OUTPUT=${SLUICE_SCRIPTS_C} -P ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake
-  DEPENDS ${SLUICE_SCRIPT_FILES} ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake
+  DEPENDS ${SLUICE_SCRIPT_FILES} ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake ${CMAKE_SOURCE_DIR}/cmake/Embed.cmake
   COMMENT "Embedding lua/")
 target_sources(redis PRIVATE ${SLUICE_SCRIPTS_C})

@@ -179,6 +179,9 @@ enum status config_check(const struct config *config, struct err *err)
     if ((!config->tls_cert_file) != (!config->tls_key_file)) {
         return err_set(err, STATUS_BAD_INPUT, "tls_cert_file and tls_key_file go together; one of them is not set");
     }
+    if (config->http_token_file && config->http[0] == '\0') {
+        return err_set(err, STATUS_BAD_INPUT, "http_token_file is set, but http is not");
+    }
     if (config->queues.count > 0 && config_source_of(config, "queue") == SOURCE_FILE) {
         return err_set(err, STATUS_BAD_INPUT, "queue and queues are both set; keep one");
     }
@@ -503,6 +506,19 @@ static enum status password_from_file(const char *path, const char *key, char **
     }
     buffer_free(&text);
     return status == STATUS_OK ? status : err_prefix(err, "%s", key);
+}
+
+enum status config_http_token(const struct config *config, char **out, struct err *err)
+{
+    enum { LEAST = 16 };
+    *out = NULL;
+    if (!config->http_token_file) { return STATUS_OK; }
+    TRY(password_from_file(config->http_token_file, "http_token_file", out, err));
+    if (strlen(*out) >= LEAST) { return STATUS_OK; }
+    explicit_bzero(*out, strlen(*out));
+    free(*out);
+    *out = NULL;
+    return err_set(err, STATUS_BAD_INPUT, "http_token_file: the token has less than %d characters", LEAST);
 }
 
 static enum status apply_passwords(const struct config *config, struct address *address, struct err *err)

@@ -106,6 +106,10 @@ MUST_CHECK enum status config_check(const struct config *config, struct err *err
  * STATUS_BAD_INPUT (an empty password file, a useless setting), STATUS_NO_MEMORY; `out` is then empty. */
 MUST_CHECK enum status config_address(const struct config *config, struct address *out, struct err *err);
 
+/* Reads the token of the HTTP port: the first line of http_token_file; NULL: none is configured. Owns: the caller wipes
+ * and frees `*out`. Errors: those of file_read, STATUS_BAD_INPUT (empty, too short), STATUS_NO_MEMORY. */
+MUST_CHECK enum status config_http_token(const struct config *config, char **out, struct err *err);
+
 /* Opens the configured model; an error says what to do when it is not there.
  * Owns: the caller ends it with model_close. Errors: those of model_open. */
 MUST_CHECK enum status config_model(const struct config *config, struct model **out, struct err *err);

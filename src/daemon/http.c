@@ -1,17 +1,23 @@
 #include "daemon/http.h"
 
+#include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/listener.h>
-#include <stdbool.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
+#include "base/json.h"
 #include "base/log.h"
 
 enum { BACKLOG = 16, PAUSE_MS = 1000 };
+
+enum stage { HEAD, BODY, WAITING, ANSWERED }; /* WAITING: for http_answer */
 
 /* One connection, in its server's list. */
 struct client {
@@ -19,8 +25,11 @@ struct client {
     struct client *next, **link;
     struct bufferevent *buffers;
     struct event *deadline;
-    bool answered; /* what still comes is thrown away */
-    bool ended;    /* the peer has said all */
+    enum stage stage; /* from WAITING on, what still comes is thrown away */
+    bool ended;       /* the peer has said all */
+    char *head;       /* what the strings of `request` are in, once it is whole */
+    struct http_request request;
+    const struct http_route *route;
 };
 
 struct http {
@@ -29,9 +38,10 @@ struct http {
     const struct http_route *routes;
     size_t route_count;
     void *context;
+    bool loopback; /* only this machine reaches it */
     struct client *clients;
     unsigned client_count;
-    uint64_t answered, refused;
+    uint64_t answered, refused, numbers;
 };
 
 static struct timeval after_ms(unsigned ms)
@@ -46,10 +56,11 @@ static void client_close(struct client *client)
     client->http->client_count--;
     if (client->buffers) { bufferevent_free(client->buffers); }
     if (client->deadline) { event_free(client->deadline); }
+    free(client->head);
     free(client);
 }
 
-/* ---- requests and answers ---- */
+/* ---- answers ---- */
 
 static const char *reason_of(int status)
 {
@@ -57,14 +68,28 @@ static const char *reason_of(int status)
         int status;
         const char *reason;
     } reasons[] = {{200, "OK"},
+                   {202, "Accepted"},
                    {400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
                    {404, "Not Found"},
                    {405, "Method Not Allowed"},
+                   {411, "Length Required"},
+                   {413, "Content Too Large"},
+                   {415, "Unsupported Media Type"},
                    {431, "Request Header Fields Too Large"},
+                   {500, "Internal Server Error"},
+                   {504, "Gateway Timeout"},
                    {503, "Service Unavailable"}};
     size_t at = 0;
     while (at + 1 < sizeof reasons / sizeof reasons[0] && reasons[at].status != status) { at++; }
     return reasons[at].reason;
+}
+
+static void set_deadline(struct client *client, unsigned ms)
+{
+    const struct timeval deadline = after_ms(ms);
+    evtimer_add(client->deadline, &deadline);
 }
 
 /* The connection ends when the peer has closed its side, which most do once they have the answer, and all is written.
@@ -74,69 +99,250 @@ static void respond(struct client *client, int status, const char *type, const s
     struct evbuffer *out = bufferevent_get_output(client->buffers);
     bool whole = buffer_ok(body);
     size_t length = whole ? body->length : 0;
-    client->answered = true;
+    if (client->stage == WAITING) { set_deadline(client, HTTP_DEADLINE_MS); }
+    client->stage = ANSWERED;
     client->http->answered += whole;
     status = whole ? status : 503;
+    const char *allow = status != 405                           ? ""
+                        : client->route && client->route->posts ? "Allow: GET, POST\r\n"
+                                                                : "Allow: GET\r\n";
     evbuffer_add_printf(out,
-                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s"
-                        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
-                        status, reason_of(status), type, length, status == 405 ? "Allow: GET\r\n" : "");
+                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s%s"
+                        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+                        "Cross-Origin-Resource-Policy: same-origin\r\nContent-Security-Policy: default-src 'none'; "
+                        "script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+                        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\nConnection: close\r\n\r\n",
+                        status, reason_of(status), type, length, allow,
+                        status == 401 ? "WWW-Authenticate: Bearer\r\n" : "");
     evbuffer_add(out, body->data, length);
 }
 
-static void refuse(struct client *client, int status)
+int http_error(struct buffer *body, int status, const char *error)
+{
+    buffer_string(body, "{\"error\":");
+    buffer_json_string(body, error, strlen(error));
+    buffer_string(body, "}\n");
+    return status;
+}
+
+static void refuse(struct client *client, int status, const char *error)
 {
     struct buffer body = {0};
-    buffer_format(&body, "%s\n", reason_of(status));
-    respond(client, status, "text/plain; charset=utf-8", &body);
+    http_error(&body, status, error);
+    respond(client, status, "application/json", &body);
     buffer_free(&body);
 }
 
-/* `line`: the first one, "GET /path?query HTTP/1.1". */
-static void answer(struct client *client, char *line)
+void http_answer(struct http *http, uint64_t number, int status, const struct buffer *body)
 {
-    const struct http *http = client->http;
-    char *path = strchr(line, ' '), *version = path ? strchr(path + 1, ' ') : NULL;
+    struct client *client = http->clients;
+    while (client && client->request.number != number) { client = client->next; }
+    if (client && client->stage == WAITING) { respond(client, status, client->route->type, body); }
+}
+
+/* ---- requests ---- */
+
+/* The headers that count. Each may occur once. */
+struct headers {
+    char *host, *origin, *authorization, *type, *length, *encoding;
+};
+
+static char **find_header(struct headers *headers, const char *name)
+{
+    const struct {
+        const char *name;
+        char **value;
+    } known[] = {{"Host", &headers->host},
+                 {"Origin", &headers->origin},
+                 {"Authorization", &headers->authorization},
+                 {"Content-Type", &headers->type},
+                 {"Content-Length", &headers->length},
+                 {"Transfer-Encoding", &headers->encoding}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcasecmp(known[i].name, name) == 0) { return known[i].value; }
+    }
+    return NULL;
+}
+
+/* Ends the line at `*at` and moves to the next one; NULL: a control character is in it, or no line is left. */
+static char *take_line(char **at)
+{
+    char *line = *at, *end = line ? strstr(line, "\r\n") : NULL;
+    if (end) { *end = '\0'; }
+    *at = end ? end + 2 : NULL;
+    for (const char *c = line; c && *c; c++) {
+        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7f) { return NULL; }
+    }
+    return line;
+}
+
+/* Reads a line "Name: value"; no name has anything but letters, digits and what RFC 9110 allows beside them. */
+static bool read_header(char *line, struct headers *headers)
+{
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    size_t length = strspn(line, token);
+    if (length == 0 || line[length] != ':') { return false; }
+    line[length] = '\0';
+    char **value = find_header(headers, line), *text = line + length + 1;
+    text += strspn(text, " \t");
+    for (size_t end = strlen(text); end > 0 && strchr(" \t", text[end - 1]); end--) { text[end - 1] = '\0'; }
+    if (value && *value) { return false; }
+    if (value) { *value = text; }
+    return true;
+}
+
+/* `line`: the first one, "GET /path?query HTTP/1.1". `*method` is NULL where it is something else. */
+static void read_first(char *line, const char **method, struct http_request *request)
+{
+    char *path = line ? strchr(line, ' ') : NULL, *version = path ? strchr(path + 1, ' ') : NULL;
+    *method = NULL;
     if (!version || path[1] != '/' || (strcmp(version, " HTTP/1.1") != 0 && strcmp(version, " HTTP/1.0") != 0)) {
-        refuse(client, 400);
         return;
     }
     *path++ = *version = '\0';
-    if (strcmp(line, "GET") != 0) {
-        refuse(client, 405);
-        return;
-    }
     char *query = path + strcspn(path, "?");
     if (*query) { *query++ = '\0'; }
+    request->path = path;
+    request->query = query;
+    request->post = strcmp(line, "POST") == 0;
+    *method = line;
+}
+
+static const struct http_route *find_route(const struct http *http, const char *path)
+{
     for (size_t i = 0; i < http->route_count; i++) {
-        const struct http_route *route = &http->routes[i];
-        if (strcmp(path, route->path) != 0) { continue; }
-        struct buffer body = {0};
-        int status = route->answer(http->context, query, &body);
-        respond(client, status, route->type, &body);
-        buffer_free(&body);
+        const char *known = http->routes[i].path;
+        size_t length = strlen(known);
+        bool all = length > 1 && known[length - 1] == '/';
+        if (all ? strncmp(path, known, length) == 0 : strcmp(path, known) == 0) { return &http->routes[i]; }
+    }
+    return NULL;
+}
+
+/* Whether nobody else can have made this name lead here: a page's own name would have to be it. */
+static bool is_own_name(const struct http *http, const char *host)
+{
+    char name[64];
+    bool bracket = host[0] == '[';
+    size_t length = strcspn(host, bracket ? "]" : ":");
+    const char *port = host + length + (bracket && host[length] == ']');
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (length >= sizeof name ||
+        (*port != '\0' && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1)))) {
+        return false;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(length - bracket), host + bracket);
+    if (bracket) {
+        return host[length] == ']' && inet_pton(AF_INET6, name, &v6) == 1 &&
+               (!http->loopback || IN6_IS_ADDR_LOOPBACK(&v6));
+    }
+    if (inet_pton(AF_INET, name, &v4) == 1) { return !http->loopback || ntohl(v4.s_addr) >> 24 == 127; }
+    return strcasecmp(name, "localhost") == 0;
+}
+
+static bool is_own_origin(const char *origin, const char *host)
+{
+    static const char scheme[] = "http://";
+    return strncmp(origin, scheme, sizeof scheme - 1) == 0 && strcasecmp(origin + sizeof scheme - 1, host) == 0;
+}
+
+/* What is wrong with the body that a POST announces. Sets its length. */
+static int check_body(const struct headers *headers, size_t *length, const char **error)
+{
+    static const char json[] = "application/json";
+    const char *digits = headers->length ? headers->length : "", *type = headers->type ? headers->type : "";
+    *error = "a POST needs a Content-Length, and no Transfer-Encoding";
+    if (!headers->length || headers->encoding) { return 411; }
+    *error = "the Content-Length is not a number";
+    if (digits[0] == '\0' || strspn(digits, "0123456789") != strlen(digits)) { return 400; }
+    *length = strlen(digits) < 10 ? strtoul(digits, NULL, 10) : SIZE_MAX;
+    *error = "the body is larger than 64 KiB";
+    if (*length > HTTP_BODY_BYTES) { return 413; }
+    *error = "the Content-Type must be application/json";
+    bool is_json = strncasecmp(type, json, sizeof json - 1) == 0 && strchr("; \t", type[sizeof json - 1]) != NULL;
+    return is_json ? 0 : 415;
+}
+
+/* Reads a whole head, and finds what it asks for. Returns 0, or the status and why. */
+static int read_head(struct client *client, size_t length, const char **error)
+{
+    struct headers headers = {0};
+    struct http_request *request = &client->request;
+    const char *method;
+    char *at = client->head;
+    *error = "this is not an HTTP request";
+    if (memchr(client->head, '\0', length)) { return 400; }
+    read_first(take_line(&at), &method, request);
+    if (!method) { return 400; }
+    while (at) {
+        char *line = take_line(&at);
+        if (!line || !read_header(line, &headers)) { return 400; }
+    }
+    *error = "only GET and POST are understood";
+    if (!request->post && strcmp(method, "GET") != 0) { return 405; }
+    *error = "there is no such path";
+    client->route = find_route(client->http, request->path);
+    if (!client->route) { return 404; }
+    *error = "this path takes no POST";
+    if (request->post && !client->route->posts) { return 405; }
+    *error = "this Host is not allowed: use localhost, or the address that the daemon listens on";
+    if (client->route->guarded && (!headers.host || !is_own_name(client->http, headers.host))) { return 403; }
+    *error = "this Origin is not allowed: only pages of this very port are";
+    if (client->route->guarded && headers.origin && !is_own_origin(headers.origin, headers.host)) { return 403; }
+    request->authorization = headers.authorization;
+    if (request->post) { return check_body(&headers, &request->body_length, error); }
+    *error = "a GET has no body";
+    return headers.encoding || (headers.length && strcmp(headers.length, "0") != 0) ? 400 : 0;
+}
+
+static void take_head(struct client *client, struct evbuffer *in)
+{
+    struct evbuffer_ptr end = evbuffer_search(in, "\r\n\r\n", 4, NULL);
+    if (end.pos < 0) {
+        if (evbuffer_get_length(in) >= HTTP_HEAD_BYTES) { refuse(client, 431, "the head is larger than 8 KiB"); }
         return;
     }
-    refuse(client, 404);
+    size_t length = (size_t)end.pos;
+    const char *error = "no memory";
+    client->head = calloc(1, length + 1);
+    int status = client->head ? 0 : 503;
+    if (status == 0) {
+        evbuffer_remove(in, client->head, length);
+        evbuffer_drain(in, 4);
+        status = read_head(client, length, &error);
+    }
+    if (status != 0) {
+        refuse(client, status, error);
+    } else {
+        client->stage = BODY;
+        bufferevent_setwatermark(client->buffers, EV_READ, 0, HTTP_BODY_BYTES);
+    }
+}
+
+static void answer(struct client *client, struct evbuffer *in)
+{
+    struct http_request *request = &client->request;
+    struct buffer body = {0};
+    request->body = request->body_length == 0 ? "" : (const char *)evbuffer_pullup(in, (ssize_t)request->body_length);
+    int status = request->body ? client->route->answer(client->http->context, request, &body)
+                               : http_error(&body, 503, "no memory");
+    if (status != HTTP_LATER) {
+        respond(client, status, client->route->type, &body);
+    } else {
+        client->stage = WAITING;
+        set_deadline(client, HTTP_ANSWER_MS);
+    }
+    buffer_free(&body);
 }
 
 static void on_read(struct bufferevent *buffers, void *context)
 {
     struct client *client = context;
     struct evbuffer *in = bufferevent_get_input(buffers);
-    size_t length = evbuffer_get_length(in);
-    if (!client->answered && evbuffer_search(in, "\r\n\r\n", 4, NULL).pos >= 0) {
-        char *line = evbuffer_readln(in, &length, EVBUFFER_EOL_CRLF_STRICT);
-        if (line && strlen(line) == length) {
-            answer(client, line);
-        } else { /* a NUL in it */
-            refuse(client, 400);
-        }
-        free(line);
-    } else if (!client->answered && length >= HTTP_HEAD_BYTES) {
-        refuse(client, 431);
-    }
-    if (client->answered) { evbuffer_drain(in, evbuffer_get_length(in)); }
+    if (client->stage == HEAD) { take_head(client, in); }
+    if (client->stage == BODY && evbuffer_get_length(in) >= client->request.body_length) { answer(client, in); }
+    if (client->stage >= WAITING) { evbuffer_drain(in, evbuffer_get_length(in)); }
 }
 
 /* All is written: our side says so. */
@@ -145,7 +351,7 @@ static void on_written(struct bufferevent *buffers, void *context)
     struct client *client = context;
     if (client->ended) {
         client_close(client);
-    } else if (client->answered) {
+    } else if (client->stage == ANSWERED) {
         shutdown(bufferevent_getfd(buffers), SHUT_WR);
     }
 }
@@ -153,18 +359,25 @@ static void on_written(struct bufferevent *buffers, void *context)
 static void on_event(struct bufferevent *buffers, short what, void *context)
 {
     struct client *client = context;
-    if ((what & BEV_EVENT_EOF) && client->answered && evbuffer_get_length(bufferevent_get_output(buffers)) > 0) {
+    size_t unwritten = evbuffer_get_length(bufferevent_get_output(client->buffers));
+    (void)buffers;
+    if ((what & BEV_EVENT_EOF) && (client->stage == WAITING || (client->stage == ANSWERED && unwritten > 0))) {
         client->ended = true;
         return;
     }
-    client->http->refused += !client->answered;
+    client->http->refused += client->stage != ANSWERED;
     client_close(client);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *context)
 {
     (void)fd, (void)what;
-    on_event(NULL, 0, context);
+    struct client *client = context;
+    if (client->stage == WAITING) {
+        refuse(client, 504, "no answer within 15 s");
+    } else {
+        on_event(NULL, 0, context);
+    }
 }
 
 /* ---- connections ---- */
@@ -181,18 +394,19 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
         evutil_closesocket(fd);
         return;
     }
-    *client = (struct client){.http = http, .next = http->clients, .link = &http->clients};
+    *client =
+        (struct client){.http = http, .next = http->clients, .link = &http->clients, .request.number = ++http->numbers};
     if (client->next) { client->next->link = &client->next; }
     http->clients = client;
     http->client_count++;
     client->buffers = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
     client->deadline = evtimer_new(base, on_deadline, client);
-    const struct timeval deadline = after_ms(HTTP_DEADLINE_MS);
-    if (!client->buffers || !client->deadline || evtimer_add(client->deadline, &deadline) != 0) {
+    if (!client->buffers || !client->deadline) {
         if (!client->buffers) { evutil_closesocket(fd); }
         client_close(client);
         return;
     }
+    set_deadline(client, HTTP_DEADLINE_MS);
     bufferevent_setcb(client->buffers, on_read, on_written, on_event, client);
     bufferevent_setwatermark(client->buffers, EV_READ, 0, HTTP_HEAD_BYTES);
     bufferevent_enable(client->buffers, EV_READ | EV_WRITE);
@@ -216,6 +430,15 @@ static void on_resume(evutil_socket_t fd, short what, void *context)
 
 /* ---- opening and closing ---- */
 
+bool http_is_loopback(const char *address)
+{
+    struct sockaddr_storage where = {0};
+    int size = sizeof where;
+    if (evutil_parse_sockaddr_port(address, (struct sockaddr *)&where, &size) != 0) { return false; }
+    if (where.ss_family == AF_INET) { return ntohl(((struct sockaddr_in *)&where)->sin_addr.s_addr) >> 24 == 127; }
+    return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&where)->sin6_addr);
+}
+
 enum status http_open(struct event_base *base, const char *address, const struct http_route *routes, size_t count,
                       void *context, struct http **out, struct err *err)
 {
@@ -226,7 +449,8 @@ enum status http_open(struct event_base *base, const char *address, const struct
     }
     struct http *http = calloc(1, sizeof *http);
     if (!http) { return err_set(err, STATUS_NO_MEMORY, "no memory for the HTTP port"); }
-    *http = (struct http){.routes = routes, .route_count = count, .context = context};
+    *http = (struct http){
+        .routes = routes, .route_count = count, .context = context, .loopback = http_is_loopback(address)};
     http->resume = evtimer_new(base, on_resume, http);
     unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
     http->listener = evconnlistener_new_bind(base, on_accept, http, flags, BACKLOG, (struct sockaddr *)&where, size);

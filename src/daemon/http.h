@@ -1,10 +1,14 @@
-/* The daemon's HTTP port, on the I/O thread's loop: GET only, one request for each connection.
+/* The daemon's HTTP port, on the I/O thread's loop: GET, POST with a body of JSON, one request for each connection.
  *
- * Nobody who connects can hold up the daemon: the number of connections, the bytes of a request and the time from
- * connect to close are bounded, and an answer is made at once from what is in memory. */
+ * Nobody who connects can hold up the daemon: the number of connections, the bytes of a request and the time for each
+ * step are bounded. An answer is made at once from what is in memory, or elsewhere and later (http_answer).
+ *
+ * Why not libevent's evhttp: in 2.1 it bounds neither the connections nor the time of a request, only that of each
+ * read, so both would stand around it here; what it would save is the parser, a hundred lines. */
 #ifndef DAEMON_HTTP_H
 #define DAEMON_HTTP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,19 +17,35 @@
 
 enum {
     HTTP_CONNECTIONS = 32,   /* open at a time; further ones are closed at once */
-    HTTP_HEAD_BYTES = 4096,  /* of a request; it has no body */
-    HTTP_DEADLINE_MS = 5000, /* from connect to close */
+    HTTP_HEAD_BYTES = 8192,  /* of a request's head … */
+    HTTP_BODY_BYTES = 65536, /* … and its body */
+    HTTP_DEADLINE_MS = 5000, /* for a request to arrive whole, and for a late answer to be read */
+    HTTP_ANSWER_MS = 15000,  /* for a late answer to be made */
+    HTTP_LATER = 0,          /* in place of a status: http_answer follows */
 };
 
 struct event_base;
 struct http;
 
-/* What a path leads to. `answer` appends the body and returns the status: 200, 400 or 503. `query` is what follows the
- * '?', undecoded. Thread: the loop's. */
+/* A request; its strings live until `answer` returns. */
+struct http_request {
+    uint64_t number; /* for http_answer */
+    bool post;
+    const char *path, *query;  /* query: what follows the '?', undecoded; "" for none */
+    const char *authorization; /* that header; NULL: not sent */
+    const char *body;          /* [body_length], of a POST */
+    size_t body_length;
+};
+
+/* What a path leads to. A path that ends with a slash leads there with all that begins so; "/" is itself alone.
+ * `guarded`: for browsers: Host must be this port's own name (localhost, or the kind of address that it listens on), so
+ * that no foreign page gets here under a name of its own, and an Origin must be that of Host.
+ * `answer` appends the body and returns the status, or HTTP_LATER. Thread: the loop's. */
 struct http_route {
     const char *path;
-    const char *type; /* of the content */
-    int (*answer)(void *context, const char *query, struct buffer *body);
+    const char *type; /* of the content; what is refused before `answer` is JSON: {"error": ...} */
+    int (*answer)(void *context, const struct http_request *request, struct buffer *body);
+    bool guarded, posts; /* posts: it takes POST, too */
 };
 
 /* Listens on an address such as 127.0.0.1:9464 or [::1]:9464. `routes` [count] must outlive it.
@@ -36,6 +56,15 @@ MUST_CHECK enum status http_open(struct event_base *base, const char *address, c
 
 /* Closes all connections. NULL is allowed. */
 void http_close(struct http *http);
+
+/* Whether an address is a loopback one, which only this machine reaches. */
+bool http_is_loopback(const char *address);
+
+/* Answers a request whose route said HTTP_LATER; nothing happens if its client is gone. */
+void http_answer(struct http *http, uint64_t number, int status, const struct buffer *body);
+
+/* Makes the body of an error, and returns the status. */
+int http_error(struct buffer *body, int status, const char *error);
 
 /* Requests that were answered, and connections that were refused or cut off, since http_open. */
 void http_counters(const struct http *http, uint64_t *answered, uint64_t *refused);

@@ -1,5 +1,5 @@
-/* Every answer is made at once from what the I/O thread has in memory: what Redis knows of a queue comes with each
- * pulse (redis/queue_look), so it is about a second old. */
+/* Every answer but those of the admin API is made at once from what the I/O thread has in memory: what Redis knows of a
+ * queue comes with each pulse (redis/queue_look), so it is about a second old. */
 #include "daemon/monitor.h"
 
 #include <dirent.h>
@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/admin.h"
+#include "daemon/dashboard.h"
 #include "daemon/gpus.h"
 #include "daemon/http.h"
 #include "daemon/metrics.h"
@@ -37,9 +39,9 @@ static double oldest_batch_s(const struct worker_stats *stats)
 }
 
 /* That it answers shows that the loop turns; batches must move, too. */
-static int answer_healthz(void *context, const char *query, struct buffer *body)
+static int answer_healthz(void *context, const struct http_request *request, struct buffer *body)
 {
-    (void)query;
+    (void)request;
     const struct server *server = context;
     for (size_t i = 0; i < server->queue_count; i++) {
         const struct consumer *consumer = &server->consumers[i];
@@ -54,9 +56,9 @@ static int answer_healthz(void *context, const char *query, struct buffer *body)
     return 200;
 }
 
-static int answer_readyz(void *context, const char *query, struct buffer *body)
+static int answer_readyz(void *context, const struct http_request *request, struct buffer *body)
 {
-    (void)query;
+    (void)request;
     const struct server *server = context;
     for (size_t i = 0; i < server->queue_count; i++) {
         const char *why = unready(&server->consumers[i]);
@@ -68,12 +70,6 @@ static int answer_readyz(void *context, const char *query, struct buffer *body)
 }
 
 /* ---- how much there is to do ---- */
-
-static int refuse(struct buffer *body, int status, const char *error)
-{
-    buffer_format(body, "{\"error\":\"%s\"}\n", error);
-    return status;
-}
 
 /* queue=NAME may be left out where there is only one. */
 static const struct consumer *find_queue(const struct server *server, const char *query)
@@ -87,13 +83,13 @@ static const struct consumer *find_queue(const struct server *server, const char
     return NULL;
 }
 
-static int answer_depth(void *context, const char *query, struct buffer *body)
+static int answer_depth(void *context, const struct http_request *request, struct buffer *body)
 {
-    const struct consumer *consumer = find_queue(context, query);
-    if (!consumer) { return refuse(body, 400, "say ?queue=NAME, a queue that this daemon serves"); }
+    const struct consumer *consumer = find_queue(context, request->query);
+    if (!consumer) { return http_error(body, 400, "say ?queue=NAME, a queue that this daemon serves"); }
     const struct queue_look *look = queue_looked(consumer->queue);
     uint64_t unread = 0, running = 0;
-    if (look->redis_ms == 0) { return refuse(body, 503, "not known: Redis is away"); }
+    if (look->redis_ms == 0) { return http_error(body, 503, "not known: Redis is away"); }
     for (int c = 0; c < CLASS_COUNT; c++) {
         unread += look->unread[c];
         running += look->pending[c];
@@ -194,9 +190,9 @@ static struct process_sample sample_process(const struct server *server)
     return sample;
 }
 
-static int answer_metrics(void *context, const char *query, struct buffer *body)
+static int answer_metrics(void *context, const struct http_request *request, struct buffer *body)
 {
-    (void)query;
+    (void)request;
     const struct server *server = context;
     struct queue_sample *queues = calloc(server->queue_count, sizeof *queues);
     struct model_sample *models = calloc(server->models.count, sizeof *models);
@@ -216,6 +212,23 @@ static int answer_metrics(void *context, const char *query, struct buffer *body)
     return body->length > 0 ? 200 : 503;
 }
 
+/* ---- the dashboard and what is behind it ---- */
+
+static int answer_page(void *context, const struct http_request *request, struct buffer *body)
+{
+    (void)context;
+    const struct dashboard_file *file = dashboard_files;
+    while (strcmp(file->path, request->path) != 0) { file++; }
+    buffer_append(body, file->text, file->length);
+    return 200;
+}
+
+static int answer_api(void *context, const struct http_request *request, struct buffer *body)
+{
+    const struct server *server = context;
+    return admin_answer(server->admin, request, body);
+}
+
 /* ---- the routes ---- */
 
 static const struct http_route routes[] = {
@@ -223,13 +236,34 @@ static const struct http_route routes[] = {
     {"/healthz", PLAIN, answer_healthz},
     {"/readyz", PLAIN, answer_readyz},
     {"/depth", "application/json", answer_depth},
+    {"/", "text/html; charset=utf-8", answer_page, .guarded = true},
+    {"/dashboard.js", "text/javascript; charset=utf-8", answer_page, .guarded = true},
+    {"/dashboard.css", "text/css; charset=utf-8", answer_page, .guarded = true},
+    {"/api/", "application/json", answer_api, .guarded = true, .posts = true},
 };
+
+static enum status open_admin(struct server *server, const char *address, struct err *err)
+{
+    char *token;
+    TRY(config_http_token(server->config, &token, err));
+    struct admin_options options = {.address = &server->shared.address,
+                                    .consumers = server->consumers,
+                                    .queue_count = server->queue_count,
+                                    .token = token,
+                                    .open = http_is_loopback(address),
+                                    .wake_fd = loop_wake_fd(server->loop)};
+    enum status status = admin_open(&options, &server->admin, err);
+    if (token) { explicit_bzero(token, strlen(token)); }
+    free(token);
+    return status;
+}
 
 enum status monitor_open(struct server *server, struct err *err)
 {
     const char *address = server->config->http;
     if (!address || address[0] == '\0') { return STATUS_OK; }
     TRY(gpus_open(&server->gpus, err));
+    TRY(open_admin(server, address, err));
     return http_open(loop_base(server->loop), address, routes, sizeof routes / sizeof routes[0], server, &server->http,
                      err);
 }
@@ -237,5 +271,6 @@ enum status monitor_open(struct server *server, struct err *err)
 void monitor_close(struct server *server)
 {
     http_close(server->http);
+    admin_close(server->admin);
     gpus_close(server->gpus);
 }

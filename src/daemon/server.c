@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/admin.h"
 #include "daemon/config.h"
 #include "daemon/monitor.h"
 
@@ -191,6 +192,7 @@ static void on_wake(void *context)
     log_rows_again(server, false);
     prep_take(server->shared.prep);
     for (size_t i = 0; i < server->queue_count; i++) { consumer_take_prepared(&server->consumers[i]); }
+    admin_take(server->admin, server->http);
 }
 
 static void on_deadline(void *context)

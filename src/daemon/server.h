@@ -27,6 +27,7 @@ struct server {
     struct shared shared;
     struct consumer *consumers; /* [queue_count] */
     struct http *http;          /* NULL: no port is asked for */
+    struct admin *admin;        /* NULL: likewise */
     struct gpus *gpus;          /* NULL: neither is, or there is no driver */
     uint64_t started_ms;        /* unix time */
     size_t queue_count;

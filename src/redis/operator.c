@@ -160,28 +160,44 @@ enum status worker_order(struct session *session, const char *worker, const char
 
 /* ---- queues ---- */
 
-/* Pending entries of a stream; 0 if it does not exist or has no group yet. */
-static enum status count_pending(struct session *session, const char *key, long long *out, struct err *err)
+/* Reads an entry's id: a word, or the first of an array. 0-0 for anything else. */
+static struct entry_id read_id(const struct resp_value *value)
+{
+    struct entry_id id;
+    if (value && value->type == RESP_ARRAY && value->count > 0) { value = &value->items[0]; }
+    return value && value->bytes && entry_id_parse(value->bytes, value->length, &id) ? id : (struct entry_id){0};
+}
+
+/* Pending entries of a stream, and the first of them; 0 if it does not exist or has no group yet. */
+static enum status count_pending(struct session *session, const char *key, long long *out, struct entry_id *first,
+                                 struct err *err)
 {
     const struct resp_value *reply;
     *out = 0;
     enum status status = SESSION_ASK(session, &reply, err, "XPENDING", key, "sluice");
     if (status != STATUS_OK && reply && resp_is_error(reply, "NOGROUP")) { return STATUS_OK; }
-    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0) { *out = reply->items[0].integer; }
+    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 1) {
+        *out = reply->items[0].integer;
+        *first = read_id(&reply->items[1]);
+    }
     return status;
 }
 
-static enum status count_classes(struct session *session, struct queue_counts *counts, struct err *err)
+static enum status count_class(struct session *session, struct class_counts *counts, const char *key, struct err *err)
 {
-    char key[SESSION_KEY];
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        long long length, pending;
-        session_key(session, class_streams[i], "", key);
-        TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", key));
-        TRY(count_pending(session, key, &pending, err));
-        counts->classes[i].pending = pending;
-        counts->classes[i].unread = length > pending ? length - pending : 0;
+    long long length, pending;
+    struct entry_id first = {0};
+    TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", key));
+    TRY(count_pending(session, key, &pending, &first, err));
+    counts->pending = pending;
+    counts->unread = length > pending ? length - pending : 0;
+    if (pending == 0 && length > 0) {
+        const struct resp_value *reply;
+        TRY(SESSION_ASK(session, &reply, err, "XINFO", "STREAM", key));
+        first = read_id(resp_field(reply, "first-entry"));
     }
+    uint64_t now = session->redis_ms;
+    counts->oldest_ms = pending + length == 0 ? -1 : first.ms < now ? (long long)(now - first.ms) : 0;
     return STATUS_OK;
 }
 
@@ -191,8 +207,9 @@ static enum status read_meta(struct session *session, struct queue_counts *count
     char key[SESSION_KEY];
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "meta", "", key), "wait_ms_high",
-                    "wait_ms_normal", "wait_ms_low", "cap_high", "cap_normal", "cap_low", "precision", "published_at"));
-    if (reply->type != RESP_ARRAY || reply->count != 2 * CLASS_COUNT + 2) {
+                    "wait_ms_normal", "wait_ms_low", "cap_high", "cap_normal", "cap_low", "cap_later", "precision",
+                    "published_at"));
+    if (reply->type != RESP_ARRAY || reply->count != CLASS_COUNT + CAPS + 2) {
         return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
     }
     for (size_t i = 0; i < CLASS_COUNT; i++) {
@@ -200,8 +217,10 @@ static enum status read_meta(struct session *session, struct queue_counts *count
         counts->classes[i].wait_ms = reply->items[i].bytes ? atoll(reply->items[i].bytes) : -1;
         counts->classes[i].cap = cap > 0 ? cap : 0;
     }
-    snprintf(counts->pinned, sizeof counts->pinned, "%s", session_text(&reply->items[2 * CLASS_COUNT]));
-    uint64_t published = strtoull(session_text(&reply->items[2 * CLASS_COUNT + 1]), NULL, 10);
+    const struct resp_value *later = &reply->items[2 * CLASS_COUNT];
+    counts->cap_later = atoll(session_text(later));
+    snprintf(counts->pinned, sizeof counts->pinned, "%s", session_text(later + 1));
+    uint64_t published = strtoull(session_text(later + 2), NULL, 10);
     counts->published_ms_ago = session->redis_ms > published ? session->redis_ms - published : 0;
     return STATUS_OK;
 }
@@ -274,7 +293,9 @@ enum status queue_counts_read(struct session *session, struct queue_counts *coun
     char key[SESSION_KEY], value[32];
     *counts = (struct queue_counts){0};
     *heartbeats = (struct heartbeats){0};
-    TRY(count_classes(session, counts, err));
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        TRY(count_class(session, &counts->classes[i], session_key(session, class_streams[i], "", key), err));
+    }
     TRY(read_meta(session, counts, err));
     TRY(read_totals(session, counts, err));
     TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));

@@ -102,16 +102,20 @@ bool worker_order_is(const char *word);
 
 enum { PRECISIONS_MAX = 8 };
 
+struct class_counts {
+    long long unread, pending, wait_ms; /* wait_ms: -1: unknown */
+    long long cap;                      /* 0: none */
+    long long oldest_ms;                /* age of the oldest pending entry, else of the oldest unread one; -1: none */
+};
+
 struct queue_counts {
-    struct {
-        long long unread, pending, wait_ms; /* wait_ms: -1: unknown */
-        long long cap;                      /* 0: none */
-    } classes[CLASS_COUNT];
+    struct class_counts classes[CLASS_COUNT];
     struct {
         char name[32];
         size_t workers;
     } precisions[PRECISIONS_MAX];        /* of the workers that are alive; "" behind the last */
     char pinned[16];                     /* the one that all workers must have; "": any */
+    long long cap_later;                 /* 0: none */
     long long later, due, dead, paused;  /* due: of `later`, those whose time has come */
     size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
     char reason[32];                     /* … this reason, of one of them */

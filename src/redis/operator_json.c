@@ -60,10 +60,14 @@ void json_put_counts(FILE *to, const struct session *session, const struct queue
         put_number(to, counts->classes[i].wait_ms, 0);
         fputs(",\"cap\":", to);
         put_number(to, counts->classes[i].cap, 1);
-        fprintf(to, ",\"above_cap\":%lld}", count_above_cap(counts, i));
+        fprintf(to, ",\"above_cap\":%lld,\"oldest_ms\":", count_above_cap(counts, i));
+        put_number(to, counts->classes[i].oldest_ms, 0);
+        putc('}', to);
     }
+    fputs("},\"cap_later\":", to);
+    put_number(to, counts->cap_later, 1);
     fprintf(to,
-            "},\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,"
+            ",\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,"
             "\"devices_lost\":%lu,"
             "\"tight\":%zu,\"reason\":",
             depth(counts), counts->later, counts->due, counts->dead, counts->workers, counts->quiet, counts->devices,

@@ -52,8 +52,8 @@ class Pages(unittest.TestCase):
                                  for path in SOURCE.glob(folder + name + end)])
 
     def test_named_cases_are_there(self):
-        """Behind each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
-        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + METRICS + (SOURCE / "SECURITY.md").read_text()))
+        """Behind each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md, docs/admin-api.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
+        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + METRICS + "".join((SOURCE / page).read_text() for page in ("SECURITY.md", "docs/admin-api.md"))))
         self.assertGreater(len(named), 30)
         for file, case in sorted(named):
             with self.subTest(file=file, case=case):

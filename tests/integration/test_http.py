@@ -4,7 +4,6 @@ sentence by sentence."""
 # ctest-cost: 20
 
 import collections
-import http.client
 import json
 import os
 import signal
@@ -15,47 +14,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from acl import make_user
-from case import SANITIZED, SluiceCase
+from case import SANITIZED
 from daemon import BINARY, SOURCE
+from http_case import HttpCase
 from resp_server import Voices
-from sentinel import free_port
 
 
-class Http(SluiceCase):
-    lease_ms = 3000
-
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
-    def watched(self, *flags, make=None, **options):
-        """A daemon with a port. Another process may take the port first: then it ends, and the next one is tried."""
-        for _ in range(20):
-            self.port = free_port()
-            daemon = (make or self.make_daemon)(self.server, "--http", f"127.0.0.1:{self.port}", *flags, **options).start()
-            self.wait_until(lambda: "http_listens" in daemon.read_log() or not daemon.running(), "a port")
-            if "cannot listen" not in daemon.read_log():
-                return daemon
-        raise AssertionError("no port is free")
-
-    def get(self, path, timeout=20):
-        """Status, body; (0, "") where nobody answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except (OSError, http.client.HTTPException):
-            return 0, ""
-        finally:
-            connection.close()
-
-    def wait_answer(self, path, status, words=""):
-        self.wait_until(lambda: (lambda got: got[0] == status and words in got[1])(self.get(path)),
-                        lambda: f"{path} to say {status} {words!r}; it says {self.get(path)}")
-
+class Http(HttpCase):
     def metrics(self):
         """(name, labels) -> number."""
         status, text = self.get("/metrics")
@@ -68,11 +33,6 @@ class Http(SluiceCase):
     def number(self, name, **labels):
         return self.metrics()[(name, *sorted({"queue": self.queue, **labels}.items()))]
 
-    def sluice(self, *arguments):
-        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
-        self.assertEqual(result.returncode, 0, result.stderr.decode())
-        return result.stdout.decode()
-
     def test_a_port_for_those_who_watch(self):
         """Off unless it is asked for; what it tells is what Prometheus reads."""
         silent = self.start_daemon(self.server)
@@ -80,7 +40,7 @@ class Http(SluiceCase):
         self.watched()
         self.wait_answer("/readyz", 200, "ready")
         self.assertEqual(self.get("/healthz"), (200, "ok\n"))
-        for path in ("/", "/metrics/", "/metric", "//metrics", "/metrics%00", "/../metrics"):
+        for path in ("/metrics/", "/metric", "//metrics", "/metrics%00", "/../metrics"):
             self.assertEqual(self.get(path)[0], 404, path)
         for path in ("/depth?queue=other", "/depth?queue=", "/depth?test"):
             self.assertEqual(self.get(path)[0], 400, path)
@@ -259,6 +219,7 @@ class Http(SluiceCase):
         def measured():
             return [ask(trigger["type"], trigger["metadata"]) for trigger in scaled["triggers"]]
         self.watched()
+        self.wait_answer("/depth", 200)
         self.sluice("pause")
         self.wait_paused(self.client)
         self.wait_until(lambda: measured() == [0, 0, 0, 0], "nothing")
@@ -346,7 +307,7 @@ class Http(SluiceCase):
                              (b"get /metrics HTTP/1.1\r\n\r\n", 405), (b"GET /metrics HTTP/2.0\r\n\r\n", 400), (b"GET /metrics\r\n\r\n", 400),
                              (b"\r\n\r\n", 400), (b"GET  /metrics HTTP/1.1\r\n\r\n", 400), (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
                              (b"GET /\0metrics HTTP/1.1\r\n\r\n", 400), (b"\xff\xfe \xff \xff\r\n\r\n", 400),
-                             (b"GET /" + b"a" * 8000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 2000, 431),
+                             (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 2000, 431),
                              (b"GET /depth?queue=%74est HTTP/1.1\r\n\r\n", 400), (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
                              (b"GET /healthz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n", 200)):
             answer = say(data)

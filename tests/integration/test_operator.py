@@ -285,9 +285,12 @@ class Operator(SluiceCase):
             "reason": None, "devices": 2, "devices_lost": 1,
             "precisions": {"unknown": 1}, "pinned_precision": None, "at": ANY,
             "died": 0, "since": None, "ended": {which: {"done": 0} for which in ("high", "normal", "low")},
-            "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None, "cap": None, "above_cap": 0},
-                        "normal": {"unread": 3, "pending": 2, "wait_ms": 1234, "cap": 2, "above_cap": 1},
-                        "low": {"unread": 1, "pending": 0, "wait_ms": None, "cap": 5, "above_cap": 0}}})
+            "cap_later": None,
+            "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None, "cap": None, "above_cap": 0, "oldest_ms": None},
+                        "normal": {"unread": 3, "pending": 2, "wait_ms": 1234, "cap": 2, "above_cap": 1, "oldest_ms": ANY},
+                        "low": {"unread": 1, "pending": 0, "wait_ms": None, "cap": 5, "above_cap": 0, "oldest_ms": ANY}}})
+        for level in ("normal", "low"):  # one is pending, the other unread
+            self.assertTrue(0 <= stats["classes"][level]["oldest_ms"] < 60_000, level)
         text = self.sluice("stats")
         self.assertRegex(text, r"(?m)^queue +test \(paused\)$")
         self.assertRegex(text, r"(?m)^normal +3 +2 +1234 ms +2 +1$")

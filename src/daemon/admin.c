@@ -1,0 +1,707 @@
+#include "daemon/admin.h"
+
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/utf8.h"
+#include "daemon/config.h"
+#include "daemon/thread_pool.h"
+#include "redis/operator_json.h"
+#include "redis/story.h"
+
+enum {
+    JOBS = 16,              /* taken over and not yet answered */
+    REDIS_MS = 2000,        /* for each answer of Redis */
+    PATIENCE_MS = 8000,     /* a job that has waited longer is not begun: its client is about to give up */
+    TRY_MS = 1000,          /* POST /api/try waits so long for a reply … */
+    LOOK_MS = 10,           /* … and looks as often */
+    TRY_TTL_S = 60,         /* of its reply and of the request itself */
+    ANSWER_BYTES = 4 << 20, /* of any answer */
+    VALUE_BYTES = 16384,    /* shown of a field of a dead letter */
+    LATER_PAGE = 100,
+};
+
+/* ---- parameters of a query, or members of a body ---- */
+
+enum kind { TEXT, NUMBER, TRUTH, TEXTS };
+
+/* Name, kind (a query has TEXT alone), most bytes of a TEXT. */
+/* clang-format off */
+#define PARAMETERS(X)                                                                                                  \
+    X(queue, TEXT, QUEUE_NAME_MAX) X(cursor, TEXT, ENTRY_ID_TEXT) X(search, TEXT, 256) X(letter, TEXT, ENTRY_ID_TEXT)  \
+    X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX) X(order, TEXT, 16)                  \
+    X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                                      \
+    X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)
+
+#define MEMBER(name, kind, most) PARAM_##name,
+enum param { PARAMETERS(MEMBER) PARAMS };
+
+#define ROW(name, kind, most) {#name, kind, most},
+static const struct { const char *name; enum kind kind; size_t most; } params[PARAMS] = {PARAMETERS(ROW)};
+/* clang-format on */
+
+/* What a request was taken over as. */
+struct job {
+    struct admin *admin;
+    const struct route *route; /* NULL: free */
+    uint64_t number, since_ms;
+    const struct consumer *queue; /* NULL: all */
+    char *values[PARAMS]; /* decoded, without a NUL in it; the JSON itself of others than TEXT. NULL: not given */
+    int status;
+    char *text; /* the answer, [length] */
+    size_t length;
+};
+
+struct admin {
+    struct admin_options options;
+    char *token;
+    struct thread_pool *pool;
+    struct job jobs[JOBS];
+    atomic_bool closing;
+    struct client *client; /* the thread's */
+};
+
+/* Does it, and writes the answer. Sets job->status if it is not 200. */
+typedef enum status handler_fn(struct job *job, struct session *session, FILE *to, struct err *err);
+
+struct route {
+    const char *path;
+    bool post;
+    bool all;           /* without a queue: once for each, in a list */
+    unsigned may, must; /* bits of enum param */
+    handler_fn *handle;
+};
+
+static bool find_param(const struct route *route, const char *name, size_t length, enum param *out)
+{
+    for (*out = 0; *out < PARAMS; (*out)++) {
+        bool same = strlen(params[*out].name) == length && memcmp(params[*out].name, name, length) == 0;
+        if (same && ((route->may | route->must) & 1u << *out)) { return true; }
+    }
+    return false;
+}
+
+/* Keeps a value; the reason if it may not be one. */
+static const char *keep(struct job *job, enum param param, const struct buffer *value)
+{
+    if (!buffer_ok(value)) { return "no memory"; }
+    if (job->values[param]) { return "a parameter is there twice"; }
+    if (params[param].kind == TEXT && value->length > params[param].most) { return "a parameter is too long"; }
+    if (value->length > 0 && (memchr(value->data, '\0', value->length) || !utf8_valid(value->data, value->length))) {
+        return "a parameter is not UTF-8, or has a NUL in it";
+    }
+    job->values[param] = strndup(value->data ? value->data : "", value->length);
+    return job->values[param] ? NULL : "no memory";
+}
+
+static int digit(char c)
+{
+    const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)((at - digits) % 16) : -1;
+}
+
+static bool decode_percent(struct buffer *to, const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        char c = text[i] == '+' ? ' ' : text[i];
+        if (c == '%') {
+            int high = length - i > 2 ? digit(text[i + 1]) : -1, low = length - i > 2 ? digit(text[i + 2]) : -1;
+            if (high < 0 || low < 0) { return false; }
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        buffer_append(to, &c, 1);
+    }
+    return true;
+}
+
+/* Reads name=value&name=value. Returns what is wrong; NULL: nothing. */
+static const char *read_query(struct job *job, const char *query)
+{
+    const char *problem = NULL;
+    while (*query && !problem) {
+        size_t length = strcspn(query, "&"), name = strcspn(query, "=&");
+        struct buffer value = {0};
+        enum param param;
+        if (name == length) {
+            problem = "the query is not name=value&...";
+        } else if (!find_param(job->route, query, name, &param)) {
+            problem = "the query has a parameter that this path does not know";
+        } else if (!decode_percent(&value, query + name + 1, length - name - 1)) {
+            problem = "a parameter is not percent-encoded";
+        } else {
+            problem = keep(job, param, &value);
+        }
+        buffer_free(&value);
+        query += length + (query[length] == '&');
+    }
+    return problem;
+}
+
+/* Reads a value of the body, and checks that it is of the kind that the member has. */
+static bool read_value(struct lexer *lexer, enum kind kind, struct buffer *value)
+{
+    const char *begin = lexer->at;
+    size_t length;
+    if (kind == TEXT) {
+        return lexer_take(lexer, '"') && lexer_string(lexer, &begin, &length) &&
+               buffer_json_decode(value, begin, length);
+    }
+    if (!lexer_value(lexer, 1)) { return false; }
+    length = (size_t)(lexer->at - begin);
+    buffer_append(value, begin, length);
+    return kind == TEXTS   ? begin[0] == '['
+           : kind == TRUTH ? length == 4 && memcmp(begin, "true", 4) == 0
+                           : length <= 12 && strspn(begin, "0123456789") == length;
+}
+
+/* Reads a flat JSON object, which json_valid has seen. Likewise. */
+static const char *read_body(struct job *job, const char *body, size_t length)
+{
+    struct lexer lexer = {body, body + length};
+    const char *name, *problem = NULL;
+    if (!json_valid(body, length)) { return "the body is not JSON"; }
+    lexer_skip_space(&lexer);
+    if (!lexer_take(&lexer, '{')) { return "the body is not a JSON object"; }
+    lexer_skip_space(&lexer);
+    for (bool more = *lexer.at != '}'; more && !problem; more = lexer_take(&lexer, ',')) {
+        struct buffer value = {0};
+        enum param param;
+        lexer_skip_space(&lexer);
+        (void)(lexer_take(&lexer, '"') && lexer_string(&lexer, &name, &length));
+        lexer_skip_space(&lexer);
+        lexer_take(&lexer, ':');
+        lexer_skip_space(&lexer);
+        if (!find_param(job->route, name, length, &param)) {
+            problem = "the body has a member that this path does not know";
+        } else if (!read_value(&lexer, params[param].kind, &value)) {
+            problem = "a member of the body is not of its kind";
+        } else {
+            problem = keep(job, param, &value);
+        }
+        buffer_free(&value);
+        lexer_skip_space(&lexer);
+    }
+    return problem;
+}
+
+/* ---- what is looked at ---- */
+
+static enum status get_queues(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    struct queue_counts counts;
+    struct heartbeats heartbeats;
+    enum status status = queue_counts_read(session, &counts, &heartbeats, err);
+    heartbeats_free(&heartbeats);
+    TRY(status);
+    fputs("{\"model\":", to);
+    json_put_text(to, job->queue->model->name);
+    putc(',', to);
+    json_put_counts(to, session, &counts);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status get_workers(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    (void)job;
+    struct heartbeats heartbeats;
+    enum status status = heartbeats_read(session, &heartbeats, err);
+    if (status == STATUS_OK) { json_put_workers(to, session, &heartbeats); }
+    heartbeats_free(&heartbeats);
+    return status;
+}
+
+/* What a walk through dead letters does. */
+struct walk {
+    struct session *session;
+    FILE *to;
+    uint64_t done, kept;
+    char digest[SCRIPT_DIGEST + 1];
+};
+
+static enum status list_letter(void *context, const struct letter *letter, struct err *err)
+{
+    (void)err;
+    struct walk *walk = context;
+    fputs(walk->done++ == 0 ? "" : ",", walk->to);
+    json_put_letter(walk->to, walk->session, letter);
+    return STATUS_OK;
+}
+
+static enum status show_letter(void *context, const struct letter *letter, struct err *err)
+{
+    (void)err;
+    struct walk *walk = context;
+    fprintf(walk->to, "{\"queue\":\"%s\",\"letter\":\"%s\",\"age_ms\":%" PRIu64 ",\"fields\":[", walk->session->queue,
+            letter->id, letter->age_ms);
+    for (size_t i = 0; i + 1 < letter->fields->count; i += 2) {
+        const struct resp_value *name = &letter->fields->items[i], *value = name + 1;
+        fputs(i == 0 ? "{\"name\":" : ",{\"name\":", walk->to);
+        json_put_string(walk->to, session_text(name), name->length);
+        fputs(",\"value\":", walk->to);
+        json_put_string(walk->to, session_text(value), value->length < VALUE_BYTES ? value->length : VALUE_BYTES);
+        fprintf(walk->to, ",\"bytes\":%zu}", value->length);
+    }
+    fputs("]}", walk->to);
+    return STATUS_OK;
+}
+
+static void put_next(FILE *to, const char *next)
+{
+    fputs(",\"next\":", to);
+    json_put_text(to, next);
+}
+
+/* Whether a parameter is the id of a dead letter, or not there. */
+static enum status check_letter(const char *text, struct err *err)
+{
+    struct entry_id id;
+    bool good = !text || entry_id_parse(text, strlen(text), &id);
+    return good ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "\"%.42s\" is not the id of a dead letter", text);
+}
+
+static enum status get_dead(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    char next[LETTER_ID];
+    const struct letter_filter filter = {.search = job->values[PARAM_search]};
+    struct walk walk = {.session = session, .to = to};
+    TRY(check_letter(job->values[PARAM_letter], err));
+    TRY(check_letter(job->values[PARAM_cursor], err));
+    if (job->values[PARAM_letter]) { return letters_one(session, job->values[PARAM_letter], &walk, show_letter, err); }
+    fprintf(to, "{\"queue\":\"%s\",\"letters\":[", session->queue);
+    TRY(letters_page(session, &filter, true, job->values[PARAM_cursor], next, &walk, list_letter, err));
+    putc(']', to);
+    put_next(to, next);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status get_later(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    char key[SESSION_KEY], first[24], last[24], next[24] = "";
+    const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "0";
+    if (strspn(cursor, "0123456789") != strlen(cursor) || strlen(cursor) > 12) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%.42s\" is not a cursor", cursor);
+    }
+    unsigned long from = strtoul(cursor, NULL, 10);
+    const struct resp_value *page;
+    snprintf(first, sizeof first, "%lu", from);
+    snprintf(last, sizeof last, "%lu", from + LATER_PAGE - 1);
+    TRY(SESSION_ASK(session, &page, err, "ZRANGE", session_key(session, "later", "", key), first, last, "WITHSCORES"));
+    if (page->count == 2 * LATER_PAGE) { snprintf(next, sizeof next, "%lu", from + LATER_PAGE); }
+    fprintf(to, "{\"queue\":\"%s\",\"at\":%" PRIu64 ",\"requests\":[", session->queue, session->redis_ms);
+    for (size_t i = 0; i + 1 < page->count; i += 2) {
+        const char *name = session_text(&page->items[i]);
+        enum request_class class;
+        struct entry_id entry;
+        bool named = request_name_parse(name, page->items[i].length, &class, &entry);
+        fputs(i == 0 ? "{\"request\":" : ",{\"request\":", to);
+        json_put_string(to, name, page->items[i].length);
+        fputs(",\"class\":", to);
+        json_put_text(to, named ? class_names[class] : "");
+        double due = strtod(session_text(&page->items[i + 1]), NULL);
+        fprintf(to, ",\"due_at\":%.0f}", due >= 0 && due < 1e15 ? due : 0);
+    }
+    putc(']', to);
+    put_next(to, next);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status get_request(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    const struct resp_value *reply;
+    struct place place;
+    TRY(request_find(session, job->values[PARAM_id], &reply, &place, err));
+    if (reply) { return json_put_reply(to, job->values[PARAM_id], reply, err); }
+    if (place.denied) {
+        return err_set(err, STATUS_DENIED, "the daemon's user in Redis may not ask where a request is");
+    }
+    json_put_place(to, job->values[PARAM_id], &place);
+    return STATUS_OK;
+}
+
+static enum status get_story(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    struct story story;
+    TRY(story_read(session, job->values[PARAM_id], &story, err));
+    json_put_story(to, session, job->values[PARAM_id], &story);
+    return STATUS_OK;
+}
+
+/* ---- what is changed ---- */
+
+static enum status post_pause(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    bool changed, pause = strcmp(job->route->path, "/api/pause") == 0;
+    TRY(pause_set(session, pause, &changed, err));
+    fprintf(to, "{\"queue\":\"%s\",\"paused\":%s,\"changed\":%s}", session->queue, pause ? "true" : "false",
+            changed ? "true" : "false");
+    return STATUS_OK;
+}
+
+static enum status post_caps(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    static const enum param members[CAPS] = {PARAM_high, PARAM_normal, PARAM_low, PARAM_later};
+    long long caps[CAPS];
+    for (int i = 0; i < CAPS; i++) { caps[i] = job->values[members[i]] ? atoll(job->values[members[i]]) : -1; }
+    TRY(caps_set(session, caps, err));
+    fprintf(to, "{\"queue\":\"%s\",\"caps\":{", session->queue);
+    for (int i = 0; i < CAPS; i++) {
+        fprintf(to, "%s\"%s\":", i == 0 ? "" : ",", cap_names[i]);
+        fprintf(to, caps[i] > 0 ? "%lld" : "null", caps[i]);
+    }
+    fputs("}}", to);
+    return STATUS_OK;
+}
+
+static enum status post_worker(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    const char *worker = job->values[PARAM_worker], *order = job->values[PARAM_order];
+    struct heartbeats heartbeats;
+    bool alive = false;
+    if (!worker_order_is(order)) {
+        return err_set(err, STATUS_BAD_INPUT, "the order must be quiet, resume, drain or stop");
+    }
+    enum status status = heartbeats_read(session, &heartbeats, err);
+    for (size_t i = 0; status == STATUS_OK && i < heartbeats.count; i++) {
+        alive |= heartbeats.lines[i].alive && strcmp(heartbeats.lines[i].worker, worker) == 0;
+    }
+    heartbeats_free(&heartbeats);
+    TRY(status);
+    if (!alive) { return err_set(err, STATUS_NOT_FOUND, "no such worker is alive on queue %s", session->queue); }
+    TRY(worker_order(session, worker, order, err));
+    fprintf(to, "{\"queue\":\"%s\",\"worker\":", session->queue);
+    json_put_text(to, worker);
+    fprintf(to, ",\"order\":\"%s\"}", order);
+    return STATUS_OK;
+}
+
+static enum status delete_letter(void *context, const struct letter *letter, struct err *err)
+{
+    struct walk *walk = context;
+    bool removed;
+    TRY(letter_delete(walk->session, letter->id, &removed, err));
+    walk->done += removed;
+    return STATUS_OK;
+}
+
+static enum status requeue_letter(void *context, const struct letter *letter, struct err *err)
+{
+    struct walk *walk = context;
+    enum requeued requeued;
+    char entry[ENTRY_ID_TEXT];
+    TRY(letter_requeue(walk->session, letter->id, walk->digest, &requeued, entry, err));
+    walk->done += requeued == REQUEUED;
+    walk->kept += requeued == REQUEUED_EMPTY || requeued == REQUEUED_CUT;
+    return STATUS_OK;
+}
+
+static enum status post_dead(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    bool requeue = strcmp(job->route->path, "/api/dead/requeue") == 0;
+    char next[LETTER_ID] = "", **values = job->values;
+    const struct letter_filter filter = {.search = values[PARAM_search]};
+    struct walk walk = {.session = session};
+    if (!values[PARAM_letter] == !values[PARAM_all] ||
+        (values[PARAM_letter] && (values[PARAM_search] || values[PARAM_cursor]))) {
+        return err_set(err, STATUS_BAD_INPUT, "say which letter, or all (and search, cursor)");
+    }
+    TRY(check_letter(values[PARAM_letter], err));
+    TRY(check_letter(values[PARAM_cursor], err));
+    letter_visit_fn *visit = requeue ? requeue_letter : delete_letter;
+    TRY(values[PARAM_letter] ? letters_one(session, values[PARAM_letter], &walk, visit, err)
+                             : letters_page(session, &filter, false, values[PARAM_cursor], next, &walk, visit, err));
+    fprintf(to, "{\"queue\":\"%s\",\"%s\":%" PRIu64, session->queue, requeue ? "requeued" : "deleted", walk.done);
+    if (requeue) { fprintf(to, ",\"kept\":%" PRIu64, walk.kept); }
+    put_next(to, next);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status post_try(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    char key[SESSION_KEY], name[REQUEST_NAME_MAX], ttl[8], expires[16];
+    const struct resp_value *reply;
+    snprintf(ttl, sizeof ttl, "%d", TRY_TTL_S);
+    snprintf(expires, sizeof expires, "%d000", TRY_TTL_S);
+    const char *words[16] = {"XADD",
+                             session_key(session, class_streams[CLASS_HIGH], "", key),
+                             "*",
+                             "encoding",
+                             "json",
+                             "ttl",
+                             ttl,
+                             "expires_in",
+                             expires,
+                             "inputs",
+                             job->values[PARAM_inputs]};
+    size_t count = 11;
+    for (enum param param = PARAM_task; param <= PARAM_query; param++) {
+        if (job->values[param]) {
+            words[count++] = params[param].name;
+            words[count++] = job->values[param];
+        }
+    }
+    TRY(session_ask(session, count, words, &reply, err));
+    snprintf(name, sizeof name, "%s%s", class_prefixes[CLASS_HIGH], session_text(reply));
+    session_key(session, "reply:", name, key);
+    uint64_t until_ms = clock_now_ms() + TRY_MS;
+    do {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        TRY(SESSION_ASK(session, &reply, err, "HGETALL", key));
+        if (reply->type == RESP_ARRAY && reply->count > 0) { return json_put_reply(to, name, reply, err); }
+    } while (clock_now_ms() < until_ms && !job->admin->closing);
+    job->status = 202;
+    json_put_place(to, name, &(struct place){.status = "queued"});
+    return STATUS_OK;
+}
+
+/* ---- the routes ---- */
+
+#define P(name) (1u << PARAM_##name)
+/* clang-format off */
+static const struct route routes[] = {
+    {"/api/queues", .all = true, .may = P(queue), .handle = get_queues},
+    {"/api/workers", .all = true, .may = P(queue), .handle = get_workers},
+    {"/api/dead", .may = P(queue) | P(cursor) | P(search) | P(letter), .handle = get_dead},
+    {"/api/later", .may = P(queue) | P(cursor), .handle = get_later},
+    {"/api/request", .may = P(queue), .must = P(id), .handle = get_request},
+    {"/api/story", .may = P(queue), .must = P(id), .handle = get_story},
+    {"/api/pause", .post = true, .may = P(queue), .handle = post_pause},
+    {"/api/resume", .post = true, .may = P(queue), .handle = post_pause},
+    {"/api/caps", .post = true, .may = P(queue) | P(high) | P(normal) | P(low) | P(later), .handle = post_caps},
+    {"/api/worker", .post = true, .may = P(queue), .must = P(worker) | P(order), .handle = post_worker},
+    {"/api/dead/requeue", .post = true, .may = P(queue) | P(letter) | P(all) | P(search) | P(cursor), .handle = post_dead},
+    {"/api/dead/delete", .post = true, .may = P(queue) | P(letter) | P(all) | P(search) | P(cursor), .handle = post_dead},
+    {"/api/try", .post = true, .may = P(queue) | P(task) | P(query), .must = P(inputs), .handle = post_try},
+};
+/* clang-format on */
+
+static const struct route *find_route(const char *path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (strcmp(routes[i].path, path) == 0) { return &routes[i]; }
+    }
+    return NULL;
+}
+
+/* ---- the thread ---- */
+
+/* Connects, or finds out that the connection of the last job is still there: nothing has been changed before it is. */
+static enum status connect_to_redis(struct admin *admin, struct session *session, struct err *err)
+{
+    for (;;) {
+        bool fresh = !admin->client;
+        if (fresh) { TRY(client_open(admin->options.address, REDIS_MS, &admin->client, err)); }
+        session->client = admin->client;
+        enum status status = session_ask_time(session, err);
+        if (status == STATUS_OK || fresh) { return status; }
+        client_close(admin->client);
+        admin->client = NULL;
+    }
+}
+
+static enum status handle(struct job *job, FILE *to, struct err *err)
+{
+    struct admin *admin = job->admin;
+    struct session session = {0};
+    TRY(connect_to_redis(admin, &session, err));
+    if (!job->route->all) {
+        session.queue = job->queue->config->queue;
+        return job->route->handle(job, &session, to, err);
+    }
+    const struct consumer *only = job->queue;
+    bool first = true;
+    fputs("{\"queues\":[", to);
+    for (size_t i = 0; i < admin->options.queue_count; i++) {
+        if (only && only != &admin->options.consumers[i]) { continue; }
+        job->queue = &admin->options.consumers[i];
+        session.queue = job->queue->config->queue;
+        fputs(first ? "" : ",", to);
+        TRY(job->route->handle(job, &session, to, err));
+        first = false;
+    }
+    fputs("]}", to);
+    return STATUS_OK;
+}
+
+static int status_of(enum status status)
+{
+    return status == STATUS_BAD_INPUT                                                               ? 400
+           : status == STATUS_DENIED                                                                ? 403
+           : status == STATUS_NOT_FOUND                                                             ? 404
+           : status == STATUS_UNAVAILABLE || status == STATUS_TIMEOUT || status == STATUS_NO_MEMORY ? 503
+                                                                                                    : 500;
+}
+
+static void put_error(FILE *to, const char *message)
+{
+    fputs("{\"error\":", to);
+    json_put_string(to, message, strlen(message));
+    fputs("}\n", to);
+}
+
+static void work(void *context, void *item)
+{
+    (void)context;
+    struct job *job = item;
+    struct err err = {0};
+    enum status status = STATUS_UNAVAILABLE;
+    FILE *to = open_memstream(&job->text, &job->length);
+    job->status = 200;
+    if (!to || job->admin->closing || clock_now_ms() > job->since_ms + PATIENCE_MS) {
+        (void)err_set(&err, status, "too much is asked at once");
+    } else {
+        status = handle(job, to, &err);
+        bool usable =
+            status == STATUS_OK || status == STATUS_BAD_INPUT || status == STATUS_NOT_FOUND || status == STATUS_DENIED;
+        if (!usable) {
+            client_close(job->admin->client);
+            job->admin->client = NULL;
+        }
+    }
+    if (status == STATUS_OK) { putc('\n', to); }
+    bool written = to && fclose(to) == 0, large = written && status == STATUS_OK && job->length > ANSWER_BYTES;
+    if (status == STATUS_OK && written && !large) { return; }
+    job->status = large ? 413 : status == STATUS_OK ? 503 : status_of(status);
+    free(job->text);
+    job->text = NULL;
+    to = open_memstream(&job->text, &job->length);
+    if (!to) { return; }
+    put_error(to, large ? "the answer is larger than 4 MiB" : status == STATUS_OK ? "no memory" : err.message);
+    fclose(to);
+}
+
+/* ---- the I/O thread ---- */
+
+static void job_free(struct job *job)
+{
+    for (int i = 0; i < PARAMS; i++) { free(job->values[i]); }
+    free(job->text);
+    *job = (struct job){0};
+}
+
+/* Whether the request may do this: 0, or the status and why. */
+static int check_token(const struct admin *admin, const struct route *route, const char *authorization,
+                       const char **error)
+{
+    static const char scheme[] = "Bearer ";
+    bool needed = route->post || !admin->options.open;
+    if (!authorization && !needed) { return 0; }
+    *error = "no token is configured: http_token_file names the file whose first line is it";
+    if (!admin->token) { return 403; }
+    *error = "the token is missing: Authorization: Bearer TOKEN";
+    if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0) { return 401; }
+    *error = "the token is wrong";
+    const char *token = authorization + sizeof scheme - 1;
+    size_t length = strlen(admin->token);
+    return strlen(token) == length && CRYPTO_memcmp(token, admin->token, length) == 0 ? 0 : 401;
+}
+
+static int find_queue(struct job *job, const char **error)
+{
+    const struct admin_options *options = &job->admin->options;
+    const char *name = job->values[PARAM_queue];
+    for (size_t i = 0; name && i < options->queue_count && !job->queue; i++) {
+        if (strcmp(options->consumers[i].config->queue, name) == 0) { job->queue = &options->consumers[i]; }
+    }
+    *error = "this daemon serves no such queue";
+    if (name) { return job->queue ? 0 : 404; }
+    if (options->queue_count == 1) { job->queue = options->consumers; }
+    *error = "this daemon serves several queues: say which";
+    return job->queue || job->route->all ? 0 : 400;
+}
+
+/* Reads the parameters into a job: 0, or the status and why. */
+static int read_job(struct job *job, const struct http_request *request, const char **error)
+{
+    *error = request->post ? read_body(job, request->body, request->body_length) : read_query(job, request->query);
+    if (*error) { return 400; }
+    *error = "a POST has no query";
+    if (request->post && request->query[0] != '\0') { return 400; }
+    *error = "a parameter is missing";
+    for (int i = 0; i < PARAMS; i++) {
+        if ((job->route->must & 1u << i) && !job->values[i]) { return 400; }
+    }
+    return find_queue(job, error);
+}
+
+int admin_answer(struct admin *admin, const struct http_request *request, struct buffer *body)
+{
+    const struct route *route = find_route(request->path);
+    const char *error;
+    if (!route) { return http_error(body, 404, "there is no such path"); }
+    if (route->post != request->post) { return http_error(body, 405, route->post ? "POST it" : "GET it"); }
+    int status = check_token(admin, route, request->authorization, &error);
+    if (status != 0) { return http_error(body, status, error); }
+    struct job *job = admin->jobs;
+    while (job < admin->jobs + JOBS && job->route) { job++; }
+    if (job == admin->jobs + JOBS) { return http_error(body, 503, "too much is asked at once"); }
+    *job = (struct job){.admin = admin, .route = route, .number = request->number, .since_ms = clock_now_ms()};
+    status = read_job(job, request, &error);
+    if (status != 0) {
+        job_free(job);
+        return http_error(body, status, error);
+    }
+    thread_pool_put(admin->pool, job);
+    return HTTP_LATER;
+}
+
+void admin_take(struct admin *admin, struct http *http)
+{
+    struct job *job;
+    while (admin && (job = thread_pool_take(admin->pool))) {
+        if (job->route->post) {
+            const char *what = job->values[PARAM_letter] ? job->values[PARAM_letter] : job->values[PARAM_worker];
+            log_info("admin", log_str("path", job->route->path), log_str("queue", job->queue->config->queue),
+                     log_str("what", what), log_int("status", job->status));
+        }
+        struct buffer body = {.data = job->text, .length = job->text ? job->length : 0, .broken = !job->text};
+        http_answer(http, job->number, job->status, &body);
+        job_free(job);
+    }
+}
+
+/* ---- opening and closing ---- */
+
+enum status admin_open(const struct admin_options *options, struct admin **out, struct err *err)
+{
+    struct admin *admin = calloc(1, sizeof *admin);
+    struct thread_pool_options pool = {
+        .name = "admin", .threads = 1, .capacity = JOBS, .wake_fd = options->wake_fd, .work = work};
+    if (!admin) { return err_set(err, STATUS_NO_MEMORY, "no memory for the admin API"); }
+    admin->options = *options;
+    admin->token = options->token ? strdup(options->token) : NULL;
+    enum status status = options->token && !admin->token ? err_set(err, STATUS_NO_MEMORY, "no memory for the token")
+                                                         : thread_pool_open(&pool, &admin->pool, err);
+    if (status != STATUS_OK) {
+        free(admin->token);
+        free(admin);
+        return status;
+    }
+    *out = admin;
+    return STATUS_OK;
+}
+
+void admin_close(struct admin *admin)
+{
+    if (!admin) { return; }
+    admin->closing = true;
+    thread_pool_close(admin->pool);
+    for (size_t i = 0; i < JOBS; i++) { job_free(&admin->jobs[i]); }
+    client_close(admin->client);
+    if (admin->token) { explicit_bzero(admin->token, strlen(admin->token)); }
+    free(admin->token);
+    free(admin);
+}
