@@ -25,7 +25,7 @@ static void stop(struct consumer *self, enum status status, bool clean)
 /* A batch does not come back: whatever holds it, only a new process helps. */
 static void stop_hung(struct consumer *self)
 {
-    log_error("compute_hangs", log_str("queue", self->config->queue),
+    log_error("compute_hangs", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
               log_int("compute_timeout_ms", self->config->compute_timeout_ms),
               log_int("batches", worker_stats(self->worker).computing),
               log_str("message", "a batch did not come back in time; this process ends, and others take over"));
@@ -121,8 +121,8 @@ static void on_event(void *context, const struct event *event)
 static void on_fatal(void *context, const struct err *err)
 {
     struct consumer *self = context;
-    log_error("redis_refuses", log_str("queue", self->config->queue), log_str("status", status_name(err->status)),
-              log_str("message", err->message));
+    log_error("redis_refuses", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
+              log_str("status", status_name(err->status)), log_str("message", err->message));
     stop(self, err->status, false);
     self->shared->on_step(self->shared->context);
 }

@@ -181,8 +181,10 @@ static void on_wake(void *context)
     while ((batch = compute_take(server->compute, &owner))) {
         look_at_devices(server);
         if (batch->status != STATUS_OK) {
-            log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
-                     log_str("message", batch->err.message));
+            const struct consumer *consumer = owner;
+            log_warn("batch_failed", log_str("queue", consumer->config->queue),
+                     log_str("worker", queue_worker_name(consumer->queue)), log_int("rows", batch->engine.rows),
+                     log_str("status", status_name(batch->status)), log_str("message", batch->err.message));
         }
         /* The queue of this batch steps first and submits its next batch. Else another queue's batch would be taken,
          * whatever the weights. */

@@ -38,7 +38,8 @@ static void log_malformed(struct queue *queue)
     struct control *control = &queue->control;
     uint64_t now_ns = clock_now_ns();
     if (control->malformed == 0 || now_ns - control->logged_ns < NS_PER_S) { return; }
-    log_warn("control_malformed", log_int("entries", (int64_t)control->malformed),
+    log_warn("control_malformed", log_str("queue", queue->options.name),
+             log_int("entries", (int64_t)control->malformed),
              log_str("reason", "the field cancel is not the name of a request"));
     control->malformed = 0;
     control->logged_ns = now_ns;
@@ -234,7 +235,7 @@ static void on_control(void *context, const struct resp_value *reply)
     control->busy = false;
     bool unusable = reply && resp_is_error(reply, "WRONGTYPE");
     if (unusable && !control->unusable) {
-        log_error("stream_unusable", log_str("key", "control"),
+        log_error("stream_unusable", log_str("queue", queue->options.name), log_str("key", "control"),
                   log_str("reason", "it is not a stream: remove that key"));
     }
     control->unusable = unusable;

@@ -279,8 +279,8 @@ void queue_down(struct queue *queue, const struct err *err)
     uint64_t wait_ms = backoff_ms(queue, queue->tries++);
     wait_ms = wait_ms / 2 + random_next(&queue->random) % (wait_ms / 2 + 1);
     queue->trouble = *err;
-    log_warn(queue->state == QUEUE_UP ? "redis_lost" : "redis_unavailable", log_str("reason", err->message),
-             log_int("retry_in_ms", (int64_t)wait_ms));
+    log_warn(queue->state == QUEUE_UP ? "redis_lost" : "redis_unavailable", log_str("queue", queue->options.name),
+             log_str("reason", err->message), log_int("retry_in_ms", (int64_t)wait_ms));
     drop(queue, QUEUE_WAITING);
     queue_wake_in(queue->retry, wait_ms);
 }
@@ -363,7 +363,7 @@ static void log_refused(struct queue *queue, const struct err *err)
     if (now_ns - queue->refused_ns < NS_PER_S && strcmp(err->message, queue->refused.message) == 0) { return; }
     queue->refused = *err;
     queue->refused_ns = now_ns;
-    log_warn("redis_refused", log_str("reason", err->message));
+    log_warn("redis_refused", log_str("queue", queue->options.name), log_str("reason", err->message));
 }
 
 /* Errors that pass while the connection stays: the command is tried again. */
@@ -448,7 +448,8 @@ static void on_wrong_type(struct group *group)
     if (!group->unusable) {
         group->unusable = true;
         queue->group_tries = 0;
-        log_error("stream_unusable", log_str("key", queue->streams[group->class]),
+        log_error("stream_unusable", log_str("queue", queue->options.name),
+                  log_str("key", queue->streams[group->class]),
                   log_str("reason", "it is not a stream: remove or rename that key"));
     }
     if (!evtimer_pending(queue->group_retry, NULL)) {
@@ -656,7 +657,9 @@ static enum status check_server(struct queue *queue, const char *info, struct er
                        value);
     }
     if (resp_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
-        if (queue->run_id[0]) { log_warn("redis_restarted", log_str("run_id", value)); }
+        if (queue->run_id[0]) {
+            log_warn("redis_restarted", log_str("queue", queue->options.name), log_str("run_id", value));
+        }
         snprintf(queue->run_id, sizeof queue->run_id, "%.47s", value);
     }
     return STATUS_OK;

@@ -29,11 +29,11 @@ static void log_memory(struct queue *queue, double percent)
     bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->housekeeping.tight ? HYSTERESIS_PERCENT : 0);
     bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->housekeeping.trickle ? HYSTERESIS_PERCENT : 0);
     if (tight && (!queue->housekeeping.tight || trickle != queue->housekeeping.trickle)) {
-        log_warn("redis_tight", log_str("reason", "Redis' memory is nearly used up (maxmemory)"),
-                 log_double("percent", percent),
+        log_warn("redis_tight", log_str("queue", queue->options.name),
+                 log_str("reason", "Redis' memory is nearly used up (maxmemory)"), log_double("percent", percent),
                  log_str("now", trickle ? "one small batch at a time, as memory falls" : "little is held"));
     } else if (!tight && queue->housekeeping.tight) {
-        log_info("redis_has_room", log_double("percent", percent));
+        log_info("redis_has_room", log_str("queue", queue->options.name), log_double("percent", percent));
     }
     queue->housekeeping.tight = tight;
     queue->housekeeping.trickle = trickle;
@@ -118,7 +118,7 @@ static void add_counts(struct queue *queue, struct command *command)
 
 /* --- The script --------------------------------------------------------------------------------------------------- */
 
-static enum event_kind command_of(const struct resp_value *text)
+static enum event_kind command_of(const struct queue *queue, const struct resp_value *text)
 {
     static const char *const names[] = {
         [EVENT_QUIET] = "quiet", [EVENT_RESUME] = "resume", [EVENT_DRAIN] = "drain", [EVENT_STOP] = "stop"};
@@ -126,7 +126,8 @@ static enum event_kind command_of(const struct resp_value *text)
         if (resp_equals(text, names[i])) { return (enum event_kind)i; }
     }
     if (text->type == RESP_STRING && text->length > 0) {
-        log_warn("unknown_command", log_bytes("command", text->bytes, text->length));
+        log_warn("unknown_command", log_str("queue", queue->options.name),
+                 log_bytes("command", text->bytes, text->length));
     }
     return EVENT_TICK;
 }
@@ -140,7 +141,7 @@ static uint64_t count_of(const struct resp_value *value)
 static void note_skipped(struct queue *queue, uint64_t skipped)
 {
     if (skipped > 0 && queue->housekeeping.skipped == 0) {
-        log_warn("wrong_type",
+        log_warn("wrong_type", log_str("queue", queue->options.name),
                  log_str("reason", "of meta, workers, later, dead or the streams, a key has a wrong type"),
                  log_int("keys", (int64_t)skipped));
     }
@@ -194,7 +195,7 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     }
     pulse->redis_ms = count_of(&reply->items[PULSE_TIME]);
     pulse->paused = reply->items[PULSE_PAUSED].integer != 0;
-    pulse->command = command_of(&reply->items[PULSE_COMMAND]);
+    pulse->command = command_of(queue, &reply->items[PULSE_COMMAND]);
     for (int c = 0; c < CLASS_COUNT; c++) {
         pulse->depth[c] = count_of(&reply->items[PULSE_DEPTH + c]);
         pulse->cap[c] = count_of(&reply->items[PULSE_CAP + c]);
@@ -279,7 +280,7 @@ static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, 
 void queue_pulse(struct task *task)
 {
     struct command command = {0};
-    queue_log_refusals(task->queue);
+    queue_log_unlogged(task->queue);
     write_pulse(task->queue, &task->action.heartbeat, &command);
     task->calls = 3; /* one is our own, until both are sent */
     queue_call(task->queue, &command, on_pulse, task);
@@ -298,7 +299,7 @@ void queue_count_last(struct queue *queue)
 {
     struct command command = {0};
     struct heartbeat leaves = {.state = "draining", .rank = RANK_NONE};
-    queue_log_refusals(queue);
+    queue_log_unlogged(queue);
     if (!is_zero(queue->housekeeping.counting) || !is_zero(queue->housekeeping.ended)) {
         write_pulse(queue, &leaves, &command);
         queue_call(queue, &command, on_last, queue);
@@ -337,7 +338,8 @@ static void on_promoted(void *context, const struct resp_value *reply)
         event.promoted.next_due_in_ms = (uint64_t)reply->items[1].integer;
     }
     if (!event.failed && reply->items[2].integer > 0) {
-        log_warn("parked_requests_broken", log_int("requests", reply->items[2].integer));
+        log_warn("parked_requests_broken", log_str("queue", task->queue->options.name),
+                 log_int("requests", reply->items[2].integer));
     }
     queue_task_end(task, event);
 }
@@ -379,7 +381,8 @@ static void on_mended(void *context, const struct resp_value *reply)
         long long moved = reply->items[0].integer, streams = reply->items[1].integer;
         house->mending_entries += (uint64_t)moved;
         if (streams > 0) {
-            log_warn("ids_ahead", log_str("reason", "a producer has sent entries with ids of times to come"),
+            log_warn("ids_ahead", log_str("queue", task->queue->options.name),
+                     log_str("reason", "a producer has sent entries with ids of times to come"),
                      log_int("entries_moved", (int64_t)house->mending_entries), log_int("streams_set_back", streams));
             house->mending_entries = 0;
         }

@@ -89,8 +89,10 @@ struct claims {
 
 /* queue_settle.c */
 struct settling {
-    uint64_t stage_from_ns;                      /* no staging before this time: Redis refused it */
-    uint64_t refusals_logged, refusals_unlogged; /* in the log, since the last pulse */
+    uint64_t stage_from_ns; /* no staging before this time: Redis refused it */
+    struct {
+        uint64_t logged, unlogged; /* since the last pulse */
+    } refusals, retries;           /* in the log */
 };
 
 /* queue_cancel.c: reading of the control stream. */
@@ -283,8 +285,8 @@ void entries_free(struct entries *entries);
 /* Redis refused, or would refuse, staged replies: for a while they travel in their settle. */
 void queue_not_staged(struct queue *queue);
 
-/* Logs the number of refusals that were not logged one by one, and starts over. */
-void queue_log_refusals(struct queue *queue);
+/* Logs how many refusals and retries were not logged one by one, and starts over. */
+void queue_log_unlogged(struct queue *queue);
 
 /* Ends one call of a task, with a verdict for each of these requests; the last call ends the task. */
 void queue_answered(struct task *task, struct request_list *requests);

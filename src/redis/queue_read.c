@@ -372,7 +372,8 @@ static void on_claimed(void *context, const struct resp_value *reply)
             note_left(queue, task->action.read.class, &reply->items[4]);
         }
         if (task->action.kind == ACTION_SWEEP && queue->entries.count > 0) {
-            log_warn("orphans_found", log_int("entries", (int64_t)queue->entries.count));
+            log_warn("orphans_found", log_str("queue", queue->options.name),
+                     log_int("entries", (int64_t)queue->entries.count));
         }
         give_entries(task);
     }

@@ -278,42 +278,58 @@ static enum verdict verdict_of(long long result)
     }
 }
 
-void queue_log_refusals(struct queue *queue)
+void queue_log_unlogged(struct queue *queue)
 {
-    if (queue->settling.refusals_unlogged > 0) {
+    struct settling *settling = &queue->settling;
+    if (settling->refusals.unlogged > 0) {
         log_info("requests_refused", log_str("queue", queue->options.name),
-                 log_int("more", (int64_t)queue->settling.refusals_unlogged));
+                 log_int("more", (int64_t)settling->refusals.unlogged));
     }
-    queue->settling.refusals_unlogged = queue->settling.refusals_logged = 0;
+    if (settling->retries.unlogged > 0) {
+        log_info("requests_retried", log_str("queue", queue->options.name),
+                 log_int("more", (int64_t)settling->retries.unlogged));
+    }
+    memset(&settling->refusals, 0, sizeof settling->refusals);
+    memset(&settling->retries, 0, sizeof settling->retries);
 }
 
-/* Failures are logged with the producer's own words, so that an operator finds them. Only a few refusals between two
- * pulses are logged; level debug has them all. */
-static enum log_level level_of(struct queue *queue, const struct request *request)
+/* Only a few refusals and retries between two pulses are logged; level debug has them all. A dead letter always is. */
+static enum log_level level_of(struct queue *queue, enum outcome outcome)
 {
     enum { LOGGED_MOST = 5 };
-    if (request->lifetime.outcome == OUTCOME_DEAD) { return LOG_WARN; }
-    if (queue->settling.refusals_logged < LOGGED_MOST) {
-        queue->settling.refusals_logged++;
+    if (outcome == OUTCOME_DEAD || outcome == OUTCOME_GONE) { return LOG_WARN; }
+    bool retry = outcome == OUTCOME_DEFER;
+    uint64_t *logged = retry ? &queue->settling.retries.logged : &queue->settling.refusals.logged;
+    uint64_t *unlogged = retry ? &queue->settling.retries.unlogged : &queue->settling.refusals.unlogged;
+    if (*logged < LOGGED_MOST) {
+        ++*logged;
         return LOG_INFO;
     }
-    queue->settling.refusals_unlogged++;
+    ++*unlogged;
     return LOG_DEBUG;
 }
 
+/* A run that failed has one line, with the producer's own words, so that an operator finds it. */
 static void log_failure(struct queue *queue, const struct request *request)
 {
-    struct log_line line = {request->lifetime.outcome == OUTCOME_DEAD ? "dead_letter" : "request_refused",
-                            {log_str("entry", request->identity.name), log_str("id", request->identity.id),
+    static const char *const events[] = {[OUTCOME_ERROR] = "request_refused",
+                                         [OUTCOME_DEFER] = "request_retried",
+                                         [OUTCOME_DEAD] = "dead_letter",
+                                         [OUTCOME_GONE] = "entry_vanished"};
+    enum outcome outcome = request->lifetime.outcome;
+    struct log_line line = {events[outcome],
+                            {log_str("queue", queue->options.name), log_str("worker", queue->worker),
+                             log_str("entry", request->identity.name), log_str("id", request->identity.id),
                              log_str("code", reply_code_name(request->retry.code)),
                              log_str("message", request->retry.message), log_int("attempts", request->retry.attempt)}};
-    size_t next = 5;
+    size_t next = 7;
+    if (outcome == OUTCOME_DEFER) { line.fields[next++] = log_int("retry_in_ms", (int64_t)request->lifetime.due_ms); }
     if (request->identity.tenant[0]) { line.fields[next++] = log_str("tenant", request->identity.tenant); }
     if (request->identity.traceparent) {
         line.fields[next++] =
             log_bytes("traceparent", request->identity.traceparent, request->identity.traceparent_bytes);
     }
-    log_write(level_of(queue, request), &line);
+    log_write(level_of(queue, outcome), &line);
 }
 
 static void apply_result(struct queue *queue, enum script script, struct request *request, long long result)
@@ -328,20 +344,15 @@ static void apply_result(struct queue *queue, enum script script, struct request
         queue_count(queue, request->identity.class,
                     request->lifetime.outcome == OUTCOME_DONE ? CODE_NONE : (int)request->retry.code);
     }
-    if (script == SCRIPT_SETTLE && result == 1 && request->lifetime.outcome == OUTCOME_GONE) {
-        log_warn("entry_vanished", log_str("entry", request->identity.name));
-    }
-    if (script == SCRIPT_SETTLE && result > 0 &&
-        (request->lifetime.outcome == OUTCOME_ERROR || request->lifetime.outcome == OUTCOME_DEAD)) {
-        log_failure(queue, request);
-    }
+    if (script != SCRIPT_CHARGE && ours && request->retry.code != CODE_NONE) { log_failure(queue, request); }
 }
 
-static void log_side_effects(const struct resp_value *reply, size_t at)
+static void log_side_effects(const struct queue *queue, const struct resp_value *reply, size_t at)
 {
     if (reply->count != at + 2) { return; }
     if (reply->items[at].integer || reply->items[at + 1].integer) {
-        log_warn("settle_side_effects", log_int("side_keys_skipped", reply->items[at].integer),
+        log_warn("settle_side_effects", log_str("queue", queue->options.name),
+                 log_int("side_keys_skipped", reply->items[at].integer),
                  log_int("dead_letters_trimmed", reply->items[at + 1].integer));
     }
 }
@@ -362,7 +373,7 @@ static void on_called(void *context, const struct resp_value *reply)
             request->lifetime.verdict = VERDICT_AGAIN;
         }
     }
-    if (shaped && script == SCRIPT_SETTLE) { log_side_effects(reply, at); }
+    if (shaped && script == SCRIPT_SETTLE) { log_side_effects(queue, reply, at); }
     bool whole = script == SCRIPT_CHARGE; /* it has no verdict of each request */
     task->failed = task->failed || !reply || (!shaped && whole) || (refused && queue->state != QUEUE_UP);
     struct request_list requests = call->requests;

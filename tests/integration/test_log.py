@@ -42,6 +42,43 @@ class Log(SluiceCase):
             self.assertIn(event["level"], ("debug", "info", "warn", "error"))
             self.assertRegex(event["event"], "^[a-z0-9_]+$")
 
+    def test_each_failure_has_one_line(self):
+        """A refused request, each run of one that fails and dies, one that expires, one whose message was deleted."""
+        server = self.start_redis()
+        client, sender = server.client(), self.producer(server)
+        client.set(sender.key("paused"), "1")
+        daemon = self.make_faulty(server, "--log", "json", "--backoff-ms", "20", faults=["error:{kernel}"]).start().wait_ready(client)
+        worker = daemon.worker_name(client)
+        context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+        def lines():
+            return [json.loads(line) for line in daemon.read_log().splitlines()]
+
+        vanished = sender.submit("gone", expected="internal").entries[0]
+        client.xreadgroup("sluice", "dead", {sender.stream: ">"})
+        client.xdel(sender.stream, vanished)
+        client.delete(sender.key("paused"))
+        names = [sender.submit_fields(fields, expected=code).entries[0] for fields, code in (
+            ({"text": "", "id": "bad", "tenant": "acme", "traceparent": context}, "bad_request"),
+            ({"text": "the kernel", "max_attempts": "3"}, "internal"),
+            ({"text": "late", "delay": "60", "expires_in": "50"}, "expired"))]
+        self.wait_finished(sender)
+        daemon.stop()
+        failures = [line for line in lines() if "entry" in line]
+        expected = {("request_refused", names[0], "bad_request", 1), ("request_retried", names[1], "internal", 1),
+                    ("request_retried", names[1], "internal", 2), ("dead_letter", names[1], "internal", 3),
+                    ("request_refused", names[2], "expired", 1), ("entry_vanished", vanished, "internal", 1)}
+        self.assertEqual(sorted((line["event"], line["entry"], line["code"], line["attempts"]) for line in failures), sorted(expected))
+        for line in failures:
+            self.assertEqual((line["queue"], line["worker"]), (self.queue, worker))
+            self.assertTrue(line["message"])
+            self.assertEqual("retry_in_ms" in line, line["event"] == "request_retried")
+        refused = next(line for line in failures if line["id"] == "bad")
+        self.assertEqual((refused["tenant"], refused["traceparent"]), ("acme", context))
+        for line in lines():
+            if line["level"] in ("warn", "error"):
+                self.assertEqual(line["queue"], self.queue, line)
+
     def test_level(self):
         for line in self.life("--log-level", "warn"):
             self.assertRegex(line, rf"^{STAMP} (warn|error) ")
