@@ -80,6 +80,8 @@ class Package(unittest.TestCase):
         answer = inside("/usr/bin/sluice", "submit", "--wait", "--redis", "/tmp/redis.sock", "hello world")
         print(f"from apt-get to the first vector: {time.monotonic() - began:.0f} s")
         self.assertIn('"dim":192', answer)
+        inside("apt-get", "install", "-y", "--allow-downgrades", "--reinstall", name)  # an upgrade, as far as files go
+        self.assertIn("1 alive", inside("/usr/bin/sluice", "workers", "check", "--redis", "/tmp/redis.sock"))
         daemon.terminate()
         self.assertEqual(daemon.wait(timeout=30), 0)
         server.terminate()
