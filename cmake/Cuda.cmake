@@ -74,6 +74,7 @@ set(SLUICE_CUDA_ARCHITECTURES "" CACHE STRING
 set(SLUICE_CUDA_CODE "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]"
   "--generate-code=arch=compute_90,code=[sm_90,compute_90]")
 enable_language(CUDA)
+add_library(CUDA::nvToolsExt INTERFACE IMPORTED) # CMake 3.25.1, Debian 12's, takes for granted what CUDA 13 has no more
 find_package(CUDAToolkit 12.4 REQUIRED)
 message(STATUS "CUDA engine: yes (CUDA ${CUDAToolkit_VERSION})")
 sluice_cuda_headers(${SLUICE_CUDA_INCLUDE} ${SLUICE_CUDA_TOOLKIT_INCLUDE})
