@@ -37,7 +37,7 @@ loaders: all ## run the code of docs/bulk.md that loads vectors into other progr
 soak: all ## a million requests of every kind while workers and Redis are killed; SOAK_ARGS='--minutes 10'
 	SLUICE_BINARY=$(BUILD)/sluice PYTHONPATH=tests/support /usr/bin/python3 -B tests/soak/soak.py $(SOAK_ARGS)
 
-containers: ## build the image, start docker-compose.yml, kill things in it (as root; packages of podman; minutes the first time)
+containers: ## build the image, start docker-compose.yml, kill things in it (as root; minutes the first time); CUDA=ON: the one for GPUs, too
 	@cmake/deps.sh --containers || true # what is missing then is said by the test that is left out
 	@/usr/bin/python3 -B tests/containers/stack.py
 

@@ -59,6 +59,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends prometheus && r
 VOLUME /prometheus
 ENTRYPOINT ["/bin/prometheus"]
 """}
+BUILD = ("buildah", "bud", "--isolation=chroot", "--network=host", "--layers", "-t")
+CERTIFICATES = "/usr/local/share/ca-certificates"  # whom this machine trusts beside Debian's list, as behind a proxy
 
 
 def say(text):
@@ -98,11 +100,10 @@ def build_images():
         write(os.path.join(root, "complete"), "")
     if not has_image("docker.io/library/debian:12-slim"):
         timed("the base image", "sh", "-c", 'tar -C "$0" --exclude=./complete -c . | podman import - docker.io/library/debian:12-slim', root)
-    build = ("buildah", "bud", "--isolation=chroot", "--network=host", "--layers", "-t")
     for name, text in STAND_INS.items():
         recipe = write(os.path.join(WORK, "Containerfile"), text)
-        timed(f"the stand-in for {name}", *build, name, "-f", recipe, os.path.dirname(recipe))
-    timed("the image of Sluice", *build, "sluice:latest", SOURCE)
+        timed(f"the stand-in for {name}", *BUILD, name, "-f", recipe, os.path.dirname(recipe))
+    timed("the image of Sluice", *BUILD, "sluice:latest", SOURCE)
 
 
 def make_project(ports):
@@ -325,6 +326,24 @@ class Stack(unittest.TestCase):
         run("podman", "start", NAMES["worker-1"])
         self.wait(lambda: inspect("worker-1", ".State.ExitCode") == "77", "a worker with a wrong password to be refused")
         self.assertIn("WRONGPASS", run("podman", "logs", "--tail", "20", NAMES["worker-1"]).stdout)
+
+
+@unittest.skipUnless(os.environ.get("CUDA") == "ON", "containers.cuda: not asked for (make containers CUDA=ON)")
+class Cuda(unittest.TestCase):
+    def test_without_a_gpu(self):
+        """The image with CUDA finds that there is no driver, says so, and computes on the CPU."""
+        timed("the image with CUDA", *BUILD, "sluice:cuda", "--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro", "--build-arg", "CUDA=ON",
+              SOURCE, timeout=3600)
+        for library in ("libcublasLt.so.13", "libcublas.so.13"):
+            run("podman", "run", "--rm", "--network=none", "--entrypoint", "test", "sluice:cuda", "-s", "/usr/local/cuda/lib64/" + library)
+
+        def embed(backend, check=True):
+            return run("podman", "run", "--rm", "-i", "--network=none", "--read-only", "sluice:cuda", "embed", "--backend", backend,
+                       input="hello world\n", check=check)
+        self.assertEqual(len(json.loads(embed("auto").stdout.splitlines()[-1])), 192)
+        refused = embed("cuda", check=False)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("no NVIDIA driver", refused.stdout)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import redis
 import yaml
@@ -14,6 +15,9 @@ import process
 from case import SluiceCase
 from daemon import BINARY, SOURCE
 from redis_server import append_only, command, connect
+
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+from blocks import put_in  # noqa: E402
 
 
 def read(*names):
@@ -239,7 +243,7 @@ class Containers(SluiceCase):
         self.check_command(yaml.safe_load(command))
 
     def stages(self):
-        """The packages of the build stage and of the final one."""
+        """The packages of the build stage, what it installs for CUDA, and those of the final one."""
         text = read("Dockerfile").replace("\\\n", " ")
         return [set(found.split()) for found in re.findall(r"--no-install-recommends\s+([^&]*)", text)]
 
@@ -265,7 +269,7 @@ class Containers(SluiceCase):
         for name in re.findall(r"NEEDED.*\[(.*)\]", direct):
             if not re.match(r"lib(c|m|asan|tsan|ubsan|gcc_s)\.so|ld-linux", name):
                 path = re.search(rf"{re.escape(name)} => (\S+)", listing)[1]
-                self.assertIn(self.owner(os.path.realpath(path)), self.stages()[1], name)
+                self.assertIn(self.owner(os.path.realpath(path)), self.stages()[-1], name)
 
     def test_model_paths(self):
         """The model that the files name is one that the repository ships."""
@@ -285,7 +289,7 @@ class Containers(SluiceCase):
                 place = os.path.join(copy, target if target != "./" else source)
                 origin = os.path.join(SOURCE, source)
                 shutil.copytree(origin, place) if os.path.isdir(origin) else shutil.copy(origin, place)
-        configure = re.search(r"RUN (cmake --preset .*?) &&", text)[1].split()
+        configure = put_in(re.search(r"RUN (cmake --preset .*?) &&", text)[1], "$CUDA", re.search(r"(?m)^ARG CUDA=(.*)", text)[1]).split()
         subprocess.run(configure, cwd=copy, check=True, capture_output=True, timeout=120)
         with open(os.path.join(copy, "build", "release", "sluice"), "wb"):
             pass
