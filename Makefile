@@ -44,6 +44,10 @@ containers: ## build the image, start docker-compose.yml, kill things in it (as 
 monitoring: all ## config/monitoring with a real Prometheus and a daemon under load (unpacks Debian's package, 96 MB, into build)
 	SLUICE_BINARY=$(BUILD)/sluice /usr/bin/python3 -B -W ignore::ResourceWarning tests/monitoring/monitoring.py
 
+dashboard: all ## the dashboard in Chromium: every page, action and width; pictures in build/dashboard (packages, 300 MB)
+	@cmake/deps.sh --dashboard
+	SLUICE_BINARY=$(BUILD)/sluice /usr/bin/python3 -B -W ignore::ResourceWarning tests/dashboard/dashboard.py
+
 install: ## install the build that is there, or build first, under PREFIX (DESTDIR is respected)
 	@test -f $(BUILD)/build.ninja || { cmake/deps.sh --build && cmake --preset $(PRESET) -DSLUICE_TESTS=OFF; }
 	cmake --build $(BUILD) --target sluice -j $(JOBS)
@@ -64,5 +68,5 @@ lint: ## check the formatting, run clang-tidy (packages clang-format and clang-t
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test demo bench loaders soak containers monitoring install deb debcheck lint
+.PHONY: help all deps test demo bench loaders soak containers monitoring dashboard install deb debcheck lint
 .DEFAULT_GOAL := help

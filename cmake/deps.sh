@@ -6,6 +6,7 @@
 #   cmake/deps.sh --demo   those and what the demo runs, without the clients in other languages
 #   cmake/deps.sh --containers  what tests/containers needs
 #   cmake/deps.sh --package  what tests/package needs
+#   cmake/deps.sh --dashboard  what tests/dashboard needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,9 +16,11 @@ demo=(g++ libcmocka-dev redis-server redis-tools python3 python3-redis)
 tests=(openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
 package=(python3 debootstrap lintian systemd)
+dashboard=(python3 python3-redis python3-selenium chromium chromium-driver)
 
 case "${1:-}" in
   --package) wanted=("${package[@]}") ;;
+  --dashboard) wanted=("${dashboard[@]}") ;;
   --containers) wanted=("${containers[@]}") ;;
   --build) wanted=("${build[@]}") ;;
   --demo) wanted=("${build[@]}" "${demo[@]}") ;;

@@ -1,4 +1,541 @@
+// The dashboard of `sluice serve`; docs/admin-api.md says what the server answers. Texts, ids, tenants and messages are
+// anybody's: they get into the page as text (textContent, append), never as HTML.
 "use strict";
-fetch("/api/queues").then((answer) => answer.json()).then((queues) => {
-  document.getElementById("queues").textContent = JSON.stringify(queues, null, 2);
+
+const EVERY_MS = 1000;
+const KEPT = 121;     // looks that the charts show: two minutes
+const RATE_LOOKS = 5; // a rate is that of so many: counters move with each heartbeat, about once a second
+const CLASSES = ["high", "normal", "low"];
+const state = { section: null };
+const $ = (id) => document.getElementById(id);
+
+/* ---- elements ---- */
+/** An element with these properties; strings among the children become text. */
+function el(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+function say(element, text) {
+  if (element.textContent !== String(text)) { element.textContent = text; }
+}
+
+/** Makes `parent` show `items` in their order. The element of a key stays while its item does, and so does the focus in it. */
+function keep(parent, items, key, make, update) {
+  const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const name = String(key(item)), child = old.get(name) ?? make(item);
+    child.dataset.key = name;
+    old.delete(name);
+    if (child === place) { place = place.nextElementSibling; } else { parent.insertBefore(child, place); }
+    update?.(child, item);
+  }
+  for (const child of old.values()) { child.remove(); }
+}
+
+/** The rows of a table: `cells(item)` are texts or elements; `buttons(item)`, made once, are the last cell. */
+function rows(body, items, key, cells, buttons) {
+  const make = (item) => {
+    const made = el("tr", {}, ...[...body.parentNode.tHead.rows[0].cells].map((head) => {
+      const cell = el("td", { className: head.className });
+      cell.dataset.label = head.textContent;
+      return cell;
+    }));
+    if (buttons) {
+      made.lastChild.className = "buttons";
+      made.lastChild.append(...buttons(item));
+    }
+    return made;
+  };
+  keep(body, items, key, make, (made, item) => cells(item).forEach((value, index) => {
+    const cell = made.cells[index];
+    if (!(value instanceof Node)) { say(cell, value); } else if (!cell.firstChild?.isEqualNode(value)) { cell.replaceChildren(value); }
+  }));
+}
+
+const pair = (name, value = "") => el("div", {}, el("dt", { textContent: name }), el("dd", { textContent: value }));
+
+/** Names, values and perhaps classes of a <dl>. */
+function pairs(list, items) {
+  keep(list, items, ([name]) => name, ([name]) => pair(name), (child, [, value, kind = ""]) => {
+    say(child.lastChild, value);
+    child.className = kind;
+  });
+}
+
+const button = (text, act) => el("button", { type: "button", textContent: text, onclick: (event) => run(event.currentTarget, act) });
+const link = (id) => el("a", { href: "#request/" + encodeURIComponent(id), textContent: id, className: "mono" });
+
+function badge(mark, text, kind) {
+  say(mark, text);
+  mark.className = "badge " + kind;
+  return mark;
+}
+
+/* ---- numbers; null is not known ---- */
+const COMPACT = Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+const ratio = (part, whole) => whole > 0 && part != null ? part / whole : null;
+const count = (number) => number == null ? "–" : Math.round(number).toLocaleString("en");
+const share = (number) => number == null ? "–" : (number * 100).toFixed(number > 0 && number < 0.1 ? 1 : 0) + " %";
+const countWorkers = (number) => count(number) + (number === 1 ? " worker" : " workers");
+const clock = (ms) => new Date(ms).toLocaleString("sv"); // 2026-11-23 14:03:05, here
+const joined = (...words) => words.filter(Boolean).join(" · ");
+
+const short = (number) => number == null ? "–" : COMPACT.format(number);
+
+function span(ms) {
+  if (ms == null) { return "–"; }
+  const [size, unit] = [[86400e3, "d"], [3600e3, "h"], [60e3, "min"], [1e3, "s"]].find(([size]) => ms >= size * 1.5) ?? [1, "ms"];
+  return short(ms / size) + " " + unit;
+}
+
+const seconds = (value) => span(value == null ? null : value * 1000);
+
+function bytes(number) {
+  const power = number >= 1 ? Math.min(4, Math.floor(Math.log2(number) / 10)) : 0;
+  return short(number / 1024 ** power) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][power];
+}
+
+/* ---- what is said to the server, and to the operator ---- */
+const token = () => sessionStorage.getItem("token");
+
+const refusal = (status, message) => Object.assign(new Error(message), { status });
+
+async function call(path, body) {
+  const headers = { ...token() && { Authorization: "Bearer " + token() }, ...body && { "Content-Type": "application/json" } };
+  const response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(20000) })
+    .catch(() => { throw refusal(0, "The daemon does not answer."); });
+  if (path === "/metrics" && response.ok) { return response.text(); }
+  const answer = await response.json().catch(() => ({}));
+  if (response.status === 401) { setToken(""); }
+  if (!response.ok) { throw refusal(response.status, answer.error ?? "The daemon answered " + response.status + "."); }
+  return answer;
+}
+
+function get(path, parameters = {}) {
+  const given = Object.entries(parameters).filter(([, value]) => value != null && value !== "");
+  return call("/api/" + path + (given.length > 0 ? "?" : "") + given.map(([name, value]) => name + "=" + encodeURIComponent(value)).join("&"));
+}
+
+/** Asks for the token if there is none, or if it is wrong. */
+async function post(path, body) {
+  for (let why = ""; ;) {
+    if (!token() && !await sign(why)) { throw refusal(0, ""); }
+    try {
+      return await call("/api/" + path, { queue: state.queue, ...body });
+    } catch (error) {
+      if (error.status !== 401) { throw error; }
+      why = "That was not the right one. ";
+    }
+  }
+}
+
+function setToken(given) {
+  if (given) { sessionStorage.setItem("token", given.replace(/[^ -~]/g, "?")); } else { sessionStorage.removeItem("token"); }
+  say($("sign"), given ? "Forget token" : "Enter token");
+}
+
+/** Asks for the token; null if it was not given. */
+async function sign(why = "") {
+  const given = await ask("Token", why + "It is the first line of the file that the setting http_token_file names.", "Use it", true);
+  if (given) { setToken(given); }
+  return given;
+}
+
+/** Asks a question; what was typed, or true; null if it was cancelled. */
+function ask(title, text, yes, typed = false) {
+  const dialog = $("ask"), input = dialog.querySelector("input");
+  say($("ask-title"), title);
+  say($("ask-text"), text);
+  say(dialog.querySelector("button"), yes);
+  input.parentNode.hidden = !typed;
+  input.required = typed;
+  input.value = dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.onclose = () => {
+      resolve(dialog.returnValue === "yes" ? !typed || input.value.trim() : null);
+      input.value = "";
+    };
+  });
+}
+
+function tell(text, bad = false) {
+  say($("told"), text);
+  $("told").classList.toggle("bad", bad);
+  clearTimeout(tell.timer);
+  tell.timer = setTimeout(say, bad ? 15000 : 5000, $("told"), "");
+}
+
+/** Does what a button is for, one at a time; tells what comes of it. */
+async function run(pressed, act) {
+  pressed.disabled = true;
+  try {
+    tell(await act(pressed) ?? "");
+  } catch (error) {
+    tell(error.message, true);
+  }
+  pressed.disabled = false;
+  if (document.activeElement === document.body) { (pressed.isConnected ? pressed : $("main")).focus(); } // a disabled button loses it
+  look();
+}
+
+/* ---- live ---- */
+/** The samples of /metrics that are of this queue, or of the process: name -> [{labels, value}]. */
+function parse(text, queue) {
+  const found = {};
+  for (const line of text.split("\n")) {
+    const parts = /^(sluice_request_seconds_bucket|\w+(?<!_bucket))(?:\{(.*)\})? (\S+)$/.exec(line);
+    if (!parts) { continue; }
+    const labels = Object.fromEntries([...(parts[2] ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, name, value]) => [name, value]));
+    if ((labels.queue ?? queue) === queue) { (found[parts[1]] ??= []).push({ labels, value: Number(parts[3]) }); }
+  }
+  return found;
+}
+
+const metric = (look, name) => look.metrics[name] ? sum(look.metrics[name].map((sample) => sample.value)) : null;
+const choose = (queue) => Object.assign(state, { queue, looks: [], lists: {} });
+const before = () => state.looks.at(-1 - RATE_LOOKS) ?? state.looks[0];
+
+/** How fast a number has grown, in a second; null where there is nothing to compare with, and after a restart. */
+function rate(now, was, number) {
+  const more = number(now) - number(was);
+  return more >= 0 ? ratio(more * 1000, now.queue.at - was.queue.at) : null;
+}
+
+const inClasses = (look, what) => sum(CLASSES.map((name) => look.queue.classes[name][what]));
+const endsOf = (ended) => ({ done: ended.done, errors: sum(Object.values(ended)) - ended.done - (ended.cancelled ?? 0) });
+const inEnds = (look, what) => sum(CLASSES.map((name) => endsOf(look.queue.ended[name])[what]));
+
+/** What these workers have counted since an earlier look, without those that were not there: {batches, rows, ...}. */
+function worked(now, was, workers = now.workers) {
+  const all = {};
+  for (const worker of now === was ? [] : workers) {
+    const old = was.workers.find((other) => other.worker === worker.worker) ?? worker;
+    for (const name of ["done", "errors", "batches", "rows", "tokens", "computed_tokens"]) { all[name] = (all[name] ?? 0) + worker[name] - old[name]; }
+  }
+  return { ...all, padding: ratio(all.computed_tokens - all.tokens, all.computed_tokens) };
+}
+
+/** Seconds within which this part of the requests since an earlier look was answered, by the histogram. */
+function quantile(now, was, part) {
+  const below = new Map();
+  for (const [look, sign] of [[now, 1], [was, -1]]) {
+    for (const { labels, value } of look.metrics.sluice_request_seconds_bucket ?? []) {
+      const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
+      below.set(bound, (below.get(bound) ?? 0) + sign * value);
+    }
+  }
+  const buckets = [[0, 0], ...[...below].sort((a, b) => a[0] - b[0])], wanted = part * buckets.at(-1)[1];
+  if (!(wanted > 0)) { return null; }
+  const at = buckets.findIndex(([, number]) => number >= wanted), [from, under] = buckets[at - 1], [to, number] = buckets[at];
+  return to === Infinity ? from : from + (to - from) * (wanted - under) / (number - under);
+}
+
+/** Each chart: its title, of whom it is, its lines (name, how a value is written, the value), the least top of its scale. */
+const perSecond = (value) => short(value) + "/s";
+const CHARTS = [
+  ["Throughput", "all workers", [["done", perSecond, (now, was) => rate(now, was, (look) => inEnds(look, "done"))],
+    ["errors", perSecond, (now, was) => rate(now, was, (look) => inEnds(look, "errors"))]], 1],
+  ["Latency", "this daemon", [["p50", seconds, (now, was) => quantile(now, was, 0.5)], ["p99", seconds, (now, was) => quantile(now, was, 0.99)]], 0.001],
+  ["Depth", "the queue", [["unread", short, (now) => inClasses(now, "unread")], ["running", short, (now) => inClasses(now, "pending")]], 1],
+  ["Busy", "this daemon", [["of its threads", share, (now, was) => {
+    const busy = ratio(rate(now, was, (look) => metric(look, "sluice_batch_seconds_total")), metric(now, "sluice_engine_threads"));
+    return busy == null ? null : Math.min(1, busy);
+  }]], 1],
+  ["Batch", "all workers", [["texts", short, (now, was) => ratio(worked(now, was).rows, worked(now, was).batches)]], 1],
+  ["Batch", "all workers", [["tokens", short, (now, was) => ratio(worked(now, was).tokens, worked(now, was).batches)]], 1],
+  ["Padding", "all workers", [["of the tokens", share, (now, was) => worked(now, was).padding]], 0.01],
+  ["Redis", "this daemon", [["commands", perSecond, (now, was) => rate(now, was, (look) => metric(look, "sluice_redis_commands_total"))]], 1],
+];
+
+function makeChart([title, whose, lines]) {
+  const made = $("chart").content.firstElementChild.cloneNode(true), [head, now, { lastElementChild: picture }] = made.children;
+  head.append(title, el("small", { textContent: whose }));
+  now.append(...lines.map(() => el("span")));
+  lines[1] ?? picture.lastElementChild.remove();
+  return made;
+}
+
+function drawChart(chart, [title, , lines, least]) {
+  const [, now, { children: [top, picture] }] = chart.children, index = CHARTS.findIndex((one) => one[2] === lines);
+  const points = lines.map((line, at) => state.looks.map((look) => look.points[index][at]));
+  const most = Math.max(least, ...points.flat().filter(Number.isFinite)), power = 10 ** Math.floor(Math.log10(most) + 1e-9);
+  const scale = power * [1, 2, 5, 10].find((step) => step * power >= most * 0.999);
+  say(top, lines[0][1](scale));
+  lines.forEach(([name, write], line) => {
+    let path = "", open = false;
+    points[line].forEach((value, at) => {
+      if (value != null) { path += (open ? "L" : "M") + (KEPT - points[line].length + at) + " " + (100 - 97 * value / scale).toFixed(1); }
+      open = value != null;
+    });
+    picture.children[line].setAttribute("d", path);
+    say(now.children[line], name + " " + write(points[line].at(-1)));
+  });
+  picture.setAttribute("aria-label", title + ": " + [...now.children].map((words) => words.textContent).join(", "));
+}
+
+/** Asks for all that is live, and draws it: once a second, while the page is in sight. */
+async function look() {
+  clearTimeout(look.timer);
+  if (look.asks || document.hidden) { return; }
+  look.asks = true;
+  try {
+    const [{ queues }, workers, text] = await Promise.all([get("queues"), get("workers"), call("/metrics")]);
+    if (!queues.some(({ queue }) => queue === state.queue)) { choose(queues[0].queue); }
+    const mine = ({ queue }) => queue === state.queue;
+    const now = { queues, queue: queues.find(mine), workers: workers.queues.find(mine).workers, metrics: parse(text, state.queue), at: Date.now() };
+    if (now.at - state.looks.at(-1)?.at > 10 * EVERY_MS) { state.looks = []; } // it was out of sight
+    state.looks = [...state.looks, now].slice(-KEPT);
+    now.points = CHARTS.map(([, , lines]) => lines.map(([, , value]) => value(now, before())));
+    say($("trouble"), "");
+    draw(now);
+  } catch (error) {
+    say($("trouble"), error.message);
+    badge($("state"), "unknown", "bad");
+    if (error.status === undefined) { console.error(error); } // a mistake of ours
+    if (error.status === 401 && !$("ask").open && !look.declined) { look.declined = !await sign("This daemon shows nothing without its token. "); }
+  }
+  look.asks = false;
+  look.timer = setTimeout(look, EVERY_MS);
+}
+
+function draw(now) {
+  const { queue } = now, alive = now.workers.filter((worker) => worker.alive).length;
+  keep($("queue"), now.queues, (one) => one.queue, (one) => el("option", { textContent: one.queue }));
+  $("queue").value = queue.queue;
+  badge($("state"), ...queue.paused ? ["paused", "odd"] : alive === 0 ? ["no workers", "bad"] : queue.tight > 0 ? ["Redis full", "bad"] : ["running", "good"]);
+  document.title = queue.queue + (queue.paused ? " (paused)" : "") + " – Sluice";
+  say($("count-workers"), alive);
+  say($("count-dead"), queue.dead || "");
+  say($("count-later"), queue.later || "");
+  $("count-dead").classList.toggle("bad", queue.dead > 0);
+  ({ overview: drawOverview, queues: drawQueues, workers: drawWorkers, dead: drawList, later: drawList })[state.section]?.(now);
+}
+
+function drawOverview(now) {
+  const { queue } = now, waits = CLASSES.map((name) => queue.classes[name].wait_ms);
+  pairs($("totals"), [["Done", count(inEnds(now, "done"))], ["Errors", count(inEnds(now, "errors"))], ["Unread", count(inClasses(now, "unread"))],
+    ["Running", count(inClasses(now, "pending"))], ["Wait", waits.includes(null) ? "unknown" : span(Math.max(...waits))], ["Later", count(queue.later)],
+    ["Dead letters", count(queue.dead), queue.dead > 0 ? "bad" : ""], ["Workers", count(queue.workers), queue.workers === 0 ? "bad" : ""]]);
+  keep($("charts"), CHARTS, ([title, , lines]) => title + lines[0][0], makeChart, drawChart);
+  const of = (name) => metric(now, name), info = now.metrics.sluice_worker_info?.[0].labels ?? {}, limit = of("sluice_redis_memory_limit_bytes");
+  const predicted = ratio(of("sluice_batch_predicted_seconds_total"), of("sluice_batch_seconds_total"));
+  const script = ratio(of("sluice_redis_script_seconds_total"), of("sluice_redis_script_calls_total"));
+  const gpus = (now.metrics.sluice_gpu_busy_ratio ?? []).map(({ labels, value }) => "GPU " + labels.gpu + " " + share(value) + " busy");
+  pairs($("daemon"), [
+    ["Program", joined("Sluice " + now.metrics.sluice_build_info[0].labels.version, "runs for " + span(now.at - 1000 * of("process_start_time_seconds")))],
+    ["Model", joined(queue.model, info.revision, info.precision)],
+    ["Engine", joined(info.backend, count(of("sluice_engine_threads")) + " batches at a time", predicted && "predicted time " + share(predicted) + " of real", ...gpus)],
+    ["Memory", joined(bytes(of("process_resident_memory_bytes")), "CPU time " + seconds(of("process_cpu_seconds_total")))],
+    ["Redis", joined(bytes(of("sluice_redis_memory_bytes")) + (limit > 0 ? " of " + bytes(limit) : ", no maxmemory"),
+      "connected " + count(of("sluice_redis_connects_total")) + " ×", script && "a script call takes " + seconds(script))]]);
+}
+
+/* ---- queues ---- */
+function makeQueue({ queue }) {
+  const form = el("form", { className: "actions caps", oninput: () => { form.dataset.edited = "yes"; } }, ...[...CLASSES, "later"].map((name) =>
+    el("label", {}, "Cap " + name, el("input", { name, type: "number", min: 0, placeholder: "none" }))), el("button", { textContent: "Set caps" }));
+  submits(form, async (fields) => {
+    await post("caps", { queue, ...Object.fromEntries([...CLASSES, "later"].map((name) => [name, Number(fields[name].value)])) });
+    delete form.dataset.edited;
+    return "The caps of " + queue + " are set.";
+  });
+  const toggle = button("Pause", async (pressed) => {
+    const { paused } = await post(pressed.textContent.toLowerCase(), { queue });
+    return queue + (paused ? " is paused: workers finish what they hold." : " goes on.");
+  });
+  const heads = ["Class", "Unread", "Running", "Wait", "Oldest", "Above cap", "Done", "Errors"]
+    .map((text, index) => el("th", { textContent: text, className: index > 0 ? "n" : "" }));
+  return el("article", { className: "card" }, el("header", {}, el("h2", { textContent: queue }), el("span"), el("small"), toggle),
+    el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody")), el("small"), form);
+}
+
+function drawQueues(now) {
+  keep($("queue-cards"), now.queues, ({ queue }) => queue, makeQueue, (card, queue) => {
+    const [head, table, totals, form] = card.children, [, mark, about, toggle] = head.children;
+    badge(mark, ...queue.paused ? ["paused", "odd"] : ["running", "good"]);
+    if (!toggle.disabled) { say(toggle, queue.paused ? "Resume" : "Pause"); }
+    say(about, joined(queue.model, Object.keys(queue.precisions).join(", "), queue.pinned_precision && "pinned to " + queue.pinned_precision,
+      countWorkers(queue.workers), queue.quiet > 0 && queue.quiet + " quiet", queue.devices_lost > 0 && queue.devices_lost + " devices lost", queue.reason));
+    rows(table.tBodies[0], CLASSES, (name) => name, (name) => {
+      const one = queue.classes[name], ends = endsOf(queue.ended[name]);
+      return [name, count(one.unread), count(one.pending), one.wait_ms == null ? "unknown" : span(one.wait_ms), span(one.oldest_ms),
+        one.cap == null ? "–" : count(one.above_cap), count(ends.done), count(ends.errors)];
+    });
+    const ends = {};
+    for (const [end, times] of CLASSES.flatMap((name) => Object.entries(queue.ended[name]))) { ends[end] = (ends[end] ?? 0) + times; }
+    const parts = [...Object.entries(ends).map(([end, times]) => count(times) + " " + end), countWorkers(queue.died) + " died"];
+    say(totals, queue.since ? "Since " + clock(queue.since) + ": " + joined(...parts) : "");
+    for (const input of form.dataset.edited ? [] : form.querySelectorAll("input")) {
+      input.value = (input.name === "later" ? queue.cap_later : queue.classes[input.name].cap) ?? "";
+    }
+  });
+}
+
+/* ---- workers ---- */
+async function order(all, what) {
+  const whom = all.length === 1 ? all[0].worker : "All " + countWorkers(all.length);
+  const means = { drain: ["Drain", "finish the batches, give the rest back, exit."], stop: ["Stop", "exit at once; others take over what was held."] }[what];
+  if (means && !await ask(means[0], whom + ": " + means[1], means[0])) { return ""; }
+  for (const { worker } of all) { await post("worker", { worker, order: what }); }
+  return whom + ": " + what + ", with the next heartbeat.";
+}
+
+function drawWorkers(now) {
+  const was = before();
+  rows($("worker-rows"), now.workers, ({ worker }) => worker, (worker) => {
+    const all = worked(now, was, [worker]), is = worker.alive ? worker.state : "dead";
+    const per = (name) => short(all[name] == null ? null : ratio(all[name] * 1000, now.queue.at - was.queue.at));
+    const mark = badge(el("span"), is + (worker.ordered ? " → " + worker.ordered : ""), { running: "good", dead: "bad" }[is] ?? "odd");
+    return [el("span", { className: "mono", textContent: worker.worker }), mark,
+      count(worker.held), count(worker.waiting), per("done"), per("errors"), short(ratio(all.rows, all.batches)), share(all.padding),
+      joined(worker.precision, worker.devices_lost > 0 && worker.devices_lost + " devices lost", worker.reason), span(worker.spoke_ms_ago)];
+  }, (worker) => ["Quiet", "Drain", "Stop"].map((text) => button(text, (pressed) => order([worker], pressed.textContent.toLowerCase()))));
+  now.workers.forEach((worker, index) => {
+    const cell = $("worker-rows").rows[index].lastChild;
+    cell.hidden = !worker.alive;
+    if (!cell.firstChild.disabled) { say(cell.firstChild, worker.state === "quiet" ? "Resume" : "Quiet"); }
+  });
+  $("at-workers").querySelector(".empty").hidden = now.workers.some((worker) => worker.alive);
+}
+
+/* ---- dead letters and later ---- */
+/** Reads a list from its beginning, or what comes behind what is there. A search may look at many before it finds one. */
+async function load(section, more = false, search = state.lists[section]?.search) {
+  const { queue, lists } = state, old = more ? lists[section] : { items: [], next: null };
+  const list = { more, search, count: state.looks.at(-1)?.queue[section], items: [...old.items], next: old.next };
+  for (let asked = 0; asked < 50 && list.items.length === old.items.length && (asked === 0 || list.next); asked++) {
+    const answer = await get(section, { queue, search, cursor: list.next });
+    list.items.push(...answer.letters ?? answer.requests);
+    list.next = answer.next;
+  }
+  lists[section] = list;
+}
+
+function drawList(now) {
+  const { section } = state, list = state.lists[section], page = $("at-" + section);
+  if (!drawList.loads && (!list || (!list.more && list.count !== now.queue[section]))) { // of a long list the place would be lost
+    drawList.loads = true;
+    load(section).then(() => drawList(now), (error) => tell(error.message, true)).finally(() => { drawList.loads = false; });
+  }
+  if (!list) { return; }
+  if (section === "dead") {
+    rows($("dead-rows"), list.items, ({ letter }) => letter, (letter) => [clock(parseInt(letter.letter, 10)), letter.code ?? "", link(letter.entry ?? ""),
+      letter.id ?? "", letter.tenant ?? "", count(letter.attempts), letter.message ?? ""], ({ letter }) => [button("Show", () => showLetter(letter)),
+      button("Requeue", () => settle("requeue", letter)), Object.assign(button("Delete", () => settle("delete", letter)), { className: "danger" })]);
+  } else {
+    rows($("later-rows"), list.items, ({ request }) => request, ({ request, class: level, due_at: due }) =>
+      [clock(due), due > now.queue.at ? span(due - now.queue.at) : "due", level, link(request)]);
+  }
+  page.querySelector(".empty").hidden = list.items.length > 0;
+  page.querySelector(".more").hidden = !list.next;
+}
+
+async function showLetter(letter) {
+  const { fields, age_ms: age } = await get("dead", { queue: state.queue, letter });
+  say($("letter-title"), "Dead letter " + letter + ", " + span(age) + " old");
+  $("letter-fields").replaceChildren(...fields.map(({ name, value, bytes: size }) => pair(name, value + (size > 16384 ? "\n… " + bytes(size) + " in all" : ""))));
+  $("letter").showModal();
+}
+
+/** Requeues or deletes a letter, or all that the search finds. */
+async function settle(what, letter) {
+  const { search } = state.lists.dead, [verb, means] = what === "delete" ? ["Delete", "gone for good."] : ["Requeue", "submitted again."];
+  const which = letter ? "Dead letter " + letter : search ? "All dead letters with “" + search + "” in them" : "All dead letters";
+  if ((!letter || what === "delete") && !await ask(verb, which + ": " + means, verb)) { return ""; }
+  let done = 0, kept = 0, next = null;
+  do {
+    const answer = await post("dead/" + what, letter ? { letter } : { all: true, ...search && { search }, ...next && { cursor: next } });
+    done += answer.requeued ?? answer.deleted;
+    kept += answer.kept ?? 0;
+    next = answer.next;
+  } while (next);
+  await load("dead");
+  return count(done) + " " + verb.toLowerCase() + "d" + (kept > 0 ? "; " + count(kept) + " hold no whole request and stay" : "") + ".";
+}
+
+/* ---- one request ---- */
+async function showRequest(id) {
+  const { queue } = state, [story, reply] = await Promise.all([get("story", { queue, id }), get("request", { queue, id })]);
+  const steps = story.events.map(({ at, event, text }) =>
+    el("li", {}, el("time", { textContent: clock(at) + "." + String(at % 1000).padStart(3, "0") }), " ", el("b", { textContent: event }), " " + text));
+  const kind = { done: "good", error: "bad", dead: "bad" }[story.status] ?? "odd";
+  const letter = story.letter && !story.letter_gone ? [button("Show the dead letter", () => showLetter(story.letter))] : [];
+  const none = story.status === "unknown" ? ["No more is known: its reply has expired or is under its own id, or it was never enqueued."] : [];
+  const fields = reply.entry ? Object.entries(reply).map(([name, value]) => pair(name, value instanceof Object ? JSON.stringify(value).slice(0, 2000) : value)) : [];
+  $("request-found").replaceChildren(el("h2", {}, el("code", { textContent: id }), " ", badge(el("span"), story.status, kind)),
+    el("ol", { className: "story" }, ...steps), ...none, ...letter, el("h2", { textContent: "Reply", hidden: !reply.entry }), el("dl", { className: "facts" }, ...fields));
+}
+
+/* ---- try it ---- */
+async function tryIt({ text, lines }) {
+  const others = lines.value.split("\n").filter((line) => line.trim() !== "");
+  let reply = await post("try", { inputs: [text.value, ...others] });
+  for (let waited = 0; ["queued", "running", "later"].includes(reply.status) && waited < 60; waited++) {
+    await new Promise((wake) => { setTimeout(wake, 500); });
+    reply = await get("request", { queue: state.queue, id: reply.id });
+  }
+  if (!reply.embedding) { throw new Error(reply.code ? reply.code + ": " + reply.message : reply.id + " is " + reply.status + "."); }
+  const dot = (a, b) => sum(a.map((number, index) => number * b[index])), [vector, ...vectors] = reply.embedding;
+  const near = vectors.map((one, index) => [others[index], dot(vector, one) / Math.sqrt(dot(vector, vector) * dot(one, one))]).sort((a, b) => b[1] - a[1]);
+  $("try-found").replaceChildren(el("h2", { textContent: "Nearest, by cosine", hidden: near.length === 0 }), el("ol", { className: "near" },
+    ...near.map(([line, cosine]) => el("li", {}, el("meter", { value: Math.max(0, cosine), ariaLabel: "cosine" }), el("b", { textContent: cosine.toFixed(3) }), " " + line))),
+  el("h2", { textContent: "Vector" }), el("p", {}, joined(vector.length + " numbers", "length " + Math.sqrt(dot(vector, vector)).toFixed(3),
+    "waited " + span(reply.queued_ms), "computed in " + span(reply.compute_ms)), " · request ", link(reply.entry)),
+  el("pre", { className: "vector", tabIndex: 0, ariaLabel: "The numbers", textContent: vector.join(", ") }));
+}
+
+/* ---- where the page is ---- */
+function go(byUser) {
+  const [, name, rest] = /^#?(\w*)\/?(.*)$/.exec(location.hash), links = [...document.querySelectorAll("nav a")];
+  state.section = (links.find((one) => one.hash === "#" + name) ?? links[0]).hash.slice(1);
+  for (const one of links) {
+    one.ariaCurrent = one.hash === "#" + state.section ? "page" : null;
+    $("at-" + one.hash.slice(1)).hidden = !one.ariaCurrent;
+  }
+  if (byUser) {
+    $("at-" + state.section).querySelector("h1").focus({ preventScroll: true });
+    window.scrollTo(0, 0);
+  }
+  if (state.looks.length > 0) { draw(state.looks.at(-1)); }
+  if (state.section === "request" && rest) {
+    const { elements, lastElementChild } = $("request-form");
+    elements.id.value = decodeURIComponent(rest);
+    run(lastElementChild, () => showRequest(elements.id.value));
+  }
+}
+
+/** What a form does in place of being sent. */
+function submits(form, act) {
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    run(form.querySelector("button"), () => act(form.elements));
+  };
+}
+
+document.querySelectorAll("#at-workers .actions button").forEach((one) => {
+  one.onclick = () => run(one, () => order(state.looks.at(-1).workers.filter((worker) => worker.alive), one.textContent.split(" ")[0].toLowerCase()));
 });
+document.querySelectorAll(".more").forEach((one) => { one.onclick = () => run(one, () => load(state.section, true)); });
+$("queue").onchange = (event) => run(event.target, () => { choose(event.target.value); });
+$("sign").onclick = (event) => run(event.currentTarget, async () => {
+  if (token()) { setToken(""); } else if (await sign()) { await get("queues"); }
+});
+for (const what of ["requeue", "delete"]) { $(what + "-all").onclick = (event) => run(event.currentTarget, () => settle(what)); }
+submits($("dead-search"), ({ search }) => load("dead", false, search.value));
+submits($("try-form"), tryIt);
+submits($("request-form"), ({ id }) => {
+  const where = "#request/" + encodeURIComponent(id.value.trim());
+  if (location.hash === where) { return showRequest(id.value.trim()); }
+  location.hash = where;
+});
+window.onhashchange = () => go(true);
+document.onvisibilitychange = look;
+setToken(token());
+choose(null);
+go();
+look();

@@ -1,0 +1,437 @@
+"""The dashboard in Debian's Chromium, with real daemons and a real Redis: every page, every action, every width. `make dashboard` runs
+it, and leaves pictures of the pages in build/dashboard. (Chromium takes 300 MB, so it is not with `make test`.)"""
+
+import itertools
+import os
+import signal
+import struct
+import sys
+import unittest
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PICTURES = os.path.join(SOURCE, "build", "dashboard")
+sys.path.insert(0, os.path.join(SOURCE, "tests", "support"))
+os.environ["SLUICE_BINARY"] = os.path.abspath(os.environ.get("SLUICE_BINARY", os.path.join(SOURCE, "build", "release", "sluice")))
+
+from browser import Browser, Keys  # noqa: E402
+from http_case import HttpCase  # noqa: E402
+from sentinel import free_port  # noqa: E402
+
+TOKEN = "0123456789abcdef"
+HOSTILE = "<img src=x onerror=\"console.error('run')\"><b>bold</b>"
+SECTIONS = ("overview", "queues", "workers", "dead", "later", "request", "try")
+
+
+class Dashboard(HttpCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.quit()
+
+    def setUp(self):
+        super().setUp()
+        self.allowed = ()  # what the console may say: of answers that a test provokes
+        self.token_file = self.write("token", TOKEN + "\n")
+        self.browser.view(1440)
+        self.browser.said()
+
+    def tearDown(self):
+        said = [line for line in self.browser.said() if not any(words in line for words in self.allowed)]
+        self.browser.open("about:blank")
+        super().tearDown()
+        self.assertEqual(said, [])
+
+    def serve(self, *flags, **options):
+        return self.watched("--http-token-file", self.token_file, *flags, **options).wait_ready(self.client)
+
+    def open(self, section="overview", token=TOKEN):
+        """The page, with the token given before if there is one."""
+        self.browser.open(f"http://127.0.0.1:{self.port}/")
+        self.browser.run("sessionStorage.clear(); if (arguments[0]) { sessionStorage.token = arguments[0]; }", token)
+        self.browser.open(f"http://127.0.0.1:{self.port}/#{section}")
+        self.browser.run("location.reload()")
+        self.browser.one(f"#at-{section.split('/')[0]} h1")
+        self.wait_until(lambda: self.browser.text("#state") not in ("", "connecting"), "a first look")
+
+    def go(self, section):
+        self.browser.click("nav a[href='#" + section + "']")
+        self.browser.one(f"#at-{section} h1")
+
+    def confirm(self, title):
+        self.assertEqual(self.browser.one("#ask-title").text, title)
+        self.browser.click("#ask button", title)
+
+    def told(self, words):
+        self.browser.wait_text("#told", words)
+
+    def bury(self, text, number=1, **fields):
+        """Requests that die: the engine fails on a word of theirs."""
+        made = [self.sender.submit(f"driver {text}", expected="internal", max_attempts=1, **{name: f"{value}-{i}" if name == "id" else value for name, value in fields.items()})
+                for i in range(number)]
+        self.wait_until(lambda: self.sender.finished(made), "them to die")
+        return made
+
+    def letters(self):
+        return self.client.xlen(self.sender.key("dead"))
+
+    # the pages
+
+    def test_overview_under_load(self):
+        self.serve()
+        load = self.start_load(self.server)
+        self.open()
+        numbers = lambda: {" ".join(line.split(" ")[:2]): line for line in self.browser.run(
+            "return [...document.querySelectorAll('.now span')].map((line) => line.closest('.chart').querySelector('h2').firstChild.data + ' ' + line.textContent)")}
+        lively = ("Throughput done", "Latency p50", "Latency p99", "Busy of", "Batch texts", "Batch tokens", "Redis commands")
+        self.wait_until(lambda: all(any(digit in numbers().get(name, "") for digit in "123456789") for name in lively), lambda: f"numbers of all that is live: {numbers()}")
+        self.assertEqual(len(numbers()), 11)
+        self.wait_until(lambda: min(path.count("L") + path.count("M") for path in self.browser.run(
+            "return [...document.querySelectorAll('.plot path')].map((path) => path.getAttribute('d') ?? '')")) >= 4, "lines in all charts")
+        self.assertIn("done", self.browser.one(".plot svg").get_attribute("aria-label"))
+        self.assertEqual(self.browser.texts("#daemon dt"), ["Program", "Model", "Engine", "Memory", "Redis"])
+        self.assertNotIn("NaN", self.browser.text("main"))
+        self.assertNotIn("undefined", self.browser.text("main"))
+        load.stop()
+        self.finish(self.server, self.sender)
+        done = sum(int(self.client.hget(self.sender.key("stats"), f"{level}:done") or 0) for level in ("high", "normal", "low"))
+        self.browser.wait_text("#totals", f"Done\n{done:,}")
+        self.browser.wait_text("#totals", "Unread\n0")
+
+    def test_it_asks_only_while_it_is_in_sight(self):
+        self.serve()
+        self.open()
+        asked = lambda: self.browser.run("return performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/metrics')).length")
+        count = asked()
+        self.wait_until(lambda: asked() > count + 2, "looks")
+        self.browser.run("Object.defineProperty(document, 'hidden', {get: () => window.away, configurable: true}); window.away = true")
+        before = self.browser.run("return performance.now()")
+        self.wait_until(lambda: self.browser.run("return performance.now()") > before + 1500, "the last look to end")
+        count = asked()
+        self.wait_until(lambda: self.browser.run("return performance.now()") > before + 5000, "some seconds")
+        self.assertEqual(asked(), count)
+        self.browser.run("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+        self.wait_until(lambda: asked() > count, "a look")
+
+    def test_the_token_is_asked_for_once(self):
+        self.allowed = ("401 (Unauthorized)",)
+        self.serve()
+        self.open("queues", token=None)
+        self.browser.click(".card button", "Pause")
+        self.browser.one("#ask input")
+        self.browser.press(Keys.ESCAPE)
+        self.wait_until(lambda: not self.browser.all("#ask"), "the question to go")
+        self.assertFalse(self.client.exists(self.sender.key("paused")))
+        self.browser.click(".card button", "Pause")
+        self.browser.type("#ask input", "a wrong token, long enough")
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#ask-text", "not the right one")
+        self.browser.type("#ask input", TOKEN)
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#state", "paused")
+        self.browser.click(".card button", "Resume")
+        self.browser.wait_text("#state", "running")
+        self.assertEqual(self.browser.run("return [sessionStorage.token, localStorage.length, document.cookie]"), [TOKEN, 0, ""])
+        self.browser.click("#sign", "Forget token")
+        self.browser.one("#sign", "Enter token")
+        self.assertIsNone(self.browser.run("return sessionStorage.getItem('token')"))
+        self.browser.click("#sign")
+        self.browser.type("#ask input", "another wrong one")
+        self.browser.press(Keys.ENTER)
+        self.told("token")
+        self.browser.one("#sign", "Enter token")
+
+    def test_where_reading_needs_the_token(self):
+        self.allowed = ("401 (Unauthorized)",)
+        self.port = free_port()
+        self.start_daemon(self.server, "--http", f"0.0.0.0:{self.port}", "--http-token-file", self.token_file)
+        self.browser.open(f"http://127.0.0.1:{self.port}/")
+        self.browser.run("sessionStorage.clear(); location.reload()")
+        self.browser.type("#ask input", TOKEN)
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#state", "running")
+        self.assertEqual(self.browser.text("#trouble"), "")
+
+    def test_queues(self):
+        self.serve()
+        self.open("queues")
+        self.browser.click(".card button", "Pause")
+        self.told("test is paused")
+        self.assertTrue(self.client.exists(self.sender.key("paused")))
+        self.wait_paused(self.client)
+        self.sender.submit_many(["hello"] * 3)
+        self.browser.wait_text(".card tbody", "normal\t3\t0")
+        for name, value in (("high", 7), ("normal", 1), ("later", 9)):
+            self.browser.type(f".card input[name={name}]", str(value))
+        self.browser.click(".card button", "Set caps")
+        self.told("The caps of test are set.")
+        caps = lambda: [int(self.client.hget(self.sender.key("meta"), "cap_" + name) or 0) for name in ("high", "normal", "low", "later")]
+        self.assertEqual(caps(), [7, 1, 0, 9])
+        self.wait_until(lambda: self.browser.one(".card input[name=normal]").get_attribute("value") == "1", "the cap in its field")
+        self.browser.type(".card input[name=normal]", "")
+        self.browser.type(".card input[name=high]", "")
+        self.browser.click(".card button", "Set caps")
+        self.wait_until(lambda: caps() == [0, 0, 0, 9], caps)
+        self.browser.click(".card button", "Resume")
+        self.told("test goes on")
+        self.browser.wait_text("#state", "running")
+        self.sender.submit_fields({"text": b"\xff"}, expected="bad_utf8")
+        self.browser.wait_text(".card", "1 bad_utf8")
+
+    def test_two_queues(self):
+        settings = {"redis": self.server.socket, "queues": [{"queue": "test", "model": self.make_model()}, {"queue": "mail", "model": self.make_model()}]}
+        self.serve(make=lambda server, *flags, **options: self.make_configured(server, settings, *flags, **options))
+        self.producer(self.server, "mail").submit_many(["hello"] * 5)
+        self.open()
+        self.browser.wait_text("#totals", "Done\n0")
+        self.browser.one("#queue").send_keys("mail")
+        self.browser.wait_text("#totals", "Done\n5")
+        self.go("queues")
+        self.assertEqual(self.browser.texts(".card h2"), ["test", "mail"])
+        self.browser.all(".card > header button")[1].click()
+        self.told("mail is paused")
+        self.browser.wait_text("#state", "paused")
+        self.assertFalse(self.client.exists(self.sender.key("paused")))
+
+    def test_workers(self):
+        self.serve()
+        others = [self.start_daemon(self.server) for _ in range(2)]
+        names = [other.worker_name(self.client) for other in others]
+        self.open("workers")
+        self.wait_until(lambda: len(self.browser.all("#worker-rows tr")) == 3, "three workers")
+        row = lambda name: f"#worker-rows tr[data-key='{name}']"
+        self.browser.click(row(names[0]) + " button", "Quiet")
+        self.browser.wait_text(row(names[0]) + " .badge", "quiet")
+        self.browser.click(row(names[0]) + " button", "Resume")
+        self.browser.one(row(names[0]) + " button", "Quiet")
+        self.browser.click("#at-workers .actions button", "Quiet all")
+        self.told("All 3 workers: quiet")
+        self.wait_until(lambda: self.browser.texts("#worker-rows .badge") == ["quiet"] * 3, "all to be quiet")
+        self.browser.click("#at-workers .actions button", "Resume all")
+        self.wait_until(lambda: self.browser.texts("#worker-rows .badge") == ["running"] * 3, "all to go on")
+        self.browser.click(row(names[0]) + " button", "Drain")
+        self.browser.click("#ask button", "Cancel")
+        self.assertTrue(others[0].running())
+        self.browser.click(row(names[0]) + " button", "Drain")
+        self.confirm("Drain")
+        self.assertEqual(others[0].wait_exit(), 0)
+        self.browser.click(row(names[1]) + " button", "Stop")
+        self.confirm("Stop")
+        self.assertIn(others[1].wait_exit(), (0, 75))
+        self.wait_until(lambda: len(self.browser.all("#worker-rows button")) == 3, "one to be left")
+
+    def test_dead_letters(self):
+        self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["error:{driver}"], **options))
+        self.bury("one", 3, id="first", tenant="acme")
+        self.bury("two", 2)
+        self.open("dead")
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 5, "five letters")
+        self.browser.type("#dead-search input", "first-1")
+        self.browser.press(Keys.ENTER)
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 1, "the one that is searched for")
+        self.browser.click("#dead-rows button", "Show")
+        self.browser.wait_text("#letter", "driver one")
+        self.browser.press(Keys.ESCAPE)
+        self.browser.type("#dead-search input", "nothing has this")
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#at-dead .empty", "No dead letters")
+        self.browser.type("#dead-search input", "driver two")
+        self.browser.press(Keys.ENTER)
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 2, "two")
+        self.browser.click("#delete-all")
+        self.browser.wait_text("#ask-text", "“driver two”")
+        self.confirm("Delete")
+        self.told("2 deleted.")
+        self.assertEqual(self.letters(), 3)
+        self.browser.one("#dead-search input").clear()
+        self.browser.click("#dead-search button", "Search")
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 3, "the rest")
+        self.browser.click("#dead-rows tr button", "Delete")
+        self.browser.click("#ask button", "Cancel")
+        self.assertEqual(self.letters(), 3)
+        self.browser.click("#dead-rows tr button", "Delete")
+        self.confirm("Delete")
+        self.told("1 deleted.")
+        self.sluice("pause")
+        self.wait_paused(self.client)
+        self.browser.click("#dead-rows tr button", "Requeue")
+        self.told("1 requeued.")
+        self.browser.click("#requeue-all")
+        self.confirm("Requeue")
+        self.browser.wait_text("#at-dead .empty", "No dead letters")
+        self.assertEqual((self.letters(), self.sender.unfinished()), (0, 2))
+        self.sluice("resume")
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 2, "them to die again, and the list to see it")
+
+    def test_more_than_one_page(self):
+        self.serve()
+        for number in range(230):
+            self.client.xadd(self.sender.key("dead"), {"_entry": f"{number + 1}-0", "_code": "internal", "_attempts": 4, "_message": "m", "text": "rare" if number == 3 else "common"})
+        self.open("dead")
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 100, "a page")
+        self.browser.click("#at-dead .more")
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 200, "two pages")
+        self.browser.click("#at-dead .more")
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 230, "all")
+        self.assertEqual(self.browser.all("#at-dead .more"), [])
+        self.browser.type("#dead-search input", "rare")
+        self.browser.press(Keys.ENTER)
+        self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 1, "the one on the last page")
+        self.browser.click("#delete-all")
+        self.confirm("Delete")
+        self.told("1 deleted.")
+        self.assertEqual(self.letters(), 229)
+
+    def test_later(self):
+        self.serve()
+        for delay in (60000, 7200000):
+            self.sender.submit("hello", delay=delay)
+        self.open("later")
+        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 2, "both")
+        self.assertRegex(self.browser.text("#later-rows"), r"(?s)\d (s|min)\tnormal\t.*\t2 h\tnormal\t")
+        self.sender.submit("hello", delay=1000)
+        self.browser.wait_text("#count-later", "3")
+        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 3, "the third")
+        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 2, "it to go")
+        self.browser.click("#later-rows a")
+        self.browser.wait_text("#request-found .badge", "later")
+
+    def test_one_request(self):
+        self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["error:{driver}", "slow:{kernel}:3000"], **options))
+        done = self.sender.submit("hello", id="order/42 & more", tenant="acme")
+        dead = self.bury("one", tenant="acme")[0]
+        self.wait_finished(self.sender)
+        self.open("request")
+        self.browser.type("#request-form input", "order/42 & more")
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#request-found .badge", "done")
+        self.assertIn("submitted", self.browser.text(".story"))
+        self.assertIn("done_at", self.browser.text("#request-found dt"))
+        self.browser.type("#request-form input", dead.entries[0])
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text(".story", "injected")
+        self.browser.click("#request-found button", "Show the dead letter")
+        self.browser.wait_text("#letter", "driver one")
+        self.browser.press(Keys.ESCAPE)
+        slow = self.sender.submit("kernel")
+        self.browser.type("#request-form input", slow.entries[0])
+        self.wait_until(lambda: self.pending(self.client) == 1, "it to run")
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#request-found .badge", "running")
+        self.browser.type("#request-form input", "1234567890123-0")
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#request-found", "it was never enqueued")
+
+    def test_try_it(self):
+        self.serve("--max-inputs", "4")
+        self.open("try")
+        text, lines = "hello red stream", ["the queue and the worker", "hello red stream", "a blue library"]
+        self.browser.type("#try-form input", text)
+        self.browser.type("#try-form textarea", "\n".join(lines))
+        self.browser.click("#try-form button")
+        self.browser.one(".vector")
+        reference = self.reference()
+        reference.learn([text, *lines])
+        vectors = [struct.unpack(f"<{len(reference(one)) // 4}f", reference(one)) for one in (text, *lines)]
+        shown = [float(number) for number in self.browser.text(".vector").split(", ")]
+        self.assertEqual(len(shown), len(vectors[0]))
+        self.assertLess(max(abs(a - b) for a, b in zip(shown, vectors[0])), 1e-6)
+        cosines = sorted(((round(sum(a * b for a, b in zip(vectors[0], vector)), 3), line) for vector, line in zip(vectors[1:], lines)), reverse=True)
+        self.assertEqual(self.browser.texts(".near li"), [f"{cosine:.3f} {line}" for cosine, line in cosines])
+        self.browser.type("#try-form textarea", "")
+        self.browser.type("#try-form input", HOSTILE)
+        self.browser.click("#try-form button")
+        self.wait_until(lambda: not self.browser.all(".near li"), "the vector alone")
+        self.browser.type("#try-form textarea", "hello\n" * 5)
+        self.browser.click("#try-form button")
+        self.browser.wait_text("#told.bad", "too_many_inputs: ")
+
+    # how it is
+
+    def test_a_stranger_runs_nothing(self):
+        """Markup in all that a producer can write is shown as it is."""
+        self.serve()
+        self.client.xadd(self.sender.key("dead"), {name: HOSTILE for name in ("_entry", "_code", "_message", "_attempts", "_tenant", "id", "text", HOSTILE)})
+        self.sender.submit("hello", id=HOSTILE, meta=HOSTILE)
+        self.wait_finished(self.sender)
+        self.open("dead")
+        self.browser.wait_text("#dead-rows", HOSTILE)
+        self.browser.click("#dead-rows button", "Show")
+        self.browser.wait_text("#letter", HOSTILE)
+        self.browser.press(Keys.ESCAPE)
+        self.go("request")
+        self.browser.type("#request-form input", HOSTILE)
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#request-found h2", HOSTILE)
+        self.assertEqual(self.browser.run("return [...document.querySelectorAll('img, b')].filter((one) => one.tagName === 'IMG' || one.textContent === 'bold').length"), 0)
+
+    def test_what_is_wrong_is_said(self):
+        self.allowed = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "503 (Service Unavailable)")
+        daemon = self.serve()
+        self.open()
+        self.server.kill()
+        self.wait_until(lambda: self.browser.text("#trouble"), "trouble with Redis")
+        self.server.start()
+        self.browser.wait_text("#state", "running")
+        self.assertEqual(self.browser.text("#trouble"), "")
+        daemon.signal(signal.SIGKILL)
+        self.browser.wait_text("#trouble", "does not answer")
+        daemon.process.wait()
+        self.restart(daemon, self.server)
+        self.browser.wait_text("#state", "running")
+
+    def test_with_keys_alone(self):
+        self.serve()
+        self.open()
+        wanted = ["Sluice", "test", "Forget token", "Overview", "Queues", "Workers 1", "Dead", "Later", "Request", "Try it"]
+        seen = []
+        for _ in wanted:
+            self.browser.press(Keys.TAB)
+            seen.append(self.browser.focused())
+        self.assertEqual(seen, wanted)
+        self.browser.run("document.querySelector('nav a[href=\"#queues\"]').focus()")
+        self.browser.press(Keys.ENTER)
+        self.wait_until(lambda: self.browser.focused() == "Queues" and self.browser.run("return document.activeElement.tagName") == "H1", "the heading to have the focus")
+        self.browser.press(Keys.TAB, Keys.ENTER)
+        self.browser.wait_text("#state", "paused")
+        self.wait_until(lambda: self.browser.focused() == "Resume", "the focus to stay")
+        count = self.browser.run("return performance.getEntriesByType('resource').length")
+        self.wait_until(lambda: self.browser.run("return performance.getEntriesByType('resource').length") > count + 6, "two looks")
+        self.assertEqual(self.browser.focused(), "Resume")
+        self.browser.press(Keys.ENTER)
+        self.browser.wait_text("#state", "running")
+
+    def test_widths_and_colours(self):
+        """Nothing is wider than the page, too faint, or without a name; the pictures are for people."""
+        self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["error:{driver}"], **options))
+        self.bury("and so on " * 20, 4, id="an-order-with-a-rather-long-id-of-somebody", tenant="acme")
+        for delay in range(60000, 600000, 90000):
+            self.sender.submit("hello", delay=delay)
+        load = self.start_load(self.server, depth=16)
+        self.open()
+        self.wait_until(lambda: self.browser.run("return document.querySelector('.plot path').getAttribute('d').length") > 200, "some history")
+        letter = self.client.xrange(self.sender.key("dead"))[0][1][b"_entry"].decode()
+        for (width, scheme), section in itertools.product(((360, "light"), (360, "dark"), (768, "light"), (1440, "light"), (1440, "dark")), SECTIONS):
+            with self.subTest(section=section, width=width, scheme=scheme):
+                self.browser.view(width, scheme=scheme)
+                self.go(section)
+                if section == "request":
+                    self.browser.type("#request-form input", letter)
+                    self.browser.press(Keys.ENTER)
+                    self.browser.one(".story")
+                if section == "try":
+                    self.browser.type("#try-form input", "hello red stream")
+                    self.browser.type("#try-form textarea", "a blue library\nthe red stream\nhello worker")
+                    self.browser.click("#try-form button")
+                    self.browser.one(".vector")
+                self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth"), width)
+                self.assertGreaterEqual(self.browser.contrast(), (4.5, ""))
+                self.assertEqual(self.browser.nameless(), [])
+                self.browser.shoot(os.path.join(PICTURES, f"{section}-{width}-{scheme}.png"))
+        load.stop()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
