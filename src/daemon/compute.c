@@ -293,6 +293,18 @@ static enum status open_threads(struct compute *compute, const struct compute_op
     return thread_pool_open(&pool, &compute->background_pool, err);
 }
 
+struct compute_options compute_configured(const struct config *config, const struct devices *devices,
+                                          unsigned engine_count)
+{
+    return (struct compute_options){.devices = devices->items,
+                                    .device_count = devices->count,
+                                    .engine_count = engine_count,
+                                    .threads = config_threads(config),
+                                    .queued = 1,
+                                    .background = (config_threads(config) + 1) / 2,
+                                    .wake_fd = -1};
+}
+
 enum status compute_open(const struct compute_options *options, struct compute **out, struct err *err)
 {
     struct compute *compute = calloc(1, sizeof *compute);

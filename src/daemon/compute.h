@@ -42,6 +42,10 @@ struct compute_options {
     void (*end)(void *owner, struct batch *batch);
 };
 
+/* What a daemon with these settings computes on; nothing is woken. `devices` must outlive the threads. */
+struct compute_options compute_configured(const struct config *config, const struct devices *devices,
+                                          unsigned engine_count);
+
 /* Opens an encoder of each engine for each thread, and starts the threads. A device that is lost here is left out and
  * logged.
  * Owns: the caller ends it with compute_close. Errors: those of encoder_open, but STATUS_DEVICE_LOST only when no

@@ -129,11 +129,11 @@ static void on_fatal(void *context, const struct err *err)
 
 /* ---- open and close ---- */
 
-static struct worker_options worker_options_of(const struct consumer *self, const struct config *config)
+struct worker_options consumer_options(const struct config *config, const struct model *model,
+                                       const struct engine *engine, const struct cost *cost,
+                                       struct compute_state capacity)
 {
-    const struct model *model = self->model;
-    struct compute_state capacity = self->shared->capacity;
-    struct batch_size batch = devices_batch_size(config, self->engine);
+    struct batch_size batch = devices_batch_size(config, engine);
     return (struct worker_options){
         .rules = {.model_name = model->name,
                   .model_id = model->id,
@@ -148,7 +148,7 @@ static struct worker_options worker_options_of(const struct consumer *self, cons
                   .error_ttl_s = (uint32_t)config->error_ttl_s,
                   .default_max_attempts = (uint32_t)config->default_max_attempts,
                   .truncate = config->truncate,
-                  .into_keys = self->config->into_keys,
+                  .into_keys = config->into_keys,
                   .normalize = model->normalize,
                   .prompts = model->prompts,
                   .prompt_count = model->prompt_count,
@@ -156,7 +156,7 @@ static struct worker_options worker_options_of(const struct consumer *self, cons
         .layout = (enum batch_layout)config->layout,
         .max_batch_tokens = batch.tokens,
         .max_batch_rows = batch.rows,
-        .cost = *self->cost,
+        .cost = *cost,
         .max_batch_ms = (uint32_t)config->max_batch_ms,
         .target_p99_ms = (uint32_t)config->target_p99_ms,
         .window_ms = (uint32_t)config->window_ms,
@@ -171,9 +171,18 @@ static struct worker_options worker_options_of(const struct consumer *self, cons
         .backoff_cap_ms = (uint32_t)config->backoff_cap_ms,
         .shutdown_timeout_ms = (uint32_t)config->shutdown_timeout_ms,
         .compute_timeout_ms = (uint32_t)config->compute_timeout_ms,
-        .queues = (uint32_t)self->shared->queues,
-        .seed = random_seed(),
+        .queues = 1,
     };
+}
+
+static struct worker_options options_of(const struct consumer *self, const struct config *config)
+{
+    struct worker_options options =
+        consumer_options(config, self->model, self->engine, self->cost, self->shared->capacity);
+    options.rules.into_keys = self->config->into_keys; /* which outlives the worker */
+    options.queues = (uint32_t)self->shared->queues;
+    options.seed = random_seed();
+    return options;
 }
 
 static enum status open_queue(struct consumer *self, struct err *err)
@@ -210,7 +219,7 @@ enum status consumer_open(struct consumer *self, struct shared *shared, struct e
         share->token_cost = models_token_cost(self->model);
     }
     prep_add(shared->prep, &self->client, self->model);
-    struct worker_options options = worker_options_of(self, self->config);
+    struct worker_options options = options_of(self, self->config);
     self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
     TRY(worker_open(&options, &self->worker, err));
     return open_queue(self, err);
@@ -225,7 +234,7 @@ void consumer_close(struct consumer *self)
 
 enum status consumer_tune(struct consumer *self, const struct config *config, struct err *err)
 {
-    struct worker_options options = worker_options_of(self, config);
+    struct worker_options options = options_of(self, config);
     enum status status = worker_tune(self->worker, &options, err);
     if (status != STATUS_OK) { return status; }
     self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;

@@ -58,6 +58,12 @@ struct consumer {
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
 
+/* What a worker of one queue is configured with, by the queue's settings, but for the seed. The options point into
+ * `config` and `model`, which must outlive the worker. */
+struct worker_options consumer_options(const struct config *config, const struct model *model,
+                                       const struct engine *engine, const struct cost *cost,
+                                       struct compute_state capacity);
+
 /* Opens worker and queue; config, model, cost, engine and the numbers are set before. Nothing is connected before
  * queue_start(self->queue). Owns: the caller ends it with consumer_close, also after an error. Errors:
  * STATUS_NO_MEMORY, STATUS_BAD_INPUT. */

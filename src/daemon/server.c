@@ -291,13 +291,8 @@ static enum status open_threads(struct server *server, struct err *err)
     TRY(loop_open(&loop, &server->loop, err));
     int wake_fd = loop_wake_fd(server->loop);
     TRY(prep_open((unsigned)config->prep_threads, wake_fd, &server->shared.prep, err));
-    struct compute_options compute = {.devices = server->models.devices.items,
-                                      .device_count = server->models.devices.count,
-                                      .engine_count = server->models.count,
-                                      .threads = config_threads(config),
-                                      .queued = 1,
-                                      .background = (config_threads(config) + 1) / 2,
-                                      .wake_fd = wake_fd};
+    struct compute_options compute = compute_configured(config, &server->models.devices, server->models.count);
+    compute.wake_fd = wake_fd;
     TRY(compute_open(&compute, &server->compute, err));
     server->devices_lost = compute_state(server->compute).devices_lost;
     return STATUS_OK;
