@@ -129,13 +129,7 @@ static enum status measure_way(struct bench *bench, enum way way, int64_t window
 static enum status parse(struct bench *bench, struct err *err)
 {
     const struct bench_ab_options *options = bench->options;
-    char *end;
-    bench->price_per_hour = strtod(options->price_per_hour, &end);
-    if (end == options->price_per_hour || *end != '\0' || !isfinite(bench->price_per_hour) ||
-        bench->price_per_hour < 0) {
-        return err_set(err, STATUS_BAD_INPUT, "--price-per-hour must be a number that is not negative, not \"%.80s\"",
-                       options->price_per_hour);
-    }
+    TRY(price_parse(options->price_per_hour, &bench->price_per_hour, err));
     TRY(numbers_parse_words("--ways", options->ways, way_names, &bench->ways, err));
     TRY(numbers_parse("--windows", options->windows, 0, 60000, &bench->windows, err));
     return numbers_parse("--loads", options->loads, 1, 1000, &bench->loads, err);

@@ -204,6 +204,17 @@ enum status numbers_parse_words(const char *option, const char *text, const char
     }
 }
 
+enum status price_parse(const char *text, double *out, struct err *err)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(*out) || *out < 0) {
+        return err_set(err, STATUS_BAD_INPUT, "--price-per-hour must be a number that is not negative, not \"%.80s\"",
+                       text);
+    }
+    return STATUS_OK;
+}
+
 void sample_add(struct sample *sample, double value)
 {
     if (sample->count == sample->capacity) {

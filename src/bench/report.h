@@ -71,6 +71,9 @@ MUST_CHECK enum status numbers_parse(const char *option, const char *text, int64
 MUST_CHECK enum status numbers_parse_words(const char *option, const char *text, const char *const *known,
                                            struct numbers *out, struct err *err);
 
+/* Reads the value of --price-per-hour. Errors: STATUS_BAD_INPUT. */
+MUST_CHECK enum status price_parse(const char *text, double *out, struct err *err);
+
 /* Measured values, kept one by one, so percentiles are exact. Zero-initialise to start. */
 struct sample {
     double *values; /* [count] */

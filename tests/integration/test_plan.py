@@ -1,0 +1,78 @@
+"""`sluice plan`: what it says adds up, and what it cannot work with is named. How true it is, tools/bench/bench_plan.py shows."""
+
+import json
+
+from case import SluiceCase
+
+USAGE, DATAERR, NOINPUT = 64, 65, 66
+
+
+class Plan(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.model = self.make_model()
+        self.lengths = self.write("texts", "hello\nhello world\n" + "hello " * 30 + "\n")
+
+    def plan(self, *arguments):
+        return self.run_sluice("plan", "--model", self.model, "--cache-dir", self.directory, *arguments, timeout=120)
+
+    def planned(self, *arguments):
+        result = self.plan("--lengths", self.lengths, *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr.decode())
+        return json.loads(result.stdout)
+
+    def test_workers_are_found(self):
+        found = self.planned("--rate", "100", "--p99", "10s", "--price-per-hour", "3.6")
+        self.assertTrue(0 < found["p50_ms"] <= found["p99_ms"] <= 10000)
+        last = [row for row in found["simulated"] if row["workers"] == found["workers"]]
+        self.assertEqual([(row["holds"], row["p99_ms"]) for row in last], [("yes", found["p99_ms"])])
+        self.assertAlmostEqual(found["cost_per_1000"], found["workers"] * 0.01, places=6)
+        limits = {row["limit"]: row["requests_per_s"] for row in found["limits"]}
+        self.assertEqual(list(limits), ["engine", "redis", "memory"])
+        self.assertEqual(found["gives_first"], min(limits, key=limits.get))
+        self.assertEqual((found["window"], found["model"]), ("idle", "tiny"))
+        self.assertIn("256 texts", found["budget"])
+
+    def test_settings_of_the_daemon_count(self):
+        found = self.planned("--rate", "50", "--workers", "2", "--window", "fixed", "--window-ms", "300", "--max-batch-rows", "7")
+        self.assertEqual((found["workers"], found["window"]), (2, "fixed, 300 ms"))
+        self.assertIn(" 7 texts", found["budget"])
+        self.assertGreater(found["simulated"][0]["batch_rows"], 2)
+        self.assertGreater(found["p50_ms"], 30)
+
+    def test_a_table_for_people(self):
+        result = self.plan("--lengths", self.lengths, "--rate", "10", "--workers", "1")
+        self.assertEqual(result.returncode, 0, result.stderr.decode())
+        self.assertRegex(result.stdout.decode(), r"(?m)^workers +1$")
+        self.assertRegex(result.stdout.decode(), r"(?m)^gives_first +(engine|redis|memory)$")
+
+    def refused(self, *arguments, code=DATAERR, says=()):
+        result = self.plan(*arguments)
+        text = result.stderr.decode()
+        self.assertEqual(result.returncode, code, text)
+        for word in says:
+            self.assertIn(word, text)
+
+    def test_bad_arguments_are_named(self):
+        good = {"--rate": "10", "--p99": "1s", "--lengths": self.lengths}
+        for option in good:
+            self.refused(*(word for pair in good.items() if pair[0] != option for word in pair), says=[f"{option} is needed"])
+        for option, value, code, *says in (
+                ("--rate", "-1", USAGE, "--rate"), ("--rate", "many", USAGE, "--rate", "many"),
+                ("--p99", "200", DATAERR, "--p99", '"200"'), ("--p99", "0ms", DATAERR, "--p99"), ("--p99", "ms", DATAERR, "--p99"),
+                ("--p99", "nans", DATAERR, "--p99"), ("--p99", "2h", DATAERR, "--p99"), ("--p99", "3601s", DATAERR, "--p99"),
+                ("--workers", "1001", USAGE, "--workers"),
+                ("--price-per-hour", "free", DATAERR, "--price-per-hour", "free"),
+                ("--lengths", self.path("none"), NOINPUT, "none"),
+                ("--lengths", self.write("empty", ""), DATAERR, "empty"),
+                ("--lengths", self.write("bytes", b"caf\xe9\n"), DATAERR, "UTF-8"),
+                ("--lengths", self.write("numbers", "12\n128\n"), DATAERR, "--lengths", "only numbers"),
+                ("--model", self.path("none"), NOINPUT, "none")):
+            arguments = {**good, option: value}
+            self.refused(*(word for pair in arguments.items() for word in pair), code=code, says=says)
+        self.refused(*(word for pair in good.items() for word in pair), "--no-truncate", "--max-tokens", "8",
+                     says=["--lengths: text 3", "8"])
+
+    def test_what_cannot_be_had_is_refused(self):
+        self.refused("--lengths", self.lengths, "--rate", "10000000", "--p99", "1s", says=["--rate", "redis gives first"])
+        self.refused("--lengths", self.lengths, "--rate", "10", "--p99", "0.001ms", says=["--p99", "engine gives first"])
