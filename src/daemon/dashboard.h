@@ -8,7 +8,6 @@ enum { DASHBOARD_FILES = 3 };
 
 struct dashboard_file {
     const char *path; /* of the HTTP port: "/", "/dashboard.css", "/dashboard.js" */
-    const char *type; /* of the content */
     const char *text; /* UTF-8, with a 0 behind it */
     size_t length;    /* in bytes */
 };
