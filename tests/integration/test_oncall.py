@@ -1,5 +1,5 @@
-"""The twenty tasks of docs/oncall.md: each line of the table has a case, which types the line's commands in their order into a shell
-and looks at what comes of them."""
+"""The commands of docs/oncall.md. Each line of the table of twenty tasks has a case, which types the line's commands in their order into a
+shell and looks at what comes of them; what the alerts' entries say to type runs, too."""
 # ctest-cost: 15
 
 import os
@@ -11,13 +11,16 @@ import redis
 from case import SluiceCase
 from daemon import BINARY, SOURCE
 from redis_server import append_only, command, connect
-from sentinel import TcpRedis
+from sentinel import TcpRedis, free_port
 
-with open(os.path.join(SOURCE, "docs", "oncall.md"), encoding="utf-8") as page:
-    TABLE = re.search(r"(?s)\n## Twenty tasks\n.*?\n\|---.*?\n(.*?)\n\n", page.read())[1]
+with open(os.path.join(SOURCE, "docs", "oncall.md"), encoding="utf-8") as file:
+    PAGE = file.read()
+TABLE = re.search(r"(?s)\n## Twenty tasks\n.*?\n\|---.*?\n(.*?)\n\n", PAGE)[1]
 # What to do -> its commands.
 TASKS = {cells[1].strip(): re.findall(r"`(.*?)`", cells[2].replace(r"\|", "|"))
          for cells in (re.split(r"(?<!\\)\|", row) for row in TABLE.splitlines())}
+# Those of the alerts, less what asks a host's own tools (systemctl, journalctl, dmesg, nvidia-smi, gdb).
+ADVICE = re.findall(r"`((?:sluice|redis-cli|curl|kill) [^`]*)`", " ".join(re.findall(r"(?ms)^- (?:Type|Then): (.*?)(?=^- |^## |\Z)", PAGE)))
 NO_ANSWER, REFUSED, CONFIG = 69, 77, 78
 
 
@@ -47,19 +50,22 @@ class OnCall(SluiceCase):
         os.chmod(self.write("bin/redis-cli", f'#!/bin/sh\nexec /usr/bin/redis-cli -s {server.socket} {options} "$@"\n'), 0o755)
 
     def typed(self, *codes, **words):
-        """Types the commands of this case's task and yields what each prints. `words`: what stands for those in capitals; `codes`:
-        the exit codes, 0 by default."""
+        """Types the commands of this case's task and yields what each prints. `codes`: how they exit, 0 by default."""
         lines = next(commands for task, commands in TASKS.items() if case_of(task) == self._testMethodName)
         for line, code in zip(lines, codes or [0] * len(lines), strict=True):
-            for word, text in words.items():
-                line = re.sub(rf"\b{word}\b", str(text), line)
-            line = line.replace("/etc/", self.path("etc/")).replace("/var/lib/redis", self.path("redis")).replace("-o redis ", "")
-            line = line.replace("/usr/local/share/sluice/", os.path.join(SOURCE, "config/"))
-            environment = process.clean_environment(self.login)
-            environment["PATH"] = self.path("bin") + ":" + environment["PATH"]
-            done = subprocess.run(["bash", "-o", "pipefail", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False)
-            self.assertEqual(done.returncode, code, f"{line}\n{done.stdout}{done.stderr}")
-            yield done.stdout + done.stderr
+            yield self.shell(line, code, **words)
+
+    def shell(self, line, code=0, **words):
+        """What a command prints. `words`: what stands for those in capitals."""
+        for word, text in words.items():
+            line = re.sub(rf"\b{word}\b", str(text), line)
+        line = line.replace("/etc/", self.path("etc/")).replace("/var/lib/redis", self.path("redis")).replace("-o redis ", "")
+        line = line.replace("/usr/local/share/sluice/", os.path.join(SOURCE, "config/"))
+        environment = process.clean_environment(self.login)
+        environment["PATH"] = self.path("bin") + ":" + environment["PATH"]
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, code, f"{line}\n{done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
 
     def send(self, **fields):
         return self.client.xadd(self.sender.stream, {"text": "some words", **fields}).decode()
@@ -79,8 +85,26 @@ class OnCall(SluiceCase):
 
     def test_there_are_twenty(self):
         self.assertEqual(len(TASKS), 20)
-        cases = {name for name in dir(self) if name.startswith("test_")} - {"test_there_are_twenty"}
+        cases = {name for name in dir(self) if name.startswith("test_")} - {"test_there_are_twenty", "test_what_the_alerts_say"}
         self.assertEqual({case_of(task) for task in TASKS}, cases)
+
+    def test_what_the_alerts_say(self):
+        """Each command runs, with a dead letter, a waiting request and a worker to name; `sluice top` has a case of its own (operator)."""
+        self.start(workers=0)
+        http = f"127.0.0.1:{free_port()}"
+        self.assertGreater(len(ADVICE), 50)
+        for line in ADVICE:
+            if not self.daemons or self.daemons[0].process.poll() is not None:
+                self.daemons = [self.start_daemon(self.server, "--http", http)]
+            words = {"HOST:9464": http, "PID": self.daemons[0].pid, "WORKER": self.daemons[0].worker_name(self.client),
+                     "LETTER": self.bury(), "NAME": self.client.xadd(self.sender.stream, {"text": "x", "delay": "60000"}).decode()}
+            with self.subTest(line=line):
+                if line == "sluice live":
+                    line += " PID"  # not of what else runs here
+                if line != "sluice top":
+                    self.shell(line.replace(" -u redis://HOST:6379", ""), CONFIG if line == "sluice doctor" else 0, **words)
+            if " workers " in line and "WORKER" in line:
+                self.daemons[0].wait_exit()
 
     def test_what_is_wrong(self):
         self.start(options=("--maxmemory-policy", "allkeys-lru"), workers=0)
