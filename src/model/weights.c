@@ -76,8 +76,8 @@ static enum status list_shards(const cJSON *map, const char *name, const char **
     return STATUS_OK;
 }
 
-/* The index must place every tensor of the shards, and nothing else. A shard may have tensors that the index takes from
- * another one: a head's own file replaces some of an encoder that other models use, too. They are dropped here. */
+/* The shards must have every tensor that the index names where it says. They may have others: a model with few weights
+ * of its own names some of an encoder's file that other models use, too. Those are dropped here. */
 static enum status check_map(const cJSON *map, const char *name, const struct weights *weights, const char **shards,
                              struct err *err)
 {
@@ -87,11 +87,7 @@ static enum status check_map(const cJSON *map, const char *name, const struct we
         size_t kept = 0;
         for (size_t i = 0; i < file->count; i++) {
             const cJSON *item = json_field(map, file->entries[i].name);
-            if (!item) {
-                return err_set(err, STATUS_BAD_INPUT, "%s: weight_map does not place tensor %.100s of %.100s", name,
-                               file->entries[i].name, shards[f]);
-            }
-            if (strcmp(item->valuestring, shards[f]) == 0) {
+            if (item && strcmp(item->valuestring, shards[f]) == 0) {
                 struct safetensors_entry entry = file->entries[kept];
                 file->entries[kept++] = file->entries[i];
                 file->entries[i] = entry;

@@ -140,7 +140,6 @@ TEST(refuses_an_index_that_disagrees)
 {
     const char *entry = "\"embeddings.word_embeddings.weight\":\"" FIRST_SHARD "\",";
     struct model_spec spec = two_shards();
-    expect_edit_refused(&spec, INDEX_FILE, entry, "", STATUS_BAD_INPUT, "embeddings.word_embeddings.weight");
     expect_edit_refused(&spec, INDEX_FILE, entry,
                         "\"embeddings.word_embeddings.weight\":\"model-00002-of-00002.safetensors\",", STATUS_BAD_INPUT,
                         "weight_map lists");
@@ -148,19 +147,22 @@ TEST(refuses_an_index_that_disagrees)
                         STATUS_BAD_INPUT, "weight_map lists");
     expect_edit_refused(&spec, INDEX_FILE, "\"weight_map\"", "\"weights\"", STATUS_BAD_INPUT, "weight_map is missing");
     char *directory = model_build(&spec);
+    model_file_edit(directory, INDEX_FILE, entry, "");
+    expect_refused(directory, NULL, STATUS_BAD_INPUT, FIRST_SHARD, "embeddings.word_embeddings.weight is missing");
     model_file_write(directory, INDEX_FILE, "{\"weight_map\":{}}");
     expect_refused(directory, NULL, STATUS_BAD_INPUT, INDEX_FILE, "weight_map is empty");
     model_build_remove(directory);
 }
 
-/* A shard with all that the second one has, of which the index takes one tensor. */
+/* A third shard has another model's tensors, among them those of a layer that this one has not. The index takes one. */
 TEST(reads_a_tensor_where_the_index_says)
 {
-    struct model_spec spec = two_shards(), other = two_shards();
+    struct model_spec spec = two_shards(), other = model_spec_tiny();
     other.seed++;
+    other.layers++;
     char *directory = model_build(&spec), *others = model_build(&other), from[256], to[256];
     struct check check = {&spec, 0, "encoder.layer.1.output.dense.weight", &other};
-    snprintf(from, sizeof from, "%s/model-00002-of-00002.safetensors", others);
+    snprintf(from, sizeof from, "%s/model.safetensors", others);
     snprintf(to, sizeof to, "%s/head.safetensors", directory);
     assert_int_equal(symlink(from, to), 0);
     model_file_edit(directory, INDEX_FILE,
