@@ -64,16 +64,34 @@ class Classify(SluiceCase):
         self.refused("embed", several, "the pooling is not known", self.write("t.txt", "x\n"), "--output", self.path("v.npy"))
         self.refused("serve", several, "a prompt before the texts of a classifier", "--prefix", "q: ", "--redis", self.path("none"))
 
-    def test_readme(self):
-        """The README's line, with the classifier that is shipped."""
+    def readme(self, task):
+        """The README's line for a task, with the model that is shipped: what it prints, and what the README shows of it."""
         with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
-            command, shown = re.search(r"(?m)^\$ (.*build/release/sluice classify .*)\n\[(.*)\.\.\.$", file.read()).groups()
+            command, shown = re.search(rf"(?m)^\$ (.*build/release/sluice {task} .*)\n((?:[\[{{].*\n)+)", file.read()).groups()
         command = command.replace("build/release/sluice", shlex.quote(BINARY))
-        [line] = json.loads("[" + subprocess.run(command, shell=True, cwd=SOURCE, capture_output=True, check=True).stdout.decode() + "]")
-        shown = json.loads("[" + shown.rstrip(",") + "]")
+        return subprocess.run(command, shell=True, cwd=SOURCE, capture_output=True, check=True).stdout.decode(), shown
+
+    def test_readme(self):
+        printed, shown = self.readme("classify")
+        line, shown = json.loads(printed), json.loads(shown.rstrip("\n.,") + "]")
         self.assertEqual([entry["label"] for entry in shown], [entry["label"] for entry in line[:len(shown)]])
         for mine, other in zip(shown, line):
             self.assertAlmostEqual(mine["score"], other["score"], delta=0.02)  # bf16 where that is faster
+
+    def test_readme_ranks(self):
+        printed, shown = ([json.loads(line) for line in text.splitlines()] for text in self.readme("rerank"))
+        self.assertEqual([line["index"] for line in printed], [line["index"] for line in shown])
+        for mine, other in zip(shown, printed):
+            self.assertAlmostEqual(mine["score"], other["score"], delta=0.02)
+
+    def test_shipped_reranker(self):
+        directory = os.path.join(SOURCE, "config/models/sluice-mini-en-rerank")
+        texts = ["simple calculator for the desktop", "library that reads and writes PNG images", "free chess game with network play",
+                 "tool to recover deleted files", "monitor that shows the temperature of the processor"]
+        for right, query in enumerate(["desktop calculator", "read png images", "play chess over the network", "recover deleted files",
+                                       "show the cpu temperature"]):
+            lines = self.run_task("rerank", directory, "--query", query, texts=texts)
+            self.assertEqual(max(lines, key=lambda line: line["score"])["index"], right, query)
 
     def test_config(self):
         for number, (says, fields) in enumerate([

@@ -5,6 +5,7 @@ import os
 
 from case import SluiceCase
 from corpus import texts
+from daemon import SOURCE
 
 USAGE, DATAERR, NOINPUT = 64, 65, 66
 
@@ -36,6 +37,8 @@ class Model(SluiceCase):
         self.assertEqual((several["tasks"], several["labels"], several["dims"]), (["classify"], ["joy", 'a "b"'], 2))
         one = self.make_classifier("one")
         self.assertEqual(self.look(one)["tasks"], ["classify", "rerank"])
+        shipped = self.look(os.path.join(SOURCE, "config/models/sluice-mini-en-rerank"))
+        self.assertEqual((shipped["tasks"], shipped["labels"], shipped["layers"]), (["classify", "rerank"], ["relevant"], 2))
         source = self.write("t.txt", "x\n")
         self.refused(DATAERR, "this one classifies", one, "--reference", source, "--texts", source)
 

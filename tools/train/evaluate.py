@@ -56,8 +56,9 @@ def read_queries(path):
     return [(query, names.split(",")) for query, names in rows]
 
 
-def free_queries(encode, packages, queries, seed, size=5000):
-    """Hand-written queries against a pool of packages: all right ones, the rest drawn at random."""
+def free_pool(packages, queries, seed, size=5000):
+    """Hand-written queries and a pool of packages: all right ones, the rest drawn at random. Two views: a name, the
+    queries, the texts, and which of them are wanted."""
     by_name = {p.name: p for p in packages}
     right = sorted({n for _, names in queries for n in names if n in by_name})
     others = [p.name for p in packages if p.name not in set(right)]
@@ -67,10 +68,15 @@ def free_queries(encode, packages, queries, seed, size=5000):
     texts = [q for q, _ in queries]
     views = {"title": [by_name[n].title for n in pool],
              "title and description": [by_name[n].title + ". " + by_name[n].description for n in pool]}
+    return {view: (texts, docs, wanted) for view, docs in views.items()}
+
+
+def free_queries(encode, packages, queries, seed):
+    """Where the wanted packages stand for each hand-written query."""
     out = {}
-    for view, docs in views.items():
+    for view, (texts, docs, wanted) in free_pool(packages, queries, seed).items():
         scores = encode(texts) @ encode(docs).T
         found = ranks(scores, wanted)
         out[view] = {"model": summarise(found), "tfidf": summarise(ranks(tfidf(texts, docs), wanted))}
-        out[view]["each"] = [(q, r.item(), pool[s.argmax()]) for q, r, s in zip(texts, found, scores)]
+        out[view]["each"] = [(q, r.item(), docs[s.argmax()].partition(":")[0]) for q, r, s in zip(texts, found, scores)]
     return out

@@ -67,10 +67,11 @@ def start_from_counts(model, tokens, window=6):
         model.embeddings.token_type_embeddings.weight.zero_()
 
 
-def forward(model, ids, lengths):
-    """Mean-pooled, normalised vectors of a padded batch, computed in bf16."""
+def layers(model, ids, inside, kinds=None):
+    """What the embeddings and each layer give for a padded batch, [rows, tokens, hidden], computed
+    in bf16. kinds are the token types, all 0 if there are none."""
     low = torch.bfloat16
-    embed, layers, heads = model.embeddings, model.encoder.layer, model.config.num_attention_heads
+    embed, heads = model.embeddings, model.config.num_attention_heads
     rows, cols = ids.shape
 
     def norm(x, ln):
@@ -79,12 +80,12 @@ def forward(model, ids, lengths):
     def linear(x, weight, bias):
         return F.linear(x, weight.to(low), bias.to(low))
 
-    place = embed.position_embeddings.weight[:cols] + embed.token_type_embeddings.weight[0]
+    place = embed.position_embeddings.weight[:cols] + embed.token_type_embeddings.weight[0 if kinds is None else kinds]
     x = F.embedding(ids, embed.word_embeddings.weight).to(low) + place.to(low)
     x = norm(x, embed.LayerNorm)
-    inside = torch.arange(cols)[None] < lengths[:, None]
+    out = [x]
     hide = torch.where(inside, 0.0, -1e4).to(low)[:, None, None]
-    for layer in layers:
+    for layer in model.encoder.layer:
         own, after = layer.attention.self, layer.attention.output
         scale = (x.shape[-1] // heads) ** -0.5
         weight = torch.cat([own.query.weight * scale, own.key.weight, own.value.weight])
@@ -96,6 +97,14 @@ def forward(model, ids, lengths):
         wide = F.gelu(linear(x, layer.intermediate.dense.weight, layer.intermediate.dense.bias))
         x = norm(x + linear(wide, layer.output.dense.weight, layer.output.dense.bias),
                  layer.output.LayerNorm)
+        out.append(x)
+    return out
+
+
+def forward(model, ids, lengths):
+    """Mean-pooled, normalised vectors of a padded batch, computed in bf16."""
+    inside = torch.arange(ids.shape[1])[None] < lengths[:, None]
+    x = layers(model, ids, inside)[-1]
     pooled = (x.float() * inside[..., None]).sum(1) / lengths[:, None]
     return F.normalize(pooled, dim=-1)
 
@@ -207,6 +216,21 @@ def export(model, tokenizer_path, folder):
              {"max_seq_length": MAX_TOKENS, "do_lower_case": False})
     put_json(folder, "config_sentence_transformers.json", {
         "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"})
+
+
+def export_beside(base, folder, shared, own, config):
+    """Write the folder of a model that takes the tensors `shared` from the file of the model in `base`, to which it has
+    links, and has those of `own` in f16 in head.safetensors. `config` are the fields that differ."""
+    os.makedirs(folder, exist_ok=True)
+    for name, target in (("encoder.safetensors", "model.safetensors"), ("tokenizer.json", "tokenizer.json"),
+                         ("tokenizer_config.json", "tokenizer_config.json")):
+        if not os.path.islink(os.path.join(folder, name)):
+            os.symlink(os.path.join("..", os.path.basename(base), target), os.path.join(folder, name))
+    save_file({k: v.to(torch.float16) for k, v in own.items()}, os.path.join(folder, "head.safetensors"), metadata={"format": "pt"})
+    put_json(folder, "model.safetensors.index.json", {"metadata": {}, "weight_map": {
+        **dict.fromkeys(shared, "encoder.safetensors"), **dict.fromkeys(own, "head.safetensors")}})
+    with open(os.path.join(base, "config.json"), encoding="utf-8") as file:
+        put_json(folder, "config.json", {**json.load(file), "architectures": ["BertForSequenceClassification"], **config})
 
 
 def load_exported(folder):

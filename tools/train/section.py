@@ -13,14 +13,12 @@ the last layer's queries are zero here: then attention weighs all tokens alike, 
 one gets is their mean. Up to there nothing is trained, so each text is computed only once.
 """
 import argparse
-import json
 import os
 import re
 
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForSequenceClassification
 
@@ -29,8 +27,6 @@ from train import HERE, encoder, load_packages, split
 
 BASE = os.path.join(HERE, "../../config/models/sluice-mini-en")
 FOLDER = BASE + "-section"
-LINKS = {"encoder.safetensors": "model.safetensors", "tokenizer.json": "tokenizer.json",
-         "tokenizer_config.json": "tokenizer_config.json"}
 TRAINED = re.compile(r"layer\.2\.(attention\..*(value|output)|.*LayerNorm|.*bias)|pooler|classifier")
 
 
@@ -89,22 +85,12 @@ def train(args, packages, tok):
 
 
 def export(model):
-    """In f16, what differs from the shipped model."""
-    os.makedirs(FOLDER, exist_ok=True)
-    for name, target in LINKS.items():
-        if not os.path.islink(os.path.join(FOLDER, name)):
-            os.symlink(os.path.join("..", os.path.basename(BASE), target), os.path.join(FOLDER, name))
-    state = {k.removeprefix("bert."): v.detach().to(torch.float16) for k, v in model.named_parameters()}
-    with safe_open(os.path.join(FOLDER, "encoder.safetensors"), "pt") as file:
-        places = dict.fromkeys(file.keys(), "encoder.safetensors")
-        state = {k: v for k, v in state.items() if k not in places or not torch.equal(v, file.get_tensor(k))}
-    save_file(state, os.path.join(FOLDER, "head.safetensors"), metadata={"format": "pt"})
-    places |= dict.fromkeys(state, "head.safetensors")
-    net.put_json(FOLDER, "model.safetensors.index.json", {"metadata": {}, "weight_map": places})
-    with open(os.path.join(BASE, "config.json"), encoding="utf-8") as file:
-        config = json.load(file)
-    net.put_json(FOLDER, "config.json", {**config, "architectures": ["BertForSequenceClassification"],
-                                         "id2label": {str(k): v for k, v in model.config.id2label.items()}})
+    """What differs from the shipped model."""
+    state = {k.removeprefix("bert."): v.detach() for k, v in model.named_parameters()}
+    with safe_open(os.path.join(BASE, "model.safetensors"), "pt") as file:
+        names = list(file.keys())
+        own = {k: v for k, v in state.items() if k not in names or not torch.equal(v.to(torch.float16), file.get_tensor(k))}
+    net.export_beside(BASE, FOLDER, names, own, {"id2label": {str(k): v for k, v in model.config.id2label.items()}})
 
 
 @torch.no_grad()
