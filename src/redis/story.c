@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 
 /* Of dead letters, which may have 64 KiB each: so many are looked through. */
-enum { LETTERS_A_PAGE = 16, PAGES = 256 };
+enum { LETTERS_A_PAGE = 16, PAGES = 64 };
 
 enum { LOOKS = 3 }; /* a request may move between two questions */
 
