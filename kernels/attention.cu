@@ -503,7 +503,7 @@ static bool attention_does(const struct kernel_attention_args *args)
     const uint64_t hidden = static_cast<uint64_t>(args->heads) * args->head_dim;
     return args->bound > 0 && hidden > 0 && hidden % CHUNK == 0 && hidden <= KERNEL_HIDDEN_MAX && args->key_heads > 0 &&
            args->heads % args->key_heads == 0 && args->key_heads * args->head_dim % CHUNK == 0 &&
-           args->head_dim <= ATTENTION_HEAD_DIM_MAX && args->scale > 0.0f && attention_view_of(args) >= 0 &&
+           args->head_dim <= KERNEL_HEAD_DIM_MAX && args->scale > 0.0f && attention_view_of(args) >= 0 &&
            aligned16(args->queries) && aligned16(args->qkv) && aligned16(args->context) &&
            aligned16(args->ragged.tiles);
 }

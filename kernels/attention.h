@@ -9,9 +9,6 @@
 /* Turns scores into exponents of 2. */
 #define ATTENTION_LOG2_E 1.44269504088896340736f
 
-/* The widest head. */
-enum { ATTENTION_HEAD_DIM_MAX = 256 };
-
 /* What a query sees: all keys of its row; all, and a bias is added to its scores; or those of a window around it. */
 enum attention_view { ATTENTION_ALL, ATTENTION_BIASED, ATTENTION_WINDOW };
 

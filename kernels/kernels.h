@@ -84,8 +84,8 @@ struct kernel_ragged {
     const struct kernel_tile *tiles; /* [tiles], aligned to 16 bytes, as kernel_tiles_fill makes them */
 };
 
-/* The widest row that the kernels normalise; launchers refuse wider ones. */
-enum { KERNEL_HIDDEN_MAX = 4096 };
+/* The widest row that the kernels normalise, and the widest head that they attend to; launchers refuse wider ones. */
+enum { KERNEL_HIDDEN_MAX = 4096, KERNEL_HEAD_DIM_MAX = 256 };
 
 /* sum = word[id] + position[index], to = LN(sum), of every token. An id or position out of range counts as 0, so that a
  * model with rotary positions, which adds the same to all tokens, has one row of them. */
@@ -107,20 +107,23 @@ struct kernel_embed_norm_args {
 };
 cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args);
 
-/* to = LN(from [+ bias] [+ residual]), of the first *count rows. `to` may be `from` or `residual`. */
+/* to = LN(x [+ residual]) with x = from [+ bias], of the first *count rows; with added_gain x is an LN of its own,
+ * which has that gain and no shift. `to` may be `from` or `residual`, `sum` may be `residual`. */
 struct kernel_norm_args {
     enum kernel_type type;
     uint32_t bound; /* rows that the launch is for */
     uint32_t hidden;
     float epsilon;
-    uint32_t rms;          /* as above */
-    const uint32_t *count; /* one of kernel_ragged.counts */
-    const void *from;      /* [bound, hidden] type */
-    const void *bias;      /* [hidden] type, or NULL */
-    const void *residual;  /* [bound, hidden] type, or NULL */
-    const float *gain;     /* [hidden] */
-    const float *shift;    /* [hidden] */
-    void *to;              /* [bound, hidden] type, written */
+    uint32_t rms;            /* as above */
+    const uint32_t *count;   /* one of kernel_ragged.counts */
+    const void *from;        /* [bound, hidden] type */
+    const void *bias;        /* [hidden] type, or NULL */
+    const void *residual;    /* [bound, hidden] type, or NULL */
+    const float *added_gain; /* [hidden], or NULL */
+    const float *gain;       /* [hidden] */
+    const float *shift;      /* [hidden] */
+    void *sum;               /* [bound, hidden] type, written: what `to` is the LN of; or NULL */
+    void *to;                /* [bound, hidden] type, written */
 };
 cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args);
 

@@ -1,6 +1,6 @@
-/* LayerNorm, or RMS norm, over rows, fused with what precedes it: a token's embeddings, or a product's bias and the
- * residual. A row stays in registers from its only load to its only store, so the variance is computed from differences
- * to the mean at no extra traffic.
+/* LayerNorm, or RMS norm, over rows, fused with what precedes it: a token's embeddings, or a product's bias, a norm of
+ * its own, and the residual. A row stays in registers from its only load to its only store, so the variance is computed
+ * from differences to the mean at no extra traffic.
  *
  * Up to 1,024 columns one warp does a row, without barriers; a block does wider ones. A lane holds every 32nd (or
  * 128th) chunk of eight columns. */
@@ -66,13 +66,13 @@ __device__ __forceinline__ void row_store(const struct row_part<WARPS, CHUNKS> &
     }
 }
 
-/* x = (x - mean) / sqrt(variance + epsilon) * gain + shift; with `rms` the mean counts as 0. All lanes of the row call
- * it. */
+/* x = (x - mean) / sqrt(variance + epsilon) * gain [+ shift]; with `rms` the mean counts as 0. All lanes of the row
+ * call it. `sums` is shared memory that no other call uses. */
 template <int WARPS, int CHUNKS>
 __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x, uint32_t width, uint32_t rms,
-                                              float epsilon, const float *gain, const float *shift)
+                                              float epsilon, const float *gain, const float *shift,
+                                              float (*sums)[ROW_WARPS])
 {
-    SHARED(float, sums, [2][ROW_WARPS]);
     float sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++)
@@ -93,7 +93,8 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
     for (int k = 0; k < CHUNKS; k++) {
         uint32_t column = row_column<WARPS>(k);
         if (column >= width) { continue; }
-        struct chunk g = chunk_load(gain + column), s = chunk_load(shift + column);
+        struct chunk g = chunk_load(gain + column), s = {};
+        if (shift != nullptr) { s = chunk_load(shift + column); }
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) { x->part[k].at[i] = x->part[k].at[i] * scale * g.at[i] + s.at[i]; }
     }
@@ -133,20 +134,24 @@ inline dim3 row_grid(uint32_t rows, uint32_t width)
 template <class T, int WARPS, int CHUNKS>
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kernel_norm_args, a))
 {
+    SHARED(float, sums, [4][ROW_WARPS]);
     uint32_t row = row_of<WARPS>();
     if (row >= *a.count || row >= a.bound) { return; }
     size_t at = static_cast<size_t>(row) * a.hidden;
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.from) + at, a.hidden);
     if (a.bias != nullptr) { row_add(&x, static_cast<const T *>(a.bias), a.hidden); }
+    if (a.added_gain != nullptr) { row_normalize(&x, a.hidden, a.rms, a.epsilon, a.added_gain, nullptr, sums + 2); }
     if (a.residual != nullptr) { row_add(&x, static_cast<const T *>(a.residual) + at, a.hidden); }
-    row_normalize(&x, a.hidden, a.rms, a.epsilon, a.gain, a.shift);
+    if (a.sum != nullptr) { row_store(x, static_cast<T *>(a.sum) + at, a.hidden); }
+    row_normalize(&x, a.hidden, a.rms, a.epsilon, a.gain, a.shift, sums);
     row_store(x, static_cast<T *>(a.to) + at, a.hidden);
 }
 
 extern "C" cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args)
 {
-    const void *matrices[] = {args->from, args->bias, args->residual, args->gain, args->shift, args->to};
+    const void *matrices[] = {args->from, args->bias,  args->residual, args->added_gain,
+                              args->gain, args->shift, args->sum,      args->to};
     if (!row_does(args->hidden, args->bound, matrices)) { return cudaErrorInvalidValue; }
     void (*kernel)(KERNEL_PARAMETER(struct kernel_norm_args)) = nullptr;
     ROW_KERNEL(kernel, norm_rows, args->type, args->hidden);
@@ -159,6 +164,7 @@ extern "C" cudaError_t kernel_norm(const struct kernel_queue *queue, const struc
 template <class T, int WARPS, int CHUNKS>
 __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struct kernel_embed_norm_args, a))
 {
+    SHARED(float, sums, [2][ROW_WARPS]);
     uint32_t token = row_of<WARPS>();
     if (token >= a.ragged.counts[KERNEL_COUNT_TOKENS] || token >= a.bound) { return; }
     uint32_t id = static_cast<uint32_t>(a.ragged.ids[token]), position = a.ragged.position[token];
@@ -169,7 +175,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struc
     row_add(&x, static_cast<const T *>(a.position) + static_cast<size_t>(position) * a.hidden, a.hidden);
     const size_t at = static_cast<size_t>(token) * a.hidden;
     if (a.sum != nullptr) { row_store(x, static_cast<T *>(a.sum) + at, a.hidden); }
-    row_normalize(&x, a.hidden, a.rms, a.epsilon, a.gain, a.shift);
+    row_normalize(&x, a.hidden, a.rms, a.epsilon, a.gain, a.shift, sums);
     row_store(x, static_cast<T *>(a.to) + at, a.hidden);
 }
 

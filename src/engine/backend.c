@@ -66,8 +66,9 @@ static enum status null_devices(unsigned *count, struct err *err)
     return STATUS_OK;
 }
 
-static enum precision null_choose(enum precision asked)
+static enum precision null_choose(const struct model *model, enum precision asked)
 {
+    (void)model;
     return asked == PRECISION_AUTO ? PRECISION_F32 : asked;
 }
 
@@ -221,9 +222,10 @@ static void list_names(char *names, size_t size)
     }
 }
 
-enum status backend_choose(const struct backend_ops *ops, enum precision asked, enum precision *out, struct err *err)
+enum status backend_choose(const struct backend_ops *ops, const struct model *model, enum precision asked,
+                           enum precision *out, struct err *err)
 {
-    *out = ops->choose(asked);
+    *out = ops->choose(model, asked);
     if (*out == PRECISION_AUTO) {
         return err_set(err, STATUS_UNSUPPORTED, "backend \"%s\" cannot compute in %s on this machine", ops->name,
                        precision_name(asked));
@@ -238,7 +240,7 @@ static enum status consider(const struct backend_ops *ops, enum precision asked,
     unsigned count;
     enum precision chosen;
     TRY(ops->devices(&count, err));
-    TRY(backend_choose(ops, asked, &chosen, err));
+    TRY(backend_choose(ops, model, asked, &chosen, err));
     return model && ops->takes ? ops->takes(model, err) : STATUS_OK;
 }
 

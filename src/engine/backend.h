@@ -82,8 +82,10 @@ struct backend_ops {
 
     /* How many such devices this machine has. Errors: STATUS_UNSUPPORTED, saying why there are none. */
     enum status (*devices)(unsigned *count, struct err *err);
-    /* The precision that this machine would run for what was asked, or PRECISION_AUTO when it cannot. */
-    enum precision (*choose)(enum precision asked);
+    /* The precision that this machine would run for what was asked and this model (NULL: most), or PRECISION_AUTO when
+     * it cannot. */
+    enum precision (*choose)(const struct model *model, enum precision asked);
+    bool measures; /* where that is bf16 for PRECISION_AUTO, auto_precision has the last word */
     /* Whether it computes such models; NULL: all. Errors: STATUS_UNSUPPORTED. */
     enum status (*takes)(const struct model *model, struct err *err);
 
@@ -127,9 +129,10 @@ extern const struct backend_ops backend_null;
 MUST_CHECK enum status backend_find(const char *name, enum precision asked, const struct model *model,
                                     const struct backend_ops **out, struct err *passed_over, struct err *err);
 
-/* The precision that a backend runs on this machine for what was asked. Errors: STATUS_UNSUPPORTED (none). */
-MUST_CHECK enum status backend_choose(const struct backend_ops *ops, enum precision asked, enum precision *out,
-                                      struct err *err);
+/* The precision that a backend runs on this machine for what was asked and this model (NULL: most). Errors:
+ * STATUS_UNSUPPORTED (none). */
+MUST_CHECK enum status backend_choose(const struct backend_ops *ops, const struct model *model, enum precision asked,
+                                      enum precision *out, struct err *err);
 
 /* engine_open on a given backend, also one that is in no table: tests inject faults this way. `options` may be
  * NULL; its backend is not looked at. Owns and Errors: as engine_open. */

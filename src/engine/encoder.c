@@ -242,7 +242,7 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
     };
     struct err why = {0};
     for (int i = 0; i < FALLBACK_STEPS && narrow->precision == PRECISION_F16; i++) {
-        if (narrow->ops->choose(wider[i]) != wider[i]) { continue; }
+        if (narrow->ops->choose(narrow->model, wider[i]) != wider[i]) { continue; }
         enum status status = step_run(encoder, i, &pass, &why);
         if (status == STATUS_NO_MEMORY || status == STATUS_DEVICE_LOST) { /* not the row's fault */
             if (err) { *err = why; }
@@ -351,8 +351,8 @@ enum status engine_open(const struct model *model, const struct engine_options *
     struct engine_options chosen = options ? *options : (struct engine_options){0};
     TRY(backend_find(chosen.backend, chosen.precision, model, &ops, &passed_over, err));
     if (chosen.precision == PRECISION_AUTO) {
-        TRY(backend_choose(ops, PRECISION_AUTO, &chosen.precision, err));
-        TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err));
+        TRY(backend_choose(ops, model, PRECISION_AUTO, &chosen.precision, err));
+        if (ops->measures) { TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err)); }
     }
     TRY(engine_open_with(ops, model, &chosen, out, err));
     (*out)->passed_over = passed_over;
@@ -363,7 +363,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
                              const struct engine_options *options, struct engine **out, struct err *err)
 {
     struct engine_options chosen = options ? *options : (struct engine_options){0};
-    TRY(backend_choose(ops, chosen.precision, &chosen.precision, err));
+    TRY(backend_choose(ops, model, chosen.precision, &chosen.precision, err));
     struct engine *engine = calloc(1, sizeof *engine);
     if (!engine) { return err_set(err, STATUS_NO_MEMORY, "no memory for an engine"); }
     enum status status = ops->open(model, &chosen, &engine->backend, err);

@@ -3,7 +3,7 @@
  * whose width is a field of its own; scores scaled by a field; words times the root of the hidden size; gated GELU, no
  * biases. Most layers attend to a window, with a rotary base of their own. The fields as transformers 4.56 to 4.57 and
  * those of 5 write them. Source: Gemma3TextConfig and Gemma3TextModel of transformers 5.23, in f32 (in bf16 it rounds
- * the words' factor, too). */
+ * the words' factor, too); EmbeddingGemma's card, on f16. */
 #include <math.h>
 
 #include "model/arch.h"
@@ -39,7 +39,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     for (uint32_t i = 0; i < model->layer_count; i++) { model->layers[i].local = (i + 1) % every != 0; }
     TRY(json_u32(root, name, "sliding_window", 2, 1u << 20, &window, err));
     model->window = window / 2;
-    model->gain_less_one = true;
+    model->gain_less_one = model->beyond_f16 = true;
     model->score_width = (float)width;
     model->word_scale = sqrtf((float)model->hidden);
     return arch_read_local(root, name, &rotary, model, err);

@@ -158,6 +158,7 @@ struct model {
     bool rms_norm;           /* all norms are RMS norms */
     bool gain_less_one;      /* the files hold the gains of norms less 1 */
     bool causal;             /* a token attends to none behind it */
+    bool beyond_f16;         /* its activations may leave the range of f16 */
     bool gated;              /* the feed-forward part is output(activation(intermediate(x)) * up(x)) */
     struct rotary rotary[2]; /* of layers that attend to all tokens, and of local ones */
     bool split_qkv;          /* the files hold queries, keys and values apart, where the family may have them as one */
@@ -224,6 +225,12 @@ MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer
 static inline uint32_t model_head_dim(const struct model *model)
 {
     return model->head_dim ? model->head_dim : model->hidden / model->heads;
+}
+
+/* What the root of which scores are divided by. */
+static inline float model_score_width(const struct model *model)
+{
+    return model->score_width > 0 ? model->score_width : (float)model_head_dim(model);
 }
 
 static inline uint32_t model_key_heads(const struct model *model)

@@ -254,12 +254,13 @@ def packed(tensors, m):
 
 
 def unpacked(found, m):
-    """The tensors of a file {name: values} under the names that `encode` knows."""
+    """The tensors of a file {name: values} under the names that `encode` knows, with gains that are whole."""
     weights = {}
     for name, shape, _, _ in tensor_shapes(m):
         if not is_bare(name, family_of(m)):
             whole, place = place_in_file(name, m)
-            weights[name] = found[name_in_file(whole, m)][place * shape[0]:(place + 1) * shape[0]]
+            less = "LayerNorm" in name and "less_one" in family_of(m)
+            weights[name] = found[name_in_file(whole, m)][place * shape[0]:(place + 1) * shape[0]] + less
     return weights
 
 

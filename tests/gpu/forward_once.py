@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A forward pass of five tiny models (head dimensions 32 and 64, mean and first-token pooling, norms before and behind, rotary
+"""A forward pass of six tiny models (head dimensions 32 and 64, mean and first-token pooling, norms before and behind, rotary
 positions, windows, gates, fewer heads of keys), small enough to run under compute-sanitizer; its vectors are checked as
 well, because a sanitizer can hide what it is looking for. No product is timed."""
 import argparse
@@ -44,7 +44,7 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     driver, good = Driver(options.driver, options.backend, options.work, options.device), True
-    for name in ("tiny", "tiny-cls", "tiny-modernbert", "tiny-gte", "tiny-qwen3"):
+    for name in ("tiny", "tiny-cls", "tiny-modernbert", "tiny-gte", "tiny-qwen3", "tiny-gemma3"):
         try:
             good &= run(driver, options.work, name)
         except (Failed, NotHere) as error:

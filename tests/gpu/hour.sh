@@ -7,7 +7,7 @@
 #
 #   tests/gpu/hour.sh a|b|c --out FOLDER [OPTION...]
 #
-#   a   numbers in short, kernels, attention, numbers of ModernBERT, Nomic, GTE and Qwen3, of MiniLM and of rows beyond f16, our own
+#   a   numbers in short, kernels, attention, numbers of ModernBERT, Nomic, GTE, Qwen3 and Gemma, of MiniLM and of rows beyond f16, our own
 #       bench of MiniLM and BERT-base
 #   b   numbers of BERT-base, bench of BERT-base and MiniLM beside others, numbers of bge-small and BERT-large, its bench, our
 #       own of ModernBERT
@@ -81,7 +81,7 @@ shapes() {
     case $name in
       overflow) tiny+=(tiny-overflow) ;;
       minilm | bert-large) tiny+=(tiny) ;;
-      modernbert | nomic | gte | qwen3) tiny+=("tiny-$name") ;;
+      modernbert | nomic | gte | qwen3 | gemma3) tiny+=("tiny-$name") ;;
       *) tiny+=(tiny-cls) ;;
     esac
   done
@@ -95,7 +95,7 @@ case $letter in
     part quick 90 numbers --quick "$(shapes minilm,bert-base,overflow,modernbert)"
     part kernels 90 kernels --limit 60
     part attention 40 attention --limit 40
-    part numbers-rotary 70 numbers $quick "$(shapes modernbert,nomic,gte,qwen3)"
+    part numbers-rotary 70 numbers $quick "$(shapes modernbert,nomic,gte,qwen3,gemma3)"
     part numbers 150 numbers $quick "$(shapes minilm,overflow)"
     part bench 170 bench $quick --no-peers "$(shapes minilm,bert-base)"
     ;;

@@ -10,12 +10,12 @@
 #   build       configure and build what the others need, into build/gpu; not in an archive, which has it
 #   kernels     every kernel beside its reference: the tests of tests/unit/kernels, on the GPU
 #   attention   the attention kernel beside cuDNN's, where there is one (CUDNN_PATH: its folder): differences and times
-#   numbers     vectors beside f32 of transformers, of ModernBERT, Nomic, GTE and Qwen3 beside f64 of NumPy: lengths, batches, layouts,
+#   numbers     vectors beside f32 of transformers, of ModernBERT, Nomic, GTE, Qwen3 and Gemma beside f64 of NumPy: lengths, batches, layouts,
 #               graphs, rows beyond f16
 #   sanitizer   compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over the kernels and a small forward pass
 #   bench       tokens/s, share of the peak of products, batching off and on, latency; sentence-transformers beside it
 # Options:
-#   --shapes A,B      for numbers and bench: minilm, bge-small, bert-base, bert-large; also modernbert, nomic, gte, qwen3; numbers
+#   --shapes A,B      for numbers and bench: minilm, bge-small, bert-base, bert-large; also modernbert, nomic, gte, qwen3, gemma3; numbers
 #                     also: overflow
 #   --work FOLDER     where checkpoints, references and caches stay (default: build/gpu-check)
 #   --out FOLDER      where tables and JSON go (default: out in it)
@@ -153,7 +153,7 @@ for part in "${parts[@]}"; do
     build) need_build ;;
     kernels) need_build && { run_kernels 2>&1 | tee "$out/kernels.txt"; } || failed+=(kernels) ;;
     attention) need_build && { run_attention 2>&1 | tee "$out/attention.txt"; } || failed+=(attention) ;;
-    numbers) need_build && check numbers minilm,bge-small,bert-base,bert-large,overflow,modernbert,nomic,gte,qwen3 || failed+=(numbers) ;;
+    numbers) need_build && check numbers minilm,bge-small,bert-base,bert-large,overflow,modernbert,nomic,gte,qwen3,gemma3 || failed+=(numbers) ;;
     sanitizer) need_build && sanitize || failed+=(sanitizer) ;;
     bench) need_build && check bench minilm,bge-small,bert-base,bert-large || failed+=(bench) ;;
   esac

@@ -23,6 +23,8 @@ SHAPES = {
     "tiny-gte": dict(family="gte", hidden=64, layers=2, heads=2, inner=128, pooling="cls", dtype="F32", seed=31),
     "tiny-qwen3": dict(family="qwen3", hidden=64, layers=2, heads=4, key_heads=2, width=32, inner=96, pooling="lasttoken",
                        dtype="F32", seed=35),
+    "tiny-gemma3": dict(family="gemma3", hidden=64, layers=3, heads=2, key_heads=1, width=64, scalar=64, inner=96,
+                        pooling="mean", dtype="F32", local=[0, 1], seed=37),
     "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=23),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", seed=24),
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=25, spread=0.8),
@@ -37,6 +39,8 @@ SHAPES = {
                 seed=34, spread=0.8),
     "qwen3": dict(family="qwen3", hidden=1024, layers=3, heads=16, key_heads=8, width=128, inner=3072, pooling="lasttoken",
                   dtype="BF16", positions=2048, seed=36, spread=0.8),
+    "gemma3": dict(family="gemma3", hidden=768, layers=3, heads=3, key_heads=1, width=256, scalar=256, inner=1152,
+                   pooling="mean", dtype="F32", local=[0, 1], positions=2048, seed=38, spread=0.8),
 }
 # Made to be too much for f16 wherever the token OVERFLOWING stands: see make_overflowing.
 OVERFLOW = {"overflow": dict(hidden=384, layers=3, heads=12, inner=1536, pooling="mean", dtype="F32", seed=27, push=1000),

@@ -107,7 +107,7 @@ class OnTheHost(Case):
         command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.out,
                    "--backend", "cpu"]
         self.assertEqual(self.run_command(command), 0, self.text)
-        self.assertEqual(self.text.count("worst cosine"), 5)
+        self.assertEqual(self.text.count("worst cosine"), 6)
 
     def run_made_up(self, part, kernels, sanitizer="exit 0", *words):
         """run.sh's part with made-up kernel tests and a made-up compute-sanitizer, which runs what it is given."""
@@ -127,7 +127,7 @@ class OnTheHost(Case):
 
     def test_sanitizer_passes_what_is_clean(self):
         self.assertEqual(self.run_made_up("sanitizer", "exit 0"), 0, self.text)
-        self.assertEqual(self.text.count("forward_once: tiny"), 20, self.text)  # five models, four tools
+        self.assertEqual(self.text.count("forward_once: tiny"), 24, self.text)  # six models, four tools
         self.assertEqual(sorted(path.name for path in self.out.glob("*check.txt")),
                          ["initcheck.txt", "memcheck.txt", "racecheck.txt", "synccheck.txt"])
 

@@ -26,8 +26,9 @@ static enum status fake_devices(unsigned *count, struct err *err)
     return STATUS_OK;
 }
 
-static enum precision fake_choose(enum precision asked)
+static enum precision fake_choose(const struct model *model, enum precision asked)
 {
+    (void)model;
     return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
 }
 

@@ -22,8 +22,9 @@ static enum status cpu_devices(unsigned *count, struct err *err)
     return instruction_set_check(err);
 }
 
-static enum precision cpu_choose(enum precision asked)
+static enum precision cpu_choose(const struct model *model, enum precision asked)
 {
+    (void)model;
     if (asked == PRECISION_AUTO) {
         const struct instruction_set *set = instruction_set_pick();
         return set->bf16 || set->kernels->gemm_bf16_dot ? PRECISION_BF16 : PRECISION_F32;
@@ -409,7 +410,7 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
         .first_head = parallel_for_first(model->heads, share, shares),
         .last_head = parallel_for_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
-        .scale = 1.0f / sqrtf(model->score_width > 0 ? model->score_width : (float)head_dim),
+        .scale = 1.0f / sqrtf(model_score_width(model)),
         .query_norm = layer->query_norm.gain ? &layer->query_norm : NULL,
         .key_norm = layer->key_norm.gain ? &layer->key_norm : NULL,
         .rotary = weights->rotary[local],
@@ -479,6 +480,7 @@ const struct backend_ops backend_cpu = {
     .batch = {.tokens = 4096, .rows = 256},
     .devices = cpu_devices,
     .choose = cpu_choose,
+    .measures = true,
     .open = cpu_open,
     .close = cpu_close,
     .workspace_open = cpu_workspace_open,

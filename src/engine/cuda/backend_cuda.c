@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "engine/cuda/pass.h"
-#include "model/arch.h"
 
 /* --- the device and its weights --- */
 
@@ -24,21 +23,23 @@ static enum status cuda_devices(unsigned *count, struct err *err)
     return status;
 }
 
-static enum precision cuda_choose(enum precision asked)
+static enum precision cuda_choose(const struct model *model, enum precision asked)
 {
     if (asked == PRECISION_INT8) { return PRECISION_AUTO; }
-    return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
+    if (asked != PRECISION_AUTO) { return asked; }
+    return model && model->beyond_f16 ? PRECISION_BF16 : PRECISION_F16;
 }
 
 /* Heads turn 8 numbers of either half at a time, and are normalised before by so many lanes of a warp. */
 static enum status cuda_takes(const struct model *model, struct err *err)
 {
-    if (model->gain_less_one || model->word_scale > 0 || model->score_width > 0) {
-        return err_set(err, STATUS_UNSUPPORTED,
-                       "the CUDA engine does not compute models of the family %s yet; the CPU's does (backend: cpu)",
-                       model->arch ? model->arch->model_type : "?");
-    }
     const uint32_t head_dim = model->heads > 0 ? model_head_dim(model) : 0;
+    if (head_dim > KERNEL_HEAD_DIM_MAX) {
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "the CUDA engine does not compute heads of %u numbers, only up to %d; the CPU's does "
+                       "(backend: cpu)",
+                       head_dim, KERNEL_HEAD_DIM_MAX);
+    }
     const bool normed = model->layer_count > 0 && model->layers[0].query_norm.gain.data;
     const bool turns = head_dim % 16 == 0 && (!normed || (head_dim & (head_dim - 1)) == 0);
     return model->rotary[0].base == 0 || turns

@@ -116,7 +116,7 @@ static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint
     size_t element = request->element_bytes, used = 0, hidden = element * model->hidden;
     size_t query = element * model_query_width(model), key = element * model_key_width(model);
     size_t inner = element * model->intermediate_size;
-    size_t wide = larger(query + 2 * key, model->gated ? 2 * inner : inner);
+    size_t wide = larger(larger(hidden, query + 2 * key), model->gated ? 2 * inner : inner);
     size_t ragged = cuda_ragged_layout(tokens, rows).bytes;
     struct cuda_offsets offsets = {
         .x = part(&used, tokens * hidden),

@@ -63,7 +63,7 @@ enum {
 struct cuda_offsets {
     size_t x;     /* [tokens, hidden], the residual stream */
     size_t y;     /* [tokens, query width], attention's output; with pre_norm also [tokens, hidden], what a norm makes
-                   * of x */
+                   * of x; or what is to be added to x */
     size_t wide;  /* [tokens, queries, keys and values], then [tokens, intermediate], of gated models twice that; or for
                    * first tokens only [tokens, keys and values] and behind it [rows, queries], then [rows, ...] */
     size_t gated; /* [tokens, intermediate], of gated models */

@@ -116,8 +116,9 @@ static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bu
 /* x is the residual stream. Attention and the intermediate layer read it; the two products with a residual add to it
  * in place, bias included, and then it is normalised in place. With pre_norm it stays as it is, and what is normalised,
  * for the next product or for pooling, lies in y: attention has read it by the time that its output lies there, and the
- * other way round. The last layer of a CLS-pooled model needs only the first token of each row: these are gathered into
- * `first`, and the layer runs on them, except for keys and values. */
+ * other way round. With a norm of its own, what is added to x lies first in what the product does not read: `wide` for
+ * attention's output, y for the other. The last layer of a CLS-pooled model needs only the first token of each row:
+ * these are gathered into `first`, and the layer runs on them, except for keys and values. */
 
 static const struct model *model_of(const struct backend_workspace *workspace)
 {
@@ -172,6 +173,14 @@ static void *layer_input(const struct backend_workspace *workspace, uint32_t lay
 static void *normed(const struct backend_workspace *workspace, void *x)
 {
     return model_of(workspace)->pre_norm ? at_offset(workspace, workspace->memory.plan.offsets.y) : x;
+}
+
+/* What a product with a norm of its own writes, for that norm to read; NULL: it adds to the residual stream itself. */
+static void *added_of(const struct backend_workspace *workspace, uint32_t layer, enum norm_site site)
+{
+    const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
+    if (!workspace->cuda->weights.layers[layer].added_gain[site]) { return NULL; }
+    return at_offset(workspace, site == NORM_ATTENTION ? offsets->wide : offsets->y);
 }
 
 /* --- plans of products --- */
@@ -242,8 +251,11 @@ static struct gemm_args gemm_args_of(const struct backend_workspace *workspace, 
         operands->from = at_offset(workspace, site == LINEAR_ATTENTION_OUTPUT ? offsets->y
                                               : model_of(workspace)->gated    ? offsets->gated
                                                                               : offsets->wide);
-        operands->residual = operands->to = extent.x;
-        args.shape.epilogue = CUDA_EPILOGUE_BIAS_RESIDUAL;
+        operands->to = added_of(workspace, layer, site == LINEAR_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION);
+        if (!operands->to) {
+            operands->residual = operands->to = extent.x;
+            args.shape.epilogue = CUDA_EPILOGUE_BIAS_RESIDUAL;
+        }
         break;
     }
     return args;
@@ -448,8 +460,9 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
                                 struct err *err)
 {
     const struct model *model = model_of(workspace);
-    const struct cuda_norm *norm = &workspace->cuda->weights.layers[layer].norm[site];
+    const struct cuda_layer *weights = &workspace->cuda->weights.layers[layer];
     struct extent extent = extent_of(workspace, layer);
+    void *added = added_of(workspace, layer, site);
     struct kernel_norm_args args = {
         .type = workspace->cuda->weights.type,
         .bound = extent.bound,
@@ -457,9 +470,12 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
         .epsilon = model->layer_norm_eps,
         .rms = model->rms_norm,
         .count = extent.count,
-        .from = extent.x,
-        .gain = norm->gain,
-        .shift = norm->shift,
+        .from = added ? added : extent.x,
+        .residual = added ? extent.x : NULL,
+        .added_gain = weights->added_gain[site],
+        .gain = weights->norm[site].gain,
+        .shift = weights->norm[site].shift,
+        .sum = added ? extent.x : NULL,
         .to = normed(workspace, extent.x),
     };
     return check(workspace, kernel_norm(&workspace->queue, &args), "normalising", err);

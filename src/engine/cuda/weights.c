@@ -215,7 +215,11 @@ static struct cuda_layer lay_out_layer(struct layout *layout, const struct model
     const bool normed = model->layers[index].query_norm.gain.data;
     layer.query_gain = normed ? part(layout, model_head_dim(model) * sizeof(float)) : NULL;
     layer.key_gain = normed ? part(layout, model_head_dim(model) * sizeof(float)) : NULL;
-    for (unsigned site = 0; site < CUDA_NORMS; site++) { layer.norm[site] = lay_out_norm(layout, model->hidden); }
+    const bool added = model->layers[index].attention_added_norm.gain.data;
+    for (unsigned site = 0; site < CUDA_NORMS; site++) {
+        layer.added_gain[site] = added ? part(layout, hidden * sizeof(float)) : NULL;
+        layer.norm[site] = lay_out_norm(layout, hidden);
+    }
     return layer;
 }
 
@@ -285,10 +289,21 @@ static enum status load(struct loader *loader, enum kernel_type type, const stru
     return load_bias(loader, type, tensor, elements, scale, to, err);
 }
 
+/* Uploads gains times `scale`; there are at most KERNEL_HIDDEN_MAX of them. */
+static enum status load_gain(struct loader *loader, const struct tensor *gain, size_t width, float scale, float *to,
+                             struct err *err)
+{
+    TRY(expect(gain, width, err));
+    tensor_read_f32(gain, 0, width, loader->plain);
+    for (size_t i = 0; loader->model->gain_less_one && i < width; i++) { loader->plain[i] += 1; }
+    if (loader->model->read_once) { tensor_release(gain); }
+    return put_piece(loader, KERNEL_F32, loader->plain, width, scale, to, err);
+}
+
 static enum status load_norm(struct loader *loader, const struct layer_norm *norm, const struct cuda_norm *to,
                              struct err *err)
 {
-    TRY(load(loader, KERNEL_F32, &norm->gain, loader->model->hidden, 1, to->gain, err));
+    TRY(load_gain(loader, &norm->gain, loader->model->hidden, 1, to->gain, err));
     return load_bias(loader, KERNEL_F32, &norm->bias, loader->model->hidden, 1, to->shift, err);
 }
 
@@ -333,7 +348,7 @@ static enum status load_attention(struct loader *loader, const struct model_laye
     const struct cuda_linear *queries = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
     char *keys = to->keys_values.weight;
     const size_t hidden = model->hidden, query = model_query_width(model), key = model_key_width(model);
-    const float scale = (float)(1.0 / sqrt((double)model_head_dim(model))), folded = to->query_gain ? 1 : scale;
+    const float scale = (float)(1.0 / sqrt((double)model_score_width(model))), folded = to->query_gain ? 1 : scale;
     float *zeros = loader->scratch, *bias = zeros + 2 * key, *folding = bias + hidden;
     memset(zeros, 0, 2 * key * sizeof *zeros);
     TRY(load(loader, type, &from->query.weight, query * hidden, folded, queries->weight, err));
@@ -343,8 +358,8 @@ static enum status load_attention(struct loader *loader, const struct model_laye
     TRY(upload(loader, type, zeros, 2 * key, to->keys_values.bias, err));
     if (model->rotary[0].base > 0) { TRY(load_bias(loader, type, &from->key.bias, key, 1, to->keys_values.bias, err)); }
     if (to->query_gain) {
-        TRY(load(loader, KERNEL_F32, &from->query_norm.gain, model_head_dim(model), scale, to->query_gain, err));
-        TRY(load(loader, KERNEL_F32, &from->key_norm.gain, model_head_dim(model), 1, to->key_gain, err));
+        TRY(load_gain(loader, &from->query_norm.gain, model_head_dim(model), scale, to->query_gain, err));
+        TRY(load_gain(loader, &from->key_norm.gain, model_head_dim(model), 1, to->key_gain, err));
     }
     TRY(fold_value_bias(model, &from->attention_output, &from->value.bias, folding, bias, err));
     TRY(upload(loader, type, bias, hidden, output->bias, err));
@@ -357,6 +372,10 @@ static enum status load_layer(struct loader *loader, const struct model_layer *f
     const size_t hidden = loader->model->hidden, inner = loader->model->intermediate_size;
     const struct cuda_linear *intermediate = &to->linear[LINEAR_INTERMEDIATE];
     TRY(load_attention(loader, from, to, err));
+    if (to->added_gain[NORM_ATTENTION]) {
+        TRY(load_gain(loader, &from->attention_added_norm.gain, hidden, 1, to->added_gain[NORM_ATTENTION], err));
+        TRY(load_gain(loader, &from->output_added_norm.gain, hidden, 1, to->added_gain[NORM_OUTPUT], err));
+    }
     TRY(load_norm(loader, &from->attention_norm, &to->norm[NORM_ATTENTION], err));
     TRY(load_linear(loader, &from->intermediate, 0, inner, hidden, intermediate, err));
     if (loader->model->gated) { TRY(load_linear(loader, &from->up, inner, inner, hidden, intermediate, err)); }
@@ -368,7 +387,8 @@ static enum status load_embeddings(struct loader *loader, const struct cuda_weig
 {
     const struct model *model = loader->model;
     size_t positions = (size_t)model_position_rows(model) * model->hidden;
-    TRY(load(loader, loader->type, &model->word_embeddings, (size_t)model->vocabulary * model->hidden, 1, to->word,
+    const float scale = model->word_scale > 0 ? model->word_scale : 1;
+    TRY(load(loader, loader->type, &model->word_embeddings, (size_t)model->vocabulary * model->hidden, scale, to->word,
              err));
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
     TRY(model_read_positions(model, loader->scratch, err));

@@ -2,14 +2,14 @@
  *
  * Three things are done once here instead of in every pass:
  *   - queries, keys and values are one matrix;
- *   - attention's scale 1/sqrt(head_dim) is folded into the query's weights and bias, or into the gain of its norm;
+ *   - attention's scale, 1/sqrt(model_score_width), is folded into the query's weights and bias, or its norm's gain;
  *   - the value's bias moves behind attention. Attention weights sum to 1, so it reaches the context unchanged, and the
  *     output product turns it into a constant: bias' = bias + W value_bias. The key's bias is dropped, because it adds
  *     the same number to all scores of a query, which softmax ignores; but not where it turns with the key's position.
  *     What is moved or dropped is 0 in the bias of the one matrix.
  *
- * A layer or norm without a bias has one of zeros here. In a gated model the up product's rows follow those of the
- * intermediate one.
+ * A layer or norm without a bias has one of zeros here, words are scaled, and gains are whole where the files hold them
+ * less 1. In a gated model the up product's rows follow those of the intermediate one.
  *
  * The last layer of a CLS-pooled model computes queries for first tokens only, so its queries are a matrix of their
  * own. */
@@ -36,6 +36,7 @@ struct cuda_layer {
     struct cuda_linear linear[CUDA_LINEARS]; /* LINEAR_QKV of a first-tokens layer: the queries alone ... */
     struct cuda_linear keys_values;          /* ... and these their own matrix; else the rows behind the queries */
     float *query_gain, *key_gain;            /* [head_dim], of norms of each head; or NULL */
+    float *added_gain[CUDA_NORMS];           /* [hidden], of norms of what is added before; or NULL */
     struct cuda_norm norm[CUDA_NORMS];
 };
 

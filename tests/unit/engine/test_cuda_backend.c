@@ -141,30 +141,45 @@ TEST(two_devices_are_two)
     cuda_host_close();
 }
 
-/* As EmbeddingGemma: `auto` passes it over. */
+/* Heads wider than its attention takes: `auto` passes it over. */
 TEST(a_model_that_it_does_not_compute_is_refused)
 {
-    static const struct memory_shape gemma = {.vocabulary = 50,
-                                              .positions = 20,
-                                              .hidden = 64,
-                                              .layers = 1,
-                                              .heads = 2,
-                                              .intermediate = 112,
-                                              .modern = true,
-                                              .key_heads = 1,
-                                              .head_dim = 32,
-                                              .gemma = true};
-    struct model *model = memory_model(gemma, 1);
-    struct engine *engine;
-    struct err err = {0};
+    static const struct memory_shape wide[] = {
+        {50, 20, 264, 1, 1, 112},
+        {50, 20, 64, 1, 2, 112, .modern = true, .key_heads = 1, .head_dim = 512},
+    };
     cuda_host_open(&(struct cuda_host_options){.devices = 1});
-    assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cuda"}, &engine, &err),
-                     STATUS_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "does not compute models of the family"));
-    assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_OK);
-    assert_string_equal(engine_backend(engine), "cpu");
-    engine_close(engine);
-    memory_model_free(model);
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        struct model *model = memory_model(wide[i], 1);
+        struct engine *engine;
+        struct err err = {0};
+        char heads[32];
+        snprintf(heads, sizeof heads, "heads of %u numbers", i == 0 ? 264 : 512);
+        assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cuda"}, &engine, &err),
+                         STATUS_UNSUPPORTED);
+        assert_non_null(strstr(err.message, heads));
+        assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_OK);
+        assert_string_equal(engine_backend(engine), "cpu");
+        engine_close(engine);
+        memory_model_free(model);
+    }
+    cuda_host_close();
+}
+
+TEST(what_f16_does_not_hold_is_computed_in_bf16)
+{
+    cuda_host_open(&(struct cuda_host_options){.devices = 1});
+    for (int beyond = 0; beyond < 2; beyond++) {
+        struct model *model = memory_model(small, 1);
+        struct engine *engine;
+        struct err err = {0};
+        model->beyond_f16 = beyond;
+        assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_OK);
+        assert_string_equal(engine_backend(engine), "cuda");
+        assert_int_equal(engine_precision(engine), beyond ? PRECISION_BF16 : PRECISION_F16);
+        engine_close(engine);
+        memory_model_free(model);
+    }
     cuda_host_close();
 }
 

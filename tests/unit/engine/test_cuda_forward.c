@@ -28,6 +28,11 @@ static const struct memory_shape qwen_32 = {100, 150, 64, 2, 4, 112, .modern = t
 static const struct memory_shape qwen_64 = {100, 150, 160, 2, 2, 96, .modern = true, .key_heads = 1, .head_dim = 64};
 static const struct memory_shape qwen_128 = {100, 150, 64, 1, 2, 96, .modern = true, .key_heads = 2, .head_dim = 128};
 
+static const struct memory_shape gemma_32 = {
+    100, 150, 64, 2, 4, 112, .modern = true, .key_heads = 2, .head_dim = 32, .gemma = true};
+static const struct memory_shape gemma_256 = {
+    100, 150, 192, 3, 2, 72, .modern = true, .key_heads = 1, .head_dim = 256, .gemma = true};
+
 static const uint32_t mixed[] = {1, 66, 2, 17, 9, 0}, padded[] = {17, 1, 9, 0}, longest[] = {150, 3, 0};
 
 /* Biases large enough that where each is added matters: in the residual, before or behind the softmax, in the scale. */
@@ -290,6 +295,29 @@ TEST(f16_and_bf16_are_near_as_qwen)
     compare(modern_model(qwen_64, 66, POOLING_LAST), &bf16, bf16_bounds);
 }
 
+/* The same both ways with windows, a norm of what each part adds, gains less 1, and words and scores scaled; as
+ * EmbeddingGemma, whose heads have 256 numbers. */
+static struct model *gemma_model(struct memory_shape shape, uint64_t seed)
+{
+    struct model *model = memory_model(shape, seed);
+    model->activation = ACTIVATION_GELU_TANH;
+    return model;
+}
+
+TEST(f32_matches_as_gemma)
+{
+    struct engine_options options = {.precision = PRECISION_F32};
+    compare(gemma_model(gemma_32, 70), &options, f32_bounds);
+    compare(gemma_model(gemma_256, 71), &options, f32_bounds);
+}
+
+TEST(f16_and_bf16_are_near_as_gemma)
+{
+    struct engine_options bf16 = {.precision = PRECISION_BF16};
+    compare(gemma_model(gemma_32, 72), NULL, f16_bounds);
+    compare(gemma_model(gemma_256, 73), &bf16, bf16_bounds);
+}
+
 TEST(int8_is_refused_by_name)
 {
     struct model *model = memory_model(heads_of_32, 14);
@@ -412,9 +440,9 @@ TEST(what_lies_beside_the_rows_does_not_matter)
     const enum precision precisions[] = {PRECISION_F16, PRECISION_F32};
     float clean[4 * 64];
     struct err err = {0};
-    for (int variant = 0; variant < 6; variant++) {
+    for (int variant = 0; variant < 8; variant++) {
         cuda_host_open(NULL);
-        struct model *model = memory_model(variant < 4 ? heads_of_32 : modern_32, 18);
+        struct model *model = memory_model(variant < 4 ? heads_of_32 : variant < 6 ? modern_32 : gemma_32, 18);
         model->pooling = variant < 2 ? POOLING_MEAN : POOLING_CLS;
         struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.precision = precisions[variant % 2]});
         const struct cuda_memory *memory = &opened.encoder->workspace->memory;

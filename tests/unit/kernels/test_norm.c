@@ -14,14 +14,16 @@ static const uint32_t widths[] = {8, 64, 256, 264, 384, 512, 520, 768, 776, 1024
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
 static const float epsilon = 0.01f; /* large, so that it is seen to be there */
 
-/* Normalises x [width] f64 in place; an RMS norm takes the mean for 0. */
+/* Normalises x [width] f64 in place; an RMS norm takes the mean for 0. No shift: NULL. */
 static void layer_norm(double *x, uint32_t width, bool rms, const float *gain, const float *shift)
 {
     double sum = 0, squares = 0;
     for (uint32_t i = 0; i < width && !rms; i++) { sum += x[i]; }
     for (uint32_t i = 0; i < width; i++) { squares += (x[i] - sum / width) * (x[i] - sum / width); }
     double scale = 1 / sqrt(squares / width + (double)epsilon);
-    for (uint32_t i = 0; i < width; i++) { x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (double)shift[i]; }
+    for (uint32_t i = 0; i < width; i++) {
+        x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (shift ? (double)shift[i] : 0);
+    }
 }
 
 static void assert_row(const struct kernel_matrix *result, uint32_t row, const double *expected)
@@ -46,9 +48,9 @@ static void assert_untouched(const struct kernel_matrix *result, uint32_t first_
  */
 
 struct norm_scene {
-    struct kernel_matrix from, bias, residual, gain, shift, to;
+    struct kernel_matrix from, bias, residual, added_gain, gain, shift, sum, to;
     uint32_t rows;
-    bool rms;
+    bool rms, added; /* added: what is added has a norm of its own, and the sum is kept */
     uint32_t *count; /* on the device */
 };
 
@@ -60,6 +62,8 @@ static struct norm_scene norm_new(enum kernel_type type, uint32_t rows, uint32_t
         .residual = matrix_random(type, 3, bound, width),
         .gain = matrix_random(KERNEL_F32, 4, 1, width),
         .shift = matrix_random(KERNEL_F32, 5, 1, width),
+        .added_gain = matrix_random(KERNEL_F32, 6, 1, width),
+        .sum = matrix_blank(type, bound, width),
         .to = matrix_blank(type, bound, width),
         .rows = rows,
         .count = device_new(sizeof rows, &rows),
@@ -68,7 +72,8 @@ static struct norm_scene norm_new(enum kernel_type type, uint32_t rows, uint32_t
 
 static void norm_free(struct norm_scene *s)
 {
-    struct kernel_matrix *all[] = {&s->from, &s->bias, &s->residual, &s->gain, &s->shift, &s->to};
+    struct kernel_matrix *all[] = {&s->from, &s->bias,  &s->residual, &s->added_gain,
+                                   &s->gain, &s->shift, &s->sum,      &s->to};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) { matrix_free(all[i]); }
     device_free(s->count);
 }
@@ -85,8 +90,10 @@ static struct kernel_norm_args norm_args(const struct norm_scene *s, bool bias, 
         .from = s->from.device,
         .bias = bias ? s->bias.device : NULL,
         .residual = residual ? s->residual.device : NULL,
+        .added_gain = s->added ? s->added_gain.device : NULL,
         .gain = s->gain.device,
         .shift = s->shift.device,
+        .sum = s->added ? s->sum.device : NULL,
         .to = to,
     };
 }
@@ -97,9 +104,11 @@ static void assert_norm(const struct norm_scene *s, const struct kernel_matrix *
     double *x = malloc(width * sizeof *x);
     for (uint32_t r = 0; r < s->rows; r++) {
         for (uint32_t i = 0; i < width; i++) {
-            x[i] = (double)*matrix_at(&s->from, r, i) + (bias ? (double)*matrix_at(&s->bias, 0, i) : 0) +
-                   (residual ? (double)*matrix_at(&s->residual, r, i) : 0);
+            x[i] = (double)*matrix_at(&s->from, r, i) + (bias ? (double)*matrix_at(&s->bias, 0, i) : 0);
         }
+        if (s->added) { layer_norm(x, width, s->rms, s->added_gain.host, NULL); }
+        for (uint32_t i = 0; i < width && residual; i++) { x[i] += (double)*matrix_at(&s->residual, r, i); }
+        if (s->added) { assert_row(&s->sum, r, x); }
         layer_norm(x, width, s->rms, s->gain.host, s->shift.host);
         assert_row(result, r, x);
     }
@@ -111,6 +120,7 @@ static void check_norm(struct norm_scene *s, bool bias, bool residual)
     const struct kernel_norm_args args = norm_args(s, bias, residual, s->to.device);
     assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
     matrix_fetch(&s->to);
+    matrix_fetch(&s->sum);
     assert_norm(s, &s->to, bias, residual);
 }
 
@@ -135,6 +145,24 @@ TEST(an_rms_norm_takes_the_mean_for_0)
             s.rms = true;
             check_norm(&s, false, true);
             norm_free(&s);
+        }
+    }
+}
+
+/* One warp for a row, and a block for one. */
+TEST(what_is_added_may_have_a_norm_of_its_own)
+{
+    static const uint32_t some[] = {64, 768, 1032, 2560};
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+        for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+            for (unsigned rms = 0; rms < 2; rms++) {
+                struct norm_scene s = norm_new(type, 3, 5, some[i]);
+                s.added = true;
+                s.rms = rms;
+                check_norm(&s, rms, true);
+                assert_untouched(&s.sum, 3);
+                norm_free(&s);
+            }
         }
     }
 }
