@@ -44,7 +44,9 @@ static enum status parse(const char *text, size_t size, cJSON **json, struct tok
     if (status == STATUS_OK) { status = tokenizer_config_parse(*json, &config, err); }
     size_t at = length < size ? length + 1 : size;
     if (status != STATUS_OK || text[at] != '#') {
-        return status == STATUS_OK ? tokenizer_vocab_parse(text + at, size - at, &config, spec, err) : status;
+        return status == STATUS_OK
+                   ? tokenizer_vocab_parse(text + at, size - at, &tokenizer_legacy_bert, &config, spec, err)
+                   : status;
     }
     cJSON *vocabulary = bytes_vocabulary();
     status = tokenizer_merges_parse(vocabulary, text + at, size - at, &config, spec, err);

@@ -214,7 +214,8 @@ static const char *const named_fields[SPECIALS] = {"unk_token",  "sep_token", "p
                                                    "mask_token", "bos_token", "eos_token"};
 struct tokenizer_legacy {
     const char *file;
-    const char *classes[8];                                           /* the first is the default; ends with NULL */
+    const char *family;                                               /* the model_type whose default it is, or NULL */
+    const char *classes[8];                                           /* ends with NULL */
     const char *standard[SPECIALS];                                   /* NULL: it has no such token */
     bool mask_strips;                                                 /* the mask takes the white space before it */
     struct tokenizer_template (*around)(int32_t first, int32_t last); /* what stands around texts */
@@ -240,6 +241,14 @@ const struct tokenizer_legacy tokenizer_legacy_bert = {
                 "ElectraTokenizer", "ElectraTokenizerFast"},
     .standard = {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
     .around = bert_template,
+};
+const struct tokenizer_legacy tokenizer_legacy_mpnet = {
+    .file = VOCAB_FILE,
+    .family = "mpnet",
+    .classes = {"MPNetTokenizer", "MPNetTokenizerFast"},
+    .standard = {"[UNK]", "</s>", "<pad>", "<s>", "<mask>", "<s>", "</s>"},
+    .mask_strips = true,
+    .around = roberta_template,
 };
 const struct tokenizer_legacy tokenizer_legacy_roberta = {
     .file = MERGES_FILE,
@@ -774,19 +783,35 @@ static enum status read_specials(const struct tokenizer_legacy *legacy, const cJ
     return STATUS_OK;
 }
 
-static enum status check_class(const struct tokenizer_legacy *legacy, const cJSON *json, struct err *err)
+/* MPNet's vocabulary has BERT's special tokens, too, so nothing in it tells the two apart. */
+enum status tokenizer_legacy_find(const char *directory, const struct tokenizer_legacy *standard,
+                                  const struct tokenizer_config *config, const struct tokenizer_legacy **out,
+                                  struct err *err)
 {
-    const char *class = legacy->classes[0];
-    TRY(json_string(json, CONFIG_FILE, "tokenizer_class", &class, err));
-    for (const char *const *known = legacy->classes; *known; known++) {
-        if (strcmp(class, *known) == 0) { return STATUS_OK; }
+    static const struct tokenizer_legacy *const all[] = {&tokenizer_legacy_bert, &tokenizer_legacy_mpnet,
+                                                         &tokenizer_legacy_roberta};
+    const char *class = NULL, *type = "";
+    cJSON *model = NULL;
+    *out = NULL;
+    TRY(json_string(config->json, CONFIG_FILE, "tokenizer_class", &class, err));
+    if (!class) {
+        TRY(json_read_optional(directory, "config.json", &model, err));
+        *out = standard;
     }
-    return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": tokenizer_class %.100s is not supported with %s", class,
-                   legacy->file);
+    enum status status = json_string(model, "config.json", "model_type", &type, err);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        bool is = class ? json_is_in(all[i]->classes, class) : all[i]->family && strcmp(all[i]->family, type) == 0;
+        if (is && strcmp(all[i]->file, standard->file) == 0) { *out = all[i]; }
+    }
+    cJSON_Delete(model);
+    if (status != STATUS_OK || *out) { return status; }
+    return err_set(err, STATUS_UNSUPPORTED,
+                   CONFIG_FILE ": tokenizer_class %.100s is not supported with %s, only with a tokenizer.json", class,
+                   standard->file);
 }
 
-enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_config *config,
-                                  struct tokenizer_spec *spec, struct err *err)
+enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_legacy *legacy,
+                                  const struct tokenizer_config *config, struct tokenizer_spec *spec, struct err *err)
 {
     spec->file = VOCAB_FILE;
     spec->model = &tokenizer_wordpiece;
@@ -795,9 +820,8 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
     spec->normalizer.handle_chinese_chars = config->tokenize_chinese_chars != 0;
     spec->normalizer.strip_accents = config->strip_accents < 0 ? spec->normalizer.lowercase : config->strip_accents;
     spec->max_characters = 100;
-    TRY(check_class(&tokenizer_legacy_bert, config->json, err));
     TRY(read_lines(text, length, spec, err));
-    TRY(read_specials(&tokenizer_legacy_bert, config->json, spec, err));
+    TRY(read_specials(legacy, config->json, spec, err));
     if (!(spec->continuing = strdup("##"))) { return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory"); }
     return STATUS_OK;
 }
@@ -835,7 +859,6 @@ enum status tokenizer_merges_parse(const cJSON *vocabulary, const char *text, si
     spec->file = MERGES_FILE;
     spec->model = &tokenizer_bpe;
     step->kind = SPLIT_BYTE_LEVEL;
-    TRY(check_class(&tokenizer_legacy_roberta, config->json, err));
     TRY(json_bool(config->json, CONFIG_FILE, "add_prefix_space", &step->blank, err));
     TRY(pattern_open(pattern_gpt2, &step->pattern, err));
     TRY(tokenizer_json_vocabulary(vocabulary, spec, err));

@@ -174,17 +174,24 @@ MUST_CHECK enum status tokenizer_config_agrees(const struct tokenizer_config *co
 
 /* The classes of tokenizers that a directory may hold without a tokenizer.json. */
 struct tokenizer_legacy;
-extern const struct tokenizer_legacy tokenizer_legacy_bert, tokenizer_legacy_roberta;
+extern const struct tokenizer_legacy tokenizer_legacy_bert, tokenizer_legacy_mpnet, tokenizer_legacy_roberta;
+
+/* Which class a directory has: the config's, else the default of config.json's model_type, else `standard`, whose file
+ * is there. Errors: STATUS_UNSUPPORTED (another class), or as json_read_optional. */
+MUST_CHECK enum status tokenizer_legacy_find(const char *directory, const struct tokenizer_legacy *standard,
+                                             const struct tokenizer_config *config, const struct tokenizer_legacy **out,
+                                             struct err *err);
 
 /* Refuses what the older files beside the vocabulary, special_tokens_map.json and added_tokens.json, would change.
  * Errors: STATUS_UNSUPPORTED, or as json_read_optional. */
 MUST_CHECK enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_legacy *legacy,
                                               const struct tokenizer_config *config, struct err *err);
 
-/* Fills a zeroed spec from the text of a vocab.txt and the config.
+/* Fills a zeroed spec from the text of a vocab.txt, its class and the config.
  * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
-MUST_CHECK enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_config *config,
-                                             struct tokenizer_spec *spec, struct err *err);
+MUST_CHECK enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_legacy *legacy,
+                                             const struct tokenizer_config *config, struct tokenizer_spec *spec,
+                                             struct err *err);
 
 /* Fills a zeroed spec from a vocab.json, the text of a merges.txt (`text[length]` is a NUL) and the config.
  * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */

@@ -544,24 +544,29 @@ static enum status read_file(const char *directory, const char *name, struct buf
     return status;
 }
 
-static enum status read_json(const char *directory, const struct tokenizer_config *config, const struct buffer *text,
+static enum status read_json(const char *directory, const struct tokenizer_legacy *legacy,
+                             const struct tokenizer_config *config, const struct buffer *text,
                              struct tokenizer_spec *spec, struct err *err)
 {
     (void)directory;
+    (void)legacy;
     TRY(tokenizer_json_parse(text->data, text->length, spec, err));
     return tokenizer_config_agrees(config, spec, err);
 }
 
-static enum status read_vocab(const char *directory, const struct tokenizer_config *config, const struct buffer *text,
+static enum status read_vocab(const char *directory, const struct tokenizer_legacy *legacy,
+                              const struct tokenizer_config *config, const struct buffer *text,
                               struct tokenizer_spec *spec, struct err *err)
 {
     (void)directory;
-    return tokenizer_vocab_parse(text->data, text->length, config, spec, err);
+    return tokenizer_vocab_parse(text->data, text->length, legacy, config, spec, err);
 }
 
-static enum status read_merges(const char *directory, const struct tokenizer_config *config,
-                               const struct buffer *merges, struct tokenizer_spec *spec, struct err *err)
+static enum status read_merges(const char *directory, const struct tokenizer_legacy *legacy,
+                               const struct tokenizer_config *config, const struct buffer *merges,
+                               struct tokenizer_spec *spec, struct err *err)
 {
+    (void)legacy; /* RoBERTa's */
     cJSON *vocabulary = NULL;
     enum status status = json_read(directory, "vocab.json", MAX_FILE_BYTES, &vocabulary, err);
     if (status == STATUS_OK) {
@@ -578,7 +583,8 @@ static enum status read_spec(const char *directory, const struct tokenizer_confi
     static const struct {
         const char *name;
         const struct tokenizer_legacy *legacy; /* NULL: the file says all */
-        enum status (*read)(const char *directory, const struct tokenizer_config *config, const struct buffer *text,
+        enum status (*read)(const char *directory, const struct tokenizer_legacy *legacy,
+                            const struct tokenizer_config *config, const struct buffer *text,
                             struct tokenizer_spec *spec, struct err *err);
     } files[FILES] = {{"tokenizer.json", NULL, read_json},
                       {"vocab.txt", &tokenizer_legacy_bert, read_vocab},
@@ -590,12 +596,17 @@ static enum status read_spec(const char *directory, const struct tokenizer_confi
         which++;
     }
     if (which == FILES) {
-        status = err_set(err, status, "%s has neither tokenizer.json, vocab.txt nor merges.txt", directory);
+        status = err_set(err, status,
+                         "%s has neither tokenizer.json, vocab.txt nor merges.txt (a SentencePiece model is not read: "
+                         "save it as tokenizer.json, as transformers does)",
+                         directory);
     }
+    const struct tokenizer_legacy *legacy = NULL;
     if (status == STATUS_OK && files[which].legacy) {
-        status = tokenizer_legacy_check(directory, files[which].legacy, config, err);
+        status = tokenizer_legacy_find(directory, files[which].legacy, config, &legacy, err);
+        if (status == STATUS_OK) { status = tokenizer_legacy_check(directory, legacy, config, err); }
     }
-    if (status == STATUS_OK) { status = files[which].read(directory, config, &text, spec, err); }
+    if (status == STATUS_OK) { status = files[which].read(directory, legacy, config, &text, spec, err); }
     buffer_free(&text);
     return status;
 }

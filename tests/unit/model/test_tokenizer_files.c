@@ -33,9 +33,14 @@ static int make_directory(void **state)
 static int remove_directory(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
-        "vocab.json",     "merges.txt"};
+    static const char *const names[] = {"tokenizer.json",
+                                        "vocab.txt",
+                                        "tokenizer_config.json",
+                                        "added_tokens.json",
+                                        "special_tokens_map.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "config.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[128];
         snprintf(path, sizeof path, "%s/%s", directory, names[i]);
@@ -420,6 +425,30 @@ TEST_WITH(what_is_wrong_with_merges, make_directory, remove_directory)
     refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "GPT2Tokenizer");
     put("tokenizer_config.json", "{\"added_tokens_decoder\":{},\"cls_token\":\"[CLS]\"}");
     refused(STATUS_BAD_INPUT, "merges.txt", "[CLS]");
+}
+
+/* MPNet's vocabulary has BERT's special tokens beside its own, and files of 2020 do not name the class. */
+TEST_WITH(a_vocab_txt_of_mpnet_is_told_by_the_family, make_directory, remove_directory)
+{
+    enum { FIRST, PAD, LAST, UNKNOWN, A, CLS, SEP, MASK };
+    put("vocab.txt", "<s>\n<pad>\n</s>\n[UNK]\na\n[CLS]\n[SEP]\n<mask>\n");
+    put("config.json", "{\"model_type\":\"bert\"}");
+    struct tokenizer *bert = must_open();
+    ENCODES_TO(bert, "A a", CLS, A, A, SEP);
+    tokenizer_close(bert);
+    for (int named = 0; named < 2; named++) {
+        bool types;
+        put("config.json", named ? "{\"model_type\":\"bert\"}" : "{\"model_type\":\"mpnet\"}");
+        if (named) { put("tokenizer_config.json", "{\"tokenizer_class\":\"MPNetTokenizer\"}"); }
+        struct tokenizer *tokenizer = must_open();
+        ENCODES_TO(tokenizer, "A <mask>a z", FIRST, A, MASK, A, UNKNOWN, LAST);
+        assert_int_equal(tokenizer_pair_bound(tokenizer, 0, 0), 4);
+        assert_true(tokenizer_pairs(tokenizer, &types) && !types);
+        tokenizer_close(tokenizer);
+    }
+    put("config.json", "[");
+    put("tokenizer_config.json", "{}");
+    refused(STATUS_BAD_INPUT, "config.json", "JSON");
 }
 
 TEST_WITH(no_file_at_all_is_not_found, make_directory, remove_directory)
