@@ -43,13 +43,16 @@ static bool local_has_room(const struct executor *executor)
     return compute_has_room(((const struct local *)executor)->compute, false);
 }
 
-/* Thread: the compute thread. */
+/* Thread: the compute thread. What has no token is left out. */
 static enum status begin(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
     struct row **rows = malloc(bulk->count * sizeof *rows);
-    for (uint32_t i = 0; rows != NULL && i < bulk->count; i++) { rows[i] = &bulk->pieces[i].piece->row; }
-    bulk->laid_out = rows ? batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim) : NULL;
+    uint32_t count = 0;
+    for (uint32_t i = 0; rows != NULL && i < bulk->count; i++) {
+        if (bulk->pieces[i].piece->row.tokens > 0) { rows[count++] = &bulk->pieces[i].piece->row; }
+    }
+    bulk->laid_out = rows ? batch_build(rows, count, LAYOUT_PACKED, bulk->dim) : NULL;
     free(rows);
     if (!bulk->laid_out) {
         return err_set(&batch->err, STATUS_NO_MEMORY, "no memory for a batch of %u texts", bulk->count);
@@ -64,7 +67,10 @@ static void end(void *owner, struct batch *batch)
     struct bulk_batch *bulk = owner;
     const struct batch *laid_out = bulk->laid_out;
     bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
-    for (uint32_t i = 0; computed && i < bulk->count; i++) { /* in layout order, which is by length */
+    for (uint32_t i = 0; computed && i < bulk->count; i++) {
+        if (bulk->pieces[i].piece->row.tokens == 0) { piece_fail(bulk, bulk->pieces[i].piece, ROW_NO_TOKENS); }
+    }
+    for (uint32_t i = 0; computed && i < laid_out->engine.rows; i++) { /* in layout order, which is by length */
         piece_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
     }
     bulk->tokens = computed ? laid_out->tokens : 0;

@@ -256,7 +256,7 @@ static enum status tokenize(struct doc_batch *docs, struct piece *piece, struct 
     TRY(model_put_prompt(model, scratch, &text, &length, err));
     size_t bound = tokenizer_bound(model->tokenizer, length);
     uint32_t most = bound < model->max_tokens ? (uint32_t)bound : model->max_tokens;
-    char *to = buffer_reserve(&docs->ids, most * sizeof(int32_t));
+    char *to = buffer_reserve(&docs->ids, (most + (size_t)1) * sizeof(int32_t));
     if (!to) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u token ids", most); }
     TRY(tokenizer_encode(model->tokenizer, text, length, most, (int32_t *)(void *)to, &piece->row.tokens,
                          &piece->row.truncated, err));
@@ -379,7 +379,7 @@ static enum status count(struct cutter *cutter, const char *text, size_t length,
     uint32_t most = bound < UINT32_MAX ? (uint32_t)bound : UINT32_MAX;
     bool truncated;
     cutter->ids->length = 0;
-    char *ids = buffer_reserve(cutter->ids, most * sizeof(int32_t));
+    char *ids = buffer_reserve(cutter->ids, (most + (size_t)1) * sizeof(int32_t));
     if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory to cut a text of %zu bytes", length); }
     return tokenizer_encode(tokenizer, text, length, most, (int32_t *)(void *)ids, out, &truncated, err);
 }

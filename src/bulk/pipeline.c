@@ -85,13 +85,17 @@ static void end_with(struct job *job, enum status status, const struct err *err)
     if (status != STATUS_OK) { job->ending_err = *err; }
 }
 
+static const char *file_of(const struct document *document)
+{
+    return strcmp(document->file, "-") == 0 ? "standard input" : document->file;
+}
+
 static bool is_fatal(struct job *job, const struct document *document)
 {
     struct err err;
     if (document->code == ROW_OK || !job->options->strict) { return false; }
     end_with(job,
-             err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s",
-                     strcmp(document->file, "-") == 0 ? "standard input" : document->file,
+             err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s", file_of(document),
                      (unsigned long long)document->line, (int)document->message_bytes, document->message),
              &err);
     return true;
@@ -366,7 +370,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
         const struct piece *piece = batch->pieces[i].piece;
         if (piece->code != ROW_OK && job->options->strict) {
             const struct document *document = piece->owner->document;
-            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", document->file,
+            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", file_of(document),
                            (unsigned long long)document->line, failure_text(piece->code));
         }
         if (--piece->owner->pieces_left > 0) { continue; }

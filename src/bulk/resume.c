@@ -126,7 +126,7 @@ static bool parse_failure(const struct record *line, bool chunks, struct listed 
         return false;
     }
     out->unread = true;
-    static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_REFUSED};
+    static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_NO_TOKENS, ROW_REFUSED};
     for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
         char code[48];
         int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", failure_name(computed[i]));

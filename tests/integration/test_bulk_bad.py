@@ -38,6 +38,23 @@ class BadRows(BulkCase):
         self.assertEqual((rows[1]["vector"], rows[1]["error"]), (None, "not_object"))
         self.assertEqual(len(rows[0]["vector"]), 64)
 
+    def test_a_text_without_tokens(self):
+        """Blanks, where the tokenizer adds nothing: alone, among others, in chunks, and as a line of standard input."""
+        path = os.path.join(self.make_model(), "tokenizer.json")
+        tokenizer = json.loads(self.content(path))
+        tokenizer["post_processor"] = None
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(tokenizer, file)
+        source = self.write("in.jsonl", '{"text": "hello"}\n{"text": "  "}\n{"text": "the"}\n')
+        for flags in ((), ("--chunk", "tokens:9"), ("--max-batch-rows", "1")):
+            with self.subTest(flags=flags):
+                output = self.path(f"v{flags}.npy")
+                self.job(source, *flags, "--output", output, code=FAILED)
+                self.expect(output, ["hello", None, "the"])
+                self.assertEqual([(line["code"], line["line"]) for line in self.failures(output)], [("no_tokens", 2)])
+        said = self.job(input=b"hello\n\nthe\n", code=DATAERR)
+        self.assertIn("standard input line 2: the tokenizer makes no token of it", said)
+
     def test_a_mistyped_field_ends_at_once(self):
         """It names the fields that there are, and leaves no files. A row that lacks a field among others is a failed row."""
         record = '{"id": 1, "title": "hello", "meta": {"lang": "en", "by": {"name": "x"}}, "tags": ["a"]}\n'

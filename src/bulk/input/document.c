@@ -251,6 +251,7 @@ static const struct {
     [ROW_NOT_TEXT] = {"not_text", "the field holds no text"},
     [ROW_NON_FINITE] = {"non_finite", "its vector is not finite; try --precision f32"},
     [ROW_F16_RANGE] = {"f16_range", "its vector has a value that f16 cannot hold; try --dtype f32"},
+    [ROW_NO_TOKENS] = {"no_tokens", "the tokenizer makes no token of it"},
     [ROW_REFUSED] = {"refused", "the queue answered with an error"},
 };
 

@@ -34,6 +34,7 @@ enum row_code {
     ROW_NOT_TEXT,
     ROW_NON_FINITE,
     ROW_F16_RANGE,
+    ROW_NO_TOKENS,
     ROW_REFUSED, /* by the queue */
     ROW_CODES,
 };
