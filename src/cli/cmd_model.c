@@ -96,6 +96,11 @@ static void print_model(const struct model *model)
     print_prompts(model);
     print_text("words_dtype", dtypes[model->word_embeddings.dtype]);
     print_text("layers_dtype", dtypes[model->layers[0].query.weight.dtype]);
+    for (uint32_t i = model->module_count; i-- > 0;) {
+        if (model->modules[i].kind == MODULE_NORMALIZE) { continue; }
+        print_text("modules_dtype", dtypes[model->modules[i].weight.dtype]);
+        break;
+    }
     print_number("file_bytes", (double)model->weight_bytes);
 }
 

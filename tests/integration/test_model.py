@@ -35,6 +35,7 @@ class Model(SluiceCase):
     def test_classifies(self):
         several = self.look(self.make_classifier(labels=["joy", 'a "b"']))
         self.assertEqual((several["tasks"], several["labels"], several["dims"]), (["classify"], ["joy", 'a "b"'], 2))
+        self.assertEqual((several["words_dtype"], several["modules_dtype"]), ("f32", "f32"))
         one = self.make_classifier("one")
         self.assertEqual(self.look(one)["tasks"], ["classify", "rerank"])
         shipped = self.look(os.path.join(SOURCE, "config/models/sluice-mini-en-rerank"))
