@@ -173,7 +173,8 @@ static enum status read_positions(const cJSON *root, const char *name, struct mo
                                                  field, buckets, RELATIVE_BUCKETS);
 }
 
-enum status arch_read_base(const cJSON *object, const char *name, const char *field, double *base, struct err *err)
+/* The base where `field` is there; null is refused, since what it means depends on the version of transformers. */
+static enum status read_base(const cJSON *object, const char *name, const char *field, double *base, struct err *err)
 {
     TRY(json_double(object, name, field, base, err));
     return *base > 0 && *base < 1e12 && !cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, field))
@@ -181,7 +182,9 @@ enum status arch_read_base(const cJSON *object, const char *name, const char *fi
                : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number between 0 and 1e12", name, field);
 }
 
-enum status arch_read_rotary(const cJSON *object, const char *name, const char *field, double *base, struct err *err)
+/* The same where `field` is an object as transformers 5 writes it: {"rope_theta": base, "rope_type": "default"}. */
+static enum status read_parameters(const cJSON *object, const char *name, const char *field, double *base,
+                                   struct err *err)
 {
     static const char *const known[] = {"rope_theta", "rope_type", NULL};
     const cJSON *rope = json_field(object, field);
@@ -189,15 +192,24 @@ enum status arch_read_rotary(const cJSON *object, const char *name, const char *
     if (!rope) { return STATUS_OK; }
     snprintf(full_name, sizeof full_name, "%s: %s", name, field);
     TRY(json_only(rope, full_name, known, NULL, err));
-    TRY(arch_read_base(rope, full_name, "rope_theta", base, err));
+    TRY(read_base(rope, full_name, "rope_theta", base, err));
     return json_must_be(rope, full_name, "rope_type", "default", err);
 }
 
-enum status arch_read_local(const cJSON *root, const char *name, const struct arch_rotary *rotary, struct model *model,
-                            struct err *err)
+enum status arch_read_rotary(const cJSON *root, const char *name, const char *field, double base, struct model *model,
+                             struct err *err)
 {
-    static const char *const kinds[] = {"full_attention", "sliding_attention", NULL};
-    const cJSON *types = json_field(root, "layer_types"), *rope = json_field(root, "rope_parameters"), *type;
+    model->rotary[0] = (struct rotary){base, 1};
+    TRY(read_base(root, name, field, &model->rotary[0].base, err));
+    return read_parameters(root, name, "rope_parameters", &model->rotary[0].base, err);
+}
+
+static const char *const layer_kinds[] = {"full_attention", "sliding_attention", NULL};
+
+enum status arch_read_layer_types(const cJSON *root, const char *name, bool windows, struct model *model,
+                                  struct err *err)
+{
+    const cJSON *types = json_field(root, "layer_types"), *type;
     uint32_t layer = 0;
     if (types && (!cJSON_IsArray(types) || (uint32_t)cJSON_GetArraySize(types) != model->layer_count)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: layer_types must be a list of %u", name, model->layer_count);
@@ -205,18 +217,27 @@ enum status arch_read_local(const cJSON *root, const char *name, const struct ar
     cJSON_ArrayForEach(type, types)
     {
         const char *text = cJSON_IsString(type) ? type->valuestring : "?";
-        if (!json_is_in(kinds, text)) {
+        bool local = strcmp(text, layer_kinds[1]) == 0;
+        if (!json_is_in(layer_kinds, text) || (local && !windows)) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: layer_types: \"%.60s\" is not supported", name, text);
         }
-        model->layers[layer++].local = strcmp(text, kinds[1]) == 0;
+        model->layers[layer++].local = local;
     }
+    return STATUS_OK;
+}
+
+enum status arch_read_local(const cJSON *root, const char *name, const struct arch_rotary *rotary, struct model *model,
+                            struct err *err)
+{
+    const cJSON *rope = json_field(root, "rope_parameters");
     char object[128];
+    TRY(arch_read_layer_types(root, name, true, model, err));
     snprintf(object, sizeof object, "%s: rope_parameters", name);
-    if (rope) { TRY(json_only(rope, object, kinds, NULL, err)); }
+    if (rope) { TRY(json_only(rope, object, layer_kinds, NULL, err)); }
     for (int i = 0; i < 2; i++) {
         model->rotary[i] = (struct rotary){rotary->bases[i], 1};
-        TRY(arch_read_base(root, name, rotary->fields[i], &model->rotary[i].base, err));
-        TRY(arch_read_rotary(rope, object, kinds[i], &model->rotary[i].base, err));
+        TRY(read_base(root, name, rotary->fields[i], &model->rotary[i].base, err));
+        TRY(read_parameters(rope, object, layer_kinds[i], &model->rotary[i].base, err));
     }
     return STATUS_OK;
 }

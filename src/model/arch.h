@@ -97,15 +97,16 @@ struct arch {
  * is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */
 MUST_CHECK enum status arch_read_config(const char *directory, const char *name, struct model *model, struct err *err);
 
-/* For `read`: the base of rotary positions, where `field` is there; null is refused, since what it means depends on the
- * version of transformers. Errors: STATUS_BAD_INPUT. */
-MUST_CHECK enum status arch_read_base(const cJSON *object, const char *name, const char *field, double *base,
-                                      struct err *err);
+/* For `read` of a family whose layers all turn alike: sets the base of rotary positions, which is that of `field`, or
+ * of rope_parameters as transformers 5 writes it, or `base`. Errors: STATUS_BAD_INPUT (also null, since what it means
+ * depends on the version of transformers), STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_rotary(const cJSON *root, const char *name, const char *field, double base,
+                                        struct model *model, struct err *err);
 
-/* For `read`: the base where `field` is an object as transformers 5 writes it, {"rope_theta": base, "rope_type":
- * "default"}. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
-MUST_CHECK enum status arch_read_rotary(const cJSON *object, const char *name, const char *field, double *base,
-                                        struct err *err);
+/* For `read`: sets which layers are local where layer_types says so; without `windows` none may be. Errors:
+ * STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_layer_types(const cJSON *root, const char *name, bool windows, struct model *model,
+                                             struct err *err);
 
 /* Where a family with global and local layers says the bases of their rotary positions, in this order; transformers 5
  * says them in rope_parameters. */

@@ -2,7 +2,7 @@
  * Alibaba's files call it `new`, with an auto_map of code, which nothing here needs; transformers 5 calls it `gte`.
  * Tensors have the same names in both; queries, keys and values are one or three. Source: configuration and tensors of
  * gte-base-en-v1.5; bloc97's NTK scaling with its fixed divisor as vLLM documents it (kexue.fm/archives/9706);
- * GteConfig and GteModel of transformers 5.23. */
+ * GteConfig, GteModel and GteForSequenceClassification of transformers 5.23. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,19 +42,17 @@ static enum status read_scaling(const cJSON *scaling, const char *name, const st
 
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    struct rotary *rotary = &model->rotary[0];
+    double base = strcmp(model->arch->model_type, "gte") == 0 ? 160000 : 10000;
     bool packed = true;
     char object[128];
-    *rotary = (struct rotary){strcmp(model->arch->model_type, "gte") == 0 ? 160000 : 10000, 1};
     TRY(json_must_be(root, name, "position_embedding_type", "rope", err));
     TRY(json_must_be(root, name, "layer_norm_type", "layer_norm", err));
     TRY(json_u32(root, name, "type_vocab_size", 0, 1u << 10, &model->token_types, err));
     TRY(json_bool(root, name, "pack_qkv", &packed, err));
     model->split_qkv = !packed;
-    TRY(arch_read_base(root, name, "rope_theta", &rotary->base, err));
-    TRY(arch_read_rotary(root, name, "rope_parameters", &rotary->base, err));
+    TRY(arch_read_rotary(root, name, "rope_theta", base, model, err));
     snprintf(object, sizeof object, "%s: rope_scaling", name);
-    return read_scaling(json_field(root, "rope_scaling"), object, model, rotary, err);
+    return read_scaling(json_field(root, "rope_scaling"), object, model, &model->rotary[0], err);
 }
 
 #define FAMILY(name, type, classes)                                                                                    \
@@ -83,6 +81,10 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         .output = "mlp.down_proj",                                                                                     \
         .output_norm = "mlp_ln",                                                                                       \
         .bare = BARE_INTERMEDIATE,                                                                                     \
+        .head_dense = "pooler.dense",                                                                                  \
+        .head_out = "classifier",                                                                                      \
+        .head_activation = MODULE_TANH,                                                                                \
+        .pair_types = true,                                                                                            \
     }
 
 FAMILY(new, "new", "New");

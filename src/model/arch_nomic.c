@@ -49,7 +49,7 @@ static const char *const own[] = {
 
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    double base = 1000, fraction = 1;
+    double fraction = 1;
     bool scaled = true;
     uint32_t head_dim = model->hidden / model->heads;
     model->activation = ACTIVATION_SILU;
@@ -62,10 +62,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         return err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported", name,
                        scaled ? "a rotary_emb_fraction other than 1" : "scale_attn_weights false");
     }
-    TRY(arch_read_base(root, name, "rotary_emb_base", &base, err));
-    TRY(arch_read_rotary(root, name, "rope_parameters", &base, err));
-    model->rotary[0] = (struct rotary){base, 1};
-    return STATUS_OK;
+    return arch_read_rotary(root, name, "rotary_emb_base", 1000, model, err);
 }
 
 #define FAMILY(symbol, field, epsilon, ...)                                                                            \

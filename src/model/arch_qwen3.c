@@ -3,8 +3,6 @@
  * positions, SwiGLU, no biases, and no token sees those behind it. Saved as Qwen3Model or, with the prefix `model.` and
  * perhaps an lm_head, as Qwen3ForCausalLM. The fields as transformers 4.51 to 4.57 and those of 5 write them. Source:
  * Qwen3Config, Qwen3Model and GenericForSequenceClassification of transformers 5.23. */
-#include <string.h>
-
 #include "model/arch.h"
 #include "model/json.h"
 
@@ -19,21 +17,8 @@ static const char *const own[] = {"layer_types", "rope_parameters", "rope_theta"
 /* sliding_window counts only with use_sliding_window, which is refused. */
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    const cJSON *types = json_field(root, "layer_types"), *type;
-    model->rotary[0] = (struct rotary){10000, 1};
-    if (types && !cJSON_IsArray(types)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: layer_types must be a list", name);
-    }
-    cJSON_ArrayForEach(type, types)
-    {
-        const char *text = cJSON_IsString(type) ? type->valuestring : "?";
-        if (strcmp(text, "full_attention") != 0) {
-            return err_set(err, STATUS_UNSUPPORTED, "%s: layer_types: \"%.60s\" is not supported; full_attention is",
-                           name, text);
-        }
-    }
-    TRY(arch_read_base(root, name, "rope_theta", &model->rotary[0].base, err));
-    return arch_read_rotary(root, name, "rope_parameters", &model->rotary[0].base, err);
+    TRY(arch_read_layer_types(root, name, false, model, err));
+    return arch_read_rotary(root, name, "rope_theta", 10000, model, err);
 }
 
 /* The last token that is not padding makes the logits, whatever the side of the padding. */

@@ -51,6 +51,9 @@ MODELS = {
     # One product without a bias, on the last token.
     "qwen3-classes": dict(family="qwen3", labels=["x", "y", "z"], task="classify"),
     "qwen3-reranker": dict(family="qwen3", labels=["LABEL_0"], task="rerank", config={"sentence_transformers": {"activation_fn": IDENTITY}}),
+    # Rotary positions, and two token types in a pair; transformers 5's spelling.
+    "gte-classes": dict(family="gte", labels=["x", "y", "z"], task="classify"),
+    "gte-reranker": dict(family="gte", labels=["LABEL_0"], task="rerank"),
 }
 
 

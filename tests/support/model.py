@@ -224,13 +224,14 @@ SPELLINGS = {
               ("attention.output.dense", "attention.attn.o"), ("attention.output.LayerNorm", "attention.LayerNorm")],
 }
 CLASSES = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "mpnet": "MPNet", "modernbert": "ModernBert",
-           "qwen3": "Qwen3"}
+           "qwen3": "Qwen3", "gte": "Gte"}
 HEADS = {"bert": {"dense": "bert.pooler.dense", "out": "classifier"},
          "distilbert": {"dense": "pre_classifier", "out": "classifier"},
          "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"},
          "mpnet": {"dense": "classifier.dense", "out": "classifier.out_proj"},
          "modernbert": {"dense": "head.dense", "out": "classifier"},
-         "qwen3": {"out": "score"}}
+         "qwen3": {"out": "score"},
+         "gte": {"dense": "gte.pooler.dense", "out": "classifier"}}
 
 
 def name_in(family, name):
@@ -263,6 +264,20 @@ def qwen_tensors(shape, seed):
     named = [(f"model.layers.{i}.{part}", *dims) for i in range(shape["layers"]) for part, *dims in parts]
     yield from bare_tensors([("model.embed_tokens", shape["vocabulary"], hidden), *named, ("model.norm", hidden)],
                             random.Random(seed))
+
+
+def gte_tensors(shape, seed):
+    """Those of a GTE with two token types; queries, keys and values as one, no bias in front of the gate."""
+    generator, hidden, inner = random.Random(seed), shape["hidden"], shape["intermediate"]
+    parts = [("attention.qkv_proj", 3 * hidden, hidden), ("attention.o_proj", hidden, hidden), ("attn_ln", hidden),
+             ("mlp.up_gate_proj", 2 * inner, hidden), ("mlp.down_proj", hidden, inner), ("mlp_ln", hidden)]
+    named = [("embeddings.word_embeddings", shape["vocabulary"], hidden), ("embeddings.token_type_embeddings", 2, hidden),
+             ("embeddings.LayerNorm", hidden)]
+    named += [(f"encoder.layer.{i}.{part}", *dims) for i in range(shape["layers"]) for part, *dims in parts]
+    yield from bare_tensors([("gte." + name, *dims) for name, *dims in named], generator)
+    for name, rows, *columns in named:
+        if not name.endswith("_embeddings") and not name.endswith("up_gate_proj"):
+            yield f"gte.{name}.bias", (rows,), array.array("f", [generator.gauss(0, 0.1) for _ in range(rows)])
 
 
 def bare_tensors(named, generator):
@@ -301,16 +316,18 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
     if family == "qwen3":
         sizes = {"hidden_act": "silu", "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 4,
                  "num_key_value_heads": 2, "head_dim": 12, "num_hidden_layers": 2, "rope_theta": 1000000}
+    if family == "gte":
+        sizes["rope_parameters"] = {"rope_theta": 160000.0, "rope_type": "default"}
     put("config.json", {
         "architectures": [CLASSES[family] + "ForSequenceClassification"],
         "model_type": family, "max_position_embeddings": positions, "pad_token_id": 0, "vocab_size": len(words),
         "id2label": {str(i): label for i, label in enumerate(labels)}, "label2id": {label: i for i, label in enumerate(labels)},
         **sizes, **(config or {})})
     put("tokenizer_config.json", {
-        "tokenizer_class": "PreTrainedTokenizerFast" if behind_padding or family in ("modernbert", "qwen3") else CLASSES[family] + "Tokenizer",
+        "tokenizer_class": {"bert": "BertTokenizer", "gte": "BertTokenizer", "distilbert": "DistilBertTokenizer"}.get(family, "PreTrainedTokenizerFast"),
         "do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
         "mask_token": "[MASK]", "model_max_length": positions - behind_padding,
-        **({} if family == "bert" else {"model_input_names": ["input_ids", "attention_mask"]})})
+        **({} if family in ("bert", "gte") else {"model_input_names": ["input_ids", "attention_mask"]})})
     tokenizer = tokenizer_json(words)
     if behind_padding:  # their template, with the words of the others
         piece = lambda word: {"SpecialToken": {"id": word, "type_id": 0}}
@@ -327,6 +344,8 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
                                                   "model_type": "CrossEncoder", "prompts": {}})
     if family in ("modernbert", "qwen3"):
         names = list((modern_tensors if family == "modernbert" else qwen_tensors)(shape, seed))
+    elif family == "gte":
+        names = list(gte_tensors(shape, seed))
     else:
         names = [(name_in(family, name), dims, values) for name, dims, values in tensors(shape, seed)]
     names += [(HEADS[family][name.split(".")[0]] + "." + name.split(".")[1], dims, values)
