@@ -79,6 +79,26 @@ class Memory(SluiceCase):
         if not SANITIZED:
             self.assertLess(daemon.peak_bytes(), 160 << 20)
 
+    def test_texts_of_8192_tokens(self):
+        """A head's scores of such a text are 256 MB, which no thread holds at a time; and short texts that came later do not wait
+        for all long ones."""
+        server = self.start_redis(aof=None)
+        client = server.client()
+        sender = self.producer(server)
+        model = self.make_model("long", positions=8192, max_tokens=8192, hidden=128, heads=2, layers=2)
+        daemon = self.start_daemon(server, model=model)
+        self.wait_finished(sender, [sender.submit("warm " * 100)])
+        before = daemon.peak_bytes()
+        long = sender.submit_many(["the " * 9000] * 6)
+        self.wait_until(lambda: self.pending(client) > 0, "the first long text to be read")
+        short = sender.submit_many([f"short text {number}" for number in range(20)])
+        self.wait_finished(sender, short)
+        self.assertTrue([request for request in long if not sender.reply(request)], "all long texts went before the short ones")
+        self.wait_finished(sender, long)
+        self.assertEqual({sender.reply(request)[b"tokens"] for request in long}, {b"8192"})
+        if not SANITIZED:
+            self.assertLess(daemon.peak_bytes() - before, 100 << 20)
+
     def test_file_descriptors_after_reconnects(self):
         server = self.start_redis()
         daemon = self.start_daemon(server)
