@@ -86,7 +86,8 @@ static enum status try_workers(const struct load_plan *plan, uint32_t workers, s
     return STATUS_OK;
 }
 
-/* What a worker can do at most, and how soon it answers when it has hardly anything to do. */
+/* What a worker can do at most, with a Redis that takes no time, and how soon it answers when it has hardly anything to
+ * do. */
 static enum status measure_worker(const struct load_plan *plan, struct planned *out, struct err *err)
 {
     const struct worker_options *options = &plan->simulation.options;
@@ -96,7 +97,9 @@ static enum status measure_worker(const struct load_plan *plan, struct planned *
         cost_predict_ns(&options->cost, (struct cost_shape){rows * text.tokens, rows * text.squares, false});
     double more = 1.5 * rows / fmax(1, batch_ns) * (double)NS_PER_S * options->engine_slots;
     struct simulated full, idle = {0};
-    enum status status = simulate(plan, 1, fmin(more, 1.1 * redis_most(plan)), &full, err);
+    struct load_plan free_redis = *plan;
+    free_redis.simulation.costs.redis_ns = 0;
+    enum status status = simulate(&free_redis, 1, fmin(more, 1.1 * redis_most(plan)), &full, err);
     out->most[LIMIT_ENGINE] = full.requests_per_s;
     if (status == STATUS_OK) { status = simulate(plan, 1, 0.01 * full.requests_per_s, &idle, err); }
     out->idle_p99_ms = sample_quantile(&idle.latency_ms, 0.99);
@@ -208,11 +211,15 @@ static enum status measure_text(struct measured *of, const struct model *model, 
                                 double *format_ns, struct simulated_text *out, struct err *err)
 {
     const char *text = of->file.lines[line];
-    struct entry_field field = {"text", 4, text, strlen(text)};
-    struct entry entry = {
-        .class = CLASS_NORMAL, .id = {1, line}, .origin = ORIGIN_NEW, .fields = &field, .field_count = 1};
+    const struct request_rules *rules = &of->simulation.options.rules;
+    struct entry_field fields[SIMULATION_FIELDS];
+    struct entry entry = {.class = CLASS_NORMAL,
+                          .id = {1, line},
+                          .origin = ORIGIN_NEW,
+                          .fields = fields,
+                          .field_count = simulation_fields(rules, text, strlen(text), fields)};
     uint64_t seed = line, begin_ns = clock_thread_ns();
-    struct request *request = request_parse(&of->simulation.options.rules, &entry, 1);
+    struct request *request = request_parse(rules, &entry, 1);
     if (!request) { return err_set(err, STATUS_NO_MEMORY, "no memory for a text"); }
     if (request->retry.code == CODE_NONE) { prepare_request(request, model); }
     uint64_t prepared_ns = clock_thread_ns();

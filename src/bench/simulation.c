@@ -45,6 +45,7 @@ struct happening {
 struct run {
     struct batch *batch;
     double whole_ns, left_ns; /* as predicted without help */
+    double wakes_ns;          /* until its thread, which slept, is awake and begins */
     bool helped, after_pause; /* after_pause: its thread slept before */
 };
 
@@ -84,7 +85,7 @@ struct world {
     size_t added, read, capacity, answered;
     char *text; /* as long as the longest */
     struct entry *entries;
-    struct entry_field *fields; /* both [entry_capacity] */
+    struct entry_field *fields; /* SIMULATION_FIELDS of each; both [entry_capacity] */
     size_t entry_capacity;
     struct actions actions;
     double busy_ns, redis_ns, rows, batches, done; /* in the second half */
@@ -285,7 +286,10 @@ static void advance(struct world *world, struct site *site)
 {
     double passed_ns = (double)(world->now_ns - site->advanced_ns);
     for (uint32_t i = 0; i < site->running; i++) {
-        site->runs[i].left_ns -= passed_ns * speed(world->simulation, &site->runs[i], site->running);
+        struct run *run = &site->runs[i];
+        double waking_ns = fmin(passed_ns, run->wakes_ns);
+        run->wakes_ns -= waking_ns;
+        run->left_ns -= (passed_ns - waking_ns) * speed(world->simulation, run, site->running);
     }
     world->busy_ns += counts(world) ? passed_ns * site->running : 0;
     site->advanced_ns = world->now_ns;
@@ -297,7 +301,8 @@ static void plan_end(struct world *world, struct site *site)
     double least_ns = INFINITY;
     for (uint32_t i = 0; i < site->running; i++) {
         const struct run *run = &site->runs[i];
-        least_ns = fmin(least_ns, fmax(0, run->left_ns) / speed(world->simulation, run, site->running));
+        double left_ns = fmax(0, run->left_ns) / speed(world->simulation, run, site->running);
+        least_ns = fmin(least_ns, run->wakes_ns + left_ns);
     }
     site->version++;
     if (site->running == 0) { return; }
@@ -317,7 +322,7 @@ static void begin_batch(struct world *world, struct site *site, struct batch *ba
     batch->helped = wants && !owned && site->running + 1 < simulation->options.engine_slots;
     batch->started_ns = world->now_ns;
     site->runs[site->running++] =
-        (struct run){batch, whole_ns, whole_ns + (wakes ? simulation->costs.hop_ns : 0), batch->helped, wakes};
+        (struct run){batch, whole_ns, whole_ns, wakes ? simulation->costs.hop_ns : 0, batch->helped, wakes};
 }
 
 static void submit(struct world *world, struct site *site, struct batch *batch)
@@ -461,13 +466,23 @@ static uint64_t redis_ms(const struct world *world)
     return EPOCH_MS + world->now_ns / NS_PER_MS;
 }
 
+size_t simulation_fields(const struct request_rules *rules, const char *text, size_t bytes,
+                         struct entry_field out[SIMULATION_FIELDS])
+{
+    static const struct entry_field classify = {"task", 4, "classify", 8};
+    size_t count = 0;
+    if (rules->head && rules->head->labels > 0) { out[count++] = classify; }
+    out[count++] = (struct entry_field){"text", 4, text, bytes};
+    return count;
+}
+
 static bool make_entries(struct world *world, const struct call *call)
 {
     size_t capacity = world->entry_capacity;
     if (call->count > capacity) {
         struct entry *entries = realloc(world->entries, call->count * sizeof *entries);
         world->entries = entries ? entries : world->entries;
-        struct entry_field *fields = realloc(world->fields, call->count * sizeof *fields);
+        struct entry_field *fields = realloc(world->fields, call->count * SIMULATION_FIELDS * sizeof *fields);
         world->fields = fields ? fields : world->fields;
         if (!entries || !fields) {
             fail(world, STATUS_NO_MEMORY, "no memory for entries");
@@ -477,12 +492,14 @@ static bool make_entries(struct world *world, const struct call *call)
     }
     for (size_t i = 0; i < call->count; i++) {
         size_t number = call->first + i;
-        world->fields[i] = (struct entry_field){"text", 4, world->text, world->requests[number].text->bytes};
-        world->entries[i] = (struct entry){.class = CLASS_NORMAL,
-                                           .id = {EPOCH_MS + world->requests[number].at_ns / NS_PER_MS, number},
-                                           .origin = ORIGIN_NEW,
-                                           .fields = &world->fields[i],
-                                           .field_count = 1};
+        struct entry_field *fields = &world->fields[i * SIMULATION_FIELDS];
+        world->entries[i] =
+            (struct entry){.class = CLASS_NORMAL,
+                           .id = {EPOCH_MS + world->requests[number].at_ns / NS_PER_MS, number},
+                           .origin = ORIGIN_NEW,
+                           .fields = fields,
+                           .field_count = simulation_fields(&world->simulation->options.rules, world->text,
+                                                            world->requests[number].text->bytes, fields)};
     }
     return true;
 }

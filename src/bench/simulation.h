@@ -26,6 +26,12 @@ struct simulated_costs {
 
 enum { SIMULATION_HOPS = 10 };
 
+enum { SIMULATION_FIELDS = 2 };
+
+/* The fields of an entry that has this text embedded, or classified by a model with labels. Returns how many. */
+size_t simulation_fields(const struct request_rules *rules, const char *text, size_t bytes,
+                         struct entry_field out[SIMULATION_FIELDS]);
+
 /* The length of a text. */
 struct simulated_text {
     uint32_t tokens, bytes;

@@ -40,6 +40,11 @@ class Plan(SluiceCase):
         self.assertGreater(found["simulated"][0]["batch_rows"], 2)
         self.assertGreater(found["p50_ms"], 30)
 
+    def test_a_classifier(self):
+        found = self.planned("--model", self.make_classifier(labels=["joy", "fear"]), "--rate", "50", "--workers", "1")
+        self.assertEqual(found["simulated"][0]["holds"], "yes")
+        self.assertLess(found["reply_bytes"], 100)  # two labels
+
     def test_a_table_for_people(self):
         result = self.plan("--lengths", self.lengths, "--rate", "10", "--workers", "1")
         self.assertEqual(result.returncode, 0, result.stderr.decode())

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What `sluice plan` says of one worker beside what a daemon does, at a tenth, a half and 85 % of what it can do.
 
-usage: bench_plan.py BUILD_DIR [SECONDS]      of each run, 20 unless given; the whole takes eight times as long
+usage: bench_plan.py BUILD_DIR [SECONDS]      of each run, 20 unless given; the whole takes nine times as long
 MODEL=DIR is for another model than MiniLM's shape with random weights. Texts are one to six lines of tools/demo/packages.tsv. Ends
 with 1 where a p50 is off by more than 15 % or a p99 by more than 30 %."""
 

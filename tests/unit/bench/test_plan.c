@@ -158,6 +158,23 @@ TEST(threads_help_and_crowd_each_other)
     assert_true(fabs(times_of(simulation).per_s / most - 0.5) < 0.05);
 }
 
+/* What slows a batch does not slow the way to its thread, which sleeps. */
+TEST(a_short_batch_may_be_slowed_much)
+{
+    struct simulation simulation = queue_of(one_length, 1);
+    simulation.options.engine_slots = 2;
+    simulation.options.batches_out = 4;
+    simulation.options.cost = cost_from(1e3, 0, 0);
+    simulation.costs.hop_ns = 1e5;
+    simulation.costs.alone = 5;
+    simulation.costs.others_ns = 1e4; /* ten times its batch */
+    simulation.rate = 5000;
+    simulation.for_ns = 5 * NS_PER_S;
+    struct times times = times_of(simulation);
+    assert_true(times.p50 > 1 && times.p50 < 1.1);
+    assert_true(times.p99 < 1.3);
+}
+
 /* ---- plans ---- */
 
 static struct load_plan plan_of(double rate, double p99_ms)
@@ -250,4 +267,8 @@ TEST(the_least_limit_gives_first)
     assert_int_equal(plan_find(&plan, &planned, &err), STATUS_OK);
     assert_int_equal(planned.gives_first, LIMIT_REDIS);
     assert_true(fabs(planned.most[LIMIT_REDIS] - 50000) < 1);
+    plan.workers = 1;
+    plan.simulation.options.cost = cost_from(1e3, 0, 0);
+    assert_int_equal(plan_find(&plan, &planned, &err), STATUS_OK);
+    assert_int_equal(planned.gives_first, LIMIT_REDIS);
 }
