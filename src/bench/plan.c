@@ -269,7 +269,7 @@ static enum status measure_texts(struct measured *of, const char *path, const st
 
 /* Texts by themselves for the compute threads. */
 struct probe {
-    struct batch batch;
+    struct batch batch; /* the first member, by which a probe is found again */
     uint32_t start, length;
     float *output;
 };
@@ -299,18 +299,19 @@ static void put_probe(struct probes *probes, struct probe *probe, const struct s
     compute_put(probes->compute, 0, NULL, &probe->batch);
 }
 
-/* Waits for the next one. `ratio`: what it took, of what was predicted. */
+/* Waits for the next one. `ratio`: what it took, of what was predicted; 0 after an error of the wait. */
 static enum status take_probe(struct probes *probes, struct probe **out, double *ratio, struct err *err)
 {
     struct batch *batch;
     uint64_t count;
+    *ratio = 0;
     while (!(batch = compute_take(probes->compute, NULL))) {
         if (read(probes->wake_fd, &count, sizeof count) < 0 && errno != EINTR) { return err_set_errno(err, "eventfd"); }
     }
     struct cost_shape shape = cost_shape_of(&batch->engine);
     shape.helped = batch->helped;
     *ratio = (double)(batch->finished_ns - batch->started_ns) / cost_predict_ns(probes->cost, shape);
-    for (unsigned i = 0; i < probes->count; i++) { *out = batch == &probes->items[i].batch ? &probes->items[i] : *out; }
+    *out = (struct probe *)batch;
     bool good = batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE;
     return good ? STATUS_OK : err_set(err, batch->status, "%s", batch->err.message);
 }
