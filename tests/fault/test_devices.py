@@ -146,7 +146,7 @@ class Devices(SluiceCase):
         served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "400"))
         self.sender.submit_many([*self.healthy, f"the {WORD} hangs"], encoding="f32")
         self.assertEqual(served.wait_exit(), 70)
-        self.assertRegex(served.read_log(), r" error compute_hangs queue=test compute_timeout_ms=400 batches=\d+ message=")
+        self.assertRegex(served.read_log(), r" error compute_hangs queue=test worker=\S+ compute_timeout_ms=400 batches=\d+ message=")
         self.start_daemon(self.server, "--backend", "null")
         self.wait_finished(self.sender)
         self.journal.faults["slow"] = self.fired("slow")

@@ -153,7 +153,7 @@ class Cancel(FeatureCase):
         self.wait_no_control()
         self.assertEqual(self.wait_reply(kept)["status"], b"done")
         self.control("no name either")  # the log tells of it with the next look, once a second is over
-        self.wait_until(lambda: sum(map(int, re.findall(r"control_malformed entries=(\d+)", daemon.read_log()))) == 6,
+        self.wait_until(lambda: sum(map(int, re.findall(r"control_malformed queue=\w+ entries=(\d+)", daemon.read_log()))) == 6,
                         "six in the log")
         self.wait_empty()
 
