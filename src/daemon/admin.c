@@ -37,9 +37,9 @@ enum kind { TEXT, NUMBER, TRUTH, TEXTS };
 /* Name, kind (a query has TEXT alone), most bytes of a TEXT. */
 /* clang-format off */
 #define PARAMETERS(X)                                                                                                  \
-    X(queue, TEXT, QUEUE_NAME_MAX) X(cursor, TEXT, ENTRY_ID_TEXT) X(search, TEXT, 256) X(letter, TEXT, ENTRY_ID_TEXT)  \
-    X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX) X(order, TEXT, 16)                  \
-    X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                                      \
+    X(queue, TEXT, QUEUE_NAME_MAX) X(letter, TEXT, ENTRY_ID_TEXT) X(cursor, TEXT, LETTER_CURSOR - 1)                   \
+    X(search, TEXT, 256) X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX)                \
+    X(order, TEXT, 16) X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                   \
     X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)
 
 #define MEMBER(name, kind, most) PARAM_##name,
@@ -262,21 +262,26 @@ static void put_next(FILE *to, const char *next)
     json_put_text(to, next);
 }
 
-/* Whether a parameter is the id of a dead letter, or not there. */
-static enum status check_letter(const char *text, struct err *err)
+/* Whether `letter` and `cursor` are what they should be, or not there. */
+static enum status check_letter(const struct job *job, struct err *err)
 {
+    const char *letter = job->values[PARAM_letter], *cursor = job->values[PARAM_cursor];
     struct entry_id id;
-    bool good = !text || entry_id_parse(text, strlen(text), &id);
-    return good ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "\"%.42s\" is not the id of a dead letter", text);
+    if (letter && !entry_id_parse(letter, strlen(letter), &id)) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not the id of a dead letter", letter);
+    }
+    if (cursor && !letters_cursor_is(cursor)) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not a cursor", cursor);
+    }
+    return STATUS_OK;
 }
 
 static enum status get_dead(struct job *job, struct session *session, FILE *to, struct err *err)
 {
-    char next[LETTER_ID];
+    char next[LETTER_CURSOR];
     const struct letter_filter filter = {.search = job->values[PARAM_search]};
     struct walk walk = {.session = session, .to = to};
-    TRY(check_letter(job->values[PARAM_letter], err));
-    TRY(check_letter(job->values[PARAM_cursor], err));
+    TRY(check_letter(job, err));
     if (job->values[PARAM_letter]) { return letters_one(session, job->values[PARAM_letter], &walk, show_letter, err); }
     fprintf(to, "{\"queue\":\"%s\",\"letters\":[", session->queue);
     TRY(letters_page(session, &filter, true, job->values[PARAM_cursor], next, &walk, list_letter, err));
@@ -410,15 +415,14 @@ static enum status requeue_letter(void *context, const struct letter *letter, st
 static enum status post_dead(struct job *job, struct session *session, FILE *to, struct err *err)
 {
     bool requeue = strcmp(job->route->path, "/api/dead/requeue") == 0;
-    char next[LETTER_ID] = "", **values = job->values;
+    char next[LETTER_CURSOR] = "", **values = job->values;
     const struct letter_filter filter = {.search = values[PARAM_search]};
     struct walk walk = {.session = session};
     if (!values[PARAM_letter] == !values[PARAM_all] ||
         (values[PARAM_letter] && (values[PARAM_search] || values[PARAM_cursor]))) {
         return err_set(err, STATUS_BAD_INPUT, "say which letter, or all (and search, cursor)");
     }
-    TRY(check_letter(values[PARAM_letter], err));
-    TRY(check_letter(values[PARAM_cursor], err));
+    TRY(check_letter(job, err));
     letter_visit_fn *visit = requeue ? requeue_letter : delete_letter;
     TRY(values[PARAM_letter] ? letters_one(session, values[PARAM_letter], &walk, visit, err)
                              : letters_page(session, &filter, false, values[PARAM_cursor], next, &walk, visit, err));

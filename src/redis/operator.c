@@ -398,16 +398,29 @@ static enum status read_page(struct session *session, const char *command, const
     return STATUS_OK;
 }
 
+/* A letter's id; where the oldest come first, with `/` and the time at which the walk began. */
+bool letters_cursor_is(const char *text)
+{
+    struct entry_id id;
+    size_t length = strcspn(text, "/"), digits = text[length] ? strspn(text + length + 1, "0123456789") : 0;
+    bool whole = text[length] == '\0' || (digits > 0 && digits <= 20 && text[length + 1 + digits] == '\0');
+    return whole && entry_id_parse(text, length, &id);
+}
+
 enum status letters_page(struct session *session, const struct letter_filter *filter, bool newest_first,
-                         const char *cursor, char next[LETTER_ID], void *context, letter_visit_fn *visit,
+                         const char *cursor, char next[LETTER_CURSOR], void *context, letter_visit_fn *visit,
                          struct err *err)
 {
-    char first[LETTER_ID + 1], last[LETTER_ID + 1], *from = newest_first ? last : first;
+    char first[LETTER_CURSOR], last[LETTER_CURSOR], *from = newest_first ? last : first;
     uint64_t now = session->redis_ms, newer_ms = filter->newer_than_ms, older_ms = filter->older_than_ms;
     struct resp_value *page;
     snprintf(first, sizeof first, "%" PRIu64, newer_ms > 0 && newer_ms < now ? now - newer_ms : 0);
     snprintf(last, sizeof last, "%" PRIu64, older_ms < now ? now - older_ms : 0);
-    if (cursor) { snprintf(from, sizeof first, "(%.*s", LETTER_ID - 1, cursor); }
+    if (cursor) {
+        size_t id = strcspn(cursor, "/");
+        if (!newest_first && cursor[id] == '/') { snprintf(last, sizeof last, "%s", cursor + id + 1); }
+        snprintf(from, sizeof first, "(%.*s", (int)id, cursor);
+    }
     next[0] = '\0';
     TRY(newest_first ? read_page(session, "XREVRANGE", last, first, &page, err)
                      : read_page(session, "XRANGE", first, last, &page, err));
@@ -418,7 +431,10 @@ enum status letters_page(struct session *session, const struct letter_filter *fi
             status =
                 err_set(err, STATUS_INTERNAL, "%s answered in an unknown shape", newest_first ? "XREVRANGE" : "XRANGE");
         } else {
-            if (i + 1 == LETTER_PAGE) { snprintf(next, LETTER_ID, "%s", letter.id); }
+            if (i + 1 == LETTER_PAGE) {
+                snprintf(next, LETTER_CURSOR, "%.41s%s%.20s", letter.id, newest_first ? "" : "/",
+                         newest_first ? "" : last);
+            }
             if (passes(&letter, filter)) { status = visit(context, &letter, err); }
         }
     }
@@ -429,7 +445,7 @@ enum status letters_page(struct session *session, const struct letter_filter *fi
 enum status letters_each(struct session *session, const struct letter_filter *filter, void *context,
                          letter_visit_fn *visit, struct err *err)
 {
-    char cursor[LETTER_ID];
+    char cursor[LETTER_CURSOR];
     TRY(letters_page(session, filter, false, NULL, cursor, context, visit, err));
     while (cursor[0] != '\0') { TRY(letters_page(session, filter, false, cursor, cursor, context, visit, err)); }
     return STATUS_OK;

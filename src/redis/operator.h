@@ -157,17 +157,20 @@ struct letter {
     uint64_t age_ms;
 };
 
-enum { LETTER_PAGE = 100, LETTER_ID = 48 };
+enum { LETTER_PAGE = 100, LETTER_CURSOR = 64 };
 
 typedef enum status letter_visit_fn(void *context, const struct letter *letter, struct err *err);
 
 /* Looks at the next LETTER_PAGE letters after `cursor` (NULL: from the first one, or from the newest one) and visits
- * those that the filter lets through; letters that die meanwhile are left out. `visit` may remove letters. `next` is
- * the cursor for the call after this one, "" at the end; it may be the same array. Errors: those of the commands and of
- * `visit`, which ends the walk. */
+ * those that the filter lets through. `visit` may remove letters. `next` is the cursor for the call after this one, ""
+ * at the end; it may be the same array. Letters that die during the walk are left out, so it ends, also where `visit`
+ * submits what dies again. Errors: those of the commands and of `visit`, which ends the walk. */
 MUST_CHECK enum status letters_page(struct session *session, const struct letter_filter *filter, bool newest_first,
-                                    const char *cursor, char next[LETTER_ID], void *context, letter_visit_fn *visit,
+                                    const char *cursor, char next[LETTER_CURSOR], void *context, letter_visit_fn *visit,
                                     struct err *err);
+
+/* Whether it may be a cursor. */
+bool letters_cursor_is(const char *text);
 
 /* The same for all letters, the oldest first. */
 MUST_CHECK enum status letters_each(struct session *session, const struct letter_filter *filter, void *context,

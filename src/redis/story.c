@@ -210,7 +210,7 @@ static void take_letter(struct story *story, const struct resp_value *id, const 
 /* Of a request that is nowhere else. Who died twice is told of the last time. */
 static enum status read_letters(struct session *session, const char *id, struct story *story, struct err *err)
 {
-    char key[SESSION_KEY], from[LETTER_ID], most[8];
+    char key[SESSION_KEY], from[ENTRY_ID_TEXT + 1], most[8];
     size_t count = LETTERS_A_PAGE;
     snprintf(from, sizeof from, "%" PRIu64, story->first_ms);
     snprintf(most, sizeof most, "%d", LETTERS_A_PAGE);
