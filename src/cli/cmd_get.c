@@ -42,6 +42,7 @@ static enum status tell(struct session *session, const char *id, bool json, stru
     TRY(story_read(session, id, &story, err));
     if (json) {
         json_put_story(stdout, session, id, &story);
+        putchar('\n');
     } else {
         print_bytes(stdout, id, strlen(id));
         printf(" in queue %s: %s\n", session->queue, story.status);
@@ -59,8 +60,13 @@ static enum status get(struct session *session, const char *id, struct err *err)
     const struct resp_value *reply;
     struct place place;
     TRY(request_find(session, id, &reply, &place, err));
-    if (reply) { return json_put_reply(stdout, id, reply, err); }
+    if (reply) {
+        TRY(json_put_reply(stdout, id, reply, err));
+        putchar('\n');
+        return STATUS_OK;
+    }
     json_put_place(stdout, id, &place);
+    putchar('\n');
     const char *why =
         place.denied                           ? "only an operator's login may ask where it is"
         : strcmp(place.status, "dead") == 0    ? "it has expired, but there is a dead letter: sluice get --story"

@@ -229,7 +229,9 @@ static enum status wait_reply(struct submission *submission, const char *name, s
                        (long long)submission->own->timeout_s, submission->session.queue, id);
     }
     submission->failed += !resp_equals(end, "done");
-    return json_put_reply(stdout, id, reply, err);
+    TRY(json_put_reply(stdout, id, reply, err));
+    putchar('\n');
+    return STATUS_OK;
 }
 
 /* Receives the ids of all that was sent, and with --wait the replies. */

@@ -165,7 +165,7 @@ void json_put_place(FILE *to, const char *id, const struct place *place)
         json_put_string(to, place->worker, strlen(place->worker));
     }
     if (place->due_at > 0) { fprintf(to, ",\"due_at\":%.0f", place->due_at); }
-    fputs("}\n", to);
+    putc('}', to);
 }
 
 /* Shapes: floats [count] f32, little-endian bytes. */
@@ -284,6 +284,6 @@ enum status json_put_reply(FILE *to, const char *id, const struct resp_value *re
             return err_prefix(err, "%s: %s", id, name->bytes);
         }
     }
-    fputs("}\n", to);
+    putc('}', to);
     return STATUS_OK;
 }

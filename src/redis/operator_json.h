@@ -27,7 +27,7 @@ void json_put_letter(FILE *to, const struct session *session, const struct lette
 /* Writes where a request is that has no reply. */
 void json_put_place(FILE *to, const char *id, const struct place *place);
 
-/* Writes a line of JSON: {"id": ..., every field of the reply}. Vectors and scores are arrays of numbers, labels and
+/* Writes an object: {"id": ..., every field of the reply}. Vectors and scores are arrays of numbers, labels and
  * the best documents the JSON that they are, counts are numbers, the rest are strings. Errors: STATUS_BAD_INPUT if the
  * answer is not a reply of Sluice. */
 MUST_CHECK enum status json_put_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err);

@@ -373,5 +373,5 @@ void json_put_story(FILE *to, const struct session *session, const char *id, con
         put_text(to, "text", event->text);
         putc('}', to);
     }
-    fputs("]}\n", to);
+    fputs("]}", to);
 }

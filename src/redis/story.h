@@ -56,7 +56,7 @@ struct story {
  * another shape). */
 MUST_CHECK enum status story_read(struct session *session, const char *id, struct story *out, struct err *err);
 
-/* Writes it as a line of JSON. */
+/* Writes it as an object. */
 void json_put_story(FILE *to, const struct session *session, const char *id, const struct story *story);
 
 #endif

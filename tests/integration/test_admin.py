@@ -56,7 +56,7 @@ class Admin(HttpCase):
             connection.request(method, path, body if body is None or isinstance(body, (str, bytes)) else json.dumps(body), given)
             answer = connection.getresponse()
             text = answer.read()
-            self.assertTrue(text.endswith(b"\n"))
+            self.assertTrue(text.endswith(b"}\n"))
             return answer.status, json.loads(text), answer.headers
         finally:
             connection.close()
