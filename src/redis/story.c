@@ -245,6 +245,11 @@ static void tell(struct story *story, uint64_t at_ms, const char *name, const ch
     story->events[at] = event;
 }
 
+static const char *plural(unsigned long count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static void tell_compute(struct story *story)
 {
     uint64_t began_ms = story->first_ms + strtoull(story->queued_ms, NULL, 10);
@@ -260,8 +265,8 @@ static void tell_end(struct story *story)
     tell(story, story->done_ms, "answered", "%s%s%s%s%s", story->status, failed ? ": " : "", story->code,
          failed ? ": " : "", story->message);
     if (story->letter[0] != '\0') {
-        tell(story, strtoull(story->letter, NULL, 10), "dead", "dead letter %s after %lu attempts: %s: %s%s",
-             story->letter, story->attempts, story->code, story->message, gone);
+        tell(story, strtoull(story->letter, NULL, 10), "dead", "dead letter %s after %lu attempt%s: %s: %s%s",
+             story->letter, story->attempts, plural(story->attempts), story->code, story->message, gone);
     }
     tell(story, story->expires_ms, "expires", "the reply expires");
 }
@@ -291,8 +296,9 @@ static void tell_place(struct story *story)
     }
     if (story->runs_alone > 0 || story->runs[0] != '\0' || story->taken > 0) {
         tell(story, story->now_ms, "suspect",
-             "suspected of crashing workers: %lu runs alone, open runs of %s, taken over %lu times", story->runs_alone,
-             story->runs[0] ? story->runs : "nobody", story->taken);
+             "suspected of crashing workers: %lu run%s alone, open runs of %s, taken over %lu time%s",
+             story->runs_alone, plural(story->runs_alone), story->runs[0] ? story->runs : "nobody", story->taken,
+             plural(story->taken));
     }
     tell(story, story->due_ms, "due", "parked until then, for attempt %lu", story->attempts + 1);
 }

@@ -323,6 +323,8 @@ class Dashboard(HttpCase):
         self.browser.type("#request-form input", "1234567890123-0")
         self.browser.press(Keys.ENTER)
         self.browser.wait_text("#request-found", "it was never enqueued")
+        self.open("request/%")  # a link that was cut
+        self.told("malformed")
 
     def test_try_it(self):
         self.serve("--max-inputs", "4")

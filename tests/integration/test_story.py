@@ -69,6 +69,7 @@ class Story(SluiceCase):
         story, events = self.story(name)
         self.assertEqual(story, self.facts(name, "error", done_at=ANY, expires_at=ANY, **expected))
         self.assertEqual(set(events), {"submitted", "dead", "answered", "expires"})
+        self.assertIn(f"dead letter {letter} after 1 attempt: ", self.get(name))
         self.client.xdel(self.sender.key("dead"), letter)
         self.assertTrue(self.story(name)[0]["letter_gone"])
         self.assertIn("the letter is gone", self.get(name))
@@ -127,7 +128,9 @@ class Story(SluiceCase):
                                            runs_alone=2, open_runs="me,+other,me", taken=3))
         self.assertAlmostEqual(story["held_since"], self.now_ms(), delta=30000)
         self.assertEqual(events, ["submitted", "returned", "held", "suspect"])
-        self.assertIn("to worker me, which has not spoken for long", self.get("low:1795252518106-0"))
+        text = self.get("low:1795252518106-0")
+        self.assertIn("to worker me, which has not spoken for long", text)
+        self.assertIn("2 runs alone, open runs of me,+other,me, taken over 3 times\n", text)
         self.client.hset(workers, "me", f"{self.now_ms()} state running")
         self.assertRegex(self.get("low:1795252518106-0"), r"to worker me, which spoke \d+\.\d s ago")
 

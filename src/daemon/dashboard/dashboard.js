@@ -80,7 +80,7 @@ const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const ratio = (part, whole) => whole > 0 && part != null ? part / whole : null;
 const count = (number) => number == null ? "–" : Math.round(number).toLocaleString("en");
 const share = (number) => number == null ? "–" : (number * 100).toFixed(number > 0 && number < 0.1 ? 1 : 0) + " %";
-const countWorkers = (number) => count(number) + (number === 1 ? " worker" : " workers");
+const many = (number, one, more = one + "s") => count(number) + " " + (number === 1 ? one : more);
 const clock = (ms) => new Date(ms).toLocaleString("sv"); // 2026-11-23 14:03:05, here
 const joined = (...words) => words.filter(Boolean).join(" · ");
 
@@ -329,7 +329,7 @@ function drawOverview(now) {
   pairs($("daemon"), [
     ["Program", joined("Sluice " + now.metrics.sluice_build_info[0].labels.version, "runs for " + span(now.at - 1000 * of("process_start_time_seconds")))],
     ["Model", joined(queue.model, info.revision, info.precision)],
-    ["Engine", joined(info.backend, count(of("sluice_engine_threads")) + " batches at a time", predicted && "predicted time " + share(predicted) + " of real", ...gpus)],
+    ["Engine", joined(info.backend, many(of("sluice_engine_threads"), "batch", "batches") + " at a time", predicted && "predicted time " + share(predicted) + " of real", ...gpus)],
     ["Memory", joined(bytes(of("process_resident_memory_bytes")), "CPU time " + seconds(of("process_cpu_seconds_total")))],
     ["Redis", joined(bytes(of("sluice_redis_memory_bytes")) + (limit > 0 ? " of " + bytes(limit) : ", no maxmemory"),
       "connected " + count(of("sluice_redis_connects_total")) + " ×", script && "a script call takes " + seconds(script))]]);
@@ -360,7 +360,7 @@ function drawQueues(now) {
     badge(mark, ...queue.paused ? ["paused", "odd"] : ["running", "good"]);
     if (!toggle.disabled) { say(toggle, queue.paused ? "Resume" : "Pause"); }
     say(about, joined(queue.model, Object.keys(queue.precisions).join(", "), queue.pinned_precision && "pinned to " + queue.pinned_precision,
-      countWorkers(queue.workers), queue.quiet > 0 && queue.quiet + " quiet", queue.devices_lost > 0 && queue.devices_lost + " devices lost", queue.reason));
+      many(queue.workers, "worker"), queue.quiet > 0 && queue.quiet + " quiet", queue.devices_lost > 0 && many(queue.devices_lost, "device") + " lost", queue.reason));
     rows(table.tBodies[0], CLASSES, (name) => name, (name) => {
       const one = queue.classes[name], ends = endsOf(queue.ended[name]);
       return [name, count(one.unread), count(one.pending), one.wait_ms == null ? "unknown" : span(one.wait_ms), span(one.oldest_ms),
@@ -368,7 +368,7 @@ function drawQueues(now) {
     });
     const ends = {};
     for (const [end, times] of CLASSES.flatMap((name) => Object.entries(queue.ended[name]))) { ends[end] = (ends[end] ?? 0) + times; }
-    const parts = [...Object.entries(ends).map(([end, times]) => count(times) + " " + end), countWorkers(queue.died) + " died"];
+    const parts = [...Object.entries(ends).map(([end, times]) => count(times) + " " + end), many(queue.died, "worker") + " died"];
     say(totals, queue.since ? "Since " + clock(queue.since) + ": " + joined(...parts) : "");
     for (const input of form.dataset.edited ? [] : form.querySelectorAll("input")) {
       input.value = (input.name === "later" ? queue.cap_later : queue.classes[input.name].cap) ?? "";
@@ -378,7 +378,7 @@ function drawQueues(now) {
 
 /* ---- workers ---- */
 async function order(all, what) {
-  const whom = all.length === 1 ? all[0].worker : "All " + countWorkers(all.length);
+  const whom = all.length === 1 ? all[0].worker : "All " + many(all.length, "worker");
   const means = { drain: ["Drain", "finish the batches, give the rest back, exit."], stop: ["Stop", "exit at once; others take over what was held."] }[what];
   if (means && !await ask(means[0], whom + ": " + means[1], means[0])) { return ""; }
   for (const { worker } of all) { await post("worker", { worker, order: what }); }
@@ -393,7 +393,7 @@ function drawWorkers(now) {
     const mark = badge(el("span"), is + (worker.ordered ? " → " + worker.ordered : ""), { running: "good", dead: "bad" }[is] ?? "odd");
     return [el("span", { className: "mono", textContent: worker.worker }), mark,
       count(worker.held), count(worker.waiting), per("done"), per("errors"), short(ratio(all.rows, all.batches)), share(all.padding),
-      joined(worker.precision, worker.devices_lost > 0 && worker.devices_lost + " devices lost", worker.reason), span(worker.spoke_ms_ago)];
+      joined(worker.precision, worker.devices_lost > 0 && many(worker.devices_lost, "device") + " lost", worker.reason), span(worker.spoke_ms_ago)];
   }, (worker) => ["Quiet", "Drain", "Stop"].map((text) => button(text, (pressed) => order([worker], pressed.textContent.toLowerCase()))));
   now.workers.forEach((worker, index) => {
     const cell = $("worker-rows").rows[index].lastChild;
@@ -455,7 +455,7 @@ async function settle(what, letter) {
     next = answer.next;
   } while (next);
   await load("dead");
-  return count(done) + " " + verb.toLowerCase() + "d" + (kept > 0 ? "; " + count(kept) + " hold no whole request and stay" : "") + ".";
+  return count(done) + " " + verb.toLowerCase() + "d" + (kept > 0 ? "; " + count(kept) + " kept: no whole request" : "") + ".";
 }
 
 /* ---- one request ---- */
@@ -504,8 +504,7 @@ function go(byUser) {
   if (state.looks.length > 0) { draw(state.looks.at(-1)); }
   if (state.section === "request" && rest) {
     const { elements, lastElementChild } = $("request-form");
-    elements.id.value = decodeURIComponent(rest);
-    run(lastElementChild, () => showRequest(elements.id.value));
+    run(lastElementChild, () => showRequest(elements.id.value = decodeURIComponent(rest)));
   }
 }
 
