@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -100,6 +101,7 @@ static void *run(void *context)
 {
     struct traces *traces = context;
     struct buffer lines = {0};
+    pthread_setname_np(pthread_self(), "traces");
     pthread_mutex_lock(&traces->lock);
     while (!traces->closing || traces->waiting.length > 0) {
         while (!traces->closing && traces->waiting.length == 0) { pthread_cond_wait(&traces->wake, &traces->lock); }
@@ -119,15 +121,20 @@ static void *run(void *context)
     return NULL;
 }
 
+/* The signals are the I/O thread's. */
 static enum status start(struct traces *traces, struct err *err)
 {
     pthread_condattr_t clock;
+    sigset_t all, before;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&traces->lock, NULL);
     pthread_cond_init(&traces->wake, &clock);
     pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
     int failed = pthread_create(&traces->thread, NULL, run, traces);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed == 0) { return STATUS_OK; }
     errno = failed;
     return err_set_errno(err, "cannot start a thread for traces");

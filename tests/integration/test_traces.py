@@ -4,8 +4,10 @@ of ExportTraceServiceRequest, by the rules of the OTLP specification for JSON.""
 
 import json
 import os
+import pathlib
 import re
 import secrets
+import signal
 
 from case import SluiceCase
 
@@ -95,6 +97,12 @@ class Traces(SluiceCase):
     def trace(self, make=None, **options):
         return (make or self.make_daemon)(self.server, "--traces", self.file, **options).start().wait_ready(self.client)
 
+    def tasks(self, daemon):
+        """Name and blocked signals of each thread."""
+        for task in pathlib.Path(f"/proc/{daemon.process.pid}/task").iterdir():
+            status = (task / "status").read_text()
+            yield re.search(r"Name:\t(.*)", status)[1], int(re.search(r"SigBlk:\t(.*)", status)[1], 16)
+
     def ask(self, expected="done", stream=None, **fields):
         return self.sender.submit_fields({"text": "hello world", **fields}, expected=expected)
 
@@ -105,6 +113,8 @@ class Traces(SluiceCase):
         self.wait_finished(self.sender)
         name = daemon.worker_name(self.client)
         reply = self.sender.reply(request)
+        blocked, = [masks for task, masks in self.tasks(daemon) if task == "traces"]
+        self.assertTrue(blocked & 1 << signal.SIGTERM - 1, "signals are the I/O thread's")
         self.assertEqual(daemon.stop(), 0)
         requests, batches = self.spans()
         (span,), (batch,) = requests.values(), batches.values()
