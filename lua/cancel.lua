@@ -95,9 +95,12 @@ local function write_reply(target, seen)
   call('DEL', reply)
   call('HSET', reply, 'status', 'cancelled', 'id', given_id, 'entry', name, 'done_at', now)
   if seen then call('HSET', reply, 'first_at', seen) end
+  local traced = false -- a tracestate means nothing without a traceparent
   for _, echo in ipairs(ECHOES) do
     local value = target[echo[1]]
-    if value and #value >= 1 and #value <= echo[2] and string.find(value, echo[3]) then call('HSET', reply, echo[1], value) end
+    local good = value and #value >= 1 and #value <= echo[2] and string.find(value, echo[3])
+    if good and (echo[1] ~= 'tracestate' or traced) then call('HSET', reply, echo[1], value) end
+    traced = good and echo[1] == 'traceparent'
   end
   call('PEXPIRE', reply, ttl)
   return ttl

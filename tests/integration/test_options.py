@@ -212,14 +212,17 @@ class Options(SluiceCase):
         self.serve()
         echoes = {"meta": "m", "tenant": "acme", "traceparent": PARENT, "tracestate": "a=1"}
         request = self.ask(text="hello", delay="600000", expected="cancelled", **echoes)
+        malformed = self.ask(text="hello", delay="600000", expected="cancelled", traceparent="00-1-2-03", tracestate="a=1")
         wrong = self.ask(text="hello", delay="600000", tenant="not one", expected="bad_request")
         self.wait_finished(self.sender, [wrong])
-        self.sender.client.xadd(self.sender.stream, {"cancel": request.id})
+        for one in (request, malformed):
+            self.sender.client.xadd(self.sender.stream, {"cancel": one.id})
         self.wait_finished(self.sender)
         reply = self.sender.reply(request)
         self.assertEqual(reply[b"status"], b"cancelled")
         for name, value in echoes.items():
             self.assertEqual(reply[name.encode()].decode(), value)
+        self.assertFalse({b"traceparent", b"tracestate"} & set(self.sender.reply(malformed)))
         self.finish()
 
     def test_most_inputs(self):
