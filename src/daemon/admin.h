@@ -36,8 +36,8 @@ int admin_answer(struct admin *admin, const struct http_request *request, struct
 /* Gives finished answers to the port. NULL is allowed. */
 void admin_take(struct admin *admin, struct http *http);
 
-/* Ends the thread, which may have to wait for Redis, up to two seconds; requests that it has not begun are dropped.
- * NULL is allowed. */
+/* Ends the thread once it has done what it began: at once, or after a few seconds where Redis does not answer. Requests
+ * that it has not begun are dropped. NULL is allowed. */
 void admin_close(struct admin *admin);
 
 #endif

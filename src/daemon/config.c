@@ -518,7 +518,7 @@ enum status config_http_token(const struct config *config, char **out, struct er
     explicit_bzero(*out, strlen(*out));
     free(*out);
     *out = NULL;
-    return err_set(err, STATUS_BAD_INPUT, "http_token_file: the token has less than %d characters", LEAST);
+    return err_set(err, STATUS_BAD_INPUT, "http_token_file: the token has fewer than %d characters", LEAST);
 }
 
 static enum status apply_passwords(const struct config *config, struct address *address, struct err *err)

@@ -271,7 +271,7 @@ class Admin(HttpCase):
         self.assertEqual(self.ask("GET", "/api/queues")[0], 200)
         self.assertEqual(self.ask("GET", "/api/queues", token=None)[0], 200)
         self.assertEqual(self.client.exists(self.sender.key("paused")), 0)
-        for text, message in (("short\n", b"less than 16 characters"), ("\n", b"its first line is empty")):
+        for text, message in (("short\n", b"fewer than 16 characters"), ("\n", b"its first line is empty")):
             result = self.run_sluice("serve", "--redis", self.server.socket, "--model", self.make_model(), "--http", f"127.0.0.1:{free_port()}",
                                      "--http-token-file", self.write("bad", text))
             self.assertEqual(result.returncode, 65)
@@ -280,9 +280,8 @@ class Admin(HttpCase):
         self.assertFalse(any(TOKEN in child.read_log() for child in self.children if hasattr(child, "read_log")))
 
     def test_elsewhere_than_on_loopback_reading_needs_it_too(self):
-        self.port = free_port()
         for flags, expected in (((), 403), (("--http-token-file", self.token_file), 401)):
-            daemon = self.make_daemon(self.server, "--http", f"0.0.0.0:{self.port}", *flags).start()
+            daemon = self.watched(*flags, host="0.0.0.0")
             self.wait_answer("/readyz", 200)
             self.assertEqual(self.ask("GET", "/api/queues", token=None)[0], expected)
             self.assertEqual(self.ask("GET", "/api/queues")[0], 403 if expected == 403 else 200)

@@ -17,11 +17,11 @@ class HttpCase(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
 
-    def watched(self, *flags, make=None, **options):
+    def watched(self, *flags, make=None, host="127.0.0.1", **options):
         """A daemon with a port. Another process may take the port first: then it ends, and the next one is tried."""
         for _ in range(20):
             self.port = free_port()
-            daemon = (make or self.make_daemon)(self.server, "--http", f"127.0.0.1:{self.port}", *flags, **options).start()
+            daemon = (make or self.make_daemon)(self.server, "--http", f"{host}:{self.port}", *flags, **options).start()
             self.wait_until(lambda: "http_listens" in daemon.read_log() or not daemon.running(), "a port")
             if "cannot listen" not in daemon.read_log():
                 return daemon
