@@ -455,6 +455,7 @@ static const struct column limit_columns[] = {{"limit", "limit", REPORT_TEXT}, {
 
 static void report_tries(const struct planned *planned, struct report *report)
 {
+    if (planned->try_count == 0) { return; }
     report_table(report, "simulated", try_columns, sizeof try_columns / sizeof try_columns[0]);
     for (unsigned i = 0; i < planned->try_count; i++) {
         const struct planned_try *tried = &planned->tries[i];
@@ -535,6 +536,7 @@ enum status plan_run(const struct config *config, const struct plan_options *opt
     enum status status = measure(config, options->lengths, &measured, err);
     if (status == STATUS_OK) {
         plan.simulation = measured.simulation;
+        report_begin(report, "plan", options->json ? NULL : stdout);
         report_machine(&measured, report);
         status = plan_find(&plan, &planned, err);
         report_tries(&planned, report);

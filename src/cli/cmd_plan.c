@@ -38,11 +38,10 @@ static enum status plan_queue(const struct config *config, const struct plan_opt
 static int run(struct invocation *invocation)
 {
     const struct plan_options *options = invocation->own;
-    struct report report;
+    struct report report = {0}; /* plan_run begins it once the arguments are right */
     struct err err;
     log_setup(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
-    report_begin(&report, "plan", options->json ? NULL : stdout);
     enum status status = plan_queue(&invocation->config, options, &report, &err);
     if (status == STATUS_OK) { status = report_end(&report, options->json ? "-" : NULL, &err); }
     report_free(&report);

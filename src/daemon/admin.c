@@ -45,8 +45,8 @@ enum kind { TEXT, NUMBER, TRUTH, TEXTS };
 #define MEMBER(name, kind, most) PARAM_##name,
 enum param { PARAMETERS(MEMBER) PARAMS };
 
-#define ROW(name, kind, most) {#name, kind, most},
-static const struct { const char *name; enum kind kind; size_t most; } params[PARAMS] = {PARAMETERS(ROW)};
+#define ROW(name, kind, most) {#name, kind, most, #name " is missing"},
+static const struct { const char *name; enum kind kind; size_t most; const char *missing; } params[PARAMS] = {PARAMETERS(ROW)};
 /* clang-format on */
 
 /* What a request was taken over as. */
@@ -634,8 +634,8 @@ static int read_job(struct job *job, const struct http_request *request, const c
     if (*error) { return 400; }
     *error = "a POST has no query";
     if (request->post && request->query[0] != '\0') { return 400; }
-    *error = "a parameter is missing";
     for (int i = 0; i < PARAMS; i++) {
+        *error = params[i].missing;
         if ((job->route->must & 1u << i) && !job->values[i]) { return 400; }
     }
     return find_queue(job, error);

@@ -307,8 +307,9 @@ static void tell_all(struct story *story)
 {
     const char *tenant = story->tenant;
     if (story->name[0] != '\0') {
-        tell(story, story->first_ms, "submitted", "as %s in class %s%s%s", story->name, class_names[story->class],
-             tenant[0] ? ", tenant " : "", tenant);
+        tell(story, story->first_ms, "submitted", "as %s in class %s%s%s%s", story->name, class_names[story->class],
+             tenant[0] ? ", tenant " : "", tenant,
+             strcmp(story->status, "unknown") == 0 ? ", if it ever was: only the name says so" : "");
     }
     tell_compute(story);
     tell_place(story);

@@ -151,6 +151,7 @@ class Admin(HttpCase):
         self.assertEqual((fields["text"]["value"], fields["text"]["bytes"]), ("x" * 16384, 20003))
         self.assertEqual(fields["odd"]["value"], "�\x1b")
         self.read("/api/dead?letter=77-7", 404)
+        self.assertEqual(self.read("/api/request", 400)["error"], "id is missing")
 
     def test_later_is_shown(self):
         self.served()

@@ -57,11 +57,13 @@ class Plan(SluiceCase):
         self.assertEqual(result.returncode, code, text)
         for word in says:
             self.assertIn(word, text)
+        return result.stdout
 
     def test_bad_arguments_are_named(self):
         good = {"--rate": "10", "--p99": "1s", "--lengths": self.lengths}
         for option in good:
-            self.refused(*(word for pair in good.items() if pair[0] != option for word in pair), says=[f"{option} is needed"])
+            shown = self.refused(*(word for pair in good.items() if pair[0] != option for word in pair), says=[f"{option} is needed"])
+            self.assertEqual(shown, b"")
         for option, value, code, *says in (
                 ("--rate", "-1", USAGE, "--rate"), ("--rate", "many", USAGE, "--rate", "many"),
                 ("--p99", "200", DATAERR, "--p99", '"200"'), ("--p99", "0ms", DATAERR, "--p99"), ("--p99", "ms", DATAERR, "--p99"),

@@ -116,6 +116,7 @@ class Story(SluiceCase):
         self.assertIn("waiting: read, and nobody's since", self.get(name))
         self.client.xdel(self.stream, name)
         self.assertEqual(self.story(name, UNAVAILABLE), (self.facts(name, "unknown"), ["submitted"]))
+        self.assertIn("if it ever was: only the name says so", self.get(name, code=UNAVAILABLE))
 
     def test_held_by_a_worker_and_suspect(self):
         low, workers = self.sender.key("requests:low"), self.sender.key("workers")

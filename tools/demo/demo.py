@@ -201,10 +201,13 @@ def print_by_hand(services, keep):
         socket, when = services.socket, ""
     else:
         socket, when = "SOCKET", ", while it runs (make demo KEEP=1 leaves it running and prints the path of its SOCKET)"
+    shown = SLUICE.relative_to(ROOT) if SLUICE.is_relative_to(ROOT) else SLUICE
     print(f"""
 By hand{when}:
   redis-cli -s {socket} XADD 'sluice:{{default}}:requests' '*' text 'hello world'
-  redis-cli -s {socket} HGETALL 'sluice:{{default}}:reply:<the id that XADD printed>'""")
+  redis-cli -s {socket} HGETALL 'sluice:{{default}}:reply:<the id that XADD printed>'
+  {shown} submit --wait 'hello world' --redis {socket}
+  {shown} top --redis {socket}""")
     if keep:
         pids = " ".join(str(process.pid) for process in services.processes)
         print(f"\nStill running; stop it with: kill {pids}; rm -r {services.directory}")
