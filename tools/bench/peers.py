@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Sluice beside the engines that PyPI carries: the same random checkpoint of a real shape, the same real texts, two threads
-each, in turn, medians. Without options it makes the table of this machine in docs/speed.md, within a quarter of an hour once
+each, in turn, medians. Without options it makes the table of this machine in docs/speed.md, within twenty minutes once
 --prepare has installed the peers; with SLUICE_ISA=avx2 in the environment the table of a machine that has no more, where only
 those peers are beside us that can be held back likewise; --families makes the table of the families beside BERT.
 
