@@ -3,8 +3,12 @@
 import os
 import pathlib
 import re
+import shlex
 import subprocess
+import tempfile
 import unittest
+
+import blocks
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [SOURCE / "README.md", SOURCE / "SECURITY.md", *sorted((SOURCE / "docs").rglob("*.md"))]
@@ -115,6 +119,20 @@ class Pages(unittest.TestCase):
                     with self.subTest(page=page.name, command=command):
                         self.assertIn(option, [*re.findall(r"--[a-z][a-z0-9-]*", helps[command]), "--help"])
         self.assertGreater(seen, 30)
+
+    def test_files_of_the_readme(self):
+        """Its two commands find what it shows; the last digits of a cosine are the processor's."""
+        lines = blocks.only_block((SOURCE / "README.md").read_text(), "sluice embed").splitlines()
+        commands, shown = [line[2:] for line in lines if line.startswith("$ ")], [line for line in lines if not line.startswith("$ ")]
+        self.assertEqual((len(commands), len(shown)), (2, 2))
+        with tempfile.TemporaryDirectory() as directory:
+            for command in commands:
+                command = command.replace("build/release/sluice", shlex.quote(os.environ["SLUICE_BINARY"])).replace("build/vectors", directory + "/vectors")
+                printed = subprocess.run(command, shell=True, cwd=SOURCE, capture_output=True, text=True, check=True).stdout.splitlines()
+        for mine, other in zip(shown, printed, strict=True):
+            (cosine, row), (other_cosine, other_row) = mine.split(maxsplit=1), other.split(maxsplit=1)
+            self.assertEqual(row, other_row)
+            self.assertAlmostEqual(float(cosine), float(other_cosine), delta=0.02)
 
 
 if __name__ == "__main__":
