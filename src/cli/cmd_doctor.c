@@ -284,7 +284,7 @@ static void check_strangers(struct doctor *doctor)
     } else {
         say(doctor, FINDING_FAIL, "strangers",
             "Redis lets everybody in who reaches it, because its user default is on and has no password: turn it "
-            "off and give each role a login (config/make-users.sh)");
+            "off and give each role a login, as make-users.sh does (docs/redis.md)");
     }
 }
 
@@ -311,7 +311,7 @@ static void check_replay(struct doctor *doctor)
         say(doctor, FINDING_FAIL, "replay",
             "a restart of Redis loses replies and brings back finished requests, because it replays its append-only "
             "file with the rights of its user default (%s): let that have all rights and be off, as with "
-            "config/make-users.sh (ACL SETUSER default off ~* &* +@all, and in the ACL file)",
+            "make-users.sh (ACL SETUSER default off ~* &* +@all, and in the ACL file)",
             answer);
     }
 }

@@ -388,8 +388,8 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
         print_result(path, end);
     }
     if (end->failed > 0 && (result->before || result->finished)) {
-        fprintf(stderr, "%llu rows failed and have no vector; %s lists them\n", (unsigned long long)end->failed,
-                job->output.failures);
+        fprintf(stderr, "%llu %s no vector; %s says why\n", (unsigned long long)end->failed,
+                end->failed == 1 ? "row failed and has" : "rows failed and have", job->output.failures);
     }
     if (end->too_large > 0) {
         fprintf(stderr, "%llu batches were more than there was memory for, and were computed in parts\n",
