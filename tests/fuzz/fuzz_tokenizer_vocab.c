@@ -1,5 +1,6 @@
-/* A vocab.txt of any bytes with a tokenizer_config.json of any bytes: the config, a NUL, the vocabulary; or, where that
- * begins with #, a merges.txt over a vocab.json of RoBERTa's special tokens, the bytes and a few more. */
+/* A vocab.txt of any bytes with a tokenizer_config.json of any bytes: the config, a NUL, the vocabulary, MPNet's where
+ * it begins with < and else BERT's; or, where it begins with #, a merges.txt over a vocab.json of RoBERTa's special
+ * tokens, the bytes and a few more. */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -44,9 +45,8 @@ static enum status parse(const char *text, size_t size, cJSON **json, struct tok
     if (status == STATUS_OK) { status = tokenizer_config_parse(*json, &config, err); }
     size_t at = length < size ? length + 1 : size;
     if (status != STATUS_OK || text[at] != '#') {
-        return status == STATUS_OK
-                   ? tokenizer_vocab_parse(text + at, size - at, &tokenizer_legacy_bert, &config, spec, err)
-                   : status;
+        const struct tokenizer_legacy *legacy = text[at] == '<' ? &tokenizer_legacy_mpnet : &tokenizer_legacy_bert;
+        return status == STATUS_OK ? tokenizer_vocab_parse(text + at, size - at, legacy, &config, spec, err) : status;
     }
     cJSON *vocabulary = bytes_vocabulary();
     status = tokenizer_merges_parse(vocabulary, text + at, size - at, &config, spec, err);
