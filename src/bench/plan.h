@@ -54,8 +54,8 @@ struct planned {
  * those of simulation_run. `out` then has the tries so far. */
 MUST_CHECK enum status plan_find(const struct load_plan *plan, struct planned *out, struct err *err);
 
-/* Measures this machine, plans, and begins and fills the report, which is all zero. Errors: STATUS_BAD_INPUT naming an option; those of plan_find,
- * models_find and texts_read. */
+/* Measures this machine, plans, and begins and fills the report, which is all zero. Errors: STATUS_BAD_INPUT naming an
+ * option; those of plan_find, models_find and texts_read. */
 MUST_CHECK enum status plan_run(const struct config *config, const struct plan_options *options, struct report *report,
                                 struct err *err);
 
