@@ -39,7 +39,7 @@ static void print_event(const struct story *story, const struct story_event *eve
 static enum status tell(struct session *session, const char *id, bool json, struct err *err)
 {
     struct story story;
-    TRY(story_read(session, id, &story, err));
+    TRY(story_read(session, id, true, &story, err));
     if (json) {
         json_put_story(stdout, session, id, &story);
         putchar('\n');

@@ -339,7 +339,7 @@ static enum status get_request(struct job *job, struct session *session, FILE *t
 static enum status get_story(struct job *job, struct session *session, FILE *to, struct err *err)
 {
     struct story story;
-    TRY(story_read(session, job->values[PARAM_id], &story, err));
+    TRY(story_read(session, job->values[PARAM_id], true, &story, err));
     json_put_story(to, session, job->values[PARAM_id], &story);
     return STATUS_OK;
 }

@@ -505,7 +505,7 @@ enum status request_find(struct session *session, const char *id, const struct r
         TRY(SESSION_ASK(session, reply, err, "HGETALL", session_key(session, "reply:", id, key)));
         if ((*reply)->type == RESP_ARRAY && (*reply)->count > 0) { return STATUS_OK; }
         *reply = NULL;
-        enum status status = story_read(session, id, &story, err);
+        enum status status = story_read(session, id, false, &story, err);
         place->denied = status == STATUS_DENIED;
         if (status != STATUS_OK) { return place->denied ? STATUS_OK : status; }
     }

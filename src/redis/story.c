@@ -146,14 +146,14 @@ static enum status read_pending(struct session *session, const char *stream, con
     return STATUS_OK;
 }
 
-/* Whether it waits in its stream. Where its entry may not be read, the ids of others tell. */
-static enum status read_unread(struct session *session, const char *stream, const char *text, struct story *story,
-                               struct err *err)
+/* Whether it waits in its stream. Where its entry is not to be read, or may not be, the ids of others tell. */
+static enum status read_unread(struct session *session, const char *stream, const char *text, bool tenant,
+                               struct story *story, struct err *err)
 {
-    const struct resp_value *reply, *group;
+    const struct resp_value *reply = NULL, *group;
     struct entry_id delivered = {0}, first, last;
     bool pending = strcmp(story->status, "unknown") != 0;
-    TRY(ASK_IF(session, &reply, err, "XRANGE", stream, text, text));
+    if (tenant) { TRY(ASK_IF(session, &reply, err, "XRANGE", stream, text, text)); }
     bool readable = reply, there = item(reply, 0);
     if (there) { keep(story->tenant, sizeof story->tenant, resp_field(item(item(reply, 0), 1), "tenant")); }
     if (pending || (readable && !there)) { return STATUS_OK; }
@@ -173,7 +173,7 @@ static enum status read_unread(struct session *session, const char *stream, cons
 }
 
 /* Of a request without a reply: looks among those that wait for their time, then in its stream. */
-static enum status read_place(struct session *session, struct story *story, struct err *err)
+static enum status read_place(struct session *session, bool tenant, struct story *story, struct err *err)
 {
     char key[SESSION_KEY], entry[ENTRY_ID_TEXT];
     const struct resp_value *reply;
@@ -187,7 +187,7 @@ static enum status read_place(struct session *session, struct story *story, stru
     entry_id_format(story->entry, entry);
     session_key(session, class_streams[story->class], "", key);
     TRY(read_pending(session, key, entry, story, err));
-    return read_unread(session, key, entry, story, err);
+    return read_unread(session, key, entry, tenant, story, err);
 }
 
 static bool is_its_own(const struct story *story, const char *id, const struct resp_value *fields)
@@ -316,7 +316,7 @@ static void tell_all(struct story *story)
     tell_end(story);
 }
 
-enum status story_read(struct session *session, const char *id, struct story *story, struct err *err)
+enum status story_read(struct session *session, const char *id, bool tenant, struct story *story, struct err *err)
 {
     *story = (struct story){.status = "unknown"};
     TRY(session_ask_time(session, err));
@@ -325,7 +325,7 @@ enum status story_read(struct session *session, const char *id, struct story *st
     for (int i = 0; i < LOOKS && strcmp(story->status, "unknown") == 0; i++) {
         TRY(read_reply(session, id, story, err));
         if (story->name[0] == '\0') { break; }
-        if (story->done_ms == 0) { TRY(read_place(session, story, err)); }
+        if (story->done_ms == 0) { TRY(read_place(session, tenant, story, err)); }
     }
     if (strcmp(story->status, "unknown") == 0) { TRY(read_letters(session, id, story, err)); }
     tell_all(story);

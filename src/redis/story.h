@@ -52,9 +52,11 @@ struct story {
     size_t event_count;
 };
 
-/* Gathers the story of a request by its name or its id. Errors: those of the commands; STATUS_INTERNAL (a record of
- * another shape). */
-MUST_CHECK enum status story_read(struct session *session, const char *id, struct story *out, struct err *err);
+/* Gathers the story of a request by its name or its id. `tenant`: looks into its entry, too, for the tenant; an
+ * operator's login may not, and Redis puts each try into its ACL LOG. Errors: those of the commands; STATUS_INTERNAL (a
+ * record of another shape). */
+MUST_CHECK enum status story_read(struct session *session, const char *id, bool tenant, struct story *out,
+                                  struct err *err);
 
 /* Writes it as an object. */
 void json_put_story(FILE *to, const struct session *session, const char *id, const struct story *story);
