@@ -420,19 +420,20 @@ static void name_entries(struct housekeeping *house, enum request_class class, c
     }
 }
 
-/* The answers come in the order of the classes; a stream of a wrong type costs its class only. */
+/* The answers come in the order of the classes; a stream of a wrong type costs its class only. queue_refused may close
+ * the connection, and so answer the other calls before it returns: this one is counted last, and ends the task. */
 static void on_looked(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     struct queue *queue = task->queue;
     struct mend_look *look = &queue->housekeeping.look;
-    enum request_class class = (enum request_class)(CLASS_COUNT - task->calls--);
+    enum request_class class = (enum request_class)(CLASS_COUNT - task->calls);
     if (reply && reply->type == RESP_ARRAY) {
         name_entries(&queue->housekeeping, class, reply);
     } else if (!reply || (!resp_is_error(reply, "WRONGTYPE") && queue_refused(queue, reply, "XRANGE"))) {
         task->failed = true;
     }
-    if (task->calls > 0) { return; }
+    if (--task->calls > 0) { return; }
     if (task->failed) {
         command_free(&look->command);
         queue_task_fail(task);
