@@ -87,12 +87,7 @@ static enum status order(struct session *session, const struct invocation *invoc
 {
     const struct own *own = invocation->own;
     for (size_t i = 1; i < invocation->operand_count; i++) {
-        bool alive = false;
-        for (size_t k = 0; k < heartbeats->count; k++) {
-            const struct heartbeat_line *line = &heartbeats->lines[k];
-            alive |= line->alive && strcmp(line->worker, invocation->operands[i]) == 0;
-        }
-        if (!alive) {
+        if (!heartbeats_alive(heartbeats, invocation->operands[i])) {
             return err_set(err, STATUS_NOT_FOUND, "no worker %s is alive on queue %s (see sluice workers list)",
                            invocation->operands[i], session->queue);
         }

@@ -374,14 +374,11 @@ static enum status post_worker(struct job *job, struct session *session, FILE *t
 {
     const char *worker = job->values[PARAM_worker], *order = job->values[PARAM_order];
     struct heartbeats heartbeats;
-    bool alive = false;
     if (!worker_order_is(order)) {
         return err_set(err, STATUS_BAD_INPUT, "the order must be quiet, resume, drain or stop");
     }
     enum status status = heartbeats_read(session, &heartbeats, err);
-    for (size_t i = 0; status == STATUS_OK && i < heartbeats.count; i++) {
-        alive |= heartbeats.lines[i].alive && strcmp(heartbeats.lines[i].worker, worker) == 0;
-    }
+    bool alive = status == STATUS_OK && heartbeats_alive(&heartbeats, worker);
     heartbeats_free(&heartbeats);
     TRY(status);
     if (!alive) { return err_set(err, STATUS_NOT_FOUND, "no such worker is alive on queue %s", session->queue); }

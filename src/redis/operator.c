@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "redis/story.h"
-
 /* ---- the connection ---- */
 
 enum status session_ask_time(struct session *session, struct err *err)
@@ -124,6 +122,15 @@ void heartbeats_free(struct heartbeats *heartbeats)
     free(heartbeats->answer);
     free(heartbeats->lines);
     *heartbeats = (struct heartbeats){0};
+}
+
+bool heartbeats_alive(const struct heartbeats *heartbeats, const char *worker)
+{
+    for (size_t i = 0; i < heartbeats->count; i++) {
+        const struct heartbeat_line *line = &heartbeats->lines[i];
+        if (line->alive && strcmp(line->worker, worker) == 0) { return true; }
+    }
+    return false;
 }
 
 const char *heartbeat_value(const struct heartbeat_line *line, const char *word, char *value, size_t size)
@@ -489,28 +496,5 @@ enum status letter_requeue(struct session *session, const char *id, char digest[
     bool done = said == 1 && reply->count == 2;
     *out = done ? REQUEUED : said == -1 ? REQUEUED_EMPTY : said == -2 ? REQUEUED_CUT : REQUEUED_GONE;
     snprintf(entry, ENTRY_ID_TEXT, "%s", done ? session_text(&reply->items[1]) : "");
-    return STATUS_OK;
-}
-
-/* ---- requests ---- */
-
-enum status request_find(struct session *session, const char *id, const struct resp_value **reply, struct place *place,
-                         struct err *err)
-{
-    char key[SESSION_KEY];
-    struct story story = {.done_ms = 1};
-    *place = (struct place){.status = "unknown"};
-    *reply = NULL;
-    while (story.done_ms > 0) { /* it may be answered between two looks */
-        TRY(SESSION_ASK(session, reply, err, "HGETALL", session_key(session, "reply:", id, key)));
-        if ((*reply)->type == RESP_ARRAY && (*reply)->count > 0) { return STATUS_OK; }
-        *reply = NULL;
-        enum status status = story_read(session, id, false, &story, err);
-        place->denied = status == STATUS_DENIED;
-        if (status != STATUS_OK) { return place->denied ? STATUS_OK : status; }
-    }
-    place->status = story.status;
-    place->due_at = (double)story.due_ms;
-    snprintf(place->worker, sizeof place->worker, "%s", story.worker);
     return STATUS_OK;
 }

@@ -90,6 +90,9 @@ MUST_CHECK enum status heartbeats_read(struct session *session, struct heartbeat
 /* Frees answer and lines. */
 void heartbeats_free(struct heartbeats *heartbeats);
 
+/* Whether a worker of this name is among them, and its lease runs. */
+bool heartbeats_alive(const struct heartbeats *heartbeats, const char *worker);
+
 /* Copies the value after a word of the line ("held") into `value`, "" if the word is missing; returns `value`. */
 const char *heartbeat_value(const struct heartbeat_line *line, const char *word, char *value, size_t size);
 
@@ -195,20 +198,5 @@ enum requeued {
  * [ENTRY_ID_TEXT], the id of the new entry. Errors: those of the commands. */
 MUST_CHECK enum status letter_requeue(struct session *session, const char *id, char digest[SCRIPT_DIGEST + 1],
                                       enum requeued *out, char *entry, struct err *err);
-
-/* ---- requests ---- */
-
-/* Where a request without a reply is. */
-struct place {
-    const char *status; /* as of struct story: "queued", "running", "later", "dead" or "unknown" */
-    char worker[256];   /* running: whose it is */
-    double due_at;      /* later: Redis' unix ms; else 0 */
-    bool denied;        /* the login may not ask where it is */
-};
-
-/* Finds the reply of a request by its id or name, or by its name where it is. `*reply`: NULL: there is none; owned by
- * the session, as of session_ask. Errors: those of the commands. */
-MUST_CHECK enum status request_find(struct session *session, const char *id, const struct resp_value **reply,
-                                    struct place *place, struct err *err);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "redis/operator.h"
+#include "redis/story.h"
 
 /* Writes the members of the object of `sluice stats --json`, without its braces. */
 void json_put_counts(FILE *to, const struct session *session, const struct queue_counts *counts);

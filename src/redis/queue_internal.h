@@ -90,9 +90,9 @@ struct claims {
 /* queue_settle.c */
 struct settling {
     uint64_t stage_from_ns; /* no staging before this time: Redis refused it */
-    struct {
-        uint64_t logged, unlogged; /* since the last pulse */
-    } refusals, retries;           /* in the log */
+    struct logged {
+        uint64_t lines, unlogged; /* since the last pulse */
+    } refusals, retries;
 };
 
 /* queue_cancel.c: reading of the control stream. */

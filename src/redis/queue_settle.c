@@ -298,14 +298,12 @@ static enum log_level level_of(struct queue *queue, enum outcome outcome)
 {
     enum { LOGGED_MOST = 5 };
     if (outcome == OUTCOME_DEAD || outcome == OUTCOME_GONE) { return LOG_WARN; }
-    bool retry = outcome == OUTCOME_DEFER;
-    uint64_t *logged = retry ? &queue->settling.retries.logged : &queue->settling.refusals.logged;
-    uint64_t *unlogged = retry ? &queue->settling.retries.unlogged : &queue->settling.refusals.unlogged;
-    if (*logged < LOGGED_MOST) {
-        ++*logged;
+    struct logged *logged = outcome == OUTCOME_DEFER ? &queue->settling.retries : &queue->settling.refusals;
+    if (logged->lines < LOGGED_MOST) {
+        logged->lines++;
         return LOG_INFO;
     }
-    ++*unlogged;
+    logged->unlogged++;
     return LOG_DEBUG;
 }
 

@@ -332,6 +332,27 @@ enum status story_read(struct session *session, const char *id, bool tenant, str
     return STATUS_OK;
 }
 
+enum status request_find(struct session *session, const char *id, const struct resp_value **reply, struct place *place,
+                         struct err *err)
+{
+    char key[SESSION_KEY];
+    struct story story = {.done_ms = 1};
+    *place = (struct place){.status = "unknown"};
+    *reply = NULL;
+    while (story.done_ms > 0) { /* it may be answered between two looks */
+        TRY(SESSION_ASK(session, reply, err, "HGETALL", session_key(session, "reply:", id, key)));
+        if ((*reply)->type == RESP_ARRAY && (*reply)->count > 0) { return STATUS_OK; }
+        *reply = NULL;
+        enum status status = story_read(session, id, false, &story, err);
+        place->denied = status == STATUS_DENIED;
+        if (status != STATUS_OK) { return place->denied ? STATUS_OK : status; }
+    }
+    place->status = story.status;
+    place->due_at = (double)story.due_ms;
+    snprintf(place->worker, sizeof place->worker, "%s", story.worker);
+    return STATUS_OK;
+}
+
 /* --- as JSON --- */
 
 static void put_text(FILE *to, const char *key, const char *text)

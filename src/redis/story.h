@@ -58,7 +58,20 @@ struct story {
 MUST_CHECK enum status story_read(struct session *session, const char *id, bool tenant, struct story *out,
                                   struct err *err);
 
-/* Writes it as an object. */
+/* Where a request without a reply is. */
+struct place {
+    const char *status; /* as of struct story: "queued", "running", "later", "dead" or "unknown" */
+    char worker[256];   /* running: whose it is */
+    double due_at;      /* later: Redis' unix ms; else 0 */
+    bool denied;        /* the login may not ask where it is */
+};
+
+/* Finds the reply of a request by its id or name, or by its name where it is. `*reply`: NULL: there is none; owned by
+ * the session, as of session_ask. Errors: those of the commands. */
+MUST_CHECK enum status request_find(struct session *session, const char *id, const struct resp_value **reply,
+                                    struct place *place, struct err *err);
+
+/* Writes a story as an object. */
 void json_put_story(FILE *to, const struct session *session, const char *id, const struct story *story);
 
 #endif

@@ -112,11 +112,11 @@ class VoicesOfRedis(SluiceCase):
         # An answer of the own pending list that was under way with a settle may bring back what that has just ended.
         self.assertEqual(counts["rows"] - counts["late"], 60)
 
-    def check_ends(self, text):
+    def check_ends(self, text, **said):
         daemon = self.start()
         request = self.sender.submit("held by nobody afterwards")
         self.wait_finished(self.sender, [request])
-        self.say(text)
+        self.say(text, **said)
         self.assertEqual(daemon.wait_exit(), 77, daemon.read_log())
         self.assertIn(text[:60], daemon.read_log())
         self.be_silent()
@@ -132,6 +132,10 @@ class VoicesOfRedis(SluiceCase):
         for name in ("NOAUTH", "WRONGPASS", "NOPERM"):
             with self.subTest(name=name):
                 self.check_ends(ENDING[name])
+
+    def test_what_ends_the_daemon_between_three_looks(self):
+        """The looks for ids ahead go out together. The first refusal closes the connection, and with it the other two."""
+        self.check_ends(ENDING["NOPERM"], commands=(b"XRANGE",))
 
     def test_protected_mode(self):
         """Said to a stranger before anything else, in the place of the first answer."""
