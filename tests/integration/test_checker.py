@@ -205,6 +205,30 @@ class CheckerFinds(SluiceCase):
         self.worker.settle(*self.entries[0], ttl=None)
         self.assert_found("TTL of -1")
 
+    def lend(self, *workers):
+        for worker in workers:
+            self.client.set(PREFIX + "alive:" + worker, "token", px=60_000)
+
+    def claim(self, worker):
+        self.client.xclaim(PREFIX + "requests", "sluice", worker, 0, [self.entries[0][0]])
+
+    def test_taken_from_a_living_worker(self):
+        self.lend("worker-1", "worker-2")
+        self.claim("worker-2")
+        self.settle_all()
+        self.assert_found(f"{self.requests[0].id}: taken from worker-1, whose lease had not ended, by worker-2")
+
+    def test_taken_from_a_dead_worker_or_given_back(self):
+        self.lend("worker-2", "worker-3")
+        self.claim("worker-2")  # the first one never had a lease
+        self.claim("released")
+        self.claim("worker-3")
+        self.client.pexpire(PREFIX + "alive:worker-3", 1)
+        self.wait_until(lambda: not self.client.exists(PREFIX + "alive:worker-3"), "the lease to end")
+        self.claim("worker-2")
+        self.settle_all()
+        self.assertEqual(self.found(), [])
+
     def test_entry_left_in_stream(self):
         self.settle_all(but=(0,))
         self.worker.settle(*self.entries[0], remove=False)

@@ -236,6 +236,8 @@ class Checker:
         for entry in history.added:
             if entry[0] in STREAMS:
                 self._check_removal(entry, history)
+        for stream, entry, owner, robber in history.robbed:
+            self.problems.append(f"entry {name_of(stream, entry)}: taken from {owner}, whose lease had not ended, by {robber}")
 
     def _check_written_once(self, request, history):
         """A terminal reply per submission at most, all of them the same, and none before its request was there."""

@@ -95,6 +95,9 @@ class History:
         self.staged = {}       # stage key -> fields of a large reply, in the same transaction
         self.submissions = {}  # `id` -> (stream, entry id) that producers added under it
         self.retries = {}      # original name -> (stream, entry id) under which it came back
+        self.robbed = []       # (stream, entry id, from, to): taken by a living worker from one whose lease had not ended
+        self.alive = set()     # workers with a lease, now
+        self.read_until = {}   # stream -> the last id that the group has read
         for when, together in enumerate(transactions(directory)):
             self.steps.append(together)
             for words in together:
@@ -102,9 +105,15 @@ class History:
 
     def _take(self, when, words):
         name = words[0].upper()
+        if name in (b"FLUSHALL", b"FLUSHDB"):
+            self.alive.clear()
+        if name == b"XGROUP" and words[1].upper() in (b"CREATE", b"SETID", b"DESTROY"):
+            self.read_until.clear()
         if len(words) < 2 or not words[1].startswith(self.prefix):
             return
         key = words[1][len(self.prefix):].decode("utf-8", "replace")
+        if key.startswith("alive:"):
+            self._take_lease(name, [word[len(self.prefix) + len("alive:"):].decode() for word in words[1:]])
         if name == b"XADD" and key.startswith("requests"):
             at = next(i for i in range(2, len(words)) if b"-" in words[i] and words[i].replace(b"-", b"").isdigit())
             entry = (key, words[at].decode())
@@ -114,7 +123,7 @@ class History:
             elif b"id" in fields:
                 self.submissions.setdefault(fields[b"id"].decode("utf-8", "replace"), []).append(entry)
         elif name == b"XCLAIM" and key.startswith("requests"):
-            self.deliveries.setdefault((key, words[5].decode()), []).append(words[3].decode())
+            self._take_delivery(key, words)
         elif name == b"XDEL" and key.startswith("requests"):
             for word in words[2:]:
                 self.removed.setdefault((key, word.decode()), []).append(when)
@@ -131,3 +140,21 @@ class History:
                 self.replies.setdefault(key[len("reply:"):], []).append((when, fields))
         elif name in (b"HINCRBY", b"HSET") and key == "trouble":
             self.charges.setdefault(words[2].decode("utf-8", "replace"), []).append(when)
+
+    def _take_lease(self, name, workers):
+        """An end stands in the file as DEL, as Redis makes one of every key that expires."""
+        if name == b"SET":
+            self.alive.add(workers[0])
+        elif name in (b"DEL", b"UNLINK"):
+            self.alive.difference_update(workers)
+
+    def _take_delivery(self, stream, words):
+        """Of an entry that the group had read already, by what LASTID says, a script has claimed it for another worker. (One
+        that a script had claimed ahead of the reading is read again when that comes to it.)"""
+        entry, to, until = (stream, words[5].decode()), words[3].decode(), words[-1]
+        holders = self.deliveries.setdefault(entry, [])
+        claimed = self.read_until.get(stream) == until
+        if claimed and holders and holders[-1] != to and {holders[-1], to} <= self.alive and entry not in self.removed:
+            self.robbed.append((*entry, holders[-1], to))
+        self.read_until[stream] = until
+        holders.append(to)
