@@ -94,6 +94,8 @@ class Failover(SluiceCase):
             master.process.send_signal(signal.SIGSTOP)
             other = next(server for server in group.servers if server is not master)
             self.wait_until(lambda: other.role() == "master", "the other one to be promoted", ignore=BUSY)
+            # A sentinel that has not heard of it yet would send it back to the old master as soon as that wakes.
+            self.wait_until(lambda: all(sentinel.master_port() == other.port for sentinel in group.sentinels), "all sentinels to know")
             self.wait_connected(daemons, other)
             master.process.send_signal(signal.SIGCONT)
             group.wait_replicas()
