@@ -139,7 +139,8 @@ class Bench(SluiceCase):
                          [(8, 8, 1), (8, 8, 2), (64, 1, 1), (64, 1, 2)])
         for row in found["peak"]:
             self.assertGreater(row["peak_gflops"], 0)
-            self.assertAlmostEqual(row["share"], row["gflops"] / row["peak_gflops"], delta=0.01 + 0.1 * row["share"])
+            share, rounded = row["gflops"] / row["peak_gflops"], 0.05 / row["peak_gflops"]  # to one decimal, of small numbers on a busy machine
+            self.assertAlmostEqual(row["share"], share, delta=0.01 + 2 * rounded * (1 + share))
 
     def test_tokenizer(self):
         model = self.make_model()
