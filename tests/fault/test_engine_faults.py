@@ -2,7 +2,7 @@
 crashes the worker is poison, and those who only shared the batch get their vectors."""
 # ctest-cost: 25
 
-from case import SluiceCase, scaled
+from case import SOON, SluiceCase, scaled
 from corpus import texts
 from history import History
 from producer import Journal
@@ -12,6 +12,8 @@ WORD = "kernel"  # the word that sets a fault off; no other text of these tests 
 
 
 class EngineFaults(SluiceCase):
+    lease_ms = SOON
+
     def setUp(self):
         super().setUp()
         self.server = self.start_redis()
@@ -178,8 +180,9 @@ class EngineFaults(SluiceCase):
         self.assertTrue(served.running())
 
     def test_slow_engine_is_not_robbed(self):
-        """A pass that takes many leases: the worker renews its lease meanwhile, and nobody takes its entries."""
-        slow = self.serve("slow:{kernel}:2500")
+        """A pass that takes several leases: the worker renews its lease meanwhile, and nobody takes its entries."""
+        self.lease_ms = SluiceCase.lease_ms
+        slow = self.serve("slow:{kernel}:7000")
         request = self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
         self.start_daemon(self.server)

@@ -4,10 +4,12 @@
 import signal
 import time
 
-from case import SluiceCase, scaled
+from case import SOON, SluiceCase, scaled
 
 
 class Pause(SluiceCase):
+    lease_ms = SOON
+
     def setUp(self):
         super().setUp()
         self.server = self.start_redis()

@@ -4,7 +4,7 @@ nobody else is charged, and isolating it costs at most 2 log2(n) + 1 passes more
 
 import math
 
-from case import SCALE, SluiceCase
+from case import SCALE, SOON, SluiceCase
 from corpus import texts
 from producer import Journal
 
@@ -13,6 +13,8 @@ SIZES = range(1, 34)
 
 
 class Positions(SluiceCase):
+    lease_ms = SOON
+
     def setUp(self):
         super().setUp()
         self.server = self.start_redis()

@@ -2,11 +2,13 @@
 
 import signal
 
-from case import SluiceCase
+from case import SOON, SluiceCase
 from history import History
 
 
 class Race(SluiceCase):
+    lease_ms = SOON
+
     def setUp(self):
         super().setUp()
         self.server = self.start_redis()
@@ -24,8 +26,7 @@ class Race(SluiceCase):
         """Entries are taken from a worker that computes them; another one reclaims them and computes them as well."""
         first = self.slow_daemon(4000)
         requests = [self.sender.submit(f"the kernel {number}", id=f"raced-{number}", encoding="f32") for number in range(10)]
-        name = first.worker_name(self.client)
-        self.wait_until(lambda: self.pending(self.client, worker=name) == len(requests), "all to be taken")
+        self.wait_until(lambda: self.held_by(first, self.client) == len(requests), "all to be taken")
         first.signal(signal.SIGTSTP)  # it goes on computing and claims nothing back
         second = self.start_daemon(self.server)
         for request in requests:
@@ -35,7 +36,7 @@ class Race(SluiceCase):
         self.finish(self.server, self.sender, faults=["taken away"])
         self.assertTrue(first.running() and second.running())
         history = History(self.server.directory, self.queue)
-        twice = [names for names in history.deliveries.values() if {name, second.worker_name(self.client)} <= set(names)]
+        twice = [holders for holders in map(set, history.deliveries.values()) if holders & set(first.names()) and holders & set(second.names())]
         self.assertTrue(twice, "no entry was ever in two workers' hands")
         first.signal(signal.SIGCONT)
         self.assertEqual(first.stop(), 0)  # when it has seen that it came too late

@@ -10,7 +10,7 @@ import time
 
 import redis
 
-from case import SluiceCase, scaled
+from case import SOON, SluiceCase, scaled
 from corpus import texts
 from daemon import SOURCE
 from redis_server import append_only, command
@@ -20,6 +20,8 @@ from blocks import only_block  # noqa: E402
 
 
 class RedisKill(SluiceCase):
+    lease_ms = SOON
+
     def run_kills(self, count, seed, load=None):
         """Kills while requests are pending, by what the restarted Redis itself still knows to be pending."""
         generator = random.Random(seed)
@@ -73,8 +75,8 @@ class RedisKill(SluiceCase):
         for number in range(4):
             sender.submit(f"the kernel {number}", id=f"slow-{number}", encoding="f32")
         self.wait_until(lambda: self.pending(self.server.client()) == 4, "all entries to be held")
-        self.journal.kills.append(victim.worker_name(self.server.client()))
         victim.kill()
+        self.journal.kills.append(victim.last_name())
         slow.start().wait_ready(self.server.client())
         for _ in range(10):
             self.wait_until(lambda: self.server.client().hlen(sender.key("trouble")) > 0 or sender.finished(self.journal.requests.values()),
@@ -150,11 +152,10 @@ class RedisKill(SluiceCase):
         daemon = self.start_daemon(self.server)
         load = self.start_load(self.server, seed=3)
         while self.journal.faults.get("both dead", 0) < scaled(5):
-            name = daemon.worker_name(self.server.client())
             self.wait_until(lambda: self.pending(self.server.client()) > 0, "entries in the worker's hands")
             self.server.kill()
             daemon.kill()
-            self.journal.kills.append(name)
+            self.journal.kills.append(daemon.last_name())
             self.server.start()
             self.journal.fault("both dead", self.pending(self.server.client()) > 0)
             self.restart(daemon, self.server)

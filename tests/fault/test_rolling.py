@@ -16,8 +16,7 @@ class Rolling(SluiceCase):
         daemons = [self.start_daemon(self.server) for _ in range(2)]
         for _ in range(rounds):
             for daemon in daemons:
-                self.wait_until(lambda: self.pending(self.client, worker=daemon.worker_name(self.client)) > 0,
-                                "the worker to hold something")
+                self.wait_until(lambda: self.held_by(daemon, self.client) > 0, "the worker to hold something")
                 stop(daemon)
                 self.journal.fault("deploy")
                 self.restart(daemon, self.server)

@@ -5,7 +5,7 @@ more with only the connections cut."""
 import json
 import signal
 
-from case import SluiceCase, scaled
+from case import SOON, SluiceCase, scaled
 from checker import Checker
 from corpus import texts
 from producer import Journal, Request
@@ -15,6 +15,8 @@ TOGETHER = 8  # queues side by side: most of the time passes in waiting for leas
 
 
 class Steps(SluiceCase):
+    lease_ms = SOON
+
     def setUp(self):
         super().setUp()
         self.model = self.make_model("wide", hidden=320, heads=4)  # wide enough that a reply in JSON is staged

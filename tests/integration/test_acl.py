@@ -316,8 +316,6 @@ class Acl(SluiceCase):
 class FullRun(Acl):
     """Everything that a queue can do, by a worker, a producer and an operator who have no other rights."""
 
-    lease_ms = 3000  # orders go to a worker by its name, which changes when a busy machine makes it lose its lease
-
     def setUp(self):
         super().setUp()
         for role in ROLES:
@@ -329,7 +327,7 @@ class FullRun(Acl):
 
     def serve(self):
         """A worker whose engine fails at WORD, with its own login."""
-        daemon = self.make_faulty(self.server, "--backoff-ms", "20", "--lease-ms", "1000", faults=[f"error:{{{WORD}}}"],
+        daemon = self.make_faulty(self.server, "--backoff-ms", "20", faults=[f"error:{{{WORD}}}"],
                                   address=f"redis+unix://sluice-worker@{self.server.socket}",
                                   environment=LOGIN)
         return daemon.start().wait_ready(self.client)

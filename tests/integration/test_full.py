@@ -122,7 +122,7 @@ class Full(SluiceCase):
         most = self.limit(101)
         watch = Watch(self.server, most)
         self.wait_until(lambda: self.sender.unfinished() == 0 and self.client.zcard(self.sender.key("later")) == 0,
-                        lambda: f"an end; {self.sender.unfinished()} wait", timeout=60)
+                        lambda: f"an end; {self.sender.unfinished()} wait", timeout=120)
         self.assertLessEqual(watch.end(), 1.10)
         self.assertEqual(len(self.client.keys(self.sender.key("wake:*"))), 0)
         self.assertEqual(daemon.stop(), 0)

@@ -11,7 +11,6 @@ from producer import Journal
 
 
 class Operations(SluiceCase):
-    lease_ms = 3000  # orders go to a worker by its name, which changes when a busy machine makes it lose its lease
     brief = ("--lease-ms", "2000")  # for those that get no order and whose leases are waited for
 
     def setUp(self):

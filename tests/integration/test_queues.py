@@ -173,8 +173,6 @@ class Queues(SluiceCase):
 
 
 class Weights(SluiceCase):
-    lease_ms = 3000
-
     def setUp(self):
         super().setUp()
         self.server = self.start_redis()

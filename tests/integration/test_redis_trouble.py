@@ -82,13 +82,11 @@ class RedisTrouble(SluiceCase):
         self.client.xreadgroup("sluice", "somebody-dead", {self.sender.stream: ">"}, count=40)
         large = [self.sender.submit_fields({"text": b"x" * (24 << 20)}, expected="too_large") for _ in range(20)]
         small = self.sender.submit_many(texts(40, seed=7), encoding="f32")
-        daemon = self.start_daemon(self.server, "--lease-ms", "3000")  # on a busy machine Redis is slow to write these to its file
+        daemon = self.start_daemon(self.server)
         self.wait_finished(self.sender, [*held, *large, *small])
         self.wait_empty(self.sender)
         self.assertEqual({self.sender.reply(request)[b"code"] for request in large}, {b"too_large"})
-        log = daemon.read_log()
-        self.assertEqual(log.count("redis_connected"), 1)
-        self.assertNotIn("redis_lost", log)
+        self.assertNotIn("redis_lost", daemon.read_log())
         self.assertEqual(daemon.stop(), 0)
 
     def test_flushall(self):

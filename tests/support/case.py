@@ -21,6 +21,7 @@ from waiting import wait_until
 
 # How much of each fault run to do: 1 by default, 0.1 under the sanitizers, more at night.
 SCALE = float(os.environ.get("SLUICE_FAULT_SCALE", "1"))
+SOON = 500
 SANITIZED = "asan" in os.environ.get("SLUICE_BINARY", "") or "tsan" in os.environ.get("SLUICE_BINARY", "")
 
 
@@ -30,7 +31,7 @@ def scaled(count):
 
 class SluiceCase(unittest.TestCase):
     queue = "test"
-    lease_ms = 500
+    lease_ms = 3000  # which a worker keeps on a busy machine; SOON where ends of leases are waited for, and a lost one does no harm
 
     def setUp(self):
         # A short path in memory: unix socket paths end at 107 bytes, and fsync costs nothing there.
@@ -210,6 +211,12 @@ class SluiceCase(unittest.TestCase):
         return sum(self._pending_on(client, f"sluice:{{{queue or self.queue}}}:requests{level}", worker)
                    for level in ("", ":high", ":low"))
 
+    def held_by(self, daemon, client):
+        """How many entries are pending with a daemon, dead or alive: with the name that it has now, because one that a busy
+        machine has kept from renewing its lease joins again under another."""
+        name = daemon.last_name()
+        return self.pending(client, worker=name) if name else 0
+
     def _pending_on(self, client, key, worker):
         try:
             if worker is None:
@@ -238,13 +245,12 @@ class SluiceCase(unittest.TestCase):
     def catch(self, daemon, client, moment=lambda: None):
         """SIGSTOP at a moment at which the worker has entries in its hands; tries until it is one. `moment` runs in between,
         so that it need not be the first such moment. What follows (kill -9, a pause) hits it mid-batch for certain."""
-        name = daemon.worker_name(client)
         for _ in range(1000):
-            wait_until(lambda: self.pending(client, worker=name) > 0, "the victim to hold something")
+            wait_until(lambda: self.held_by(daemon, client) > 0, "the victim to hold something")
             moment()
             daemon.signal(signal.SIGSTOP)
-            if self.pending(client, worker=name) > 0:
-                return name
+            if self.held_by(daemon, client) > 0:
+                return daemon.last_name()
             daemon.signal(signal.SIGCONT)
         raise AssertionError("the victim never holds anything")
 

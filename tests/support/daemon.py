@@ -52,14 +52,23 @@ class Daemon:
     def pid(self):
         return self.process.pid
 
+    def names(self):
+        """The names under which it has joined, by its log: to look for the pid among all keys of a queue with many replies
+        would take most of the time of a fault test."""
+        return re.findall(rf"redis_connected.*queue\W{{1,3}}{re.escape(self.queue)}\W.*?\b([\w.-]+-{self.pid}-\w+)", self.read_log())
+
+    def last_name(self):
+        """The name under which it joined last, dead or alive; None before it has."""
+        return (self.names() or [None])[-1]
+
     def alive_key(self, client):
-        """This process's liveness key, or None. The log says under which name it has joined last: to look for the pid among
-        all keys of a queue with many replies would take most of the time of a fault test."""
-        names = re.findall(rf"redis_connected.*queue\W{{1,3}}{re.escape(self.queue)}\W.*?\b([\w.-]+-{self.pid}-\w+)", self.read_log())
-        key = f"sluice:{{{self.queue}}}:alive:{names[-1]}" if names else None
-        return key if key and client.exists(key) else None
+        """This process's liveness key, or None."""
+        name = self.last_name()
+        key = f"sluice:{{{self.queue}}}:alive:{name}"
+        return key if name and client.exists(key) else None
 
     def worker_name(self, client):
+        """The name under which it lives, or None."""
         key = self.alive_key(client)
         return key and key.split(":alive:", 1)[1]
 

@@ -13,7 +13,6 @@ STREAM = {"high": "requests:high", "normal": "requests", "low": "requests:low"}
 
 
 class FeatureCase(SluiceCase):
-    lease_ms = 3000
     backoff = ("--backoff-ms", "20", "--backoff-cap-ms", "60")
 
     def setUp(self):

@@ -9,8 +9,6 @@ from sentinel import free_port
 class HttpCase(SluiceCase):
     """Daemons with an HTTP port, on self.port."""
 
-    lease_ms = 3000
-
     def setUp(self):
         super().setUp()
         self.server = self.start_redis()
