@@ -21,8 +21,7 @@ local stream, trouble, later, data, meta, home, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TTL_MAX_S, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 100000, 86400000, 16
 local rep, HEX = string.rep, '[%da-f]'
-local PARENT = '^' .. rep(HEX, 2) .. '%-' .. rep(HEX, 32) .. '%-' .. rep(HEX, 16) .. '%-' .. rep(HEX, 2) .. '[!-~]*$'
-local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, PARENT}, {'tracestate', 512, '^[ -~]+$'}}
+local PARENT = '^(' .. rep(HEX, 2) .. ')%-(' .. rep(HEX, 32) .. ')%-(' .. rep(HEX, 16) .. ')%-' .. rep(HEX, 2) .. '([!-~]*)$'
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -86,6 +85,28 @@ local function wishes(target)
   return id, notify, results
 end
 
+-- As src/schedule/fields.c has it, from W3C Trace Context.
+local function is_traceparent(text)
+  local version, trace, span, rest = string.match(text, PARENT)
+  if not version or version == 'ff' or not string.find(trace, '[^0]') or not string.find(span, '[^0]') then return false end
+  return rest == '' or version ~= '00' and string.sub(rest, 1, 1) == '-'
+end
+
+local function is_tracestate(text)
+  local members = 0
+  for member in string.gmatch(text .. ',', '([^,]*),') do
+    member = string.match(member, '^[ \t]*(.-)[ \t]*$')
+    local key = string.match(member, '^([%l%d][%l%d_%-*/@]*)=[ -<>-~]+$')
+    if member ~= '' and (not key or #key > 256) then return false end
+    members = members + 1
+  end
+  return members <= 32
+end
+
+-- What is echoed, in how many bytes; the last means nothing without the one before it.
+local ECHOES = {{'meta', 4096}, {'tenant', 64, function(text) return string.find(text, '^[%w._:%-]+$') end},
+                {'traceparent', 256, is_traceparent}, {'tracestate', 512, is_tracestate}}
+
 local function write_reply(target, seen)
   local before = pcall('HMGET', reply, 'entry', 'first_at')
   if before.err and not string.find(before.err, '^WRONGTYPE') then error(before) end
@@ -95,12 +116,12 @@ local function write_reply(target, seen)
   call('DEL', reply)
   call('HSET', reply, 'status', 'cancelled', 'id', given_id, 'entry', name, 'done_at', now)
   if seen then call('HSET', reply, 'first_at', seen) end
-  local traced = false -- a tracestate means nothing without a traceparent
+  local kept = {}
   for _, echo in ipairs(ECHOES) do
-    local value = target[echo[1]]
-    local good = value and #value >= 1 and #value <= echo[2] and string.find(value, echo[3])
-    if good and (echo[1] ~= 'tracestate' or traced) then call('HSET', reply, echo[1], value) end
-    traced = good and echo[1] == 'traceparent'
+    local field, most, is_good = unpack(echo)
+    local value = target[field]
+    kept[field] = value and #value >= 1 and #value <= most and (not is_good or is_good(value))
+    if kept[field] and (field ~= 'tracestate' or kept.traceparent) then call('HSET', reply, field, value) end
   end
   call('PEXPIRE', reply, ttl)
   return ttl

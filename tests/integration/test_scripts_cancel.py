@@ -2,6 +2,11 @@
 # ctest: redis
 # ctest-once
 
+import ast
+import os
+import re
+
+from daemon import SOURCE
 from scripts import PREFIX, End, Park, ScriptCase, plain
 
 
@@ -253,6 +258,34 @@ class Cancel(ScriptCase):
         self.client.zadd(self.desk.key("later"), {"1-1": 1})
         self.assertEqual(self.cancel("1-1"), 1)
         self.assert_cancelled("1-1")
+
+    def test_trace_context_is_kept_or_left_out(self):
+        """By the rule of the daemon, whose unit test has the same table."""
+        with open(os.path.join(SOURCE, "tests", "support", "trace_contexts.inc"), encoding="ascii") as file:
+            cases = re.findall(r'CONTEXT\((".*"), (".*"), (\w+), (\w+), \w+\)', file.read())
+        self.assertGreater(len(cases), 20)
+        for parent, state, kept, kept_state in cases:
+            parent, state = (ast.literal_eval("b" + literal) for literal in (parent, state))
+            self.client.flushall()
+            self.desk.groups().add("1-1", text="x", tracestate=state, traceparent=parent)
+            self.assertEqual(self.cancel("1-1"), 1)
+            reply = self.client.hgetall(self.desk.key("reply:1-1"))
+            wanted = {name: value for name, value, whether in ((b"traceparent", parent, kept), (b"tracestate", state, kept_state))
+                      if whether == "true"}
+            self.assertEqual({name: value for name, value in reply.items() if name.startswith(b"trace")}, wanted, (parent, state))
+
+    def test_trace_context_is_bounded(self):
+        parent, members = "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-", ["a=1"] * 32
+        for more in (0, 1):
+            for state in ("k=" + "v" * (510 + more), ",".join(members + [""] * more), "k" * (256 + more) + "=1"):
+                self.client.flushall()
+                self.desk.groups().add("1-1", text="x", traceparent=parent.ljust(256, "x"), tracestate=state)
+                self.assertEqual(self.cancel("1-1"), 1)
+                self.assertEqual("tracestate" in self.desk.reply("1-1"), not more, state)
+            self.client.flushall()
+            self.desk.groups().add("1-1", text="x", traceparent=parent.ljust(256 + more, "x"))
+            self.assertEqual(self.cancel("1-1"), 1)
+            self.assertEqual("traceparent" in self.desk.reply("1-1"), not more)
 
     def test_it_does_not_say_nothing_where_it_could_not_look(self):
         """later:data or trouble of a wrong type: the cancel stays pending until it can be known."""
