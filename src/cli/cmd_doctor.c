@@ -418,7 +418,7 @@ static unsigned long long seconds_ahead(const struct doctor *doctor, const struc
 {
     struct entry_id parsed;
     uint64_t now_ms = doctor->session.redis_ms + AHEAD_MS;
-    bool ahead = id && id->bytes && entry_id_parse(id->bytes, id->length, &parsed) && parsed.ms > now_ms;
+    bool ahead = resp_entry_id(id, &parsed) && parsed.ms > now_ms;
     return ahead ? (parsed.ms - doctor->session.redis_ms) / 1000 : 0;
 }
 

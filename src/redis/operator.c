@@ -167,14 +167,6 @@ enum status worker_order(struct session *session, const char *worker, const char
 
 /* ---- queues ---- */
 
-/* Reads an entry's id: a word, or the first of an array. 0-0 for anything else. */
-static struct entry_id read_id(const struct resp_value *value)
-{
-    struct entry_id id;
-    if (value && value->type == RESP_ARRAY && value->count > 0) { value = &value->items[0]; }
-    return value && value->bytes && entry_id_parse(value->bytes, value->length, &id) ? id : (struct entry_id){0};
-}
-
 /* Pending entries of a stream, and the first of them; 0 if it does not exist or has no group yet. */
 static enum status count_pending(struct session *session, const char *key, long long *out, struct entry_id *first,
                                  struct err *err)
@@ -185,7 +177,7 @@ static enum status count_pending(struct session *session, const char *key, long 
     if (status != STATUS_OK && reply && resp_is_error(reply, "NOGROUP")) { return STATUS_OK; }
     if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 1) {
         *out = reply->items[0].integer;
-        *first = read_id(&reply->items[1]);
+        (void)resp_entry_id(&reply->items[1], first);
     }
     return status;
 }
@@ -199,9 +191,10 @@ static enum status count_class(struct session *session, struct class_counts *cou
     counts->pending = pending;
     counts->unread = length > pending ? length - pending : 0;
     if (pending == 0 && length > 0) {
-        const struct resp_value *reply;
+        const struct resp_value *reply, *entry;
         TRY(SESSION_ASK(session, &reply, err, "XINFO", "STREAM", key));
-        first = read_id(resp_field(reply, "first-entry"));
+        entry = resp_field(reply, "first-entry");
+        (void)resp_entry_id(entry && entry->count > 0 ? &entry->items[0] : NULL, &first);
     }
     uint64_t now = session->redis_ms;
     counts->oldest_ms = pending + length == 0 ? -1 : first.ms < now ? (long long)(now - first.ms) : 0;

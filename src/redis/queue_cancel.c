@@ -215,9 +215,7 @@ static void cancel_one(struct queue *queue, const struct resp_value *id, const s
     struct entry_id entry, target_id;
     char target[REQUEST_NAME_MAX] = "";
     enum request_class class;
-    if (id->type != RESP_STRING || name->type != RESP_STRING || !entry_id_parse(id->bytes, id->length, &entry)) {
-        return;
-    }
+    if (!resp_entry_id(id, &entry) || name->type != RESP_STRING) { return; }
     if (request_name_parse(name->bytes, name->length, &class, &target_id)) {
         request_name_format(class, target_id, target);
     } else {

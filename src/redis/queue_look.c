@@ -21,13 +21,6 @@ static uint64_t number_of(const struct resp_value *reply)
     return reply->type == RESP_INTEGER && reply->integer > 0 ? (uint64_t)reply->integer : 0;
 }
 
-static struct entry_id id_of(const struct resp_value *text)
-{
-    struct entry_id id;
-    bool ok = text->type == RESP_STRING && entry_id_parse(text->bytes, text->length, &id);
-    return ok ? id : (struct entry_id){0};
-}
-
 /* [count, id of the oldest, …]. Its answer follows that of XLEN. */
 static void read_pending(struct looking *looking, int class, const struct resp_value *reply)
 {
@@ -36,7 +29,7 @@ static void read_pending(struct looking *looking, int class, const struct resp_v
     uint64_t pending = any ? number_of(&reply->items[0]) : 0;
     next->pending[class] = pending;
     next->unread[class] -= pending < next->unread[class] ? pending : next->unread[class];
-    next->oldest[class] = any ? id_of(&reply->items[1]) : (struct entry_id){0};
+    (void)resp_entry_id(any ? &reply->items[1] : NULL, &next->oldest[class]);
 }
 
 static void read_meta(struct looking *looking, int class, const struct resp_value *reply)

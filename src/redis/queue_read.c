@@ -58,11 +58,6 @@ static bool read_fields(const struct resp_value *list, struct entry_field *to)
     return list->count % 2 == 0;
 }
 
-static bool read_id(const struct resp_value *value, struct entry_id *id)
-{
-    return value->type == RESP_STRING && entry_id_parse(value->bytes, value->length, id);
-}
-
 /* Adds up entries and their fields, which are item `at`. An entry of XREADGROUP (at 1) may be cut. False: another
  * shape. */
 static bool count_fields(const struct resp_value *list, size_t at, size_t *count, size_t *fields)
@@ -100,7 +95,7 @@ static uint64_t weigh(const struct resp_value *fields, bool *cut)
 bool entry_weighed(const struct resp_value *from, struct entry_id *id, uint64_t *bytes)
 {
     bool cut;
-    if (from->type != RESP_ARRAY || from->count != 2 || !read_id(&from->items[0], id)) { return false; }
+    if (from->type != RESP_ARRAY || from->count != 2 || !resp_entry_id(&from->items[0], id)) { return false; }
     *bytes = weigh(&from->items[1], &cut);
     return true;
 }
@@ -122,7 +117,7 @@ static bool read_entry(struct reading *reading, const struct resp_value *from, e
         return true;
     }
     const struct resp_value *own = &from->items[1];
-    if (!read_id(&from->items[0], &entry.id)) { return false; }
+    if (!resp_entry_id(&from->items[0], &entry.id)) { return false; }
     uint64_t bytes = weigh(own, &cut);
     if (cut && bytes <= reading->most_bytes && entries->count > 0) {
         entries->more = true;
@@ -184,7 +179,7 @@ static bool read_claimed(const struct resp_value *from, enum request_class class
                          struct entry *to)
 {
     *to = (struct entry){.class = class, .fields = fields, .field_count = from->items[3].count / 2};
-    if (!read_id(&from->items[0], &to->id) || from->items[1].type != RESP_INTEGER ||
+    if (!resp_entry_id(&from->items[0], &to->id) || from->items[1].type != RESP_INTEGER ||
         from->items[2].type != RESP_INTEGER || from->items[3].type != RESP_ARRAY) {
         return false;
     }
@@ -203,7 +198,7 @@ static bool read_ids(struct entries *entries, const struct resp_value *list, con
     for (size_t i = 0; i < list->count; i++) {
         struct entry *entry = &entries->items[entries->count++];
         *entry = *like;
-        if (!read_id(&list->items[i], &entry->id)) { return false; }
+        if (!resp_entry_id(&list->items[i], &entry->id)) { return false; }
     }
     return true;
 }
@@ -231,8 +226,9 @@ enum status entries_from_claim(struct entries *entries, const struct resp_value 
     struct entry gone = {.class = class, .origin = ORIGIN_RECLAIMED, .vanished = true};
     struct entry unread = {.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
     ok = ok && !status && read_ids(entries, vanished, &gone) && read_ids(entries, large, &unread);
-    ok = ok && (answer->count < 5 || answer->items[4].type == RESP_ARRAY || read_id(&answer->items[4], &entries->last));
-    ok = ok && (answer->count < 6 || read_id(&answer->items[5], &entries->first));
+    ok = ok &&
+         (answer->count < 5 || answer->items[4].type == RESP_ARRAY || resp_entry_id(&answer->items[4], &entries->last));
+    ok = ok && (answer->count < 6 || resp_entry_id(&answer->items[5], &entries->first));
     entries->more = answer->items[3].integer != 0;
     return status ? status : ok ? STATUS_OK : malformed(err);
 }

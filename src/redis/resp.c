@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/request.h"
+
 enum { BLOCK_FIRST = 16 << 10, BLOCK_KEPT = 1 << 20, BLOCK_LARGEST = 4 << 20 };
 enum { HEADER_ROOM = 24 }; /* of a command: the number of words comes first on the wire and is known last */
 
@@ -390,6 +392,13 @@ bool resp_equals(const struct resp_value *value, const char *text)
     size_t length = strlen(text);
     return (value->type == RESP_STRING || value->type == RESP_STATUS) && value->length == length &&
            memcmp(value->bytes, text, length) == 0;
+}
+
+bool resp_entry_id(const struct resp_value *value, struct entry_id *id)
+{
+    bool ok = value && value->type == RESP_STRING && entry_id_parse(value->bytes, value->length, id);
+    if (!ok) { *id = (struct entry_id){0}; }
+    return ok;
 }
 
 const struct resp_value *resp_field(const struct resp_value *list, const char *name)

@@ -28,6 +28,7 @@ struct resp_value {
 };
 
 struct resp_reader;
+struct entry_id;
 
 /* Makes a reader whose buffered bytes and values together stay below `max_bytes`. A reply beyond that breaks the
  * reader; with a `cut_bytes` other than 0 it is dropped instead (RESP_CUT), as is every string longer than that.
@@ -78,6 +79,9 @@ bool resp_equals(const struct resp_value *value, const char *text);
 /* Finds a value by its name in an array of alternating names and values (HGETALL, an entry's fields). NULL: not there,
  * or `list` is no array. */
 const struct resp_value *resp_field(const struct resp_value *list, const char *name);
+
+/* Reads the id of a stream's entry. NULL is allowed. False, and 0-0: it is none. */
+bool resp_entry_id(const struct resp_value *value, struct entry_id *id);
 
 /* Copies the value of a line `name:value` of INFO. Shapes: value [size]. False: there is none. */
 bool resp_info_field(const char *info, const char *name, char *value, size_t size);

@@ -27,13 +27,6 @@ static const struct resp_value *item(const struct resp_value *array, size_t at)
     return array && array->type == RESP_ARRAY && at < array->count ? &array->items[at] : NULL;
 }
 
-/* 0-0: it is none. */
-static struct entry_id id_of(const struct resp_value *value)
-{
-    struct entry_id id;
-    return entry_id_parse(session_text(value), strlen(session_text(value)), &id) ? id : (struct entry_id){0};
-}
-
 /* Copies foreign bytes as they are in `struct story`. Shapes: to [size]. */
 static void keep(char *to, size_t size, const struct resp_value *value)
 {
@@ -78,6 +71,7 @@ static enum status read_reply(struct session *session, const char *id, struct st
     static const char *const ends[] = {"done", "error", "cancelled"};
     char key[SESSION_KEY];
     const struct resp_value *reply;
+    struct entry_id letter;
     TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "reply:", id, key), "status", "entry",
                     "first_at", "done_at", "tenant", "queued_ms", "compute_ms", "code", "message", "attempts", "dead"));
     const char *status = session_text(item(reply, 0));
@@ -95,7 +89,7 @@ static enum status read_reply(struct session *session, const char *id, struct st
     keep(story->code, sizeof story->code, item(reply, 7));
     keep(story->message, sizeof story->message, item(reply, 8));
     story->attempts = (unsigned long)number_of(item(reply, 9));
-    if (id_of(item(reply, 10)).ms > 0) { keep(story->letter, sizeof story->letter, item(reply, 10)); }
+    if (resp_entry_id(item(reply, 10), &letter)) { keep(story->letter, sizeof story->letter, item(reply, 10)); }
     TRY(ASK_IF(session, &reply, err, "PTTL", key));
     story->expires_ms = number_of(reply) > 0 ? story->now_ms + number_of(reply) : 0;
     if (story->letter[0] == '\0') { return STATUS_OK; }
@@ -158,13 +152,15 @@ static enum status read_unread(struct session *session, const char *stream, cons
     if (there) { keep(story->tenant, sizeof story->tenant, resp_field(item(item(reply, 0), 1), "tenant")); }
     if (pending || (readable && !there)) { return STATUS_OK; }
     TRY(ASK_IF(session, &reply, err, "XINFO", "GROUPS", stream));
-    if (reply && (group = session_group(reply))) { delivered = id_of(resp_field(group, "last-delivered-id")); }
+    if (reply && (group = session_group(reply))) {
+        (void)resp_entry_id(resp_field(group, "last-delivered-id"), &delivered);
+    }
     bool behind = entry_id_compare(story->entry, delivered) > 0;
     if (!readable) {
         TRY(ASK_IF(session, &reply, err, "XINFO", "STREAM", stream));
         if (!reply) { return STATUS_OK; }
-        first = id_of(item(resp_field(reply, "first-entry"), 0));
-        last = id_of(item(resp_field(reply, "last-entry"), 0));
+        (void)resp_entry_id(item(resp_field(reply, "first-entry"), 0), &first);
+        (void)resp_entry_id(item(resp_field(reply, "last-entry"), 0), &last);
         there = behind && entry_id_compare(story->entry, first) >= 0 && entry_id_compare(story->entry, last) <= 0;
     }
     story->lost = there && !behind;
