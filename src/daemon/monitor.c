@@ -19,6 +19,13 @@
 
 #define PLAIN "text/plain; charset=utf-8"
 
+struct monitor {
+    struct monitor_options of;
+    struct http *http;
+    struct admin *admin;
+    struct gpus *gpus; /* NULL: there is no driver */
+};
+
 /* ---- whether it is well ---- */
 
 /* Why the queue is not served as it should be; NULL: it is. */
@@ -42,9 +49,9 @@ static double oldest_batch_s(const struct worker_stats *stats)
 static int answer_healthz(void *context, const struct http_request *request, struct buffer *body)
 {
     (void)request;
-    const struct server *server = context;
-    for (size_t i = 0; i < server->queue_count; i++) {
-        const struct consumer *consumer = &server->consumers[i];
+    const struct monitor *monitor = context;
+    for (size_t i = 0; i < monitor->of.queue_count; i++) {
+        const struct consumer *consumer = &monitor->of.consumers[i];
         struct worker_stats stats = worker_stats(consumer->worker);
         double age_s = oldest_batch_s(&stats), most_s = (double)consumer->compute_timeout_ns / (double)NS_PER_S;
         if (most_s > 0 && age_s > most_s) {
@@ -59,10 +66,10 @@ static int answer_healthz(void *context, const struct http_request *request, str
 static int answer_readyz(void *context, const struct http_request *request, struct buffer *body)
 {
     (void)request;
-    const struct server *server = context;
-    for (size_t i = 0; i < server->queue_count; i++) {
-        const char *why = unready(&server->consumers[i]);
-        if (why) { buffer_format(body, "queue %s: %s\n", server->consumers[i].config->queue, why); }
+    const struct monitor *monitor = context;
+    for (size_t i = 0; i < monitor->of.queue_count; i++) {
+        const char *why = unready(&monitor->of.consumers[i]);
+        if (why) { buffer_format(body, "queue %s: %s\n", monitor->of.consumers[i].config->queue, why); }
     }
     if (body->length > 0) { return 503; }
     buffer_string(body, "ready\n");
@@ -72,12 +79,13 @@ static int answer_readyz(void *context, const struct http_request *request, stru
 /* ---- how much there is to do ---- */
 
 /* queue=NAME may be left out where there is only one. */
-static const struct consumer *find_queue(const struct server *server, const char *query)
+static const struct consumer *find_queue(const struct monitor *monitor, const char *query)
 {
     bool named = strncmp(query, "queue=", 6) == 0;
-    for (size_t i = 0; i < server->queue_count; i++) {
-        if (named ? strcmp(query + 6, server->configs[i].queue) == 0 : !*query && server->queue_count == 1) {
-            return &server->consumers[i];
+    for (size_t i = 0; i < monitor->of.queue_count; i++) {
+        if (named ? strcmp(query + 6, monitor->of.consumers[i].config->queue) == 0
+                  : !*query && monitor->of.queue_count == 1) {
+            return &monitor->of.consumers[i];
         }
     }
     return NULL;
@@ -137,13 +145,13 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
     return sample;
 }
 
-static struct model_sample sample_model(const struct server *server, unsigned number)
+static struct model_sample sample_model(const struct monitor *monitor, unsigned number)
 {
-    const struct engine *engine = devices_engine(&server->models.devices, number);
-    return (struct model_sample){.queue = server->models.items[number].config->queue,
-                                 .model = server->models.items[number].model->name,
+    const struct engine *engine = devices_engine(&monitor->of.models->devices, number);
+    return (struct model_sample){.queue = monitor->of.models->items[number].config->queue,
+                                 .model = monitor->of.models->items[number].model->name,
                                  .precision = engine ? precision_name(engine_precision(engine)) : "",
-                                 .load_s = (double)server->models.items[number].load_ns / (double)NS_PER_S,
+                                 .load_s = (double)monitor->of.models->items[number].load_ns / (double)NS_PER_S,
                                  .weight_bytes = engine ? (double)engine_weight_bytes(engine) : NAN};
 }
 
@@ -170,41 +178,41 @@ static double seconds(struct timeval time)
     return (double)time.tv_sec + (double)time.tv_usec / 1e6;
 }
 
-static struct process_sample sample_process(const struct server *server)
+static struct process_sample sample_process(const struct monitor *monitor)
 {
-    struct compute_state state = compute_state(server->compute);
+    struct compute_state state = compute_state(monitor->of.compute);
     struct process_sample sample = {.version = SLUICE_VERSION,
                                     .info = 1,
-                                    .engine = devices_counters(&server->models.devices),
+                                    .engine = devices_counters(&monitor->of.models->devices),
                                     .threads = state.threads,
                                     .devices = state.devices,
                                     .devices_lost = state.devices_lost,
                                     .resident_bytes = resident_bytes(),
-                                    .started_s = (double)server->started_ms / 1e3,
+                                    .started_s = (double)monitor->of.started_ms / 1e3,
                                     .open_files = open_files()};
     struct rusage usage;
     bool ok = getrusage(RUSAGE_SELF, &usage) == 0;
     sample.cpu_s = ok ? seconds(usage.ru_utime) + seconds(usage.ru_stime) : NAN;
-    http_counters(server->http, &sample.http_answered, &sample.http_refused);
-    traces_counters(server->shared.traces, &sample.spans, &sample.spans_dropped);
+    http_counters(monitor->http, &sample.http_answered, &sample.http_refused);
+    traces_counters(monitor->of.shared->traces, &sample.spans, &sample.spans_dropped);
     return sample;
 }
 
 static int answer_metrics(void *context, const struct http_request *request, struct buffer *body)
 {
     (void)request;
-    const struct server *server = context;
-    struct queue_sample *queues = calloc(server->queue_count, sizeof *queues);
-    struct model_sample *models = calloc(server->models.count, sizeof *models);
+    const struct monitor *monitor = context;
+    struct queue_sample *queues = calloc(monitor->of.queue_count, sizeof *queues);
+    struct model_sample *models = calloc(monitor->of.models->count, sizeof *models);
     if (queues && models) {
-        for (size_t i = 0; i < server->queue_count; i++) { queues[i] = sample_queue(&server->consumers[i]); }
-        for (unsigned i = 0; i < server->models.count; i++) { models[i] = sample_model(server, i); }
-        struct metrics_view view = {.process = sample_process(server),
+        for (size_t i = 0; i < monitor->of.queue_count; i++) { queues[i] = sample_queue(&monitor->of.consumers[i]); }
+        for (unsigned i = 0; i < monitor->of.models->count; i++) { models[i] = sample_model(monitor, i); }
+        struct metrics_view view = {.process = sample_process(monitor),
                                     .queues = queues,
                                     .models = models,
-                                    .queue_count = server->queue_count,
-                                    .model_count = server->models.count};
-        view.gpu_count = gpus_read(server->gpus, view.gpus);
+                                    .queue_count = monitor->of.queue_count,
+                                    .model_count = monitor->of.models->count};
+        view.gpu_count = gpus_read(monitor->gpus, view.gpus);
         metrics_write(&view, body);
     }
     free(queues);
@@ -225,8 +233,8 @@ static int answer_page(void *context, const struct http_request *request, struct
 
 static int answer_api(void *context, const struct http_request *request, struct buffer *body)
 {
-    const struct server *server = context;
-    return admin_answer(server->admin, request, body);
+    const struct monitor *monitor = context;
+    return admin_answer(monitor->admin, request, body);
 }
 
 /* ---- the routes ---- */
@@ -242,35 +250,48 @@ static const struct http_route routes[] = {
     {"/api/", "application/json", answer_api, .guarded = true, .posts = true},
 };
 
-static enum status open_admin(struct server *server, const char *address, struct err *err)
+static enum status open_admin(struct monitor *monitor, struct err *err)
 {
+    const struct monitor_options *of = &monitor->of;
     char *token;
-    TRY(config_http_token(server->config, &token, err));
-    struct admin_options options = {.address = &server->shared.address,
-                                    .consumers = server->consumers,
-                                    .queue_count = server->queue_count,
+    TRY(config_http_token(of->config, &token, err));
+    struct admin_options options = {.address = &of->shared->address,
+                                    .consumers = of->consumers,
+                                    .queue_count = of->queue_count,
                                     .token = token,
-                                    .open = http_is_loopback(address),
-                                    .wake_fd = loop_wake_fd(server->loop)};
-    enum status status = admin_open(&options, &server->admin, err);
+                                    .open = http_is_loopback(of->config->http),
+                                    .wake_fd = loop_wake_fd(of->loop)};
+    enum status status = admin_open(&options, &monitor->admin, err);
     if (token) { explicit_bzero(token, strlen(token)); }
     free(token);
     return status;
 }
 
-enum status monitor_open(struct server *server, struct err *err)
+enum status monitor_open(const struct monitor_options *options, struct monitor **out, struct err *err)
 {
-    const char *address = server->config->http;
+    const char *address = options->config->http;
+    *out = NULL;
     if (!address || address[0] == '\0') { return STATUS_OK; }
-    TRY(gpus_open(&server->gpus, err));
-    TRY(open_admin(server, address, err));
-    return http_open(loop_base(server->loop), address, routes, sizeof routes / sizeof routes[0], server, &server->http,
-                     err);
+    struct monitor *monitor = calloc(1, sizeof *monitor);
+    if (!monitor) { return err_set(err, STATUS_NO_MEMORY, "no memory for the HTTP port"); }
+    monitor->of = *options;
+    *out = monitor;
+    TRY(gpus_open(&monitor->gpus, err));
+    TRY(open_admin(monitor, err));
+    return http_open(loop_base(options->loop), address, routes, sizeof routes / sizeof routes[0], monitor,
+                     &monitor->http, err);
 }
 
-void monitor_close(struct server *server)
+void monitor_take(struct monitor *monitor)
 {
-    http_close(server->http);
-    admin_close(server->admin);
-    gpus_close(server->gpus);
+    if (monitor) { admin_take(monitor->admin, monitor->http); }
+}
+
+void monitor_close(struct monitor *monitor)
+{
+    if (!monitor) { return; }
+    http_close(monitor->http);
+    admin_close(monitor->admin);
+    gpus_close(monitor->gpus);
+    free(monitor);
 }

@@ -2,13 +2,34 @@
 #ifndef DAEMON_MONITOR_H
 #define DAEMON_MONITOR_H
 
-#include "daemon/server.h"
+#include "daemon/compute.h"
+#include "daemon/config.h"
+#include "daemon/consumer.h"
+#include "daemon/loop.h"
+#include "daemon/models.h"
 
-/* Listens, if the configuration says where. Owns: the caller ends it with monitor_close, also after an error. Errors:
- * those of http_open, admin_open, gpus_open and config_http_token. */
-MUST_CHECK enum status monitor_open(struct server *server, struct err *err);
+struct monitor;
 
-/* Closes the port. */
-void monitor_close(struct server *server);
+/* What it tells of. All must outlive it. */
+struct monitor_options {
+    const struct config *config; /* of the process: where to listen, and for whom */
+    struct loop *loop;
+    const struct shared *shared;
+    const struct consumer *consumers; /* [queue_count] */
+    size_t queue_count;
+    const struct models *models;
+    const struct compute *compute;
+    uint64_t started_ms; /* unix time */
+};
+
+/* Listens. `*out` is NULL if the configuration does not say where. Owns: the caller ends it with monitor_close, also
+ * after an error. Errors: those of http_open, admin_open, gpus_open and config_http_token; STATUS_NO_MEMORY. */
+MUST_CHECK enum status monitor_open(const struct monitor_options *options, struct monitor **out, struct err *err);
+
+/* Gives the port the answers that the API's thread has finished. NULL is allowed. */
+void monitor_take(struct monitor *monitor);
+
+/* Closes the port. NULL is allowed. */
+void monitor_close(struct monitor *monitor);
 
 #endif

@@ -6,9 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/admin.h"
 #include "daemon/config.h"
-#include "daemon/monitor.h"
 
 enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
 
@@ -194,7 +192,7 @@ static void on_wake(void *context)
     log_rows_again(server, false);
     prep_take(server->shared.prep);
     for (size_t i = 0; i < server->queue_count; i++) { consumer_take_prepared(&server->consumers[i]); }
-    admin_take(server->admin, server->http);
+    monitor_take(server->monitor);
 }
 
 static void on_deadline(void *context)
@@ -323,6 +321,19 @@ static enum status open_consumers(struct server *server, struct err *err)
     return STATUS_OK;
 }
 
+static enum status open_monitor(struct server *server, struct err *err)
+{
+    struct monitor_options options = {.config = server->config,
+                                      .loop = server->loop,
+                                      .shared = &server->shared,
+                                      .consumers = server->consumers,
+                                      .queue_count = server->queue_count,
+                                      .models = &server->models,
+                                      .compute = server->compute,
+                                      .started_ms = server->started_ms};
+    return monitor_open(&options, &server->monitor, err);
+}
+
 static void log_start(const struct server *server)
 {
     char address[ADDRESS_TEXT];
@@ -351,7 +362,7 @@ enum status server_open(struct server *server, const struct config *config, cons
     *server =
         (struct server){.config = config, .config_path = config_path, .clean = true, .started_ms = clock_unix_ms()};
     enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models,    open_threads,
-                                                                   open_traces,  open_consumers, monitor_open};
+                                                                   open_traces,  open_consumers, open_monitor};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) { TRY(steps[i](server, err)); }
     log_start(server);
     return STATUS_OK;
@@ -371,7 +382,7 @@ enum status server_run(struct server *server)
 /* Threads end first. Then only the workers refer to requests and batches, and free them. */
 void server_close(struct server *server)
 {
-    monitor_close(server);
+    monitor_close(server->monitor);
     prep_close(server->shared.prep);
     compute_close(server->compute);
     for (size_t i = 0; server->consumers != NULL && i < server->queue_count; i++) {

@@ -15,8 +15,9 @@
 #include "daemon/consumer.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
+#include "daemon/monitor.h"
 
-/* Lives in the frame of the serve command; only server.c and monitor.c look inside. */
+/* Lives in the frame of the serve command; only server.c looks inside. */
 struct server {
     const struct config *config;
     const char *config_path; /* of the file, for a reload; NULL for none */
@@ -26,9 +27,7 @@ struct server {
     struct compute *compute;
     struct shared shared;
     struct consumer *consumers; /* [queue_count] */
-    struct http *http;          /* NULL: no port is asked for */
-    struct admin *admin;        /* NULL: likewise */
-    struct gpus *gpus;          /* NULL: neither is, or there is no driver */
+    struct monitor *monitor;    /* NULL: no port is asked for */
     uint64_t started_ms;        /* unix time */
     size_t queue_count;
     unsigned devices_lost; /* as the queues were told */
