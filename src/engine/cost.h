@@ -69,10 +69,11 @@ MUST_CHECK enum status cost_recall(const char *directory, const struct cost_sour
 MUST_CHECK enum status cost_remember(const char *directory, const struct cost_source *of, const struct cost *cost,
                                      struct err *err);
 
-/* The text of such a file: lines that say what the calibration is of, the numbers, a checksum. Only what cost_print
- * would print is believed. `text` has a NUL behind it. Errors of cost_parse: STATUS_BAD_INPUT, STATUS_NO_MEMORY; `out`
- * is not known then. */
+/* Appends the text of such a file: lines that say what the calibration is of, the numbers, a checksum. */
 void cost_print(const struct cost_source *of, const struct cost *cost, struct buffer *out);
+
+/* Reads such a text, which has a NUL behind it; only what cost_print would print is believed. Errors: STATUS_BAD_INPUT,
+ * STATUS_NO_MEMORY; `out` is not known then. */
 MUST_CHECK enum status cost_parse(const char *text, size_t length, const struct cost_source *of, struct cost *out,
                                   struct err *err);
 

@@ -150,13 +150,17 @@ void encoder_set_pause(struct encoder *encoder, struct encoder_pause pause);
  * STATUS_DEVICE_LOST. Thread: one thread per encoder at a time; encoders of one engine run side by side. */
 MUST_CHECK enum status encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 
-/* The same in two steps, so that a device computes one batch while the next one is copied to it. encoder_put checks a
- * batch and begins it; encoder_take waits for the oldest batch and says how it ended. An error belongs to the batch of
- * that call; a batch that encoder_put refuses (STATUS_BAD_INPUT) is not out. Up to encoder_slots batches may be out; a
- * CPU has one slot and computes in encoder_put. Owns: a batch and all that it points to must not change until it is
- * taken. Errors and Thread: as encoder_run. */
+/* --- the same in two steps, so that a device computes one batch while the next one is copied to it. Errors and Thread:
+ * as encoder_run; an error belongs to the batch of that call --- */
+
+/* How many batches may be out. A CPU has one slot and computes in encoder_put. */
 unsigned encoder_slots(const struct engine *engine);
+
+/* Checks a batch and begins it. One that is refused (STATUS_BAD_INPUT) is not out. Owns: a batch and all that it points
+ * to must not change until it is taken. */
 MUST_CHECK enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+
+/* Waits for the oldest batch that is out and says how it ended. */
 MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
 
 /* The number of batches that were put and not yet taken. */

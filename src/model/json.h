@@ -45,15 +45,20 @@ bool json_is_in(const char *const *list, const char *name);
 /* Whether the value is empty: NULL, null, false, "", {} or []. */
 bool json_is_empty(const cJSON *value);
 
-/* Reads a field of one type; an absent or null one leaves `*value` as it is. `name` is the file's, for messages.
- * Owns: a string stays the object's. Errors: STATUS_BAD_INPUT when the value is of another type, for json_u32 also when
- * it is not whole or outside least..most. */
+/* Reads a field that is true or false; an absent or null one leaves `*value` as it is. `name` is the file's, for
+ * messages. Errors: STATUS_BAD_INPUT when the value is of another type. */
 MUST_CHECK enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value,
                                  struct err *err);
+
+/* Likewise a number. Errors: also when it is not whole or outside least..most. */
 MUST_CHECK enum status json_u32(const cJSON *object, const char *name, const char *field, uint32_t least, uint32_t most,
                                 uint32_t *value, struct err *err);
+
+/* Likewise a number with a fraction. */
 MUST_CHECK enum status json_double(const cJSON *object, const char *name, const char *field, double *value,
                                    struct err *err);
+
+/* Likewise a string. Owns: it stays the object's. */
 MUST_CHECK enum status json_string(const cJSON *object, const char *name, const char *field, const char **value,
                                    struct err *err);
 

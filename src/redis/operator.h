@@ -96,9 +96,11 @@ bool heartbeats_alive(const struct heartbeats *heartbeats, const char *worker);
 /* Copies the value after a word of the line ("held") into `value`, "" if the word is missing; returns `value`. */
 const char *heartbeat_value(const struct heartbeat_line *line, const char *word, char *value, size_t size);
 
-/* Leaves an order for a worker, which takes it with its next heartbeat: quiet, resume, drain or stop (worker_order_is).
- * Errors: those of the command. */
+/* Leaves an order for a worker, which takes it with its next heartbeat (worker_order_is). Errors: those of the
+ * command. */
 MUST_CHECK enum status worker_order(struct session *session, const char *worker, const char *order, struct err *err);
+
+/* Whether this is an order: quiet, resume, drain or stop. */
 bool worker_order_is(const char *word);
 
 /* ---- queues ---- */

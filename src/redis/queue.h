@@ -79,7 +79,6 @@ void queue_execute(struct queue *queue, struct action *action);
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 
-/* What has happened since queue_open. */
 struct queue_counters {
     uint64_t ended[CLASS_COUNT][ENDS]; /* requests: done, cancelled, or by the code of the error */
     uint64_t commands;                 /* sent, calls of scripts too */
@@ -87,9 +86,10 @@ struct queue_counters {
     uint64_t connects;                 /* joins, the first one and those after a loss */
 };
 
+/* What has happened since queue_open. */
 struct queue_counters queue_counters(const struct queue *queue);
 
-/* What waits, counted by Redis with the last pulse. `redis_ms` 0: not known yet, or no longer. */
+/* What Redis has counted with the last pulse. `redis_ms` 0: not known yet, or no longer. */
 struct queue_look {
     uint64_t redis_ms;                                  /* Redis unix ms of that pulse */
     uint64_t unread[CLASS_COUNT], pending[CLASS_COUNT]; /* entries that nobody has read; that are with a worker */
@@ -99,6 +99,7 @@ struct queue_look {
     uint64_t later, due, dead;                          /* parked; of those the ones that are due; dead letters */
 };
 
+/* What waits, as it was counted last; lives as long as the queue. */
 const struct queue_look *queue_looked(const struct queue *queue);
 
 /* Why it is not connected, for a person; NULL: it is. */

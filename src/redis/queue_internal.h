@@ -216,10 +216,14 @@ void queue_add_key(const struct queue *queue, struct command *command, const cha
 /* Likewise several without MORE: suffixes, then NULL. */
 void queue_add_keys(const struct queue *queue, struct command *command, ...) __attribute__((sentinel));
 
-/* Likewise a class's stream, all three streams, an entry's id. */
+/* Likewise a class's stream. */
 void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class);
-void queue_add_streams(const struct queue *queue, struct command *command); /* high first */
-void queue_add_entry_id(struct command *command, struct entry_id id);       /* as <ms>-<sequence> */
+
+/* Likewise all three streams, high first. */
+void queue_add_streams(const struct queue *queue, struct command *command);
+
+/* Likewise an entry's id, as <ms>-<sequence>. */
+void queue_add_entry_id(struct command *command, struct entry_id id);
 
 /* Sends a script call on the writer. If it cannot be sent (no connection, no memory), the queue is down and `reply` has
  * got NULL when this returns. Owns: takes the command's bytes. */

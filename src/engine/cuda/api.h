@@ -115,9 +115,10 @@ MUST_CHECK enum status cuda_device_query(const struct cuda_api *api, int number,
 
 /* Translates a call's answer, with `what` in the message ("copying a batch"). Errors: STATUS_NO_MEMORY;
  * STATUS_DEVICE_LOST, after which every call on the device fails; STATUS_UNSUPPORTED (no driver, no GPU, no code for
- * this GPU); STATUS_INTERNAL for the rest, a call that we should not have made. cuBLAS only says "execution failed",
- * so cuda_blas_check asks the runtime whether the device is lost. */
+ * this GPU); STATUS_INTERNAL for the rest, a call that we should not have made. */
 MUST_CHECK enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const char *what, struct err *err);
+
+/* Likewise one of cuBLAS, which only says "execution failed": asks the runtime whether the device is lost. */
 MUST_CHECK enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, const char *what,
                                        struct err *err);
 

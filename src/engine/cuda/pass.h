@@ -87,15 +87,29 @@ void cuda_graphs_drop(struct cuda_graphs *graphs);
 /* Makes the backend's GPU this thread's current one. Errors: those of cuda_check. */
 MUST_CHECK enum status cuda_select(const struct cuda_backend *cuda, struct err *err);
 
-/* The ops of struct backend_ops. Errors: STATUS_NO_MEMORY, STATUS_INTERNAL; once the device is lost, STATUS_DEVICE_LOST
- * for all. */
+/* --- the ops of struct backend_ops. Errors of all: STATUS_NO_MEMORY, STATUS_INTERNAL; once the device is lost,
+ * STATUS_DEVICE_LOST --- */
+
+/* Begins a pass with its embeddings. */
 enum status cuda_pass_embed(struct backend_workspace *workspace, const struct pass *pass, struct err *err);
+
+/* Adds a product with one of a layer's matrices. */
 enum status cuda_pass_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
                              struct err *err);
+
+/* Adds a layer's attention. */
 enum status cuda_pass_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err);
+
+/* Adds one of a layer's norms. */
 enum status cuda_pass_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err);
+
+/* Adds the pooling: that is all of the pass, and it runs. */
 enum status cuda_pass_pool(struct backend_workspace *workspace, struct err *err);
+
+/* Copies the vectors out behind it. */
 enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *err);
+
+/* Waits for the oldest pass that was submitted, and writes its output. */
 enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err);
 
 /* Abandons the current pass and waits for what runs, before the workspace is closed. */

@@ -107,13 +107,19 @@ MUST_CHECK enum status tokenizer_build(struct tokenizer_spec *spec, struct token
 MUST_CHECK enum status tokenizer_json_parse(const char *text, size_t length, struct tokenizer_spec *spec,
                                             struct err *err);
 
-/* Readers of the parts of a tokenizer.json. `path` is an object's name for messages: the file's, a colon and the way to
- * the object. What is read stays the object's. Errors: STATUS_BAD_INPUT where a field is missing or of another type,
- * STATUS_UNSUPPORTED. */
+/* --- readers of the parts of a tokenizer.json. `path` is an object's name for messages: the file's, a colon and the
+ * way to the object. What is read stays the object's. Errors of all: STATUS_BAD_INPUT where a field is missing or of
+ * another type, STATUS_UNSUPPORTED --- */
+
+/* Reads a field of any type. */
 MUST_CHECK enum status fields_need(const struct cJSON *object, const char *path, const char *field,
                                    const struct cJSON **value, struct err *err);
+
+/* Reads a field that is true or false. */
 MUST_CHECK enum status fields_bool(const struct cJSON *object, const char *path, const char *field, bool *value,
                                    struct err *err);
+
+/* Reads a string. */
 MUST_CHECK enum status fields_string(const struct cJSON *object, const char *path, const char *field,
                                      const char **value, struct err *err);
 
@@ -138,9 +144,10 @@ MUST_CHECK enum status tokenizer_json_wordpiece(const struct cJSON *part, struct
 MUST_CHECK enum status tokenizer_json_vocabulary(const struct cJSON *vocabulary, struct tokenizer_spec *spec,
                                                  struct err *err);
 
-/* Read the parts `normalizer` and `pre_tokenizer`, which may be NULL, into spec->pipeline. Errors: also
- * STATUS_NO_MEMORY. */
+/* Reads the part `normalizer`, which may be NULL, into spec->pipeline. Errors: also STATUS_NO_MEMORY. */
 MUST_CHECK enum status pipeline_read_normalizer(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
+
+/* Likewise the part `pre_tokenizer`. */
 MUST_CHECK enum status pipeline_read_pre_tokenizer(const struct cJSON *part, struct tokenizer_spec *spec,
                                                    struct err *err);
 
