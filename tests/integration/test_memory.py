@@ -1,11 +1,56 @@
 """Memory: what a daemon needs after a while is what it needs after 100,000 requests."""
 # ctest-processors: 2
-# ctest-cost: 20
+# ctest-cost: 25
 
+import array
 import json
 import os
+import struct
 
 from case import SANITIZED, SluiceCase
+
+WORDS = 250_002  # as many as XLM-RoBERTa has
+NARROW = {"BF16": lambda value: struct.unpack("<HH", struct.pack("<f", value))[1],
+          "F16": lambda value: struct.unpack("<H", struct.pack("<e", value))[0]}
+
+
+def enlarge(directory, dtype):
+    """Rewrites a small model: WORDS tokens of Unigram, whose embeddings are those of the small vocabulary over and over (to draw
+    each would take a minute), and every weight in 16 bits. Returns the size of its weights' file."""
+    path = lambda name: os.path.join(directory, name)
+    with open(path("model.safetensors"), "rb") as file:
+        header, data = json.loads(file.read(*struct.unpack("<Q", file.read(8)))), file.read()
+    blobs, end = [], 0
+    for name, tensor in header.items():
+        values = array.array("f", data[slice(*tensor["data_offsets"])])
+        bits = {value: NARROW[dtype](value) for value in set(values)}
+        blob = array.array("H", map(bits.__getitem__, values)).tobytes()
+        if name == "embeddings.word_embeddings.weight":
+            rows, columns = tensor["shape"]
+            blob = (blob * (WORDS // rows + 1))[:WORDS * columns * 2]
+            tensor["shape"][0] = WORDS
+        blobs.append(blob)
+        tensor.update(dtype=dtype, data_offsets=[end, end := end + len(blob)])
+    with open(path("model.safetensors"), "wb") as file:
+        text = json.dumps(header).encode()
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.writelines(blobs)
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    vocabulary = [[token, 0] for token in specials] + [[f"\u2581w{i}", -8 - i / WORDS] for i in range(WORDS - len(specials))]
+    changes = {
+        "config.json": {"vocab_size": WORDS},
+        "tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512},
+        "tokenizer.json": {
+            "added_tokens": [], "normalizer": None,
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+            "post_processor": {"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]},
+            "model": {"type": "Unigram", "unk_id": 3, "vocab": vocabulary}}}
+    with open(path("config.json"), encoding="utf-8") as file:
+        changes["config.json"] = {**json.load(file), **changes["config.json"]}
+    for name, content in changes.items():
+        with open(path(name), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+    return os.path.getsize(path("model.safetensors"))
 
 
 class Memory(SluiceCase):
@@ -98,6 +143,20 @@ class Memory(SluiceCase):
         self.assertEqual({sender.reply(request)[b"tokens"] for request in long}, {b"8192"})
         if not SANITIZED:
             self.assertLess(daemon.peak_bytes() - before, 100 << 20)
+
+    def test_weights_of_16_bits_stay_so(self):
+        """A model of multilingual-e5-small's width and vocabulary, three layers deep: 206 MB, of which words are 192; in f32
+        they would be as much again."""
+        server = self.start_redis(aof=None)
+        for dtype, precision in (("BF16", "bf16"), ("F16", "f32")):
+            directory = self.make_model(dtype, hidden=384, heads=12, layers=3, intermediate=1536, positions=512)
+            size = enlarge(directory, dtype)
+            daemon = self.start_daemon(server, "--precision", precision, model=directory, queue=precision)
+            sender = self.producer(server, queue=precision)
+            self.wait_finished(sender, sender.submit_many([f"w{i} w7 and others" for i in range(64)]))
+            if not SANITIZED:
+                self.assertLess(daemon.peak_bytes() - size, 150 << 20)
+            daemon.stop()
 
     def test_file_descriptors_after_reconnects(self):
         server = self.start_redis()
