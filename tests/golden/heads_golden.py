@@ -146,6 +146,20 @@ def compare_pairs(sluice, name, folder, precision, reference):
     return worst
 
 
+def as_alibaba_writes(folder):
+    """A gte of transformers 5 as its authors' files have it (gte-multilingual-reranker-base): `new`, with a map of code."""
+    config, weights = pathlib.Path(folder, "config.json"), pathlib.Path(folder, "model.safetensors")
+    fields = json.loads(config.read_text())
+    fields["rope_theta"] = fields.pop("rope_parameters")["rope_theta"]
+    fields.update(model_type="new", architectures=["NewForSequenceClassification"], classifier_dropout=0.0, rope_scaling=None,
+                  layer_norm_type="layer_norm", position_embedding_type="rope", pack_qkv=True, unpad_inputs=False,
+                  logn_attention_clip1=False, logn_attention_scale=False, use_memory_efficient_attention=False,
+                  auto_map={"AutoConfig": "Alibaba-NLP/new-impl--configuration.NewConfig",
+                            "AutoModelForSequenceClassification": "Alibaba-NLP/new-impl--modeling.NewForSequenceClassification"})
+    config.write_text(json.dumps(fields))
+    weights.write_bytes(weights.read_bytes().replace(b'"gte.', b'"new.'))
+
+
 def compare(sluice, work):
     reference = json.loads(REFERENCE.read_text(encoding="utf-8"))
     assert reference.keys() == MODELS.keys(), "heads.json is of other models: --make"
@@ -155,6 +169,9 @@ def compare(sluice, work):
             worst = (compare_classes if m["task"] == "classify" else compare_pairs)(sluice, name, folder, precision,
                                                                                     reference[name])
             print(f"{name} {precision}: off by at most {worst:.2g}")
+    folder = write(work, "gte-reranker")
+    as_alibaba_writes(folder)
+    compare_pairs(sluice, "new-reranker", folder, "f32", reference["gte-reranker"])
 
 
 if __name__ == "__main__":
