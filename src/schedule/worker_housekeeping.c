@@ -493,19 +493,20 @@ bool watch_ends(struct worker *worker)
     return true;
 }
 
-/* Ends expired requests with all their rows. */
+/* Ends expired requests with all their rows. Each of these names its request, which may be gone once it is finished. */
 void watch_expired(struct worker *worker)
 {
-    for (struct row *row = window_take_expired(&worker->window), *next; row != NULL; row = next) {
+    struct request_list expired = {0};
+    for (struct row *row = window_take_expired(&worker->window); row != NULL; row = row->next) {
         struct request *request = row->request;
-        next = row->next;
         if (request->retry.code != CODE_NONE) { /* failed by an earlier row */
             continue;
         }
         request_fail(request, CODE_EXPIRED, "expired before it was started");
         rows_drop(worker, request);
-        settle_finish(worker, request);
+        request_list_push(&expired, request);
     }
+    for (struct request *request; (request = request_list_pop(&expired)) != NULL;) { settle_finish(worker, request); }
 }
 
 /* Expired rows are answered even if no batch is cut, but not more often than this: it reads all waiting rows. */

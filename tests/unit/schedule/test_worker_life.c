@@ -578,6 +578,39 @@ TEST(an_id_ahead_that_comes_again_is_read_again)
     worker_close(bench.worker);
 }
 
+/* The one that waits in the window may have several texts, and expire there: all of them go at once. */
+TEST(an_id_ahead_that_comes_again_may_expire_in_the_window)
+{
+    struct worker_options options = default_options();
+    options.rules.max_inputs = 2;
+    options.window_fixed = true;
+    options.window_ms = 1000;
+    struct bench bench = begin(options);
+    struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now(&bench) + 3600000, 0}};
+    for (int again = 0; again < 2; again++) {
+        (void)take(&bench, ACTION_READ);
+        give_one(&bench, READ_NEW, entry, FIELDS("inputs", "[\"one\", \"two\"]", "expires_in", "100"));
+    }
+    struct request_list list = take(&bench, ACTION_PREPARE).requests;
+    list.first->work = calloc(2 * DIM + 2, sizeof(float));
+    for (uint32_t i = 0; i < 2; i++) {
+        struct row *row = &list.first->rows[i];
+        row->output = (float *)list.first->work + (size_t)i * DIM;
+        row->ids = (int32_t *)list.first->work + (size_t)2 * DIM + i;
+        row->tokens = 1;
+    }
+    send(&bench, (struct event){.kind = EVENT_PREPARED, .requests = list});
+    assert_int_equal(worker_stats(bench.worker).waiting, 2);
+    tick_after_ms(&bench, 101);
+    assert_int_equal(worker_stats(bench.worker).waiting, 0);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    assert_int_equal(worker_stats(bench.worker).late, 1);
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    assert_int_equal(waiting(&bench, ACTION_READ_OWN), 1); /* for the one that has the id now */
+    worker_close(bench.worker);
+}
+
 /* Also while it is paused, because producers must be able to add; not by one that is quiet, or is not the housekeeper.
  */
 TEST(who_mends_ids)
