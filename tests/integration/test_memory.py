@@ -5,6 +5,7 @@
 import array
 import json
 import os
+import statistics
 import struct
 
 from case import SANITIZED, SluiceCase
@@ -77,14 +78,16 @@ class Memory(SluiceCase):
             sender.submit_many([f"request number {first + i}" for i in range(1000)], encoding="f32", ttl=1)
         daemon.start().wait_ready(client)
         self.wait_empty(sender)
-        self.push(server, client, sender, count // 2)  # and as it goes on
-        before = daemon.rss_bytes()
-        self.push(server, client, sender, count)
-        after = daemon.rss_bytes()
+        looks = []
+        for _ in range(10):
+            self.push(server, client, sender, count // 10)
+            looks.append(daemon.rss_bytes())
         self.assertEqual(self.pending(client), 0)
         if not SANITIZED:
-            # It goes up and down by 2 MB with the sizes of the bursts; 40 bytes kept of each request would be 4 MB.
-            self.assertLess(after - before, 4 << 20, f"{before >> 10} KiB before, {after >> 10} KiB after")
+            # A larger burst than any before adds a MB or two, and a busy machine makes more of them; what is kept of each
+            # request adds to every look (40 bytes of each: about 400 KB).
+            steps = [after - before for before, after in zip(looks, looks[1:])]
+            self.assertLess(statistics.median(steps), 100_000, [look >> 10 for look in looks])
 
     def test_large_backlog_costs_credit_only(self):
         """190 MB wait in the stream; the daemon holds its credit and not the backlog."""
