@@ -13,8 +13,6 @@ SIZES = range(1, 34)
 
 
 class Positions(SluiceCase):
-    lease_ms = SOON
-
     def setUp(self):
         super().setUp()
         self.server = self.start_redis()
@@ -53,6 +51,7 @@ class Positions(SluiceCase):
 
     def test_crash_at_every_position_of_five(self):
         """The guilty one kills its workers: three lonely crashes, then poison; the four others are answered."""
+        self.lease_ms = SOON
         size, queues = 5, []
         for position in range(size if SCALE >= 1 else 2):
             sender = self.producer(self.server, queue=f"position-{position}", journal=Journal())
