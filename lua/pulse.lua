@@ -8,7 +8,7 @@
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
 --       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries,
 --       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ...`, '' for nothing;
---       then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, precision, lease (ms), counted
+--       6 the command that the last answer brought, '' for none; then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, precision, lease (ms), counted
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
 --           housekeeper has found, the number of workers that are not yet removed, precisions of those with a recent
@@ -16,7 +16,8 @@
 --         For all but the housekeeper depths and caps are 0, and precisions ''.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
 -- Housekeeper: `<rank> <consumer> <found> ...`, for the time of its election. A worker with a higher rank takes over.
--- Command: field command:<consumer> of `workers`, delivered once; quiet, resume, drain or stop.
+-- Command: field command:<consumer> of `workers`; quiet, resume, drain or stop. It stays until the caller says that it has come,
+-- because its answer may be lost.
 -- Counted in `stats`: what has ended, unless the last heartbeat has the same number (counted): then the call is repeated
 -- because its answer was lost.
 -- Removed, with its command, by a housekeeper that may judge leases: a worker without a heartbeat for two of its leases (at
@@ -29,7 +30,7 @@
 local call, pcall = redis.call, redis.pcall
 local meta, workers, house, stats = KEYS[1], KEYS[2], KEYS[9], KEYS[10]
 local CLASSES, WEIGHTS, FRESH_MS, LEASE_MS = {'high', 'normal', 'low'}, {6, 3, 1}, 5000, 1800000
-local JUDGES = 2
+local JUDGES, COMMAND_MOST = 2, 31
 local consumer, rank = ARGV[1], tonumber(ARGV[2])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -132,13 +133,16 @@ end
 
 count()
 local words = {}
-for i = 6, #ARGV do words[#words + 1] = ARGV[i] end
+for i = 7, #ARGV do words[#words + 1] = ARGV[i] end
 side(pcall('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
-local command = side(pcall('HGET', workers, 'command:' .. consumer)) or ''
-if command ~= '' then side(pcall('HDEL', workers, 'command:' .. consumer)) end
+local command = string.sub(side(pcall('HGET', workers, 'command:' .. consumer)) or '', 1, COMMAND_MOST)
+if command ~= '' and command == ARGV[6] then
+  side(pcall('HDEL', workers, 'command:' .. consumer))
+  command = ''
+end
 
 local paused, keeps, found = call('EXISTS', KEYS[3]), elect()
-local known = side(pcall('HLEN', workers)) or 0
+local known = (side(pcall('HLEN', workers)) or 0) - (command ~= '' and 1 or 0)
 if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known, ''} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}

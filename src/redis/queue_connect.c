@@ -417,6 +417,7 @@ static void make_name(struct queue *queue)
     for (char *at = host; *at; at++) { *at = isalnum((unsigned char)*at) || *at == '.' ? *at : '-'; }
     put_hex(incarnation, 4);
     put_hex(queue->token, 16);
+    queue->housekeeping.command[0] = '\0'; /* that was for the name before */
     snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
 }
 

@@ -196,6 +196,7 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     pulse->redis_ms = count_of(&reply->items[PULSE_TIME]);
     pulse->paused = reply->items[PULSE_PAUSED].integer != 0;
     pulse->command = command_of(queue, &reply->items[PULSE_COMMAND]);
+    snprintf(queue->housekeeping.command, sizeof queue->housekeeping.command, "%s", reply->items[PULSE_COMMAND].bytes);
     for (int c = 0; c < CLASS_COUNT; c++) {
         pulse->depth[c] = count_of(&reply->items[PULSE_DEPTH + c]);
         pulse->cap[c] = count_of(&reply->items[PULSE_CAP + c]);
@@ -274,6 +275,7 @@ static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, 
     command_number(command, heartbeat->elected_ms);
     add_left(queue, command);
     add_counts(queue, command);
+    command_text(command, queue->housekeeping.command);
     add_heartbeat(queue, command, heartbeat);
 }
 

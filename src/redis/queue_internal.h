@@ -121,6 +121,7 @@ struct mend_look {
 /* queue_housekeeping.c */
 struct housekeeping {
     bool elected;             /* by the last pulse */
+    char command[32];         /* that the last pulse brought; the next one says so; "": none */
     bool tight, trickle;      /* as last logged */
     uint64_t skipped;         /* keys of a wrong type, as last logged */
     char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */

@@ -307,6 +307,10 @@ TEST_WITH(a_pulse_says_what_redis_knows, redis_setup, redis_teardown)
     seen = pulse(&desk);
     assert_true(seen.paused);
     assert_int_equal(seen.command, EVENT_TICK);
+    redis_do(redis, "HSET " Q "workers command:%s quiet", queue_worker_name(desk.queue));
+    assert_int_equal(pulse(&desk).command, EVENT_QUIET);
+    assert_int_equal(pulse(&desk).command, EVENT_TICK); /* and so once */
+    assert_string_equal(redis_do(redis, "HEXISTS " Q "workers command:%s", queue_worker_name(desk.queue)), "0");
     desk_close(&desk);
 }
 

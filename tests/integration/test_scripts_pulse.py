@@ -34,9 +34,17 @@ class Pulse(ScriptCase):
         self.assertEqual([self.pulse("a")[12], self.pulse("b")[12], self.pulse("a")[12]], [1, 2, 2])
 
     def test_command_is_taken_once_and_by_its_worker(self):
-        self.pulse("you")
-        self.client.hset(self.desk.key("workers"), mapping={"command:me": "drain", "command:you": "quiet"})
-        self.assertEqual([self.pulse()[2], self.pulse()[2], self.pulse("you")[2]], ["drain", "", "quiet"])
+        """It comes again until the worker says that it has come; another one that is given meanwhile comes, too."""
+        workers = self.desk.key("workers")
+        for worker in ("you", "x"):
+            self.pulse(worker)
+        self.client.hset(workers, mapping={"command:me": "drain", "command:you": "quiet", "command:x": "y" * 40})
+        self.assertEqual([self.pulse()[2], self.pulse()[2], self.pulse("you")[2]], ["drain", "drain", "quiet"])
+        self.assertEqual([self.pulse(came="drain")[2], self.pulse(came="drain")[2]], ["", ""])
+        self.client.hset(workers, "command:you", "resume")
+        self.assertEqual([self.pulse("you", came="quiet")[2], self.pulse("you", came="resume")[2]], ["resume", ""])
+        self.assertEqual([self.pulse("x")[2], self.pulse("x", came="y" * 31)[2]], ["y" * 31, ""])
+        self.assertEqual([name for name in plain(self.client.hkeys(workers)) if name.startswith("command:")], [])
 
     def test_paused(self):
         self.assertEqual(self.pulse()[1], 0)

@@ -171,7 +171,7 @@ SCENES = [
     Scene("pulse", lambda desk: (_crowd(desk), desk.do("HSET", desk.key("meta"), "cap_normal", "3"),
                                  desk.do("HSET", desk.key("workers"), "command:me", "drain", "gone", "1 state running lease 300")),
           lambda desk: desk.pulse(ended="7 normal:done 3", state="running", rows_per_s=2, counted=7), [ANY, 0, "drain", 0, 5, 0, 0, 3, 0, 0, 1, "", 2, ""],
-          [ANY, 0, "", 0, 5, 0, 0, 3, 0, 0, 1, "", 1, ""], [],
+          [ANY, 0, "drain", 0, 5, 0, 0, 3, 0, 0, 1, "", 1, ""], [],
           ("meta", "workers", "later", "dead", "requests:high", "requests", "requests:low", "housekeeper", "stats"), ("paused",), steady=False),
     Scene("shed", _crowd, lambda desk: desk.shed(3), [[["6-1", 0, 0, ["text", "hello", "tenant", "small"]],
           ["5-1", 0, 0, ["text", "hello", "tenant", "small"]]], [], [], 0, "6-1", "5-1"],
