@@ -64,6 +64,7 @@ struct job {
 struct admin {
     struct admin_options options;
     char *token;
+    uint64_t wrong, wrong_logged_ms; /* wrong tokens since the last line of the log about them, and when that was */
     struct thread_pool *pool;
     struct job jobs[JOBS];
     atomic_bool closing;
@@ -502,10 +503,12 @@ static const struct route *find_route(const char *path)
 /* Connects, or finds out that the connection of the last job is still there: nothing has been changed before it is. */
 static enum status connect_to_redis(struct admin *admin, struct session *session, struct err *err)
 {
+    const struct resp_value *reply;
     for (;;) {
         bool fresh = !admin->client;
         if (fresh) { TRY(client_open(admin->options.address, REDIS_MS, &admin->client, err)); }
         session->client = admin->client;
+        if (fresh) { TRY(SESSION_ASK(session, &reply, err, "CLIENT", "SETNAME", "sluice-admin")); }
         enum status status = session_ask_time(session, err);
         if (status == STATUS_OK || fresh) { return status; }
         client_close(admin->client);
@@ -546,13 +549,6 @@ static int status_of(enum status status)
                                                                                                     : 500;
 }
 
-static void put_error(FILE *to, const char *message)
-{
-    fputs("{\"error\":", to);
-    json_put_string(to, message, strlen(message));
-    fputs("}\n", to);
-}
-
 static void work(void *context, void *item)
 {
     (void)context;
@@ -577,11 +573,14 @@ static void work(void *context, void *item)
     if (status == STATUS_OK && written && !large) { return; }
     job->status = large ? 413 : status == STATUS_OK ? 503 : status_of(status);
     free(job->text);
-    job->text = NULL;
-    to = open_memstream(&job->text, &job->length);
-    if (!to) { return; }
-    put_error(to, large ? "the answer is larger than 4 MiB" : status == STATUS_OK ? "no memory" : err.message);
-    fclose(to);
+    struct buffer body = {0};
+    http_error(&body, job->status,
+               large                 ? "the answer is larger than 4 MiB"
+               : status == STATUS_OK ? "no memory"
+                                     : err.message);
+    if (!buffer_ok(&body)) { buffer_free(&body); }
+    job->text = body.data;
+    job->length = body.length;
 }
 
 /* ---- the I/O thread ---- */
@@ -593,11 +592,24 @@ static void job_free(struct job *job)
     *job = (struct job){0};
 }
 
+/* Whoever guesses tokens fills no log. */
+static void log_wrong_token(struct admin *admin, const struct http_request *request)
+{
+    uint64_t now_ms = clock_now_ms();
+    admin->wrong++;
+    if (admin->wrong_logged_ms > 0 && now_ms - admin->wrong_logged_ms < 1000) { return; }
+    log_warn("wrong_token", log_str("peer", request->peer), log_str("path", request->path),
+             log_int("times", (int64_t)admin->wrong));
+    admin->wrong = 0;
+    admin->wrong_logged_ms = now_ms;
+}
+
 /* Whether the request may do this: 0, or the status and why. */
-static int check_token(const struct admin *admin, const struct route *route, const char *authorization,
+static int check_token(struct admin *admin, const struct route *route, const struct http_request *request,
                        const char **error)
 {
     static const char scheme[] = "Bearer ";
+    const char *authorization = request->authorization;
     bool needed = route->post || !admin->options.open;
     if (!authorization && !needed) { return 0; }
     *error = "no token is configured: http_token_file names the file whose first line is it";
@@ -607,7 +619,9 @@ static int check_token(const struct admin *admin, const struct route *route, con
     *error = "the token is wrong";
     const char *token = authorization + sizeof scheme - 1;
     size_t length = strlen(admin->token);
-    return strlen(token) == length && CRYPTO_memcmp(token, admin->token, length) == 0 ? 0 : 401;
+    if (strlen(token) == length && CRYPTO_memcmp(token, admin->token, length) == 0) { return 0; }
+    log_wrong_token(admin, request);
+    return 401;
 }
 
 static int find_queue(struct job *job, const char **error)
@@ -644,7 +658,7 @@ int admin_answer(struct admin *admin, const struct http_request *request, struct
     const char *error;
     if (!route) { return http_error(body, 404, "there is no such path"); }
     if (route->post != request->post) { return http_error(body, 405, route->post ? "POST it" : "GET it"); }
-    int status = check_token(admin, route, request->authorization, &error);
+    int status = check_token(admin, route, request, &error);
     if (status != 0) { return http_error(body, status, error); }
     struct job *job = admin->jobs;
     while (job < admin->jobs + JOBS && job->route) { job++; }

@@ -5,6 +5,7 @@
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/listener.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,8 @@ struct client {
     struct event *deadline;
     enum stage stage; /* from WAITING on, what still comes is thrown away */
     bool ended;       /* the peer has said all */
-    char *head;       /* what the strings of `request` are in, once it is whole */
+    char peer[64];
+    char *head; /* what the strings of `request` are in, once it is whole */
     struct http_request request;
     const struct http_route *route;
 };
@@ -385,7 +387,6 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from, int size,
                       void *context)
 {
-    (void)from, (void)size;
     struct http *http = context;
     struct event_base *base = evconnlistener_get_base(listener);
     struct client *client = http->client_count < HTTP_CONNECTIONS ? calloc(1, sizeof *client) : NULL;
@@ -399,6 +400,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     if (client->next) { client->next->link = &client->next; }
     http->clients = client;
     http->client_count++;
+    (void)getnameinfo(from, (socklen_t)size, client->peer, sizeof client->peer, NULL, 0, NI_NUMERICHOST);
+    client->request.peer = client->peer;
     client->buffers = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
     client->deadline = evtimer_new(base, on_deadline, client);
     if (!client->buffers || !client->deadline) {

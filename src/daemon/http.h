@@ -31,6 +31,7 @@ struct http;
 struct http_request {
     uint64_t number; /* for http_answer */
     bool post;
+    const char *peer;          /* the address it comes from */
     const char *path, *query;  /* query: what follows the '?', undecoded; "" for none */
     const char *authorization; /* that header; NULL: not sent */
     const char *body;          /* [body_length], of a POST */

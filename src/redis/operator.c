@@ -96,6 +96,25 @@ static struct heartbeat_line read_line(const struct session *session, const stru
     return line;
 }
 
+/* Asks for all leases at once, and takes every answer, also behind an error: the next command would get what is left.
+ */
+static enum status read_alive(struct session *session, struct heartbeats *heartbeats, struct err *err)
+{
+    char key[SESSION_KEY];
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < heartbeats->count; i++) {
+        const char *words[] = {"EXISTS", session_key(session, "alive:", heartbeats->lines[i].worker, key)};
+        TRY(client_send(session->client, 2, words, NULL, 0, err));
+    }
+    for (size_t i = 0; i < heartbeats->count; i++) {
+        const struct resp_value *reply;
+        enum status one = client_receive(session->client, &reply, status == STATUS_OK ? err : NULL);
+        if (status == STATUS_OK) { status = one; }
+        heartbeats->lines[i].alive = one == STATUS_OK && reply->integer == 1;
+    }
+    return status == STATUS_OK ? status : err_prefix(err, "EXISTS");
+}
+
 enum status heartbeats_read(struct session *session, struct heartbeats *out, struct err *err)
 {
     char key[SESSION_KEY];
@@ -108,13 +127,7 @@ enum status heartbeats_read(struct session *session, struct heartbeats *out, str
     for (size_t i = 0; i + 1 < out->answer->count; i += 2) {
         if (!is_order(&out->answer->items[i])) { out->lines[out->count++] = read_line(session, out->answer, i); }
     }
-    for (size_t i = 0; i < out->count; i++) {
-        long long exists;
-        TRY(SESSION_ASK_NUMBER(session, &exists, err, "EXISTS",
-                               session_key(session, "alive:", out->lines[i].worker, key)));
-        out->lines[i].alive = exists == 1;
-    }
-    return STATUS_OK;
+    return read_alive(session, out, err);
 }
 
 void heartbeats_free(struct heartbeats *heartbeats)

@@ -263,7 +263,7 @@ class Admin(HttpCase):
         self.wait_answer("/readyz", 200)
         self.assertIn("http_token_file", self.change("/api/pause", 403)["error"])
         self.assertEqual(self.ask("GET", "/api/queues")[0], 403, "one that is sent must be right, so it cannot be where there is none")
-        self.served()
+        daemon = self.served()
         for token in (None, "", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "x"):
             said, answer, headers = self.ask("POST", "/api/pause", {}, token=token)
             self.assertEqual((said, headers["WWW-Authenticate"]), (401, "Bearer"), (token, answer))
@@ -278,6 +278,13 @@ class Admin(HttpCase):
             self.assertEqual(result.returncode, 65)
             self.assertIn(message, result.stderr)
         self.assertNotEqual(self.run_sluice("serve", "--http-token-file", self.token_file).returncode, 0, "it is for http")
+        self.assertIn("warn wrong_token peer=127.0.0.1 path=/api/pause times=1\n", daemon.read_log())
+        lines = lambda: [int(times) for times in re.findall(r" wrong_token peer=127.0.0.1 path=\S+ times=(\d+)\n", daemon.read_log())]
+        begun, most, before = time.monotonic(), 0, len(lines())
+        while sum(lines()[before + 1:]) < 50:  # what comes between two lines is in the second
+            most += self.ask("GET", "/api/queues", token="guessed")[0] == 401
+        self.assertLessEqual(sum(lines()[before + 1:]), most)
+        self.assertLessEqual(len(lines()) - before, 2 + (time.monotonic() - begun))
         self.assertFalse(any(TOKEN in child.read_log() for child in self.children if hasattr(child, "read_log")))
 
     def test_elsewhere_than_on_loopback_reading_needs_it_too(self):
