@@ -8,7 +8,8 @@
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
 --       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries,
 --       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ...`, '' for nothing;
---       6 the command that the last answer brought, '' for none; then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, precision, lease (ms), counted
+--       6 the command that the last answer brought, '' for none; then field, value, ... of its heartbeat: words without
+--       spaces, among them rows_per_s, precision, lease (ms), counted
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
 --           housekeeper has found, the number of workers that are not yet removed, precisions of those with a recent
@@ -19,7 +20,7 @@
 -- Command: field command:<consumer> of `workers`; quiet, resume, drain or stop. It stays until the caller says that it has come,
 -- because its answer may be lost.
 -- Counted in `stats`: what has ended, unless the last heartbeat has the same number (counted): then the call is repeated
--- because its answer was lost.
+-- because its answer was lost. Also by Redis' day in UTC, for 91 of them: field `day:<day modulo 91>` is `<day> <done> <errors>`.
 -- Removed, with its command, by a housekeeper that may judge leases: a worker without a heartbeat for two of its leases (at
 -- least 5 s). Field died of `stats` counts them.
 -- Published in `meta`: depth_* (unread entries), wait_ms_* (until a new entry would be read, if all entries had one row; -1
@@ -30,7 +31,7 @@
 local call, pcall = redis.call, redis.pcall
 local meta, workers, house, stats = KEYS[1], KEYS[2], KEYS[9], KEYS[10]
 local CLASSES, WEIGHTS, FRESH_MS, LEASE_MS = {'high', 'normal', 'low'}, {6, 3, 1}, 5000, 1800000
-local JUDGES, COMMAND_MOST = 2, 31
+local JUDGES, COMMAND_MOST, DAY_MS, DAYS = 2, 31, 86400000, 91
 local consumer, rank = ARGV[1], tonumber(ARGV[2])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -103,15 +104,27 @@ local function waits(depths, rows)
   end
 end
 
+local function count_day(done, errors)
+  local today = math.floor(now / DAY_MS)
+  local field = 'day:' .. today % DAYS
+  local day, done_before, errors_before = string.match(side(pcall('HGET', stats, field)) or '', '^(%d+) (%d+) (%d+)$')
+  if tonumber(day) ~= today then done_before, errors_before = 0, 0 end
+  side(pcall('HSET', stats, field, string.format('%d %d %d', today, done_before + done, errors_before + errors)))
+end
+
 local function count()
   local number, ended = string.match(ARGV[5], '^(%d+) (.+)$')
   if not number then return end
   local before = side(pcall('HGET', workers, consumer))
   if before and string.match(before, ' counted (%d+)') == number then return end
   if not side(pcall('HSETNX', stats, 'since', now)) then return end
+  local done, errors = 0, 0
   for field, how_many in string.gmatch(ended, '(%S+) (%d+)') do
     side(pcall('HINCRBY', stats, field, how_many))
+    local how = string.match(field, ':(.*)$')
+    if how == 'done' then done = done + how_many elseif how ~= 'cancelled' then errors = errors + how_many end
   end
+  count_day(done, errors)
 end
 
 -- 1 when the caller is the housekeeper from now on; what another one has found.

@@ -249,6 +249,19 @@ static void count_precision(struct queue_counts *counts, const char *name)
     counts->precisions[i].workers++;
 }
 
+/* The fields of lua/pulse for days, `day:<place>`: `<day> <done> <errors>`; of other days some are left. */
+static void read_days(const struct session *session, struct queue_counts *counts, const struct resp_value *totals)
+{
+    uint64_t today = session->redis_ms / DAY_MS, day;
+    for (size_t i = 0; i + 1 < totals->count; i += 2) {
+        struct day_counts ended;
+        bool is_day = strncmp(session_text(&totals->items[i]), "day:", 4) == 0 &&
+                      sscanf(session_text(&totals->items[i + 1]), "%" SCNu64 " %" SCNu64 " %" SCNu64, &day, &ended.done,
+                             &ended.errors) == 3;
+        if (is_day && day <= today && today - day < HISTORY_DAYS) { counts->days[today - day] = ended; }
+    }
+}
+
 /* The totals that lua/pulse has counted. */
 static enum status read_totals(struct session *session, struct queue_counts *counts, struct err *err)
 {
@@ -263,6 +276,7 @@ static enum status read_totals(struct session *session, struct queue_counts *cou
             counts->ended[i][end] = strtoull(session_text(resp_field(totals, field)), NULL, 10);
         }
     }
+    read_days(session, counts, totals);
     return STATUS_OK;
 }
 
@@ -304,6 +318,7 @@ enum status queue_counts_read(struct session *session, struct queue_counts *coun
                               struct err *err)
 {
     char key[SESSION_KEY], value[32];
+    const struct resp_value *reply;
     *counts = (struct queue_counts){0};
     *heartbeats = (struct heartbeats){0};
     for (int i = 0; i < CLASS_COUNT; i++) {
@@ -315,6 +330,8 @@ enum status queue_counts_read(struct session *session, struct queue_counts *coun
     snprintf(value, sizeof value, "%" PRIu64, session->redis_ms);
     TRY(SESSION_ASK_NUMBER(session, &counts->due, err, "ZCOUNT", key, "-inf", value));
     TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
+    TRY(SESSION_ASK(session, &reply, err, "MEMORY", "USAGE", key, "SAMPLES", "1000"));
+    counts->dead_bytes = reply->type == RESP_INTEGER ? reply->integer : 0;
     TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
     TRY(heartbeats_read(session, heartbeats, err));
     count_workers(counts, heartbeats);

@@ -105,12 +105,17 @@ bool worker_order_is(const char *word);
 
 /* ---- queues ---- */
 
-enum { PRECISIONS_MAX = 8 };
+enum { PRECISIONS_MAX = 8, HISTORY_DAYS = 91, DAY_MS = 86400000 };
 
 struct class_counts {
     long long unread, pending, wait_ms; /* wait_ms: -1: unknown */
     long long cap;                      /* 0: none */
     long long oldest_ms;                /* age of the oldest pending entry, else of the oldest unread one; -1: none */
+};
+
+/* Requests that ended on one day; errors: neither done nor cancelled. */
+struct day_counts {
+    uint64_t done, errors;
 };
 
 struct queue_counts {
@@ -122,12 +127,14 @@ struct queue_counts {
     char pinned[16];                     /* the one that all workers must have; "": any */
     long long cap_later;                 /* 0: none */
     long long later, due, dead, paused;  /* due: of `later`, those whose time has come */
+    long long dead_bytes;                /* of Redis' memory */
     size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
     char reason[32];                     /* … this reason, of one of them */
     unsigned long devices, devices_lost; /* of the workers that are alive */
     uint64_t published_ms_ago;
     uint64_t ended[CLASS_COUNT][ENDS], died; /* since … */
     uint64_t since_ms;                       /* … Redis unix ms; 0: nothing counted yet */
+    struct day_counts days[HISTORY_DAYS];    /* of Redis' days in UTC: today, yesterday, … */
 };
 
 /* Counts, and reads the heartbeats. Owns: the caller ends `heartbeats` with heartbeats_free, also after an error.

@@ -36,6 +36,20 @@ static long long depth(const struct queue_counts *counts)
     return sum;
 }
 
+static void put_days(FILE *to, const struct session *session, const struct queue_counts *counts)
+{
+    const char *between = "";
+    fputs(",\"days\":[", to);
+    for (uint64_t ago = HISTORY_DAYS; ago-- > 0;) {
+        const struct day_counts *day = &counts->days[ago];
+        if (day->done + day->errors == 0) { continue; }
+        fprintf(to, "%s{\"at\":%" PRIu64 ",\"done\":%" PRIu64 ",\"errors\":%" PRIu64 "}", between,
+                (session->redis_ms / DAY_MS - ago) * DAY_MS, day->done, day->errors);
+        between = ",";
+    }
+    putc(']', to);
+}
+
 static void put_totals(FILE *to, const struct queue_counts *counts)
 {
     fprintf(to, ",\"died\":%" PRIu64 ",\"since\":", counts->died);
@@ -67,11 +81,10 @@ void json_put_counts(FILE *to, const struct session *session, const struct queue
     fputs("},\"cap_later\":", to);
     put_number(to, counts->cap_later, 1);
     fprintf(to,
-            ",\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,"
-            "\"devices_lost\":%lu,"
-            "\"tight\":%zu,\"reason\":",
-            depth(counts), counts->later, counts->due, counts->dead, counts->workers, counts->quiet, counts->devices,
-            counts->devices_lost, counts->tight);
+            ",\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"dead_bytes\":%lld,\"workers\":%zu,"
+            "\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu,\"tight\":%zu,\"reason\":",
+            depth(counts), counts->later, counts->due, counts->dead, counts->dead_bytes, counts->workers, counts->quiet,
+            counts->devices, counts->devices_lost, counts->tight);
     if (counts->tight == 0) {
         fputs("null", to);
     } else {
@@ -86,6 +99,7 @@ void json_put_counts(FILE *to, const struct session *session, const struct queue
     fputs("},\"pinned_precision\":", to);
     json_put_text(to, counts->pinned);
     put_totals(to, counts);
+    put_days(to, session, counts);
     fprintf(to, ",\"at\":%" PRIu64, session->redis_ms);
 }
 

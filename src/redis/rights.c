@@ -111,6 +111,7 @@ static const struct right table[] = {
     {W | O, "XRANGE @dead - +"},
     {W, "XREVRANGE @dead + -"},
     {O, "XDEL @dead 1-0"},
+    {W | O, "MEMORY USAGE @dead"},
 
     /* Workers, and the state of the queue. */
     {W, "SET @alive:x x"},
@@ -133,7 +134,9 @@ static const struct right table[] = {
     {W, "HSETNX @meta x x"},
     {W, "HSETNX @stats x x"},
     {W, "HINCRBY @stats x 1"},
-    {O, "HGETALL @stats"},
+    {W, "HGET @stats x"},
+    {W, "HSET @stats x x"},
+    {W | O, "HGETALL @stats"},
     {W | O, "EXISTS @paused"},
     {O, "SET @paused x"},
     {O, "DEL @paused"},

@@ -94,6 +94,10 @@ class Admin(HttpCase):
     def test_queues_and_workers(self):
         self.served()
         self.sluice("caps", "--later", "7")
+        self.sender.submit_many(["one", "another", "a third"])
+        self.sender.submit("", expected="bad_request")
+        ended = lambda: [(day["at"] % 86400000, day["done"], day["errors"]) for day in self.read("/api/queues")["queues"][0]["days"]]
+        self.wait_until(lambda: [sum(column) for column in zip(*ended())] == [0, 3, 1], lambda: f"them to be counted: {ended()}")
         shown, now = self.read("/api/queues"), json.loads(self.sluice("stats", "--json"))
         self.assert_shape(shown, example("`GET /api/queues"))
         queue = shown["queues"][0]

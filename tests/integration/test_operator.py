@@ -281,7 +281,7 @@ class Operator(SluiceCase):
                                                                "cap_normal": 2, "cap_low": 5, "cap_high": 0})
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual(stats, {
-            "queue": "test", "paused": True, "depth": 7, "later": 1, "due": 1, "dead": 1, "workers": 1, "quiet": 1, "tight": 0,
+            "queue": "test", "paused": True, "depth": 7, "later": 1, "due": 1, "dead": 1, "dead_bytes": ANY, "days": [], "workers": 1, "quiet": 1, "tight": 0,
             "reason": None, "devices": 2, "devices_lost": 1,
             "precisions": {"unknown": 1}, "pinned_precision": None, "at": ANY,
             "died": 0, "since": None, "ended": {which: {"done": 0} for which in ("high", "normal", "low")},
@@ -289,6 +289,7 @@ class Operator(SluiceCase):
             "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None, "cap": None, "above_cap": 0, "oldest_ms": None},
                         "normal": {"unread": 3, "pending": 2, "wait_ms": 1234, "cap": 2, "above_cap": 1, "oldest_ms": ANY},
                         "low": {"unread": 1, "pending": 0, "wait_ms": None, "cap": 5, "above_cap": 0, "oldest_ms": ANY}}})
+        self.assertTrue(100 < stats["dead_bytes"] < 10000)
         for level in ("normal", "low"):  # one is pending, the other unread
             self.assertTrue(0 <= stats["classes"][level]["oldest_ms"] < 60_000, level)
         text = self.sluice("stats")
@@ -322,6 +323,11 @@ class Operator(SluiceCase):
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual((stats["since"], stats["died"], stats["ended"]), (1764000000123, 2, {
             "high": {"done": 0, "bad_request": 4}, "normal": {"done": 1200}, "low": {"done": 0, "cancelled": 3}}))
+        today = self.now_ms() // 86400000  # in which 91 days ago has the place of today
+        self.client.hset(self.sender.key("stats"), mapping={f"day:{day % 91}": f"{day} {day % 7 + 1} 0" for day in range(today - 95, today - 1)})
+        self.client.hset(self.sender.key("stats"), mapping={f"day:{(today + 1) % 91}": "1 2", "day:": "3 4 5", "day:x": f"{today + 9} 5 5"})
+        days = [day for day in json.loads(self.sluice("stats", "--json"))["days"] if day["at"] < (today - 1) * 86400000]
+        self.assertEqual(days, [{"at": day * 86400000, "done": day % 7 + 1, "errors": 0} for day in range(today - 89, today - 1)])
         text = self.sluice("stats")
         self.assertRegex(text, r"(?m)^died +2 workers since 2025-11-24 16:00:00 UTC$")
         self.assertRegex(text, r"(?m)^ended since then +high +normal +low\ndone +0 +1200 +0\nbad_request +4 +0 +0\ncancelled +0 +0 +3$")

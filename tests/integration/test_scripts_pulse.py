@@ -203,7 +203,7 @@ class Pulse(ScriptCase):
 
     def test_what_has_ended_is_counted_once(self):
         def counted():
-            return {field: int(count) for field, count in plain(self.client.hgetall(self.desk.key("stats"))).items() if field != "since"}
+            return {field: int(count) for field, count in plain(self.client.hgetall(self.desk.key("stats"))).items() if field != "since" and not field.startswith("day:")}
         first = self.pulse(ended="1 normal:done 3 high:bad_request 1", counted=1)[0]
         self.assertEqual(counted(), {"normal:done": 3, "high:bad_request": 1})
         self.pulse(ended="1 normal:done 3 high:bad_request 1", counted=1)  # its answer was lost
@@ -215,3 +215,20 @@ class Pulse(ScriptCase):
         self.client.hset(self.desk.key("stats"), "normal:done", "junk")
         self.assertEqual((self.pulse(ended="3 normal:done 1 low:done 1", counted=3)[9], self.client.hget(self.desk.key("stats"), "low:done")),
                          (1, b"1"))
+
+    def test_what_has_ended_is_counted_by_day(self):
+        """Once, too; a day's place is that of the 91st day before."""
+        def days():
+            return {field: count for field, count in plain(self.client.hgetall(self.desk.key("stats"))).items() if field.startswith("day:")}
+        self.wait_until(lambda: self.now() % 86400000 < 86400000 - 30000, "a day that does not end meanwhile", timeout=60)
+        today = self.now() // 86400000
+        place = f"day:{today % 91}"
+        self.client.hset(self.desk.key("stats"), mapping={place: f"{today - 91} 5 5", f"day:{(today - 1) % 91}": f"{today - 1} 6 6"})
+        for _ in range(2):
+            self.pulse(ended="1 normal:done 3 high:done 2 high:bad_request 1 low:cancelled 9", counted=1)
+        self.pulse(ended="2 low:internal 4", counted=2)
+        self.pulse("you", ended="1 low:done 1", counted=1)
+        self.assertEqual(days(), {place: f"{today} 6 5", f"day:{(today - 1) % 91}": f"{today - 1} 6 6"})
+        self.client.hset(self.desk.key("stats"), place, "junk")
+        self.pulse(ended="3 low:done 7", counted=3)
+        self.assertEqual(days()[place], f"{today} 7 0")
