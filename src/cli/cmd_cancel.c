@@ -8,11 +8,8 @@
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
-    char key[SESSION_KEY];
-    session_key(session, "control", "", key);
     for (size_t i = 0; i < invocation->operand_count; i++) {
-        const struct resp_value *reply;
-        TRY(SESSION_ASK(session, &reply, err, "XADD", key, "*", "cancel", invocation->operands[i]));
+        TRY(request_cancel(session, invocation->operands[i], err));
         printf("%s: asked to cancel\n", invocation->operands[i]);
     }
     return STATUS_OK;

@@ -40,7 +40,7 @@ enum kind { TEXT, NUMBER, TRUTH, TEXTS };
     X(queue, TEXT, QUEUE_NAME_MAX) X(letter, TEXT, ENTRY_ID_TEXT) X(cursor, TEXT, LETTER_CURSOR - 1)                   \
     X(search, TEXT, 256) X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX)                \
     X(order, TEXT, 16) X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                   \
-    X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)
+    X(class, TEXT, 8) X(state, TEXT, 8) X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)
 
 #define MEMBER(name, kind, most) PARAM_##name,
 enum param { PARAMETERS(MEMBER) PARAMS };
@@ -324,6 +324,73 @@ static enum status get_later(struct job *job, struct session *session, FILE *to,
     return STATUS_OK;
 }
 
+/* One request of lua/list. */
+static enum status put_listed(FILE *to, const struct session *session, const struct resp_value *one, struct err *err)
+{
+    enum { NAME, CONSUMER, IDLE, DELIVERIES, BYTES, FACTS };
+    if (one->type != RESP_ARRAY || one->count < FACTS) {
+        return err_set(err, STATUS_INTERNAL, "lua/list answered in an unknown shape");
+    }
+    const struct resp_value *facts = one->items;
+    const struct resp_value fields = {.type = RESP_ARRAY, .items = one->items + FACTS, .count = one->count - FACTS};
+    const struct resp_value *text = resp_field(&fields, "text");
+    enum request_class class;
+    struct entry_id submitted;
+    bool named = request_name_parse(session_text(&facts[NAME]), facts[NAME].length, &class, &submitted);
+    uint64_t since_ms = named ? submitted.ms : 0;
+    if (facts[DELIVERIES].integer > 0) { since_ms = session->redis_ms - (uint64_t)facts[IDLE].integer; }
+    if (!text) { text = resp_field(&fields, "inputs"); }
+    fputs("{\"request\":", to);
+    json_put_text(to, session_text(&facts[NAME]));
+    fputs(",\"worker\":", to);
+    json_put_text(to, session_text(&facts[CONSUMER]));
+    fprintf(to, ",\"since\":%" PRIu64 ",\"deliveries\":%lld,\"bytes\":%lld,\"id\":", since_ms,
+            facts[DELIVERIES].integer, facts[BYTES].integer);
+    json_put_text(to, session_text(resp_field(&fields, "id")));
+    fputs(",\"tenant\":", to);
+    json_put_text(to, session_text(resp_field(&fields, "tenant")));
+    fputs(",\"text\":", to);
+    json_put_string(to, session_text(text), text ? text->length : 0);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+/* Whether class, state and cursor of a list are what they should be. */
+static enum status check_list(const struct job *job, enum request_class *class, struct err *err)
+{
+    const char *state = job->values[PARAM_state], *cursor = job->values[PARAM_cursor];
+    struct entry_id id;
+    for (*class = 0; class_names[*class] && strcmp(class_names[*class], job->values[PARAM_class]) != 0;) { (*class)++; }
+    if (!class_names[*class] || (strcmp(state, "unread") != 0 && strcmp(state, "pending") != 0)) {
+        return err_set(err, STATUS_BAD_INPUT, "the class must be high, normal or low, the state unread or pending");
+    }
+    if (cursor && !entry_id_parse(cursor, strlen(cursor), &id)) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not a cursor", cursor);
+    }
+    return STATUS_OK;
+}
+
+static enum status get_requests(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    char digest[SCRIPT_DIGEST + 1], stream[SESSION_KEY], trouble[SESSION_KEY];
+    const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "";
+    const struct resp_value *list;
+    enum request_class class;
+    TRY(check_list(job, &class, err));
+    TRY(session_load(session, SCRIPT_LIST, digest, err));
+    TRY(SESSION_ASK(session, &list, err, "EVALSHA", digest, "2", session_key(session, class_streams[class], "", stream),
+                    session_key(session, "trouble", "", trouble), job->values[PARAM_state], cursor));
+    fprintf(to, "{\"queue\":\"%s\",\"at\":%" PRIu64 ",\"requests\":[", session->queue, session->redis_ms);
+    for (size_t i = 1; i < list->count; i++) {
+        fputs(i == 1 ? "" : ",", to);
+        TRY(put_listed(to, session, &list->items[i], err));
+    }
+    putc(']', to);
+    put_next(to, list->count > 0 ? session_text(&list->items[0]) : "");
+    putc('}', to);
+    return STATUS_OK;
+}
+
 static enum status get_request(struct job *job, struct session *session, FILE *to, struct err *err)
 {
     const struct resp_value *reply;
@@ -387,6 +454,21 @@ static enum status post_worker(struct job *job, struct session *session, FILE *t
     fprintf(to, "{\"queue\":\"%s\",\"worker\":", session->queue);
     json_put_text(to, worker);
     fprintf(to, ",\"order\":\"%s\"}", order);
+    return STATUS_OK;
+}
+
+static enum status post_cancel(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    const char *name = job->values[PARAM_id];
+    enum request_class class;
+    struct entry_id entry;
+    if (!request_name_parse(name, strlen(name), &class, &entry)) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not a request's name", name);
+    }
+    TRY(request_cancel(session, name, err));
+    fprintf(to, "{\"queue\":\"%s\",\"id\":", session->queue);
+    json_put_text(to, name);
+    putc('}', to);
     return STATUS_OK;
 }
 
@@ -478,12 +560,14 @@ static const struct route routes[] = {
     {"/api/workers", .all = true, .may = P(queue), .handle = get_workers},
     {"/api/dead", .may = P(queue) | P(cursor) | P(search) | P(letter), .handle = get_dead},
     {"/api/later", .may = P(queue) | P(cursor), .handle = get_later},
+    {"/api/requests", .may = P(queue) | P(cursor), .must = P(class) | P(state), .handle = get_requests},
     {"/api/request", .may = P(queue), .must = P(id), .handle = get_request},
     {"/api/story", .may = P(queue), .must = P(id), .handle = get_story},
     {"/api/pause", .post = true, .may = P(queue), .handle = post_pause},
     {"/api/resume", .post = true, .may = P(queue), .handle = post_pause},
     {"/api/caps", .post = true, .may = P(queue) | P(high) | P(normal) | P(low) | P(later), .handle = post_caps},
     {"/api/worker", .post = true, .may = P(queue), .must = P(worker) | P(order), .handle = post_worker},
+    {"/api/cancel", .post = true, .may = P(queue), .must = P(id), .handle = post_cancel},
     {"/api/dead/requeue", .post = true, .may = P(queue) | P(letter) | P(all) | P(search) | P(cursor), .handle = post_dead},
     {"/api/dead/delete", .post = true, .may = P(queue) | P(letter) | P(all) | P(search) | P(cursor), .handle = post_dead},
     {"/api/try", .post = true, .may = P(queue) | P(task) | P(query), .must = P(inputs), .handle = post_try},
@@ -678,7 +762,8 @@ void admin_take(struct admin *admin, struct http *http)
     struct job *job;
     while (admin && (job = thread_pool_take(admin->pool))) {
         if (job->route->post) {
-            const char *what = job->values[PARAM_letter] ? job->values[PARAM_letter] : job->values[PARAM_worker];
+            char **values = job->values, *what = values[PARAM_letter] ? values[PARAM_letter] : values[PARAM_worker];
+            if (!what) { what = values[PARAM_id]; }
             log_info("admin", log_str("path", job->route->path), log_str("queue", job->queue->config->queue),
                      log_str("what", what), log_int("status", job->status));
         }

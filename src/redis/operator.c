@@ -356,6 +356,13 @@ enum status pause_set(struct session *session, bool pause, bool *changed, struct
     return STATUS_OK;
 }
 
+enum status request_cancel(struct session *session, const char *name, struct err *err)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    return SESSION_ASK(session, &reply, err, "XADD", session_key(session, "control", "", key), "*", "cancel", name);
+}
+
 const char *const cap_names[CAPS] = {"high", "normal", "low", "later"};
 
 enum status caps_set(struct session *session, long long caps[CAPS], struct err *err)

@@ -145,6 +145,9 @@ MUST_CHECK enum status queue_counts_read(struct session *session, struct queue_c
 /* Pauses a queue, or ends its pause. `*changed`: it was not so before. Errors: those of the commands. */
 MUST_CHECK enum status pause_set(struct session *session, bool pause, bool *changed, struct err *err);
 
+/* Asks the workers to end a request as cancelled, by its name, if it has not ended. Errors: those of the command. */
+MUST_CHECK enum status request_cancel(struct session *session, const char *name, struct err *err);
+
 enum { CAPS = CLASS_COUNT + 1 }; /* of the classes, and of `later` */
 extern const char *const cap_names[CAPS];
 

@@ -56,7 +56,7 @@ static const struct right table[] = {
     {W, "XACK @requests* sluice 1-0"},
 
     /* The control stream. */
-    {P | O, "XADD @control * x x"},
+    {W | P | O, "XADD @control * x x"},
     {W, "EVALSHA x 1 @control"},
     {W, "EXISTS @control"},
     {W, "XRANGE @control - +"},

@@ -170,6 +170,29 @@ class Admin(HttpCase):
         self.assertEqual((len(page["requests"]), len(rest["requests"]), rest["next"]), (100, 51, None))
         self.assertEqual(rest["requests"][-1], {"request": "low:149-0", "class": "low", "due_at": 4000000000149})
 
+    def test_requests_are_listed(self):
+        self.served(make=lambda *given, **options: self.make_faulty(*given, faults=["slow:{kernel}:2000"], **options))
+        slow = self.sender.submit("kernel", id="mine", tenant="acme").entries[0]
+        self.wait_until(lambda: self.pending(self.client) == 1, "it to run")
+        page = self.read("/api/requests?class=normal&state=pending")
+        self.assert_shape(page, example("`GET /api/requests"))
+        request = page["requests"][0]
+        self.assertEqual(request, {**request, "request": slow, "worker": self.client.xpending_range(self.sender.stream, "sluice", "-", "+", 1)[0]["consumer"].decode(),
+                                   "deliveries": 1, "id": "mine", "tenant": "acme", "text": "kernel"})
+        self.assertTrue(0 <= page["at"] - request["since"] < 20000)
+        self.sluice("pause")
+        self.wait_paused(self.client)
+        self.wait_finished(self.sender)
+        waits = [self.client.xadd(self.sender.stream_of("low"), {"inputs": f'["{i}"]', "tenant": b"\xff", "x": "y" * 100}).decode() for i in range(150)]
+        seen, cursor, calls = [], "", 0
+        while cursor is not None:
+            page = self.read("/api/requests?class=low&state=unread" + (f"&cursor={cursor}" if cursor else ""))
+            seen, cursor, calls = seen + page["requests"], page["next"], calls + 1
+        self.assertEqual(([one["request"] for one in seen], calls), ([f"low:{one}" for one in waits], 3))
+        self.assertEqual(seen[7], {"request": f"low:{waits[7]}", "worker": None, "since": int(waits[7].split("-")[0]), "deliveries": 0, "bytes": 119, "id": None, "tenant": "\ufffd", "text": '["7"]'})
+        self.client.xadd(self.sender.stream, {"text": "x" * (2 << 20)})
+        self.assertEqual(len(self.read("/api/requests?class=normal&state=unread")["requests"][0]["text"]), 200)
+
     def test_a_request_is_found(self):
         self.served()
         request = self.sender.submit("hello there")
@@ -215,6 +238,16 @@ class Admin(HttpCase):
         self.wait_until(lambda: state() == "running", "the order")
         self.change("/api/worker", worker=worker, order="drain")
         self.assertEqual(daemon.wait_exit(), 0)
+
+    def test_a_request_is_cancelled(self):
+        self.served()
+        parked = self.sender.submit("in an hour", delay=3600000, expected="cancelled").entries[0]
+        self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "the delayed one")
+        self.assertEqual(self.change("/api/cancel", id=parked), {"queue": self.queue, "id": parked})
+        self.assert_shape(self.change("/api/cancel", id="high:7-7"), example("`POST /api/cancel"))
+        self.wait_until(lambda: self.read("/api/request?id=" + parked)["status"] == "cancelled", "its reply")
+        self.assertEqual(self.client.zcard(self.sender.key("later")), 0)
+        self.wait_finished(self.sender)
 
     def test_dead_letters_are_requeued_and_deleted(self):
         self.served()
@@ -338,6 +371,9 @@ class Admin(HttpCase):
             post(body)
         post("{}", "/api/pause?queue=test")
         post("{}", "/api/worker")
+        post("{}", "/api/cancel")
+        for name in ("", "order-7", "7", "other:7-7", "7-7 ", "high:7-7-7"):
+            post({"id": name}, "/api/cancel")
         for caps in ({"normal": -1}, {"normal": 1.5}, {"normal": "1"}, {"normal": 10**13}, {"normal": True}, {"low": [1]}):
             post(json.dumps(caps), "/api/caps")
         post("{}", "/api/queues", 405)
@@ -349,6 +385,8 @@ class Admin(HttpCase):
         for query in ("queue", "queue=%", "queue=%4", "queue=%zz", "queue=%ff", "queue=%00", "=x", "quux=1", "queue=test&queue=test", "worker=x", "all=true"):
             self.read("/api/dead?" + query, 400)
         for path, status in (("/api/request", 400), ("/api/request?id=" + "x" * 200, 400), ("/api/later?cursor=-1", 400), ("/api/later?cursor=x", 400),
+                             ("/api/requests?class=low", 400), ("/api/requests?class=control&state=unread", 400), ("/api/requests?class=low&state=dead", 400),
+                             ("/api/requests?class=low&state=unread&cursor=%28", 400), ("/api/requests?class=low&state=pending&cursor=1", 400),
                              ("/api/dead?cursor=x", 400), ("/api/dead?letter=x", 400), ("/api/dead?queue=other", 404), ("/api/dead/", 404),
                              ("/api//dead", 404), ("/api/../api/dead", 404), ("/API/dead", 404), ("/api/de%61d", 404), ("/api", 404)):
             self.read(path, status)
@@ -430,6 +468,8 @@ class Admin(HttpCase):
         letter = self.bury()
         self.read("/api/dead?letter=" + letter)
         self.read("/api/later")
+        self.read("/api/requests?class=normal&state=unread")
+        self.change("/api/cancel", id="7-7")
         self.assertEqual(self.change("/api/try", inputs=["a text"])["status"], "done")
         self.assertEqual(self.change("/api/caps", low=5)["caps"]["low"], 5)
         self.assertEqual(self.change("/api/dead/requeue", letter=letter)["requeued"], 1)
@@ -448,10 +488,11 @@ class Admin(HttpCase):
         daemon = self.served()
         load = self.start_load(self.server, depth=8)
         letters = [self.bury(text=f"text {i}") for i in range(20)]
-        self.client.zadd(self.sender.key("later"), {"low:9-9": 4e12})
+        parked = "low:" + self.client.xadd(self.sender.stream_of("low"), {"text": "parked", "delay": "86400000"}).decode()
+        self.wait_until(lambda: self.client.zscore(self.sender.key("later"), parked), "it to be parked")
         self.sluice("caps", "--low", "1000000")
         state = lambda: (self.letters(), self.client.hgetall(self.sender.key("meta")).get(b"cap_low"), self.client.exists(self.sender.key("paused")),
-                         self.client.zscore(self.sender.key("later"), "low:9-9"), self.client.get("canary"),
+                         self.client.zscore(self.sender.key("later"), parked), self.client.get("canary"),
                          [key for key in self.client.hkeys(self.sender.key("workers")) if key.startswith(b"command:")])
         self.client.set("canary", "sings")
         before, rss, worker = state(), daemon.rss_bytes(), daemon.worker_name(self.client)
@@ -459,7 +500,7 @@ class Admin(HttpCase):
 
         good = {"Host": "localhost", "Authorization": "Bearer " + TOKEN, "Content-Type": "application/json"}
         deeds = [("/api/pause", {}), ("/api/caps", {"low": 1}), ("/api/dead/delete", {"all": True}), ("/api/dead/requeue", {"all": True}),
-                 ("/api/dead/delete", {"letter": letters[0]}), ("/api/worker", {"worker": worker, "order": "stop"}), ("/api/try", {"inputs": ["x"]})]
+                 ("/api/dead/delete", {"letter": letters[0]}), ("/api/cancel", {"id": parked}), ("/api/worker", {"worker": worker, "order": "stop"}), ("/api/try", {"inputs": ["x"]})]
 
         def request(path, body, headers, method="POST", length=None, version="HTTP/1.1"):
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if value is not None)
@@ -554,5 +595,8 @@ class Admin(HttpCase):
         load.stop()
         if not SANITIZED:
             self.assertLess(daemon.rss_bytes() - rss, 64 << 20)
-        self.client.delete(self.sender.key("dead"), self.sender.key("later"), "canary")
+        self.client.delete(self.sender.key("dead"), "canary")
+        self.sluice("cancel", parked)
+        self.wait_until(lambda: self.client.hget(self.sender.key("reply:" + parked), "status") == b"cancelled", "it to end")
+        self.client.delete(self.sender.key("reply:" + parked))
         self.finish(self.server, self.sender)

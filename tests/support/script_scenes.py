@@ -168,6 +168,8 @@ SCENES = [
           ("wake:1-1", "later", "trouble")),
     Scene("control", lambda desk: (desk.add("1-1", "control", cancel="8-8"), desk.add("2-1", "control", text="x")),
           lambda desk: desk.control(), ["1-1", "8-8", "2-1", ""], ["1-1", "8-8", "2-1", ""]),
+    Scene("list", _retried, lambda desk: desk.list("pending"), ["", ["1-1", "me", ANY, 1, ANY, "id", "mine", "text", "hello"]],
+          ["", ["1-1", "me", ANY, 1, ANY, "id", "mine", "text", "hello"]], ["1-1"], ("trouble",)),
     Scene("pulse", lambda desk: (_crowd(desk), desk.do("HSET", desk.key("meta"), "cap_normal", "3"),
                                  desk.do("HSET", desk.key("workers"), "command:me", "drain", "gone", "1 state running lease 300")),
           lambda desk: desk.pulse(ended="7 normal:done 3", state="running", rows_per_s=2, counted=7), [ANY, 0, "drain", 0, 5, 0, 0, 3, 0, 0, 1, "", 2, ""],

@@ -248,6 +248,9 @@ class Desk:
     def control(self, most=64, after="0-0"):
         return Call("control", [self.stream("control")], [most, after])
 
+    def list(self, what, after="", which="normal"):
+        return Call("list", [self.stream(which), self.key("trouble")], [what, after])
+
     def pulse(self, consumer="me", rank=2, elected_ms=3600000, found="", ended="", came="", **heartbeat):
         keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES),
                 self.key("housekeeper"), self.key("stats")]

@@ -1,0 +1,70 @@
+#!lua flags=no-writes
+-- Lists requests of a class for people: who has them, and how they begin.
+--
+-- KEYS  1 stream, 2 trouble
+-- ARGV  1 `unread` or `pending`, 2 list those behind this entry id, '' for all
+-- Returns { entry id to go on behind, '' at the end; then for each, the oldest first, { name, consumer that has it or '',
+-- ms since it was delivered, deliveries, bytes of its fields, field, value, field, value, ... } }
+--       fields    id, tenant, text and inputs, as far as they are there, and the first 200 bytes of each
+--       consumer  a worker, `released` (given back by one), `ahead` (set aside for any with room)
+--       unread    what the group has not come to yet, without what was taken ahead of its turn
+-- May not: write; read more than 64 entries, or on after 1 MiB.
+
+local call = redis.call
+local stream, trouble, unread, last = KEYS[1], KEYS[2], ARGV[1] == 'unread', ARGV[2]
+local SHOWN, SHOWN_BYTES = {id = true, tenant = true, text = true, inputs = true}, 200
+
+-- include lib/names.lua
+-- include lib/entries.lua
+-- include lib/trouble.lua
+
+local PREFIX = prefix_of(stream)
+local delivered = call('EXISTS', stream) == 1 and read_until(stream)
+if last == '' then last = unread and delivered or '0-0' end
+
+-- Its beginning, without a part of a character at the end.
+local function cut(text)
+  if #text <= SHOWN_BYTES then return text end
+  return (string.gsub(string.sub(text, 1, SHOWN_BYTES), '[\192-\255][\128-\191]*$', ''))
+end
+
+local function pending_from(from, to)
+  return delivered and call('XPENDING', stream, 'sluice', from, to, 1)[1]
+end
+
+-- The id of the next one, who has it, its fields; of a pending one the message may have been deleted.
+local function next_of_list()
+  if unread then
+    local message = next_entry(stream, last, '+')
+    if message then return message[1], pending_from(message[1], message[1]), message[2] end
+  else
+    local pending = pending_from('(' .. last, '+')
+    if pending then return pending[1], pending, (call('XRANGE', stream, pending[1], pending[1])[1] or {})[2] or {} end
+  end
+end
+
+local function show(id, pending, fields, size, name)
+  if name ~= PREFIX .. id and not is_carrier(id, known_of(name), name, PREFIX) then name = PREFIX .. id end
+  local shown = {name, pending and pending[2] or '', pending and pending[3] or 0, pending and pending[4] or 0, size}
+  local seen = {}
+  for i = 1, #fields, 2 do
+    if SHOWN[fields[i]] and not seen[fields[i]] then
+      seen[fields[i]] = true
+      shown[#shown + 1] = fields[i]
+      shown[#shown + 1] = cut(fields[i + 1])
+    end
+  end
+  return shown
+end
+
+local found, looked = {''}, 0
+for _ = 1, LOOKS do
+  local id, pending, fields = next_of_list()
+  if not id then return found end
+  local size, name = size_and_name(id, fields, PREFIX)
+  if not (unread and pending) then found[#found + 1] = show(id, pending, fields, size, name) end
+  last, looked = id, looked + size
+  if looked >= LOOK_BYTES then break end
+end
+found[1] = last
+return found
