@@ -60,9 +60,9 @@ class Dashboard(HttpCase):
         self.browser.click("nav a[href='#" + section + "']")
         self.browser.one(f"#at-{section} h1")
 
-    def confirm(self, title):
-        self.assertEqual(self.browser.one("#ask-title").text, title)
-        self.browser.click("#ask button", title)
+    def confirm(self, verb):
+        self.assertEqual(self.browser.one("#ask-title").text, verb.split(" ")[0])
+        self.browser.click("#ask button", verb)
 
     def told(self, words):
         self.browser.wait_text("#told", words)
@@ -85,9 +85,9 @@ class Dashboard(HttpCase):
         self.open()
         numbers = lambda: {" ".join(line.split(" ")[:2]): line for line in self.browser.run(
             "return [...document.querySelectorAll('.now span')].map((line) => line.closest('.chart').querySelector('h2').firstChild.data + ' ' + line.textContent)")}
-        lively = ("Throughput done", "Latency p50", "Latency p99", "Busy of", "Batch texts", "Batch tokens", "Redis commands")
+        lively = ("Throughput done", "Latency p50", "Latency p99", "Busy of", "Batch texts", "Batch tokens", "Redis commands", "History done")
         self.wait_until(lambda: all(any(digit in numbers().get(name, "") for digit in "123456789") for name in lively), lambda: f"numbers of all that is live: {numbers()}")
-        self.assertEqual(len(numbers()), 11)
+        self.assertEqual(len(numbers()), 13)
         self.wait_until(lambda: min(path.count("L") + path.count("M") for path in self.browser.run(
             "return [...document.querySelectorAll('.plot path')].map((path) => path.getAttribute('d') ?? '')")) >= 4, "lines in all charts")
         self.assertIn("done", self.browser.one(".plot svg").get_attribute("aria-label"))
@@ -99,6 +99,7 @@ class Dashboard(HttpCase):
         done = sum(int(self.client.hget(self.sender.key("stats"), f"{level}:done") or 0) for level in ("high", "normal", "low"))
         self.browser.wait_text("#totals", f"Done\n{done:,}")
         self.browser.wait_text("#totals", "Unread\n0")
+        self.browser.wait_text(".chart:last-child .now", f"done {done:,}")
 
     def test_it_asks_only_while_it_is_in_sight(self):
         self.serve()
@@ -194,6 +195,9 @@ class Dashboard(HttpCase):
         self.told("mail is paused")
         self.browser.wait_text("#state", "paused")
         self.assertFalse(self.client.exists(self.sender.key("paused")))
+        done = self.producer(self.server).submit("hello").entries[0]
+        self.open("request/" + done)  # of the queue that the page shows first
+        self.browser.wait_text("#request-found .badge", "done")
 
     def test_workers(self):
         self.serve()
@@ -212,7 +216,7 @@ class Dashboard(HttpCase):
         self.browser.click("#at-workers .actions button", "Resume all")
         self.wait_until(lambda: self.browser.texts("#worker-rows .badge") == ["running"] * 3, "all to go on")
         self.browser.click(row(names[0]) + " button", "Drain")
-        self.browser.click("#ask button", "Cancel")
+        self.browser.click("#ask button", "Back")
         self.assertTrue(others[0].running())
         self.browser.click(row(names[0]) + " button", "Drain")
         self.confirm("Drain")
@@ -228,6 +232,7 @@ class Dashboard(HttpCase):
         self.bury("two", 2)
         self.open("dead")
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 5, "five letters")
+        self.assertRegex(self.browser.text("#dead-bytes"), "^[1-9].* KiB of Redis’ memory$")
         self.browser.type("#dead-search input", "first-1")
         self.browser.press(Keys.ENTER)
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 1, "the one that is searched for")
@@ -249,7 +254,7 @@ class Dashboard(HttpCase):
         self.browser.click("#dead-search button", "Search")
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 3, "the rest")
         self.browser.click("#dead-rows tr button", "Delete")
-        self.browser.click("#ask button", "Cancel")
+        self.browser.click("#ask button", "Back")
         self.assertEqual(self.letters(), 3)
         self.browser.click("#dead-rows tr button", "Delete")
         self.confirm("Delete")
@@ -286,17 +291,50 @@ class Dashboard(HttpCase):
 
     def test_later(self):
         self.serve()
-        for delay in (60000, 7200000):
-            self.sender.submit("hello", delay=delay)
+        first, last = (self.client.xadd(self.sender.stream, {"text": "hello", "delay": delay}).decode() for delay in (600000, 7200000))
         self.open("later")
         self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 2, "both")
         self.assertRegex(self.browser.text("#later-rows"), r"(?s)\d (s|min)\tnormal\t.*\t2 h\tnormal\t")
-        self.sender.submit("hello", delay=1000)
-        self.browser.wait_text("#count-later", "3")
-        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 3, "the third")
-        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 2, "it to go")
+        self.browser.click("#later-rows tr:last-child button", "Cancel")
+        self.browser.click("#ask button", "Back")
+        self.assertEqual(self.client.zcard(self.sender.key("later")), 2)
+        self.browser.click("#later-rows tr:last-child button", "Cancel")
+        self.confirm("Cancel it")
+        self.told("asked to cancel")
+        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 1, "it to go")
+        self.assertEqual(self.client.hget(self.sender.key(f"reply:{last}"), "status"), b"cancelled")
+        self.sender.submit("hello", delay=5000)
+        self.browser.wait_text("#count-later", "2")
+        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 2, "another one")
+        self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 1, "it to go")
         self.browser.click("#later-rows a")
         self.browser.wait_text("#request-found .badge", "later")
+
+    def test_lists_of_requests(self):
+        self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["slow:{kernel}:12000"], **options))
+        slow = self.sender.submit("kernel", tenant="acme").entries[0]
+        self.wait_until(lambda: self.pending(self.client) == 1, "it to run")
+        self.open("request")
+        worker = self.client.xpending_range(self.sender.stream, "sluice", "-", "+", 1)[0]["consumer"].decode()
+        self.wait_until(lambda: len(self.browser.all("#request-rows tr")) == 1, "the one that runs")
+        self.assertRegex(self.browser.text("#request-rows"), rf"^{slow}\t20\S+ \S+\t\S+ m?s\t{worker}\t\tacme\t\d+ B\tkernel\t")
+        self.sluice("pause")
+        self.wait_paused(self.client)
+        self.browser.wait_text("#at-request .empty", "None.")  # it ends while the list is looked at
+        waits = [self.client.xadd(self.sender.stream_of("low"), {"text": HOSTILE}).decode() for _ in range(70)]
+        for name, value in (("class", "low"), ("state", "unread")):
+            self.browser.one(f"#request-list select[name={name}]").send_keys(value)
+        self.wait_until(lambda: len(self.browser.all("#request-rows tr")) == 64, "a page")
+        self.assertEqual(self.browser.texts("#request-rows a"), [f"low:{one}" for one in waits[:64]])
+        self.browser.wait_text("#request-rows", HOSTILE)
+        self.browser.click("#at-request .more")
+        self.wait_until(lambda: len(self.browser.all("#request-rows tr")) == 70, "all")
+        self.browser.click("#request-rows tr:last-child button", "Cancel")
+        self.confirm("Cancel it")
+        self.told(f"low:{waits[-1]}: asked to cancel.")
+        self.wait_until(lambda: self.client.hget(self.sender.key(f"reply:low:{waits[-1]}"), "status") == b"cancelled", "it to end")
+        self.browser.click("#request-rows tr:nth-last-child(2) a")
+        self.browser.wait_text("#request-found .badge", "queued")
 
     def test_one_request(self):
         self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["error:{driver}", "slow:{kernel}:3000"], **options))
@@ -387,7 +425,7 @@ class Dashboard(HttpCase):
     def test_with_keys_alone(self):
         self.serve()
         self.open()
-        wanted = ["Sluice", "test", "Forget token", "Overview", "Queues", "Workers 1", "Dead", "Later", "Request", "Try it"]
+        wanted = ["Sluice", "test", "Forget token", "Overview", "Queues", "Workers 1", "Dead", "Later", "Requests", "Try it"]
         seen = []
         for _ in wanted:
             self.browser.press(Keys.TAB)
@@ -411,6 +449,8 @@ class Dashboard(HttpCase):
         self.bury("and so on " * 20, 4, id="an-order-with-a-rather-long-id-of-somebody", tenant="acme")
         for delay in range(60000, 600000, 90000):
             self.sender.submit("hello", delay=delay)
+        today = int(self.client.time()[0]) // 86400
+        self.client.hset(self.sender.key("stats"), mapping={f"day:{day % 91}": f"{day} {(day * 7919) % 9000 + 20000} {(day * 31) % 800}" for day in range(today - 60, today)})
         load = self.start_load(self.server, depth=16)
         self.open()
         self.wait_until(lambda: self.browser.run("return document.querySelector('.plot path').getAttribute('d').length") > 200, "some history")

@@ -3,7 +3,7 @@
 "use strict";
 
 const EVERY_MS = 1000;
-const KEPT = 121;     // looks that the charts show: two minutes
+const KEPT = 91;      // looks that the charts show: a minute and a half; or days
 const RATE_LOOKS = 5; // a rate is that of so many: counters move with each heartbeat, about once a second
 const CLASSES = ["high", "normal", "low"];
 const state = { section: null };
@@ -35,18 +35,15 @@ function keep(parent, items, key, make, update) {
   for (const child of old.values()) { child.remove(); }
 }
 
-/** The rows of a table: `cells(item)` are texts or elements; `buttons(item)`, made once, are the last cell. */
-function rows(body, items, key, cells, buttons) {
+/** The rows of a table: `cells(item)` are texts or elements; `buttons(item)`, made once, are in the last cell. */
+function rows(body, items, key, cells, buttons = () => []) {
   const make = (item) => {
     const made = el("tr", {}, ...[...body.parentNode.tHead.rows[0].cells].map((head) => {
       const cell = el("td", { className: head.className });
       cell.dataset.label = head.textContent;
       return cell;
     }));
-    if (buttons) {
-      made.lastChild.className = "buttons";
-      made.lastChild.append(...buttons(item));
-    }
+    made.lastChild.append(...buttons(item));
     return made;
   };
   keep(body, items, key, make, (made, item) => cells(item).forEach((value, index) => {
@@ -65,7 +62,9 @@ function pairs(list, items) {
   });
 }
 
-const button = (text, act) => el("button", { type: "button", textContent: text, onclick: (event) => run(event.currentTarget, act) });
+const button = (text, act, className = "") =>
+  el("button", { type: "button", textContent: text, className, onclick: (event) => run(event.currentTarget, act) });
+const mono = (text) => el("span", { className: "mono", textContent: text });
 const link = (id) => el("a", { href: "#request/" + encodeURIComponent(id), textContent: id, className: "mono" });
 
 function badge(mark, text, kind) {
@@ -83,16 +82,14 @@ const share = (number) => number == null ? "–" : (number * 100).toFixed(number
 const many = (number, one, more = one + "s") => count(number) + " " + (number === 1 ? one : more);
 const clock = (ms) => new Date(ms).toLocaleString("sv"); // 2026-11-23 14:03:05, here
 const joined = (...words) => words.filter(Boolean).join(" · ");
-
 const short = (number) => number == null ? "–" : COMPACT.format(number);
+const seconds = (value) => span(value == null ? null : value * 1000);
 
 function span(ms) {
   if (ms == null) { return "–"; }
   const [size, unit] = [[86400e3, "d"], [3600e3, "h"], [60e3, "min"], [1e3, "s"]].find(([size]) => ms >= size * 1.5) ?? [1, "ms"];
   return short(ms / size) + " " + unit;
 }
-
-const seconds = (value) => span(value == null ? null : value * 1000);
 
 function bytes(number) {
   const power = number >= 1 ? Math.min(4, Math.floor(Math.log2(number) / 10)) : 0;
@@ -101,9 +98,7 @@ function bytes(number) {
 
 /* ---- what is said to the server, and to the operator ---- */
 const token = () => sessionStorage.getItem("token");
-
 const refusal = (status, message) => Object.assign(new Error(message), { status });
-
 async function call(path, body) {
   const headers = { ...token() && { Authorization: "Bearer " + token() }, ...body && { "Content-Type": "application/json" } };
   const response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(20000) })
@@ -197,7 +192,7 @@ function parse(text, queue) {
 }
 
 const metric = (look, name) => look.metrics[name] ? sum(look.metrics[name].map((sample) => sample.value)) : null;
-const choose = (queue) => Object.assign(state, { queue, looks: [], lists: {} });
+const choose = (queue) => { Object.assign(state, { queue, looks: [], lists: {} }); go(); };
 const before = () => state.looks.at(-1 - RATE_LOOKS) ?? state.looks[0];
 
 /** How fast a number has grown, in a second; null where there is nothing to compare with, and after a restart. */
@@ -235,7 +230,7 @@ function quantile(now, was, part) {
   return to === Infinity ? from : from + (to - from) * (wanted - under) / (number - under);
 }
 
-/** Each chart: its title, of whom it is, its lines (name, how a value is written, the value), the least top of its scale. */
+/** Each chart: its title, of whom it is, its lines (name, how a value is written, the value), the least top of its scale, its ends. */
 const perSecond = (value) => short(value) + "/s";
 const CHARTS = [
   ["Throughput", "all workers", [["done", perSecond, (now, was) => rate(now, was, (look) => inEnds(look, "done"))],
@@ -251,18 +246,26 @@ const CHARTS = [
   ["Padding", "all workers", [["of the tokens", share, (now, was) => worked(now, was).padding]], 0.01],
   ["Redis", "this daemon", [["commands", perSecond, (now, was) => rate(now, was, (look) => metric(look, "sluice_redis_commands_total"))]], 1],
 ];
+const HISTORY = ["History", "by day (UTC)", [["done", count, (day) => day.done], ["errors", count, (day) => day.errors]], 1, "90 days ago", "today"];
 
-function makeChart([title, whose, lines]) {
-  const made = $("chart").content.firstElementChild.cloneNode(true), [head, now, { lastElementChild: picture }] = made.children;
+function makeChart([title, whose, lines, , from = "90 s ago", to = "now"]) {
+  const made = $("chart").content.firstElementChild.cloneNode(true), [head, now, { lastElementChild: picture }, ends] = made.children;
+  [from, to].forEach((text, end) => say(ends.children[end], text));
   head.append(title, el("small", { textContent: whose }));
   now.append(...lines.map(() => el("span")));
   lines[1] ?? picture.lastElementChild.remove();
   return made;
 }
 
-function drawChart(chart, [title, , lines, least]) {
-  const [, now, { children: [top, picture] }] = chart.children, index = CHARTS.findIndex((one) => one[2] === lines);
-  const points = lines.map((line, at) => state.looks.map((look) => look.points[index][at]));
+/** Today and the days before it; of those on which nothing ended the answer says nothing. */
+function days({ at, days: ended }) {
+  const today = at - at % 86400e3, none = { done: 0, errors: 0 };
+  return Array.from({ length: KEPT }, (_, place) => ended.find((day) => day.at === today - (KEPT - 1 - place) * 86400e3) ?? none);
+}
+
+function drawChart(chart, row) {
+  const [title, , lines, least] = row, [, now, { children: [top, picture] }] = chart.children, index = CHARTS.indexOf(row);
+  const points = lines.map(([, , value], at) => index < 0 ? days(state.looks.at(-1).queue).map(value) : state.looks.map((look) => look.points[index][at]));
   const most = Math.max(least, ...points.flat().filter(Number.isFinite)), power = 10 ** Math.floor(Math.log10(most) + 1e-9);
   const scale = power * [1, 2, 5, 10].find((step) => step * power >= most * 0.999);
   say(top, lines[0][1](scale));
@@ -303,7 +306,8 @@ async function look() {
   look.timer = setTimeout(look, EVERY_MS);
 }
 
-function draw(now) {
+function draw(now = state.looks.at(-1)) {
+  if (!now) { return; }
   const { queue } = now, alive = now.workers.filter((worker) => worker.alive).length;
   keep($("queue"), now.queues, (one) => one.queue, (one) => el("option", { textContent: one.queue }));
   $("queue").value = queue.queue;
@@ -312,8 +316,10 @@ function draw(now) {
   say($("count-workers"), alive);
   say($("count-dead"), queue.dead || "");
   say($("count-later"), queue.later || "");
+  say($("dead-bytes"), bytes(queue.dead_bytes) + " of Redis’ memory");
   $("count-dead").classList.toggle("bad", queue.dead > 0);
-  ({ overview: drawOverview, queues: drawQueues, workers: drawWorkers, dead: drawList, later: drawList })[state.section]?.(now);
+  ({ overview: drawOverview, queues: drawQueues, workers: drawWorkers })[state.section]?.(now);
+  if (LISTS[state.section]) { drawList(now); }
 }
 
 function drawOverview(now) {
@@ -321,7 +327,7 @@ function drawOverview(now) {
   pairs($("totals"), [["Done", count(inEnds(now, "done"))], ["Errors", count(inEnds(now, "errors"))], ["Unread", count(inClasses(now, "unread"))],
     ["Running", count(inClasses(now, "pending"))], ["Wait", waits.includes(null) ? "unknown" : span(Math.max(...waits))], ["Later", count(queue.later)],
     ["Dead letters", count(queue.dead), queue.dead > 0 ? "bad" : ""], ["Workers", count(queue.workers), queue.workers === 0 ? "bad" : ""]]);
-  keep($("charts"), CHARTS, ([title, , lines]) => title + lines[0][0], makeChart, drawChart);
+  keep($("charts"), [...CHARTS, HISTORY], ([title, , lines]) => title + lines[0][0], makeChart, drawChart);
   const of = (name) => metric(now, name), info = now.metrics.sluice_worker_info?.[0].labels ?? {}, limit = of("sluice_redis_memory_limit_bytes");
   const predicted = ratio(of("sluice_batch_predicted_seconds_total"), of("sluice_batch_seconds_total"));
   const script = ratio(of("sluice_redis_script_seconds_total"), of("sluice_redis_script_calls_total"));
@@ -391,7 +397,7 @@ function drawWorkers(now) {
     const all = worked(now, was, [worker]), is = worker.alive ? worker.state : "dead";
     const per = (name) => short(all[name] == null ? null : ratio(all[name] * 1000, now.queue.at - was.queue.at));
     const mark = badge(el("span"), is + (worker.ordered ? " → " + worker.ordered : ""), { running: "good", dead: "bad" }[is] ?? "odd");
-    return [el("span", { className: "mono", textContent: worker.worker }), mark,
+    return [mono(worker.worker), mark,
       count(worker.held), count(worker.waiting), per("done"), per("errors"), short(ratio(all.rows, all.batches)), share(all.padding),
       joined(worker.precision, worker.devices_lost > 0 && many(worker.devices_lost, "device") + " lost", worker.reason), span(worker.spoke_ms_ago)];
   }, (worker) => ["Quiet", "Drain", "Stop"].map((text) => button(text, (pressed) => order([worker], pressed.textContent.toLowerCase()))));
@@ -403,34 +409,52 @@ function drawWorkers(now) {
   $("at-workers").querySelector(".empty").hidden = now.workers.some((worker) => worker.alive);
 }
 
-/* ---- dead letters and later ---- */
+/* ---- lists: dead letters, later, requests ---- */
+const cancel = ({ request }) => [button("Cancel", async () => {
+  if (!await ask("Cancel", request + ": it ends as cancelled.", "Cancel it")) { return ""; }
+  await post("cancel", { id: request });
+  return request + ": asked to cancel.";
+}, "danger")];
+
+/** Each list: its path, what its form asks for, what changes when it has to be read again, what names an item, its cells and buttons. */
+const LISTS = {
+  dead: { path: "dead", mark: (queue) => queue.dead, key: "letter",
+    cells: ({ letter, code, entry, id, tenant, attempts, message }) =>
+      [clock(parseInt(letter, 10)), code ?? "", link(entry ?? ""), id ?? "", tenant ?? "", count(attempts), message ?? ""],
+    buttons: ({ letter }) => [button("Show", () => showLetter(letter)), button("Requeue", () => settle("requeue", letter)),
+      button("Delete", () => settle("delete", letter), "danger")] },
+  later: { path: "later", mark: (queue) => queue.later, key: "request", buttons: cancel,
+    cells: ({ request, class: level, due_at: due }, now) => [clock(due), due > now ? span(due - now) : "due", level, link(request)] },
+  request: { path: "requests", asked: () => Object.fromEntries(new FormData($("request-list"))), key: "request", buttons: cancel,
+    mark: (queue, asked) => JSON.stringify(queue.classes[asked.class]),
+    cells: ({ request, worker, since, id, tenant, bytes: size, text }, now) =>
+      [link(request), clock(since), span(Math.max(0, now - since)), mono(worker ?? ""), id ?? "", tenant ?? "", bytes(size), text] },
+};
+
 /** Reads a list from its beginning, or what comes behind what is there. A search may look at many before it finds one. */
-async function load(section, more = false, search = state.lists[section]?.search) {
-  const { queue, lists } = state, old = more ? lists[section] : { items: [], next: null };
-  const list = { more, search, count: state.looks.at(-1)?.queue[section], items: [...old.items], next: old.next };
-  for (let asked = 0; asked < 50 && list.items.length === old.items.length && (asked === 0 || list.next); asked++) {
-    const answer = await get(section, { queue, search, cursor: list.next });
-    list.items.push(...answer.letters ?? answer.requests);
-    list.next = answer.next;
+async function load(section, more = false, asked = state.lists[section]?.asked ?? LISTS[section].asked?.()) {
+  const { queue, lists, looks } = state, old = more ? lists[section] : { items: [], next: null }, { path, mark } = LISTS[section];
+  const list = { more, asked, mark: looks.length > 0 && mark(looks.at(-1).queue, asked), items: [...old.items], next: old.next };
+  load.newest = list; // what is asked for meanwhile counts
+  try {
+    for (let calls = 0; calls < 50 && list.items.length === old.items.length && (calls === 0 || list.next); calls++) {
+      const answer = await get(path, { queue, ...asked, cursor: list.next });
+      list.items.push(...answer.letters ?? answer.requests);
+      Object.assign(list, { next: answer.next, at: answer.at ?? 0 });
+    }
+    if (load.newest === list) { lists[section] = list; }
+  } finally {
+    if (load.newest === list) { load.newest = null; }
   }
-  lists[section] = list;
 }
 
 function drawList(now) {
-  const { section } = state, list = state.lists[section], page = $("at-" + section);
-  if (!drawList.loads && (!list || (!list.more && list.count !== now.queue[section]))) { // of a long list the place would be lost
-    drawList.loads = true;
-    load(section).then(() => drawList(now), (error) => tell(error.message, true)).finally(() => { drawList.loads = false; });
+  const { section } = state, list = state.lists[section], page = $("at-" + section), { mark, key, cells, buttons } = LISTS[section];
+  if (!load.newest && (!list || (!list.more && list.mark !== mark(now.queue, list.asked)))) { // of a long list the place would be lost
+    load(section).then(() => draw(), (error) => tell(error.message, true));
   }
   if (!list) { return; }
-  if (section === "dead") {
-    rows($("dead-rows"), list.items, ({ letter }) => letter, (letter) => [clock(parseInt(letter.letter, 10)), letter.code ?? "", link(letter.entry ?? ""),
-      letter.id ?? "", letter.tenant ?? "", count(letter.attempts), letter.message ?? ""], ({ letter }) => [button("Show", () => showLetter(letter)),
-      button("Requeue", () => settle("requeue", letter)), Object.assign(button("Delete", () => settle("delete", letter)), { className: "danger" })]);
-  } else {
-    rows($("later-rows"), list.items, ({ request }) => request, ({ request, class: level, due_at: due }) =>
-      [clock(due), due > now.queue.at ? span(due - now.queue.at) : "due", level, link(request)]);
-  }
+  rows($(section + "-rows"), list.items, (item) => item[key], (item) => cells(item, Math.max(now.queue.at, list.at)), buttons);
   page.querySelector(".empty").hidden = list.items.length > 0;
   page.querySelector(".more").hidden = !list.next;
 }
@@ -444,7 +468,7 @@ async function showLetter(letter) {
 
 /** Requeues or deletes a letter, or all that the search finds. */
 async function settle(what, letter) {
-  const { search } = state.lists.dead, [verb, means] = what === "delete" ? ["Delete", "gone for good."] : ["Requeue", "submitted again."];
+  const search = state.lists.dead.asked?.search, [verb, means] = what === "delete" ? ["Delete", "gone for good."] : ["Requeue", "submitted again."];
   const which = letter ? "Dead letter " + letter : search ? "All dead letters with “" + search + "” in them" : "All dead letters";
   if ((!letter || what === "delete") && !await ask(verb, which + ": " + means, verb)) { return ""; }
   let done = 0, kept = 0, next = null;
@@ -501,8 +525,8 @@ function go(byUser) {
     $("at-" + state.section).querySelector("h1").focus({ preventScroll: true });
     window.scrollTo(0, 0);
   }
-  if (state.looks.length > 0) { draw(state.looks.at(-1)); }
-  if (state.section === "request" && rest) {
+  draw();
+  if (state.section === "request" && rest && state.queue) {
     const { elements, lastElementChild } = $("request-form");
     run(lastElementChild, () => showRequest(elements.id.value = decodeURIComponent(rest)));
   }
@@ -525,16 +549,15 @@ $("sign").onclick = (event) => run(event.currentTarget, async () => {
   if (token()) { setToken(""); } else if (await sign()) { await get("queues"); }
 });
 for (const what of ["requeue", "delete"]) { $(what + "-all").onclick = (event) => run(event.currentTarget, () => settle(what)); }
-submits($("dead-search"), ({ search }) => load("dead", false, search.value));
+submits($("dead-search"), ({ search }) => load("dead", false, { search: search.value }));
+$("request-list").onchange = ({ currentTarget: form }) => run(form, () => load("request", false, LISTS.request.asked()));
 submits($("try-form"), tryIt);
 submits($("request-form"), ({ id }) => {
-  const where = "#request/" + encodeURIComponent(id.value.trim());
-  if (location.hash === where) { return showRequest(id.value.trim()); }
-  location.hash = where;
+  history.pushState(null, "", "#request/" + encodeURIComponent(id.value.trim()));
+  go();
 });
 window.onhashchange = () => go(true);
 document.onvisibilitychange = look;
 setToken(token());
 choose(null);
-go();
 look();
