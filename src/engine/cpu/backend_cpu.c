@@ -268,7 +268,7 @@ static void split_f32_gemm(struct backend_workspace *workspace, uint32_t layer, 
     gemm_all(workspace, layer, site);
 }
 
-/* ---- in int8 ---- */
+/* ---- in int8 and int16 ---- */
 
 static struct int8_work int8_work_of(const struct backend_workspace *workspace)
 {
@@ -319,7 +319,7 @@ static enum status cpu_linear(struct backend_workspace *workspace, uint32_t laye
 {
     (void)err;
     const struct cpu_weights *weights = workspace->weights;
-    if (cpu_weights_is_int8(weights, layer)) {
+    if (cpu_weights_are_integers(weights, layer)) {
         int8_gemm(workspace, layer, site);
     } else if (weights->kind == GEMM_BF16) {
         amx_gemm(workspace, layer, site);
@@ -336,7 +336,7 @@ static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer,
     (void)err;
     const struct cpu_weights *weights = workspace->weights;
     struct int8_work work = int8_work_of(workspace);
-    if (cpu_weights_is_int8(weights, layer)) {
+    if (cpu_weights_are_integers(weights, layer)) {
         int8_pass_norm(&workspace->int8, weights, &work, layer, site);
         return STATUS_OK;
     }

@@ -255,16 +255,18 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
 
 static void pack_output(struct gemm_weight *weight, enum gemm_kind kind, uint32_t o, const float *from, bool cancel)
 {
-    const float most = kind == GEMM_INT16 ? int16_largest(weight->inputs) : INT8_LARGEST;
-    float largest = 0;
+    float largest = 0, most = INT8_LARGEST;
+    double squares = 0;
     bool finite = true;
     int32_t total = 0;
     for (uint32_t i = 0; i < weight->inputs; i++) {
         largest = fabsf(from[i]) > largest ? fabsf(from[i]) : largest;
         finite = finite && isfinite(from[i]);
+        squares += (double)from[i] * (double)from[i];
     }
     if (!finite) { weight->scaled.scale[o] = NAN; }
     if (!finite || largest < 1e-30f) { return; }
+    if (kind == GEMM_INT16) { most = int16_most(weight->inputs, largest, (float)sqrt(squares)); }
     float inverse = most / largest;
     weight->scaled.scale[o] = largest / most;
     for (uint32_t i = 0; kind == GEMM_INT16 && i < weight->inputs; i++) {

@@ -19,7 +19,7 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 {
     size_t hidden = round_up(model->hidden, INT8_STEP), inner = round_up(model->intermediate_size, INT8_STEP);
     size_t scales = round_up(rows * sizeof(float), 64), sums = rows * round_up(model->hidden, INT8_PANEL);
-    if (2 * hidden > inner) { inner = 2 * hidden; } /* the context in int16 */
+    inner = 2 * (hidden > inner ? hidden : inner); /* in int16 */
     if (block) {
         space->sums = (int32_t *)block;
         space->product = (float *)block;
@@ -48,12 +48,14 @@ void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weig
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        uint32_t layer, enum linear_site site)
 {
-    if (weights->layers[layer].linear[site].kind == GEMM_INT16) {
-        weights->set->int8->quantise16(work->rows, weights->backend.model->hidden, work->context.f32, space->inner);
-    }
-    if (site == LINEAR_OUTPUT) {
-        quantise(weights, work->rows, weights->backend.model->intermediate_size,
-                 (struct activations){.bf16 = work->intermediate}, space->inner);
+    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
+    struct activations from = {.f32 = work->hidden};
+    if (site == LINEAR_ATTENTION_OUTPUT) { from = work->context; }
+    if (site == LINEAR_OUTPUT) { from = (struct activations){.bf16 = work->intermediate}; }
+    if (linear->kind == GEMM_INT16) {
+        weights->set->int8->quantise16(work->rows, linear->weight.inputs, from, space->inner);
+    } else if (site == LINEAR_OUTPUT) {
+        quantise(weights, work->rows, linear->weight.inputs, from, space->inner);
     }
 }
 
@@ -68,24 +70,20 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
         .weight = &linear->weight,
         .first_output = parallel_for_first(panels, work->chunk, work->chunks) * INT8_PANEL,
         .last_output = last < outputs ? last : outputs,
-        .from = space->inner,
-        .end = GEMM_SUMS,
+        .from = linear->kind == GEMM_INT16 || site == LINEAR_OUTPUT ? space->inner : space->hidden,
+        .end = linear->kind == GEMM_INT8 ? GEMM_SUMS : GEMM_PLAIN,
         .activation = weights->backend.model->activation,
         .bias = linear->bias,
         .sums = space->sums,
+        .to.f32 = space->product,
     };
     if (site == LINEAR_ATTENTION_OUTPUT) {
         job.from_f32 = work->context.f32;
         job.from_bf16 = work->context.bf16;
-        job.end = GEMM_PLAIN;
-        job.to.f32 = space->product;
-    }
-    if (site == LINEAR_QKV) {
-        job.from = space->hidden;
+    } else if (site == LINEAR_QKV) {
         job.end = work->qkv.bf16 ? GEMM_BIAS : GEMM_PLAIN;
         job.to = work->qkv;
     } else if (site == LINEAR_INTERMEDIATE) {
-        job.from = space->hidden;
         job.end = weights->backend.model->gated ? GEMM_GATE : GEMM_ACTIVATION;
         job.to = (struct activations){.bf16 = work->intermediate};
     }

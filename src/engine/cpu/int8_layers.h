@@ -1,5 +1,6 @@
-/* Layers in int8: their four products and what lies between these, on a workspace's buffers. Attention, its
- * output product, LayerNorm and pooling are the same as in other precisions. */
+/* Layers in int8, and in int16 those of an int8 model that are left out: their four products and what lies between
+ * these, on a workspace's buffers. Attention, its output product, LayerNorm and pooling are the same as in other
+ * precisions. */
 #ifndef ENGINE_CPU_INT8_LAYERS_H
 #define ENGINE_CPU_INT8_LAYERS_H
 
@@ -8,7 +9,7 @@
 /* A workspace's buffers in int8; a row is a token. */
 struct int8_space {
     struct scaled_rows hidden; /* input of the QKV and intermediate products; without offsets */
-    struct scaled_rows inner;  /* the context in int16; the activated intermediate product, with offsets */
+    struct scaled_rows inner;  /* the activated intermediate product, with offsets; any input in int16 */
     int32_t *sums;             /* of the output product, */
     float *product;            /* or the attention's output; the same memory */
 };
@@ -31,8 +32,7 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 /* Quantises work->hidden behind the embedding, or behind the last layer that is not in int8. */
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work);
 
-/* Quantises the input of the output product, and of the attention's if it is in int16; an earlier step has done so for
- * the others. */
+/* Quantises the input of the output product, and of each in int16; an earlier step has done so for the others. */
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        uint32_t layer, enum linear_site site);
 

@@ -199,6 +199,14 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 }
 
 /* As in vec_avx512.h. */
+static inline void vec_store_s16(int8_t *to, vec a, vec inverse)
+{
+    __m256i bits = _mm256_castps_si256(_mm256_fmadd_ps(a, inverse, _mm256_set1_ps(12582912.0f)));
+    bits = _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
+    _mm_storeu_si128((void *)to, _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1)));
+}
+
+/* As in vec_avx512.h. */
 static inline vec vec_pairs(vec a, vec b, vec inverse)
 {
     const vec shift = _mm256_set1_ps(12582912.0f);

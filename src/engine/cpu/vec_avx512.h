@@ -218,7 +218,14 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
     _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(shifted)));
 }
 
-/* The same of two vectors in bf16, kept in the upper and lower halves of the lanes. */
+/* round(a * inverse) in 16 bits. */
+static inline void vec_store_s16(int8_t *to, vec a, vec inverse)
+{
+    vec shifted = _mm512_fmadd_ps(a, inverse, _mm512_set1_ps(12582912.0f));
+    _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(_mm512_castps_si512(shifted)));
+}
+
+/* vec_widen of two vectors in bf16, kept in the upper and lower halves of the lanes. */
 static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint16_t *from)
 {
     __m512i bits = _mm512_loadu_si512(from);

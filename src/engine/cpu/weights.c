@@ -219,9 +219,7 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
 /* The attention's output product is never in int8: it is a twelfth of the work and a sixth of the error. */
 static enum gemm_kind kind_of(const struct cpu_weights *weights, uint32_t layer, unsigned site)
 {
-    if (!cpu_weights_is_int8(weights, layer)) { return weights->kind; }
-    if (site != LINEAR_ATTENTION_OUTPUT) { return GEMM_INT8; }
-    return weights->kind == GEMM_F32 && weights->set->int8->run16 ? GEMM_INT16 : weights->kind;
+    return cpu_weights_is_int8(weights, layer) && site != LINEAR_ATTENTION_OUTPUT ? GEMM_INT8 : weights->kind;
 }
 
 static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain)
@@ -269,7 +267,7 @@ static void keep_int8(struct cpu_weights *weights, uint32_t layer, struct int8_t
     }
 }
 
-/* Packs as many layers as possible in int8, from the last one on, and the others in bf16 or f32. */
+/* Packs as many layers as possible in int8, from the last one on. */
 static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, struct err *err)
 {
     struct int8_trial *trial;
@@ -293,7 +291,7 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         uint32_t outputs, inputs;
         backend_linear_shape(model, site, &outputs, &inputs);
         size_t plain = gemm_weight_bytes(weights->kind, outputs, inputs);
-        size_t int8 = weights->int8 ? gemm_weight_bytes(GEMM_INT16, outputs, inputs) : 0; /* more than GEMM_INT8's */
+        size_t int8 = weights->int8 ? gemm_weight_bytes(GEMM_INT8, outputs, inputs) : 0;
         memory_part(NULL, &bytes, plain > int8 ? plain : int8);
         if ((size_t)outputs * inputs > *largest) { *largest = (size_t)outputs * inputs; }
     }
@@ -345,7 +343,8 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
         return GEMM_BF16;
     }
     enum gemm_kind kind = even && precision != PRECISION_F32 ? gemm_bf16_kind(set) : GEMM_F32;
-    return precision == PRECISION_INT8 && kind == GEMM_BF16_WIDE ? GEMM_F32 : kind;
+    if (precision != PRECISION_INT8 || kind == GEMM_BF16_DOT) { return kind; }
+    return set->int8->run16 ? GEMM_INT16 : GEMM_F32;
 }
 
 static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,

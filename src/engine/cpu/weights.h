@@ -60,12 +60,17 @@ static inline bool cpu_weights_are_half(const struct cpu_weights *weights)
     return weights->kind == GEMM_BF16 || weights->kind == GEMM_BF16_DOT;
 }
 
-/* Whether a layer is computed in int8. In an int8 model the other layers, and of each layer the attention's output
- * product, are in bf16 where the processor multiplies it fast; else the one product is in int16 where it can be, and
- * all else in f32. */
+/* Whether a layer is in int8. In an int8 model the other layers, and of each layer the attention's output product, are
+ * in bf16 where the processor multiplies it fast, else in int16, or in f32 where there are no products of that. */
 static inline bool cpu_weights_is_int8(const struct cpu_weights *weights, uint32_t layer)
 {
     return layer >= weights->first_int8_layer;
+}
+
+/* Whether int8_layers.h computes a layer: those in int8, and in int16. */
+static inline bool cpu_weights_are_integers(const struct cpu_weights *weights, uint32_t layer)
+{
+    return cpu_weights_is_int8(weights, layer) || weights->kind == GEMM_INT16;
 }
 
 #endif

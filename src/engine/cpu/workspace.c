@@ -63,10 +63,10 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     size_t hidden = rows * model->hidden, wide = rows * larger(qkv, model->intermediate_size);
 
     workspace->hidden = memory_part(block, &used, hidden * sizeof(float));
-    workspace->product = memory_part(block, &used, hidden * sizeof(float));
     workspace->sum = model->pre_norm ? memory_part(block, &used, hidden * sizeof(float)) : workspace->hidden;
     workspace->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
-    if (!cpu_weights_are_half(weights) || !weights->qkv_half) {
+    if (weights->kind != GEMM_INT16) { workspace->product = memory_part(block, &used, hidden * sizeof(float)); }
+    if ((!cpu_weights_are_half(weights) && weights->kind != GEMM_INT16) || !weights->qkv_half) {
         workspace->wide = memory_part(block, &used, wide * sizeof(float));
     }
     if (weights->kind == GEMM_SPLIT_F32) {

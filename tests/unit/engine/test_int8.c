@@ -153,6 +153,14 @@ static uint16_t upper_half(float value)
     return (uint16_t)(bits >> 16);
 }
 
+static float from_half(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 /* Rows of random numbers: every third with all signs, then none below and none above zero. */
 static float *random_rows(uint32_t rows, uint32_t width)
 {
@@ -364,61 +372,6 @@ TEST(sums_are_those_of_plain_loops)
     }
 }
 
-/* Compares a product in 16 bits with f64, and with `first` unless that is NULL; returns what the next one is compared
- * with. */
-static float *expect_int16(const struct gemm_int8 *kernels, const uint32_t size[3], const float *from,
-                           const float *weight, float *first)
-{
-    const uint32_t rows = size[0], outputs = size[1], inputs = size[2];
-    struct scaled_rows x = rows_open(rows, 2 * inputs, false);
-    struct gemm_weight packed;
-    void *memory = zeros(gemm_weight_bytes(GEMM_INT16, outputs, inputs));
-    float *to = zeros((size_t)(rows + SLACK) * outputs * sizeof *to);
-    gemm_pack(set_now, GEMM_INT16, outputs, inputs, weight, false, memory, &packed);
-    kernels->quantise16(rows, inputs, from, x);
-    struct gemm_job job = {
-        .rows = rows, .weight = &packed, .last_output = outputs, .from = x, .end = GEMM_PLAIN, .to.f32 = to};
-    gemm_run(set_now, GEMM_INT16, &job);
-    for (uint32_t i = 0; i < rows * outputs; i++) {
-        double expected = 0;
-        for (uint32_t k = 0; k < inputs; k++) {
-            expected += (double)from[i / outputs * inputs + k] * (double)weight[i % outputs * inputs + k];
-        }
-        double most = 1e-6 * fabs(expected) + 2 * sqrt(inputs) / (double)int16_largest(inputs);
-        if (isfinite(expected) ? !(fabs(to[i] - expected) <= most) : !isnan(to[i])) {
-            fail_msg("%s: %u by %u by %u: %g, not %g", set_now->name, rows, outputs, inputs, (double)to[i], expected);
-        }
-    }
-    if (first) { assert_memory_equal(to, first, (size_t)rows * outputs * sizeof *to); }
-    rows_close(&x);
-    free(memory);
-    if (!first) { return to; }
-    free(to);
-    return first;
-}
-
-TEST(products_of_16_bits_are_alike_and_nearly_right)
-{
-    random_state = 7;
-    for (unsigned s = 0; s < 2 * SIZES; s++) {
-        const uint32_t *size = sizes[s / 2];
-        float *from = random_floats((size_t)size[0] * size[2]), *weight = random_floats((size_t)size[1] * size[2]);
-        float *first = NULL;
-        unsigned at = 0;
-        for (size_t i = 0; s % 2 == 1 && i < (size_t)size[0] * size[2]; i++) { from[i] = 1; } /* the largest sums */
-        for (size_t i = 0; s % 2 == 1 && i < (size_t)size[1] * size[2]; i++) {
-            weight[i] = i / size[2] % 2 == 0 ? 1 : -1;
-        }
-        if (size[0] > 2) { from[size[2]] = INFINITY; } /* of the second row alone */
-        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
-            if (kernels->run16) { first = expect_int16(kernels, size, from, weight, first); }
-        }
-        free(from);
-        free(weight);
-        free(first);
-    }
-}
-
 static double activated(enum activation activation, double x)
 {
     if (activation == ACTIVATION_GELU_ERF) { return 0.5 * x * (1 + erf(x / sqrt(2))); }
@@ -426,6 +379,88 @@ static double activated(enum activation activation, double x)
         return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     }
     return x > 0 ? x : 0;
+}
+
+/* Compares a product in 16 bits with f64: each number, also activated, and the whole with what rounding the operands to
+ * bf16 does. A row alone has the same bits. */
+static void expect_int16(const struct gemm_int8 *kernels, const uint32_t size[3], const float *from,
+                         const float *weight)
+{
+    const uint32_t rows = size[0], outputs = size[1], inputs = size[2], last = rows - 1;
+    struct scaled_rows x = rows_open(rows, 2 * inputs, false);
+    struct gemm_weight packed;
+    void *memory = zeros(gemm_weight_bytes(GEMM_INT16, outputs, inputs));
+    float *to = zeros((size_t)(rows + SLACK) * outputs * sizeof *to);
+    float *alone = zeros((size_t)(1 + SLACK) * outputs * sizeof *to);
+    float *bias = zeros(outputs * sizeof *bias);
+    uint16_t *active = zeros((size_t)(rows + SLACK) * outputs * sizeof *active);
+    double error = 0, half_error = 0;
+    gemm_pack(set_now, GEMM_INT16, outputs, inputs, weight, false, memory, &packed);
+    kernels->quantise16(rows, inputs, (struct activations){.f32 = (float *)(uintptr_t)from}, x);
+    struct gemm_job job = {
+        .rows = rows, .weight = &packed, .last_output = outputs, .from = x, .end = GEMM_PLAIN, .to.f32 = to};
+    gemm_run(set_now, GEMM_INT16, &job);
+    struct gemm_job activates = job;
+    activates.end = GEMM_ACTIVATION;
+    activates.activation = ACTIVATION_GELU_ERF;
+    activates.bias = bias;
+    activates.to = (struct activations){.bf16 = active};
+    gemm_run(set_now, GEMM_INT16, &activates);
+    for (uint32_t i = 0; i < rows * outputs; i++) {
+        double expected = 0, half = 0;
+        for (uint32_t k = 0; k < inputs; k++) {
+            float a = from[i / outputs * inputs + k], b = weight[i % outputs * inputs + k];
+            expected += (double)a * (double)b;
+            half += (double)from_half(bf16_of(a)) * (double)from_half(bf16_of(b));
+        }
+        double most = 1e-6 * fabs(expected) + 2 * sqrt(inputs) / (double)int16_largest(inputs);
+        if (isfinite(expected) ? !(fabs(to[i] - expected) <= most) : !isnan(to[i])) {
+            fail_msg("%s: %u by %u by %u: %g, not %g", set_now->name, rows, outputs, inputs, (double)to[i], expected);
+        }
+        if (!isfinite(expected)) { continue; }
+        assert_true(fabs(from_half(active[i]) - activated(ACTIVATION_GELU_ERF, expected)) <=
+                    1.2 * most + fabs(expected) / 250);
+        error += (to[i] - expected) * (to[i] - expected);
+        half_error += (half - expected) * (half - expected);
+    }
+    if (half_error > 0 && !(error < half_error / 4)) {
+        fail_msg("%s: %u by %u by %u: off by %g, bf16 by %g", set_now->name, rows, outputs, inputs, sqrt(error),
+                 sqrt(half_error));
+    }
+    kernels->quantise16(1, inputs, (struct activations){.f32 = (float *)(uintptr_t)from + (size_t)last * inputs}, x);
+    job.rows = 1;
+    job.to.f32 = alone;
+    gemm_run(set_now, GEMM_INT16, &job);
+    assert_memory_equal(alone, to + (size_t)last * outputs, outputs * sizeof *to);
+    rows_close(&x);
+    free(memory);
+    free(alone);
+    free(bias);
+    free(active);
+    free(to);
+}
+
+TEST(products_of_16_bits_are_nearer_than_those_of_bf16)
+{
+    enum kind { EVEN, LARGEST_SUMS, UNEVEN, KINDS };
+    random_state = 7;
+    for (unsigned s = 0; s < KINDS * SIZES; s++) {
+        const uint32_t *size = sizes[s / KINDS];
+        float *from = random_floats((size_t)size[0] * size[2]), *weight = random_floats((size_t)size[1] * size[2]);
+        unsigned at = 0;
+        for (size_t i = 0; s % KINDS != EVEN && i < (size_t)size[0] * size[2]; i++) {
+            from[i] = s % KINDS == UNEVEN ? powf(from[i], 9) : 1;
+        }
+        for (size_t i = 0; s % KINDS == LARGEST_SUMS && i < (size_t)size[1] * size[2]; i++) {
+            weight[i] = i / size[2] % 2 == 0 ? 1 : -1;
+        }
+        if (size[0] > 2) { from[size[2]] = INFINITY; } /* of the second row alone */
+        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            if (kernels->run16) { expect_int16(kernels, size, from, weight); }
+        }
+        free(from);
+        free(weight);
+    }
 }
 
 /* What an end makes of the sums, in f64. */
@@ -581,14 +616,6 @@ struct text {
     float sharpness; /* of the queries: how far apart their keys' weights are */
     bool biased;
 };
-
-static float from_half(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 /* One query's context in float64. */
 static void attended(const struct attention_job *job, uint32_t head, uint32_t query, double *to)
