@@ -13,8 +13,12 @@ function(sluice_unit_test layer file)
   get_filename_component(stem ${file} NAME_WE)
   string(REPLACE "test_" "" subject ${stem})
   set(target test_${layer}_${subject})
+  set(library ${layer})
+  if(TARGET ${layer}_in_tests)
+    set(library ${layer}_in_tests)
+  endif()
   add_executable(${target} ${file})
-  target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${layer}> model_builder engine_support
+  target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${library}> model_builder engine_support
     harness)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
   target_compile_definitions(${target} PRIVATE TEST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -43,7 +43,7 @@ endif()
 
 if(NOT SLUICE_SANITIZE) # unit.engine.encoder runs the same code, beside a reference of its own
   add_executable(encode_ids golden/encode_ids.c)
-  target_link_libraries(encode_ids PRIVATE engine)
+  target_link_libraries(encode_ids PRIVATE engine_in_tests)
   list(JOIN isas , others) # of cmake/Engine.cmake
   set(texts all)
   if(CMAKE_CROSSCOMPILING) # an emulator is slow

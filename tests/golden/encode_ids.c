@@ -1,10 +1,11 @@
 /* Reads rows of token ids, writes vectors: the side of the golden comparison that is ours.
  *
- * usage: encode_ids DIRECTORY PRECISION < ids > vectors
- * Each row is a count and that many ids, all native int32. The vectors, native f32, of all rows in one batch, then of
- * each row alone. */
+ * usage: encode_ids DIRECTORY PRECISION < ids > vectors; it ends with 77 where the set that SLUICE_ISA names does not
+ * run Each row is a count and that many ids, all native int32. The vectors, native f32, of all rows in one batch, then
+ * of each row alone. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/engine.h"
 
@@ -52,6 +53,16 @@ static int run(struct encoder *encoder, uint32_t dim)
     return ferror(stdin) || fflush(stdout) != 0;
 }
 
+/* Whether the instruction set that SLUICE_ISA names runs here, or none is named. */
+static bool runs_here(void)
+{
+    char picked[64];
+    const char *named = getenv("SLUICE_ISA");
+    engine_instruction_set(picked);
+    picked[strcspn(picked, ";")] = '\0';
+    return named == NULL || strcmp(picked, named) == 0;
+}
+
 int main(int argc, char **argv)
 {
     struct err err = {0};
@@ -63,16 +74,16 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: encode_ids DIRECTORY PRECISION < ids > vectors\n");
         return 2;
     }
+    unsigned devices;
     if (precision_parse(argv[2], &options.precision, &err) != STATUS_OK ||
-        model_open(argv[1], &(struct model_options){0}, &model, &err) != STATUS_OK) {
+        engine_devices("cpu", options.precision, &devices, &err) != STATUS_OK) { /* no set has the name */
         return fail(&err);
     }
-    enum status status = engine_open(model, &options, &engine, &err);
-    if (status == STATUS_UNSUPPORTED) {
-        fprintf(stderr, "encode_ids: %s\n", err.message);
-        return 77; /* the caller decides whether this machine should have been able to */
+    if (!runs_here()) { return 77; }
+    if (model_open(argv[1], &(struct model_options){0}, &model, &err) != STATUS_OK ||
+        engine_open(model, &options, &engine, &err) != STATUS_OK || encoder_open(engine, &encoder, &err) != STATUS_OK) {
+        return fail(&err);
     }
-    if (status != STATUS_OK || encoder_open(engine, &encoder, &err) != STATUS_OK) { return fail(&err); }
     model_release_weights(model);
     int code = run(encoder, model->dim);
     encoder_close(encoder);

@@ -78,6 +78,9 @@ const struct instruction_set instruction_sets[] = {
     {"avx2_vnni", runs_avx2_vnni, &kernels_avx2, NULL, NULL, &int8_avx2_vnni},
     {"avx2", runs_avx2, &kernels_avx2, NULL, NULL, &int8_avx2},
 #endif
+#ifdef SLUICE_AMX_EMULATED /* by the tests alone; behind the others, so that they take it by name only */
+    {"amx_emulated", runs_bf16, &kernels_amx_emulated, &split_f32_amx_emulated, &bf16_amx_emulated, &int8_amx_emulated},
+#endif
 #ifdef SLUICE_ARM64
     {"neon_dot", runs_neon_dot, &kernels_neon, NULL, NULL, &int8_neon_dot},
     {"neon", runs_always, &kernels_neon, NULL, NULL, &int8_neon},

@@ -262,4 +262,11 @@ extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx5
 extern const struct gemm_split_f32 split_f32_amx;
 extern const struct gemm_bf16 bf16_amx;
 
+#ifdef SLUICE_AMX_EMULATED /* isa_amx.c once more, in tests/support/amx_emulated.c */
+extern const struct kernels kernels_amx_emulated;
+extern const struct gemm_split_f32 split_f32_amx_emulated;
+extern const struct gemm_bf16 bf16_amx_emulated;
+extern const struct gemm_int8 int8_amx_emulated;
+#endif
+
 #endif

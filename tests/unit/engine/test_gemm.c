@@ -1,5 +1,5 @@
-/* Products in f32 and in bf16 without tiles: that every instruction set of this machine gives what plain loops give,
- * and each row the same bits however many are computed with it. */
+/* Products in f32 and in bf16: that every instruction set of this machine gives what plain loops give, and each row the
+ * same bits however many are computed with it. */
 #include "harness.h"
 
 #include <math.h>
@@ -116,6 +116,136 @@ TEST(products_are_those_of_plain_loops)
             if (scene.inputs % 2 != 0) { continue; }
             expect_right(set, GEMM_BF16_WIDE, &scene);
             if (set->kernels->gemm_bf16_dot != NULL) { expect_right(set, GEMM_BF16_DOT, &scene); }
+        }
+        scene_close(&scene);
+    }
+}
+
+/* --- on tiles --- */
+
+/* Whole tiles, as products on them want; broken strips, several chunks of the weight and of the inputs. */
+static const uint32_t tiled_sizes[][3] = {{1, 32, 32},   {17, 64, 96},   {32, 96, 64},    {33, 1088, 768},
+                                          {70, 64, 800}, {31, 32, 1600}, {64, 2112, 1024}};
+enum { TILED_SIZES = sizeof tiled_sizes / sizeof tiled_sizes[0] };
+
+/* Where the element of a row stands among so many columns, row by row or in the order of tiles. */
+static size_t element_at(bool tiled, uint32_t columns, uint32_t row, uint32_t column)
+{
+    if (!tiled) { return (size_t)row * columns + column; }
+    return (size_t)row / 32 * 32 * columns + (size_t)column / 32 * 32 * 32 + row % 32 * 32 + column % 32;
+}
+
+/* One way to compute a product on tiles. */
+struct tiled_case {
+    enum gemm_end end;
+    enum activation activation;
+    bool from_tiled, to_tiled;
+};
+
+static double activated(enum activation activation, double x)
+{
+    if (activation == ACTIVATION_GELU_ERF) { return x * 0.5 * (1 + erf(x * sqrt(0.5))); }
+    if (activation == ACTIVATION_GELU_TANH) {
+        return x * 0.5 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    }
+    return activation == ACTIVATION_SILU ? x / (1 + exp(-x)) : fmax(0, x);
+}
+
+static double sum_of(const struct scene *scene, uint32_t row, uint32_t output)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < scene->inputs; i++) {
+        sum += (double)scene->from[(size_t)row * scene->inputs + i] *
+               (double)scene->weight[(size_t)output * scene->inputs + i];
+    }
+    return sum;
+}
+
+/* Computes the rows from `first` on in two parts of the outputs; `to` has room for all in f32. */
+static void run_tiled(const struct instruction_set *set, const struct scene *scene, const struct gemm_weight *weight,
+                      struct tiled_case how, uint32_t first, void *to)
+{
+    uint32_t rows = scene->rows - first, half = scene->outputs / 64 * 32;
+    uint16_t *from = zeros((size_t)(rows + GEMM_ROWS_BEHIND) * scene->inputs * sizeof *from);
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t i = 0; i < scene->inputs; i++) {
+            from[element_at(how.from_tiled, scene->inputs, r, i)] =
+                scene->half[(size_t)(first + r) * scene->inputs + i];
+        }
+    }
+    struct gemm_job job = {.rows = rows,
+                           .weight = weight,
+                           .from_bf16 = from,
+                           .from_tiled = how.from_tiled,
+                           .to_tiled = how.to_tiled,
+                           .end = how.end,
+                           .activation = how.activation,
+                           .bias = scene->bias};
+    job.to = how.end == GEMM_PLAIN ? (struct activations){.f32 = to} : (struct activations){.bf16 = to};
+    for (uint32_t part = 0; part < 2; part++) {
+        job.first_output = part == 0 ? 0 : half;
+        job.last_output = part == 0 ? half : scene->outputs;
+        gemm_run(set, GEMM_BF16, &job);
+    }
+    free(from);
+}
+
+/* A bf16 result is off by its own rounding and that of a rough activation. */
+static void expect_element(const struct scene *scene, struct tiled_case how, const void *to, uint32_t row,
+                           uint32_t output)
+{
+    double sum = sum_of(scene, row, output), bias = (double)scene->bias[output];
+    if (how.end == GEMM_PLAIN) {
+        assert_true(fabs(((const float *)to)[(size_t)row * scene->outputs + output] - sum) <= 2e-4);
+        return;
+    }
+    uint32_t bits = (uint32_t)((const uint16_t *)to)[element_at(how.to_tiled, scene->outputs, row, output)] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    double wanted = how.end == GEMM_BIAS ? sum + bias : activated(how.activation, sum + bias);
+    if (!(fabs((double)value - wanted) <= fabs(wanted) / 250 + 4e-5 * fabs(sum + bias) + 1e-4)) {
+        fail_msg("end %d, row %u, output %u: %g, not %g", (int)how.end, row, output, (double)value, wanted);
+    }
+}
+
+static void expect_tiled(const struct instruction_set *set, const struct scene *scene, struct tiled_case how)
+{
+    struct gemm_weight weight;
+    size_t columns = scene->outputs, element = how.end == GEMM_PLAIN ? sizeof(float) : sizeof(uint16_t);
+    size_t bytes = (size_t)(scene->rows + GEMM_ROWS_BEHIND) * columns * element;
+    void *packed = zeros(gemm_weight_bytes(GEMM_BF16, scene->outputs, scene->inputs));
+    char *to = zeros(bytes), *fewer = zeros(bytes);
+    gemm_pack(set, GEMM_BF16, scene->outputs, scene->inputs, scene->weight, false, packed, &weight);
+    run_tiled(set, scene, &weight, how, 0, to);
+    for (uint32_t row = 0; row < scene->rows; row += 3) {
+        for (uint32_t output = 0; output < columns; output += 7) { expect_element(scene, how, to, row, output); }
+    }
+    for (uint32_t first = 1; first < scene->rows; first += 13) {
+        run_tiled(set, scene, &weight, how, first, fewer);
+        for (uint32_t row = first; row < scene->rows; row++) {
+            for (uint32_t i = 0; i < columns; i++) {
+                assert_memory_equal(fewer + element_at(how.to_tiled, (uint32_t)columns, row - first, i) * element,
+                                    to + element_at(how.to_tiled, (uint32_t)columns, row, i) * element, element);
+            }
+        }
+    }
+    free(packed);
+    free(to);
+    free(fewer);
+}
+
+TEST(products_on_tiles_are_those_of_plain_loops)
+{
+    static const struct tiled_case cases[] = {
+        {GEMM_PLAIN, ACTIVATION_RELU, false, false},     {GEMM_PLAIN, ACTIVATION_RELU, true, false},
+        {GEMM_BIAS, ACTIVATION_RELU, false, false},      {GEMM_ACTIVATION, ACTIVATION_GELU_ERF, false, true},
+        {GEMM_ACTIVATION, ACTIVATION_RELU, false, true}, {GEMM_ACTIVATION, ACTIVATION_GELU_TANH, false, true},
+    };
+    for (unsigned s = 0; s < TILED_SIZES; s++) {
+        struct scene scene = scene_open(tiled_sizes[s]);
+        for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++) {
+            if (set->bf16 == NULL || !set->runs_here()) { continue; }
+            for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) { expect_tiled(set, &scene, cases[i]); }
         }
         scene_close(&scene);
     }
