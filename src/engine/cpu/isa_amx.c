@@ -1,6 +1,9 @@
 /* The kernels for AVX-512 with bf16 and AMX tiles; cmake/Kernels.cmake gives this file its instruction set. */
 #include "engine/cpu/vec_avx512.h"
 
+#define KERNELS_NAME kernels_amx
+#include "engine/cpu/kernels.inc"
+
 #include "engine/cpu/attention_amx.inc"
 #include "engine/cpu/gemm_amx.inc"
 #include "engine/cpu/gemm_split_f32.inc"
@@ -16,9 +19,6 @@ const struct gemm_split_f32 split_f32_amx = {
     .pack = split_f32_pack,
     .run = split_f32_gemm,
 };
-
-#define KERNELS_NAME kernels_amx
-#include "engine/cpu/kernels.inc"
 
 #define INT8_AMX
 #define INT8_NAME int8_amx

@@ -38,11 +38,11 @@ struct attention_job {
     const float *qkv;      /* [length, (heads + 2 * key_heads) * head_dim]: queries, keys, values, without their bias */
     const float *bias;     /* [(heads + 2 * key_heads) * head_dim] */
     const uint16_t *qkv16; /* instead of both, for gemm_bf16.attention and attention16: the same in bf16 with bias; 31
-                              more rows are read */
+                              more rows are read. attention16 takes only jobs without norms, rotary and windows, and
+                              with as many key_heads as heads */
     const struct norm_weights *query_norm, *key_norm; /* RMS norms of each head, without bias; NULL: none. Only with: */
     const float *rotary;     /* [length, head_dim] of model_read_rotary, by which queries and keys turn; NULL: none */
-    uint32_t before, behind; /* attends to so many tokens before it and so many behind; both at most `length`. With
-                              * qkv16 to all, without rotary, with as many key_heads as heads */
+    uint32_t before, behind; /* attends to so many tokens before it and so many behind; both at most `length` */
     const float *relative_bias; /* [heads, 2 * bias_reach + 1], added to scaled scores; NULL: none */
     uint32_t bias_reach;        /* at least length - 1; there lies the bias of a query's own key, and behind it those
                                    of keys behind */
