@@ -97,12 +97,12 @@ enum gemm_end {
     GEMM_PLAIN,      /* nothing: to.f32 */
     GEMM_BIAS,       /* bias: to.bf16 */
     GEMM_ACTIVATION, /* bias and activation: to.bf16 or to.f32 */
-    GEMM_GATE,       /* the same as kernels.gate, not on tiles in bf16 or split_f32: to [rows, outputs / 2] */
+    GEMM_GATE,       /* the same as kernels.gate, not in split_f32: to [rows, outputs / 2] */
 };
 
 /* A product. All but split_f32 read up to GEMM_ROWS_BEHIND rows behind the last, and write them in `to`.
  * bf16 on tiles: what is tiled stands in the order of the tiles, not row by row: strips of 32 rows, in a strip blocks
- * of 32 columns. */
+ * of 32 columns, all of them whole. */
 struct gemm_job {
     uint32_t rows;
     const struct gemm_weight *weight;

@@ -30,7 +30,7 @@ static const struct attention_case cases[] = {
     {100, 1, 1, 32, 0, 40},
     {61, 6, 2, 128, 61, 0, true, true},  /* Qwen3's */
     {35, 4, 1, 256, 24, 24, true, true}, /* Gemma's */
-    {64, 4, 2, 96, 64, 64, true},
+    {64, 4, 2, 96, 64, 64, .turns = true},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
