@@ -10,6 +10,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_definitions(engine_in_tests PRIVATE SLUICE_AMX_EMULATED)
   get_source_file_property(flags ${CMAKE_SOURCE_DIR}/src/engine/cpu/isa_avx512_bf16.c DIRECTORY ${CMAKE_SOURCE_DIR}
     COMPILE_OPTIONS)
+  list(REMOVE_ITEM flags -fno-sanitize=address) # here it is small enough for AddressSanitizer to watch
   set_source_files_properties(support/amx_emulated.c PROPERTIES COMPILE_OPTIONS "${flags}")
 endif()
 

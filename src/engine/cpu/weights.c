@@ -321,7 +321,7 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     return status;
 }
 
-/* What attention on tiles and in int16 can do today. */
+/* What attention in int16 can do today. */
 static bool attends_plainly(const struct model *model)
 {
     return model->rotary[0].base == 0 && model->window == 0 && !model->causal && model_key_heads(model) == model->heads;
@@ -332,14 +332,14 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
                                   enum precision precision)
 {
     uint32_t hidden = model->hidden, inner = model->intermediate_size, query = model_query_width(model);
-    bool plain = !model->pre_norm && !model->gated && attends_plainly(model) && query == hidden; /* for tiles */
-    bool fits = plain && hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0,
-         even = hidden % 2 == 0 && inner % 2 == 0 && query % 2 == 0;
-    if (fits && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX &&
+    bool whole = hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0,
+         plain = !model->pre_norm && !model->gated && attends_plainly(model) && query == hidden, /* for split_f32 */
+        even = hidden % 2 == 0 && inner % 2 == 0 && query % 2 == 0;
+    if (whole && plain && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX &&
         set->split_f32) {
         return GEMM_SPLIT_F32;
     }
-    if (fits && precision != PRECISION_F32 && model_head_dim(model) % GEMM_MULTIPLE == 0 && set->bf16) {
+    if (whole && precision != PRECISION_F32 && model_head_dim(model) % GEMM_MULTIPLE == 0 && set->bf16) {
         return GEMM_BF16;
     }
     enum gemm_kind kind = even && precision != PRECISION_F32 ? gemm_bf16_kind(set) : GEMM_F32;

@@ -30,6 +30,12 @@ static const struct memory_shape gemma = {
     200, 160, 64, 3, 4, 112, .modern = true, .key_heads = 2, .head_dim = 24, .gemma = true};
 static const struct memory_shape gemma_and_odd = {
     50, 140, 36, 2, 3, 48, .modern = true, .key_heads = 1, .head_dim = 10, .gemma = true};
+/* The same in sizes that products on tiles take. */
+static const struct memory_shape modern_on_tiles = {200, 160, 64, 3, 2, 128, .modern = true};
+static const struct memory_shape qwen_on_tiles = {200,           160, 64, 3, 4, 96, .modern = true, .key_heads = 2,
+                                                  .head_dim = 32};
+static const struct memory_shape gemma_on_tiles = {
+    200, 160, 96, 3, 3, 128, .modern = true, .key_heads = 1, .head_dim = 64, .gemma = true};
 static const struct memory_shape wide = {100, 48, 256, 1, 4, 3072};
 static const struct memory_shape wide_and_short = {100, 12, 256, 1, 4, 3072};
 
@@ -407,6 +413,9 @@ TEST(refuses_int8_with_rms_norms)
 TEST(bf16_is_near_plain_loops)
 {
     compare(memory_model(modern, 34), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(modern_on_tiles, 35), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(qwen_on_tiles, 46), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(gemma_on_tiles, 54), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(qwen, 44), PRECISION_BF16, 0.9999, 0.01);
     compare(memory_model(qwen_and_odd, 45), PRECISION_BF16, 0.9999, 0.02);
     compare(memory_model(gemma, 52), PRECISION_BF16, 0.9999, 0.01);
@@ -426,6 +435,7 @@ TEST(int8_is_near_plain_loops)
     compare(memory_model(odd, 16), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(wide, 17), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern, 36), PRECISION_INT8, 0.9995, 0.02);
+    compare(memory_model(modern_on_tiles, 47), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern_and_odd, 37), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep, 20), PRECISION_INT8, 0.998, 0.03);
     compare(memory_model(deep_and_odd, 21), PRECISION_INT8, 0.998, 0.03);
@@ -494,6 +504,9 @@ TEST(bf16_bits_do_not_depend_on_the_batch)
 {
     check_bits(long_rows, PRECISION_BF16);
     check_bits(biased_and_odd, PRECISION_BF16);
+    check_bits(modern_on_tiles, PRECISION_BF16);
+    check_bits(qwen_on_tiles, PRECISION_BF16);
+    check_bits(gemma_on_tiles, PRECISION_BF16);
     check_bits(modern_and_odd, PRECISION_BF16);
     check_bits(qwen_and_odd, PRECISION_BF16);
     check_bits(gemma_and_odd, PRECISION_BF16);
@@ -505,7 +518,7 @@ TEST(int8_bits_do_not_depend_on_the_batch)
 {
     check_bits(small, PRECISION_INT8);
     check_bits(biased, PRECISION_INT8);
-    check_bits(modern, PRECISION_INT8);
+    check_bits(modern_on_tiles, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(wide_and_short, PRECISION_INT8);
     check_bits(deep, PRECISION_INT8);

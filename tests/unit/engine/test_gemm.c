@@ -124,8 +124,8 @@ TEST(products_are_those_of_plain_loops)
 /* --- on tiles --- */
 
 /* Whole tiles, as products on them want; broken strips, several chunks of the weight and of the inputs. */
-static const uint32_t tiled_sizes[][3] = {{1, 32, 32},   {17, 64, 96},   {32, 96, 64},    {33, 1088, 768},
-                                          {70, 64, 800}, {31, 32, 1600}, {64, 2112, 1024}};
+static const uint32_t tiled_sizes[][3] = {{1, 32, 32},   {17, 64, 96},   {32, 96, 64},   {33, 1088, 768},
+                                          {70, 64, 800}, {31, 32, 1600}, {2, 2112, 416}, {64, 64, 32}};
 enum { TILED_SIZES = sizeof tiled_sizes / sizeof tiled_sizes[0] };
 
 /* Where the element of a row stands among so many columns, row by row or in the order of tiles. */
