@@ -15,6 +15,7 @@ struct bench_e2e_options {
     int64_t rate; /* also a run with this many requests per second; 0: none */
     int64_t duration_ms;
     int64_t outstanding; /* 0: by the length of the texts */
+    bool full;           /* as many requests as the daemon takes */
     bool alone;          /* also with batches of one text */
     bool appendonly;     /* for the Redis that we start */
 };

@@ -69,8 +69,10 @@ static enum status measure_length(struct bench *bench, size_t at, struct err *er
     enum status status = input ? texts_read(input, &texts, err)
                                : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
     double rate = (double)bench->options->rate, at_rate;
-    if (status == STATUS_OK) { status = measure(bench, &texts, true, NAN, &bench->on[at], err); }
-    if (status == STATUS_OK && bench->options->alone) {
+    if (status == STATUS_OK && bench->options->full) {
+        status = measure(bench, &texts, true, NAN, &bench->on[at], err);
+    }
+    if (status == STATUS_OK && bench->options->full && bench->options->alone) {
         status = measure(bench, &texts, false, NAN, &bench->off[at], err);
     }
     if (status == STATUS_OK && rate > 0) { status = measure(bench, &texts, true, rate, &at_rate, err); }
@@ -103,7 +105,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
     report_number(bench->report, "threads", bench->threads, 0);
     report_table(bench->report, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);
     for (size_t i = 0; i < bench->lengths.count; i++) { TRY(measure_length(bench, i, err)); }
-    if (options->alone) { compare(bench); }
+    if (options->full && options->alone) { compare(bench); }
     return STATUS_OK;
 }
 

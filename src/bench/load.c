@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,7 +19,7 @@ enum {
     PIPELINE = 64,      /* requests sent before their ids are awaited */
     RATE_MOST = 200000, /* requests per second for which memory is allocated */
     SILENCE_MS = 60000, /* longest time without a reply */
-    PAUSE_US = 300,     /* between looks when there is nothing to send */
+    LOOK_MS = 100,      /* how often to check that all is well */
     TEXT = 64,
 };
 
@@ -45,6 +46,7 @@ struct run {
     struct buffer text;
 
     pthread_t receiver;
+    sem_t news; /* the receiver has got replies, or ended */
     atomic_size_t answered;
     atomic_bool over;   /* tells the receiver to end */
     atomic_bool broken; /* the receiver has ended by itself */
@@ -90,6 +92,7 @@ static enum status receive(struct run *run, struct err *err)
         const struct resp_value *entries = &reply->items[0].items[1];
         uint64_t now_ns = clock_now_ns();
         for (size_t i = 0; i < entries->count; i++) { take_result(run, &entries->items[i], now_ns); }
+        (void)sem_post(&run->news);
     }
     client_close(client);
     return status;
@@ -100,6 +103,7 @@ static void *receiver(void *argument)
     struct run *run = argument;
     run->status = receive(run, &run->err);
     atomic_store(&run->broken, run->status != STATUS_OK);
+    (void)sem_post(&run->news);
     return NULL;
 }
 
@@ -164,12 +168,12 @@ static enum status check(struct run *run, struct err *err)
 
 static enum status send_arrivals(struct run *run, struct err *err)
 {
-    enum { LOOK_NS = 100 * NS_PER_MS }; /* how often to check that all is well */
+    const uint64_t look_ns = LOOK_MS * NS_PER_MS;
     const struct arrivals *arrivals = run->load->arrivals;
     for (size_t at = 0; at < arrivals->count;) {
         uint64_t now = since_begin(run);
         if (arrivals->at_ns[at] > now) {
-            sleep_until(run, arrivals->at_ns[at] < now + LOOK_NS ? arrivals->at_ns[at] : now + LOOK_NS);
+            sleep_until(run, arrivals->at_ns[at] < now + look_ns ? arrivals->at_ns[at] : now + look_ns);
             TRY(check(run, err));
             continue;
         }
@@ -182,9 +186,19 @@ static enum status send_arrivals(struct run *run, struct err *err)
     return STATUS_OK;
 }
 
+/* Sleeps rather than looks often: on a machine of few cores that would take from the daemon. */
+static void await_news(struct run *run)
+{
+    struct timespec ends;
+    clock_gettime(CLOCK_REALTIME, &ends);
+    ends.tv_nsec += LOOK_MS * (long)NS_PER_MS;
+    ends.tv_sec += ends.tv_nsec / (long)NS_PER_S;
+    ends.tv_nsec %= (long)NS_PER_S;
+    (void)sem_timedwait(&run->news, &ends);
+}
+
 static enum status keep_up(struct run *run, struct err *err)
 {
-    static const struct timespec pause = {0, PAUSE_US * 1000};
     for (uint64_t now; (now = since_begin(run)) < run->load->for_ns;) {
         size_t waiting = run->result->sent - atomic_load(&run->answered), sent = 0;
         for (; waiting + sent < run->load->outstanding && sent < PIPELINE && run->result->sent < run->capacity;
@@ -192,7 +206,7 @@ static enum status keep_up(struct run *run, struct err *err)
             TRY(send_one(run, now, err));
         }
         TRY(take_ids(run, sent, err));
-        if (sent == 0) { nanosleep(&pause, NULL); }
+        if (sent == 0) { await_news(run); }
         TRY(check(run, err));
     }
     return STATUS_OK;
@@ -254,6 +268,7 @@ static enum status run_threads(struct run *run, struct err *err)
 {
     TRY(find_last(run, err));
     run->begin_ns = clock_now_ns();
+    if (sem_init(&run->news, 0, 0) != 0) { return err_set_errno(err, "sem_init"); }
     if (pthread_create(&run->receiver, NULL, receiver, run) != 0) {
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
@@ -261,6 +276,7 @@ static enum status run_threads(struct run *run, struct err *err)
     if (status == STATUS_OK) { status = await_replies(run, err); }
     atomic_store(&run->over, true);
     pthread_join(run->receiver, NULL);
+    (void)sem_destroy(&run->news);
     return status;
 }
 
@@ -302,34 +318,21 @@ static enum status warm_up(const struct load *load, struct err *err)
     return status;
 }
 
-static bool push(struct arrivals *out, size_t *capacity, uint64_t at_ns)
-{
-    if (out->count == *capacity) {
-        size_t more = *capacity == 0 ? 1024 : 2 * *capacity;
-        uint64_t *grown = realloc(out->at_ns, more * sizeof *grown);
-        if (!grown) { return false; }
-        out->at_ns = grown;
-        *capacity = more;
-    }
-    out->at_ns[out->count++] = at_ns;
-    return true;
-}
-
+/* The gaps are stretched so that the next burst would come at the end: a Poisson process of which it is known how many
+ * come. */
 enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
                           struct err *err)
 {
-    size_t capacity = 0;
-    double now_ns = 0, mean_ns = (double)NS_PER_S * burst / rate;
-    *out = (struct arrivals){0};
-    do {
-        for (uint32_t i = 0; i < burst; i++) {
-            if (!push(out, &capacity, (uint64_t)now_ns)) {
-                free(out->at_ns);
-                return err_set(err, STATUS_NO_MEMORY, "no memory for %zu arrivals", out->count);
-            }
-        }
-        now_ns += -log(1 - random_share(&seed)) * mean_ns;
-    } while (now_ns < (double)for_ns);
+    double for_s = (double)for_ns / (double)NS_PER_S, sum = 0, at = 0;
+    size_t bursts = (size_t)fmax(1, round(rate * for_s / burst)), count = bursts * burst;
+    uint64_t again = seed;
+    *out = (struct arrivals){calloc(count, sizeof *out->at_ns), count};
+    if (!out->at_ns) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu arrivals", count); }
+    for (size_t i = 0; i < bursts; i++) { sum -= log(1 - random_share(&seed)); }
+    for (size_t i = 0; i < bursts; i++) {
+        for (uint32_t k = 0; k < burst; k++) { out->at_ns[i * burst + k] = (uint64_t)(at / sum * (double)for_ns); }
+        at -= log(1 - random_share(&again));
+    }
     return STATUS_OK;
 }
 

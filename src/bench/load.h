@@ -30,8 +30,8 @@ struct arrivals {
     size_t count;
 };
 
-/* Makes arrivals at `rate` per second for `for_ns`, at least one. They come `burst` at a time, the bursts as a Poisson
- * process. Owns: the caller frees at_ns. Errors: STATUS_NO_MEMORY. */
+/* Makes arrivals for `for_ns`, as many as `rate` per second are, at least one. They come `burst` at a time, the bursts
+ * as a Poisson process. Owns: the caller frees at_ns. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
                                      struct err *err);
 

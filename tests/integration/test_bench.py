@@ -230,6 +230,10 @@ class Bench(SluiceCase):
         self.assertEqual([row["tokens"] for row in found["runs"][:3]], [8, 8, 8])
         self.assertEqual(found["runs"][2]["offered_per_s"], 100)
         self.assertEqual([row["tokens"] for row in found["batching"]], [8, 0])
+        found = self.figures("e2e", "--model", self.make_model(), "--tokens", "8", "--duration-ms", "200", "--rate", "100", "--no-full",
+                             "--backend", "null")
+        self.assertEqual([(row["load"], row["requests"]) for row in found["runs"]], [("random", 20)])
+        self.assertNotIn("batching", found)
 
     def test_e2e_on_a_given_redis_leaves_nothing_there(self):
         server = self.start_redis()
