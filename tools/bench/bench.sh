@@ -46,7 +46,7 @@ for part in "${parts[@]}"; do
       "$root/tests/support/venv.sh" "$venv" "$root/tests/requirements.txt"
       "$venv/bin/python" -B "$here/bench_tokenizer.py" "$developer" "$root/config/models/sluice-mini-en" "$root/tools/demo/packages.tsv"
       ;;
-    latency | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
+    latency | memory | redis) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     reclaim | takeover | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
     looks) /usr/bin/python3 -B "$here/bench_looks.py" ;;

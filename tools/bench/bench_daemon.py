@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The whole daemon with a real engine: latency of one text after the other, and memory.
+"""The whole daemon: with a real engine the latency of one text after the other, and memory; with a null engine what a request
+costs Redis.
 
-usage: bench_daemon.py BUILD_DIR [latency|memory ...]
+usage: bench_daemon.py BUILD_DIR [latency|memory|redis ...]
 """
 import os
 import pathlib
@@ -16,6 +17,7 @@ os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
 import shapes  # noqa: E402
+from daemon import Daemon  # noqa: E402
 from stage import Stage  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -138,6 +140,39 @@ def chunks(client):
     return [keys[i:i + 1000] for i in range(0, len(keys), 1000)]
 
 
+def redis_round(queues, encoding, count=40_000):
+    """us of Redis' main thread for a request, from XADD to the reply, and bytes that a reply takes, with a daemon for each queue."""
+    with minilm() as stage:
+        names = [f"queue{number}" for number in range(queues)]
+        stage.daemons = [Daemon(stage.folder.name, number, stage.server.socket, stage.model, name, ["--backend", "null"]).start()
+                         for number, name in enumerate(names)]
+        for daemon in stage.daemons:
+            daemon.wait_ready(stage.client)
+
+        def used():
+            cpu = stage.client.info("cpu")
+            return 1e6 * (cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]), stage.client.info("memory")["used_memory"]
+
+        streams = [f"sluice:{{{name}}}:requests" for name in names]
+        before = used()
+        for first in range(0, count, 1000):
+            pipe = stage.client.pipeline(transaction=False)
+            for number in range(first, first + 1000):
+                pipe.xadd(streams[number % queues], {"text": f"the quick brown fox jumps over the lazy dog, number {number}", "encoding": encoding})
+            pipe.execute()
+        wait_until(lambda: not any(map(stage.client.xlen, streams)), "the queues to drain", timeout=300)
+        return [(b - a) / count for a, b in zip(before, used())]
+
+
+def redis_time(rounds=5):
+    for queues in (1, 4):
+        for encoding in ("f32", "json"):
+            took, size = zip(*(redis_round(queues, encoding) for _ in range(rounds)))
+            print(f"redis, 384 floats, {encoding}, queues: {queues}: {statistics.median(took):.1f} us of the main thread a request "
+                  f"({min(took):.1f} to {max(took):.1f}), so {1e6 / statistics.median(took):,.0f}/s; {statistics.median(size):,.0f} bytes a reply",
+                  flush=True)
+
+
 if __name__ == "__main__":
     for name in sys.argv[2:] or ["latency", "memory"]:
-        {"latency": latency, "memory": memory}[name]()
+        {"latency": latency, "memory": memory, "redis": redis_time}[name]()
