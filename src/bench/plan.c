@@ -56,7 +56,7 @@ static struct cost_shape mean_text(const struct simulation *simulation)
 static enum status simulate(const struct load_plan *plan, uint32_t workers, double rate, struct simulated *out,
                             struct err *err)
 {
-    enum { SECONDS = 20, P99S = 40, LEAST = 10000, MOST = 300000, SECONDS_MOST = 20000 };
+    enum { SECONDS = 20, P99S = 40, LEAST = 60000, MOST = 300000, SECONDS_MOST = 20000 };
     struct simulation simulation = plan->simulation;
     double for_s = fmax(fmax(SECONDS, P99S * plan->p99_ns / (double)NS_PER_S), LEAST / rate);
     simulation.workers = workers;
@@ -179,13 +179,13 @@ enum status plan_find(const struct load_plan *plan, struct planned *out, struct 
 
 /* ---- what this machine takes ---- */
 
-/* Measured with `sluice bench e2e --backend null`, docs/scale.md: the way of a request without its batch and what
- * tokenising and writing take, and the worker's processor time without these two. */
-static const double path_ns = 800e3, worker_ns = 10e3;
+/* Processor time of a thread for each time that it wakes, without tokenising and writing: measured with `sluice bench
+ * e2e --backend null`, docs/scale.md. */
+static const double wake_ns = 25e3;
 
 /* Of Redis' main thread for a request and its reply of 384 floats in f32, and for each further byte of reply:
  * docs/scale.md, "One queue, one Redis". */
-static const double redis_request_ns = 24e3, redis_byte_ns = 2.6, redis_bytes = 1536;
+static const double redis_request_ns = 20e3, redis_byte_ns = 1.9, redis_bytes = 1536;
 
 enum { TEXTS_MOST = 5000, ROUNDS = 3 };
 
@@ -272,6 +272,7 @@ struct probe {
     struct batch batch; /* the first member, by which a probe is found again */
     uint32_t start, length;
     float *output;
+    uint64_t put_ns;
 };
 
 struct probes {
@@ -282,6 +283,12 @@ struct probes {
     unsigned count;
     int32_t *ids; /* of the longest text */
     float *output;
+};
+
+/* What batches took. Sums, not ratios: what a queue makes of its batches depends on their mean. */
+struct took {
+    double ns, predicted_ns;
+    unsigned count;
 };
 
 enum { ALONE = 40, ALONE_MS = 1500, PAUSE_MS = 15, CROWD_MS = 500, PROBES_LEAST = 5 };
@@ -296,69 +303,69 @@ static void put_probe(struct probes *probes, struct probe *probe, const struct s
                                              .start = &probe->start,
                                              .length = &probe->length,
                                              .output = probe->output}};
+    probe->put_ns = clock_now_ns();
     compute_put(probes->compute, 0, NULL, &probe->batch);
 }
 
-/* Waits for the next one. `ratio`: what it took, of what was predicted; 0 after an error of the wait. */
-static enum status take_probe(struct probes *probes, struct probe **out, double *ratio, struct err *err)
+/* Waits for the next one, and adds it to `took`. */
+static enum status take_probe(struct probes *probes, struct probe **out, struct took *took, struct err *err)
 {
     struct batch *batch;
     uint64_t count;
-    *ratio = 0;
     while (!(batch = compute_take(probes->compute, NULL))) {
         if (read(probes->wake_fd, &count, sizeof count) < 0 && errno != EINTR) { return err_set_errno(err, "eventfd"); }
     }
     struct cost_shape shape = cost_shape_of(&batch->engine);
     shape.helped = batch->helped;
-    *ratio = (double)(batch->finished_ns - batch->started_ns) / cost_predict_ns(probes->cost, shape);
+    took->ns += (double)(batch->finished_ns - batch->started_ns);
+    took->predicted_ns += cost_predict_ns(probes->cost, shape);
+    took->count++;
     *out = (struct probe *)batch;
     bool good = batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE;
     return good ? STATUS_OK : err_set(err, batch->status, "%s", batch->err.message);
 }
 
-/* One text at a time, each after a pause: caches are cold, and threads sleep. Medians, so that other work on this
- * machine counts little. */
+/* One text at a time, each after a pause: caches are cold, and threads sleep. How long they take to wake is a median:
+ * most requests meet no thread that another program holds up. */
 static enum status probe_alone(struct probes *probes, struct measured *of, struct err *err)
 {
-    struct sample ratios = {0};
+    struct took took = {0};
+    struct sample wakes = {0};
     struct probe *probe;
     uint64_t seed = 1, ends_ns = clock_now_ns() + ALONE_MS * NS_PER_MS;
-    double ratio;
     enum status status = STATUS_OK;
     for (int i = 0; i < ALONE && status == STATUS_OK && (i < PROBES_LEAST || clock_now_ns() < ends_ns); i++) {
         nanosleep(&(struct timespec){0, PAUSE_MS * (long)NS_PER_MS}, NULL);
         put_probe(probes, &probes->items[0], &of->texts[random_next(&seed) % of->count]);
-        status = take_probe(probes, &probe, &ratio, err);
-        sample_add(&ratios, ratio);
+        status = take_probe(probes, &probe, &took, err);
+        if (status == STATUS_OK) { sample_add(&wakes, (double)(probe->batch.started_ns - probe->put_ns)); }
     }
-    of->simulation.costs.alone = sample_quantile(&ratios, 0.5);
-    sample_free(&ratios);
+    of->simulation.costs.alone = took.ns / took.predicted_ns;
+    of->simulation.costs.hop_ns = sample_quantile(&wakes, 0.5) + wake_ns / 2; /* it passes a request on half-way */
+    sample_free(&wakes);
     return status;
 }
 
 /* All threads always have one. */
 static enum status probe_crowd(struct probes *probes, struct measured *of, struct err *err)
 {
-    struct sample ratios = {0};
+    struct took took = {0};
     struct probe *probe = NULL;
     uint64_t seed = 2, ends_ns = clock_now_ns() + CROWD_MS * NS_PER_MS;
-    double ratio;
     enum status status = STATUS_OK;
     unsigned out = 0;
     for (; out < probes->count; out++) {
         put_probe(probes, &probes->items[out], &of->texts[random_next(&seed) % of->count]);
     }
     for (; out > 0; out--) {
-        enum status taken = take_probe(probes, &probe, &ratio, err);
+        enum status taken = take_probe(probes, &probe, &took, err);
         status = status == STATUS_OK ? taken : status;
-        sample_add(&ratios, ratio);
-        if (status == STATUS_OK && (clock_now_ns() < ends_ns || ratios.count < PROBES_LEAST)) {
+        if (status == STATUS_OK && (clock_now_ns() < ends_ns || took.count < PROBES_LEAST)) {
             put_probe(probes, probe, &of->texts[random_next(&seed) % of->count]);
             out++;
         }
     }
-    of->simulation.costs.crowded = sample_quantile(&ratios, 0.5);
-    sample_free(&ratios);
+    of->simulation.costs.crowded = took.ns / took.predicted_ns;
     return status;
 }
 
@@ -415,9 +422,9 @@ static enum status measure(const struct config *config, const char *lengths, str
     TRY(measure_texts(of, lengths, model, err));
     TRY(measure_threads(config, of, &capacity, err));
     of->simulation.options = consumer_options(config, model, engine, cost, capacity);
-    costs->hop_ns = path_ns / SIMULATION_HOPS;
     costs->redis_ns = redis_request_ns + redis_byte_ns * fmax(0, costs->reply_bytes - redis_bytes);
-    costs->others_ns = encoder_slots(engine) > 1 ? 0 : costs->prepare_ns + costs->format_ns + worker_ns;
+    costs->cores = encoder_slots(engine) == 1;
+    costs->wake_ns = wake_ns;
     costs->prep_threads = (uint32_t)config->prep_threads;
     return STATUS_OK;
 }
@@ -440,6 +447,7 @@ static void report_machine(const struct measured *of, struct report *report)
     report_number(report, "help", cost->help, 2);
     report_number(report, "alone", costs->alone, 2);
     report_number(report, "crowded", costs->crowded, 2);
+    report_number(report, "hop_us", costs->hop_ns / 1e3, 0);
     report_number(report, "tokenise_us", costs->prepare_ns / 1e3, 1);
     report_number(report, "reply_us", costs->format_ns / 1e3, 1);
     report_number(report, "reply_bytes", costs->reply_bytes, 0);
@@ -536,6 +544,7 @@ enum status plan_run(const struct config *config, const struct plan_options *opt
     enum status status = measure(config, options->lengths, &measured, err);
     if (status == STATUS_OK) {
         plan.simulation = measured.simulation;
+        plan.simulation.costs.beside_ns = (double)options->beside_us * 1e3;
         report_begin(report, "plan", options->json ? NULL : stdout);
         report_machine(&measured, report);
         status = plan_find(&plan, &planned, err);

@@ -16,6 +16,7 @@ struct plan_options {
     int64_t rate;         /* requests a second */
     char *p99;            /* "200ms": the most that 99 of 100 may take; NULL: only with `workers` */
     int64_t workers;      /* as many, whatever comes of it; 0: as few as hold the p99 */
+    int64_t beside_us;    /* of a worker's cores for a request, by other programs there */
     char *price_per_hour; /* of a worker's machine; NULL: not given */
     bool json;
 };

@@ -44,7 +44,7 @@ struct happening {
 /* A batch on a compute thread. */
 struct run {
     struct batch *batch;
-    double whole_ns, left_ns; /* as predicted without help */
+    double left_ns;           /* as predicted without help */
     double wakes_ns;          /* until its thread, which slept, is awake and begins */
     bool helped, after_pause; /* after_pause: its thread slept before */
 };
@@ -155,6 +155,121 @@ static void plan_call(struct world *world, enum kind kind, uint32_t site, double
     plan(world, at_ns, (struct happening){.kind = kind, .site = site, .call = call});
 }
 
+/* ---- compute threads ---- */
+
+/* How fast a batch runs while so many do: 1 is as predicted without help. */
+static double speed(const struct simulation *simulation, const struct run *run, uint32_t running)
+{
+    const struct simulated_costs *costs = &simulation->costs;
+    double threads = simulation->options.engine_slots;
+    double crowd = threads > 1 ? (running - 1) / (threads - 1) : !run->after_pause;
+    double help = run->helped ? 1 + (1 - crowd) * (1 / simulation->options.cost.help - 1) : 1;
+    return help / (costs->alone + crowd * (costs->crowded - costs->alone));
+}
+
+/* Brings all batches of a site up to now. */
+static void advance(struct world *world, struct site *site)
+{
+    double passed_ns = (double)(world->now_ns - site->advanced_ns);
+    for (uint32_t i = 0; i < site->running; i++) {
+        struct run *run = &site->runs[i];
+        double waking_ns = fmin(passed_ns, run->wakes_ns);
+        run->wakes_ns -= waking_ns;
+        run->left_ns -= (passed_ns - waking_ns) * speed(world->simulation, run, site->running);
+    }
+    world->busy_ns += counts(world) ? passed_ns * site->running : 0;
+    site->advanced_ns = world->now_ns;
+}
+
+/* Plans the end of the batch that ends first. */
+static void plan_end(struct world *world, struct site *site)
+{
+    double least_ns = INFINITY;
+    for (uint32_t i = 0; i < site->running; i++) {
+        const struct run *run = &site->runs[i];
+        double left_ns = fmax(0, run->left_ns) / speed(world->simulation, run, site->running);
+        least_ns = fmin(least_ns, run->wakes_ns + left_ns);
+    }
+    site->version++;
+    if (site->running == 0) { return; }
+    plan(world, ceil((double)world->now_ns + least_ns),
+         (struct happening){.kind = BATCH_ENDS, .site = (uint32_t)(site - world->sites), .version = site->version});
+}
+
+/* Another thread of the site's machine runs for so long. Where a core idles nobody minds; otherwise it takes as much
+ * from each. */
+static void interrupt(struct world *world, struct site *site, double takes_ns)
+{
+    const struct simulation *simulation = world->simulation;
+    uint32_t slots = simulation->options.engine_slots, busy = 0;
+    if (!simulation->costs.cores) { return; }
+    advance(world, site);
+    for (uint32_t i = 0; i < site->running; i++) {
+        const struct run *run = &site->runs[i];
+        busy += run->wakes_ns > 0 ? 0 : run->helped ? slots : 1;
+    }
+    if (busy < slots) { return; }
+    for (uint32_t i = 0; i < site->running; i++) {
+        struct run *run = &site->runs[i];
+        run->left_ns += takes_ns / slots * speed(simulation, run, site->running);
+    }
+    plan_end(world, site);
+}
+
+/* A thread takes a batch; `wakes`: it slept. */
+static void begin_batch(struct world *world, struct site *site, struct batch *batch, bool wakes)
+{
+    const struct simulation *simulation = world->simulation;
+    bool owned = false;
+    for (uint32_t i = 0; i < site->running; i++) { owned |= site->runs[i].helped; }
+    struct cost_shape shape = cost_shape_of(&batch->engine);
+    bool wants = batch->engine.rows == 1 || batch->engine.extent <= HELPED_TOKENS;
+    double left_ns = fmax(1, cost_predict_ns(&simulation->options.cost, shape));
+    batch->helped = wants && !owned && site->running + 1 < simulation->options.engine_slots;
+    batch->started_ns = world->now_ns;
+    site->runs[site->running++] =
+        (struct run){batch, left_ns, wakes ? simulation->costs.hop_ns : 0, batch->helped, wakes};
+}
+
+static void submit(struct world *world, struct site *site, struct batch *batch)
+{
+    advance(world, site);
+    if (site->running == world->simulation->options.engine_slots) {
+        uint32_t at = batch->first ? 0 : site->queued_count;
+        memmove(&site->queued[at + 1], &site->queued[at], (site->queued_count++ - at) * sizeof *site->queued);
+        site->queued[at] = batch;
+        return;
+    }
+    begin_batch(world, site, batch, true);
+    plan_end(world, site);
+}
+
+static void end_batches(struct world *world, struct site *site, uint64_t version)
+{
+    if (version != site->version) { return; }
+    advance(world, site);
+    for (uint32_t i = 0; i < site->running;) {
+        if (site->runs[i].left_ns > 0.5) {
+            i++;
+            continue;
+        }
+        struct batch *batch = site->runs[i].batch;
+        site->runs[i] = site->runs[--site->running];
+        batch->finished_ns = world->now_ns;
+        batch->status = STATUS_OK;
+        memset(batch->engine.output, 0, batch->engine.rows * world->simulation->options.rules.dim * sizeof(float));
+        world->rows += counts(world) ? batch->engine.rows : 0;
+        world->batches += counts(world);
+        plan(world, (double)world->now_ns + world->simulation->costs.hop_ns,
+             (struct happening){.kind = BATCH_BACK, .site = (uint32_t)(site - world->sites), .batch = batch});
+    }
+    while (site->queued_count > 0 && site->running < world->simulation->options.engine_slots) {
+        begin_batch(world, site, site->queued[0], false);
+        memmove(&site->queued[0], &site->queued[1], --site->queued_count * sizeof *site->queued);
+    }
+    plan_end(world, site);
+}
+
 /* ---- Redis: one thing at a time ---- */
 
 /* When it has done what takes so long. */
@@ -177,6 +292,7 @@ static void answer_read(struct world *world, uint32_t site, struct call *call)
     call->first = world->read;
     call->count = there < most ? there : most;
     world->read += call->count;
+    interrupt(world, &world->sites[site], (double)call->count * add_part * world->simulation->costs.beside_ns);
     answer(world, site, call_ns + (double)call->count * read_part * world->simulation->costs.redis_ns, call);
 }
 
@@ -246,6 +362,7 @@ static void settle(struct world *world, uint32_t site, struct call *call)
     const struct simulated_costs *costs = &world->simulation->costs;
     struct request_list *list = &call->action.requests;
     double done_ns = redis_done(world, call_ns + (double)list->count * settle_part * costs->redis_ns);
+    interrupt(world, &world->sites[site], (double)list->count * (1 - add_part) * costs->beside_ns);
     for (struct request *request = list->first; request != NULL; request = request->next) {
         size_t number = request->identity.entry.seq;
         request->lifetime.verdict = VERDICT_DONE;
@@ -266,102 +383,6 @@ static void reach_redis(struct world *world, uint32_t site, struct call *call)
     } else {
         answer(world, site, call->action.kind == ACTION_PULSE ? pulse_ns : call_ns, call);
     }
-}
-
-/* ---- compute threads ---- */
-
-/* How fast a batch runs while so many do: 1 is as predicted without help. */
-static double speed(const struct simulation *simulation, const struct run *run, uint32_t running)
-{
-    const struct simulated_costs *costs = &simulation->costs;
-    double threads = simulation->options.engine_slots;
-    double crowd = threads > 1 ? (running - 1) / (threads - 1) : !run->after_pause;
-    double crowded = costs->crowded + run->batch->engine.rows * costs->others_ns / run->whole_ns;
-    double help = run->helped ? 1 + (1 - crowd) * (1 / simulation->options.cost.help - 1) : 1;
-    return help / (costs->alone + crowd * (crowded - costs->alone));
-}
-
-/* Brings all batches of a site up to now. */
-static void advance(struct world *world, struct site *site)
-{
-    double passed_ns = (double)(world->now_ns - site->advanced_ns);
-    for (uint32_t i = 0; i < site->running; i++) {
-        struct run *run = &site->runs[i];
-        double waking_ns = fmin(passed_ns, run->wakes_ns);
-        run->wakes_ns -= waking_ns;
-        run->left_ns -= (passed_ns - waking_ns) * speed(world->simulation, run, site->running);
-    }
-    world->busy_ns += counts(world) ? passed_ns * site->running : 0;
-    site->advanced_ns = world->now_ns;
-}
-
-/* Plans the end of the batch that ends first. */
-static void plan_end(struct world *world, struct site *site)
-{
-    double least_ns = INFINITY;
-    for (uint32_t i = 0; i < site->running; i++) {
-        const struct run *run = &site->runs[i];
-        double left_ns = fmax(0, run->left_ns) / speed(world->simulation, run, site->running);
-        least_ns = fmin(least_ns, run->wakes_ns + left_ns);
-    }
-    site->version++;
-    if (site->running == 0) { return; }
-    plan(world, ceil((double)world->now_ns + least_ns),
-         (struct happening){.kind = BATCH_ENDS, .site = (uint32_t)(site - world->sites), .version = site->version});
-}
-
-/* A thread takes a batch; `wakes`: it slept. */
-static void begin_batch(struct world *world, struct site *site, struct batch *batch, bool wakes)
-{
-    const struct simulation *simulation = world->simulation;
-    bool owned = false;
-    for (uint32_t i = 0; i < site->running; i++) { owned |= site->runs[i].helped; }
-    struct cost_shape shape = cost_shape_of(&batch->engine);
-    bool wants = batch->engine.rows == 1 || batch->engine.extent <= HELPED_TOKENS;
-    double whole_ns = fmax(1, cost_predict_ns(&simulation->options.cost, shape));
-    batch->helped = wants && !owned && site->running + 1 < simulation->options.engine_slots;
-    batch->started_ns = world->now_ns;
-    site->runs[site->running++] =
-        (struct run){batch, whole_ns, whole_ns, wakes ? simulation->costs.hop_ns : 0, batch->helped, wakes};
-}
-
-static void submit(struct world *world, struct site *site, struct batch *batch)
-{
-    advance(world, site);
-    if (site->running == world->simulation->options.engine_slots) {
-        uint32_t at = batch->first ? 0 : site->queued_count;
-        memmove(&site->queued[at + 1], &site->queued[at], (site->queued_count++ - at) * sizeof *site->queued);
-        site->queued[at] = batch;
-        return;
-    }
-    begin_batch(world, site, batch, true);
-    plan_end(world, site);
-}
-
-static void end_batches(struct world *world, struct site *site, uint64_t version)
-{
-    if (version != site->version) { return; }
-    advance(world, site);
-    for (uint32_t i = 0; i < site->running;) {
-        if (site->runs[i].left_ns > 0.5) {
-            i++;
-            continue;
-        }
-        struct batch *batch = site->runs[i].batch;
-        site->runs[i] = site->runs[--site->running];
-        batch->finished_ns = world->now_ns;
-        batch->status = STATUS_OK;
-        memset(batch->engine.output, 0, batch->engine.rows * world->simulation->options.rules.dim * sizeof(float));
-        world->rows += counts(world) ? batch->engine.rows : 0;
-        world->batches += counts(world);
-        plan(world, (double)world->now_ns + world->simulation->costs.hop_ns,
-             (struct happening){.kind = BATCH_BACK, .site = (uint32_t)(site - world->sites), .batch = batch});
-    }
-    while (site->queued_count > 0 && site->running < world->simulation->options.engine_slots) {
-        begin_batch(world, site, site->queued[0], false);
-        memmove(&site->queued[0], &site->queued[1], --site->queued_count * sizeof *site->queued);
-    }
-    plan_end(world, site);
 }
 
 /* ---- prep threads ---- */
@@ -402,9 +423,10 @@ static void put_prep(struct world *world, uint32_t number, struct call *call, do
     const struct simulated_costs *costs = &world->simulation->costs;
     struct site *site = &world->sites[number];
     double arrives_ns = (double)world->now_ns + costs->hop_ns;
-    double done_ns = fmax(arrives_ns, (double)site->prep_free_ns) +
-                     (double)call->action.requests.count * each_ns / costs->prep_threads;
+    double takes_ns = (double)call->action.requests.count * each_ns;
+    double done_ns = fmax(arrives_ns, (double)site->prep_free_ns) + takes_ns / costs->prep_threads;
     site->prep_free_ns = (uint64_t)done_ns;
+    interrupt(world, site, takes_ns + costs->wake_ns);
     plan_call(world, ANSWERED, number, done_ns + costs->hop_ns, call);
 }
 
@@ -452,6 +474,7 @@ static void execute(struct world *world, uint32_t number, const struct action *a
 static void step(struct world *world, uint32_t number, const struct event *event)
 {
     struct site *site = &world->sites[number];
+    interrupt(world, site, world->simulation->costs.wake_ns);
     world->actions.count = 0;
     site->wakes_at = worker_step(site->worker, event, world->now_ns, &world->actions);
     for (size_t i = 0; i < world->actions.count; i++) { execute(world, number, &world->actions.items[i]); }

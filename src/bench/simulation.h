@@ -13,18 +13,18 @@
 
 /* What a request costs beside its batch. */
 struct simulated_costs {
-    double hop_ns;     /* from one thread or process to the next; a request takes ten of them: SIMULATION_HOPS */
+    double hop_ns;     /* from one thread or process to the next; a request takes ten of them */
     double redis_ns;   /* of Redis' main thread, from XADD to the reply */
     double prepare_ns; /* of a prep thread: to tokenise its text … */
     double format_ns;  /* … and to write its reply */
-    double others_ns;  /* of the cores that compute, by the other threads; 0 where these have their own */
     double alone; /* how much longer than predicted a batch takes that has the machine for itself, after a pause … */
-    double crowded; /* … and while all compute threads have one; 1: no longer */
+    double crowded;   /* … and while all compute threads have one; 1: no longer */
+    bool cores;       /* compute threads are the machine's cores, from which prep and I/O threads take … */
+    double wake_ns;   /* … so much each time that one wakes, beside the above, … */
+    double beside_ns; /* … and other programs so much for a request */
     uint32_t prep_threads;
     uint32_t reply_bytes;
 };
-
-enum { SIMULATION_HOPS = 10 };
 
 enum { SIMULATION_FIELDS = 2 };
 

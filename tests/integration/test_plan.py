@@ -40,6 +40,10 @@ class Plan(SluiceCase):
         self.assertGreater(found["simulated"][0]["batch_rows"], 2)
         self.assertGreater(found["p50_ms"], 30)
 
+    def test_other_programs_take_cores(self):
+        found = self.planned("--rate", "1", "--workers", "1", "--beside-us", "100000")
+        self.assertLessEqual(found["limits"][0]["requests_per_s"], 10 * found["threads"])
+
     def test_a_classifier(self):
         found = self.planned("--model", self.make_classifier(labels=["joy", "fear"]), "--rate", "50", "--workers", "1")
         self.assertEqual(found["simulated"][0]["holds"], "yes")

@@ -1,23 +1,29 @@
 #!/usr/bin/python3
 """What `sluice plan` says of one worker beside what a daemon does, at a tenth, a half and 85 % of what it can do.
 
-usage: bench_plan.py BUILD_DIR [SECONDS]      of each run, 20 unless given; the whole takes nine times as long
-MODEL=DIR is for another model than MiniLM's shape with random weights. Texts are one to six lines of tools/demo/packages.tsv. Ends
-with 1 where a p50 is off by more than 15 % or a p99 by more than 30 %."""
+usage: bench_plan.py BUILD_DIR [SECONDS]      of the run at full load, 25 unless given; the whole takes some twelve times as long
+MODEL=DIR is for another model than MiniLM's shape with random weights, SLUICE_PRECISION=f32 and the like for the daemon and the plan.
+Texts are one to six lines of tools/demo/packages.tsv. Redis and the producer are on the cores of the daemon: what they take for a
+request is measured in each run, and told to the plans just after it, of which the mean counts. Ends with 1 where a p50 is off by more than 15 % or a p99 by more than 30 %."""
 
 import json
 import os
 import pathlib
 import random
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SLUICE = pathlib.Path(sys.argv[1]).resolve() / "sluice"
-SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 20
-LOADS = (0.1, 0.5, 0.85)
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 25
+LOADS = ((0.1, 1.5), (0.5, 1.5), (0.85, 6))  # load, and how many times SECONDS: a queue's p99 needs many requests
 OFF = {"p50_ms": 0.15, "p99_ms": 0.30}
+MACHINE = ("batch_us", "token_ns", "square_ps", "help", "alone", "crowded", "hop_us", "tokenise_us", "reply_us")
+PLANS = 2  # of each load
+WAKES = 8  # of a daemon's threads for a request by itself
 
 
 def sluice(*words):
@@ -25,50 +31,93 @@ def sluice(*words):
 
 
 def write_texts(path):
+    """In each sixty of them all numbers of lines come as often, so that every part of the file has about the same lengths."""
     lines = [line.split("\t")[1].strip() for line in open(HERE.parent / "demo/packages.tsv", encoding="utf-8")]
     draw = random.Random(1)
     with open(path, "w", encoding="utf-8") as file:
-        for _ in range(5000):
-            print("; ".join(draw.choices(lines, k=draw.randint(1, 6))), file=file)
+        for _ in range(100):
+            for count in draw.sample(list(range(1, 7)) * 10, 60):
+                print("; ".join(draw.choices(lines, k=count)), file=file)
 
 
-def e2e(folder, *words):
-    """The runs of bench e2e: full, and at the rate if one is given."""
-    path = os.path.join(folder, "e2e.json")
-    sluice("bench", "e2e", "--duration-ms", int(SECONDS * 1000), "--no-alone", "--default-encoding", "f32", "--json", path, *words)
+def processor_s():
+    """Of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def e2e(folder, seconds, *words):
+    """A run of bench e2e, with the time that Redis and the producer took for a request."""
+    path, before = os.path.join(folder, "e2e.json"), processor_s()
+    sluice("bench", "e2e", "--duration-ms", int(seconds * 1000), "--no-alone", "--default-encoding", "f32", "--json", path, *words)
     with open(path, encoding="utf-8") as file:
-        return json.load(file)["runs"]
+        run = json.load(file)["runs"][0]
+    beside_us = 1e6 * (processor_s() - before) / run["requests"] - run["cpu_us_per_text"]
+    return {**run, "beside_us": max(0, round(beside_us))}
+
+
+def measure_constants(folder):
+    """What docs/scale.md says of a request without an engine, from which plan.c has its constants."""
+    null = ("--backend", "null", "--tokens", 16, "--no-full", "--rate")
+    slow, fast = e2e(folder, 5, *null, 100), e2e(folder, 5, *null, 1000)
+    print(f"null engine: p50 {slow['p50_ms']:.2f} ms at 100 a second; {fast['cpu_us_per_text'] / WAKES:.0f} us of processor time for each time "
+          "that a thread wakes, at 1,000", flush=True)
+
+
+class Comparison:
+    """A model, and texts for it."""
+
+    def __init__(self, folder, model):
+        self.folder, self.texts = folder, os.path.join(folder, "texts")
+        self.words = ("--model", model, "--cache-dir", folder)
+        write_texts(self.texts)
+
+    def plan(self, rate, beside_us):
+        return json.loads(sluice("plan", *self.words, "--default-encoding", "f32", "--lengths", self.texts, "--workers", 1, "--json",
+                                 "--rate", rate, "--beside-us", beside_us))
+
+    def run(self, seconds, *words):
+        return e2e(self.folder, seconds, *self.words, "--input", self.texts, *words)
+
+    def full(self):
+        """What the daemon does at most."""
+        seen = self.run(SECONDS)
+        found = self.plan(1, seen["beside_us"])
+        print(", ".join(f"{key} {found[key]}" for key in MACHINE))
+        print("\n| load, requests/s | p50 in ms: planned, the daemon | p99 | busy | texts a batch | Redis and producer |\n|---|---|---|---|---|---|\n"
+              f"| full | {off(found['limits'][0]['requests_per_s'], seen['texts_per_s'], 0)} requests/s | | | {seen['batch_rows']:.1f} | {seen['beside_us']} us |", flush=True)
+        return seen
+
+    def at(self, load, times, full):
+        """A row of the table; whether it is as good as it is to be."""
+        rate = max(1, round(load * full["texts_per_s"]))
+        seen = self.run(times * SECONDS, "--rate", rate, "--no-full")
+        plans = [self.plan(rate, seen["beside_us"])["simulated"][0] for _ in range(PLANS)]
+        planned = {key: sum(plan[key] for plan in plans) / PLANS for key in (*OFF, "busy_share", "batch_rows")}
+        print(f"| {load:.0%}, {rate} | {off(planned['p50_ms'], seen['p50_ms'])} | {off(planned['p99_ms'], seen['p99_ms'])} "
+              f"| {planned['busy_share']:.2f}, {seen['busy_share']:.2f} | {planned['batch_rows']:.1f}, {seen['batch_rows']:.1f} "
+              f"| {seen['beside_us']} us |", flush=True)
+        return all(abs(planned[key] / seen[key] - 1) <= most for key, most in OFF.items())
+
+
+def off(planned, seen, digits=1):
+    return f"{planned:.{digits}f}, {seen:.{digits}f}: {planned / seen - 1:+.0%}"
 
 
 def main():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        texts, model = os.path.join(folder, "texts"), os.environ.get("MODEL")
-        write_texts(texts)
+        model = os.environ.get("MODEL")
         if not model:
             model = os.path.join(folder, "minilm")
             subprocess.run(["/usr/bin/python3", "-B", HERE / "shapes.py", "minilm", model], check=True)
-        null = e2e(folder, "--backend", "null", "--tokens", 16, "--rate", 100)
-        print(f"null engine: {null[0]['texts_per_s']:.0f} texts/s, {null[0]['cpu_us_per_text']} us of processor time each; "
-              f"at 100 a second p50 {null[1]['p50_ms']:.2f} ms, p99 {null[1]['p99_ms']:.2f}", flush=True)
-        both = ["--model", model, "--cache-dir", folder]
-        plan = ["plan", *both, "--default-encoding", "f32", "--lengths", texts, "--workers", 1, "--json", "--rate"]
-        found = json.loads(sluice(*plan, 1))
-        most = found["limits"][0]["requests_per_s"]
-        print(", ".join(f"{key} {found[key]}" for key in ("model", "precision", "threads", "mean_tokens", "batch_us", "token_ns", "square_ps",
-                                                          "help", "alone", "crowded", "tokenise_us", "reply_us")), flush=True)
-        full = e2e(folder, *both, "--input", texts)[0]["texts_per_s"]
-        print(f"at most: planned {most:.0f}/s, the daemon {full:.1f}/s, {most / full - 1:+.0%}\n\n"
-              f"{'load':>6} {'rate':>6} {'p50':>8} {'daemon':>8} {'off':>6} {'p99':>8} {'daemon':>8} {'off':>6}"
-              f" {'busy':>6} {'daemon':>6} {'a batch':>8} {'daemon':>6}", flush=True)
-        good = True
-        for load in LOADS:
-            rate = max(1, round(load * full))
-            planned, seen = json.loads(sluice(*plan, rate))["simulated"][0], e2e(folder, *both, "--input", texts, "--rate", rate)[1]
-            off = {key: planned[key] / seen[key] - 1 for key in OFF}
-            good = good and all(abs(off[key]) <= most for key, most in OFF.items())
-            times = " ".join(f"{planned[key]:8.2f} {seen[key]:8.2f} {off[key]:+6.0%}" for key in OFF)
-            print(f"{load:6.0%} {rate:6} {times} {planned['busy_share']:6.2f} {seen['busy_share']:6.2f}"
-                  f" {planned['batch_rows']:8.1f} {seen['batch_rows']:6.1f}", flush=True)
+        comparison = Comparison(folder, model)
+        found = comparison.plan(1, 0)  # calibrates
+        print(f"{time.strftime('%Y-%m-%d %H:%M')}, {found['processor']}, load average {os.getloadavg()[0]:.1f}: {found['model']}, "
+              f"{found['precision']}, {found['threads']} threads, {found['mean_tokens']} tokens a text")
+        measure_constants(folder)
+        full = comparison.full()
+        good = all([comparison.at(load, times, full) for load, times in LOADS])
+        print(f"\nload average {os.getloadavg()[0]:.1f}")
     return 0 if good else 1
 
 

@@ -153,9 +153,51 @@ TEST(threads_help_and_crowd_each_other)
     double most = times_of(simulation).per_s;
     simulation.costs.crowded = 2;
     assert_true(fabs(times_of(simulation).per_s / most - 0.5) < 0.05);
-    simulation.costs.crowded = 1;
-    simulation.costs.others_ns = 1e6; /* as much as a text takes */
+}
+
+/* Other threads take their time from two cores: as much as a text takes, of its own program or of another one. Where
+ * they have cores of their own, and while a core idles, they take nothing. */
+TEST(other_threads_take_cores)
+{
+    struct simulation simulation = queue_of(one_length, 1);
+    simulation.options.engine_slots = 2;
+    simulation.options.batches_out = 4;
+    simulation.rate = 3000;
+    simulation.for_ns = 10 * NS_PER_S;
+    double most = times_of(simulation).per_s;
+    simulation.costs.beside_ns = 1e6;
+    assert_true(times_of(simulation).per_s == most);
+    simulation.costs.cores = true;
     assert_true(fabs(times_of(simulation).per_s / most - 0.5) < 0.05);
+    simulation.costs.beside_ns = 0;
+    simulation.costs.format_ns = 5e5;
+    simulation.costs.prepare_ns = 5e5;
+    simulation.costs.prep_threads = 100;
+    assert_true(fabs(times_of(simulation).per_s / most - 0.5) < 0.05);
+    simulation.rate = 1;
+    simulation.for_ns = 100 * NS_PER_S;
+    double before = times_of(simulation).p50;
+    simulation.costs.beside_ns = 1e6;
+    assert_true(fabs(times_of(simulation).p50 - before) < 0.01);
+}
+
+/* Each step of a request by itself wakes a thread; few requests together wake as many. */
+TEST(wakes_cost_little_where_batches_are_large)
+{
+    struct simulation simulation = queue_of(one_length, 1);
+    simulation.rate = 3000;
+    simulation.for_ns = 10 * NS_PER_S;
+    double most = times_of(simulation).per_s;
+    simulation.costs.cores = true;
+    simulation.costs.wake_ns = 1e5;
+    double large = times_of(simulation).per_s / most;
+    assert_true(large > 0.95 && large < 1);
+    simulation.options.max_batch_rows = 1;
+    simulation.costs.wake_ns = 0;
+    most = times_of(simulation).per_s;
+    simulation.costs.wake_ns = 1e5;
+    double small = times_of(simulation).per_s / most;
+    assert_true(small > 0.6 && small < 0.9);
 }
 
 /* What slows a batch does not slow the way to its thread, which sleeps. */
@@ -167,7 +209,8 @@ TEST(a_short_batch_may_be_slowed_much)
     simulation.options.cost = cost_from(1e3, 0, 0);
     simulation.costs.hop_ns = 1e5;
     simulation.costs.alone = 5;
-    simulation.costs.others_ns = 1e4; /* ten times its batch */
+    simulation.costs.cores = true;
+    simulation.costs.wake_ns = 1e4; /* ten times its batch */
     simulation.rate = 5000;
     simulation.for_ns = 5 * NS_PER_S;
     struct times times = times_of(simulation);
