@@ -20,6 +20,7 @@ LEAST_REAL_LINES = 100_000
 NO_LIMIT, LIMITS = 1_000_000, (512, 128)
 PARTS = {"uncased": 1, "normalized-added": 2}  # the others share their code: of each a part, and another part
 OTHERS = 6
+LONG = ["a" * 1_000_000, "a" + "\u0301\u0323" * 250_000, "!" * 900_000]  # words of a megabyte, and none between blanks
 # No " " that strips as well: behind a token that strips to its right the package itself panics ("bad split").
 NOT_NORMALIZED = [AddedToken("<t>", normalized=False, lstrip=True, rstrip=True),
                   AddedToken("Foo", normalized=False, single_word=True), AddedToken("Foo7", normalized=False)]
@@ -152,7 +153,7 @@ def main():
     vocabulary = train(real[::9] + hard[::50])
     for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work)):
         parts = PARTS.get(name, OTHERS) * every
-        lines = (real + hard)[number % parts::parts]
+        lines = (real + hard)[number % parts::parts] + (LONG if name == "uncased" else [])
         comparison.run(name, folder, tokenizer, lines)
     return comparison.end()
 

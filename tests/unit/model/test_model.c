@@ -126,6 +126,14 @@ TEST(refuses_a_tokenizer_above_the_embeddings)
     model_file_write(other, "tokenizer.json", tokenizer);
     expect_refused(other, NULL, STATUS_BAD_INPUT, "512 entries", "vocab_size 500");
     free(tokenizer);
+    tokenizer = model_file_read(other, "vocab.txt", NULL); /* rows that no token has are padding */
+    model_file_remove(directory, "tokenizer.json");
+    model_file_write(directory, "vocab.txt", tokenizer);
+    struct model *model = expect_model(directory, NULL);
+    assert_int_equal(tokenizer_vocabulary(model->tokenizer), 500);
+    assert_int_equal(model->vocabulary, 512);
+    model_close(model);
+    free(tokenizer);
     model_build_remove(directory);
     model_build_remove(other);
 }
