@@ -6,20 +6,15 @@ As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts a
 fast both are.
 """
 import json
-import os
 import pathlib
 import random
-import resource
-import subprocess
 import sys
 import time
-
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core, as ours
 
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 import texts as made
-from tokenizer_golden import NO_LIMIT, Comparison
+from tokenizer_golden import Comparison, speed
 
 TRAINED, LARGE, LETTERS_LARGE = 50_000, 151_000, 262_144
 MARK = "\u2581"
@@ -173,24 +168,6 @@ def hard_texts():
     lengths = ["".join(rng.choices("etaoin", k=n)) for n in [*range(1, 140)] * 3]
     names = [each.content for each in ROBERTA + QWEN + MODERN[:5] + GEMMA + STRANGE]
     return long, tokens + lengths[:60] + mixed + beside + lengths[60:] + made.adversarial_texts(names)
-
-
-def speed(driver, name, folder, tokenizer, lines):
-    payload = "".join(f"{line}\0" for line in lines).encode()
-
-    def run(data):
-        """Processor seconds: the machine may have other work."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        subprocess.run([driver, folder, str(NO_LIMIT)], input=data, stdout=subprocess.DEVNULL, check=True)
-        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-
-    opening = min(run(b"") for _ in range(3))
-    mine = min(run(payload) for _ in range(3)) - opening
-    started = time.process_time()
-    tokenizer.encode_batch_fast(lines)
-    other = time.process_time() - started
-    print(f"{name}: {len(payload) / mine / 1e6:.0f} MB/s, tokenizers {len(payload) / other / 1e6:.1f}: {other / mine:.1f} times; "
-          f"opened in {opening:.2f} s")
 
 
 def main():

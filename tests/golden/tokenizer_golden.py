@@ -6,10 +6,14 @@ TOKENIZE_LINES is the driver of tests/golden, CORPUS what fetch_corpus.sh made, 
 EVERY: only every so many texts are compared (under a sanitizer).
 """
 import json
+import os
 import pathlib
+import resource
 import subprocess
 import sys
 import time
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core, as ours
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -138,6 +142,25 @@ class Comparison:
         """Returns the exit code."""
         print(f"{self.compared} texts: {self.ids} ids compared in {time.monotonic() - self.started:.0f} s: {self.wrong} texts differ")
         return self.wrong > 0
+
+
+def speed(driver, name, folder, tokenizer, lines):
+    """Says how fast both are. The package's tokenizer must be new: it keeps pieces, and then knows lines that come again."""
+    payload = "".join(f"{line}\0" for line in lines).encode()
+
+    def run(data):
+        """Processor seconds: the machine may have other work."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        subprocess.run([driver, folder, str(NO_LIMIT)], input=data, stdout=subprocess.DEVNULL, check=True)
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    opening = min(run(b"") for _ in range(3))
+    mine = min(run(payload) for _ in range(3)) - opening
+    started = time.process_time()
+    tokenizer.encode_batch_fast(lines)
+    other = time.process_time() - started
+    print(f"{name}: {len(payload) / mine / 1e6:.0f} MB/s, tokenizers {len(payload) / other / 1e6:.1f}: {other / mine:.1f} times; "
+          f"opened in {opening:.2f} s")
 
 
 def main():

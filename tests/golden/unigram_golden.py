@@ -3,7 +3,7 @@
 
 usage: unigram_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
 As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts are compared. 1, the default, takes many
-minutes, and compares with a vocabulary of 250,000 tokens too.
+minutes, compares with a vocabulary of 250,000 tokens too, and says how fast both are there.
 """
 import collections
 import json
@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 import charsmap
 import texts as made
-from tokenizer_golden import Comparison
+from tokenizer_golden import Comparison, speed
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 MARK = "\u2581"
@@ -146,6 +146,8 @@ def main():
     for number, (name, folder, tokenizer) in enumerate(configurations(vocabulary, work, every == 1 and real_size(real))):
         lines = hard[:19] + (real + hard[19:])[number % every::every] + (long if name in LONG or every == 1 else [])
         print(f"{name}: {len(lines)} texts", flush=True)
+        if name == "real-size":
+            speed(driver, name, folder, tokenizer, real)
         comparison.run(name, folder, tokenizer, lines)
     return comparison.end()
 
