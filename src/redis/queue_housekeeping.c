@@ -57,6 +57,10 @@ static void answered(struct task *task, bool ok)
     if (task->calls == 1 && task->pulse.workers > task->clients / 2) { /* some are gone: each has two connections */
         task->pulse.workers = (uint32_t)(task->clients / 2);
     }
+    if (task->calls == 1 && !task->failed) {
+        struct housekeeping *known = &task->queue->housekeeping;
+        memcpy(known->command, known->coming, sizeof known->command);
+    }
     queue_answered(task, &(struct request_list){0});
 }
 
@@ -196,7 +200,7 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     pulse->redis_ms = count_of(&reply->items[PULSE_TIME]);
     pulse->paused = reply->items[PULSE_PAUSED].integer != 0;
     pulse->command = command_of(queue, &reply->items[PULSE_COMMAND]);
-    snprintf(queue->housekeeping.command, sizeof queue->housekeeping.command, "%s", reply->items[PULSE_COMMAND].bytes);
+    snprintf(queue->housekeeping.coming, sizeof queue->housekeeping.coming, "%s", reply->items[PULSE_COMMAND].bytes);
     for (int c = 0; c < CLASS_COUNT; c++) {
         pulse->depth[c] = count_of(&reply->items[PULSE_DEPTH + c]);
         pulse->cap[c] = count_of(&reply->items[PULSE_CAP + c]);

@@ -121,7 +121,8 @@ struct mend_look {
 /* queue_housekeeping.c */
 struct housekeeping {
     bool elected;             /* by the last pulse */
-    char command[32];         /* that the last pulse brought; the next one says so; "": none */
+    char command[32];         /* that the last pulse brought, "": none; the next one says that it has come … */
+    char coming[32];          /* … once the worker knows it: when both answers are there */
     bool tight, trickle;      /* as last logged */
     uint64_t skipped;         /* keys of a wrong type, as last logged */
     char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
