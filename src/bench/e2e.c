@@ -113,6 +113,7 @@ enum status bench_e2e(const struct config *config, const struct bench_e2e_option
                       const volatile sig_atomic_t *stop, struct report *report, struct err *err)
 {
     struct bench bench = {.options = options, .report = report, .threads = config_threads(config)};
+    if (!options->full && options->rate == 0) { return err_set(err, STATUS_BAD_INPUT, "--no-full needs --rate"); }
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     if (bench.model) { model_close(bench.model); }

@@ -195,6 +195,7 @@ static void await_news(struct run *run)
     ends.tv_sec += ends.tv_nsec / (long)NS_PER_S;
     ends.tv_nsec %= (long)NS_PER_S;
     (void)sem_timedwait(&run->news, &ends);
+    while (sem_trywait(&run->news) == 0) {} /* all that came meanwhile is one piece of news */
 }
 
 static enum status keep_up(struct run *run, struct err *err)
@@ -270,6 +271,7 @@ static enum status run_threads(struct run *run, struct err *err)
     run->begin_ns = clock_now_ns();
     if (sem_init(&run->news, 0, 0) != 0) { return err_set_errno(err, "sem_init"); }
     if (pthread_create(&run->receiver, NULL, receiver, run) != 0) {
+        (void)sem_destroy(&run->news);
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
     enum status status = run->load->arrivals ? send_arrivals(run, err) : keep_up(run, err);

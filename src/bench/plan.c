@@ -26,7 +26,7 @@ const char *const limit_names[LIMITS] = {"engine", "redis", "memory"};
 static const double busy_most = 0.97;
 
 /* Bytes of a reply in Redis beside its vector: docs/scale.md. */
-static const double reply_keys = 1400;
+static const double reply_keys = 1300;
 
 static double redis_most(const struct load_plan *plan)
 {
@@ -185,7 +185,7 @@ static const double wake_ns = 25e3;
 
 /* Of Redis' main thread for a request and its reply of 384 floats in f32, and for each further byte of reply:
  * docs/scale.md, "One queue, one Redis". */
-static const double redis_request_ns = 20e3, redis_byte_ns = 1.9, redis_bytes = 1536;
+static const double redis_request_ns = 20.4e3, redis_byte_ns = 1.9, redis_bytes = 1536;
 
 enum { TEXTS_MOST = 5000, ROUNDS = 3 };
 
@@ -346,10 +346,10 @@ static enum status probe_alone(struct probes *probes, struct measured *of, struc
     return status;
 }
 
-/* All threads always have one. */
+/* All threads always have one. The last ones, beside which others are idle, do not count. */
 static enum status probe_crowd(struct probes *probes, struct measured *of, struct err *err)
 {
-    struct took took = {0};
+    struct took took = {0}, last = {0};
     struct probe *probe = NULL;
     uint64_t seed = 2, ends_ns = clock_now_ns() + CROWD_MS * NS_PER_MS;
     enum status status = STATUS_OK;
@@ -358,7 +358,7 @@ static enum status probe_crowd(struct probes *probes, struct measured *of, struc
         put_probe(probes, &probes->items[out], &of->texts[random_next(&seed) % of->count]);
     }
     for (; out > 0; out--) {
-        enum status taken = take_probe(probes, &probe, &took, err);
+        enum status taken = take_probe(probes, &probe, out == probes->count ? &took : &last, err);
         status = status == STATUS_OK ? taken : status;
         if (status == STATUS_OK && (clock_now_ns() < ends_ns || took.count < PROBES_LEAST)) {
             put_probe(probes, probe, &of->texts[random_next(&seed) % of->count]);
@@ -417,13 +417,14 @@ static enum status measure(const struct config *config, const char *lengths, str
     struct model *model = of->models.items[number].model;
     struct engine *engine = devices_engine(&of->models.devices, number);
     const struct cost *cost = &of->models.items[number].cost;
+    uint32_t cores = engine_default_threads();
     if (!cost_known(cost)) { return err_set(err, STATUS_UNAVAILABLE, "the engine could not be calibrated"); }
     of->simulation.options = consumer_options(config, model, engine, cost, capacity);
     TRY(measure_texts(of, lengths, model, err));
     TRY(measure_threads(config, of, &capacity, err));
     of->simulation.options = consumer_options(config, model, engine, cost, capacity);
     costs->redis_ns = redis_request_ns + redis_byte_ns * fmax(0, costs->reply_bytes - redis_bytes);
-    costs->cores = encoder_slots(engine) == 1;
+    costs->cores = encoder_slots(engine) > 1 ? 0 : cores;
     costs->wake_ns = wake_ns;
     costs->prep_threads = (uint32_t)config->prep_threads;
     return STATUS_OK;

@@ -201,17 +201,17 @@ static void plan_end(struct world *world, struct site *site)
 static void interrupt(struct world *world, struct site *site, double takes_ns)
 {
     const struct simulation *simulation = world->simulation;
-    uint32_t slots = simulation->options.engine_slots, busy = 0;
-    if (!simulation->costs.cores) { return; }
+    uint32_t slots = simulation->options.engine_slots, cores = simulation->costs.cores, busy = 0;
+    if (cores == 0 || takes_ns <= 0) { return; }
     advance(world, site);
     for (uint32_t i = 0; i < site->running; i++) {
         const struct run *run = &site->runs[i];
         busy += run->wakes_ns > 0 ? 0 : run->helped ? slots : 1;
     }
-    if (busy < slots) { return; }
+    if ((busy < slots ? busy : slots) < cores) { return; }
     for (uint32_t i = 0; i < site->running; i++) {
         struct run *run = &site->runs[i];
-        run->left_ns += takes_ns / slots * speed(simulation, run, site->running);
+        run->left_ns += takes_ns / cores * speed(simulation, run, site->running);
     }
     plan_end(world, site);
 }
@@ -423,8 +423,8 @@ static void put_prep(struct world *world, uint32_t number, struct call *call, do
     const struct simulated_costs *costs = &world->simulation->costs;
     struct site *site = &world->sites[number];
     double arrives_ns = (double)world->now_ns + costs->hop_ns;
-    double takes_ns = (double)call->action.requests.count * each_ns;
-    double done_ns = fmax(arrives_ns, (double)site->prep_free_ns) + takes_ns / costs->prep_threads;
+    double count = (double)call->action.requests.count, takes_ns = count * each_ns;
+    double done_ns = fmax(arrives_ns, (double)site->prep_free_ns) + takes_ns / fmin(costs->prep_threads, count);
     site->prep_free_ns = (uint64_t)done_ns;
     interrupt(world, site, takes_ns + costs->wake_ns);
     plan_call(world, ANSWERED, number, done_ns + costs->hop_ns, call);

@@ -18,9 +18,9 @@ struct simulated_costs {
     double prepare_ns; /* of a prep thread: to tokenise its text … */
     double format_ns;  /* … and to write its reply */
     double alone; /* how much longer than predicted a batch takes that has the machine for itself, after a pause … */
-    double crowded;   /* … and while all compute threads have one; 1: no longer */
-    bool cores;       /* compute threads are the machine's cores, from which prep and I/O threads take … */
-    double wake_ns;   /* … so much each time that one wakes, beside the above, … */
+    double crowded; /* … and while all compute threads have one; 1: no longer */
+    uint32_t cores; /* of the machine; 0: a GPU computes. If none idles, prep and I/O threads take from batches, … */
+    double wake_ns; /* … so much each time that one wakes, beside the above, … */
     double beside_ns; /* … and other programs so much for a request */
     uint32_t prep_threads;
     uint32_t reply_bytes;

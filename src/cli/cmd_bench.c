@@ -70,7 +70,7 @@ static const struct setting e2e_settings[] = {
     {OWN(rate, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 100000, .value = "N", .help = "also a run with so many requests per second, at random times"},
     {OWN(duration_ms, SETTING_INTEGER), .fallback = "3000", .least = 10, .most = 3600000, .value = "N", .help = "how long each run sends requests"},
     {OWN(outstanding, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1 << 20, .value = "N", .help = "requests that always wait in a full run; 0 = by their length"},
-    {OWN(full, SETTING_SWITCH), .fallback = "true", .help = "with as many requests as the daemon takes"},
+    {OWN(full, SETTING_SWITCH), .fallback = "true", .help = "with as many requests as the daemon takes; no: only at --rate"},
     {OWN(alone, SETTING_SWITCH), .fallback = "true", .help = "also with batches of one text, and the ratio"},
     {OWN(appendonly, SETTING_SWITCH), .fallback = "false", .help = "the Redis that is started writes its append-only file"},
     BENCH_JSON(struct bench_e2e_options),

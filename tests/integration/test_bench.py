@@ -74,6 +74,7 @@ class Bench(SluiceCase):
                      "--tokens", "8", code=NOINPUT, says=["folder"])
         self.refused("e2e", "--model", model, "--tokens", "1", code=DATAERR, says=["1 token"])
         self.refused("e2e", "--queue", "mine", says=["--queue"], code=DATAERR)
+        self.refused("e2e", "--no-full", code=DATAERR, says=["--no-full", "--rate"])
         self.refused("e2e", "--model", model, "--input", self.path("none"), code=NOINPUT, says=["none"])
         self.refused("tokenizer", "--model", model, "--document-bytes", "none", says=["--document-bytes"])
         self.refused("tokenizer", "--model", model, "--input", self.write("empty", ""), code=DATAERR, says=["empty"])

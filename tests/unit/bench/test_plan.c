@@ -155,8 +155,8 @@ TEST(threads_help_and_crowd_each_other)
     assert_true(fabs(times_of(simulation).per_s / most - 0.5) < 0.05);
 }
 
-/* Other threads take their time from two cores: as much as a text takes, of its own program or of another one. Where
- * they have cores of their own, and while a core idles, they take nothing. */
+/* Other threads take their time from two cores: as much as a text takes, of its own program or of another one. Beside
+ * a GPU, where there is a third core, and while one idles, they take nothing. */
 TEST(other_threads_take_cores)
 {
     struct simulation simulation = queue_of(one_length, 1);
@@ -167,7 +167,9 @@ TEST(other_threads_take_cores)
     double most = times_of(simulation).per_s;
     simulation.costs.beside_ns = 1e6;
     assert_true(times_of(simulation).per_s == most);
-    simulation.costs.cores = true;
+    simulation.costs.cores = 3;
+    assert_true(fabs(times_of(simulation).per_s / most - 1) < 0.001);
+    simulation.costs.cores = 2;
     assert_true(fabs(times_of(simulation).per_s / most - 0.5) < 0.05);
     simulation.costs.beside_ns = 0;
     simulation.costs.format_ns = 5e5;
@@ -188,7 +190,7 @@ TEST(wakes_cost_little_where_batches_are_large)
     simulation.rate = 3000;
     simulation.for_ns = 10 * NS_PER_S;
     double most = times_of(simulation).per_s;
-    simulation.costs.cores = true;
+    simulation.costs.cores = 1;
     simulation.costs.wake_ns = 1e5;
     double large = times_of(simulation).per_s / most;
     assert_true(large > 0.95 && large < 1);
@@ -209,7 +211,7 @@ TEST(a_short_batch_may_be_slowed_much)
     simulation.options.cost = cost_from(1e3, 0, 0);
     simulation.costs.hop_ns = 1e5;
     simulation.costs.alone = 5;
-    simulation.costs.cores = true;
+    simulation.costs.cores = 2;
     simulation.costs.wake_ns = 1e4; /* ten times its batch */
     simulation.rate = 5000;
     simulation.for_ns = 5 * NS_PER_S;
@@ -301,7 +303,7 @@ TEST(the_least_limit_gives_first)
     struct planned planned;
     struct err err;
     struct load_plan plan = plan_of(300, 100);
-    plan.memory = 60 * (32 + 1400) * 400.0; /* 400 a second for 60 s */
+    plan.memory = 60 * (32 + 1300) * 400.0; /* 400 a second for 60 s */
     assert_int_equal(plan_find(&plan, &planned, &err), STATUS_OK);
     assert_int_equal(planned.gives_first, LIMIT_MEMORY);
     assert_true(fabs(planned.most[LIMIT_MEMORY] - 400) < 1);
