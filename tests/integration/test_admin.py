@@ -110,6 +110,7 @@ class Admin(HttpCase):
         listed = json.loads(self.sluice("workers", "list", "--json"))
         self.assertEqual([worker["worker"] for worker in workers["queues"][0]["workers"]], [worker["worker"] for worker in listed["workers"]])
         self.assertEqual(self.read("/api/queues?queue=" + self.queue)["queues"][0]["queue"], self.queue)
+        self.assertIn("sluice-admin", [client["name"] for client in self.client.client_list()])
 
     def test_the_oldest_entry_has_an_age(self):
         self.served()

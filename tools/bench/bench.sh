@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
-#   tools/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|reclaim|takeover|waiters|features|scripts|looks|bulk|peers ...]
+#   tools/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|http|reclaim|takeover|waiters|features|scripts|looks|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
@@ -46,7 +46,7 @@ for part in "${parts[@]}"; do
       "$root/tests/support/venv.sh" "$venv" "$root/tests/requirements.txt"
       "$venv/bin/python" -B "$here/bench_tokenizer.py" "$developer" "$root/config/models/sluice-mini-en" "$root/tools/demo/packages.tsv"
       ;;
-    latency | memory | redis) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
+    latency | memory | http | redis) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     reclaim | takeover | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
     looks) /usr/bin/python3 -B "$here/bench_looks.py" ;;

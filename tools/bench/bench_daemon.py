@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""The whole daemon: with a real engine the latency of one text after the other, and memory; with a null engine what a request
-costs Redis.
+"""The whole daemon: with a real engine the latency of one text after the other, memory, and what those who watch it cost; with a
+null engine what a request costs Redis.
 
-usage: bench_daemon.py BUILD_DIR [latency|memory|redis ...]
+usage: bench_daemon.py BUILD_DIR [latency|memory|http|redis ...]
 """
+import http.client
 import os
 import pathlib
 import random
@@ -18,6 +19,7 @@ sys.path.insert(0, str(SOURCE / "tests/support"))
 
 import shapes  # noqa: E402
 from daemon import Daemon  # noqa: E402
+from sentinel import free_port  # noqa: E402
 from stage import Stage  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -135,6 +137,57 @@ def memory():
         assert daemon.stop() == 0
 
 
+def watch(port, paths):
+    """Asks for these paths, as a scraper or an open page does; returns ms of each."""
+    connection, took = http.client.HTTPConnection("127.0.0.1", port, timeout=30), []
+    for path in paths:
+        started = time.perf_counter()
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        assert answer.read() and answer.status == 200, (path, answer.status)
+        took.append(1000 * (time.perf_counter() - started))
+    return took
+
+
+def cpu_ns(pid):
+    with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[0])
+
+
+def http_cost(rounds=20, seconds=3):
+    """A saturated daemon with nobody watching, scraped once a second, and with the dashboard's page of dead letters open, in turn.
+    The daemon computes in all of its time, so what watching takes of the rate is what its I/O thread and the admin API's take more."""
+    watched = {"nobody": (), "scrape": ("/metrics",), "page": ("/api/queues", "/api/workers", "/metrics", "/api/dead?queue=default")}
+    port = free_port()
+    with minilm() as stage:
+        daemon = stage.daemon("--precision", "f32", "--http", f"127.0.0.1:{port}")
+        names = {number: pathlib.Path(f"/proc/{daemon.pid}/task/{number}/comm").read_text().strip() for number in threads(daemon.pid)}
+        summaries = [line.split("\t")[1] for line in (SOURCE / "tools/demo/packages.tsv").read_text().splitlines()]
+        serving = [number for number, name in names.items() if number == daemon.pid or name.startswith("admin")]
+        texts, rates, takes, times = summaries * 10, {}, {}, {}
+        for round_ in range(rounds):
+            for at in range(len(watched)):  # each comes first in a third of the rounds
+                who, paths = list(watched.items())[(at + round_) % len(watched)]
+                if stage.client.xlen(STREAM) < 10_000:
+                    fill(stage.client, texts)
+                    stage.client.delete(*[key for chunk in chunks(stage.client) for key in chunk] or ["none"])
+                left, started = stage.client.xlen(STREAM), time.monotonic()
+                took = sum(cpu_ns(number) for number in serving)
+                while (now := time.monotonic() - started) < seconds:
+                    times.setdefault(who, []).extend(watch(port, paths))
+                    time.sleep(min(1, seconds - now))
+                passed = time.monotonic() - started
+                rates.setdefault(who, []).append((left - stage.client.xlen(STREAM)) / passed)
+                takes.setdefault(who, []).append((sum(cpu_ns(number) for number in serving) - took) / passed / 1e9)
+        assert daemon.stop() == 0
+    for who in watched:
+        ratios = [mine / none for mine, none in zip(rates[who], rates["nobody"])]
+        more = [mine - none for mine, none in zip(takes[who], takes["nobody"])]
+        print(f"http {who}: {statistics.median(rates[who]):.0f} texts/s, {statistics.median(ratios):.3f} of nobody's in pairs; its threads take "
+              f"{statistics.median(more):+.2%} of a core more" + (f"; an answer p50 {statistics.median(times[who]):.2f} ms, p99 "
+              f"{quantile(times[who], 0.99):.2f}" if times[who] else ""), flush=True)
+
+
 def chunks(client):
     keys = list(client.scan_iter(match=REPLY + "*", count=10_000))
     return [keys[i:i + 1000] for i in range(0, len(keys), 1000)]
@@ -175,4 +228,4 @@ def redis_time(rounds=5):
 
 if __name__ == "__main__":
     for name in sys.argv[2:] or ["latency", "memory"]:
-        {"latency": latency, "memory": memory, "redis": redis_time}[name]()
+        {"latency": latency, "memory": memory, "http": http_cost, "redis": redis_time}[name]()
