@@ -267,7 +267,7 @@ static void split_f32_gemm(struct backend_workspace *workspace, uint32_t layer, 
 
 /* ---- in int8 and int16 ---- */
 
-static struct int8_work int8_work_of(const struct backend_workspace *workspace)
+static struct int8_work int8_work_of(const struct backend_workspace *workspace, unsigned chunk, unsigned chunks)
 {
     bool half = workspace->weights->qkv_half;
     return (struct int8_work){
@@ -277,17 +277,33 @@ static struct int8_work int8_work_of(const struct backend_workspace *workspace)
         .qkv = {.f32 = half ? NULL : workspace->wide, .bf16 = half ? workspace->wide16 : NULL},
         .context = workspace->context,
         .intermediate = workspace->wide16,
-        .chunks = 1,
+        .chunk = chunk,
+        .chunks = chunks,
     };
+}
+
+static void int8_prepare_chunk(void *context, unsigned thread, unsigned chunk)
+{
+    (void)thread;
+    const struct cpu_step *step = context;
+    struct int8_work work = int8_work_of(step->workspace, chunk, step->chunks);
+    int8_pass_prepare(&step->workspace->int8, step->workspace->weights, &work, step->layer,
+                      (enum linear_site)step->site);
+}
+
+static void int8_norm_chunk(void *context, unsigned thread, unsigned chunk)
+{
+    (void)thread;
+    const struct cpu_step *step = context;
+    struct int8_work work = int8_work_of(step->workspace, chunk, step->chunks);
+    int8_pass_norm(&step->workspace->int8, step->workspace->weights, &work, step->layer, (enum norm_site)step->site);
 }
 
 static void int8_chunk(void *context, unsigned thread, unsigned chunk)
 {
     (void)thread;
     const struct cpu_step *step = context;
-    struct int8_work work = int8_work_of(step->workspace);
-    work.chunk = chunk;
-    work.chunks = step->chunks;
+    struct int8_work work = int8_work_of(step->workspace, chunk, step->chunks);
     int8_pass_linear(&step->workspace->int8, step->workspace->weights, &work, step->layer,
                      (enum linear_site)step->site);
 }
@@ -295,19 +311,31 @@ static void int8_chunk(void *context, unsigned thread, unsigned chunk)
 static void int8_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     const struct cpu_weights *weights = workspace->weights;
-    struct int8_work work = int8_work_of(workspace);
     uint32_t outputs = weights->layers[layer].linear[site].weight.outputs;
+    struct cpu_step prepare = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
     struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
-    int8_pass_prepare(&workspace->int8, weights, &work, layer, site);
+    if (int8_pass_prepares(weights, layer, site)) { cpu_do(&prepare, int8_prepare_chunk); }
     cpu_do(&step, int8_chunk);
+}
+
+static void int8_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site)
+{
+    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
+    cpu_do(&step, int8_norm_chunk);
+}
+
+/* Quantises what the first layer in int8 reads. */
+static void int8_embedded(struct backend_workspace *workspace)
+{
+    struct int8_work work = int8_work_of(workspace, 0, 1);
+    int8_pass_embedded(&workspace->int8, workspace->weights, &work);
 }
 
 /* ---- what the pass calls ---- */
 
 static void cpu_gemm_prepare(struct backend_workspace *workspace)
 {
-    struct int8_work work = int8_work_of(workspace);
-    if (cpu_weights_is_int8(workspace->weights, 0)) { int8_pass_embedded(&workspace->int8, workspace->weights, &work); }
+    if (cpu_weights_is_int8(workspace->weights, 0)) { int8_embedded(workspace); }
     split_hidden(workspace, 0, workspace->pass->extent);
 }
 
@@ -332,15 +360,12 @@ static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer,
 {
     (void)err;
     const struct cpu_weights *weights = workspace->weights;
-    struct int8_work work = int8_work_of(workspace);
     if (cpu_weights_are_integers(weights, layer)) {
-        int8_pass_norm(&workspace->int8, weights, &work, layer, site);
+        int8_norm(workspace, layer, site);
         return STATUS_OK;
     }
     if (weights->kind != GEMM_BF16) { norm_all(workspace, layer, site); }
-    if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8) {
-        int8_pass_embedded(&workspace->int8, weights, &work);
-    }
+    if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8) { int8_embedded(workspace); }
     return STATUS_OK;
 }
 

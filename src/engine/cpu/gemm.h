@@ -31,7 +31,8 @@
  * int16: the same with integers of 16 bits, without offsets. A row, or an output's weights, are scaled so that their
  * norm is below 2^15.5: then no sum of products leaves 32 bits, by the inequality of Cauchy and Schwarz. A number's
  * rounding error is 6e-6 sqrt(inputs) of the root mean square of its row, whatever stands out: with 1,536 inputs a
- * sixth of bf16's. It takes half the time of f32 where there is no fast bf16, without VNNI two thirds. */
+ * sixth of bf16's. A norm is summed in an order of each instruction set's own, so a row's scale, and with it its last
+ * bits, may differ between them. It takes half the time of f32 where there is no fast bf16, without VNNI two thirds. */
 #ifndef ENGINE_CPU_GEMM_H
 #define ENGINE_CPU_GEMM_H
 
@@ -119,7 +120,7 @@ struct gemm_job {
     struct activations to; /* [rows, outputs] */
 };
 
-/* sum = sum + product + bias, where the product is still sums, and x = norm(sum); and x once more in int8. */
+/* sum = sum + product + bias, where the product may still be sums, and x = norm(sum); and x once more in int8. */
 struct int8_norm_job {
     uint32_t rows, outputs;
     const float *product;             /* [rows, outputs], or NULL: */
@@ -130,7 +131,7 @@ struct int8_norm_job {
     const struct norm_weights *norm;
     float *sum;            /* [rows, outputs], read and written; may be x */
     float *x;              /* [rows, outputs], written */
-    struct scaled_rows to; /* written */
+    struct scaled_rows to; /* written, unless its value is NULL */
 };
 
 struct gemm_split_f32 {

@@ -33,6 +33,29 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
     return sums * sizeof *space->sums + 3 * scales + rows * (hidden + inner);
 }
 
+/* The rows of an op's part: from `first` to before `last`. */
+struct rows {
+    uint32_t first, last;
+};
+
+static struct rows rows_of(const struct int8_work *work)
+{
+    return (struct rows){parallel_for_first(work->rows, work->chunk, work->chunks),
+                         parallel_for_first(work->rows, work->chunk + 1, work->chunks)};
+}
+
+static struct activations activations_from(struct activations all, size_t at)
+{
+    return (struct activations){all.f32 ? all.f32 + at : NULL, all.bf16 ? all.bf16 + at : NULL};
+}
+
+/* Shapes: all [rows, row_bytes]. */
+static struct scaled_rows scaled_from(struct scaled_rows all, size_t first, size_t row_bytes)
+{
+    return (struct scaled_rows){all.value + first * row_bytes, all.scale + first,
+                                all.offset ? all.offset + first : NULL};
+}
+
 static void quantise(const struct cpu_weights *weights, uint32_t rows, uint32_t width, struct activations from,
                      struct scaled_rows to)
 {
@@ -45,17 +68,29 @@ void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weig
              space->hidden);
 }
 
+bool int8_pass_prepares(const struct cpu_weights *weights, uint32_t layer, enum linear_site site)
+{
+    enum gemm_kind kind = weights->layers[layer].linear[site].kind;
+    return kind == GEMM_INT16 || (kind == GEMM_INT8 && site == LINEAR_OUTPUT);
+}
+
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        uint32_t layer, enum linear_site site)
 {
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
     struct activations from = {.f32 = work->hidden};
+    struct rows rows = rows_of(work);
+    uint32_t width = linear->weight.inputs, count = rows.last - rows.first;
+    if (!int8_pass_prepares(weights, layer, site)) { return; }
     if (site == LINEAR_ATTENTION_OUTPUT) { from = work->context; }
     if (site == LINEAR_OUTPUT) { from = (struct activations){.bf16 = work->intermediate}; }
+    from = activations_from(from, (size_t)rows.first * width);
+    struct scaled_rows to =
+        scaled_from(space->inner, rows.first, round_up(linear->kind == GEMM_INT16 ? 2 * width : width, INT8_STEP));
     if (linear->kind == GEMM_INT16) {
-        weights->set->int8->quantise16(work->rows, linear->weight.inputs, from, space->inner);
-    } else if (site == LINEAR_OUTPUT) {
-        quantise(weights, work->rows, linear->weight.inputs, from, space->inner);
+        weights->set->int8->quantise16(count, width, from, to);
+    } else {
+        quantise(weights, count, width, from, to);
     }
 }
 
@@ -90,25 +125,34 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
     gemm_run(weights->set, linear->kind, &job);
 }
 
+/* Whether the product behind a norm reads its rows in int8. */
+static bool next_is_int8(const struct cpu_weights *weights, uint32_t layer, enum norm_site site)
+{
+    uint32_t next = site == NORM_OUTPUT ? layer + 1 : layer;
+    return next < weights->backend.model->layer_count && cpu_weights_is_int8(weights, next);
+}
+
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                     uint32_t layer, enum norm_site site)
 {
     const struct cpu_layer *at = &weights->layers[layer];
     const struct cpu_linear *product = &at->linear[site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT];
+    struct rows rows = rows_of(work);
+    size_t hidden = weights->backend.model->hidden, first = rows.first, begin = first * hidden;
     struct int8_norm_job job = {
-        .rows = work->rows,
-        .outputs = weights->backend.model->hidden,
-        .product = product->kind == GEMM_INT8 ? NULL : space->product,
+        .rows = rows.last - rows.first,
+        .outputs = (uint32_t)hidden,
+        .product = product->kind == GEMM_INT8 ? NULL : space->product + begin,
         .weight = &product->weight,
-        .sums = space->sums,
-        .from_scale = space->inner.scale,
-        .from_offset = space->inner.offset,
+        .sums = space->sums + first * product->weight.panels * INT8_PANEL,
+        .from_scale = space->inner.scale + first,
+        .from_offset = space->inner.offset + first,
         .bias = product->bias,
         .norm = &at->norm[site],
-        .sum = work->sum,
-        .x = work->hidden,
-        .to = space->hidden,
+        .sum = work->sum + begin,
+        .x = work->hidden + begin,
     };
+    if (next_is_int8(weights, layer, site)) { job.to = scaled_from(space->hidden, first, round_up(hidden, INT8_STEP)); }
     weights->set->int8->add_norm(&job);
 }
 

@@ -22,7 +22,7 @@ struct int8_work {
     struct activations qkv;     /* [rows, 3 hidden]: bf16 with bias for attention on tiles, else f32 without */
     struct activations context; /* [rows, hidden]: one of the two */
     uint16_t *intermediate;     /* [rows, intermediate]; may be qkv's memory */
-    unsigned chunk, chunks;     /* the part of a product's outputs that int8_pass_linear computes */
+    unsigned chunk, chunks;     /* the part that is computed: of a product's outputs, or of the rows */
 };
 
 /* Lays the buffers for `rows` tokens out in `block`, whose first byte and 64-byte multiples are aligned, or nowhere;
@@ -32,11 +32,15 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 /* Quantises work->hidden behind the embedding, or behind the last layer that is not in int8. */
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work);
 
-/* Quantises the input of the output product, and of each in int16; an earlier step has done so for the others. */
+/* Whether int8_pass_prepare has anything to do. */
+bool int8_pass_prepares(const struct cpu_weights *weights, uint32_t layer, enum linear_site site);
+
+/* Quantises rows of the input of the output product, and of each in int16; an earlier step has done so for the others.
+ */
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        uint32_t layer, enum linear_site site);
 
-/* The ops of struct backend_ops; `linear` computes only chunk work->chunk of the outputs. */
+/* The ops of struct backend_ops: some of a product's outputs, and some of the rows. */
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                       uint32_t layer, enum linear_site site);
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
