@@ -15,19 +15,25 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 
 # The encoder's tests once more on each instruction set but the best, so that every set of kernels is tested on any machine
-# that has it; elsewhere they are skipped. Not under sanitizers, where unit.engine.gemm and unit.engine.int8 run the
-# products of all.
+# that has it, and those of its helpers on each kind of product; elsewhere they are skipped. Not under sanitizers, where
+# unit.engine.gemm and unit.engine.int8 run the products of all.
+function(sluice_on_isas subject)
+  foreach(isa ${ARGN})
+    add_test(NAME unit.engine.${subject}_on_${isa} COMMAND test_engine_${subject})
+    set_tests_properties(unit.engine.${subject}_on_${isa} PROPERTIES LABELS "unit;engine" TIMEOUT ${SLUICE_TEST_LIMIT} COST 8
+      ENVIRONMENT SLUICE_ISA=${isa} SKIP_RETURN_CODE 77)
+  endforeach()
+endfunction()
 if(NOT SLUICE_SANITIZE)
   set(isas generic avx2 avx2_vnni avx512 avx512_vnni amx_emulated)
+  set(helped avx2 avx512_vnni amx_emulated)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(isas generic neon)
+    set(helped)
   endif()
   if(CMAKE_CROSSCOMPILING) # plain C runs where it was compiled; an emulator is slow
     list(REMOVE_ITEM isas generic)
   endif()
-  foreach(isa ${isas})
-    add_test(NAME unit.engine.encoder_on_${isa} COMMAND test_engine_encoder)
-    set_tests_properties(unit.engine.encoder_on_${isa} PROPERTIES LABELS "unit;engine" TIMEOUT ${SLUICE_TEST_LIMIT} COST 8
-      ENVIRONMENT SLUICE_ISA=${isa})
-  endforeach()
+  sluice_on_isas(encoder ${isas})
+  sluice_on_isas(parallel_for ${helped})
 endif()

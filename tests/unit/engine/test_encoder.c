@@ -10,10 +10,11 @@
 
 #include "encoder_reference.h"
 #include "engine/backend.h"
-#include "engine/cpu/gemm.h"
+#include "engine/cpu/weights.h"
 #include "engine/engine.h"
 #include "engine/vector.h"
 #include "memory_model.h"
+#include "named_set.h"
 
 enum { MAX_ROWS = 64 };
 
@@ -100,13 +101,10 @@ struct opened {
     struct encoder *encoder;
 };
 
-/* Where the set that SLUICE_ISA names does not run here, the case is skipped: the next one has cases of its own. */
 static struct opened open_model(struct model *model, enum precision precision)
 {
     struct opened opened = {.model = model};
     struct err err = {0};
-    const char *named = getenv("SLUICE_ISA");
-    if (named != NULL && strcmp(named, instruction_set_pick()->name) != 0) { skip(); }
     struct engine_options options = {"cpu", precision};
     if (engine_open(model, &options, &opened.engine, &err) != STATUS_OK) { fail_msg("%s", err.message); }
     if (encoder_open(opened.engine, &opened.encoder, &err) != STATUS_OK) { fail_msg("%s", err.message); }
@@ -408,6 +406,22 @@ TEST(refuses_int8_with_rms_norms)
     assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.message, "int8 does not hold models with RMS norms near enough to f32; bf16 does");
     memory_model_free(model);
+}
+
+/* Else the tests of those shapes would test less than they say. */
+TEST(shapes_on_tiles_are_on_tiles)
+{
+    const struct memory_shape shapes[] = {modern_on_tiles, qwen_on_tiles, gemma_on_tiles};
+    if (instruction_set_pick()->bf16 == NULL) { skip(); }
+    for (unsigned i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct model *model = memory_model(shapes[i], 1);
+        struct cpu_weights *weights;
+        struct err err = {0};
+        assert_int_equal(cpu_weights_open(model, PRECISION_BF16, &weights, &err), STATUS_OK);
+        assert_int_equal(weights->kind, GEMM_BF16);
+        cpu_weights_close(weights);
+        memory_model_free(model);
+    }
 }
 
 TEST(bf16_is_near_plain_loops)

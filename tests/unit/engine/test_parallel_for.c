@@ -11,6 +11,7 @@
 #include "engine/cpu/parallel_for.h"
 #include "engine/engine.h"
 #include "memory_model.h"
+#include "named_set.h"
 
 enum { CHUNKS = 200, STEPS = 50, LONGEST = 40 };
 
@@ -270,8 +271,14 @@ static bool helped_with(struct encoder *encoder, uint32_t rows, uint32_t tokens)
 static const struct memory_shape wide = {100, 72, 64, 2, 2, 128};
 static const struct memory_shape odd = {50, 72, 36, 2, 3, 70};
 static const struct memory_shape qwen = {50, 72, 64, 2, 4, 112, .modern = true, .key_heads = 2, .head_dim = 24};
+/* In sizes that products on tiles take. Chunks of a gated product may end within a block of its result, and a share of
+ * the heads may begin within a group that has keys in common. */
+static const struct memory_shape modern_on_tiles = {50, 72, 64, 3, 2, 288, .modern = true};
+static const struct memory_shape qwen_on_tiles = {
+    50, 72, 64, 2, 12, 96, .modern = true, .key_heads = 3, .head_dim = 32};
 static const struct memory_shape roomy = {100, 512, 64, 2, 2, 128};
 static const struct memory_shape deep = {100, 72, 64, 12, 2, 128}; /* in int8 some of its layers are not */
+static const struct memory_shape deep_and_modern = {50, 72, 64, 12, 2, 96, .modern = true};
 
 /* Passes of few tokens or of one text are helped with while nothing else computes. */
 TEST(a_batch_says_whether_it_was_helped)
@@ -332,9 +339,16 @@ TEST(native_bits_do_not_show_who_helped)
     check_bits(odd, PRECISION_AUTO);
 }
 
+TEST(bf16_bits_do_not_show_who_helped)
+{
+    check_bits(modern_on_tiles, PRECISION_BF16);
+    check_bits(qwen_on_tiles, PRECISION_BF16);
+}
+
 TEST(int8_bits_do_not_show_who_helped)
 {
     check_bits(wide, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
     check_bits(deep, PRECISION_INT8);
+    check_bits(deep_and_modern, PRECISION_INT8);
 }
