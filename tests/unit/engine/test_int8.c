@@ -378,89 +378,239 @@ static double activated(enum activation activation, double x)
     if (activation == ACTIVATION_GELU_TANH) {
         return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     }
+    if (activation == ACTIVATION_SILU) { return x / (1 + exp(-x)); }
     return x > 0 ? x : 0;
 }
 
-/* Compares a product in 16 bits with f64: each number, also activated, and the whole with what rounding the operands to
- * bf16 does. A row alone has the same bits. */
-static void expect_int16(const struct gemm_int8 *kernels, const uint32_t size[3], const float *from,
-                         const float *weight)
+/* A product in 16 bits: its operands, and what they are by themselves and together. */
+struct pairs {
+    uint32_t rows, outputs, inputs;
+    const float *from, *weight;
+    float *bias;
+    float *large;            /* [rows]: the largest magnitudes */
+    float *larger;           /* [outputs]: those of the weight */
+    double *expected, *half; /* [rows, outputs] in f64, and with operands rounded to bf16 */
+};
+
+static float largest_of(const float *from, uint32_t count)
 {
-    const uint32_t rows = size[0], outputs = size[1], inputs = size[2], last = rows - 1;
-    struct scaled_rows x = rows_open(rows, 2 * inputs, false);
+    float largest = 0;
+    for (uint32_t i = 0; i < count; i++) { largest = fmaxf(largest, fabsf(from[i])); }
+    return largest;
+}
+
+static struct pairs pairs_open(const uint32_t size[3], const float *from, const float *weight)
+{
+    struct pairs pairs = {size[0], size[1], size[2], from, weight};
+    size_t count = (size_t)size[0] * size[1];
+    pairs.bias = random_floats(pairs.outputs);
+    pairs.large = zeros(pairs.rows * sizeof(float));
+    pairs.larger = zeros(pairs.outputs * sizeof(float));
+    pairs.expected = zeros(count * sizeof(double));
+    pairs.half = zeros(count * sizeof(double));
+    for (size_t i = 0; i < count; i++) {
+        const float *row = from + i / pairs.outputs * pairs.inputs, *output = weight + i % pairs.outputs * pairs.inputs;
+        pairs.large[i / pairs.outputs] = largest_of(row, pairs.inputs);
+        pairs.larger[i % pairs.outputs] = largest_of(output, pairs.inputs);
+        for (uint32_t k = 0; k < pairs.inputs; k++) {
+            pairs.expected[i] += (double)row[k] * (double)output[k];
+            pairs.half[i] += (double)from_half(bf16_of(row[k])) * (double)from_half(bf16_of(output[k]));
+        }
+    }
+    return pairs;
+}
+
+static void pairs_close(struct pairs *pairs)
+{
+    free(pairs->bias);
+    free(pairs->large);
+    free(pairs->larger);
+    free(pairs->expected);
+    free(pairs->half);
+}
+
+/* What rounding one number can do to a product: both operands are 1 at most, but for their scales. */
+static double unit_of(const struct pairs *pairs, size_t i)
+{
+    return (double)pairs->large[i / pairs->outputs] * (double)pairs->larger[i % pairs->outputs];
+}
+
+/* How far a product may be off. */
+static double pairs_most(const struct pairs *pairs, size_t i)
+{
+    double step = 2 * sqrt(pairs->inputs) / (double)int16_largest(pairs->inputs);
+    return 1e-6 * fabs(pairs->expected[i]) + step * unit_of(pairs, i) + 1e-44; /* subnormal numbers have few digits */
+}
+
+/* Each number, and the whole beside what rounding the operands to bf16 does. */
+static void expect_near(const struct pairs *pairs, const float *to)
+{
+    double error = 0, half_error = 0;
+    for (size_t i = 0; i < (size_t)pairs->rows * pairs->outputs; i++) {
+        double expected = pairs->expected[i], unit = unit_of(pairs, i);
+        if (isfinite(expected) ? !(fabs((double)to[i] - expected) <= pairs_most(pairs, i)) : !isnan(to[i])) {
+            fail_msg("%s: %u by %u by %u, row %zu: %g, not %g", set_now->name, pairs->rows, pairs->outputs,
+                     pairs->inputs, i / pairs->outputs, (double)to[i], expected);
+        }
+        if (!isfinite(expected) || unit == 0) { continue; }
+        error += pow((to[i] - expected) / unit, 2);
+        half_error += pow((pairs->half[i] - expected) / unit, 2);
+    }
+    if (half_error > 0 && !(error < half_error / 4)) {
+        fail_msg("%s: %u by %u by %u: off by %g, bf16 by %g", set_now->name, pairs->rows, pairs->outputs, pairs->inputs,
+                 sqrt(error), sqrt(half_error));
+    }
+}
+
+/* Every end in bf16. A number is off by its own rounding, that of a rough activation and that of the sums. */
+static void expect_ends(const struct pairs *pairs, struct gemm_job job)
+{
+    static const struct {
+        enum gemm_end end;
+        enum activation activation;
+    } ends[] = {
+        {GEMM_BIAS, ACTIVATION_RELU},           {GEMM_ACTIVATION, ACTIVATION_RELU},
+        {GEMM_ACTIVATION, ACTIVATION_GELU_ERF}, {GEMM_ACTIVATION, ACTIVATION_GELU_TANH},
+        {GEMM_GATE, ACTIVATION_GELU_ERF},       {GEMM_GATE, ACTIVATION_GELU_TANH},
+        {GEMM_GATE, ACTIVATION_SILU},
+    };
+    uint16_t *to = zeros((size_t)(pairs->rows + SLACK) * pairs->outputs * sizeof *to);
+    job.bias = pairs->bias;
+    job.to = (struct activations){.bf16 = to};
+    for (unsigned e = 0; e < sizeof ends / sizeof ends[0]; e++) {
+        bool gated = ends[e].end == GEMM_GATE;
+        if (gated && pairs->outputs % INT8_PANEL != 0) { continue; }
+        uint32_t columns = gated ? pairs->outputs / 2 : pairs->outputs;
+        job.end = ends[e].end;
+        job.activation = ends[e].activation;
+        gemm_run(set_now, GEMM_INT16, &job);
+        for (size_t i = 0; i < (size_t)pairs->rows * columns; i++) {
+            uint32_t column = (uint32_t)(i % columns);
+            uint32_t output = gated ? column / GATE_WIDTH * 2 * GATE_WIDTH + column % GATE_WIDTH : column;
+            size_t at = i / columns * pairs->outputs + output, up_at = gated ? at + GATE_WIDTH : at;
+            double x = pairs->expected[at] + (double)pairs->bias[output], got = (double)from_half(to[i]);
+            double up = gated ? pairs->expected[up_at] + (double)pairs->bias[output + GATE_WIDTH] : 1;
+            if (!isfinite(x) || !isfinite(up)) {
+                assert_true(isnan(got));
+                continue;
+            }
+            if (fabs(x) > 1e9 || fabs(up) > 1e9) { continue; } /* an activation's terms leave f32 */
+            double wanted = (ends[e].end == GEMM_BIAS ? x : activated(ends[e].activation, x)) * up;
+            double off = pairs_most(pairs, at), off_up = gated ? pairs_most(pairs, up_at) : 0;
+            double most =
+                1.2 * off * (fabs(up) + off_up) + off_up * fabs(x) + 5e-5 * fabs(x * up) + fabs(wanted) / 250 + 1e-6;
+            if (!(fabs(got - wanted) <= most)) {
+                fail_msg("%s: end %d, activation %d: %g, not %g", set_now->name, (int)ends[e].end,
+                         (int)ends[e].activation, got, wanted);
+            }
+        }
+    }
+    free(to);
+}
+
+/* Compares a product in 16 bits with f64. A row alone has the same bits, and so has one in bf16. */
+static void expect_int16(const struct gemm_int8 *kernels, const struct pairs *pairs)
+{
+    const uint32_t rows = pairs->rows, outputs = pairs->outputs, inputs = pairs->inputs, last = rows - 1;
+    struct scaled_rows x = rows_open(rows, 2 * inputs, false), again = rows_open(rows, 2 * inputs, false);
     struct gemm_weight packed;
+    struct activations from = {.f32 = (float *)(uintptr_t)pairs->from};
     void *memory = zeros(gemm_weight_bytes(GEMM_INT16, outputs, inputs));
     float *to = zeros((size_t)(rows + SLACK) * outputs * sizeof *to);
     float *alone = zeros((size_t)(1 + SLACK) * outputs * sizeof *to);
-    float *bias = zeros(outputs * sizeof *bias);
-    uint16_t *active = zeros((size_t)(rows + SLACK) * outputs * sizeof *active);
-    double error = 0, half_error = 0;
-    gemm_pack(set_now, GEMM_INT16, outputs, inputs, weight, false, memory, &packed);
-    kernels->quantise16(rows, inputs, (struct activations){.f32 = (float *)(uintptr_t)from}, x);
+    gemm_pack(set_now, GEMM_INT16, outputs, inputs, pairs->weight, false, memory, &packed);
+    kernels->quantise16(rows, inputs, from, x);
     struct gemm_job job = {
         .rows = rows, .weight = &packed, .last_output = outputs, .from = x, .end = GEMM_PLAIN, .to.f32 = to};
     gemm_run(set_now, GEMM_INT16, &job);
-    struct gemm_job activates = job;
-    activates.end = GEMM_ACTIVATION;
-    activates.activation = ACTIVATION_GELU_ERF;
-    activates.bias = bias;
-    activates.to = (struct activations){.bf16 = active};
-    gemm_run(set_now, GEMM_INT16, &activates);
-    for (uint32_t i = 0; i < rows * outputs; i++) {
-        double expected = 0, half = 0;
-        for (uint32_t k = 0; k < inputs; k++) {
-            float a = from[i / outputs * inputs + k], b = weight[i % outputs * inputs + k];
-            expected += (double)a * (double)b;
-            half += (double)from_half(bf16_of(a)) * (double)from_half(bf16_of(b));
-        }
-        double most = 1e-6 * fabs(expected) + 2 * sqrt(inputs) / (double)int16_largest(inputs);
-        if (isfinite(expected) ? !(fabs(to[i] - expected) <= most) : !isnan(to[i])) {
-            fail_msg("%s: %u by %u by %u: %g, not %g", set_now->name, rows, outputs, inputs, (double)to[i], expected);
-        }
-        if (!isfinite(expected)) { continue; }
-        assert_true(fabs(from_half(active[i]) - activated(ACTIVATION_GELU_ERF, expected)) <=
-                    1.2 * most + fabs(expected) / 250);
-        error += (to[i] - expected) * (to[i] - expected);
-        half_error += (half - expected) * (half - expected);
-    }
-    if (half_error > 0 && !(error < half_error / 4)) {
-        fail_msg("%s: %u by %u by %u: off by %g, bf16 by %g", set_now->name, rows, outputs, inputs, sqrt(error),
-                 sqrt(half_error));
-    }
-    kernels->quantise16(1, inputs, (struct activations){.f32 = (float *)(uintptr_t)from + (size_t)last * inputs}, x);
+    expect_near(pairs, to);
+    expect_ends(pairs, job);
+
+    kernels->quantise16(1, inputs, (struct activations){.f32 = from.f32 + (size_t)last * inputs}, again);
     job.rows = 1;
+    job.from = again;
     job.to.f32 = alone;
     gemm_run(set_now, GEMM_INT16, &job);
     assert_memory_equal(alone, to + (size_t)last * outputs, outputs * sizeof *to);
+
+    uint16_t *half = zeros((size_t)rows * inputs * sizeof *half);
+    float *widened = zeros((size_t)rows * inputs * sizeof *widened);
+    for (size_t i = 0; i < (size_t)rows * inputs; i++) {
+        half[i] = bf16_of(from.f32[i]);
+        widened[i] = from_half(half[i]);
+    }
+    kernels->quantise16(rows, inputs, (struct activations){.f32 = widened}, x);
+    kernels->quantise16(rows, inputs, (struct activations){.bf16 = half}, again);
+    for (uint32_t r = 0; r < rows; r++) {
+        assert_true(isnan(x.scale[r]) ? isnan(again.scale[r]) : same_row(x, r, again, r, 2 * inputs));
+    }
     rows_close(&x);
+    rows_close(&again);
+    free(half);
+    free(widened);
     free(memory);
     free(alone);
-    free(bias);
-    free(active);
     free(to);
 }
 
 TEST(products_of_16_bits_are_nearer_than_those_of_bf16)
 {
-    enum kind { EVEN, LARGEST_SUMS, UNEVEN, KINDS };
+    enum kind { EVEN, LARGEST_SUMS, UNEVEN, FAR_APART, KINDS };
+    static const float scales[] = {1, 1e-20f, 1e20f, 0};
     random_state = 7;
     for (unsigned s = 0; s < KINDS * SIZES; s++) {
-        const uint32_t *size = sizes[s / KINDS];
+        const uint32_t *size = sizes[s / KINDS], kind = s % KINDS;
         float *from = random_floats((size_t)size[0] * size[2]), *weight = random_floats((size_t)size[1] * size[2]);
         unsigned at = 0;
-        for (size_t i = 0; s % KINDS != EVEN && i < (size_t)size[0] * size[2]; i++) {
-            from[i] = s % KINDS == UNEVEN ? powf(from[i], 9) : 1;
+        for (size_t i = 0; i < (size_t)size[0] * size[2]; i++) {
+            if (kind == UNEVEN) { from[i] = powf(from[i], 9); }
+            if (kind == LARGEST_SUMS) { from[i] = 1; }
+            if (kind == FAR_APART) { from[i] *= scales[i / size[2] % 4]; }
         }
-        for (size_t i = 0; s % KINDS == LARGEST_SUMS && i < (size_t)size[1] * size[2]; i++) {
-            weight[i] = i / size[2] % 2 == 0 ? 1 : -1;
+        for (size_t i = 0; i < (size_t)size[1] * size[2]; i++) {
+            if (kind == LARGEST_SUMS) { weight[i] = i / size[2] % 2 == 0 ? 1 : -1; }
+            if (kind == FAR_APART && i / size[2] % 4 == 1) { weight[i] *= 1e-20f; }
         }
-        if (size[0] > 2) { from[size[2]] = INFINITY; } /* of the second row alone */
+        if (size[0] > 2) { from[size[2]] = INFINITY; }    /* of the second row alone, */
+        if (size[0] > 7) { from[7 * size[2] - 1] = NAN; } /* and of the seventh */
+        struct pairs pairs = pairs_open(size, from, weight);
         for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
-            if (kernels->run16) { expect_int16(kernels, size, from, weight); }
+            if (kernels->run16) { expect_int16(kernels, &pairs); }
         }
+        pairs_close(&pairs);
         free(from);
         free(weight);
     }
+}
+
+/* A row, and a weight, all of whose numbers but one are rounded up by nearly a half, to 511. If the norm that a row is
+ * given were not smaller by what rounding adds to it, they would become 512, and their sum 2^31. */
+TEST(sums_of_16_bits_leave_room_for_rounding)
+{
+    enum { INPUTS = 8192, ROUNDED = 511 };
+    float *row = zeros(INPUTS * sizeof *row), to[1 + SLACK];
+    void *memory = zeros(gemm_weight_bytes(GEMM_INT16, 1, INPUTS));
+    struct scaled_rows from = rows_open(1, 2 * INPUTS, false);
+    unsigned at = 0;
+    for (uint32_t i = 0; i < INPUTS; i++) { row[i] = i == 0 ? 512 : 511.5f; }
+    for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+        struct gemm_weight weight;
+        if (!kernels->run16) { continue; }
+        gemm_pack(set_now, GEMM_INT16, 1, INPUTS, row, false, memory, &weight);
+        kernels->quantise16(1, INPUTS, (struct activations){.f32 = row}, from);
+        for (uint32_t i = 0; i < INPUTS; i++) {
+            int16_t value;
+            memcpy(&value, from.value + 2 * (size_t)i, sizeof value);
+            assert_int_equal(value, ROUNDED);
+        }
+        gemm_run(set_now, GEMM_INT16,
+                 &(struct gemm_job){
+                     .rows = 1, .weight = &weight, .last_output = 1, .from = from, .end = GEMM_PLAIN, .to.f32 = to});
+        assert_true(fabs((double)to[0] - 0x1p31) < 1e-6 * 0x1p31); /* 511 stands for 512 */
+    }
+    rows_close(&from);
+    free(memory);
+    free(row);
 }
 
 /* What an end makes of the sums, in f64. */
@@ -541,14 +691,15 @@ static void normed(const struct scene *scene, const struct norm_weights *norm, u
 static void expect_norm(const struct gemm_int8 *kernels, const struct scene *scene, bool plain)
 {
     size_t count = (size_t)scene->rows * scene->outputs;
-    float *before = random_floats(count), *x = malloc(count * sizeof *x);
+    float *before = random_floats(count), *x = malloc(count * sizeof *x), *bare = malloc(count * sizeof *bare);
     double *expected = malloc(scene->outputs * sizeof *expected);
     struct norm_weights norm = {random_floats(scene->outputs), random_floats(scene->outputs), 1e-6f};
     struct scaled_rows to = rows_open(scene->rows, scene->outputs, false);
     struct scaled_rows again = rows_open(scene->rows, scene->outputs, false);
-    assert_true(x != NULL && expected != NULL);
+    assert_true(x != NULL && bare != NULL && expected != NULL);
     if (scene->rows > 2) { before[2 * scene->outputs] = NAN; }
     memcpy(x, before, count * sizeof *x);
+    memcpy(bare, before, count * sizeof *bare);
     struct gemm_job scaled = job_of(scene, GEMM_PLAIN);
     float *product = random_floats(count);
     for (size_t i = 0; plain && i < count; i++) {
@@ -571,6 +722,10 @@ static void expect_norm(const struct gemm_int8 *kernels, const struct scene *sce
         .to = to,
     };
     kernels->add_norm(&job);
+    job.sum = job.x = bare;
+    job.to = (struct scaled_rows){NULL, NULL, NULL}; /* without it, the same floats */
+    kernels->add_norm(&job);
+    assert_memory_equal(bare, x, count * sizeof *x);
     kernels->quantise(scene->rows, scene->outputs, (struct activations){.f32 = x}, again, row_bytes(scene->outputs));
     for (uint32_t r = 0; r < scene->rows; r++) {
         const float *row = x + (size_t)r * scene->outputs;
@@ -592,6 +747,7 @@ static void expect_norm(const struct gemm_int8 *kernels, const struct scene *sce
     free(norm.bias);
     free(expected);
     free(before);
+    free(bare);
     free(x);
 }
 
