@@ -1,8 +1,9 @@
 /* Reads rows of token ids, writes vectors: the side of the golden comparison that is ours.
  *
- * usage: encode_ids DIRECTORY PRECISION < ids > vectors; it ends with 77 where the set that SLUICE_ISA names does not
- * run Each row is a count and that many ids, all native int32. The vectors, native f32, of all rows in one batch, then
- * of each row alone. */
+ * usage: encode_ids DIRECTORY PRECISION < ids > vectors
+ *
+ * Each row is a count and that many ids, all native int32. The vectors, native f32, of all rows in one batch, then of
+ * each row alone. It ends with 77 where the set that SLUICE_ISA names does not run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
