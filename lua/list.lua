@@ -38,13 +38,21 @@ local function next_of_list()
     local message = next_entry(stream, last, '+')
     if message then return message[1], pending_from(message[1], message[1]), message[2] end
   else
-    local pending = pending_from('(' .. last, '+')
+    local pending = last ~= LAST_ID and pending_from('(' .. last, '+')
     if pending then return pending[1], pending, (call('XRANGE', stream, pending[1], pending[1])[1] or {})[2] or {} end
   end
 end
 
+-- Whether a name from `_id` is this entry's. Where `trouble` cannot be read, whatever may be a name of this class (at
+-- most 47 characters) is believed.
+local function is_named(id, name)
+  local known = known_of(name)
+  if known == nil then return #name < 48 and string.match(name, '^(%l*:?)%d+%-%d+$') == PREFIX end
+  return is_carrier(id, known, name, PREFIX)
+end
+
 local function show(id, pending, fields, size, name)
-  if name ~= PREFIX .. id and not is_carrier(id, known_of(name), name, PREFIX) then name = PREFIX .. id end
+  if name ~= PREFIX .. id and not is_named(id, name) then name = PREFIX .. id end
   local shown = {name, pending and pending[2] or '', pending and pending[3] or 0, pending and pending[4] or 0, size}
   local seen = {}
   for i = 1, #fields, 2 do

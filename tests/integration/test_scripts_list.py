@@ -41,6 +41,18 @@ class List(ScriptCase):
         self.desk.run(self.desk.promote())
         false = plain(self.client.xadd(self.desk.stream(), {"_id": "1-1", "text": "x"}))
         self.assertEqual(self.names("unread"), ("", ["1-1", false]))
+        self.client.set(self.desk.key("trouble"), "junk")  # then names are believed, but not what cannot be one
+        for name in ("2-1 ", "low:2-1", "2" * 50 + "-1", "2-1"):
+            self.client.xadd(self.desk.stream(), {"_id": name, "text": "x"})
+        names = self.names("unread")[1]
+        self.assertEqual((names[:2], names[-1]), (["1-1", "1-1"], "2-1"))
+        self.assertEqual(names[2:-1], [plain(id) for id, _ in self.client.xrange(self.desk.stream())[2:-1]])
+
+    def test_nothing_is_behind_the_last_id(self):
+        last = f"{2**64 - 1}-{2**64 - 1}"
+        self.desk.deliver("me", "1-1", last)
+        self.assertEqual([self.names("pending", after) for after in ("1-1", last)], [("", [last]), ("", [])])
+        self.assertEqual(self.names("unread", last), ("", []))
 
     def test_a_call_is_bounded(self):
         """In entries, in bytes, and in what it shows of one."""
