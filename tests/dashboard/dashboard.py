@@ -74,6 +74,15 @@ class Dashboard(HttpCase):
         self.wait_until(lambda: self.sender.finished(made), "them to die")
         return made
 
+    def asked(self, path):
+        """How often the page has asked for it."""
+        self.browser.run("performance.setResourceTimingBufferSize(100000)")
+        return self.browser.run("return performance.getEntriesByType('resource').filter((one) => new URL(one.name).pathname === arguments[0]).length", path)
+
+    def wait_looks(self, number):
+        count = self.asked("/metrics")
+        self.wait_until(lambda: self.asked("/metrics") >= count + number, "looks")
+
     def letters(self):
         return self.client.xlen(self.sender.key("dead"))
 
@@ -104,9 +113,8 @@ class Dashboard(HttpCase):
     def test_it_asks_only_while_it_is_in_sight(self):
         self.serve()
         self.open()
-        asked = lambda: self.browser.run("return performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/metrics')).length")
-        count = asked()
-        self.wait_until(lambda: asked() > count + 2, "looks")
+        asked = lambda: self.asked("/metrics")
+        self.wait_looks(3)
         self.browser.run("Object.defineProperty(document, 'hidden', {get: () => window.away, configurable: true}); window.away = true")
         before = self.browser.run("return performance.now()")
         self.wait_until(lambda: self.browser.run("return performance.now()") > before + 1500, "the last look to end")
@@ -185,9 +193,20 @@ class Dashboard(HttpCase):
         settings = {"redis": self.server.socket, "queues": [{"queue": "test", "model": self.make_model()}, {"queue": "mail", "model": self.make_model()}]}
         self.serve(make=lambda server, *flags, **options: self.make_configured(server, settings, *flags, **options))
         self.producer(self.server, "mail").submit_many(["hello"] * 5)
+        for number in range(101):
+            self.client.xadd(self.sender.key("dead"), {"_entry": f"{number + 1}-0", "text": "x"})
         self.open()
         self.browser.wait_text("#totals", "Done\n0")
-        self.browser.one("#queue").send_keys("mail")
+        self.go("dead")
+        self.browser.one("#at-dead .more")
+        left = self.browser.run("""
+            const queue = document.getElementById("queue");
+            queue.value = "mail";
+            queue.dispatchEvent(new Event("change"));
+            return [...document.querySelectorAll("#at-dead :is(td, .more)")].filter((one) => one.checkVisibility()).length""")
+        self.assertEqual(left, 0, "no button of the old queue waits for the new one's list")
+        self.browser.wait_text("#at-dead .empty", "No dead letters.")
+        self.go("overview")
         self.browser.wait_text("#totals", "Done\n5")
         self.go("queues")
         self.assertEqual(self.browser.texts(".card h2"), ["test", "mail"])
@@ -321,14 +340,30 @@ class Dashboard(HttpCase):
         self.sluice("pause")
         self.wait_paused(self.client)
         self.browser.wait_text("#at-request .empty", "None.")  # it ends while the list is looked at
-        waits = [self.client.xadd(self.sender.stream_of("low"), {"text": HOSTILE}).decode() for _ in range(70)]
+        waits = [self.client.xadd(self.sender.stream_of("low"), {"text": HOSTILE}).decode() for _ in range(71)]
         for name, value in (("class", "low"), ("state", "unread")):
             self.browser.one(f"#request-list select[name={name}]").send_keys(value)
         self.wait_until(lambda: len(self.browser.all("#request-rows tr")) == 64, "a page")
         self.assertEqual(self.browser.texts("#request-rows a"), [f"low:{one}" for one in waits[:64]])
         self.browser.wait_text("#request-rows", HOSTILE)
+        self.browser.run("document.querySelectorAll('#request-rows button')[1].focus()")
+        self.sluice("cancel", f"low:{waits[0]}")
+        self.wait_until(lambda: self.browser.texts("#request-rows a") == [f"low:{one}" for one in waits[1:65]], "the first one to go")
+        self.assertEqual(self.browser.run("return document.activeElement.closest('tr')?.dataset.key"), f"low:{waits[1]}", "the focus stays where it is")
+
+        def rests():
+            asked = self.asked("/api/requests")
+            self.wait_looks(3)
+            return self.asked("/api/requests") == asked
+
+        self.wait_until(rests, "a list that does not change not to be read again")
+        self.assertEqual(self.browser.text("#request-at"), "")
         self.browser.click("#at-request .more")
         self.wait_until(lambda: len(self.browser.all("#request-rows tr")) == 70, "all")
+        self.assertRegex(self.browser.text("#request-at"), r"^as of \d\d:\d\d:\d\d$")
+        ages = self.browser.texts("#request-rows td.n")
+        self.wait_looks(2)
+        self.assertEqual(self.browser.texts("#request-rows td.n"), ages)
         self.browser.click("#request-rows tr:last-child button", "Cancel")
         self.confirm("Cancel it")
         self.told(f"low:{waits[-1]}: asked to cancel.")

@@ -17,12 +17,12 @@ function el(tag, properties = {}, ...children) {
   return made;
 }
 
-function say(element, text) {
-  if (element.textContent !== String(text)) { element.textContent = text; }
-}
+const say = (element, text) => { if (element.textContent !== String(text)) { element.textContent = text; } };
 
 /** Makes `parent` show `items` in their order. The element of a key stays while its item does, and so does the focus in it. */
 function keep(parent, items, key, make, update) {
+  const names = new Set(items.map((item) => String(key(item))));
+  for (const child of [...parent.children]) { if (!names.delete(child.dataset.key)) { child.remove(); } } // first: what is moved loses the focus
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let place = parent.firstElementChild;
   for (const item of items) {
@@ -32,7 +32,6 @@ function keep(parent, items, key, make, update) {
     if (child === place) { place = place.nextElementSibling; } else { parent.insertBefore(child, place); }
     update?.(child, item);
   }
-  for (const child of old.values()) { child.remove(); }
 }
 
 /** The rows of a table: `cells(item)` are texts or elements; `buttons(item)`, made once, are in the last cell. */
@@ -62,15 +61,13 @@ function pairs(list, items) {
   });
 }
 
-const button = (text, act, className = "") =>
-  el("button", { type: "button", textContent: text, className, onclick: (event) => run(event.currentTarget, act) });
+const button = (text, act, className = "") => el("button", { type: "button", textContent: text, className, onclick: (event) => run(event.currentTarget, act) });
 const mono = (text) => el("span", { className: "mono", textContent: text });
 const link = (id) => el("a", { href: "#request/" + encodeURIComponent(id), textContent: id, className: "mono" });
 
 function badge(mark, text, kind) {
   say(mark, text);
-  mark.className = "badge " + kind;
-  return mark;
+  return Object.assign(mark, { className: "badge " + kind });
 }
 
 /* ---- numbers; null is not known ---- */
@@ -192,7 +189,12 @@ function parse(text, queue) {
 }
 
 const metric = (look, name) => look.metrics[name] ? sum(look.metrics[name].map((sample) => sample.value)) : null;
-const choose = (queue) => { Object.assign(state, { queue, looks: [], lists: {} }); go(); };
+const choose = (queue) => { // of another one nothing stays that could be pressed
+  Object.assign(state, { queue, looks: [], lists: {} });
+  for (const one of document.querySelectorAll("section > table > tbody, #request-at, #request-found, #try-found")) { one.replaceChildren(); }
+  for (const one of document.querySelectorAll(".empty, .more")) { one.hidden = true; }
+  go();
+};
 const before = () => state.looks.at(-1 - RATE_LOOKS) ?? state.looks[0];
 
 /** How fast a number has grown, in a second; null where there is nothing to compare with, and after a restart. */
@@ -376,18 +378,17 @@ function drawQueues(now) {
     for (const [end, times] of CLASSES.flatMap((name) => Object.entries(queue.ended[name]))) { ends[end] = (ends[end] ?? 0) + times; }
     const parts = [...Object.entries(ends).map(([end, times]) => count(times) + " " + end), many(queue.died, "worker") + " died"];
     say(totals, queue.since ? "Since " + clock(queue.since) + ": " + joined(...parts) : "");
-    for (const input of form.dataset.edited ? [] : form.querySelectorAll("input")) {
-      input.value = (input.name === "later" ? queue.cap_later : queue.classes[input.name].cap) ?? "";
-    }
+    const caps = { ...queue.classes, later: { cap: queue.cap_later } };
+    for (const input of form.dataset.edited ? [] : form.querySelectorAll("input")) { input.value = caps[input.name].cap ?? ""; }
   });
 }
 
 /* ---- workers ---- */
 async function order(all, what) {
-  const whom = all.length === 1 ? all[0].worker : "All " + many(all.length, "worker");
+  const { queue } = state, whom = all.length === 1 ? all[0].worker : "All " + many(all.length, "worker");
   const means = { drain: ["Drain", "finish the batches, give the rest back, exit."], stop: ["Stop", "exit at once; others take over what was held."] }[what];
   if (means && !await ask(means[0], whom + ": " + means[1], means[0])) { return ""; }
-  for (const { worker } of all) { await post("worker", { worker, order: what }); }
+  for (const { worker } of all) { await post("worker", { queue, worker, order: what }); }
   return whom + ": " + what + ", with the next heartbeat.";
 }
 
@@ -397,8 +398,7 @@ function drawWorkers(now) {
     const all = worked(now, was, [worker]), is = worker.alive ? worker.state : "dead";
     const per = (name) => short(all[name] == null ? null : ratio(all[name] * 1000, now.queue.at - was.queue.at));
     const mark = badge(el("span"), is + (worker.ordered ? " → " + worker.ordered : ""), { running: "good", dead: "bad" }[is] ?? "odd");
-    return [mono(worker.worker), mark,
-      count(worker.held), count(worker.waiting), per("done"), per("errors"), short(ratio(all.rows, all.batches)), share(all.padding),
+    return [mono(worker.worker), mark, count(worker.held), count(worker.waiting), per("done"), per("errors"), short(ratio(all.rows, all.batches)), share(all.padding),
       joined(worker.precision, worker.devices_lost > 0 && many(worker.devices_lost, "device") + " lost", worker.reason), span(worker.spoke_ms_ago)];
   }, (worker) => ["Quiet", "Drain", "Stop"].map((text) => button(text, (pressed) => order([worker], pressed.textContent.toLowerCase()))));
   now.workers.forEach((worker, index) => {
@@ -426,35 +426,36 @@ const LISTS = {
   later: { path: "later", mark: (queue) => queue.later, key: "request", buttons: cancel,
     cells: ({ request, class: level, due_at: due }, now) => [clock(due), due > now ? span(due - now) : "due", level, link(request)] },
   request: { path: "requests", asked: () => Object.fromEntries(new FormData($("request-list"))), key: "request", buttons: cancel,
-    mark: (queue, asked) => JSON.stringify(queue.classes[asked.class]),
-    cells: ({ request, worker, since, id, tenant, bytes: size, text }, now) =>
-      [link(request), clock(since), span(Math.max(0, now - since)), mono(worker ?? ""), id ?? "", tenant ?? "", bytes(size), text] },
+    mark: ({ at, classes, ended }, { class: name }) => // when the oldest came, for its age changes with each look
+      JSON.stringify([{ ...classes[name], wait_ms: 0, oldest_ms: classes[name].oldest_ms && at - classes[name].oldest_ms }, ended[name]]),
+    cells: ({ request, worker, since, id, tenant, bytes: size, text, seen }, now, more) =>
+      [link(request), clock(since), span(Math.max(0, (more ? seen : now) - since)), mono(worker ?? ""), id ?? "", tenant ?? "", bytes(size), text] },
 };
 
 /** Reads a list from its beginning, or what comes behind what is there. A search may look at many before it finds one. */
 async function load(section, more = false, asked = state.lists[section]?.asked ?? LISTS[section].asked?.()) {
-  const { queue, lists, looks } = state, old = more ? lists[section] : { items: [], next: null }, { path, mark } = LISTS[section];
+  const { queue, lists, looks } = state, old = more && lists[section] || { items: [], next: null }, { path, mark } = LISTS[section], began = performance.now();
   const list = { more, asked, mark: looks.length > 0 && mark(looks.at(-1).queue, asked), items: [...old.items], next: old.next };
-  load.newest = list; // what is asked for meanwhile counts
+  lists.newest = list; // what is asked for meanwhile counts
   try {
     for (let calls = 0; calls < 50 && list.items.length === old.items.length && (calls === 0 || list.next); calls++) {
       const answer = await get(path, { queue, ...asked, cursor: list.next });
-      list.items.push(...answer.letters ?? answer.requests);
-      Object.assign(list, { next: answer.next, at: answer.at ?? 0 });
+      list.items.push(...(answer.letters ?? answer.requests).map((item) => ({ ...item, seen: answer.at })));
+      Object.assign(list, { next: answer.next, at: answer.at ?? 0, rests: performance.now() + 10 * (performance.now() - began) });
     }
-    if (load.newest === list) { lists[section] = list; }
+    if (lists.newest === list) { lists[section] = list; }
   } finally {
-    if (load.newest === list) { load.newest = null; }
+    if (lists.newest === list) { lists.newest = null; }
   }
 }
 
 function drawList(now) {
   const { section } = state, list = state.lists[section], page = $("at-" + section), { mark, key, cells, buttons } = LISTS[section];
-  if (!load.newest && (!list || (!list.more && list.mark !== mark(now.queue, list.asked)))) { // of a long list the place would be lost
-    load(section).then(() => draw(), (error) => tell(error.message, true));
-  }
+  const stale = !list || (!list.more && performance.now() > list.rests && list.mark !== mark(now.queue, list.asked)); // of a long one the place would be lost
+  if (stale && !state.lists.newest) { load(section).then(() => draw(), (error) => tell(error.message, true)); }
   if (!list) { return; }
-  rows($(section + "-rows"), list.items, (item) => item[key], (item) => cells(item, Math.max(now.queue.at, list.at)), buttons);
+  rows($(section + "-rows"), list.items, (item) => item[key], (item) => cells(item, Math.max(now.queue.at, list.at), list.more), buttons);
+  if (section === "request") { say($("request-at"), list.more ? "as of " + clock(list.items[0]?.seen ?? list.at).slice(11) : ""); }
   page.querySelector(".empty").hidden = list.items.length > 0;
   page.querySelector(".more").hidden = !list.next;
 }
@@ -468,12 +469,12 @@ async function showLetter(letter) {
 
 /** Requeues or deletes a letter, or all that the search finds. */
 async function settle(what, letter) {
-  const search = state.lists.dead.asked?.search, [verb, means] = what === "delete" ? ["Delete", "gone for good."] : ["Requeue", "submitted again."];
+  const { queue } = state, search = state.lists.dead?.asked?.search, [verb, means] = { delete: ["Delete", "gone for good."], requeue: ["Requeue", "submitted again."] }[what];
   const which = letter ? "Dead letter " + letter : search ? "All dead letters with “" + search + "” in them" : "All dead letters";
   if ((!letter || what === "delete") && !await ask(verb, which + ": " + means, verb)) { return ""; }
   let done = 0, kept = 0, next = null;
   do {
-    const answer = await post("dead/" + what, letter ? { letter } : { all: true, ...search && { search }, ...next && { cursor: next } });
+    const answer = await post("dead/" + what, letter ? { queue, letter } : { queue, all: true, ...search && { search }, ...next && { cursor: next } });
     done += answer.requeued ?? answer.deleted;
     kept += answer.kept ?? 0;
     next = answer.next;
