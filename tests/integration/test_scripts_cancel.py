@@ -262,8 +262,10 @@ class Cancel(ScriptCase):
     def test_trace_context_is_kept_or_left_out(self):
         """By the rule of the daemon, whose unit test has the same table."""
         with open(os.path.join(SOURCE, "tests", "support", "trace_contexts.inc"), encoding="ascii") as file:
-            cases = re.findall(r'CONTEXT\((".*"), (".*"), (\w+), (\w+), \w+\)', file.read())
+            table = file.read()
+        cases = re.findall(r'CONTEXT\((".*"), (".*"), (\w+), (\w+), \w+\)', table)
         self.assertGreater(len(cases), 20)
+        self.assertEqual(len(cases), table.count("\nCONTEXT("))
         for parent, state, kept, kept_state in cases:
             parent, state = (ast.literal_eval("b" + literal) for literal in (parent, state))
             self.client.flushall()
