@@ -16,7 +16,7 @@ static const struct setting own_settings[] = {
     {OWN(rate, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 10000000, .value = "N", .help = "requests a second, at random times"},
     {OWN(p99, SETTING_TEXT), .most = 32, .value = "TIME", .help = "in which 99 of 100 are to be answered: 200ms, 1.5s"},
     {OWN(workers, SETTING_INTEGER), .fallback = "0", .least = 0, .most = PLAN_WORKERS_MOST, .value = "N", .help = "say what so many workers do; 0 = as few as hold --p99"},
-    {OWN(beside_us, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1000000, .value = "N", .help = "µs of processor time that other programs on each worker's machine, such as a Redis, take for a request"},
+    {OWN(beside_us, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1000000, .value = "N", .help = "microseconds of processor time that other programs on each worker's machine, such as a Redis, take for a request"},
     {OWN(price_per_hour, SETTING_TEXT), .most = 32, .value = "N", .help = "of a worker's machine, for the cost of 1,000 requests"},
     {OWN(json, SETTING_SWITCH), .fallback = "false", .help = "the plan as JSON"},
 };
