@@ -12,7 +12,7 @@ help: ## this list
 	@echo "  PRESET=release|debug|asan|tsan, CTEST_ARGS='-R name' for test, PREFIX=/usr/local for install"
 
 all: deps ## build sluice and its tests
-	@test -f $(BUILD)/build.ninja && grep -q SLUICE_TESTS:BOOL=ON $(BUILD)/CMakeCache.txt || cmake --preset $(PRESET) -DSLUICE_TESTS=ON
+	@test -f $(BUILD)/build.ninja && grep -q SLUICE_TESTS:BOOL=ON $(BUILD)/CMakeCache.txt || cmake --preset $(PRESET)
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
 deps: ## install the Debian packages that are missing (with sudo when not root)
@@ -23,7 +23,7 @@ test: all ## build and run all tests
 
 demo: ## start everything privately and search 2,000 package summaries; KEEP=1 leaves it running
 	@cmake/deps.sh --demo
-	@test -f build/release/build.ninja || cmake --preset release >/dev/null
+	@test -f build/release/build.ninja || cmake --preset release -DSLUICE_TESTS=OFF >/dev/null
 	@cmake --build --preset release --target sluice
 	@SLUICE=build/release/sluice /usr/bin/python3 tools/demo/demo.py
 
@@ -55,7 +55,7 @@ install: ## install the build that is there, or build first, under PREFIX (DESTD
 
 deb: ## build a Debian package, build/sluice_*.deb
 	cmake/deps.sh --build
-	cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release -DSLUICE_TESTS=OFF
+	cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/deb --target sluice -j $(JOBS)
 	cd build/deb && cpack -G DEB -B ..
 

@@ -12,8 +12,8 @@ cd "$(dirname "$0")/.."
 
 build=(gcc libc6-dev make cmake ninja-build pkg-config
        libhiredis-dev libevent-dev libssl-dev libcjson-dev libxxhash-dev zlib1g-dev libzstd-dev)
-demo=(g++ libcmocka-dev redis-server redis-tools python3 python3-redis)
-tests=(openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
+demo=(redis-server redis-tools python3 python3-redis)
+tests=(g++ libcmocka-dev openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
 package=(python3 debootstrap lintian systemd)
 dashboard=(python3 python3-redis python3-selenium chromium chromium-driver)
