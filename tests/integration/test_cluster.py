@@ -93,7 +93,7 @@ class Cluster(SluiceCase):
         good, bad = map(sender.reply, requests)
         self.assertEqual(sender.client.hget(near, "embedding"), good[b"embedding"])
         self.assertEqual((bad[b"embedding"], b"into_error" in good), (good[b"embedding"], False))
-        self.assertIn(b"Script attempted to access", bad[b"into_error"])
+        self.assertIn(b"ttempted to access a non local key", bad[b"into_error"])
 
     def test_the_slot_moves_under_load(self):
         source = self.owner()

@@ -341,9 +341,9 @@ TEST_WITH(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
-    desk_open(&desk, &redis->address, &(struct queue_options){.max_reply_bytes = 20000});
+    desk_open(&desk, &redis->address, &(struct queue_options){.max_reply_bytes = 40000});
     desk_wait(&desk, EVENT_CONNECTED);
-    for (int i = 1; i <= 9; i++) { redis_do(redis, "XADD " STREAM " %d-1 text %0*d", i, i == 3 ? 50000 : 4000, 7); }
+    for (int i = 1; i <= 9; i++) { redis_do(redis, "XADD " STREAM " %d-1 text %0*d", i, i == 3 ? 100000 : 8000, 7); }
     queue_execute(desk.queue, &(struct action)DESK_READ(20, 0));
     desk_wait(&desk, EVENT_ENTRIES);
     assert_true(desk.last.entries.more);

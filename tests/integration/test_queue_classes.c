@@ -213,7 +213,7 @@ TEST_WITH(an_oversized_entry_is_found_in_its_own_class, redis_setup, redis_teard
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
-    desk_open(&desk, &redis->address, &(struct queue_options){.max_reply_bytes = 20000});
+    desk_open(&desk, &redis->address, &(struct queue_options){.max_reply_bytes = 40000});
     desk_wait(&desk, EVENT_CONNECTED);
     for (int i = 1; i <= 4; i++) {
         redis_do(redis, "XADD " HIGH " %d-1 text small", i);

@@ -2,7 +2,7 @@
 
 The final state shows that a reply is there. It cannot show that it was written twice, or that an entry was removed before
 its reply stood. The append-only file can: it holds every write with its values, the writes of one script between MULTI and
-EXEC, and it survives a kill -9 of Redis. Reads that deliver (XREADGROUP) stand in it as XCLAIM."""
+EXEC, and it survives a kill -9 of Redis. Reads that deliver (XREADGROUP) stand in it as XCLAIM; Valkey 9 adds XGROUP SETID."""
 
 import glob
 import os
@@ -107,8 +107,12 @@ class History:
         name = words[0].upper()
         if name in (b"FLUSHALL", b"FLUSHDB"):
             self.alive.clear()
-        if name == b"XGROUP" and words[1].upper() in (b"CREATE", b"SETID", b"DESTROY"):
-            self.read_until.clear()
+        if name == b"XGROUP" and words[2].startswith(self.prefix):
+            stream = words[2][len(self.prefix):].decode()
+            if words[1].upper() in (b"CREATE", b"SETID"):
+                self.read_until[stream] = words[4]
+            elif words[1].upper() == b"DESTROY":
+                self.read_until.pop(stream, None)
         if len(words) < 2 or not words[1].startswith(self.prefix):
             return
         key = words[1][len(self.prefix):].decode("utf-8", "replace")
