@@ -16,7 +16,8 @@
 -- is no request under its own name (a retry's new entry id is not a name; a cancel entry has no reply); say "nothing" when
 -- it could not look everywhere (later:data or trouble of a wrong type: the cancel stays pending).
 
-local try, call, pcall = pcall, redis.call, redis.pcall
+-- include lib/call.lua
+
 local stream, trouble, later, data, meta, home, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TTL_MAX_S, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 100000, 86400000, 16
@@ -29,12 +30,10 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- include lib/trouble.lua
 -- include lib/ahead.lua
 
--- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
--- right is no such thing: it stops the script.
+-- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up.
 local function side(result)
-  if type(result) ~= 'table' or not result.err then return result end
-  if string.find(result.err, 'user executing the script', 1, true) then error(result) end
-  return nil
+  if type(result) == 'table' and result.err then return nil end
+  return result
 end
 
 local function carrier_of(known)
@@ -48,7 +47,7 @@ local function to_map(fields)
 end
 
 local function parked_fields(packed)
-  local ok, parked = try(cmsgpack.unpack, packed)
+  local ok, parked = pcall(cmsgpack.unpack, packed)
   if not ok or type(parked) ~= 'table' or type(parked[4]) ~= 'table' then return {}, nil, nil end
   return to_map(parked[4]), nil, parked[3]
 end
@@ -58,7 +57,7 @@ end
 local function find()
   local own = string.match(name, '(%d+%-%d+)$')
   if not own then return nil end
-  local packed, known = side(pcall('HGET', data, name)), side(pcall('HGET', trouble, name))
+  local packed, known = side(try('HGET', data, name)), side(try('HGET', trouble, name))
   if packed then return parked_fields(packed) end
   local carrier = carrier_of(known)
   local message = carrier and carrier ~= own and call('XRANGE', home, carrier, carrier)[1]
@@ -67,7 +66,7 @@ local function find()
   message = call('XRANGE', home, own, own)[1]
   if message then
     fields = to_map(message[2])
-    local lent = fields._id and carrier_of(side(pcall('HGET', trouble, fields._id))) == own
+    local lent = fields._id and carrier_of(side(try('HGET', trouble, fields._id))) == own
     if not lent then return fields, own, tonumber(string.match(own, '^%d+')) > now + AHEAD_MS and '1' or nil end
   end
   if packed == nil then call('HGET', data, name) end -- could not look there
@@ -108,7 +107,7 @@ local ECHOES = {{'meta', 4096}, {'tenant', 64, function(text) return string.find
                 {'traceparent', 256, is_traceparent}, {'tracestate', 512, is_tracestate}}
 
 local function write_reply(target, seen)
-  local before = pcall('HMGET', reply, 'entry', 'first_at')
+  local before = try('HMGET', reply, 'entry', 'first_at')
   if before.err and not string.find(before.err, '^WRONGTYPE') then error(before) end
   if before[1] and newer(before[1], name, seen_at(before[1], before[2]), seen) then return end
   local seconds = string.match(target.ttl or '', '^%d+$') and tonumber(target.ttl) or 0
@@ -129,13 +128,13 @@ end
 
 local function tell(notify, ttl)
   if notify == '1' then
-    local tokens = side(pcall('RPUSH', other, name))
-    if tokens and tokens > WAKES then side(pcall('LTRIM', other, -WAKES, -1)) end
-    if tokens then side(pcall('PEXPIRE', other, ttl)) end
+    local tokens = side(try('RPUSH', other, name))
+    if tokens and tokens > WAKES then side(try('LTRIM', other, -WAKES, -1)) end
+    if tokens then side(try('PEXPIRE', other, ttl)) end
   elseif notify == 's' then
-    local added = side(pcall('XADD', other, 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', given_id, 'status', 'cancelled',
+    local added = side(try('XADD', other, 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', given_id, 'status', 'cancelled',
       'entry', name))
-    if added then side(pcall('PEXPIRE', other, DAY_MS)) end
+    if added then side(try('PEXPIRE', other, DAY_MS)) end
   end
 end
 
@@ -143,7 +142,7 @@ end
 local function own_record()
   local message = call('XRANGE', stream, cancel_id, cancel_id)[1]
   for _, called in ipairs({message and to_map(message[2])._id or '', prefix_of(stream) .. cancel_id}) do
-    if carrier_of(side(pcall('HGET', trouble, called))) == cancel_id then return called end
+    if carrier_of(side(try('HGET', trouble, called))) == cancel_id then return called end
   end
 end
 
@@ -167,8 +166,8 @@ if target and not target.cancel then
     call('XDEL', home, carrier)
     call('XACK', home, 'sluice', carrier)
   end
-  side(pcall('ZREM', later, name))
-  side(pcall('HDEL', data, name))
+  side(try('ZREM', later, name))
+  side(try('HDEL', data, name))
   code = 1
 end
 local troubled = call('EXISTS', trouble) == 1
@@ -181,5 +180,5 @@ elseif call('XLEN', stream) == 0 then
   call('DEL', stream)
 end
 if code == 1 then forgotten[#forgotten + 1] = name end
-if forgotten[1] and troubled then side(pcall('HDEL', trouble, unpack(forgotten))) end
+if forgotten[1] and troubled then side(try('HDEL', trouble, unpack(forgotten))) end
 return {code}

@@ -15,7 +15,8 @@
 -- If the entry's own id is the name of another request, nothing is counted: the record belongs to that request.
 -- May not: count a run that this caller may not start.
 
-local call = redis.call
+-- include lib/call.lua
+
 local stream, trouble, consumer, group = KEYS[1], KEYS[2], ARGV[1], ARGV[2] == 'group'
 local results = {}
 

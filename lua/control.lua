@@ -9,7 +9,8 @@
 -- start afresh whatever ids producers have made up.
 -- May not: remove an entry; read more than one entry beyond 1 MiB.
 
-local call = redis.call
+-- include lib/call.lua
+
 local control, most, last = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local LOOK_BYTES, NAME_MAX, LAST_ID = 1048576, 64, '18446744073709551615-18446744073709551615' -- no range begins behind it
 local found, looked = {}, 0

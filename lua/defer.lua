@@ -20,7 +20,8 @@
 -- May not: overwrite another parked request; take fields from the caller (it reads them here, so that exactly what was sent
 -- comes back); remove an entry before it is in later and later:data; park one that it may not remove.
 
-local call = redis.call
+-- include lib/call.lua
+
 local stream, later, data, trouble, meta = unpack(KEYS)
 local consumer, class = ARGV[1], ARGV[2]
 local time = call('TIME')
@@ -33,7 +34,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- How many requests may be in `later`.
 local function cap_of_later()
-  local cap = tonumber(unless_wrong(redis.pcall('HGET', meta, 'cap_later')) or '') or 0
+  local cap = tonumber(unless_wrong(try('HGET', meta, 'cap_later')) or '') or 0
   return cap > 0 and cap or math.huge
 end
 
@@ -63,8 +64,7 @@ local function park(id, name, claims, attempt, delay, due_at)
   return 1
 end
 
-local lacking = lacks_right('defer')
-if lacking then return lacking end
+need_all()
 local results = {}
 for i = 3, #ARGV, 6 do
   results[#results + 1] = park(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])

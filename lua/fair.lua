@@ -13,7 +13,8 @@
 -- May not: claim what another worker has read; read more than 64 entries, or on after 1 MiB; set aside more than 256; run when
 -- Redis is out of memory.
 
-local call = redis.call
+-- include lib/call.lua
+
 local stream, me = KEYS[1], ARGV[1]
 local most, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
 local ASIDE = 256

@@ -13,7 +13,8 @@
 --       -4  a right is missing, text says which. Missing in the middle of another script, it would leave that script half done
 -- May not: change what another worker has pinned; take a key from its holder.
 
-local call = redis.call
+-- include lib/call.lua
+
 local meta, alive = KEYS[1], KEYS[2]
 local queue = string.sub(meta, 1, -5) -- what all its keys begin with
 

@@ -10,7 +10,8 @@
 --       unread    what the group has not come to yet, without what was taken ahead of its turn
 -- May not: write; read more than 64 entries, or on after 1 MiB.
 
-local call = redis.call
+-- include lib/call.lua
+
 local stream, trouble, unread, last = KEYS[1], KEYS[2], ARGV[1] == 'unread', ARGV[2]
 local SHOWN, SHOWN_BYTES = {id = true, tenant = true, text = true, inputs = true}, 200
 

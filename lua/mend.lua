@@ -17,7 +17,8 @@
 -- `*` never repeats a name.
 -- May not: move an entry that it may not remove; record or clear a run alone (promote carries the record in `trouble` over).
 
-local call = redis.call
+-- include lib/call.lua
+
 local later, data, trouble, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me = ARGV[1]
 local time = call('TIME')
@@ -104,36 +105,40 @@ local function leave(class, kept)
   return found
 end
 
--- Not while an entry is ahead, as Redis says.
+-- Redis refuses this while an entry is ahead, and from 7.2 on also below the highest id that was ever deleted. At the last
+-- possible id XSETID may lower that record. After that only an entry can be in the way; then the stream gets its own last id back,
+-- which is read by way of the group: XINFO STREAM would also return the entries at both ends, which may be large.
 local function set_back(last)
-  local read, set = read_until(stream), redis.pcall('XSETID', stream, last, 'MAXDELETEDID', last)
-  if set.err then
-    if not string.find(set.err, 'smaller than the target stream top item', 1, true) then error(set) end
+  need('XSETID', stream, last)
+  if not read_until(stream) then call('XGROUP', 'CREATE', stream, 'sluice', '0') end
+  local read = read_until(stream)
+  call('XGROUP', 'SETID', stream, 'sluice', '$')
+  local was = read_until(stream)
+  call('XSETID', stream, LAST_ID, 'MAXDELETEDID', last)
+  if try('XSETID', stream, last).err then
+    call('XSETID', stream, was)
     more = 1
-    return
+  else
+    if newer(read, last) then read = last end
+    streams = streams + 1
   end
-  if read and newer(read, last) then call('XGROUP', 'SETID', stream, 'sluice', last) end
-  streams = streams + 1
+  call('XGROUP', 'SETID', stream, 'sluice', read)
 end
 
 local function mend(class)
   local kept, before = kept_of(stream)
   local comes, ahead = comes_now(kept), is_ahead(stream, now + AHEAD_MS)
-  local lacking = (ahead or ARGV[2]) and lacks_right('mend')
-  if lacking then return lacking end
+  if ahead or ARGV[2] then need_all() end
   if leave(class, kept) or ahead then
     set_back(last_present(kept))
   elseif comes then
-    redis.pcall('XSETID', stream, last_present(kept))
+    try('XSETID', stream, last_present(kept))
   end
   write_kept(stream, kept, before)
 end
 
 for class = 1, 3 do
   stream = KEYS[4 + class]
-  if unless_wrong(redis.pcall('XLEN', stream)) then
-    local lacking = mend(class)
-    if lacking then return lacking end
-  end
+  if unless_wrong(try('XLEN', stream)) then mend(class) end
 end
 return {moved, streams, more, taken}

@@ -12,7 +12,8 @@
 -- May not: remove a parked request before it is in its stream; return one that it may not remove (it would come back again and
 -- again). It runs when Redis is full: a request takes as much memory in its stream as it took here.
 
-local call = redis.call
+-- include lib/call.lua
+
 local later, data, trouble = KEYS[1], KEYS[2], KEYS[3]
 local STREAM = {['high:'] = KEYS[4], [''] = KEYS[5], ['low:'] = KEYS[6]}
 local FIELDS_MAX, BYTES_MAX, PASSED_MAX, RETRY_MS = 256, 1048576, 1000, 1000
@@ -40,9 +41,9 @@ end
 local function bring_back(prefix, stream, name, first_ms, parked)
   local attempt, first_at, fields = 1, first_ms, {'_lost', '1'}
   if parked then attempt, first_at, fields = parked[2], parked[3], parked[4] end
-  local id = redis.pcall('XADD', stream, '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
+  local id = try('XADD', stream, '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
   if type(id) == 'table' then
-    if not string.find(id.err, 'exhausted the last possible ID', 1, true) then error(id) end
+    if not string.find(id.err, '^ERR ') then error(id) end -- a stream whose ids are used up has no other code
     return false
   end
   unusable[prefix] = tonumber(string.match(id, '^%d+')) > now + AHEAD_MS
@@ -55,13 +56,13 @@ local function bring_back(prefix, stream, name, first_ms, parked)
   return true
 end
 
-for _, needed in ipairs({{'HGET', trouble}, {'HSET', trouble}, {'HDEL', data}, {'ZADD', later}, {'ZREM', later}}) do
-  if not redis.acl_check_cmd(needed[1], needed[2], 'x', 'x') then
-    return redis.error_reply('NOPERM lua/promote may not ' .. needed[1] .. ' on ' .. needed[2])
-  end
-end
+need('HGET', trouble, 'x')
+need('HSET', trouble, 'x', 'x')
+need('HDEL', data, 'x')
+need('ZADD', later, '1', 'x')
+need('ZREM', later, 'x')
 for prefix, stream in pairs(STREAM) do
-  if not unless_wrong(redis.pcall('XLEN', stream)) then unusable[prefix] = true end
+  if not unless_wrong(try('XLEN', stream)) then unusable[prefix] = true end
 end
 
 -- Asked for a class only when one of its requests is due.

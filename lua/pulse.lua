@@ -28,7 +28,8 @@
 -- May not: fail because of a key of a wrong type: the worker must still learn of a pause. (A wrong housekeeper key is
 -- replaced.)
 
-local call, pcall = redis.call, redis.pcall
+-- include lib/call.lua
+
 local meta, workers, house, stats = KEYS[1], KEYS[2], KEYS[9], KEYS[10]
 local CLASSES, WEIGHTS, FRESH_MS, LEASE_MS = {'high', 'normal', 'low'}, {6, 3, 1}, 5000, 1800000
 local JUDGES, COMMAND_MOST, DAY_MS, DAYS = 2, 31, 86400000, 91
@@ -37,24 +38,23 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local skipped = 0
 
--- What a key answered, nil when it has a wrong type. A missing right stops the script.
+-- What a key answered, nil when it has a wrong type.
 local function side(result)
   if type(result) ~= 'table' or not result.err then return result end
-  if string.find(result.err, 'user executing the script', 1, true) then error(result) end
   skipped = skipped + 1
   return nil
 end
 
 local function depth_of(stream)
-  local length = side(pcall('XLEN', stream)) or 0
-  local pending = length > 0 and pcall('XPENDING', stream, 'sluice') or {0}
+  local length = side(try('XLEN', stream)) or 0
+  local pending = length > 0 and try('XPENDING', stream, 'sluice') or {0}
   if pending.err then pending = string.find(pending.err, '^NOGROUP') and {0} or side(pending) or {0} end
   return math.max(0, length - pending[1])
 end
 
 -- Looks at what all workers have said. Returns rows a second of those that spoke lately, and their precisions.
 local function look_round()
-  local all, spoken, rows, precisions, died = side(pcall('HGETALL', workers)) or {}, {}, 0, {}, 0
+  local all, spoken, rows, precisions, died = side(try('HGETALL', workers)) or {}, {}, 0, {}, 0
   for i = 1, #all, 2 do
     if not string.find(all[i], '^command:') then
       local seen = tonumber(string.match(all[i + 1], '^%d+') or 0)
@@ -76,7 +76,7 @@ local function look_round()
     local named = string.match(all[i], '^command:(.*)$')
     if rank == JUDGES and named and not spoken[named] then call('HDEL', workers, all[i]) end
   end
-  if died > 0 and side(pcall('HSETNX', stats, 'since', now)) then side(pcall('HINCRBY', stats, 'died', died)) end
+  if died > 0 and side(try('HSETNX', stats, 'since', now)) then side(try('HINCRBY', stats, 'died', died)) end
   table.sort(precisions)
   return rows, #precisions > 1 and table.concat(precisions, ' ') or ''
 end
@@ -107,20 +107,20 @@ end
 local function count_day(done, errors)
   local today = math.floor(now / DAY_MS)
   local field = 'day:' .. today % DAYS
-  local day, done_before, errors_before = string.match(side(pcall('HGET', stats, field)) or '', '^(%d+) (%d+) (%d+)$')
+  local day, done_before, errors_before = string.match(side(try('HGET', stats, field)) or '', '^(%d+) (%d+) (%d+)$')
   if tonumber(day) ~= today then done_before, errors_before = 0, 0 end
-  side(pcall('HSET', stats, field, string.format('%d %d %d', today, done_before + done, errors_before + errors)))
+  side(try('HSET', stats, field, string.format('%d %d %d', today, done_before + done, errors_before + errors)))
 end
 
 local function count()
   local number, ended = string.match(ARGV[5], '^(%d+) (.+)$')
   if not number then return end
-  local before = side(pcall('HGET', workers, consumer))
+  local before = side(try('HGET', workers, consumer))
   if before and string.match(before, ' counted (%d+)') == number then return end
-  if not side(pcall('HSETNX', stats, 'since', now)) then return end
+  if not side(try('HSETNX', stats, 'since', now)) then return end
   local done, errors = 0, 0
   for field, how_many in string.gmatch(ended, '(%S+) (%d+)') do
-    side(pcall('HINCRBY', stats, field, how_many))
+    side(try('HINCRBY', stats, field, how_many))
     local how = string.match(field, ':(.*)$')
     if how == 'done' then done = done + how_many elseif how ~= 'cancelled' then errors = errors + how_many end
   end
@@ -129,7 +129,7 @@ end
 
 -- 1 when the caller is the housekeeper from now on; what another one has found.
 local function elect()
-  local holder = pcall('GET', house)
+  local holder = try('GET', house)
   if type(holder) == 'table' then
     if not string.find(holder.err, '^WRONGTYPE') then error(holder) end
     holder = ''
@@ -147,28 +147,28 @@ end
 count()
 local words = {}
 for i = 7, #ARGV do words[#words + 1] = ARGV[i] end
-side(pcall('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
-local command = string.sub(side(pcall('HGET', workers, 'command:' .. consumer)) or '', 1, COMMAND_MOST)
+side(try('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
+local command = string.sub(side(try('HGET', workers, 'command:' .. consumer)) or '', 1, COMMAND_MOST)
 if command ~= '' and command == ARGV[6] then
-  side(pcall('HDEL', workers, 'command:' .. consumer))
+  side(try('HDEL', workers, 'command:' .. consumer))
   command = ''
 end
 
 local paused, keeps, found = call('EXISTS', KEYS[3]), elect()
-local known = (side(pcall('HLEN', workers)) or 0) - (command ~= '' and 1 or 0)
+local known = (side(try('HLEN', workers)) or 0) - (command ~= '' and 1 or 0)
 if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known, ''} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
 local rows, precisions = look_round()
 local wait = rows > 0 and waits(depths, rows) or {-1, -1, -1}
-local publish = {'published_at', now, 'later', side(pcall('ZCARD', KEYS[4])) or 0, 'dead', side(pcall('XLEN', KEYS[5])) or 0}
+local publish = {'published_at', now, 'later', side(try('ZCARD', KEYS[4])) or 0, 'dead', side(try('XLEN', KEYS[5])) or 0}
 for class = 1, 3 do
   for _, word in ipairs({'depth_' .. CLASSES[class], depths[class], 'wait_ms_' .. CLASSES[class], wait[class]}) do
     publish[#publish + 1] = word
   end
 end
-side(pcall('HSET', meta, unpack(publish)))
+side(try('HSET', meta, unpack(publish)))
 
-local caps = side(pcall('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
+local caps = side(try('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
 local function cap(class) return math.max(0, math.floor(tonumber(caps[class] or 0) or 0)) end
 return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, '', known, precisions}

@@ -24,7 +24,8 @@
 -- an entry of a living worker; read on after 1 MiB; delete a consumer that holds anything (Redis would drop its pending
 -- entries).
 
-local call = redis.call
+-- include lib/call.lua
+
 local stream, trouble = KEYS[1], KEYS[2]
 local me, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local entries, vanished, oversized, more, judged, left = {}, {}, {}, 0, {}, {}

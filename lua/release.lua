@@ -14,7 +14,8 @@
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
 -- silently; reclaim will answer it); delete a consumer that holds anything.
 
-local call = redis.call
+-- include lib/call.lua
+
 local stream, alive, trouble, workers, house = unpack(KEYS)
 local me, last, prefix = ARGV[1], ARGV[3], ARGV[4]
 local given, deleted, looked = 0, 0, 0
@@ -70,8 +71,8 @@ if leaving then
     deleted = 1
   end
   if last == '2' then
-    unless_wrong(redis.pcall('HDEL', workers, me, 'command:' .. me))
-    if string.match(unless_wrong(redis.pcall('GET', house)) or '', '^%d (%S+)') == me then call('DEL', house) end
+    unless_wrong(try('HDEL', workers, me, 'command:' .. me))
+    if string.match(unless_wrong(try('GET', house)) or '', '^%d (%S+)') == me then call('DEL', house) end
     call('DEL', alive)
   end
 end

@@ -6,5 +6,7 @@
 -- Returns 1 extended, 0 the key is gone or a namesake's: the worker may have been declared dead
 -- May not: restore an expired lease (others may have the entries by now).
 
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+-- include lib/call.lua
+
+if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return call('PEXPIRE', KEYS[1], ARGV[2])

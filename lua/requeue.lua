@@ -9,15 +9,14 @@
 -- May not: remove the dead letter before the request is in its stream; submit one whose letter it may not remove; run when
 -- Redis is out of memory (no allow-oom: this adds work).
 
-local call = redis.call
+-- include lib/call.lua
+
 local dead, letter_id = KEYS[1], ARGV[1]
 local STREAM = {['high:'] = KEYS[2], [''] = KEYS[3], ['low:'] = KEYS[4]}
 local LEFT_OUT = {delay = true, expires_in = true}
 local FIELDS_MAX = 4000 -- strings that unpack can take with room to spare
 
-if not redis.acl_check_cmd('XDEL', dead, letter_id) then
-  return redis.error_reply('NOPERM lua/requeue may not XDEL on ' .. dead)
-end
+need('XDEL', dead, letter_id)
 local letter = call('XRANGE', dead, letter_id, letter_id)[1]
 if not letter then return {0} end
 local body, name, was_cut = {}, '', false

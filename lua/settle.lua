@@ -35,7 +35,8 @@ local BODY_MAX = 256 -- strings of a dead letter's body that stand by themselves
 local BODY_BYTES, SHORT = 65536, 256 -- of a body; a string of it that is kept whole
 local RESULTS_LENGTH, DAY_MS, WAKES = 100000, 86400000, 16
 
-local call, pcall = redis.call, redis.pcall
+-- include lib/call.lua
+
 local stream, trouble, dead, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local consumer, model, revision, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = call('TIME')
@@ -47,11 +48,9 @@ local skipped, trimmed = 0, 0
 -- include lib/trouble.lua
 -- include lib/ahead.lua
 
--- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
--- right is no such thing: it stops the script, and the entry stays pending.
+-- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up.
 local function side(result)
   if type(result) ~= 'table' or not result.err then return result end
-  if string.find(result.err, 'user executing the script', 1, true) then error(result) end
   skipped = skipped + 1
   return nil
 end
@@ -127,17 +126,17 @@ local function bury(id, name, first, last)
     letter[#letter + 1] = ARGV[i + 1]
   end
   for _, text in ipairs(body_of(id)) do letter[#letter + 1] = text end
-  local newest = pcall('XREVRANGE', dead, '+', '-', 'COUNT', 1)
+  local newest = try('XREVRANGE', dead, '+', '-', 'COUNT', 1)
   if newest.err and not string.find(newest.err, '^WRONGTYPE') then error(newest) end
   local _, offset = place_of(newest[1])
   if offset > 0 then
     letter[#letter + 1] = '_offset'
     letter[#letter + 1] = string.format('%.0f', offset)
   end
-  local letter_id = side(pcall('XADD', dead, '*', unpack(letter)))
+  local letter_id = side(try('XADD', dead, '*', unpack(letter)))
   if letter_id then
-    trimmed = trimmed + (side(pcall('XTRIM', dead, 'MAXLEN', '~', DEAD_MAX)) or 0)
-    trimmed = trimmed + (side(pcall('XTRIM', dead, 'MINID', '~', now - DEAD_DAYS * DAY_MS)) or 0)
+    trimmed = trimmed + (side(try('XTRIM', dead, 'MAXLEN', '~', DEAD_MAX)) or 0)
+    trimmed = trimmed + (side(try('XTRIM', dead, 'MINID', '~', now - DEAD_DAYS * DAY_MS)) or 0)
     trim_bytes(select(2, place_of({letter_id, letter})))
   end
   return letter_id
@@ -149,7 +148,7 @@ end
 
 -- Writes the vector of a reply into the hash that ARGV[at] names. If that fails the reply says why, and nobody else notices.
 local function write_into(at, reply)
-  local written = pcall('HSET', ARGV[at], ARGV[at + 1], call('HGET', reply, 'embedding'))
+  local written = redis.pcall('HSET', ARGV[at], ARGV[at + 1], call('HGET', reply, 'embedding'))
   if type(written) == 'table' and written.err then call('HSET', reply, 'into_error', written.err) end
 end
 
@@ -176,12 +175,12 @@ end
 
 -- Takes the names of finished entries off the record; not one that another entry carries, whose own id is not its name.
 local function forget(ids, names)
-  local known, ended = side(pcall('HMGET', trouble, unpack(names))), {}
+  local known, ended = side(try('HMGET', trouble, unpack(names))), {}
   for i, name in ipairs(names) do
     local carrier = known and known[i] and string.match(known[i], '^%d+ %d+ (%S+)')
     if known and known[i] and (not carrier or carrier == ids[i]) then ended[#ended + 1] = name end
   end
-  if #ended > 0 then side(pcall('HDEL', trouble, unpack(ended))) end
+  if #ended > 0 then side(try('HDEL', trouble, unpack(ended))) end
 end
 
 -- Usually all entries are pending with the caller, and few others lie between them: one look at all saves one at each.
@@ -233,7 +232,7 @@ for entry = 1, count do
   local result = refusal(id, kind, name, ARGV[argument + 5] == '1')
   if not result then
     local fresh = none_there and not written[reply]
-    local before = not fresh and pcall('HMGET', reply, 'entry', 'first_at')
+    local before = not fresh and try('HMGET', reply, 'entry', 'first_at')
     written[reply] = true
     local entry = nil -- whose reply it is
     if before and before.err then
@@ -264,17 +263,17 @@ for entry = 1, count do
 end
 
 for _, wake in ipairs(wakes) do
-  local tokens = side(pcall('RPUSH', wake[1], wake[2]))
-  if tokens and tokens > WAKES then side(pcall('LTRIM', wake[1], -WAKES, -1)) end -- nobody fetches them
-  if tokens then side(pcall('PEXPIRE', wake[1], wake[3])) end
+  local tokens = side(try('RPUSH', wake[1], wake[2]))
+  if tokens and tokens > WAKES then side(try('LTRIM', wake[1], -WAKES, -1)) end -- nobody fetches them
+  if tokens then side(try('PEXPIRE', wake[1], wake[3])) end
 end
 local told = {}
 for _, telling in ipairs(tellings) do
-  local added = side(pcall('XADD', telling[1], 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', telling[2], 'status', telling[3],
+  local added = side(try('XADD', telling[1], 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', telling[2], 'status', telling[3],
     'entry', telling[4]))
   if added then told[telling[1]] = true end
 end
-for results_stream in pairs(told) do side(pcall('PEXPIRE', results_stream, DAY_MS)) end
+for results_stream in pairs(told) do side(try('PEXPIRE', results_stream, DAY_MS)) end
 if #finished > 0 then
   keep_account(stream, finished)
   call('XDEL', stream, unpack(finished))

@@ -14,7 +14,8 @@
 -- May not: claim what a worker has read; refuse a request before it knows that as many as the cap wait before it.
 -- It runs when Redis is full, because it makes room.
 
-local call = redis.call
+-- include lib/call.lua
+
 local stream, trouble = KEYS[1], KEYS[2]
 local me, cap, most, max_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local last, first = ARGV[5], ARGV[6]

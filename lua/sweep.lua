@@ -12,7 +12,8 @@
 -- The class without a prefix also checks `later`.
 -- May not: touch an entry that is pending or unread; read more than 64 entries a call, or on after 1 MiB.
 
-local call, pcall = redis.call, redis.pcall
+-- include lib/call.lua
+
 local stream, trouble, later, data = unpack(KEYS)
 local me, most, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local LOST_NAMES = 1000
@@ -54,7 +55,7 @@ end
 
 -- Parked requests that nothing would bring back are due now. Returns 1 when there may be many more.
 local function sweep_later()
-  local parked, waiting = unless_wrong(pcall('HLEN', data)), unless_wrong(pcall('ZCARD', later))
+  local parked, waiting = unless_wrong(try('HLEN', data)), unless_wrong(try('ZCARD', later))
   if not parked or not waiting or parked == 0 or parked == waiting then return 0 end
   local put_back = 0
   for _, name in ipairs(call('HRANDFIELD', data, LOST_NAMES)) do

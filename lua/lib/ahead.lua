@@ -1,6 +1,6 @@
 -- Account of ids that were given out ahead of their time, so that `*` does not give them out again when it comes: of whatever leaves
 -- a stream while its id is ahead, `meta` keeps the ms, in `ahead_high`, `ahead_normal` and `ahead_low`, as text 'ms ms ...'.
--- lua/mend makes the stream jump over them. The script has locals `meta` and `now`, and the pieces names and trouble.
+-- lua/mend makes the stream jump over them. The script has locals `meta` and `now`, and the pieces call, names and trouble.
 
 local KEPT_MS, KEPT_MOST = 366 * 86400000, 64
 local AHEAD = string.format('%.0f', now + AHEAD_MS)
@@ -17,7 +17,7 @@ end
 
 -- The ms of a class as a set, and as the text that it was read from.
 local function kept_of(stream)
-  local kept, text = {}, unless_wrong(redis.pcall('HGET', meta, account_of(stream)))
+  local kept, text = {}, unless_wrong(try('HGET', meta, account_of(stream)))
   for ms in string.gmatch(text or '', '%d+') do kept[tonumber(ms)] = true end
   return kept, text
 end
@@ -35,9 +35,9 @@ local function write_kept(stream, kept, before)
   local text = table.concat(words, ' ')
   if text == (before or '') then return end
   if text == '' then
-    unless_wrong(redis.pcall('HDEL', meta, account_of(stream)))
+    unless_wrong(try('HDEL', meta, account_of(stream)))
   else
-    unless_wrong(redis.pcall('HSET', meta, account_of(stream), text))
+    unless_wrong(try('HSET', meta, account_of(stream), text))
   end
 end
 

@@ -1,4 +1,4 @@
--- Reading entries of a stream within bounds.
+-- Reading entries of a stream within bounds. The script has the piece call.
 
 -- A call reads at most so many entries, and stops after so many bytes; the next call continues. One entry at a time, because
 -- the size of the next one is unknown.
@@ -6,7 +6,7 @@ local LOOKS, LOOK_BYTES = 64, 1048576
 
 -- The last id that XREADGROUP has delivered; nil when there is no group.
 local function read_until(stream)
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
     local facts = {}
     for i = 1, #group, 2 do facts[group[i]] = group[i + 1] end
     if facts.name == 'sluice' then return facts['last-delivered-id'] end

@@ -1,5 +1,5 @@
 -- Parking: a request goes from its stream into `later` (when it is due) and `later:data` (what it is). The script has locals
--- `call`, `stream`, `later`, `data`, `trouble` and `now`, Lua's own `pcall`, and the pieces names and trouble.
+-- `stream`, `later`, `data`, `trouble` and `now`, and the pieces call, names and trouble.
 
 -- Strings; promote unpacks them.
 local FIELDS_MAX = 256
@@ -65,15 +65,14 @@ local function leave_stream(id)
   call('XACK', stream, 'sluice', id)
 end
 
--- The first of these rights that the caller lacks, as an error, before a request stands both in its stream and in later; so
--- does a key of a wrong type stop the call.
-local function lacks_right(script)
-  local needed_rights = {{'HSET', data}, {'ZADD', later}, {'HGET', trouble}, {'HSET', trouble}, {'XDEL', stream}, {'XACK', stream}}
-  for _, needed in ipairs(needed_rights) do
-    if not redis.acl_check_cmd(needed[1], needed[2], 'x', 'x') then
-      return redis.error_reply('NOPERM lua/' .. script .. ' may not ' .. needed[1] .. ' on ' .. needed[2])
-    end
-  end
+-- A missing right stops the script before a request stands both in its stream and in later; so does a key of a wrong type.
+local function need_all()
+  need('HSET', data, 'x', 'x')
+  need('ZADD', later, '1', 'x')
+  need('HGET', trouble, 'x')
+  need('HSET', trouble, 'x', 'x')
+  need('XDEL', stream, '1-0')
+  need('XACK', stream, 'sluice', '1-0')
   call('ZCARD', later)
   call('HLEN', data)
 end

@@ -5,9 +5,9 @@
 --   runs         that are open, with commas: a worker for its run alone, `+` and a worker for its run in a group; `-` for none
 --   taken        how often the entry was taken over from a dead worker since a run of it was charged last
 -- `taken` is left out while it is 0, and then so is the `-` of no runs. (Before there were groups, nothing stood behind the
--- workers of runs alone: such a record reads the same.) The script has a local `trouble`, the key.
+-- workers of runs alone: such a record reads the same.) The script has a local `trouble`, the key, and the piece call.
 
--- What a side key answered, nil when it has a wrong type, which stops nobody. A missing right does.
+-- What a side key answered, nil when it has a wrong type, which stops nobody. Any other error does.
 local function unless_wrong(result)
   if type(result) ~= 'table' or not result.err then return result end
   if not string.find(result.err, '^WRONGTYPE') then error(result) end
@@ -16,7 +16,7 @@ end
 
 -- What is known of a name: false for nothing, nil where the key has a wrong type.
 local function known_of(name)
-  return unless_wrong(redis.pcall('HGET', trouble, name))
+  return unless_wrong(try('HGET', trouble, name))
 end
 
 -- Whether a name of this class is, by what is known of it, carried by this entry.
@@ -46,7 +46,7 @@ local function write_record(name, attempts, id, runs, taken)
   end
   if runs[1] or taken > 0 then more = ' ' .. (runs[1] and table.concat(runs, ',') or '-') end
   if taken > 0 then more = more .. ' ' .. taken end
-  redis.call('HSET', trouble, name, attempts .. ' ' .. alone .. ' ' .. id .. more)
+  call('HSET', trouble, name, attempts .. ' ' .. alone .. ' ' .. id .. more)
   return alone
 end
 

@@ -458,12 +458,10 @@ static void on_executed(void *context, const struct resp_value *reply)
 {
     const struct batch_call *call = context;
     struct queue *queue = call->task->queue;
-    struct resp_value explained;
-    char text[RESP_TEXT_BYTES];
     bool whole = reply && reply->type == RESP_ARRAY && reply->count > 1;
     const struct resp_value *settled = whole ? &reply->items[reply->count - 2] : reply;
     if (settled && settled->type != RESP_ARRAY) { queue_not_staged(queue); }
-    on_called(context, settled ? script_explain(&queue->scripts, settled, text, &explained) : NULL);
+    on_called(context, settled);
 }
 
 typedef void write_fn(const struct queue *queue, const struct request_list *requests, struct command *command);

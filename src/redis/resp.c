@@ -445,80 +445,44 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"ASK", STATUS_UNAVAILABLE},
         {"MOVED", STATUS_UNAVAILABLE},
         {"OOM", STATUS_UNAVAILABLE},
+        {"ERR max number of clients", STATUS_UNAVAILABLE}, /* has no code of its own */
     };
     if (value->type != RESP_ERROR) { return STATUS_OK; }
-    static const struct {
-        const char *begin;
-        enum status status;
-    } errors[] = {
-        {"ERR The user executing the script can't ", STATUS_DENIED},
-        {"ERR max number of clients", STATUS_UNAVAILABLE},
-    };
-    int length = value->length > 400 ? 400 : (int)value->length;
+    /* Redis adds to a script's error which script it was, by a digest, which helps nobody. */
+    const char *end = memmem(value->bytes, value->length, " script: ", strlen(" script: "));
+    size_t length = end ? (size_t)(end - value->bytes) : value->length;
+    enum status status = STATUS_INTERNAL;
+    const char *advice = "";
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (resp_is_error(value, codes[i].word)) {
-            const char *advice = codes[i].advice ? codes[i].advice : "";
-            return err_set(err, codes[i].status, "Redis says: %.*s%s", length, value->bytes, advice);
+            status = codes[i].status;
+            advice = codes[i].advice ? codes[i].advice : "";
         }
     }
-    enum status status = STATUS_INTERNAL;
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
-        size_t begin = strlen(errors[i].begin);
-        if (value->length >= begin && memcmp(value->bytes, errors[i].begin, begin) == 0) { status = errors[i].status; }
-    }
-    return err_set(err, status, "Redis says: %.*s", length, value->bytes);
+    return err_set(err, status, "Redis says: %.*s%s", length > 400 ? 400 : (int)length, value->bytes, advice);
 }
 
 /* --- Refusals ----------------------------------------------------------------------------------------------------- */
 
 #define KEY_BEGINS "\nsluice:{" /* a key, behind the line that holds its length */
-#define LINE_MARK "@user_script:"
-
-static bool contains(const struct resp_value *reply, const char *words)
-{
-    return reply->type == RESP_ERROR && memmem(reply->bytes, reply->length, words, strlen(words));
-}
-
-static const struct resp_value *as_error(const char *text, struct resp_value *explained)
-{
-    *explained = (struct resp_value){.type = RESP_ERROR, .bytes = text, .length = strlen(text)};
-    return explained;
-}
 
 const struct resp_value *resp_explain_keys(const struct resp_value *reply, const char *head, size_t length,
                                            char text[RESP_TEXT_BYTES], struct resp_value *explained)
 {
-    if (!contains(reply, "permissions to access one of the keys")) { return reply; }
-    int used = snprintf(text, RESP_TEXT_BYTES, "%.*s:", (int)(reply->length < 200 ? reply->length : 200), reply->bytes);
-    const char *at = head, *end = head + length;
+    if (!resp_is_error(reply, "NOPERM") || strstr(reply->bytes, KEY_BEGINS + 1)) { return reply; }
+    int used = snprintf(text, RESP_TEXT_BYTES, "%.*s", (int)(reply->length < 200 ? reply->length : 200), reply->bytes);
+    const char *separator = ": ", *at = head, *end = head + length;
     while (used < RESP_TEXT_BYTES && (at = memmem(at, (size_t)(end - at), KEY_BEGINS, strlen(KEY_BEGINS)))) {
         at++;
         const char *stop = memchr(at, '\r', (size_t)(end - at));
         int size = (int)((stop ? stop : end) - at);
-        used += snprintf(text + used, RESP_TEXT_BYTES - (size_t)used, " %.*s%s", size, at, stop ? "" : "...");
+        used +=
+            snprintf(text + used, RESP_TEXT_BYTES - (size_t)used, "%s%.*s%s", separator, size, at, stop ? "" : "...");
+        separator = " ";
         at += size;
     }
-    return as_error(text, explained);
-}
-
-const struct resp_value *resp_explain_line(const struct resp_value *reply, const char *name, const char *source,
-                                           char text[RESP_TEXT_BYTES], struct resp_value *explained)
-{
-    const char *mark = contains(reply, "The user executing the script") ? strstr(reply->bytes, LINE_MARK) : NULL;
-    long number = mark ? strtol(mark + strlen(LINE_MARK), NULL, 10) : 0;
-    if (number < 1) { return reply; }
-    const char *line = source;
-    for (long i = 1; i < number && line; i++) {
-        line = strchr(line, '\n');
-        line = line ? line + 1 : NULL;
-    }
-    line = line ? line + strspn(line, " \t") : "";
-    /* Cut before the digest, which helps nobody. */
-    const char *end = strstr(reply->bytes, " script: ");
-    int words = (int)(end ? end - reply->bytes : (long)reply->length);
-    snprintf(text, RESP_TEXT_BYTES, "%.*s: lua/%s.lua line %ld: %.*s", words < 200 ? words : 200, reply->bytes, name,
-             number, (int)strcspn(line, "\n"), line);
-    return as_error(text, explained);
+    *explained = (struct resp_value){.type = RESP_ERROR, .bytes = text, .length = strlen(text)};
+    return explained;
 }
 
 /* --- Commands ----------------------------------------------------------------------------------------------------- */

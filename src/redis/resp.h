@@ -94,14 +94,10 @@ enum status resp_check(const struct resp_value *value, struct err *err);
 /* For explaining refusals: bytes of a command's head, and of a text. */
 enum { RESP_HEAD_BYTES = 256, RESP_TEXT_BYTES = 400 };
 
-/* Redis 7.0 only says that a user may not access "one of the keys": appends the keys of the command. Returns `reply`
- * itself if it says something else, or `explained`, whose words are in `text`. `head` is the first `length` bytes of
- * the command. */
+/* Servers do not say which key a user may not access: appends the keys of the command to a NOPERM that names none.
+ * Returns `explained`, whose words are in `text`, or `reply` itself. `head` is the first `length` bytes of the
+ * command. */
 const struct resp_value *resp_explain_keys(const struct resp_value *reply, const char *head, size_t length,
-                                           char text[RESP_TEXT_BYTES], struct resp_value *explained);
-
-/* Likewise for an error that names the line at which a script stopped: appends that line of `source`. */
-const struct resp_value *resp_explain_line(const struct resp_value *reply, const char *name, const char *source,
                                            char text[RESP_TEXT_BYTES], struct resp_value *explained);
 
 #endif

@@ -94,28 +94,15 @@ static bool call_repeat(struct call *call)
     return !load_all(call->scripts, NULL, &err) && !call_send(call, &err);
 }
 
-const struct resp_value *script_explain(const struct scripts *scripts, const struct resp_value *reply,
-                                        char text[RESP_TEXT_BYTES], struct resp_value *explained)
-{
-    for (int i = 0; reply->type == RESP_ERROR && i < SCRIPT_COUNT; i++) {
-        if (strstr(reply->bytes, scripts->digest[i])) {
-            return resp_explain_line(reply, script_sources[i].name, script_sources[i].text, text, explained);
-        }
-    }
-    return reply;
-}
-
 static void on_answer(void *context, const struct resp_value *reply)
 {
     struct call *call = context;
     if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) { return; }
-    char text[RESP_TEXT_BYTES];
-    struct resp_value explained;
     if (reply) {
         call->scripts->calls++;
         call->scripts->calls_ns += clock_now_ns() - call->sent_ns;
     }
-    call->reply(call->context, reply ? script_explain(call->scripts, reply, text, &explained) : NULL);
+    call->reply(call->context, reply);
     call_free(call);
 }
 

@@ -67,9 +67,4 @@ void script_begin(const struct scripts *scripts, enum script script, size_t keys
 MUST_CHECK enum status script_send(struct scripts *scripts, struct command *command, uint32_t timeout_ms,
                                    connection_reply_fn *reply, void *context, struct err *err);
 
-/* Puts the script's line where an error of Redis has its digest. Calls have that done; this is for an answer inside
- * that to EXEC. Returns `explained`, which lives as long as `text`, or `reply`. */
-const struct resp_value *script_explain(const struct scripts *scripts, const struct resp_value *reply,
-                                        char text[RESP_TEXT_BYTES], struct resp_value *explained);
-
 #endif

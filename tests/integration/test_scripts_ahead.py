@@ -108,6 +108,40 @@ class Ahead(ScriptCase):
                 self.client.flushall()
                 self.desk.groups()
 
+    def test_while_one_stays_ids_go_on_from_it(self):
+        """The stream cannot go back yet, and neither its last id nor the group's has moved."""
+        self.add()
+        self.desk.read("me")
+        self.add(entry_id=f"{TO_COME}-0", text="x" * 5000)
+        self.add()
+        before = self.last_ids()
+        self.assertEqual(self.mend(large=1000), [1, 0, 1, 1])
+        self.assertEqual(self.last_ids(), before)
+        self.assertEqual(self.add(), f"{TO_COME}-2")
+
+    def test_one_that_ended_above_a_backlog(self):
+        """Its id is the highest that was deleted, below which servers from Redis 7.2 on do not let a stream go."""
+        for forged in (f"{TO_COME}-0", LAST_ID):
+            with self.subTest(forged=forged):
+                backlog = [self.add() for _ in range(3)]
+                self.add(entry_id=forged)
+                self.desk.read("me")
+                self.desk.run(self.desk.settle(End(forged, first_ms=self.now())))
+                self.assertEqual(self.mend(), [0, 1, 0, 0])
+                self.assertEqual(self.desk.owners(), dict.fromkeys(backlog, "me"))
+                self.assert_present()
+                self.client.flushall()
+                self.desk.groups()
+
+    def test_a_stream_without_a_group(self):
+        """Somebody has destroyed it: it is made again where a worker would make it."""
+        backlog = [self.add() for _ in range(3)]
+        self.add(entry_id=LAST_ID)
+        self.client.xgroup_destroy(self.desk.stream(), "sluice")
+        self.assertEqual(self.mend(), [1, 1, 0, 0])
+        self.assertEqual(self.desk.read("me"), backlog)
+        self.assert_present()
+
     def test_an_ended_one_leaves_the_ids_ahead(self):
         """Nothing stands in the stream any more: what is in it tells nothing, the last ids do."""
         self.add(entry_id=f"{TO_COME}-0")
@@ -135,7 +169,7 @@ class Ahead(ScriptCase):
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("me")
         self.client.xdel(self.desk.stream(), f"{TO_COME}-0")
-        self.client.execute_command("XSETID", self.desk.stream(), f"{self.now()}-0")
+        self.desk.set_last_id(f"{self.now()}-0")
         self.add()
         self.assertEqual(self.desk.read("me"), [])
         self.assertEqual(self.mend(), [0, 1, 0, 0])
@@ -434,7 +468,7 @@ class Ahead(ScriptCase):
         self.assertEqual(self.answered(f"{TO_COME}-0", 1000), 1)
         self.client.xgroup_setid(self.desk.stream(), "sluice", "0")
         self.client.xtrim(self.desk.stream(), maxlen=0)
-        self.client.execute_command("XSETID", self.desk.stream(), "0-0", "MAXDELETEDID", "0-0")
+        self.desk.set_last_id("0-1")
         self.add(entry_id=f"{TO_COME}-0")
         self.assertEqual(self.answered(f"{TO_COME}-0", 500), 1)
         self.assertEqual(self.desk.reply("order-42")["first_at"], "500")
