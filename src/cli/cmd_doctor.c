@@ -12,6 +12,7 @@
 #include "daemon/config.h"
 #include "engine/engine.h"
 #include "redis/queue.h"
+#include "redis/resp.h"
 #include "redis/rights.h"
 #include "schedule/request.h"
 
@@ -53,34 +54,39 @@ static const char *info_field(const struct doctor *doctor, const char *name, cha
 
 /* The Redis server: version, memory, clock; and which durability tier it gives. */
 
-/* Releases in which known holes of the Lua engine are closed (CVE-2025-49844 and before), by branch. Debian 12 keeps
- * 7.0.15 and closes them there; the branch itself got no release. */
-static const struct {
+/* Releases in which known holes are closed, by branch: those of Redis' Lua engine (CVE-2025-49844 and before), and of
+ * Valkey (CVE-2026-27623, CVE-2026-21863 and before). Debian 12 keeps 7.0.15 and closes them there; that branch of
+ * Redis got no release. */
+struct release {
     unsigned major, minor, patch;
-} redis_floors[] = {{7, 0, 15}, {7, 2, 11}, {7, 4, 6}, {8, 0, 4}, {8, 2, 2}};
+};
+static const struct release redis_floors[] = {{7, 0, 15}, {7, 2, 11}, {7, 4, 6}, {8, 0, 4}, {8, 2, 2}, {0}};
+static const struct release valkey_floors[] = {{7, 2, 12}, {8, 0, 7}, {8, 1, 6}, {9, 0, 3}, {0}};
 
 static void check_version(struct doctor *doctor)
 {
     char version[64];
-    unsigned major = 0, minor = 0, patch = 0;
-    info_field(doctor, "redis_version", version);
-    if (sscanf(version, "%u.%u.%u", &major, &minor, &patch) < 2 || major < 7) {
+    struct release is = {0};
+    bool valkey = info_field(doctor, "valkey_version", version)[0] != '\0'; /* it calls itself Redis 7.2.4, too */
+    const char *name = valkey ? "Valkey" : "Redis";
+    if (!valkey) { info_field(doctor, "redis_version", version); }
+    if (sscanf(version, "%u.%u.%u", &is.major, &is.minor, &is.patch) < 2 || is.major < 7) {
         say(doctor, FINDING_FAIL, "version", "Redis %s: 7.0 or later is needed", version);
         return;
     }
-    for (size_t i = 0; i < sizeof redis_floors / sizeof redis_floors[0]; i++) {
-        if (redis_floors[i].major == major && redis_floors[i].minor == minor && patch < redis_floors[i].patch) {
-            say(doctor, FINDING_WARN, "version", "Redis %s has known security holes; use %u.%u.%u or later", version,
-                major, minor, redis_floors[i].patch);
+    for (const struct release *floor = valkey ? valkey_floors : redis_floors; floor->major; floor++) {
+        if (floor->major == is.major && floor->minor == is.minor && is.patch < floor->patch) {
+            say(doctor, FINDING_WARN, "version", "%s %s has known security holes; use %u.%u.%u or later", name, version,
+                floor->major, floor->minor, floor->patch);
             return;
         }
     }
-    if (major == 7 && minor == 0) {
+    if (!valkey && is.major == 7 && is.minor == 0) {
         say(doctor, FINDING_OK, "version",
             "Redis %s; on Debian 12 the package must be 5:7.0.15-1~deb12u10 or later, which cannot be seen from here",
             version);
     } else {
-        say(doctor, FINDING_OK, "version", "Redis %s", version);
+        say(doctor, FINDING_OK, "version", "%s %s", name, version);
     }
 }
 
@@ -402,7 +408,7 @@ static void check_group(struct doctor *doctor)
     struct err err;
     session_key(&doctor->session, "requests", "", key);
     enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
-    if (status != STATUS_OK && strstr(err.message, "no such key")) {
+    if (reply && resp_is_error(reply, "ERR")) { /* no such key, which has no code of its own */
         say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
     } else if (status != STATUS_OK) {
         cannot_tell(doctor, "group", "XINFO GROUPS @requests*", &err);
@@ -434,7 +440,7 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
     if (!status) { status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key); }
     const struct resp_value *ours = status ? NULL : session_group(reply);
     if (ours) { group = seconds_ahead(doctor, resp_field(ours, "last-delivered-id")); }
-    bool none = status && (strstr(err.message, "no such key") || strstr(err.message, "WRONGTYPE"));
+    bool none = reply && (resp_is_error(reply, "ERR") || resp_is_error(reply, "WRONGTYPE"));
     if (status && !none) {
         cannot_tell(doctor, "ids", "XINFO STREAM @requests*", &err);
     } else if (stream > 0) {

@@ -639,7 +639,9 @@ static enum status check_server(struct queue *queue, const char *info, struct er
     if (resp_info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
         return err_set(err, STATUS_UNAVAILABLE, "Redis is loading its data");
     }
-    if (resp_info_field(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0) {
+    bool has_mode = resp_info_field(info, "redis_mode", value, sizeof value) ||
+                    resp_info_field(info, "server_mode", value, sizeof value); /* Valkey's name for it */
+    if (has_mode && strcmp(value, "sentinel") == 0) {
         return err_set(err, STATUS_BAD_INPUT, "this is a Sentinel: its address is redis+sentinel://HOST:PORT/NAME");
     }
     if (resp_info_field(info, "role", value, sizeof value) && strcmp(value, "master") != 0) {

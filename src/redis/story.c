@@ -49,13 +49,14 @@ static bool take_name(struct story *story, const char *name)
     return true;
 }
 
-/* Asks what a login may not ask, or what may not exist: then `*out` is NULL. */
+/* Asks what a login may not ask, or what may not exist (ERR: no key, which has no code of its own): then `*out` is
+ * NULL. */
 static enum status ask_if(struct session *session, size_t count, const char *const *words,
                           const struct resp_value **out, struct err *err)
 {
     enum status status = session_ask(session, count, words, out, err);
     bool none = *out && (resp_is_error(*out, "NOPERM") || resp_is_error(*out, "NOGROUP") ||
-                         resp_is_error(*out, "ERR no such key"));
+                         resp_is_error(*out, "ERR"));
     if (none) { *out = NULL; }
     return none ? STATUS_OK : status;
 }

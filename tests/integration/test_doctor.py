@@ -4,9 +4,23 @@ import time
 
 from acl import make_user
 from case import SluiceCase
+from resp_server import Voices
 
 CONFIG, DATAERR, UNAVAILABLE, NOPERM = 78, 65, 69, 77
 LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}
+
+
+class Another(Voices):
+    """A server that says something else in INFO."""
+
+    def __init__(self, directory, target, info):
+        self.info = f"${len(info)}\r\n{info}\r\n".encode()
+        super().__init__(directory, target)
+        self.socket = self.address
+
+    def connection(self):
+        ask = super().connection()
+        return lambda words: self.info if words[0] == b"INFO" else ask(words)
 
 
 class Doctor(SluiceCase):
@@ -28,7 +42,7 @@ class Doctor(SluiceCase):
         client.hset("sluice:{test}:workers", daemon.worker_name(client), f"{client.time()[0]}000 state running")
         text = self.doctor(server)
         self.assertTrue(text.endswith("\n0 failed, 0 warnings\n"), text)
-        for finding in ("redis       reached at", "version     Redis ", "eviction    maxmemory-policy is noeviction", "memory      ",
+        for finding in ("redis       reached at", "version     ", "eviction    maxmemory-policy is noeviction", "memory      ",
                         "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "strangers   who has no login",
                         "rights      default has every right of a worker on queue test",
                         "precision   the queue takes any", "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
@@ -53,6 +67,19 @@ class Doctor(SluiceCase):
         self.assertRegex(self.doctor(server, environment={"SLUICE_ISA": "generic"}), r"ok    kernels     generic(; SLUICE_ISA hides \w+)?\n")
         self.assertRegex(self.doctor(server, "--backend", "cpu", environment={"SLUICE_ISA": "avx3"}, code=CONFIG),
                          r'fail  backend     cpu: SLUICE_ISA "avx3" is not one of .*, generic\n')
+
+    def test_versions(self):
+        """What the server says in INFO; Valkey also calls itself Redis 7.2.4."""
+        server = self.start_redis()
+        for fields, finding in (("redis_version:6.2.7", "fail  version     Redis 6.2.7: 7.0 or later is needed"),
+                                ("redis_version:7.0.15", "ok    version     Redis 7.0.15; on Debian 12"),
+                                ("redis_version:7.2.4", "warn  version     Redis 7.2.4 has known security holes; use 7.2.11"),
+                                ("redis_version:8.2.2", "ok    version     Redis 8.2.2\n"),
+                                ("redis_version:7.2.4\r\nvalkey_version:8.1.5", "warn  version     Valkey 8.1.5 has known security holes; use 8.1.6"),
+                                ("redis_version:7.2.4\r\nvalkey_version:9.1.2", "ok    version     Valkey 9.1.2\n")):
+            another = Another(self.directory, server.socket, f"# Server\r\n{fields}\r\n")
+            self.children.append(another)
+            self.assertIn(finding, self.doctor(another, code=CONFIG))
 
     def test_server_findings(self):
         server = self.start_redis(options=("--maxmemory-policy", "allkeys-lru"))
