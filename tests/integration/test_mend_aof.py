@@ -9,6 +9,7 @@ from case import SluiceCase
 from redis_server import MEND_AOF, append_only, command
 
 BEFORE = command("SELECT", 0) + command("SET", "a", "1")
+FILE = command("SET", "text", "file under: any line may begin with that word")
 WHOLE = command("MULTI") + command("SET", "b", "2") + command("SET", "c", "EXEC") + command("EXEC")
 
 
@@ -42,9 +43,26 @@ class MendAof(SluiceCase):
                 kept += WHOLE[:torn]
                 self.assertEqual(self.read(self.path("appendonly.torn")), kept)
 
+    def test_only_the_last_file_is_looked_at(self):
+        """The others were finished before it was begun. Which one it is the manifest says, in the words of Redis 8, too."""
+        self.redis(BEFORE + WHOLE)
+        self.write("appendonlydir/appendonly.aof.1.base.rdb", b"VALKEY080, which no tool here reads")
+        self.write("appendonlydir/appendonly.aof.2.incr.aof", BEFORE + WHOLE[:60])
+        self.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.base.rdb seq 1 type b\n"
+                   "file appendonly.aof.1.incr.aof seq 1 type i startoffset 0 endoffset 9\n"
+                   "file appendonly.aof.2.incr.aof seq 2 type i startoffset 9\n")
+        self.mend()
+        self.assertEqual(self.read(self.path("appendonlydir", "appendonly.aof.2.incr.aof")), BEFORE)
+        self.assertEqual(self.read(append_only(self.directory)), BEFORE + WHOLE)
+
+    def test_a_text_that_looks_like_a_manifest(self):
+        self.redis(FILE + WHOLE[:60])
+        self.mend()
+        self.assertEqual(self.read(append_only(self.directory)), FILE)
+
     def test_what_is_whole_stays(self):
         self.mend()  # Redis was never started here
-        for content in (b"", BEFORE, BEFORE + WHOLE):
+        for content in (b"", BEFORE, BEFORE + WHOLE, FILE + WHOLE):
             self.redis(content)
             self.mend()
             self.assertEqual(self.read(append_only(self.directory)), content)
@@ -56,9 +74,5 @@ class MendAof(SluiceCase):
             self.redis(BEFORE + damage + WHOLE)
             self.assertIn("more than a torn end", self.mend(code=1))
             self.assertEqual(self.read(append_only(self.directory)), BEFORE + damage + WHOLE)
-        self.redis(BEFORE)
-        self.write("appendonlydir/appendonly.aof.1.base.aof", BEFORE + WHOLE[:60])
-        self.mend(code=1)
-        self.assertEqual(self.read(append_only(self.directory)), BEFORE)
         self.write("appendonlydir/appendonly.aof.manifest", "no manifest\n")
         self.assertIn("more than a torn end", self.mend(code=1))
