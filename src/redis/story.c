@@ -55,8 +55,7 @@ static enum status ask_if(struct session *session, size_t count, const char *con
                           const struct resp_value **out, struct err *err)
 {
     enum status status = session_ask(session, count, words, out, err);
-    bool none = *out && (resp_is_error(*out, "NOPERM") || resp_is_error(*out, "NOGROUP") ||
-                         resp_is_error(*out, "ERR"));
+    bool none = *out && (resp_is_error(*out, "NOPERM") || resp_is_error(*out, "NOGROUP") || resp_is_error(*out, "ERR"));
     if (none) { *out = NULL; }
     return none ? STATUS_OK : status;
 }
