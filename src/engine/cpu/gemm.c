@@ -27,7 +27,9 @@ static bool runs_always(void)
 #ifdef SLUICE_X86
 static bool runs_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    unsigned a, b, c, d; /* __builtin_cpu_supports of clang 14 does not know F16C */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (c & bit_F16C);
 }
 
 static bool runs_avx2_vnni(void)
