@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/utf8.h"
+
 static const struct {
     const char *name;
     int exit_code;
@@ -32,6 +34,7 @@ enum status err_set(struct err *err, enum status status, const char *format, ...
     va_start(args, format);
     vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
+    utf8_mend(err->message, sizeof err->message);
     return status;
 }
 

@@ -38,7 +38,8 @@ struct err {
         if (try_status_ != STATUS_OK) { return try_status_; }                                                          \
     } while (0)
 
-/* Fills `err` with a status and a formatted message (cut at its size) and returns the status.
+/* Fills `err` with a status and a formatted message, cut at its size and in UTF-8 whatever it quotes (utf8_mend), and
+ * returns the status.
  * Errors: none; `err` may be NULL when the caller needs the status only. */
 enum status err_set(struct err *err, enum status status, const char *format, ...) PRINTF_LIKE(3, 4);
 

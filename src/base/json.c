@@ -222,26 +222,45 @@ void buffer_json_string(struct buffer *to, const char *bytes, size_t length)
     buffer_string(to, "\"");
 }
 
+size_t json_escaped(char *to, const char *bytes, size_t length, size_t *used)
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char c = (unsigned char)bytes[0];
+    size_t printable = utf8_printable(bytes, length);
+    *used = printable > 0 ? printable : 1;
+    if (c == '"' || c == '\\') {
+        to[0] = '\\';
+        to[1] = (char)c;
+        return 2;
+    }
+    if (printable > 0) {
+        memcpy(to, bytes, printable);
+        return printable;
+    }
+    unsigned code = c < 0x80 ? c : 0xfffd;
+    if (c == 0xc2 && length > 1 && ((unsigned char)bytes[1] & 0xe0) == 0x80) {
+        code = (unsigned char)bytes[1];
+        *used = 2;
+    }
+    memcpy(to, "\\u", 2);
+    for (int i = 0; i < 4; i++) { to[2 + i] = digits[code >> (12 - 4 * i) & 15]; }
+    return JSON_ESCAPE_BYTES;
+}
+
 /* Writes what stands in a string, or (`whole`) valid JSON, which is left as it is but for what breaks its line or
  * controls a terminal. */
 static void put_inside(FILE *to, const char *bytes, size_t length, bool whole)
 {
-    for (size_t at = 0; at < length;) {
+    size_t used = 1;
+    for (size_t at = 0; at < length; at += used) {
+        char text[JSON_ESCAPE_BYTES];
         unsigned char c = (unsigned char)bytes[at];
-        size_t size = utf8_printable(bytes + at, length - at);
-        if (whole && c < ' ') {
-            size = 1; /* white space between its parts */
-        } else if (c == '"' || c == '\\') {
-            fprintf(to, whole ? "%c" : "\\%c", c);
-        } else if (size > 0) {
-            fwrite(bytes + at, 1, size, to);
-        } else if (c == 0xc2 && at + 1 < length && ((unsigned char)bytes[at + 1] & 0xe0) == 0x80) {
-            fprintf(to, "\\u%04x", (unsigned char)bytes[at + 1]);
-            size = 2;
+        if (whole && (c < ' ' || c == '"' || c == '\\')) {
+            used = 1;
+            if (c >= ' ') { putc(c, to); } /* the others are white space between its parts */
         } else {
-            fprintf(to, "\\u%04x", c < 0x80 ? c : 0xfffd);
+            fwrite(text, 1, json_escaped(text, bytes + at, length - at, &used), to);
         }
-        at += size > 0 ? size : 1;
     }
 }
 

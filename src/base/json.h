@@ -56,10 +56,16 @@ bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length);
 /* Appends bytes as a string with quotes; what is not UTF-8 becomes U+FFFD. */
 void buffer_json_string(struct buffer *to, const char *bytes, size_t length);
 
-/* Writing to a stream: one line, without what controls a terminal. */
+/* Writing on one line, without what controls a terminal. */
 
-/* Writes bytes as a string with its quotes. Controls become \uNNNN (C0, DEL, and C1, which some terminals obey like an
- * escape sequence); what is not UTF-8 becomes \ufffd. */
+enum { JSON_ESCAPE_BYTES = 6 };
+
+/* Writes the first character of `bytes` as it stands in a string, and sets `used` to its length. Controls become
+ * \uNNNN (C0, DEL, and C1, which some terminals obey like an escape sequence); a byte that is not UTF-8 becomes
+ * \ufffd. Shapes: bytes [length], at least one; to [JSON_ESCAPE_BYTES]; returns how many of it were written. */
+size_t json_escaped(char *to, const char *bytes, size_t length, size_t *used);
+
+/* Writes bytes as a string with its quotes, by json_escaped. */
 void json_put_string(FILE *to, const char *bytes, size_t length);
 
 /* Writes a text as a string, or null for "". */

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
-#include <unistd.h>
 
 #include "cli/print.h"
 #include "cli/session.h"
 #include "redis/operator_json.h"
+#include "redis/queue.h"
 
 struct own {
     bool all, json;
@@ -63,8 +63,8 @@ static enum status list(const struct session *session, const struct heartbeats *
  * decides. */
 static enum status check(const struct session *session, const struct heartbeats *heartbeats, struct err *err)
 {
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
+    char host[QUEUE_HOST_MAX + 1];
+    queue_host(host);
     size_t length = strlen(host), here = 0;
     for (size_t i = 0; i < heartbeats->count; i++) {
         const struct heartbeat_line *line = &heartbeats->lines[i];

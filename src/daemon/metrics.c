@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 enum type { COUNTER, GAUGE, HISTOGRAM };
 
 /* What a row has a line for, so which labels it has. CLASS and END: the member is an array. */
@@ -140,7 +142,8 @@ static const struct metric table[] = {
 
 /* ---- labels ---- */
 
-/* Appends name="value", behind a comma if it is not the first. The format escapes quotes, backslashes, line feeds. */
+/* Appends name="value", behind a comma if it is not the first. The format is UTF-8, and escapes quotes, backslashes and
+ * line feeds. */
 static void add_label(struct buffer *labels, const char *name, const char *value)
 {
     buffer_string(labels, labels->length > 0 ? "," : "");
@@ -148,7 +151,7 @@ static void add_label(struct buffer *labels, const char *name, const char *value
     buffer_string(labels, "=\"");
     for (const char *at = value ? value : ""; *at;) {
         size_t plain = strcspn(at, "\"\\\n");
-        buffer_append(labels, at, plain);
+        buffer_utf8(labels, at, plain);
         at += plain;
         if (*at) { buffer_append(labels, *at == '\n' ? "\\n" : *at == '"' ? "\\\"" : "\\\\", 2); }
         at += *at != '\0';

@@ -137,7 +137,7 @@ struct model_prompt {
 /* All that is known of a model; filled by model_open and not changed after it, but for the weights' bytes. */
 struct model {
     char *directory;
-    char *name;        /* published as `model` in replies: the directory's last path component */
+    char *name;        /* published as `model` in replies: the directory's last path component, as UTF-8 */
     char revision[17]; /* the first 16 hex digits of the weights' hash */
     char id[33];       /* hash over weights, configuration, tokenizer, pooling, normalisation, prompts: hex */
 

@@ -15,6 +15,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "model/arch.h"
 #include "model/head.h"
 #include "model/sentence_transformers.h"
@@ -150,7 +151,7 @@ static enum status identity_fill(struct model *model, const char *folder, struct
     return status;
 }
 
-/* Sets directory (absolute, without links) and name (its last component). */
+/* Sets directory (absolute, without links) and name (its last component, as UTF-8: replies and metrics carry it). */
 static enum status resolve(struct model *model, const char *directory, struct err *err)
 {
     model->directory = realpath(directory, NULL);
@@ -161,7 +162,12 @@ static enum status resolve(struct model *model, const char *directory, struct er
     }
     if (!S_ISDIR(info.st_mode)) { return err_set(err, STATUS_BAD_INPUT, "the model %s is not a directory", directory); }
     const char *last = strrchr(model->directory, '/') + 1;
-    model->name = strdup(*last != '\0' ? last : "model");
+    struct buffer name = {0};
+    last = *last != '\0' ? last : "model";
+    buffer_utf8(&name, last, strlen(last));
+    buffer_append(&name, "", 1);
+    model->name = buffer_ok(&name) ? name.data : NULL;
+    if (!model->name) { buffer_free(&name); }
     return model->name ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
 }
 

@@ -28,7 +28,7 @@
 #include "redis/address.h"
 #include "schedule/worker.h"
 
-enum { QUEUE_NAME_MAX = 64, QUEUE_WORKER_MAX = 128 };
+enum { QUEUE_NAME_MAX = 64, QUEUE_WORKER_MAX = 128, QUEUE_HOST_MAX = 64 };
 
 struct event_base;
 struct queue;
@@ -75,6 +75,9 @@ void queue_close(struct queue *queue);
 
 /* Executes one action. Owns: takes its requests, which come back with the matching event. */
 void queue_execute(struct queue *queue, struct action *action);
+
+/* This machine's name as the names of its workers begin with it: letters, digits, dots, and - for all else. */
+void queue_host(char host[QUEUE_HOST_MAX + 1]);
 
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);

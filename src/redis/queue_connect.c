@@ -19,7 +19,7 @@
 #include "redis/rights.h"
 
 enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000, TTL_S = 3600 };
-enum { REDIS_MAJOR_LEAST = 7, HOST_MAX = 64 };
+enum { REDIS_MAJOR_LEAST = 7 };
 static const uint64_t MAX_REPLY_BYTES = 64 << 20;
 
 /* --- Keys and calls ----------------------------------------------------------------------------------------------- */
@@ -409,12 +409,18 @@ static void put_hex(char *to, size_t bytes)
     for (size_t i = 0; i < bytes; i++) { snprintf(to + 2 * i, 3, "%02x", random[i]); }
 }
 
+void queue_host(char host[QUEUE_HOST_MAX + 1])
+{
+    strcpy(host, "host");
+    gethostname(host, QUEUE_HOST_MAX + 1);
+    host[QUEUE_HOST_MAX] = '\0';
+    for (char *at = host; *at; at++) { *at = isalnum((unsigned char)*at) || *at == '.' ? *at : '-'; }
+}
+
 static void make_name(struct queue *queue)
 {
-    char host[HOST_MAX + 1] = "host", incarnation[9];
-    gethostname(host, sizeof host - 1);
-    host[HOST_MAX] = '\0';
-    for (char *at = host; *at; at++) { *at = isalnum((unsigned char)*at) || *at == '.' ? *at : '-'; }
+    char host[QUEUE_HOST_MAX + 1], incarnation[9];
+    queue_host(host);
     put_hex(incarnation, 4);
     put_hex(queue->token, 16);
     queue->housekeeping.command[0] = '\0'; /* that was for the name before */

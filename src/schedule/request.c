@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static const struct {
     const char *name;
     bool retryable;
@@ -84,6 +86,7 @@ PRINTF_LIKE(3, 0) static void fail(struct request *request, enum reply_code code
     request->retry.code = code;
     request->retry.retryable = reply_code_retryable(code);
     vsnprintf(request->retry.message, sizeof(request->retry.message), format, args);
+    utf8_mend(request->retry.message, sizeof(request->retry.message));
 }
 
 void request_fail(struct request *request, enum reply_code code, const char *format, ...)

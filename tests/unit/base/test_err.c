@@ -27,6 +27,16 @@ TEST(long_message_is_cut)
     assert_int_equal(strlen(err.message), sizeof err.message - 1);
 }
 
+/* It goes into replies, logs and JSON, and may quote the name of a file. */
+TEST(a_message_is_text_whatever_it_quotes)
+{
+    struct err err;
+    (void)err_set(&err, STATUS_BAD_INPUT, "%s and %.4s", "lat\xe9n", "\xe6\x97\xa5\xe6\x9c\xac");
+    assert_string_equal(err.message, "lat\xef\xbf\xbdn and \xe6\x97\xa5\xef\xbf\xbd");
+    (void)err_prefix(&err, "\xff");
+    assert_string_equal(err.message, "\xef\xbf\xbd: lat\xef\xbf\xbdn and \xe6\x97\xa5\xef\xbf\xbd");
+}
+
 TEST(errno_becomes_a_status)
 {
     struct err err;

@@ -151,3 +151,35 @@ TEST(faults_are_found_wherever_they_stand)
         }
     }
 }
+
+/* Each bad byte becomes U+FFFD; in a buffer of fixed size what has no room is cut, and never inside a code point. */
+TEST(bytes_become_text)
+{
+    static const struct {
+        const char *bytes, *text;
+    } cases[] = {{"", ""},
+                 {"plain", "plain"},
+                 {"\xff", "\xef\xbf\xbd"},
+                 {"a\xe9z", "a\xef\xbf\xbdz"},
+                 {"\xe6\x97", "\xef\xbf\xbd\xef\xbf\xbd"},
+                 {"\xe6\x97\xa5\xed\xa0\x80", "\xe6\x97\xa5\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+                 {"\xc3\xa9\xc3", "\xc3\xa9\xef\xbf\xbd"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct buffer buffer = {0};
+        size_t length = strlen(cases[i].bytes), whole = strlen(cases[i].text);
+        buffer_utf8(&buffer, cases[i].bytes, length);
+        assert_int_equal(buffer.length, whole);
+        assert_true(whole == 0 || memcmp(buffer.data, cases[i].text, whole) == 0);
+        buffer_free(&buffer);
+        for (size_t size = length + 1; size <= whole + 2; size++) {
+            char text[64];
+            memcpy(text, cases[i].bytes, length + 1);
+            memset(text + size, '#', sizeof text - size);
+            utf8_mend(text, size);
+            assert_true(strlen(text) < size && text[size] == '#');
+            assert_true(utf8_valid(text, strlen(text)));
+            assert_memory_equal(text, cases[i].text, strlen(text));
+            assert_true(size <= whole ? strlen(text) + 3 >= size - 1 : strlen(text) == whole);
+        }
+    }
+}

@@ -39,7 +39,8 @@ static void assert_line(const char *line)
 
 TEST(every_level_has_its_labels)
 {
-    struct queue_sample queue = {.queue = "q", .model = "a\"b\\c\nd", .revision = "r", .precision = "f32", .info = 1};
+    struct queue_sample queue = {
+        .queue = "q", .model = "a\"b\\c\nd\xe9", .revision = "r", .precision = "f32", .info = 1};
     queue.counters.ended[CLASS_LOW][CODE_QUEUE_FULL] = 7;
     queue.stats.held = UINT32_MAX;
     queue.stats.busy_ns = 1500000000;
@@ -51,8 +52,8 @@ TEST(every_level_has_its_labels)
     assert_line("sluice_held_requests{queue=\"q\"} 4294967295");
     assert_line("sluice_batch_seconds_total{queue=\"q\"} 1.5");
     assert_line("sluice_queue_unread{queue=\"q\",class=\"high\"} 3");
-    assert_line(
-        "sluice_worker_info{queue=\"q\",model=\"a\\\"b\\\\c\\nd\",revision=\"r\",precision=\"f32\",backend=\"\"} 1");
+    assert_line("sluice_worker_info{queue=\"q\",model=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\",revision=\"r\",precision=\"f32\","
+                "backend=\"\"} 1");
     assert_line("sluice_model_weight_bytes{queue=\"q\",model=\"m\",precision=\"f32\"} 10000000000");
     assert_line("sluice_gpu_busy_ratio{gpu=\"3\"} 0.5");
     assert_line("sluice_build_info{version=\"1.2.3\"} 1");
