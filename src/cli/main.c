@@ -1,4 +1,5 @@
 /* sluice: finds the command, and does what all of them share: arguments, configuration, errors, exit codes. */
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
@@ -429,8 +430,20 @@ static int check_output(const struct invocation *invocation, int code)
     return code == EX_OK ? written : code;
 }
 
+/* A descriptor from 0 to 2 that is closed would be the next file's or socket's, and messages would go there. A closed
+ * standard input or output stays an error for whoever uses it; messages have nowhere to go. */
+static bool open_standard(void)
+{
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd) { return false; }
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!open_standard()) { return EX_OSERR; }
     if (argc < 2) {
         print_commands(stderr);
         return EX_USAGE;

@@ -255,6 +255,25 @@ class Embed(CommandLine):
         self.assertEqual(result.returncode, IOERR)
         self.assertIn(b"cannot write", result.stderr)
 
+    def test_closed_descriptors(self):
+        """A standard output that is closed is an error, a standard input too; no file gets the number of a closed descriptor."""
+        def run(closed, *arguments):
+            return subprocess.run(["/bin/sh", "-c", f'exec "$0" "$@" {closed}', BINARY, *arguments], stdin=subprocess.DEVNULL,
+                                  capture_output=True, env=process.clean_environment(), timeout=60, check=False)
+        result = run(">&-", "version")
+        self.assertEqual(result.returncode, IOERR)
+        self.assertIn(b"cannot write to standard output: Bad file descriptor", result.stderr)
+        self.assertEqual(run(">&- 2>&-", "version").returncode, IOERR)
+        result = run("<&-", "embed", "--model", self.make_model(), "--input", "-", "--output", self.path("v.npy"))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(b"Bad file descriptor", result.stderr)
+        self.assertEqual(run("<&- 2>&-", "version").stdout, run("", "version").stdout)
+        source = self.write("texts", "".join(text + "\n" for text in texts(50)))
+        for closed, output in (("", self.path("a.jsonl")), ("<&- >&- 2>&-", self.path("b.jsonl"))):
+            run(closed, "embed", "--model", self.make_model(), "--precision", "f32", "--progress", "json", source, "--output", output)
+        with open(self.path("a.jsonl"), "rb") as wanted, open(self.path("b.jsonl"), "rb") as got:
+            self.assertEqual(got.read(), wanted.read())
+
     def test_into_a_closed_pipe(self):
         """`sluice embed … | head -1` ends without noise about the pipe and without a crash."""
         source = self.write("texts", "".join(text + "\n" for text in texts(3000, seed=3)))
