@@ -1,33 +1,72 @@
-/* Lines are built in a buffer of fixed size: logging works when memory has run out. A line that is too long is cut
- * inside its last value and still ends properly. */
+/* Lines are built in a buffer of fixed size and wait in another one: logging works when memory has run out. A line that
+ * is too long is cut inside its last value and still ends properly.
+ *
+ * A thread of its own writes them, because any write may wait: for a reader of a pipe or a socket, for a terminal that
+ * was stopped, for a disk. Writing without waiting is no way out: O_NONBLOCK belongs to the open file, which other
+ * processes share, and a file has none. */
 #include "base/log.h"
 
+#include <errno.h>
 #include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json.h"
+#include "base/utf8.h"
+
+enum {
+    LINE_BYTES = 4096,       /* of a line and of a write: a pipe takes so much whole (PIPE_BUF) */
+    LINE_TAIL = 8,           /* room kept for the closing quote, brace and newline */
+    WAITING_BYTES = 1 << 20, /* touched no further than lines have waited */
+    GATHER_MS = 1,
+    FLUSH_MS = 1000,
+};
+
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+enum { CRASHES = sizeof crashes / sizeof crashes[0] };
 
 /* The process's one log: a sink is the single thing that is better global than passed. */
 static struct {
     atomic_int least; /* enum log_level; changes while threads run */
     enum log_format format;
     int fd;
-} sink = {LOG_INFO, LOG_TEXT, 2};
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* the thread's: there are lines */
+    bool started;
+    char waiting[WAITING_BYTES]; /* a ring of whole lines; the `length` bytes from `first` on are not written yet */
+    size_t first, length;
+    bool full;           /* lines are dropped, also those that would fit, until the log knows */
+    uint64_t unsaid;     /* dropped lines of which the log does not know */
+    atomic_bool written; /* nothing waits */
+    atomic_uint_least64_t dropped;
+
+    bool torn; /* the thread's: the last write ended inside a line */
+    struct sigaction before[CRASHES];
+} sink = {.least = LOG_INFO,
+          .format = LOG_TEXT,
+          .fd = 2,
+          .lock = PTHREAD_MUTEX_INITIALIZER,
+          .wake = PTHREAD_COND_INITIALIZER,
+          .written = true};
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
 struct line {
-    char data[4096];
+    char data[LINE_BYTES];
     size_t length;
 };
-
-enum { LINE_TAIL = 8 }; /* room kept for the closing quote, brace and newline */
 
 struct log_field log_str(const char *key, const char *value)
 {
@@ -56,6 +95,7 @@ void log_set_level(enum log_level least)
 
 void log_setup(enum log_level least, enum log_format format, int fd)
 {
+    (void)log_flush();
     log_set_level(least);
     sink.format = format;
     sink.fd = fd;
@@ -73,26 +113,20 @@ static void put(struct line *line, const char *format, ...)
     if (written > 0) { line->length += (size_t)written < room ? (size_t)written : room - 1; }
 }
 
-/* Escapes what could end a value or a line early; bytes above 0x7f pass (UTF-8 was checked where text comes in). */
 static void put_escaped(struct line *line, const char *bytes, size_t length)
 {
-    for (size_t i = 0; i < length && line->length + 8 < sizeof line->data - LINE_TAIL; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if (c == '"' || c == '\\') {
-            put(line, "\\%c", c);
-        } else if (c < 0x20 || c == 0x7f) {
-            put(line, "\\u%04x", c);
-        } else {
-            line->data[line->length++] = (char)c;
-        }
+    size_t used;
+    for (size_t i = 0; i < length && line->length + JSON_ESCAPE_BYTES + LINE_TAIL < sizeof line->data; i += used) {
+        line->length += json_escaped(line->data + line->length, bytes + i, length - i, &used);
     }
 }
 
+/* Whether a value stands for itself without quotes. */
 static bool is_plain(const char *bytes, size_t length)
 {
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if (c <= ' ' || c == '"' || c == '\\' || c == '=' || c == 0x7f) { return false; }
+    for (size_t i = 0, size; i < length; i += size) {
+        size = utf8_printable(bytes + i, length - i);
+        if (size == 0 || strchr(" \"=", bytes[i])) { return false; }
     }
     return length > 0;
 }
@@ -121,9 +155,8 @@ static void put_fields(struct line *line, const struct log_field *fields, size_t
     }
 }
 
-void log_write(enum log_level level, const struct log_line *log_line)
+static void build(struct line *line, enum log_level level, const struct log_line *log_line)
 {
-    if ((int)level < atomic_load_explicit(&sink.least, memory_order_relaxed)) { return; }
     uint64_t now_ms = clock_unix_ms();
     time_t seconds = (time_t)(now_ms / 1000);
     struct tm utc;
@@ -131,13 +164,186 @@ void log_write(enum log_level level, const struct log_line *log_line)
     char stamp[32];
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
 
-    struct line line = {.length = 0};
     bool json = sink.format == LOG_JSON;
-    put(&line, json ? "{\"time\":\"%s.%03uZ\",\"level\":\"%s\",\"event\":\"%s\"" : "%s.%03uZ %s %s", stamp,
+    line->length = 0;
+    put(line, json ? "{\"time\":\"%s.%03uZ\",\"level\":\"%s\",\"event\":\"%s\"" : "%s.%03uZ %s %s", stamp,
         (unsigned)(now_ms % 1000), level_names[level], log_line->event);
-    put_fields(&line, log_line->fields, sizeof log_line->fields / sizeof log_line->fields[0]);
-    if (json) { line.data[line.length++] = '}'; }
-    line.data[line.length++] = '\n';
-    ssize_t ignored = write(sink.fd, line.data, line.length);
-    (void)ignored;
+    put_fields(line, log_line->fields, sizeof log_line->fields / sizeof log_line->fields[0]);
+    if (json) { line->data[line->length++] = '}'; }
+    line->data[line->length++] = '\n';
+}
+
+/* ---- what waits; under the lock ---- */
+
+static void drop(uint64_t lines)
+{
+    sink.unsaid += lines;
+    atomic_fetch_add(&sink.dropped, lines);
+}
+
+static void push(const struct line *line)
+{
+    sink.full = sink.full || line->length > WAITING_BYTES - sink.length;
+    if (sink.full) {
+        drop(1);
+        return;
+    }
+    size_t at = (sink.first + sink.length) % WAITING_BYTES;
+    size_t straight = line->length < WAITING_BYTES - at ? line->length : WAITING_BYTES - at;
+    memcpy(sink.waiting + at, line->data, straight);
+    memcpy(sink.waiting, line->data + straight, line->length - straight);
+    sink.length += line->length;
+    atomic_store(&sink.written, false);
+}
+
+/* Copies as many lines as one write may have. Shapes: to [LINE_BYTES]; returns how many bytes of it. */
+static size_t copy_lines(char *to)
+{
+    size_t size = sink.length < LINE_BYTES ? sink.length : LINE_BYTES;
+    size_t straight = size < WAITING_BYTES - sink.first ? size : WAITING_BYTES - sink.first;
+    memcpy(to, sink.waiting + sink.first, straight);
+    memcpy(to + straight, sink.waiting, size - straight);
+    while (to[size - 1] != '\n') { size--; }
+    return size;
+}
+
+/* This line takes the place of the dropped ones. */
+static void say_dropped(void)
+{
+    struct line line;
+    uint64_t lines = sink.unsaid;
+    sink.unsaid = 0;
+    sink.full = false;
+    if (LOG_WARN < atomic_load(&sink.least)) { return; }
+    build(
+        &line, LOG_WARN,
+        &(struct log_line){"log_lines_dropped",
+                           {log_int("lines", (int64_t)lines), log_int("total", (int64_t)atomic_load(&sink.dropped))}});
+    push(&line);
+}
+
+/* ---- the thread ---- */
+
+/* Returns how much was written before a write failed. Another process may have made the open file non-blocking. */
+static size_t write_bytes(const char *bytes, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t wrote = write(sink.fd, bytes + done, size - done);
+        if (wrote > 0) {
+            done += (size_t)wrote;
+        } else if (wrote < 0 && errno == EAGAIN) {
+            (void)poll(&(struct pollfd){.fd = sink.fd, .events = POLLOUT}, 1, -1);
+        } else if (wrote == 0 || errno != EINTR) {
+            break;
+        }
+    }
+    return done;
+}
+
+/* A line that a full disk has cut is ended before the next one. Returns how many lines were not written whole. */
+static uint64_t write_lines(const char *lines, size_t size)
+{
+    uint64_t left = 0;
+    sink.torn = sink.torn && write_bytes("\n", 1) == 0;
+    size_t done = sink.torn ? 0 : write_bytes(lines, size);
+    sink.torn = sink.torn || (done > 0 && lines[done - 1] != '\n');
+    for (size_t i = done; i < size; i++) { left += lines[i] == '\n'; }
+    return left;
+}
+
+/* Lines that come within a millisecond after others wake nobody: a wake costs more than a line. */
+static void *run(void *context)
+{
+    (void)context;
+    char lines[LINE_BYTES];
+    pthread_setname_np(pthread_self(), "log");
+    pthread_mutex_lock(&sink.lock);
+    for (;;) {
+        while (sink.length == 0) { pthread_cond_wait(&sink.wake, &sink.lock); }
+        size_t size = copy_lines(lines);
+        pthread_mutex_unlock(&sink.lock);
+        uint64_t left = write_lines(lines, size);
+        pthread_mutex_lock(&sink.lock);
+        sink.length -= size;
+        sink.first = sink.length == 0 ? 0 : (sink.first + size) % WAITING_BYTES;
+        if (left > 0) {
+            drop(left);
+            sink.full = false;
+        } else if (sink.unsaid > 0 && WAITING_BYTES - sink.length >= LINE_BYTES) {
+            say_dropped();
+        }
+        if (sink.length == 0) {
+            atomic_store(&sink.written, true);
+            pthread_mutex_unlock(&sink.lock);
+            (void)poll(NULL, 0, GATHER_MS);
+            pthread_mutex_lock(&sink.lock);
+        }
+    }
+    return NULL;
+}
+
+bool log_flush(void)
+{
+    for (int i = 0; i < FLUSH_MS && !atomic_load(&sink.written); i++) { (void)poll(NULL, 0, 1); }
+    return atomic_load(&sink.written);
+}
+
+static void flush_at_exit(void)
+{
+    (void)log_flush();
+}
+
+/* The other threads still run, so the last lines can be written. Then the signal does what it did before: a fault
+ * happens again, any other signal is sent again. */
+static void on_crash(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    (void)log_flush();
+    for (size_t i = 0; i < CRASHES; i++) {
+        if (crashes[i] == number) { sigaction(number, &sink.before[i], NULL); }
+    }
+    if (info->si_code <= 0) { raise(number); }
+}
+
+/* Starts the thread. All signals are blocked there: they are the other threads', and a reader that is gone is an error
+ * (EPIPE). */
+static bool start(void)
+{
+    pthread_t thread;
+    pthread_attr_t detached;
+    sigset_t all, before;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    sink.started = pthread_create(&thread, &detached, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    if (!sink.started) { return false; }
+    struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < CRASHES; i++) { sigaction(crashes[i], &action, &sink.before[i]); }
+    atexit(flush_at_exit);
+    return true;
+}
+
+void log_write(enum log_level level, const struct log_line *log_line)
+{
+    if ((int)level < atomic_load_explicit(&sink.least, memory_order_relaxed)) { return; }
+    struct line line;
+    build(&line, level, log_line);
+    pthread_mutex_lock(&sink.lock);
+    if (sink.started || start()) {
+        push(&line);
+    } else {
+        drop(write_lines(line.data, line.length));
+    }
+    pthread_mutex_unlock(&sink.lock);
+    pthread_cond_signal(&sink.wake);
+}
+
+uint64_t log_dropped(void)
+{
+    return atomic_load(&sink.dropped);
 }

@@ -50,7 +50,17 @@ void log_setup(enum log_level least, enum log_format format, int fd);
 /* Changes the least level alone. Thread: any. */
 void log_set_level(enum log_level least);
 
-/* Writes one event with a single write(2), so that lines of several threads never mix. Thread: any. */
+/* Gives one event to the thread that writes, and waits for no reader and no disk. Where a MiB of lines waits already,
+ * and where a write fails, lines are dropped: they are counted, and the event log_lines_dropped says how many as soon
+ * as one is written again. Lines are written whole, so those of several threads and processes never mix. Thread: any.
+ */
 void log_write(enum log_level level, const struct log_line *line);
+
+/* Waits until all lines are written or dropped, a second at most; false: some still wait. The end of the process (exit,
+ * a crash) does so, too; _exit does not. Thread: any. */
+bool log_flush(void);
+
+/* How many lines were dropped. Thread: any. */
+uint64_t log_dropped(void);
 
 #endif

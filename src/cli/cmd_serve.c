@@ -18,12 +18,15 @@ static int run(struct invocation *invocation)
     enum status status = server_open(&server, config, invocation->config_path, &err);
     if (status != STATUS_OK) {
         server_close(&server);
-        return print_error(invocation, &err);
+        return log_flush() ? print_error(invocation, &err) : status_exit_code(status); /* nobody reads */
     }
     status = server_run(&server);
     /* Threads may still compute a batch that nobody waits for (others reclaim its requests), and closing a lost device
      * may hang: do not wait for either. */
-    if (!server.clean || server.devices_lost > 0) { _exit(status_exit_code(status)); }
+    if (!server.clean || server.devices_lost > 0) {
+        (void)log_flush();
+        _exit(status_exit_code(status));
+    }
     server_close(&server);
     return status_exit_code(status);
 }

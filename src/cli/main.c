@@ -13,6 +13,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "cli/command.h"
 
 #define SYSTEM_CONFIG "/etc/sluice/sluice.json"
@@ -45,6 +46,7 @@ static void print_commands(FILE *to)
 
 int print_error(const struct invocation *invocation, const struct err *err)
 {
+    (void)log_flush(); /* what led to it comes first */
     fprintf(stderr, "sluice %s: %s\n", invocation->command->name, err->message);
     return status_exit_code(err->status);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGUSR2};
 
@@ -72,6 +73,13 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
     (void)ignored;
 }
 
+/* libevent would write to standard error, and wait for its reader. */
+static void event_logged(int severity, const char *message)
+{
+    log_write(severity >= EVENT_LOG_WARN ? LOG_WARN : LOG_DEBUG,
+              &(struct log_line){"libevent", {log_str("message", message)}});
+}
+
 /* Deadlines of a few ms matter, so timers must not be rounded up to epoll's whole milliseconds. */
 static struct event_base *make_base(void)
 {
@@ -105,6 +113,7 @@ enum status loop_open(const struct loop_options *options, struct loop **out, str
     if (!loop) { return err_set(err, STATUS_NO_MEMORY, "no memory for an event loop"); }
     loop->options = *options;
     loop->deadline_ns = UINT64_MAX;
+    event_set_log_callback(event_logged);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->turned_fd = memfd_create(TURNED_NAME, MFD_CLOEXEC);
     enum status status = STATUS_OK;

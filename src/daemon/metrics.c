@@ -133,6 +133,7 @@ static const struct metric table[] = {
     {"sluice_http_refused_total", "HTTP connections that were refused or cut off.", COUNTER, PROCESS, OF_PROCESS(http_refused)},
     {"sluice_trace_spans_total", "Spans made of traced requests and their batches.", COUNTER, PROCESS, OF_PROCESS(spans)},
     {"sluice_trace_spans_dropped_total", "Of these, those that the file of traces did not take.", COUNTER, PROCESS, OF_PROCESS(spans_dropped)},
+    {"sluice_log_lines_dropped_total", "Lines that the reader or the disk of the log did not take.", COUNTER, PROCESS, OF_PROCESS(log_dropped)},
     {"process_resident_memory_bytes", "Resident memory.", GAUGE, PROCESS, OF_PROCESS(resident_bytes)},
     {"process_cpu_seconds_total", "CPU time of all threads.", COUNTER, PROCESS, OF_PROCESS(cpu_s)},
     {"process_start_time_seconds", "Unix time of the start.", GAUGE, PROCESS, OF_PROCESS(started_s)},

@@ -38,7 +38,7 @@ struct process_sample {
     uint32_t threads, devices, devices_lost;
     double resident_bytes, cpu_s, started_s, open_files;
     uint64_t http_answered, http_refused;
-    uint64_t spans, spans_dropped;
+    uint64_t spans, spans_dropped, log_dropped;
 };
 
 /* All that one scrape needs. */

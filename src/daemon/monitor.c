@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "daemon/admin.h"
 #include "daemon/dashboard.h"
 #include "daemon/gpus.h"
@@ -189,7 +190,8 @@ static struct process_sample sample_process(const struct monitor *monitor)
                                     .devices_lost = state.devices_lost,
                                     .resident_bytes = resident_bytes(),
                                     .started_s = (double)monitor->of.started_ms / 1e3,
-                                    .open_files = open_files()};
+                                    .open_files = open_files(),
+                                    .log_dropped = log_dropped()};
     struct rusage usage;
     bool ok = getrusage(RUSAGE_SELF, &usage) == 0;
     sample.cpu_s = ok ? seconds(usage.ru_utime) + seconds(usage.ru_stime) : NAN;

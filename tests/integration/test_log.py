@@ -1,12 +1,144 @@
-"""The log: one line per event, as text or as JSON, and nothing that a request says can forge one."""
+"""The log: one line per event, as text or as JSON, and nothing that a request or a name says can forge one. And who reads it: nobody
+waits for that."""
 
+import fcntl
 import json
+import os
 import re
+import signal
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from case import SluiceCase
 from corpus import texts
+from http_case import HttpCase
+from sentinel import free_port
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+class Unread(HttpCase):
+    """A log in a pipe of one page."""
+
+    def setUp(self):
+        super().setUp()
+        self.reader, self.writer = os.pipe()
+        self.addCleanup(os.close, self.reader)
+        self.addCleanup(os.close, self.writer)
+        fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, 4096)
+
+    def unread(self, *flags):
+        """A slow daemon with a port that writes into the pipe, and has joined its queue."""
+        for _ in range(20):
+            self.port = free_port()
+            daemon = self.make_faulty(self.server, "--http", f"127.0.0.1:{self.port}", "--threads", "1", "--max-batch-rows", "4", *flags,
+                                      faults=["slow:2:5"], environment={"FAULTY_ENGINE_LOG": ""}).start(self.writer)
+            self.wait_until(lambda: self.get("/readyz")[0] == 200 or not daemon.running(), "it to be ready")
+            if daemon.running():
+                return daemon
+        raise AssertionError("no port is free")
+
+    def alive(self, daemon):
+        return [key for key in self.client.keys(self.sender.key("alive:*")) if f"-{daemon.pid}-".encode() in key]
+
+    def metric(self, name):
+        return next(sample.value for family in text_string_to_metric_families(self.get("/metrics")[1])
+                    for sample in family.samples if sample.name == name)
+
+    def dropped(self):
+        return self.metric("sluice_log_lines_dropped_total")
+
+    def drop_lines(self, daemon):
+        """Dumps of what it holds fill what may wait; then lines are dropped, and the requests are answered all the same."""
+        names = iter(range(10**6))
+        while self.dropped() == 0:
+            if self.sender.unfinished() < 400:
+                for _ in range(400):
+                    self.sender.submit("a text", id="i" * 100 + f"-{next(names)}")
+            daemon.signal(signal.SIGUSR2)
+        self.wait_finished(self.sender)
+
+    def read_until(self, word):
+        got = b""
+        while word not in got.rpartition(b"\n")[0]:
+            got += os.read(self.reader, 1 << 16)
+        return got
+
+    def test_a_reader_that_stops_stops_nobody(self):
+        daemon = self.unread("--lease-ms", "1500")
+        name = self.alive(daemon)
+        self.drop_lines(daemon)
+        self.assertEqual(self.alive(daemon), name, "the lease was never lost")
+        self.assertEqual(self.run_sluice("live", str(daemon.pid)).returncode, 0)
+        self.assertEqual(self.get("/healthz"), (200, "ok\n"))
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_dropped_lines_are_counted_and_reported(self):
+        daemon = self.unread()
+        self.drop_lines(daemon)
+        lines = self.read_until(b" log_lines_dropped ").decode().splitlines()
+        for line in lines[:-1]:  # the last one may be cut by the last read
+            self.assertRegex(line, rf"^{STAMP} (info|warn) [a-z_]+( [a-z0-9_]+=\S*)*$")
+        said = next(line for line in lines if " log_lines_dropped " in line)
+        count, total = map(int, re.search(r"warn log_lines_dropped lines=(\d+) total=(\d+)$", said).groups())
+        self.assertEqual((count, total), (self.dropped(), self.dropped()))
+        daemon.signal(signal.SIGTERM)
+        self.read_until(b" info drained ")
+        self.assertEqual(daemon.wait_exit(), 0)
+
+    def test_a_reader_that_is_gone_ends_nobody(self):
+        daemon = self.unread()
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), self.reader)  # closes the reading end
+        before = self.dropped()
+        self.sender.submit_fields({"text": "", "id": "bad"}, expected="bad_request")
+        self.wait_finished(self.sender)
+        self.wait_until(lambda: self.dropped() > before, "the line to be dropped")
+        self.assertEqual(daemon.stop(), 0)
+
+
+class Closed(HttpCase):
+    def test_descriptors_that_were_closed(self):
+        """Standard input, output and error are nobody's file, so neither a socket nor a file gets what is logged."""
+        daemon = self.make_daemon(self.server)
+        daemon.argv = ["/bin/sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *daemon.argv]
+        daemon.start()
+        self.wait_until(lambda: self.client.keys(self.sender.key("alive:*")), "it to be alive")
+        self.sender.submit("hello")
+        self.wait_finished(self.sender)
+        self.assertEqual([os.readlink(f"/proc/{daemon.pid}/fd/{fd}") for fd in range(3)], ["/dev/null"] * 3)
+        self.assertEqual(daemon.stop(), 0)
+
+
+class Names(HttpCase):
+    """A model's folder may have any name; what is made of it stays text."""
+
+    def test_a_folder_whose_name_is_no_text(self):
+        given = os.fsdecode(b'lat\xe9n "x"\\\n={},')
+        shown = 'lat\ufffdn "x"\\\n={},'
+        daemon = self.watched("--log", "json", model=self.make_model(given)).wait_ready(self.client)
+        entry = self.sender.submit("hello", model=shown).entries[0]
+        self.wait_finished(self.sender)
+        self.assertEqual(self.client.hget(self.sender.key(f"reply:{entry}"), "model"), shown.encode())
+        models = {sample.labels["model"] for family in text_string_to_metric_families(self.get("/metrics")[1])
+                  for sample in family.samples if "model" in sample.labels}
+        self.assertEqual(models, {shown})
+        self.assertEqual(json.loads(self.get("/api/queues")[1])["queues"][0]["model"], shown)
+        self.assertEqual(json.loads(self.run_sluice("model", self.path("models", given)).stdout)["model"], shown)
+        self.sender.submit_fields({"text": "hello", "id": "bad", "model": "\u65e5" * 100}, expected="wrong_model")
+        self.wait_finished(self.sender)
+        self.assertEqual(daemon.stop(), 0)
+        with open(daemon.log, "rb") as log:
+            lines = [json.loads(line.decode()) for line in log]
+        self.assertEqual(next(line["model"] for line in lines if line["event"] == "start"), shown)
+
+    def test_a_message_is_not_cut_inside_a_character(self):
+        """Which quotes the first 80 bytes of the model's name."""
+        name = "m" + "\u65e5" * 60
+        self.start_daemon(self.server, model=self.make_model(name))
+        entry = self.sender.submit_fields({"text": "hello", "id": "bad", "model": "other"}, expected="wrong_model").entries[0]
+        self.wait_finished(self.sender)
+        self.assertIn("this queue serves m\u65e5", self.client.hget(self.sender.key("reply:bad"), "message").decode(), entry)
 
 
 class Log(SluiceCase):

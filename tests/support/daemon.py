@@ -42,9 +42,10 @@ class Daemon:
         self.environment = environment
         self.process = None
 
-    def start(self):
+    def start(self, stderr=None):
+        """Its log goes into a file, or into the given descriptor."""
         with open(self.log, "ab") as log:
-            self.process = process.start(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self.process = process.start(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log if stderr is None else stderr,
                                          env=process.clean_environment(self.environment))
         return self
 
