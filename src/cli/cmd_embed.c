@@ -3,6 +3,8 @@
  * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines, which the first bad line
  * ends. */
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/system.h"
@@ -289,77 +292,99 @@ static struct figures measure(struct progress *progress, const struct job_progre
     return figures;
 }
 
-static void draw_bar(const struct job_progress *now, struct figures figures)
+static void draw_bar(struct buffer *to, const struct job_progress *now, struct figures figures)
 {
-    char bar[BAR + 1], failed[40] = "", left[40] = "";
+    char bar[BAR + 1];
     double share = now->share;
     for (int i = 0; i < BAR; i++) { bar[i] = share * BAR > i ? '#' : '.'; }
     bar[BAR] = '\0';
-    if (now->failed > 0) { snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)now->failed); }
-    if (figures.left_s >= 0 && share < 1) { snprintf(left, sizeof left, ", %.0f s left", figures.left_s); }
-    fputs("\r", stderr);
-    if (share >= 0) { fprintf(stderr, "[%s] %3.0f %%  ", bar, share * 100); }
+    buffer_string(to, "\r");
+    if (share >= 0) { buffer_format(to, "[%s] %3.0f %%  ", bar, share * 100); }
     if (now->phase == JOB_CHECKING) {
-        fprintf(stderr, "checking, %llu documents\033[K", (unsigned long long)now->documents);
+        buffer_format(to, "checking, %llu documents", (unsigned long long)now->documents);
     } else {
-        fprintf(stderr, "%llu texts, %.0f texts/s, %.0f tokens/s%s%s\033[K", (unsigned long long)now->rows,
-                figures.rows_per_s, figures.tokens_per_s, failed, left);
+        buffer_format(to, "%llu texts, %.0f texts/s, %.0f tokens/s", (unsigned long long)now->rows, figures.rows_per_s,
+                      figures.tokens_per_s);
+        if (now->failed > 0) { buffer_format(to, ", %llu failed", (unsigned long long)now->failed); }
+        if (figures.left_s >= 0 && share < 1) { buffer_format(to, ", %.0f s left", figures.left_s); }
     }
+    buffer_string(to, "\033[K");
 }
 
-static void print_line(const struct job_progress *now, struct figures figures)
+static void put_line(struct buffer *to, const struct job_progress *now, struct figures figures)
 {
-    fprintf(stderr, "%s: %llu rows, %.0f rows/s, %.0f tokens/s, %llu failed", phases[now->phase],
-            (unsigned long long)now->rows, figures.rows_per_s, figures.tokens_per_s, (unsigned long long)now->failed);
-    if (now->share >= 0) { fprintf(stderr, ", %.1f %%", now->share * 100); }
-    if (figures.left_s >= 0) { fprintf(stderr, ", %.0f s left", figures.left_s); }
-    fputc('\n', stderr);
+    buffer_format(to, "%s: %llu rows, %.0f rows/s, %.0f tokens/s, %llu failed", phases[now->phase],
+                  (unsigned long long)now->rows, figures.rows_per_s, figures.tokens_per_s,
+                  (unsigned long long)now->failed);
+    if (now->share >= 0) { buffer_format(to, ", %.1f %%", now->share * 100); }
+    if (figures.left_s >= 0) { buffer_format(to, ", %.0f s left", figures.left_s); }
+    buffer_string(to, "\n");
 }
 
-static void print_json(const char *phase, const struct job_progress *now, struct figures figures)
+static void put_json(struct buffer *to, const char *phase, const struct job_progress *now, struct figures figures)
 {
-    fprintf(stderr,
-            "{\"phase\":\"%s\",\"rows\":%llu,\"documents\":%llu,\"computed\":%llu,\"copied\":%llu,\"failed\":%llu,"
-            "\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
-            phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
-            (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->tokens,
-            figures.rows_per_s, figures.tokens_per_s);
-    if (now->share >= 0) { fprintf(stderr, ",\"share\":%.4f", now->share); }
-    if (figures.left_s >= 0) { fprintf(stderr, ",\"eta_s\":%.0f", figures.left_s); }
-    fputs("}\n", stderr);
+    buffer_format(
+        to,
+        "{\"phase\":\"%s\",\"rows\":%llu,\"documents\":%llu,\"computed\":%llu,\"copied\":%llu,\"failed\":%llu,"
+        "\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
+        phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
+        (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->tokens,
+        figures.rows_per_s, figures.tokens_per_s);
+    if (now->share >= 0) { buffer_format(to, ",\"share\":%.4f", now->share); }
+    if (figures.left_s >= 0) { buffer_format(to, ",\"eta_s\":%.0f", figures.left_s); }
+    buffer_string(to, "}\n");
+}
+
+/* Writes it in one piece, because other processes may share standard error. Frees it. */
+static void show(struct buffer *text)
+{
+    if (text->length > 0) { fwrite(text->data, 1, text->length, stderr); }
+    buffer_free(text);
+}
+
+/* Whether standard error takes a message at once. Progress that nobody reads must not hold up the job: the next one
+ * says more. */
+static bool is_read(void)
+{
+    struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&error, 1, 0) == 1 && (error.revents & POLLOUT) != 0;
 }
 
 /* Shows a bar ten times a second, JSON once a second, or a line every ten seconds. */
 static void progress_show(void *context, const struct job_progress *now)
 {
     struct progress *progress = context;
+    struct buffer text = {0};
     uint64_t now_ns = clock_now_ns();
     struct figures figures = measure(progress, now, now_ns);
     uint64_t every_s = progress->style == PROGRESS_BAR ? 0 : progress->style == PROGRESS_JSON ? 1 : 10;
-    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < every_s * NS_PER_S) { return; }
+    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < every_s * NS_PER_S || !is_read()) { return; }
     progress->shown_ns = now_ns;
     if (progress->style == PROGRESS_BAR) {
-        draw_bar(now, figures);
+        draw_bar(&text, now, figures);
     } else if (progress->style == PROGRESS_JSON) {
-        print_json(phases[now->phase], now, figures);
+        put_json(&text, phases[now->phase], now, figures);
     } else {
-        print_line(now, figures);
+        put_line(&text, now, figures);
     }
+    show(&text);
 }
 
-/* Shows the end. */
+/* Shows the end, whose reader may be slow. */
 static void progress_end(struct progress *progress, const struct job_result *result)
 {
     const struct job_progress *end = &result->progress;
+    struct buffer text = {0};
     uint64_t now_ns = clock_now_ns();
     struct figures figures = measure(progress, end, now_ns);
     if (progress->style == PROGRESS_BAR) {
-        draw_bar(end, figures);
-        fputc('\n', stderr);
+        draw_bar(&text, end, figures);
+        buffer_string(&text, "\n");
     }
     if (progress->style == PROGRESS_JSON) {
-        print_json(result->finished || result->before ? "finished" : "stopped", end, figures);
+        put_json(&text, result->finished || result->before ? "finished" : "stopped", end, figures);
     }
+    show(&text);
 }
 
 /* --- The command --- */
@@ -554,7 +579,10 @@ static int run(struct invocation *invocation)
     struct job_result result = {0};
     if (is_for_queue(&invocation->config) && !session_is_one(invocation)) { return EX_USAGE; }
     enum status status = embed_job_open(&job, invocation, &err);
-    if (status == STATUS_OK && !job.job.plain) { job.job.stop = job.job.source.stop = interrupt_listen(); }
+    if (status == STATUS_OK && !job.job.plain) {
+        job.job.stop = job.job.source.stop = interrupt_listen();
+        signal(SIGPIPE, SIG_IGN); /* a reader of the progress that is gone does not end the job */
+    }
     if (status == STATUS_OK) { status = embed(&job, &result, &invocation->config, &err); }
     int code = finish(invocation, &job, &result, status, &err);
     recipe_close(&job.recipe);

@@ -3,6 +3,7 @@ bytes."""
 # ctest: threads
 # ctest-cost: 3
 
+import fcntl
 import json
 import math
 import os
@@ -54,6 +55,34 @@ class BulkEngine(BulkCase):
         self.assertEqual(self.run_job(output, flags=[]).returncode, 0)
         self.assertEqual(self.run_job(self.path("w.npy")).returncode, 0)
         self.assertEqual(self.content(output), self.content(self.path("w.npy")))
+
+    def unread(self, output):
+        """A job of two seconds that shows its progress in a pipe which is full; returns it and the pipe."""
+        self.write("in.txt", f"{WORD}\n" * 2 + "".join(f"{WORD} {text}\n" for text in self.batch))
+        reader, writer = os.pipe()
+        size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(writer, b"#" * size)
+        child = process.start([*self.command(output, FAULTY), "--threads", "1", "--progress", "json"], stderr=writer,
+                              env=process.clean_environment(self.faulty_engine("slow:{kernel}:60")))
+        os.close(writer)
+        return child, reader
+
+    def test_bulk_progress_that_nobody_reads(self):
+        """It holds up nothing, and the last line comes when it is read."""
+        output = self.path("v.npy")
+        child, reader = self.unread(output)
+        self.wait_until(lambda: os.path.exists(output + ".manifest.json"), "the job to be finished")
+        with open(reader, "rb") as file:
+            said = file.read().lstrip(b"#").splitlines()
+        self.assertEqual([json.loads(line)["phase"] for line in said], ["finished"])
+        self.assertEqual(child.wait(60), 0)
+
+    def test_bulk_progress_whose_reader_is_gone(self):
+        output = self.path("v.npy")
+        child, reader = self.unread(output)
+        os.close(reader)
+        self.assertEqual(child.wait(60), 0)
+        self.assertTrue(os.path.exists(output + ".manifest.json"))
 
     def test_bulk_chunks_that_are_not_finite(self):
         """Single chunks of long documents fail; when they are tried again, no other one is computed or changed."""
