@@ -530,6 +530,7 @@ static bool make_entries(struct world *world, const struct call *call)
 /* What Redis or a prep thread says. The first worker is the housekeeper. */
 static struct event event_of(struct world *world, uint32_t number, struct call *call)
 {
+    static const struct own_list nothing_pending = {.counts = {0}};
     const struct action *action = &call->action;
     switch (action->kind) {
     case ACTION_PREPARE:
@@ -546,6 +547,8 @@ static struct event event_of(struct world *world, uint32_t number, struct call *
                                         .workers = world->simulation->workers,
                                         .housekeeper = number == 0,
                                         .depth = {[CLASS_NORMAL] = number == 0 ? world->added - world->read : 0}}};
+    case ACTION_LIST_OWN:
+        return (struct event){.kind = EVENT_OWN_LISTED, .own = &nothing_pending};
     case ACTION_RENEW:
         return (struct event){.kind = EVENT_LEASE, .lease_held = true};
     case ACTION_PROMOTE:

@@ -111,11 +111,19 @@ void consumer_take_prepared(struct consumer *self)
 static void on_event(void *context, const struct event *event)
 {
     struct consumer *self = context;
+    bool own = event->kind == EVENT_ENTRIES && event->entries.source == READ_OWN;
+    uint64_t strays = own ? worker_stats(self->worker).strays : 0;
     if (event->kind == EVENT_CONNECTED && !self->was_ready) {
         self->was_ready = true; /* the queue logs later connections */
         log_info("ready", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)));
     }
     consumer_step(self, event);
+    strays = own ? worker_stats(self->worker).strays - strays : 0;
+    if (strays > 0) {
+        log_warn("strays_found", log_str("queue", self->config->queue),
+                 log_str("worker", queue_worker_name(self->queue)), log_int("entries", (int64_t)strays),
+                 log_str("reason", "entries were pending in this worker's name that it did not hold"));
+    }
 }
 
 static void on_fatal(void *context, const struct err *err)

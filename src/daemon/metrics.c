@@ -61,6 +61,7 @@ static const struct metric table[] = {
     {"sluice_released_total", "Entries given back unstarted.", COUNTER, QUEUE, OF_QUEUE(stats.released)},
     {"sluice_taken_ahead_total", "Entries read out of turn for tenants behind a large one.", COUNTER, QUEUE, OF_QUEUE(stats.taken_ahead)},
     {"sluice_orphans_total", "Entries found without an owner.", COUNTER, QUEUE, OF_QUEUE(stats.orphans)},
+    {"sluice_strays_total", "Entries in the worker's name that it did not hold.", COUNTER, QUEUE, OF_QUEUE(stats.strays)},
     {"sluice_vanished_total", "Requests answered although their message was deleted by hand.", COUNTER, QUEUE, OF_QUEUE(stats.vanished)},
     {"sluice_ids_ahead_total", "Entries whose ids were ahead of Redis' clock, read or moved.", COUNTER, QUEUE, OF_QUEUE(stats.ids_ahead)},
     {"sluice_settles_refused_total", "Answers that Redis refused for now.", COUNTER, QUEUE, OF_QUEUE(stats.again)},

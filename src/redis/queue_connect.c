@@ -152,6 +152,7 @@ static const struct executor {
     [ACTION_PROMOTE] = {queue_promote, EVENT_PROMOTED},
     [ACTION_MEND] = {queue_mend, EVENT_MENDED},
     [ACTION_PULSE] = {queue_pulse, EVENT_PULSE},
+    [ACTION_LIST_OWN] = {queue_list_own, EVENT_OWN_LISTED},
 };
 
 struct event queue_task_event(struct task *task, bool failed)
@@ -166,6 +167,8 @@ struct event queue_task_event(struct task *task, bool failed)
         event.promoted.next_due_in_ms = UINT64_MAX;
     } else if (event.kind == EVENT_PULSE) {
         event.pulse = task->pulse;
+    } else if (event.kind == EVENT_OWN_LISTED) {
+        event.own = &task->queue->own_list;
     } else if (event.kind == EVENT_SETTLED || event.kind == EVENT_RUN_RECORDED || event.kind == EVENT_RELEASED) {
         request_list_join(&task->action.requests, &task->answered);
         event.requests = task->action.requests;

@@ -1,7 +1,7 @@
 /* What the sources of the queue share: their state, and what they do for each other.
  *
  *   queue_connect.c       connections, joining, groups, tasks and their events, what an error reply leads to
- *   queue_read.c          entries: READ, READ_OWN, RECLAIM, SHED, FAIR, SWEEP
+ *   queue_read.c          entries: READ, READ_OWN, LIST_OWN, RECLAIM, SHED, FAIR, SWEEP
  *   queue_settle.c        requests: SETTLE, RECORD_RUN, RELEASE
  *   queue_cancel.c        cancels, among the SETTLEs and of the control stream
  *   queue_housekeeping.c  PULSE, RENEW, PROMOTE, MEND
@@ -184,6 +184,7 @@ struct queue {
     struct entries entries;    /* queue_read.c's, with the next two */
     bool reading[CLASS_COUNT]; /* the streams of the reader's command */
     struct claims claims;
+    struct own_list own_list; /* of the last LIST_OWN, until its event */
     struct settling settling;
     struct control control;
     struct housekeeping housekeeping;
@@ -253,6 +254,7 @@ bool queue_serves(const struct queue *queue, enum request_class class);
 
 void queue_read(struct task *task);       /* new entries of all classes: XREADGROUP, on the reader */
 void queue_read_own(struct task *task);   /* what is pending with us */
+void queue_list_own(struct task *task);   /* the ids of what is pending with us: XPENDING */
 void queue_reclaim(struct task *task);    /* entries of dead workers, given back, or set aside: lua/reclaim */
 void queue_shed(struct task *task);       /* the newest unread above a cap: lua/shed */
 void queue_fair(struct task *task);       /* entries of other tenants, from behind: lua/fair */

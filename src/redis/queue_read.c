@@ -336,6 +336,53 @@ void queue_read_own(struct task *task)
     send_read(task, task->action.read.count, 0, from);
 }
 
+/* --- LIST_OWN ----------------------------------------------------------------------------------------------------- */
+
+/* [[id, consumer, idle ms, deliveries], …] */
+static bool read_own_ids(struct own_list *list, enum request_class class, const struct resp_value *reply)
+{
+    bool ok = reply->type == RESP_ARRAY && reply->count <= OWN_LIST_MOST;
+    for (size_t i = 0; ok && i < reply->count; i++) {
+        const struct resp_value *pending = &reply->items[i];
+        ok = pending->type == RESP_ARRAY && pending->count == 4 &&
+             resp_entry_id(&pending->items[0], &list->ids[class][i]);
+    }
+    list->counts[class] = ok ? (uint32_t)reply->count : 0;
+    return ok;
+}
+
+/* The answers come in the order of the classes; a stream of a wrong type costs its class only. This one is counted
+ * last, because queue_refused may close the connection, and so answer the others before it returns. */
+static void on_own_ids(void *context, const struct resp_value *reply)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    enum request_class class = (enum request_class)(CLASS_COUNT - task->calls);
+    bool other_type = reply && resp_is_error(reply, "WRONGTYPE");
+    if (!other_type &&
+        (!reply || queue_refused(queue, reply, "XPENDING") || !read_own_ids(&queue->own_list, class, reply))) {
+        task->failed = true;
+    }
+    if (--task->calls == 0) { queue_task_end(task, queue_task_event(task, task->failed)); }
+}
+
+void queue_list_own(struct task *task)
+{
+    struct queue *queue = task->queue;
+    char most[16], from[CLASS_COUNT][ENTRY_ID_TEXT + 1];
+    snprintf(most, sizeof most, "%d", OWN_LIST_MOST);
+    queue->own_list = (struct own_list){0};
+    task->calls = CLASS_COUNT;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        from[c][0] = '(';
+        entry_id_format(task->action.after[c], from[c] + 1);
+    }
+    for (int c = 0; c < CLASS_COUNT; c++) { /* a call that cannot be sent answers, and the last one ends the task */
+        const char *const words[] = {"XPENDING", queue->streams[c], QUEUE_GROUP, from[c], "+", most, queue->worker};
+        queue_command(queue, 7, words, on_own_ids, task);
+    }
+}
+
 /* --- Claims ------------------------------------------------------------------------------------------------------- */
 
 /* A script makes these entries ours: those of dead workers, and those shed, taken ahead or found by a sweep. All

@@ -809,7 +809,8 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->identity.origin = entry->origin;
     request->retry.quarantine_runs = entry->quarantine_runs;
     request->retry.quarantined = entry->quarantine_runs > 0 || entry->group_run;
-    request->retry.suspect = request->retry.quarantined || entry->origin == ORIGIN_RECLAIMED;
+    request->retry.suspect =
+        request->retry.quarantined || entry->origin == ORIGIN_RECLAIMED || entry->origin == ORIGIN_STRAY;
     request->retry.urgent = entry->urgent;
     request->lifetime.unread = entry->unread;
     request_name_format(entry->class, entry->id, request->identity.name);

@@ -43,6 +43,7 @@ extern const char *const task_names[TASK_COUNT + 1];
 enum entry_origin {
     ORIGIN_NEW,       /* never delivered before */
     ORIGIN_OWN,       /* from our own pending list, after a reconnect */
+    ORIGIN_STRAY,     /* from there, but nobody had given it to us: suspect, as nobody knows who had it */
     ORIGIN_RELEASED,  /* given back by a worker that shut down, or without an owner: suspect only with open runs */
     ORIGIN_RECLAIMED, /* held by a worker that died: suspect */
     ORIGIN_FAIR,      /* claimed ahead of its turn, for its tenant's sake */

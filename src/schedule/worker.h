@@ -90,6 +90,7 @@ enum event_kind {
     EVENT_MENDED,       /* ACTION_MEND answered: whether there is more to do */
     EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */
     EVENT_PULSE,        /* ACTION_PULSE answered */
+    EVENT_OWN_LISTED,   /* ACTION_LIST_OWN answered */
     EVENT_QUIET,        /* SIGTSTP: claim nothing more, stay up */
     EVENT_RESUME,       /* SIGCONT: the opposite */
     EVENT_DRAIN,        /* SIGTERM: finish what is in flight, then exit */
@@ -110,6 +111,14 @@ struct pulse {
     uint64_t cap[CLASS_COUNT];       /* above which entries are shed; 0: no cap */
 };
 
+enum { OWN_LIST_MOST = 16 };
+
+/* Entries of each class that are pending with us: the first ones after a given id, in the order of their ids. */
+struct own_list {
+    struct entry_id ids[CLASS_COUNT][OWN_LIST_MOST];
+    uint32_t counts[CLASS_COUNT];
+};
+
 /* Something that happened, for worker_step. What it points to may go when the step returns, unless the worker
  * owns it. */
 struct event {
@@ -127,6 +136,7 @@ struct event {
         } entries;
         struct request_list requests; /* PREPARED, FORMATTED, SETTLED, RUN_RECORDED, RELEASED: the worker's again */
         struct pulse pulse;           /* PULSE */
+        const struct own_list *own;   /* OWN_LISTED */
         enum turn turn;               /* TURN */
         struct batch *batch;          /* BATCH */
         struct {
@@ -200,6 +210,8 @@ struct heartbeat {
 enum action_kind {
     ACTION_READ, /* XREADGROUP '>' on the reader from each class with a count; block_ms. One of READ, READ_OWN is out */
     ACTION_READ_OWN, /* XREADGROUP of one class after `after`, at most `count`: entries we own and may not know */
+    ACTION_LIST_OWN, /* XPENDING of each class after `after`: the ids of entries pending with us. On the connection of
+                        the scripts: its answer comes after those of all scripts that Redis ran before it */
     ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
     ACTION_RECLAIM,  /* lua/reclaim, one class: take at most `count` entries that were released, set aside, or held by
                         workers found dead; 0: only look. With `judge`, which only the housekeeper sets (it alone sheds,
@@ -245,8 +257,9 @@ struct action {
             const char (*enough)[TENANT_MAX + 1]; /* FAIR: [enough_count], the worker's, until the step returns */
             uint32_t enough_count;
         } read;
-        struct heartbeat heartbeat;   /* PULSE */
-        uint64_t redis_ms;            /* MEND: about what Redis' clock says */
+        struct entry_id after[CLASS_COUNT]; /* LIST_OWN */
+        struct heartbeat heartbeat;         /* PULSE */
+        uint64_t redis_ms;                  /* MEND: about what Redis' clock says */
         struct request_list requests; /* PREPARE, FORMAT, SETTLE, RECORD_RUN, RELEASE: the executor's until answered */
         struct batch *batch;          /* SUBMIT: likewise */
         struct {

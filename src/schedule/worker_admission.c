@@ -233,6 +233,7 @@ static void count(struct worker *worker, const struct request *request)
     struct worker_stats *stats = &worker->stats;
     stats->received++;
     stats->reclaimed += request->identity.origin == ORIGIN_RECLAIMED;
+    stats->strays += request->identity.origin == ORIGIN_STRAY;
     stats->taken_ahead += request->identity.origin == ORIGIN_FAIR;
     stats->unknown_fields += request->identity.unknown_fields;
     stats->ids_ahead += request->identity.ahead;
@@ -265,7 +266,8 @@ static bool park(struct worker *worker, struct request *request)
 
 static void start(struct worker *worker, struct request *request)
 {
-    if (!worker_takes_more(worker)) {
+    bool stray = request->identity.origin == ORIGIN_STRAY; /* a quiet worker leaves it to the others */
+    if (!worker_takes_more(worker) || (stray && worker->quiet)) {
         settle_release(worker, request);
         return;
     }

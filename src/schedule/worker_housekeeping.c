@@ -431,6 +431,7 @@ void chores_advance(struct worker *worker)
         worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
     }
     pulse_advance(worker);
+    strays_advance(worker);
     /* Also while the queue is paused: producers must be able to add. */
     bool mends = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
     struct action *mend = mends && worker->now >= worker->mend_at ? worker_act(worker, ACTION_MEND) : NULL;

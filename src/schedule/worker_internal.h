@@ -64,6 +64,7 @@ struct class_state {
     bool busy;                      /* the last read brought as many of its entries as it could */
     bool over_cap;                  /* more requests may have to be refused */
     struct entry_id shed_after;     /* unread entries up to here hold no cancels */
+    struct entry_id newest;         /* the last entry that a read brought; 0-0: none yet */
     struct entry_id shed_before;    /* from here on all to be refused were taken; 0-0: none yet */
 
     bool tenants;                   /* an entry named a tenant since the backlog began */
@@ -83,6 +84,21 @@ struct round {
     uint32_t asked;
     uint64_t sent; /* when the call that is out was sent */
     bool took;     /* it has taken something since it began */
+};
+
+/* Entries that are pending in our name and that we do not hold; see worker_read.c. */
+struct strays {
+    bool listing; /* ACTION_LIST_OWN is out */
+    bool reading; /* the READ_OWN that is out is of those found */
+    bool more;    /* some were taken: list again at once */
+    uint64_t list_at;
+    struct entry_id after[CLASS_COUNT]; /* where the pass through our pending list continues … */
+    struct entry_id end[CLASS_COUNT];   /* … and beyond which it begins again; 0-0: at the end of the list */
+    struct stray {
+        enum request_class class;
+        struct entry_id id;
+    } found[OWN_LIST_MOST]; /* in the order of their classes and ids */
+    uint32_t count;
 };
 
 /* How tight Redis' memory is. */
@@ -136,7 +152,8 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     enum request_class own_class;
     struct entry_id own_after;
     uint32_t own_count;
-    bool own_anew;       /* the read of them in flight came too early: begin again */
+    bool own_anew; /* the read of them in flight came too early: begin again */
+    struct strays strays;
     bool reclaim_unsure; /* a reclaim's answer or a lease was lost: own entries we do not know may be suspects */
 
     /* The queue, as the last pulse saw it. */
@@ -197,6 +214,7 @@ void run_prepared(struct worker *worker, const struct event *event);        /* E
 void run_batch(struct worker *worker, const struct event *event);           /* EVENT_BATCH: computed, or failed */
 void run_formatted(struct worker *worker, const struct event *event);       /* EVENT_FORMATTED: encoded replies */
 void run_device_lost(struct worker *worker, const struct event *event);     /* EVENT_DEVICE_LOST: what is left */
+void strays_listed(struct worker *worker, const struct event *event);       /* EVENT_OWN_LISTED: ids pending with us */
 void quarantine_recorded(struct worker *worker, const struct event *event); /* EVENT_RUN_RECORDED: suspects may run */
 void quarantine_turn(struct worker *worker, const struct event *event);     /* EVENT_TURN: who has the process alone */
 void settle_settled(struct worker *worker, const struct event *event);      /* EVENT_SETTLED: a verdict on each */
@@ -254,6 +272,9 @@ void read_own_again(struct worker *worker);
 
 /* Likewise after a while, unless it is due sooner anyway. */
 void read_own_after_ms(struct worker *worker, uint64_t ms);
+
+/* Asks what is pending in our name, about once a second, with a pulse. */
+void strays_advance(struct worker *worker);
 
 /* How many entries of a class its credit allows, by their recent weight. */
 uint32_t read_room(const struct worker *worker, enum request_class class);

@@ -3,6 +3,8 @@
  * One read is out at a time, and it blocks. A blocking read of streams with entries returns at once, so a busy queue
  * never waits, and an idle one costs one call in two seconds. Each class has its own credit; a class without room is
  * left out, and a read that blocks without it is ended when the class has room. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
@@ -120,6 +122,7 @@ static void own_begin(struct worker *worker, uint64_t at)
     worker->own_class = CLASS_HIGH;
     worker->own_after = (struct entry_id){0};
     worker->own_anew = worker->reading_own;
+    worker->strays.count = 0;
 }
 
 void read_own_again(struct worker *worker)
@@ -160,6 +163,158 @@ static void read_own(struct worker *worker)
     action->read.count = read_most(worker, worker->own_class, worker->own_count);
     action->read.after = worker->own_after;
     worker->reading_own = true;
+}
+
+/* --- strays: entries that are pending in our name although nobody gave them to us. A tool's XCLAIM, a RESTORE or
+ * RENAME of the stream, or a replica that missed the last commands of its master can put entries there, and nobody else
+ * takes them while we live.
+ *
+ * So about once a second, together with the pulse, we list which entries are pending with us, a few ids of each class
+ * at a time. One that is listed and not held is a stray, unless an answer with it is still on its way to us:
+ *  - Scripts share a connection with the list, so the answers of all that Redis ran before the list are here already.
+ *    What they claimed for us is held. What they ended was not listed; what they end later is held until they answer.
+ *  - The other connection has one read at a time. Its answer may hold any entry of the list. But once it is here, all
+ *    that Redis had delivered before it made the list has arrived. A later read brings only what was not pending then.
+ * So a listed entry that is not held when no read is out is in nobody's hands. read_advance runs then.
+ *
+ * READ_OWN reads the strays. It brings one only if it is still pending with us. Other entries in its answer are
+ * ignored: they may have been settled while it was on its way. No more are taken than there is room for.
+ *
+ * A pass begins with the oldest entry. It ends at the one that was the newest when it began: without that, a cursor
+ * that moves slower than a busy stream would never come back to the beginning. Entries that we hold end within seconds,
+ * so strays come to the front. --- */
+
+enum { LIST_OWN_MS = 50 }; /* the shortest time between two lists; pulses are frequent while memory is scarce */
+
+/* While the queue is paused, strays wait. A quiet worker gives back those that it finds, because others may be working.
+ */
+static bool takes_strays(const struct worker *worker)
+{
+    return worker->pulse_known && !worker->pulse.paused && worker_takes_more(worker);
+}
+
+void strays_advance(struct worker *worker)
+{
+    struct strays *strays = &worker->strays;
+    bool due = strays->more || (worker->pulsing && worker->now >= strays->list_at);
+    if (!due || strays->listing || strays->count > 0 || worker->own_at != NEVER || !takes_strays(worker)) { return; }
+    struct action *action = worker_act(worker, ACTION_LIST_OWN);
+    if (!action) { return; }
+    memcpy(action->after, strays->after, sizeof(action->after));
+    strays->listing = true;
+    strays->more = false;
+    strays->list_at = worker_after_ms(worker, LIST_OWN_MS);
+}
+
+/* Notes the entries of a class that are not held; the next list begins with the first one that did not fit. */
+static void note_strays(struct worker *worker, enum request_class class, const struct entry_id *ids, uint32_t count)
+{
+    struct strays *strays = &worker->strays;
+    struct entry_id *after = &strays->after[class], *end = &strays->end[class];
+    struct entry_id newest = worker->classes[class].newest;
+    if (entry_id_compare(newest, *end) < 0) { *end = newest; } /* the group was set back */
+    for (uint32_t i = 0; i < count; i++) {
+        if (!held_find(&worker->held, class, ids[i])) {
+            if (strays->count == OWN_LIST_MOST) { return; }
+            strays->found[strays->count++] = (struct stray){class, ids[i]};
+        }
+        *after = ids[i];
+    }
+    bool ends = count < OWN_LIST_MOST || (end->ms > 0 && entry_id_compare(*after, *end) > 0);
+    if (ends || (after->ms == UINT64_MAX && after->seq == UINT64_MAX)) { /* no range begins after that one */
+        *after = (struct entry_id){0};
+        *end = newest;
+    }
+}
+
+void strays_listed(struct worker *worker, const struct event *event)
+{
+    worker->strays.listing = false;
+    if (event->failed) {
+        worker_call_failed(worker);
+    } else if (worker->own_at == NEVER) { /* else they are all read anyway */
+        for (int c = 0; c < CLASS_COUNT; c++) {
+            note_strays(worker, (enum request_class)c, event->own->ids[c], event->own->counts[c]);
+        }
+    }
+}
+
+/* Keeps the strays that are not held, without those of a class up to `last`. */
+static void keep_strays(struct worker *worker, enum request_class class, struct entry_id last)
+{
+    struct strays *strays = &worker->strays;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < strays->count; i++) {
+        struct stray stray = strays->found[i];
+        bool done = stray.class == class && entry_id_compare(stray.id, last) <= 0;
+        if (!done && !held_find(&worker->held, stray.class, stray.id)) { strays->found[kept++] = stray; }
+    }
+    strays->count = kept;
+}
+
+static bool is_stray(const struct worker *worker, const struct entry *entry)
+{
+    const struct strays *strays = &worker->strays;
+    uint32_t i = 0;
+    while (i < strays->count &&
+           (strays->found[i].class != entry->class || entry_id_compare(strays->found[i].id, entry->id) != 0)) {
+        i++;
+    }
+    return i < strays->count && !held_find(&worker->held, entry->class, entry->id);
+}
+
+/* The first stray whose class has room; NULL: there is none. */
+static const struct stray *next_stray(const struct worker *worker)
+{
+    const struct strays *strays = &worker->strays;
+    uint32_t i = 0;
+    while (i < strays->count && read_room(worker, strays->found[i].class) == 0) { i++; }
+    return i < strays->count && takes_strays(worker) ? &strays->found[i] : NULL;
+}
+
+/* Reads strays of one class; no other read is out. False: there are none to read. */
+static bool read_strays(struct worker *worker)
+{
+    keep_strays(worker, CLASS_HIGH, (struct entry_id){0});
+    const struct stray *first = next_stray(worker), *ends = worker->strays.found + worker->strays.count;
+    struct action *action = first ? worker_act(worker, ACTION_READ_OWN) : NULL;
+    if (!action) { return false; }
+    struct entry_id id = first->id;
+    uint32_t room = read_room(worker, first->class), count = 0;
+    for (const struct stray *at = first; at < ends && at->class == first->class && count < room; at++) { count++; }
+    action->read.class = first->class;
+    action->read.count = read_most(worker, first->class, count);
+    action->read.after = id.seq > 0 ? (struct entry_id){id.ms, id.seq - 1} : (struct entry_id){id.ms - 1, UINT64_MAX};
+    worker->strays.reading = worker->reading_own = true;
+    return true;
+}
+
+static void strays_answered(struct worker *worker, const struct event *event)
+{
+    struct strays *strays = &worker->strays;
+    bool more = event->entries.more && event->entries.count > 0;
+    strays->reading = worker->reading_own = worker->own_anew = false;
+    if (event->failed) {
+        strays->count = 0;
+        worker_call_failed(worker);
+        return;
+    }
+    for (size_t i = 0; i < event->entries.count && !worker->draining; i++) {
+        struct entry entry = event->entries.entries[i];
+        if (!is_stray(worker, &entry)) { continue; }
+        entry.origin = ORIGIN_STRAY;
+        entry.redis_ms = worker_redis_ms(worker);
+        admit_entry(worker, &entry);
+        strays->more = true;
+    }
+    keep_strays(worker, event->entries.class, more ? event->entries.last : (struct entry_id){UINT64_MAX, UINT64_MAX});
+}
+
+/* Whether an entry of our own list may be admitted. Somebody may have put any number of them there: those without room
+ * will be found as strays. */
+static bool holds_or_has_room(const struct worker *worker, const struct entry *entry)
+{
+    return held_find(&worker->held, entry->class, entry->id) || read_room(worker, entry->class) > 0;
 }
 
 /* --- the read --- */
@@ -214,14 +369,18 @@ static void new_answered(struct worker *worker, const struct event *event)
         read_own_again(worker);
     }
     if (event->failed) { return; }
-    for (size_t i = 0; i < event->entries.count; i++) { counts[event->entries.entries[i].class]++; }
+    for (size_t i = 0; i < event->entries.count; i++) {
+        const struct entry *entry = &event->entries.entries[i];
+        counts[entry->class]++;
+        worker->classes[entry->class].newest = entry->id;
+    }
     for (int c = 0; c < CLASS_COUNT; c++) { worker->classes[c].busy = counts[c] >= worker->read_count; }
 }
 
 /* Whether the read in flight should stop blocking. */
 static bool in_the_way(const struct worker *worker)
 {
-    bool better = !worker_claims(worker) || worker->now >= worker->own_at;
+    bool better = !worker_claims(worker) || worker->now >= worker->own_at || next_stray(worker);
     for (int c = 0; c < CLASS_COUNT && !better; c++) {
         better = worker->classes[c].left_out && worthwhile_room(worker, (enum request_class)c) > 0;
     }
@@ -247,6 +406,7 @@ void read_connected(struct worker *worker, const struct event *event)
     worker_clock(worker, event->redis_ms);
     worker->lease_lost = false;
     worker->quiet_until = 0;
+    worker->strays = (struct strays){0};
     read_own_again(worker);
     chores_connected(worker);
 }
@@ -274,6 +434,10 @@ void read_entries(struct worker *worker, const struct event *event)
 {
     bool unsure = worker->reclaim_unsure;
     read_weighed(worker, event);
+    if (event->entries.source == READ_OWN && worker->strays.reading) {
+        strays_answered(worker, event);
+        return;
+    }
     if (event->entries.source == READ_NEW) {
         new_answered(worker, event);
     } else if (event->entries.source == READ_OWN) {
@@ -294,7 +458,7 @@ void read_entries(struct worker *worker, const struct event *event)
         struct entry entry = event->entries.entries[i];
         entry.origin = origin_of(event, &entry, unsure);
         entry.redis_ms = worker_redis_ms(worker);
-        admit_entry(worker, &entry);
+        if (event->entries.source != READ_OWN || holds_or_has_room(worker, &entry)) { admit_entry(worker, &entry); }
     }
 }
 
@@ -308,7 +472,7 @@ void read_advance(struct worker *worker)
     }
     if (worker->now >= worker->own_at) {
         read_own(worker);
-    } else if (worker_claims(worker)) {
+    } else if (!read_strays(worker) && worker_claims(worker)) {
         read_more(worker);
     }
 }

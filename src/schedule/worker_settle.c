@@ -342,7 +342,8 @@ static void release(struct worker *worker, bool last)
 static bool quiet(const struct worker *worker)
 {
     bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
-    return !reads && !worker->renewing && !worker->promoting && !worker->mending && !worker->pulsing;
+    return !reads && !worker->renewing && !worker->promoting && !worker->mending && !worker->pulsing &&
+           !worker->strays.listing;
 }
 
 static void advance_drain(struct worker *worker)

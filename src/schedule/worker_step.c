@@ -195,9 +195,10 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_TURN] = quarantine_turn,     [EVENT_DEVICE_LOST] = run_device_lost,
     [EVENT_LEASE] = chores_lease,       [EVENT_PROMOTED] = chores_promoted,
     [EVENT_MENDED] = chores_mended,     [EVENT_PULSE] = pulse_answered,
-    [EVENT_RELEASED] = settle_released, [EVENT_QUIET] = on_command,
-    [EVENT_RESUME] = on_command,        [EVENT_DRAIN] = on_command,
-    [EVENT_STOP] = on_command,          [EVENT_TICK] = on_command,
+    [EVENT_OWN_LISTED] = strays_listed, [EVENT_RELEASED] = settle_released,
+    [EVENT_QUIET] = on_command,         [EVENT_RESUME] = on_command,
+    [EVENT_DRAIN] = on_command,         [EVENT_STOP] = on_command,
+    [EVENT_TICK] = on_command,
 };
 
 /* The earliest time to come. What is overdue waits for an event, not for the clock. */

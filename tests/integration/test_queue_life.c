@@ -538,6 +538,34 @@ TEST_WITH(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teard
     desk_close(&other);
 }
 
+/* Ids only, of each class after a given one; a key of another type costs its class only. */
+TEST_WITH(what_is_pending_with_us_is_listed, redis_setup, redis_teardown)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    for (int i = 1; i < 4; i++) { redis_do(redis, "XADD " STREAM " %d-1 text hello", i); }
+    redis_do(redis, "XADD " STREAM ":high 5-1 text hello");
+    assert_int_equal(desk_read(&desk, 100, 0), 3);
+    redis_do(redis, "XREADGROUP GROUP sluice %s STREAMS " STREAM ":high >", queue_worker_name(desk.queue));
+    redis_do(redis, "XADD " STREAM " 9-1 text hello");
+    redis_do(redis, "XREADGROUP GROUP sluice other STREAMS " STREAM " >");
+    redis_do(redis, "DEL " STREAM ":low");
+    redis_do(redis, "SET " STREAM ":low junk");
+    struct action action = {.kind = ACTION_LIST_OWN, .after = {[CLASS_NORMAL] = {1, 1}}};
+    queue_execute(desk.queue, &action);
+    desk_wait(&desk, EVENT_OWN_LISTED);
+    const struct own_list *own = desk.last.own;
+    assert_false(desk.last.failed);
+    assert_int_equal(own->counts[CLASS_HIGH], 1);
+    assert_int_equal(own->ids[CLASS_HIGH][0].ms, 5);
+    assert_int_equal(own->counts[CLASS_NORMAL], 2);
+    assert_int_equal(own->ids[CLASS_NORMAL][0].ms, 2);
+    assert_int_equal(own->ids[CLASS_NORMAL][1].ms, 3);
+    assert_int_equal(own->counts[CLASS_LOW], 0);
+    desk_close(&desk);
+}
+
 /* --- Lost answers ------------------------------------------------------------------------------------------------- */
 
 static void open_impatient(struct desk *desk, struct redis_fixture *redis)
@@ -567,7 +595,7 @@ TEST_WITH(each_action_is_answered_when_the_connection_breaks, redis_setup, redis
     } actions[] = {
         {ACTION_SHED, EVENT_ENTRIES},     {ACTION_FAIR, EVENT_ENTRIES},    {ACTION_SWEEP, EVENT_ENTRIES},
         {ACTION_PULSE, EVENT_PULSE},      {ACTION_RECLAIM, EVENT_ENTRIES}, {ACTION_READ_OWN, EVENT_ENTRIES},
-        {ACTION_PROMOTE, EVENT_PROMOTED}, {ACTION_MEND, EVENT_MENDED},
+        {ACTION_PROMOTE, EVENT_PROMOTED}, {ACTION_MEND, EVENT_MENDED},     {ACTION_LIST_OWN, EVENT_OWN_LISTED},
     };
     struct redis_fixture *redis = *state;
     struct desk desk;

@@ -46,13 +46,14 @@ async def send_at(writer, every, phase, data, stop):
 
 
 async def idle_worker(path, desk, digests, number, stop):
-    """Sends what src/io does for an idle worker: pulse and INFO each second, renew at a third of a lease of 15 s, and a read
+    """Sends what src/redis does for an idle worker: pulse, INFO and a look at what is pending with it each second, renew at a third of a lease of 15 s, and a read
     that blocks for 2 s. Its rank is too low to take the chores from the one that is real."""
     name, phase = f"simulated-{number}-00000000", (number * 0.618) % 1
     connections = [await asyncio.open_unix_connection(path) for _ in range(2)]
     drains = [asyncio.create_task(drain(reader)) for reader, _ in connections]
     streams = [desk.stream(which) for which in ("high", "normal", "low")]
-    pulse = script(digests, desk.pulse(name, 0, 3000, **HEARTBEAT)) + wire("INFO", "memory")
+    listed = b"".join(wire("XPENDING", stream, "sluice", "(0-0", "+", 16, name) for stream in streams)
+    pulse = script(digests, desk.pulse(name, 0, 3000, **HEARTBEAT)) + wire("INFO", "memory") + listed
     read = wire("XREADGROUP", "GROUP", "sluice", name, "COUNT", 512, "BLOCK", 2000, "STREAMS", *streams, ">", ">", ">")
     await asyncio.gather(
         send_at(connections[1][1], 1, phase, pulse, stop),

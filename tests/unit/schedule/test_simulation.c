@@ -59,6 +59,17 @@ static void delete_consumer(struct world *world, const struct peer *peer)
     }
 }
 
+/* A tool's XCLAIM, or a stream that is restored: an entry is pending under a worker's name, and nobody tells the
+ * worker. */
+static void misplace(struct world *world, const struct peer *peer)
+{
+    struct item *item = world->added == 0 ? NULL : &world->items[chance(world, (uint32_t)world->added)];
+    if (item == NULL || item->place != IN_STREAM || !peer->connected || item->owner == peer->name) { return; }
+    item->owner = peer->name;
+    item->read |= chance(world, 2) == 0; /* or a read will deliver it as well */
+    world->counts.misplaced++;
+}
+
 static void drain(struct world *world, struct peer *peer)
 {
     if (peer->draining) { return; }
@@ -119,6 +130,7 @@ static void inject_at_redis(struct world *world, const struct peer *peer)
     if (happens(world, world->faults.regroup)) { regroup(world); }
     if (happens(world, world->faults.delete_message)) { delete_message(world); }
     if (happens(world, world->faults.delete_consumer)) { delete_consumer(world, peer); }
+    if (happens(world, world->faults.misplace)) { misplace(world, peer); }
     if (happens(world, world->faults.pause)) {
         world->paused = !world->paused;
         world->counts.pauses++;
@@ -562,6 +574,33 @@ TEST(pauses_past_the_lease)
     expect("rejoins", world.counts.rejoins, 100);
 }
 
+/* Each ends once, wherever it was before, and nothing is taken for a stray that is merely on its way. */
+TEST(entries_put_under_a_workers_name)
+{
+    run_histories((struct faults){.on = true,
+                                  .kill = 1,
+                                  .drop = 3,
+                                  .stall = 1,
+                                  .script_error = 3,
+                                  .pause = 2,
+                                  .quiet = 3,
+                                  .drain = 2,
+                                  .delete_message = 1,
+                                  .misplace = 30});
+    expect("misplaced", world.counts.misplaced, 5000);
+    expect("strays", world.counts.workers.strays, 1000);
+}
+
+/* Without such a fault nobody ever finds a stray, however late answers are. */
+TEST(what_is_on_its_way_is_no_stray)
+{
+    run_histories((struct faults){
+        .on = true, .kill = 3, .stall = 1, .drain = 5, .again = 10, .pause = 2, .cap = 20, .delete_consumer = 5});
+    expect("reclaimed", world.counts.reclaimed, 300);
+    expect("swept", world.counts.swept, 300);
+    assert_int_equal(world.counts.workers.strays, 0);
+}
+
 TEST(lost_groups)
 {
     run_histories((struct faults){.on = true, .regroup = 10, .drop = 5});
@@ -629,6 +668,7 @@ TEST(everything)
                                   .delete_message = 1,
                                   .delete_consumer = 1,
                                   .clock_jump = 1,
+                                  .misplace = 2,
                                   .forged_id = 2});
     const struct counts *counts = &world.counts;
     expect("kills", counts->kills, 200);

@@ -174,6 +174,14 @@ static inline void pulse(struct bench *bench, struct pulse pulse)
     send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});
 }
 
+/* Says what is pending with us; returns what was asked. */
+static inline struct action list_own(struct bench *bench, const struct own_list *list)
+{
+    struct action action = take(bench, ACTION_LIST_OWN);
+    send(bench, (struct event){.kind = EVENT_OWN_LISTED, .own = list});
+    return action;
+}
+
 static inline void answer_chores(struct bench *bench)
 {
     while (waiting(bench, ACTION_PULSE) > 0) { pulse(bench, (struct pulse){0}); }
@@ -189,6 +197,7 @@ static inline void answer_chores(struct bench *bench)
         (void)take(bench, ACTION_MEND);
         send(bench, (struct event){.kind = EVENT_MENDED});
     }
+    while (waiting(bench, ACTION_LIST_OWN) > 0) { list_own(bench, &(struct own_list){.counts = {0}}); }
     while (waiting(bench, ACTION_RECLAIM) > 0) {
         (void)take(bench, ACTION_RECLAIM);
         give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, 0);
@@ -244,6 +253,7 @@ static inline void break_connection(struct bench *bench)
         {ACTION_MEND, {.kind = EVENT_MENDED, .failed = true}},
         {ACTION_RENEW, {.kind = EVENT_LEASE, .failed = true}},
         {ACTION_PULSE, {.kind = EVENT_PULSE, .failed = true}},
+        {ACTION_LIST_OWN, {.kind = EVENT_OWN_LISTED, .failed = true}},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         while (waiting(bench, calls[i].action) > 0) {

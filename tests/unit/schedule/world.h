@@ -93,6 +93,7 @@ struct call {
     struct entry_id last, first;
     uint64_t next_due_ms;
     struct pulse pulse;
+    struct own_list own;
 };
 
 /* Consumers that are not alive and hold entries of a class. */
@@ -125,6 +126,7 @@ struct faults {
     bool on, gentle; /* gentle: no text of its own accord ends a process */
     uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost, one_device_lost;
     uint32_t pause, full, quiet, delete_message, delete_consumer, clock_jump, cap;
+    uint32_t misplace;         /* an entry is put under a worker's name behind its back */
     uint32_t forged_id;        /* a producer makes up an entry id in times to come */
     uint32_t two_housekeepers; /* a pulse says yes whoever has the token */
 };
@@ -137,6 +139,7 @@ struct counts {
     uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, refused, disowned,
         jumps, newer_kept;
     uint64_t forged_ids, moved, set_back;
+    uint64_t misplaced;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
     struct worker_stats workers;                                  /* sums of some */

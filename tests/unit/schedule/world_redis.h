@@ -343,6 +343,19 @@ static inline void run_read_own(struct world *world, struct peer *peer, struct c
     call->more = call->got_count > 0 && call->got_count == (int)call->action.read.count;
 }
 
+static inline void run_list_own(struct world *world, struct peer *peer, struct call *call)
+{
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        uint64_t after = call->action.after[c].seq;
+        for (int i;
+             call->own.counts[c] < OWN_LIST_MOST && (i = next_of(world, (enum request_class)c, after)) != NOBODY;) {
+            after = world->items[i].entry_seq;
+            if (world->items[i].owner != peer->name) { continue; }
+            call->own.ids[c][call->own.counts[c]++] = (struct entry_id){world->items[i].entry_ms, after};
+        }
+    }
+}
+
 static inline void note_left(struct left *left, int name)
 {
     if (left->count < LEFT_MOST) { left->names[left->count++] = name; }

@@ -15,6 +15,33 @@ static inline bool local(enum action_kind kind)
     return kind == ACTION_PREPARE || kind == ACTION_SUBMIT || kind == ACTION_FORMAT;
 }
 
+static inline bool of_scripts(enum action_kind kind)
+{
+    return !local(kind) && kind != ACTION_READ && kind != ACTION_READ_OWN;
+}
+
+/* One connection has the scripts and the list of our own entries: its answer comes after theirs. */
+static inline void answer_after_scripts(const struct peer *peer, struct call *list)
+{
+    for (int i = 0; i < peer->call_count; i++) {
+        const struct call *call = peer->calls[i];
+        if (call != list && call->ran && of_scripts(call->kind) && list->answers_at <= call->answers_at) {
+            list->answers_at = call->answers_at + 1;
+        }
+    }
+}
+
+/* Whether the answer of a list has to wait for that of a script. */
+static inline bool waits_for_scripts(const struct peer *peer, const struct call *list)
+{
+    bool waits = false;
+    for (int i = 0; i < peer->call_count && list->kind == ACTION_LIST_OWN; i++) {
+        const struct call *call = peer->calls[i];
+        waits |= call->ran && of_scripts(call->kind) && call->answers_at < list->answers_at;
+    }
+    return waits;
+}
+
 static inline void run_call(struct world *world, struct peer *peer, struct call *call)
 {
     struct request_list *requests = &call->action.requests;
@@ -25,6 +52,10 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         break;
     case ACTION_READ_OWN:
         run_read_own(world, peer, call);
+        break;
+    case ACTION_LIST_OWN:
+        run_list_own(world, peer, call);
+        answer_after_scripts(peer, call);
         break;
     case ACTION_RECLAIM:
         run_reclaim(world, peer, call);
@@ -122,6 +153,7 @@ static inline void add_stats(struct world *world, const struct peer *peer)
     sum->rows_shared += stats.rows_shared;
     sum->released += stats.released;
     sum->ids_ahead += stats.ids_ahead;
+    sum->strays += stats.strays;
 }
 
 /* A worker ends: what it had sent may still happen, what it held is freed with it. */
@@ -336,11 +368,12 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
 static inline void answer(struct world *world, struct peer *peer, struct call *call)
 {
     static const enum event_kind events[] = {
-        [ACTION_PREPARE] = EVENT_PREPARED, [ACTION_FORMAT] = EVENT_FORMATTED,
-        [ACTION_SETTLE] = EVENT_SETTLED,   [ACTION_RECORD_RUN] = EVENT_RUN_RECORDED,
-        [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
-        [ACTION_RELEASE] = EVENT_RELEASED, [ACTION_SUBMIT] = EVENT_BATCH,
-        [ACTION_PULSE] = EVENT_PULSE,      [ACTION_MEND] = EVENT_MENDED,
+        [ACTION_PREPARE] = EVENT_PREPARED,    [ACTION_FORMAT] = EVENT_FORMATTED,
+        [ACTION_SETTLE] = EVENT_SETTLED,      [ACTION_RECORD_RUN] = EVENT_RUN_RECORDED,
+        [ACTION_RENEW] = EVENT_LEASE,         [ACTION_PROMOTE] = EVENT_PROMOTED,
+        [ACTION_RELEASE] = EVENT_RELEASED,    [ACTION_SUBMIT] = EVENT_BATCH,
+        [ACTION_PULSE] = EVENT_PULSE,         [ACTION_MEND] = EVENT_MENDED,
+        [ACTION_LIST_OWN] = EVENT_OWN_LISTED,
     };
     if (brings_entries(call->kind)) {
         answer_entries(world, peer, call);
@@ -357,6 +390,8 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
     } else if (call->kind == ACTION_MEND) {
         event.mended.changed = call->changed;
         event.mended.more = call->more;
+    } else if (call->kind == ACTION_LIST_OWN) {
+        event.own = &call->own;
     } else if (call->kind == ACTION_PULSE) {
         event.pulse = call->pulse;
         hear_pulse(peer, call);
@@ -634,6 +669,10 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         assert_int_equal(worker_stats(peer->worker).held, 0);
         assert_int_equal(peer->call_count, 0);
         break;
+    case ACTION_LIST_OWN:
+        assert_true(peer->pulsed && !peer->closed && !peer->draining && !peer->lease_lost);
+        assert_int_equal(out(peer, action->kind), 0);
+        break;
     case ACTION_PULSE:
     case ACTION_RENEW:
         assert_int_equal(out(peer, action->kind), 0);
@@ -797,6 +836,7 @@ static inline void advance_peer(struct world *world, struct peer *peer)
             if (call->answers_at < world->now) { call->answers_at = world->now; }
             continue;
         }
+        if (waits_for_scripts(peer, call)) { continue; }
         peer->calls[i] = peer->calls[--peer->call_count];
         answer(world, peer, call);
         free(call);
