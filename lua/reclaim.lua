@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Takes over entries of dead workers, entries that a worker gave back, and entries set aside for any worker with room.
 --
--- KEYS  1 stream, 2 trouble, then for each consumer its alive key
+-- KEYS  1 stream, 2 trouble, then for each consumer its alive key; those whose names are too long for a worker have none, and are
+--       the last
 -- ARGV  1 consumer (me), 2 how many at most (64; 0: none, only return `left`), 3 bytes at most, 4 name prefix of the class
 --       ('', 'high:', 'low:'), then the consumers in the order of their alive keys (never me); `released` and `ahead` are
 --       no workers and never alive
@@ -111,7 +112,8 @@ local function take_from(consumer)
 end
 
 for i = 5, #ARGV do
-  if is_nobody(ARGV[i]) or ARGV[i] ~= me and call('EXISTS', KEYS[i - 2]) == 0 then judged[#judged + 1] = ARGV[i] end
+  local alive = KEYS[i - 2]
+  if is_nobody(ARGV[i]) or ARGV[i] ~= me and not (alive and call('EXISTS', alive) == 1) then judged[#judged + 1] = ARGV[i] end
 end
 for _, consumer in ipairs(judged) do
   if more == 0 then take_from(consumer) end

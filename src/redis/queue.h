@@ -82,6 +82,9 @@ void queue_host(char host[QUEUE_HOST_MAX + 1]);
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 
+/* Whether a consumer's name has the shape of a worker's: host, process id, eight hex digits. */
+bool queue_worker_name_is(const char *name, size_t length);
+
 struct queue_counters {
     uint64_t ended[CLASS_COUNT][ENDS]; /* requests: done, cancelled, or by the code of the error */
     uint64_t commands;                 /* sent, calls of scripts too */

@@ -430,6 +430,20 @@ static void make_name(struct queue *queue)
     snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
 }
 
+bool queue_worker_name_is(const char *name, size_t length)
+{
+    enum { HEX = 8 };
+    size_t end = length > HEX ? length - HEX - 1 : 0, digits = end; /* where the two dashes are */
+    bool ok = end > 0 && length < QUEUE_WORKER_MAX && name[end] == '-';
+    for (size_t i = end + 1; ok && i < length; i++) { ok = isxdigit((unsigned char)name[i]); }
+    while (ok && digits > 0 && isdigit((unsigned char)name[digits - 1])) { digits--; }
+    ok = ok && digits > 0 && digits < end && name[digits - 1] == '-';
+    for (size_t i = 0; ok && i < digits; i++) {
+        ok = isalnum((unsigned char)name[i]) || name[i] == '.' || name[i] == '-';
+    }
+    return ok;
+}
+
 static void up(struct queue *queue, uint64_t redis_ms)
 {
     char text[ADDRESS_TEXT];

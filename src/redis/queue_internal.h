@@ -22,7 +22,7 @@
 #define QUEUE_RELEASED "released"
 #define QUEUE_AHEAD "ahead"
 
-enum { QUEUE_PROTOCOL = 1, QUEUE_KEY_MAX = 320, QUEUE_FOUND_MAX = 1024 };
+enum { QUEUE_PROTOCOL = 1, QUEUE_KEY_MAX = 320, QUEUE_FOUND_MAX = 1024, FOREIGN_KNOWN = 64 };
 
 /* A string may take that part of max_reply_bytes: in memory an entry is larger than its texts. */
 enum { CUT_PART = 4 };
@@ -82,9 +82,12 @@ struct entries {
 struct claims {
     size_t offset[CLASS_COUNT];                            /* of the first consumer to check, if there are many */
     unsigned judged[CLASS_COUNT];                          /* searches without a result */
-    char left[CLASS_COUNT][QUEUE_FOUND_MAX / CLASS_COUNT]; /* dead consumers with entries, each followed by a
-                                                              space: what this housekeeper found … */
+    char left[CLASS_COUNT][QUEUE_FOUND_MAX / CLASS_COUNT]; /* dead consumers with entries, as words that are each
+                                                              followed by a space: what this housekeeper found … */
     char found[QUEUE_FOUND_MAX];                           /* … and what another one found, by the last pulse */
+    struct foreign {
+        uint64_t hash, seen_ns; /* of its name; when it was seen last */
+    } foreign[FOREIGN_KNOWN];   /* consumers that hold entries and are no workers */
 };
 
 /* queue_settle.c */

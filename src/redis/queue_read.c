@@ -5,10 +5,12 @@
  * whole answer is too large, we own the rest, and READ_OWN reads it again. */
 #include "redis/queue_internal.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 enum { READ_GRACE_MS = 2000, ASIDE_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
@@ -388,17 +390,65 @@ void queue_list_own(struct task *task)
 /* A script makes these entries ours: those of dead workers, and those shed, taken ahead or found by a sweep. All
  * answers have one shape. */
 
-/* Notes consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. */
+/* A consumer of the group. A tool may call one anything: any bytes, any number of them. */
+struct consumer_name {
+    const char *bytes;
+    size_t length;
+};
+
+/* Writes a name as a word: letters, digits and .-_ as they are, so that a worker's name stays as it is, other bytes as
+ * %XX; no bytes are a single %. Returns its length, or 0 if it does not fit with its NUL. Shapes: to [size]. */
+static size_t put_word(char *to, size_t size, const struct consumer_name *name)
+{
+    size_t length = 0;
+    if (size < 2) { return 0; }
+    for (size_t i = 0; i < name->length && length + 4 <= size; i++) {
+        unsigned char c = (unsigned char)name->bytes[i];
+        if (isalnum(c) || c == '.' || c == '-' || c == '_') {
+            to[length++] = (char)c;
+        } else {
+            length += (size_t)snprintf(to + length, size - length, "%%%02X", c);
+        }
+        if (i + 1 < name->length && length + 4 > size) { return 0; }
+    }
+    if (name->length == 0) { to[length++] = '%'; }
+    to[length] = '\0';
+    return length;
+}
+
+/* Reads a word back, in place. */
+static struct consumer_name read_word(char *word)
+{
+    struct consumer_name name = {word, 0};
+    for (char *at = word; *at; name.length++) {
+        unsigned byte;
+        if (*at == '%' && sscanf(at + 1, "%2x", &byte) == 1 && at[1] && at[2]) {
+            word[name.length] = (char)byte;
+            at += 3;
+        } else if (*at == '%' && at[1] == '\0') {
+            return name;
+        } else {
+            word[name.length] = *at++;
+        }
+    }
+    return name;
+}
+
+/* Notes consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. One whose name
+ * does not fit is left to the housekeeper. */
 static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
 {
     char *left = queue->claims.left[class];
-    size_t length = 0;
+    size_t length = 0, size = sizeof queue->claims.left[class];
     left[0] = '\0';
     for (size_t i = 0; names && names->type == RESP_ARRAY && i < names->count; i++) {
-        const struct resp_value *name = &names->items[i];
-        if (name->type == RESP_STRING && length + name->length + 2 <= sizeof queue->claims.left[class]) {
-            length += (size_t)snprintf(left + length, sizeof queue->claims.left[class] - length, "%s ", name->bytes);
+        const struct consumer_name name = {names->items[i].bytes, names->items[i].length};
+        size_t word = names->items[i].type == RESP_STRING ? put_word(left + length, size - length - 1, &name) : 0;
+        if (word > 0) {
+            length += word;
+            left[length++] = ' ';
         }
+        left[length] = '\0';
     }
 }
 
@@ -424,19 +474,14 @@ static void on_claimed(void *context, const struct resp_value *reply)
 
 /* --- RECLAIM ------------------------------------------------------------------------------------------------------ */
 
-/* Whether a name can stand in a list that is separated by spaces. */
-static bool is_word(const struct resp_value *name)
+static bool is_other(const struct queue *queue, const struct consumer_name *name)
 {
-    for (size_t i = 0; i < name->length; i++) {
-        if (name->bytes[i] <= ' ' || name->bytes[i] > '~') { return false; }
+    const char *const own[] = {queue->worker, QUEUE_RELEASED, QUEUE_AHEAD};
+    bool other = true;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        other = other && !(name->length == strlen(own[i]) && memcmp(name->bytes, own[i], name->length) == 0);
     }
-    return name->length > 0;
-}
-
-static bool is_other(const struct queue *queue, const struct resp_value *name)
-{
-    return name->type == RESP_STRING && name->length < QUEUE_WORKER_MAX && !resp_equals(name, queue->worker) &&
-           !resp_equals(name, QUEUE_RELEASED) && !resp_equals(name, QUEUE_AHEAD) && is_word(name);
+    return other;
 }
 
 static const struct resp_value *consumer_at(const struct resp_value *consumers, size_t index)
@@ -445,60 +490,123 @@ static const struct resp_value *consumer_at(const struct resp_value *consumers, 
     return consumer->type == RESP_ARRAY && consumer->count >= 4 ? consumer : NULL;
 }
 
+static bool holds_some(const struct resp_value *consumer)
+{
+    return consumer->items[3].type != RESP_INTEGER || consumer->items[3].integer > 0;
+}
+
 /* Whether another consumer holds entries. One without is checked only now and then, to be deleted. */
 static bool worth_judging(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;
     for (size_t i = 0; i < consumers->count; i++) {
         const struct resp_value *consumer = consumer_at(consumers, i);
-        if (consumer && !resp_equals(&consumer->items[1], queue->worker) &&
-            (consumer->items[3].type != RESP_INTEGER || consumer->items[3].integer > 0)) {
-            return true;
-        }
+        if (consumer && !resp_equals(&consumer->items[1], queue->worker) && holds_some(consumer)) { return true; }
     }
     return queue->claims.judged[task->action.read.class]++ % TIDY_EVERY == 0;
 }
 
+/* Logs a consumer that is no worker and holds entries: when it is seen, and again once it was not seen for a while. Of
+ * more at once than are remembered the others are not logged. */
+static void log_foreign(struct queue *queue, const struct consumer_name *name, long long entries)
+{
+    enum { FORGET_S = 60, SHOWN = 132 };
+    char word[3 * SHOWN + 2];
+    uint64_t now_ns = clock_now_ns(), hash = 0xcbf29ce484222325u; /* FNV-1a */
+    struct foreign *known = queue->claims.foreign, *oldest = known;
+    for (size_t i = 0; i < name->length; i++) { hash = (hash ^ (unsigned char)name->bytes[i]) * 0x100000001b3u; }
+    for (struct foreign *at = known; at < known + FOREIGN_KNOWN && oldest->hash != hash; at++) {
+        if (at->hash == hash || at->seen_ns < oldest->seen_ns) { oldest = at; }
+    }
+    bool recent = oldest->seen_ns > 0 && now_ns - oldest->seen_ns < FORGET_S * NS_PER_S;
+    if (recent && oldest->hash != hash) { return; }
+    *oldest = (struct foreign){hash, now_ns};
+    if (recent) { return; }
+    const struct consumer_name shown = {name->bytes, name->length < SHOWN ? name->length : SHOWN};
+    (void)put_word(word, sizeof word, &shown);
+    log_warn("foreign_consumer", log_str("queue", queue->options.name), log_str("consumer", word),
+             log_int("consumer_bytes", (int64_t)name->length), log_int("entries", entries),
+             log_str("reason", "a consumer that is no worker has read requests; workers take them over"));
+}
+
 /* The consumers that another worker found; splits `words` [size]. */
-static size_t found_names(const struct queue *queue, char *words, size_t size, const char **names, size_t most)
+static size_t found_names(const struct queue *queue, char *words, size_t size, struct consumer_name *names, size_t most)
 {
     size_t count = 0;
     char *rest = words;
     snprintf(words, size, "%s", queue->claims.found);
     for (char *word; count < most && (word = strtok_r(rest, " ", &rest));) {
-        if (strcmp(word, queue->worker) != 0 && strcmp(word, QUEUE_RELEASED) != 0 && strcmp(word, QUEUE_AHEAD) != 0) {
-            names[count++] = word;
-        }
+        struct consumer_name name = read_word(word);
+        if (is_other(queue, &name)) { names[count++] = name; }
     }
     return count;
 }
 
+/* Likewise those that XINFO named, from where the last call ended. */
+static size_t listed_names(struct task *task, const struct resp_value *consumers, struct consumer_name *names,
+                           size_t most)
+{
+    struct queue *queue = task->queue;
+    size_t *offset = &queue->claims.offset[task->action.read.class], count = 0, seen = 0;
+    size_t start = consumers->count > 0 ? *offset % consumers->count : 0;
+    for (; seen < consumers->count && count < most; seen++) {
+        const struct resp_value *consumer = consumer_at(consumers, (start + seen) % consumers->count);
+        if (!consumer || consumer->items[1].type != RESP_STRING) { continue; }
+        struct consumer_name name = {consumer->items[1].bytes, consumer->items[1].length};
+        if (!is_other(queue, &name)) { continue; }
+        if (holds_some(consumer) && !queue_worker_name_is(name.bytes, name.length)) {
+            log_foreign(queue, &name, consumer->items[3].integer);
+        }
+        names[count++] = name;
+    }
+    *offset = start + seen;
+    return count;
+}
+
+/* Whether somebody of this name may have a lease. */
+static bool may_live(const struct consumer_name *name)
+{
+    return name->length < QUEUE_WORKER_MAX;
+}
+
+static void add_alive_key(const struct queue *queue, struct command *command, const struct consumer_name *name)
+{
+    char key[QUEUE_KEY_MAX];
+    size_t length = strlen(queue_key(queue, "alive:", "", key));
+    memcpy(key + length, name->bytes, name->length);
+    command_bytes(command, key, length + name->length);
+}
+
 /* Calls lua/reclaim for released entries and for at most JUDGED_MAX consumers: those that XINFO named, or if it is
- * NULL, those that the housekeeper found. */
+ * NULL, those that the housekeeper found. The ones without a key are the last. */
 static void call_reclaim(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;
     enum request_class class = task->action.read.class;
-    const char *names[JUDGED_MAX + 2] = {QUEUE_RELEASED, QUEUE_AHEAD};
+    struct consumer_name names[JUDGED_MAX + 2] = {{QUEUE_RELEASED, strlen(QUEUE_RELEASED)},
+                                                  {QUEUE_AHEAD, strlen(QUEUE_AHEAD)}};
     char words[QUEUE_FOUND_MAX];
-    size_t total = consumers ? consumers->count : 0, start = total ? queue->claims.offset[class] % total : 0;
-    size_t count = 2, seen = 0;
-    for (; seen < total && count <= JUDGED_MAX; seen++) {
-        const struct resp_value *consumer = consumer_at(consumers, (start + seen) % total);
-        if (consumer && is_other(queue, &consumer->items[1])) { names[count++] = consumer->items[1].bytes; }
-    }
-    queue->claims.offset[class] = start + seen;
-    if (!consumers) { count += found_names(queue, words, sizeof words, &names[2], JUDGED_MAX); }
+    size_t count = 2, keys = 0;
+    count += consumers ? listed_names(task, consumers, &names[2], JUDGED_MAX)
+                       : found_names(queue, words, sizeof words, &names[2], JUDGED_MAX);
+    for (size_t i = 0; i < count; i++) { keys += may_live(&names[i]); }
     struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_RECLAIM, 2 + count, &command);
+    script_begin(&queue->scripts, SCRIPT_RECLAIM, 2 + keys, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "trouble", "");
-    for (size_t i = 0; i < count; i++) { queue_add_key(queue, &command, "alive:", names[i]); }
+    for (size_t i = 0; i < count; i++) {
+        if (may_live(&names[i])) { add_alive_key(queue, &command, &names[i]); }
+    }
     command_text(&command, queue->worker);
     command_number(&command, task->action.read.count);
     command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     command_text(&command, class_prefixes[class]);
-    command_list(&command, count, names, NULL);
+    for (size_t i = 0; i < count; i++) {
+        if (may_live(&names[i])) { command_bytes(&command, names[i].bytes, names[i].length); }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!may_live(&names[i])) { command_bytes(&command, names[i].bytes, names[i].length); }
+    }
     queue_call(queue, &command, on_claimed, task);
 }
 

@@ -1,5 +1,5 @@
-"""Entries that are pending and in nobody's hands, with a living worker that was never given them: each is answered, once, while the
-worker goes on."""
+"""Entries that are pending and in nobody's hands: with a living worker that was never given them, and with consumers that are no
+workers, whatever those are called. Each is answered, once, while the workers go on."""
 # ctest: redis
 # ctest-cost: 40
 
@@ -144,3 +144,55 @@ class Pending(SluiceCase):
         self.claim_for(quiet_name, self.read_as("tool"))
         self.resume()
         self.finish_all(other, quiet)
+
+    # --- with others ---
+
+    NAMES = ("bob", "bobs laptop", "josé", "x" * 200, "y" * 5000, "tab\tname", "tool:a=1", "", "released", "ahead", b"a\0b", b"\xff\xfe",
+             "a,+b", "%41", "A", "*[x]?", "command:quiet", "line\nname")
+
+    def test_consumers_of_any_name(self):
+        """One line of the log for each that is no worker, which is valid JSON and names it in ASCII."""
+        served, other = (self.start_daemon(self.server, "--log", "json") for _ in range(2))
+        self.pause()
+        for number, name in enumerate(self.NAMES):
+            self.sender.submit_many(texts(5, seed=number))
+            self.assertEqual(len(self.read_as(name)), 5)
+        self.resume()
+        self.wait_finished(self.sender)
+        self.wait_empty(self.sender)
+        lines = self.log_lines(served, "foreign_consumer") + self.log_lines(other, "foreign_consumer")
+        names = sorted(line["consumer"] for line in lines)
+        shown = ["bob", "bobs%20laptop", "jos%C3%A9", "x" * 132, "y" * 132, "tab%09name", "tool%3Aa%3D1", "%", "a%00b", "%FF%FE", "a%2C%2Bb",
+                 "%2541", "A", "%2A%5Bx%5D%3F", "command%3Aquiet", "line%0Aname"]
+        self.assertLessEqual(set(shown), set(names))
+        self.assertLessEqual(len(names), 2 * len(shown), "each housekeeper says it once")
+        self.assertTrue(all(line["entries"] == 5 for line in lines))
+        self.finish_all(served, other)
+        self.assertEqual({c["name"].decode() for c in self.client.xinfo_consumers(self.sender.stream, "sluice")} & {"bob", ""}, set())
+
+    def test_a_lease_of_any_name_is_respected(self):
+        """A reader that means to keep its entries holds an alive key."""
+        served = self.start_daemon(self.server)
+        self.pause()
+        for name in (b"my own \xff reader", b"no lease"):
+            self.client.set(self.sender.key("alive:").encode() + name, "mine")
+            self.sender.submit("read by " + repr(name))
+            self.read_as(name)
+        self.client.delete(self.sender.key("alive:no lease"))
+        self.resume()
+        mine, nobodys = self.sender.journal.requests.values()
+        self.wait_finished(self.sender, [nobodys])
+        self.assertFalse(self.sender.finished([mine]))
+        self.client.delete(self.sender.key("alive:").encode() + b"my own \xff reader")
+        self.finish_all(served)
+
+    def test_a_reader_that_answers_after_all_is_late(self):
+        served = self.start_daemon(self.server)
+        self.pause()
+        self.sender.submit("hello")
+        entry, = self.read_as("bobs laptop")
+        self.resume()
+        self.wait_finished(self.sender)
+        self.wait_empty(self.sender)
+        self.assertEqual(self.client.xack(self.sender.stream, "sluice", entry), 0)
+        self.finish_all(served)

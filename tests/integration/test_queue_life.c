@@ -538,6 +538,48 @@ TEST_WITH(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teard
     desk_close(&other);
 }
 
+/* Whatever a consumer is called, the other worker hears of it and takes its entries; if the name is too long for that,
+ * the housekeeper takes them. */
+TEST_WITH(names_of_any_bytes_go_round, redis_setup, redis_teardown)
+{
+    static const struct {
+        const char *bytes;
+        size_t length;
+    } names[] = {{"bobs laptop", 11}, {"bobs%20laptop", 13}, {"", 0},       {"%", 1},
+                 {"tab\tline\n", 9},  {"a\0b", 3},           {"\xff,+*", 4}};
+    enum { NAMES = sizeof names / sizeof names[0], LONG = 400 };
+    struct redis_fixture *redis = *state;
+    struct desk house, other;
+    char longest[LONG + 1];
+    memset(longest, 'x', LONG);
+    longest[LONG] = '\0';
+    desk_connect(&house, &redis->address);
+    desk_connect(&other, &redis->address);
+    for (int i = 0; i < NAMES; i++) {
+        redis_do(redis, "XADD " STREAM " %d-1 text hello", i + 1);
+        const char *const words[] = {"XREADGROUP", "GROUP", "sluice", names[i].bytes, "STREAMS", STREAM, ">"};
+        const size_t lengths[] = {10, 5, 6, names[i].length, 7, strlen(STREAM), 1};
+        const struct resp_value *reply;
+        struct err err;
+        assert_int_equal(client_command(redis->client, 7, words, lengths, &reply, &err), STATUS_OK);
+    }
+    redis_do(redis, "XADD " STREAM " 100-1 text hello");
+    redis_do(redis, "XREADGROUP GROUP sluice %s STREAMS " STREAM " >", longest);
+    struct action none = reclaim(0, true), some = reclaim(99, false), all = reclaim(99, true);
+    assert_true(pulse(&house).housekeeper);
+    assert_int_equal(desk_take(&house, &none), 0);
+    (void)pulse(&house);
+    assert_true(pulse(&other).waiting);
+    assert_int_equal(desk_take(&other, &some), NAMES);
+    assert_int_equal(desk_take(&house, &all), 1);
+    assert_int_equal(house.held.first->identity.entry.ms, 100);
+    desk_settle(&house, OUTCOME_DONE);
+    desk_settle(&other, OUTCOME_DONE);
+    expect_empty(redis, STREAM);
+    desk_close(&house);
+    desk_close(&other);
+}
+
 /* Ids only, of each class after a given one; a key of another type costs its class only. */
 TEST_WITH(what_is_pending_with_us_is_listed, redis_setup, redis_teardown)
 {

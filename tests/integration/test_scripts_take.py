@@ -88,6 +88,15 @@ class Take(ScriptCase):
         self.client.hset(self.desk.key("trouble"), "low:1-1", "1 1 7-1 dead")
         self.assertEqual(self.run_call("reclaim", "dead", which="low")[0][0][:3], ["7-1", 1, 1])
 
+    def test_consumers_that_cannot_have_a_lease(self):
+        """They come after those that may, and are never alive."""
+        self.desk.deliver("lives", "1-1")
+        self.desk.deliver("dead", "2-1")
+        self.desk.deliver("x" * 500, "3-1")
+        self.client.set(self.desk.key("alive:lives"), "token")
+        self.assertEqual(self.taken(self.run_call("reclaim", "lives", "dead", leaseless=["x" * 500])), ["2-1", "3-1"])
+        self.assertEqual(self.consumers(), {"lives", "me"})
+
     def test_reclaim_never_takes_its_own(self):
         self.desk.deliver("me", "1-1")
         self.assertEqual(self.run_call("reclaim", "me"), [[], [], [], 0, []])

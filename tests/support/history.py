@@ -117,7 +117,7 @@ class History:
             return
         key = words[1][len(self.prefix):].decode("utf-8", "replace")
         if key.startswith("alive:"):
-            self._take_lease(name, [word[len(self.prefix) + len("alive:"):].decode() for word in words[1:]])
+            self._take_lease(name, [word[len(self.prefix) + len("alive:"):].decode("utf-8", "backslashreplace") for word in words[1:]])
         if name == b"XADD" and key.startswith("requests"):
             at = next(i for i in range(2, len(words)) if b"-" in words[i] and words[i].replace(b"-", b"").isdigit())
             entry = (key, words[at].decode())
@@ -155,7 +155,7 @@ class History:
     def _take_delivery(self, stream, words):
         """Of an entry that the group had read already, by what LASTID says, a script has claimed it for another worker. (One
         that a script had claimed ahead of the reading is read again when that comes to it.)"""
-        entry, to, until = (stream, words[5].decode()), words[3].decode(), words[-1]
+        entry, to, until = (stream, words[5].decode()), words[3].decode("utf-8", "backslashreplace"), words[-1]
         holders = self.deliveries.setdefault(entry, [])
         claimed = self.read_until.get(stream) == until
         if claimed and holders and holders[-1] != to and {holders[-1], to} <= self.alive and entry not in self.removed:

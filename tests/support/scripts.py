@@ -235,9 +235,9 @@ class Desk:
             arguments += [entry_id, name, claims, attempt]
         return Call("charge", [self.stream(which), self.key("trouble")], arguments)
 
-    def reclaim(self, *consumers, which="normal", me="me", most=100, most_bytes=100000):
+    def reclaim(self, *consumers, leaseless=(), which="normal", me="me", most=100, most_bytes=100000):
         keys = [self.stream(which), self.key("trouble"), *(self.key(f"alive:{name}") for name in consumers)]
-        return Call("reclaim", keys, [me, most, most_bytes, PREFIX[which], *consumers])
+        return Call("reclaim", keys, [me, most, most_bytes, PREFIX[which], *consumers, *leaseless])
 
     def release(self, *ids, which="normal", me="me", token="token", last=0):
         keys = [self.stream(which), *map(self.key, (f"alive:{me}", "trouble", "workers", "housekeeper"))]
