@@ -343,7 +343,11 @@ static enum status put_listed(FILE *to, const struct session *session, const str
     fputs("{\"request\":", to);
     json_put_text(to, session_text(&facts[NAME]));
     fputs(",\"worker\":", to);
-    json_put_text(to, session_text(&facts[CONSUMER]));
+    if (facts[CONSUMER].length > 0) {
+        json_put_string(to, facts[CONSUMER].bytes, facts[CONSUMER].length); /* whatever bytes a tool calls itself */
+    } else {
+        fputs("null", to);
+    }
     fprintf(to, ",\"since\":%" PRIu64 ",\"deliveries\":%lld,\"bytes\":%lld,\"id\":", since_ms,
             facts[DELIVERIES].integer, facts[BYTES].integer);
     json_put_text(to, session_text(resp_field(&fields, "id")));

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "redis/queue.h"
 
 /* Of dead letters, which may have 64 KiB each: so many are looked through. */
 enum { LETTERS_A_PAGE = 16, PAGES = 64 };
@@ -117,26 +118,41 @@ static enum status read_trouble(struct session *session, struct story *story, st
     return STATUS_OK;
 }
 
-/* Whether a worker has it, has given it back (`released`) or has set it aside (`ahead`). */
+/* When a worker spoke last, and whether it said that it holds nothing, of which it had been given some before. An
+ * answer may have been on its way to it, but hardly for so long. */
+static void read_heartbeat(struct story *story, const struct resp_value *heartbeat)
+{
+    enum { ARRIVES_MS = 2000 };
+    char held[32] = "";
+    const char *words = session_text(heartbeat);
+    story->spoke_ms = number_of(heartbeat);
+    (void)heartbeat_value(&(struct heartbeat_line){.words = words}, "held", held, sizeof held);
+    story->idle = strcmp(held, "0") == 0 && story->held_ms + ARRIVES_MS < story->spoke_ms;
+}
+
+/* Whether a worker has it, has given it back (`released`) or has set it aside (`ahead`), or a consumer has it that is
+ * no worker. */
 static enum status read_pending(struct session *session, const char *stream, const char *entry, struct story *story,
                                 struct err *err)
 {
     char key[SESSION_KEY];
     const struct resp_value *reply;
     TRY(ASK_IF(session, &reply, err, "XPENDING", stream, "sluice", entry, entry, "1"));
-    const struct resp_value *pending = item(reply, 0);
-    const char *owner = session_text(item(pending, 1));
-    if (owner[0] == '\0') { return STATUS_OK; }
-    story->given_back = strcmp(owner, "released") == 0 || strcmp(owner, "ahead") == 0;
-    story->status = story->given_back ? "queued" : "running";
+    const struct resp_value *pending = item(reply, 0), *owner = item(pending, 1);
+    if (!owner || !owner->bytes) { return STATUS_OK; }
+    story->given_back = resp_equals(owner, "released") || resp_equals(owner, "ahead");
+    story->foreign = !story->given_back && !queue_worker_name_is(owner->bytes, owner->length);
+    story->status = story->given_back || story->foreign ? "queued" : "running";
     if (story->given_back) { return STATUS_OK; }
     uint64_t idle_ms = number_of(item(pending, 2));
     story->deliveries = (unsigned long)number_of(item(pending, 3));
     story->held_ms = idle_ms < story->now_ms ? story->now_ms - idle_ms : 0; /* or a little later: `now` was before */
     if (story->held_ms < story->entry.ms) { story->held_ms = story->entry.ms; }
-    keep(story->worker, sizeof story->worker, item(pending, 1));
+    keep(story->foreign ? story->consumer : story->worker, sizeof story->worker, owner);
+    if (story->foreign) { return STATUS_OK; }
     TRY(ASK_IF(session, &reply, err, "HGET", session_key(session, "workers", "", key), story->worker));
-    story->spoke_ms = number_of(reply);
+    read_heartbeat(story, reply);
+    if (story->idle) { story->status = "queued"; }
     return STATUS_OK;
 }
 
@@ -269,7 +285,7 @@ static void tell_end(struct story *story)
 
 static void tell_place(struct story *story)
 {
-    bool running = story->held_ms != 0, queued = strcmp(story->status, "queued") == 0;
+    bool running = strcmp(story->status, "running") == 0, queued = strcmp(story->status, "queued") == 0;
     double silent_s = story->spoke_ms < story->now_ms ? (double)(story->now_ms - story->spoke_ms) / 1e3 : 0;
     if (story->came_back) {
         char entry[ENTRY_ID_TEXT];
@@ -284,7 +300,14 @@ static void tell_place(struct story *story)
         tell(story, story->held_ms, "held", "delivery %lu, to worker %s, which spoke %.1f s ago", story->deliveries,
              story->worker, silent_s);
     }
-    if (queued) {
+    if (queued && story->foreign) {
+        tell(story, story->held_ms, "waiting", "delivery %lu, to \"%s\", which is no worker: a worker takes it over",
+             story->deliveries, story->consumer);
+    } else if (queued && story->idle) {
+        tell(story, story->held_ms, "waiting",
+             "with worker %s since then, which spoke %.1f s ago and held nothing: it looks for such entries",
+             story->worker, silent_s);
+    } else if (queued) {
         tell(story, story->now_ms, "waiting", "%s",
              story->given_back ? "given back by a worker, or set aside for another one"
              : story->lost     ? "read, and nobody's since: the housekeeper will find it"
@@ -374,6 +397,8 @@ void json_put_story(FILE *to, const struct session *session, const char *id, con
     put_number(to, "at", story->now_ms);
     put_number(to, "submitted_at", story->first_ms);
     put_text(to, "worker", story->worker);
+    put_text(to, "consumer", story->consumer);
+    if (story->idle) { fputs(",\"worker_held_nothing\":true", to); }
     put_number(to, "held_since", story->held_ms);
     put_number(to, "worker_spoke_at", story->spoke_ms);
     put_number(to, "deliveries", story->deliveries);

@@ -37,9 +37,12 @@ struct story {
     char letter[ENTRY_ID_TEXT];         /* error, dead: its dead letter … */
     bool letter_gone;                   /* … which was requeued, deleted or trimmed */
     bool letters_left;                  /* unknown: there are more dead letters than were looked at */
-    char worker[256];                   /* running */
-    uint64_t held_ms, spoke_ms;         /* running: since when; when the worker spoke last */
-    unsigned long deliveries;           /* running */
+    char worker[256];                   /* running, or pending with it although it held nothing (`idle`): queued */
+    char consumer[256];                 /* queued: a consumer that is no worker and has read it … */
+    bool foreign;                       /* … whose name may be empty */
+    uint64_t held_ms, spoke_ms;         /* of those: since when; when the worker spoke last */
+    bool idle;                          /* when it spoke, long after that, it held nothing */
+    unsigned long deliveries;           /* of those */
     bool given_back, lost;              /* queued: by a worker that had it; read, and nobody's since */
     uint64_t due_ms;                    /* later */
     unsigned long attempts;             /* that failed; error, dead: all */

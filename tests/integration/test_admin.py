@@ -195,6 +195,8 @@ class Admin(HttpCase):
             seen, cursor, calls = seen + page["requests"], page["next"], calls + 1
         self.assertEqual(([one["request"] for one in seen], calls), ([f"low:{one}" for one in waits], 3))
         self.assertEqual(seen[7], {"request": f"low:{waits[7]}", "worker": None, "since": int(waits[7].split("-")[0]), "deliveries": 0, "bytes": 119, "id": None, "tenant": "\ufffd", "text": '["7"]'})
+        self.client.execute_command("XREADGROUP", "GROUP", "sluice", b"a\0\xffb c", "COUNT", 1, "STREAMS", self.sender.stream_of("low"), ">")
+        self.assertEqual(self.read("/api/requests?class=low&state=pending")["requests"][0]["worker"], "a\0\ufffdb c")
         self.client.xadd(self.sender.stream, {"text": "x" * (2 << 20)})
         self.assertEqual(len(self.read("/api/requests?class=normal&state=unread")["requests"][0]["text"]), 200)
 

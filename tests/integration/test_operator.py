@@ -394,12 +394,14 @@ class Operator(SluiceCase):
         self.assertEqual(self.place(names[3])[0], {"id": names[3], "status": "queued"})  # before there is a group
         for key in (stream, low):
             self.client.xgroup_create(key, "sluice", "0", mkstream=True)
-        self.client.xreadgroup("sluice", 'a "b"', {stream: ">"}, count=3)
+        self.client.xreadgroup("sluice", "host-7-0a1b2c3d", {stream: ">"}, count=3)
+        self.client.xclaim(stream, "sluice", 'a "b"', 0, [names[2]])
+        self.assertEqual(self.place(names[2])[0], {"id": names[2], "status": "queued"})  # with a consumer that is no worker
         self.client.xclaim(stream, "sluice", "released", 0, [names[1]])
         self.client.xack(stream, "sluice", names[2])
         self.client.xdel(stream, names[2])
         places = [self.place(name)[0] for name in names]
-        self.assertEqual(places, [{"id": names[0], "status": "running", "worker": 'a "b"'}, {"id": names[1], "status": "queued"},
+        self.assertEqual(places, [{"id": names[0], "status": "running", "worker": "host-7-0a1b2c3d"}, {"id": names[1], "status": "queued"},
                                   {"id": names[2], "status": "unknown"}, {"id": names[3], "status": "queued"}])
         self.assertEqual(self.place(f"{int(names[3][:13]) + 9}-0")[0]["status"], "unknown")  # an id to come
         self.client.zadd(self.sender.key("later"), {"low:5-0": 1795252518106})
@@ -413,7 +415,7 @@ class Operator(SluiceCase):
         self.assertEqual(self.place("low:1795252518106-0")[0]["status"], "unknown")
         self.client.xadd(low, {"_id": "low:1795252518106-0", "text": "x"}, id="1795252519000-0")
         self.assertEqual(self.place("low:1795252518106-0")[0]["status"], "queued")
-        self.client.xreadgroup("sluice", "me", {low: ">"})
+        self.client.xreadgroup("sluice", "host-7-0a1b2c3d", {low: ">"})
         self.assertEqual(self.place("low:1795252518106-0")[0]["status"], "running")
 
     def test_get_says_what_it_cannot_know(self):

@@ -8,6 +8,7 @@ from unittest.mock import ANY
 from case import SluiceCase
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
+WORKER = "host.example-7-0a1b2c3d"
 
 
 class Story(SluiceCase):
@@ -121,19 +122,46 @@ class Story(SluiceCase):
     def test_held_by_a_worker_and_suspect(self):
         low, workers = self.sender.key("requests:low"), self.sender.key("workers")
         entry = self.add(low, _id="low:1795252518106-0")
-        self.client.hset(self.sender.key("trouble"), "low:1795252518106-0", f"1 2 {entry} me,+other,me 3")
+        self.client.hset(self.sender.key("trouble"), "low:1795252518106-0", f"1 2 {entry} {WORKER},+other,{WORKER} 3")
         self.client.xgroup_create(low, "sluice", "0")
-        self.client.xreadgroup("sluice", "me", {low: ">"})
+        self.client.xreadgroup("sluice", WORKER, {low: ">"})
         story, events = self.story("low:1795252518106-0")
-        self.assertEqual(story, self.facts("low:1795252518106-0", "running", "low", worker="me", held_since=ANY, deliveries=1, attempts=1,
-                                           runs_alone=2, open_runs="me,+other,me", taken=3))
+        self.assertEqual(story, self.facts("low:1795252518106-0", "running", "low", worker=WORKER, held_since=ANY, deliveries=1, attempts=1,
+                                           runs_alone=2, open_runs=f"{WORKER},+other,{WORKER}", taken=3))
         self.assertAlmostEqual(story["held_since"], self.now_ms(), delta=30000)
         self.assertEqual(events, ["submitted", "returned", "held", "suspect"])
         text = self.get("low:1795252518106-0")
-        self.assertIn("to worker me, which has not spoken for long", text)
-        self.assertIn("2 runs alone, open runs of me,+other,me, taken over 3 times\n", text)
-        self.client.hset(workers, "me", f"{self.now_ms()} state running")
-        self.assertRegex(self.get("low:1795252518106-0"), r"to worker me, which spoke \d+\.\d s ago")
+        self.assertIn(f"to worker {WORKER}, which has not spoken for long", text)
+        self.assertIn(f"2 runs alone, open runs of {WORKER},+other,{WORKER}, taken over 3 times\n", text)
+        self.client.hset(workers, WORKER, f"{self.now_ms()} state running")
+        self.assertRegex(self.get("low:1795252518106-0"), rf"to worker {WORKER}, which spoke \d+\.\d s ago")
+
+    def test_with_a_worker_that_does_not_hold_it(self):
+        """By a tool's XCLAIM, for instance: as soon as the worker has spoken and held nothing, that is said."""
+        workers = self.sender.key("workers")
+        name = self.client.xadd(self.stream, {"text": "x"}, id=f"{self.now_ms() - 60000}-0").decode()
+        self.client.xgroup_create(self.stream, "sluice", "0")
+        self.client.xreadgroup("sluice", WORKER, {self.stream: ">"})
+        for held, later_ms, status in ((0, 0, "running"), (1, 5000, "running"), (0, 5000, "queued")):
+            self.client.execute_command("XCLAIM", self.stream, "sluice", WORKER, 0, name, "TIME", self.now_ms() - 5000)
+            self.client.hset(workers, WORKER, f"{self.now_ms() - 5000 + later_ms} state running held {held} waiting 0")
+            story, events = self.story(name)
+            self.assertEqual((story["status"], story["worker"], story.get("worker_held_nothing", False)), (status, WORKER, status == "queued"))
+            self.assertEqual(events, ["submitted", "waiting" if status == "queued" else "held"])
+        self.assertRegex(self.get(name), rf"waiting: with worker {WORKER} since then, which spoke \d+\.\d s ago and held nothing: it looks for")
+
+    def test_with_somebody_who_is_no_worker(self):
+        """Whatever he calls himself."""
+        self.client.xgroup_create(self.stream, "sluice", "0", mkstream=True)
+        for consumer, shown in (("bobs laptop", "bobs laptop"), ("josé", "josé"), ("tab\tname", "tab?name"), (b"\xff", "?"), ("", ""),
+                                ("x" * 300, "x" * 255), (WORKER + " ", WORKER + " "), ("-7-0a1b2c3d4", "-7-0a1b2c3d4")):
+            name = self.add()
+            self.client.execute_command("XREADGROUP", "GROUP", "sluice", consumer, "STREAMS", self.stream, ">")
+            story, events = self.story(name)
+            more = {"consumer": shown} if shown else {}
+            self.assertEqual(story, self.facts(name, "queued", held_since=ANY, deliveries=1, **more))
+            self.assertEqual(events, ["submitted", "waiting"])
+            self.assertIn(f'waiting: delivery 1, to "{shown}", which is no worker: a worker takes it over\n', self.get(name))
 
     def test_unknown(self):
         self.assertEqual(self.story("nobody", UNAVAILABLE), ({"queue": "test", "id": "nobody", "status": "unknown"}, []))
