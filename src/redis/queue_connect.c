@@ -269,12 +269,46 @@ void queue_wake_in(struct event *timer, uint64_t wait_ms)
     evtimer_add(timer, &wait);
 }
 
+static uint64_t count_ended(const struct queue *queue)
+{
+    uint64_t sum = 0;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        for (int end = 0; end < ENDS; end++) { sum += queue->ended[c][end]; }
+    }
+    return sum;
+}
+
+/* Begins anew with short pauses after a connection that lasted, and with rather short ones after one on which requests
+ * ended. That it came up is no reason: Redis may close each one over what we send first. */
+static void forgive(struct queue *queue)
+{
+    enum { SERVED_TRIES = 2 };
+    bool lasted = clock_now_ns() - queue->up_ns >= queue->options.backoff_cap_ms * NS_PER_MS;
+    if (lasted) {
+        queue->tries = 0;
+    } else if (queue->tries > SERVED_TRIES && count_ended(queue) > queue->up_ended) {
+        queue->tries = SERVED_TRIES;
+    }
+}
+
+/* A limit of Redis costs one connection; if both are closed something else has happened. */
+static enum loss loss_of(const struct queue *queue)
+{
+    bool reader = connection_was_closed(queue->reader), writer = connection_was_closed(queue->writer);
+    if (reader == writer || connection_is_closed(reader ? queue->writer : queue->reader)) { return LOSS_OTHER; }
+    return reader ? LOSS_READER : LOSS_WRITER;
+}
+
 void queue_down(struct queue *queue, const struct err *err)
 {
     if (queue->state != QUEUE_UP && queue->state != QUEUE_CONNECTING) { return; }
     if (err->status == STATUS_DENIED) {
         stop(queue, err);
         return;
+    }
+    if (queue->state == QUEUE_UP) {
+        queue->loss = loss_of(queue);
+        forgive(queue);
     }
     uint64_t wait_ms = backoff_ms(queue, queue->tries++);
     wait_ms = wait_ms / 2 + random_next(&queue->random) % (wait_ms / 2 + 1);
@@ -427,6 +461,23 @@ static void make_name(struct queue *queue)
     snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
 }
 
+/* The server is the one that closed our connection. */
+static void log_loss(const struct queue *queue)
+{
+    static const char *const reasons[] = {
+        [LOSS_READER] =
+            "it sent more at once than its client-output-buffer-limit (normal) or maxmemory-clients allows, "
+            "or somebody killed the connection",
+        [LOSS_WRITER] = "it got or sent more than its proto-max-bulk-len, client-query-buffer-limit, "
+                        "client-output-buffer-limit (normal) or maxmemory-clients allows, or somebody killed the "
+                        "connection"};
+    if (queue->loss == LOSS_READER || queue->loss == LOSS_WRITER) {
+        log_warn("redis_closed_connection", log_str("queue", queue->options.name),
+                 log_str("connection", queue->loss == LOSS_READER ? "reader" : "writer"),
+                 log_str("reason", reasons[queue->loss]));
+    }
+}
+
 static void up(struct queue *queue, uint64_t redis_ms)
 {
     char text[ADDRESS_TEXT];
@@ -434,11 +485,14 @@ static void up(struct queue *queue, uint64_t redis_ms)
              log_str("address", queue->endpoint ? endpoint_print(queue->endpoint, text)
                                                 : address_print(queue->options.address, text)),
              log_str("queue", queue->options.name), log_str("worker", queue->worker));
+    log_loss(queue);
     queue->state = QUEUE_UP;
     queue->connects++;
-    queue->tries = 0;
+    queue->up_ns = clock_now_ns();
+    queue->up_ended = count_ended(queue);
     queue_control_start(queue);
-    emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
+    emit(queue, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms, .loss = queue->loss}});
+    queue->loss = LOSS_OTHER;
 }
 
 /* --- The groups --------------------------------------------------------------------------------------------------- */
@@ -668,6 +722,7 @@ static enum status check_server(struct queue *queue, const char *info, struct er
     if (resp_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
         if (queue->run_id[0]) {
             log_warn("redis_restarted", log_str("queue", queue->options.name), log_str("run_id", value));
+            queue->loss = LOSS_RESTART;
         }
         snprintf(queue->run_id, sizeof queue->run_id, "%.47s", value);
     }

@@ -162,7 +162,9 @@ struct queue {
     bool moved_due; /* connect there next */
     struct connection *reader, *writer;
     struct event *retry;
-    unsigned tries;
+    unsigned tries;           /* since a connection lasted */
+    uint64_t up_ns, up_ended; /* when the last one came up, and how many requests had ended by then */
+    enum loss loss;           /* how the last one that was up ended */
     uint64_t random;
     struct outbox outbox;
     struct err trouble; /* why it went down last */

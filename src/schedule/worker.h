@@ -61,6 +61,15 @@ struct worker_options {
 /* Which action an EVENT_ENTRIES answers. */
 enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
 
+/* How the connection before this one was lost. Only a server that is still the same process and has closed one of our
+ * two connections, not both, says something about what was on its way on that one: see worker_limits.c. */
+enum loss {
+    LOSS_OTHER,   /* nothing can be concluded; also of the first connection */
+    LOSS_RESTART, /* another server process answers now */
+    LOSS_READER,  /* this one closed the reader: READ and READ_OWN were on it */
+    LOSS_WRITER,  /* likewise the writer: all other actions */
+};
+
 /* Who may work in this process; see struct alone. */
 enum turn {
     TURN_TOGETHER, /* everybody */
@@ -142,7 +151,10 @@ struct event {
             bool more;
             bool taken; /* some became ours, to be read with READ_OWN */
         } mended;
-        uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
+        struct {
+            uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
+            enum loss loss;
+        } connected;
     };
     bool failed; /* ENTRIES and every script: no answer or an error; it may or may not have been executed */
 };
@@ -239,6 +251,7 @@ struct action {
             enum request_class class;     /* all others */
             uint32_t count;               /* READ: the value of each of `counts` that is not 0; others: at most */
             struct entry_id after;        /* READ_OWN, SHED, FAIR, SWEEP */
+            bool ids_only;                /* READ_OWN: entries without fields, whatever they weigh (XPENDING) */
             struct entry_id before;       /* SHED: of the requests; 0-0: any */
             bool judge;                   /* RECLAIM: leases may be judged; false until one lease after each connect */
             uint64_t cap;                 /* SHED */

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-enum { UNBLOCK_AGAIN_MS = 100, READ_BYTES = 4 << 20, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
+enum { UNBLOCK_AGAIN_MS = 100, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
 
 /* --- credit --- */
 
@@ -70,17 +70,16 @@ uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
     return entries_in(&worker->classes[class], credit);
 }
 
-/* The size of one answer. Redis does nothing else while it writes one; if its memory is tight, the answer takes some of
- * it. */
+/* The size of one answer. If Redis' memory is tight, the answer takes some of it. */
 static double answer_bytes(const struct worker *worker)
 {
-    double part = (double)worker->pulse.most_bytes / 64;
-    return worker->tight.level != MEMORY_ROOM && part < READ_BYTES ? part : READ_BYTES;
+    double part = (double)worker->pulse.most_bytes / 64, most = (double)limits_answer_bytes(worker);
+    return worker->tight.level != MEMORY_ROOM && part < most ? part : most;
 }
 
 /* Entries of a class in one read: the answer stays small enough even if each is as large as the largest recent one, and
  * so do the rows that are allocated for them. */
-static uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
+uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
 {
     double largest = worker->classes[class].largest_bytes, fit = answer_bytes(worker) / (largest < 1 ? 1 : largest);
     uint64_t rows = (uint64_t)worker->options.rules.max_inputs * sizeof(struct row);
@@ -118,7 +117,7 @@ static void own_begin(struct worker *worker, uint64_t at)
 {
     worker->own_at = at;
     worker->own_class = CLASS_HIGH;
-    worker->own_after = (struct entry_id){0};
+    worker->own_after = worker->own_next = (struct entry_id){0};
     worker->own_anew = worker->reading_own;
 }
 
@@ -133,9 +132,40 @@ void read_own_after_ms(struct worker *worker, uint64_t ms)
     if (worker->own_at == NEVER || worker->reading_own) { own_begin(worker, at); }
 }
 
+static bool is_id(struct entry_id id)
+{
+    return id.ms > 0 || id.seq > 0;
+}
+
+static struct entry_id id_before(struct entry_id id)
+{
+    return id.seq > 0 ? (struct entry_id){id.ms, id.seq - 1} : (struct entry_id){id.ms - 1, UINT64_MAX};
+}
+
+/* Finds the next entry to be read alone. Those that are held are known; one that cannot be read is answered. */
+static void own_listed(struct worker *worker, const struct event *event)
+{
+    for (size_t i = 0; i < event->entries.count; i++) {
+        struct entry entry = event->entries.entries[i];
+        if (limits_entry_refused(worker, entry.class, entry.id) && !worker->draining) {
+            entry.origin = ORIGIN_OWN;
+            entry.redis_ms = worker_redis_ms(worker);
+            entry.oversize = entry.undeliverable = true;
+            admit_entry(worker, &entry);
+        } else if (!held_find(&worker->held, entry.class, entry.id)) {
+            worker->own_next = entry.id;
+            return;
+        }
+        worker->own_after = entry.id;
+    }
+}
+
 static void own_answered(struct worker *worker, const struct event *event)
 {
+    bool more = event->entries.more;
     worker->reading_own = false;
+    worker->limits.alone_lost = event->failed && is_id(worker->limits.alone.id);
+    worker->limits.read_lost |= event->failed;
     if (worker->own_anew) {
         worker->own_anew = false;
         return;
@@ -144,8 +174,16 @@ static void own_answered(struct worker *worker, const struct event *event)
         worker->own_count = worker->own_count > 1 ? worker->own_count / 2 : 1;
         return;
     }
-    worker->own_after = event->entries.more ? event->entries.last : (struct entry_id){0};
-    if (event->entries.more) { return; }
+    if (worker->own_listing) {
+        own_listed(worker, event);
+        if (is_id(worker->own_next)) { return; }
+    } else if (is_id(worker->own_next)) {
+        worker->own_after = worker->own_next;
+        worker->own_next = (struct entry_id){0};
+        return;
+    }
+    worker->own_after = more ? event->entries.last : (struct entry_id){0};
+    if (more) { return; }
     if (++worker->own_class < CLASS_COUNT) { return; }
     worker->own_at = NEVER;
     worker->own_count = OWN_MOST;
@@ -156,10 +194,21 @@ static void read_own(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_READ_OWN);
     if (!action) { return; }
+    bool alone = is_id(worker->own_next), by_id = worker->limits.own_by_id;
+    worker->own_listing = by_id && !alone;
+    worker->limits.alone = (struct cut_entry){.class = worker->own_class, .id = worker->own_next};
     action->read.class = worker->own_class;
-    action->read.count = read_most(worker, worker->own_class, worker->own_count);
-    action->read.after = worker->own_after;
+    action->read.count = alone ? 1 : by_id ? OWN_MOST : read_most(worker, worker->own_class, worker->own_count);
+    action->read.after = alone ? id_before(worker->own_next) : worker->own_after;
+    action->read.ids_only = worker->own_listing;
     worker->reading_own = true;
+}
+
+/* A reply that may be too large is sent first: when the connection is lost only one thing may be to blame. */
+static bool own_waits(const struct worker *worker)
+{
+    const struct request *first = worker->ready_single.first;
+    return worker->limits.own_by_id && (worker->limits.proving || (first && first->lifetime.cuts > 0));
 }
 
 /* --- the read --- */
@@ -186,6 +235,7 @@ static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
 static void read_more(struct worker *worker)
 {
     uint32_t counts[CLASS_COUNT], least = 0;
+    limits_asked(worker);
     for (int c = 0; c < CLASS_COUNT; c++) {
         counts[c] = worthwhile_room(worker, (enum request_class)c);
         worker->classes[c].left_out = counts[c] == 0;
@@ -210,6 +260,7 @@ static void new_answered(struct worker *worker, const struct event *event)
 {
     uint32_t counts[CLASS_COUNT] = {0};
     worker->reading = false;
+    worker->limits.read_lost = event->failed;
     if (event->failed || event->entries.more) { /* what it may have brought is in our own lists */
         read_own_again(worker);
     }
@@ -244,9 +295,11 @@ static void advance_unblock(struct worker *worker)
 void read_connected(struct worker *worker, const struct event *event)
 {
     worker->connected = true;
-    worker_clock(worker, event->redis_ms);
+    worker_clock(worker, event->connected.redis_ms);
     worker->lease_lost = false;
     worker->quiet_until = 0;
+    limits_connected(worker, event->connected.loss);
+    settle_connected(worker, event->connected.loss);
     read_own_again(worker);
     chores_connected(worker);
 }
@@ -272,8 +325,8 @@ static enum entry_origin origin_of(const struct event *event, const struct entry
 
 void read_entries(struct worker *worker, const struct event *event)
 {
-    bool unsure = worker->reclaim_unsure;
-    read_weighed(worker, event);
+    bool unsure = worker->reclaim_unsure, listing = event->entries.source == READ_OWN && worker->own_listing;
+    if (!listing) { read_weighed(worker, event); }
     if (event->entries.source == READ_NEW) {
         new_answered(worker, event);
     } else if (event->entries.source == READ_OWN) {
@@ -287,7 +340,7 @@ void read_entries(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
         return;
     }
-    if (worker->draining) { /* the last release gives the entries back */
+    if (worker->draining || listing) { /* the last release gives the entries back */
         return;
     }
     for (size_t i = 0; i < event->entries.count; i++) {
@@ -307,7 +360,7 @@ void read_advance(struct worker *worker)
         return;
     }
     if (worker->now >= worker->own_at) {
-        read_own(worker);
+        if (!own_waits(worker)) { read_own(worker); }
     } else if (worker_claims(worker)) {
         read_more(worker);
     }

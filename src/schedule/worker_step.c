@@ -57,6 +57,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     }
     open_histograms(&worker->histograms);
     pace_open(worker);
+    limits_open(worker);
     worker->stats.devices_lost = options->devices_lost;
     worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse, which sets it */
     worker->settle_most = SETTLE_ENTRIES;

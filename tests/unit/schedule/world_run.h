@@ -165,7 +165,7 @@ static inline void connect_peer(struct world *world, struct peer *peer)
     peer->connects_at = UINT64_MAX;
     world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
     peer->judges_at = world->now + LEASE_MS * NS_PER_MS;
-    step(world, peer, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms(world)});
+    step(world, peer, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms(world)}});
 }
 
 /* --- entries as a worker reads them --- */
