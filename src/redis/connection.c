@@ -5,11 +5,11 @@
  * the last to leave frees. */
 #include "redis/connection.h"
 
-#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <signal.h>
 #include <stdio.h>
@@ -590,12 +590,9 @@ bool connection_was_closed(const struct connection *connection)
     return connection && connection->was_closed;
 }
 
-bool connection_is_closed(const struct connection *connection)
+int connection_duplicate(const struct connection *connection)
 {
-    char byte;
-    if (!connection || !connection->buffers) { return connection && connection->was_closed; }
-    ssize_t length = recv(bufferevent_getfd(connection->buffers), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return length == 0 || (length < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    return connection && connection->buffers ? fcntl(bufferevent_getfd(connection->buffers), F_DUPFD_CLOEXEC, 0) : -1;
 }
 
 void connection_close(struct connection *connection)

@@ -4,12 +4,14 @@
  * becomes a failed event; then follow one EVENT_DISCONNECTED and a timer for the next attempt. */
 #include <assert.h>
 #include <ctype.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -243,6 +245,12 @@ static void drop(struct queue *queue, enum queue_state to)
     close_connections(queue);
 }
 
+static void dismiss_witness(struct queue *queue)
+{
+    if (queue->witness >= 0) { close(queue->witness); }
+    queue->witness = -1;
+}
+
 static void stop(struct queue *queue, const struct err *err)
 {
     if (queue->state == QUEUE_STOPPED) { return; }
@@ -253,6 +261,7 @@ static void stop(struct queue *queue, const struct err *err)
     event_del(queue->retry);
     event_del(queue->group_retry);
     event_del(queue->control.timer);
+    dismiss_witness(queue);
     drop(queue, QUEUE_STOPPED);
 }
 
@@ -291,12 +300,23 @@ static void forgive(struct queue *queue)
     }
 }
 
-/* A limit of Redis costs one connection; if both are closed something else has happened. */
-static enum loss loss_of(const struct queue *queue)
+/* A limit of Redis costs one connection. Whether the other one stays open is looked at before the next attempt. */
+static void note_loss(struct queue *queue)
 {
     bool reader = connection_was_closed(queue->reader), writer = connection_was_closed(queue->writer);
-    if (reader == writer || connection_is_closed(reader ? queue->writer : queue->reader)) { return LOSS_OTHER; }
-    return reader ? LOSS_READER : LOSS_WRITER;
+    dismiss_witness(queue);
+    if (reader != writer) { queue->witness = connection_duplicate(reader ? queue->writer : queue->reader); }
+    queue->loss = queue->witness < 0 ? LOSS_OTHER : reader ? LOSS_READER : LOSS_WRITER;
+}
+
+/* If both were closed, something else has happened. */
+static void hear_witness(struct queue *queue)
+{
+    char byte;
+    ssize_t length = queue->witness < 0 ? 1 : recv(queue->witness, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    bool open = length > 0 || (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+    if (!open) { queue->loss = LOSS_OTHER; }
+    dismiss_witness(queue);
 }
 
 void queue_down(struct queue *queue, const struct err *err)
@@ -307,7 +327,7 @@ void queue_down(struct queue *queue, const struct err *err)
         return;
     }
     if (queue->state == QUEUE_UP) {
-        queue->loss = loss_of(queue);
+        note_loss(queue);
         forgive(queue);
     }
     uint64_t wait_ms = backoff_ms(queue, queue->tries++);
@@ -361,6 +381,7 @@ static void on_retry(evutil_socket_t fd, short what, void *context)
     struct queue *queue = context;
     (void)fd;
     (void)what;
+    hear_witness(queue);
     queue->state = QUEUE_CONNECTING;
     if (queue->moved_due) {
         queue->moved_due = false;
@@ -821,6 +842,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     struct queue *queue = calloc(1, sizeof *queue);
     if (!queue) { return err_set(err, STATUS_NO_MEMORY, "no memory for the queue"); }
     queue->options = *options;
+    queue->witness = -1;
     set_defaults(&queue->options);
     queue->random = options->seed;
     queue->retry = evtimer_new(options->base, on_retry, queue);
@@ -860,6 +882,7 @@ void queue_close(struct queue *queue)
 {
     if (!queue) { return; }
     queue->state = QUEUE_STOPPED;
+    dismiss_witness(queue);
     close_connections(queue); /* the failed events of tasks go nowhere; worker_close frees the requests */
     find_master_close(queue->finder);
     entries_free(&queue->entries);

@@ -164,7 +164,8 @@ struct queue {
     struct event *retry;
     unsigned tries;           /* since a connection lasted */
     uint64_t up_ns, up_ended; /* when the last one came up, and how many requests had ended by then */
-    enum loss loss;           /* how the last one that was up ended */
+    enum loss loss;           /* how the last one that was up ended, if `witness` agrees */
+    int witness;              /* a descriptor of the connection that did not end then; -1: none */
     uint64_t random;
     struct outbox outbox;
     struct err trouble; /* why it went down last */
