@@ -13,6 +13,8 @@
 
 enum { READ_GRACE_MS = 2000, ASIDE_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 
+static void on_claimed(void *context, const struct resp_value *reply);
+
 /* --- Entries out of RESP ------------------------------------------------------------------------------------------ */
 
 /* The shape of answers is not trusted: every type is checked before use. */
@@ -366,12 +368,30 @@ static void list_own(struct task *task)
     if (connection_send_command(queue->reader, &command, READ_GRACE_MS, on_listed, task, &err)) { give_up(task, &err); }
 }
 
+/* What lua/address tells of one entry. */
+static void ask_address(struct task *task)
+{
+    struct queue *queue = task->queue;
+    enum request_class class = task->action.read.class;
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_ADDRESS, 2, &command);
+    queue_add_stream(queue, &command, class);
+    queue_add_key(queue, &command, "trouble", "");
+    queue_add_entry_id(&command, task->action.read.after);
+    command_text(&command, class_prefixes[class]);
+    queue_call(queue, &command, on_claimed, task);
+}
+
 void queue_read_own(struct task *task)
 {
     char from[ENTRY_ID_TEXT];
     struct queue *queue = task->queue;
-    if (task->action.read.ids_only) {
+    if (task->action.read.own == OWN_IDS) {
         list_own(task);
+        return;
+    }
+    if (task->action.read.own == OWN_ADDRESS) {
+        ask_address(task);
         return;
     }
     memset(queue->reading, 0, sizeof queue->reading);

@@ -58,6 +58,14 @@ struct worker_options {
     uint64_t seed;               /* of the jitter */
 };
 
+/* What a READ_OWN brings. */
+enum own_part {
+    OWN_ENTRIES, /* whole entries behind `after` */
+    OWN_IDS,     /* ids only, whatever the entries weigh (XPENDING) */
+    OWN_ADDRESS, /* of the entry `after` the fields that say where its answer goes (lua/address); or none, if it is
+                    gone */
+};
+
 /* Which action an EVENT_ENTRIES answers. */
 enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
 
@@ -251,7 +259,7 @@ struct action {
             enum request_class class;     /* all others */
             uint32_t count;               /* READ: the value of each of `counts` that is not 0; others: at most */
             struct entry_id after;        /* READ_OWN, SHED, FAIR, SWEEP */
-            bool ids_only;                /* READ_OWN: entries without fields, whatever they weigh (XPENDING) */
+            enum own_part own;            /* READ_OWN */
             struct entry_id before;       /* SHED: of the requests; 0-0: any */
             bool judge;                   /* RECLAIM: leases may be judged; false until one lease after each connect */
             uint64_t cap;                 /* SHED */

@@ -160,7 +160,8 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     enum request_class own_class;
     struct entry_id own_after;
     struct entry_id own_next; /* to be read alone; 0-0: none */
-    bool own_listing;         /* the read of them in flight brings ids only */
+    enum own_part own_part;   /* what the read of them in flight brings */
+    bool own_refused;         /* own_next cannot be read: only its address is asked for */
     uint32_t own_count;
     bool own_anew;       /* the read of them in flight came too early: begin again */
     bool reclaim_unsure; /* a reclaim's answer or a lease was lost: own entries we do not know may be suspects */

@@ -142,21 +142,17 @@ static struct entry_id id_before(struct entry_id id)
     return id.seq > 0 ? (struct entry_id){id.ms, id.seq - 1} : (struct entry_id){id.ms - 1, UINT64_MAX};
 }
 
-/* Finds the next entry to be read alone. Those that are held are known; one that cannot be read is answered. */
+/* Finds the next entry to be read alone; those that are held are known. */
 static void own_listed(struct worker *worker, const struct event *event)
 {
     for (size_t i = 0; i < event->entries.count; i++) {
-        struct entry entry = event->entries.entries[i];
-        if (limits_entry_refused(worker, entry.class, entry.id) && !worker->draining) {
-            entry.origin = ORIGIN_OWN;
-            entry.redis_ms = worker_redis_ms(worker);
-            entry.oversize = entry.undeliverable = true;
-            admit_entry(worker, &entry);
-        } else if (!held_find(&worker->held, entry.class, entry.id)) {
-            worker->own_next = entry.id;
+        const struct entry *entry = &event->entries.entries[i];
+        if (!held_find(&worker->held, entry->class, entry->id)) {
+            worker->own_next = entry->id;
+            worker->own_refused = limits_entry_refused(worker, entry->class, entry->id);
             return;
         }
-        worker->own_after = entry.id;
+        worker->own_after = entry->id;
     }
 }
 
@@ -165,7 +161,7 @@ static void own_answered(struct worker *worker, const struct event *event)
     bool more = event->entries.more;
     worker->reading_own = false;
     worker->limits.alone_lost = event->failed && is_id(worker->limits.alone.id);
-    worker->limits.read_lost |= event->failed;
+    worker->limits.read_lost |= event->failed && worker->own_part == OWN_ENTRIES;
     if (worker->own_anew) {
         worker->own_anew = false;
         return;
@@ -174,7 +170,7 @@ static void own_answered(struct worker *worker, const struct event *event)
         worker->own_count = worker->own_count > 1 ? worker->own_count / 2 : 1;
         return;
     }
-    if (worker->own_listing) {
+    if (worker->own_part == OWN_IDS) {
         own_listed(worker, event);
         if (is_id(worker->own_next)) { return; }
     } else if (is_id(worker->own_next)) {
@@ -194,13 +190,23 @@ static void read_own(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_READ_OWN);
     if (!action) { return; }
-    bool alone = is_id(worker->own_next), by_id = worker->limits.own_by_id;
-    worker->own_listing = by_id && !alone;
-    worker->limits.alone = (struct cut_entry){.class = worker->own_class, .id = worker->own_next};
+    bool by_id = worker->limits.own_by_id;
+    worker->limits.alone = (struct cut_entry){.class = worker->own_class};
+    worker->own_part = OWN_ENTRIES;
     action->read.class = worker->own_class;
-    action->read.count = alone ? 1 : by_id ? OWN_MOST : read_most(worker, worker->own_class, worker->own_count);
-    action->read.after = alone ? id_before(worker->own_next) : worker->own_after;
-    action->read.ids_only = worker->own_listing;
+    if (!is_id(worker->own_next)) {
+        worker->own_part = by_id ? OWN_IDS : OWN_ENTRIES;
+        action->read.count = by_id ? OWN_MOST : read_most(worker, worker->own_class, worker->own_count);
+        action->read.after = worker->own_after;
+    } else if (worker->own_refused) {
+        worker->own_part = OWN_ADDRESS;
+        action->read.after = worker->own_next;
+    } else {
+        worker->limits.alone.id = worker->own_next;
+        action->read.count = 1;
+        action->read.after = id_before(worker->own_next);
+    }
+    action->read.own = worker->own_part;
     worker->reading_own = true;
 }
 
@@ -325,8 +331,9 @@ static enum entry_origin origin_of(const struct event *event, const struct entry
 
 void read_entries(struct worker *worker, const struct event *event)
 {
-    bool unsure = worker->reclaim_unsure, listing = event->entries.source == READ_OWN && worker->own_listing;
-    if (!listing) { read_weighed(worker, event); }
+    bool unsure = worker->reclaim_unsure;
+    enum own_part part = event->entries.source == READ_OWN ? worker->own_part : OWN_ENTRIES;
+    if (part == OWN_ENTRIES) { read_weighed(worker, event); }
     if (event->entries.source == READ_NEW) {
         new_answered(worker, event);
     } else if (event->entries.source == READ_OWN) {
@@ -340,13 +347,14 @@ void read_entries(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
         return;
     }
-    if (worker->draining || listing) { /* the last release gives the entries back */
+    if (worker->draining || part == OWN_IDS) { /* the last release gives the entries back */
         return;
     }
     for (size_t i = 0; i < event->entries.count; i++) {
         struct entry entry = event->entries.entries[i];
         entry.origin = origin_of(event, &entry, unsure);
         entry.redis_ms = worker_redis_ms(worker);
+        if (part == OWN_ADDRESS && !entry.vanished) { entry.oversize = entry.undeliverable = true; }
         admit_entry(worker, &entry);
     }
 }

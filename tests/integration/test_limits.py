@@ -85,7 +85,8 @@ class Limits(SluiceCase):
 
     def test_an_answer_that_is_too_long(self):
         self.begin("--client-output-buffer-limit", "normal 1mb 0 0")
-        self.check(self.large_entry(), "client-output-buffer-limit")
+        self.check(self.large_entry(id="order-42", notify="1", meta="m"), "client-output-buffer-limit")
+        self.assertTrue(self.client.exists(self.sender.key("wake:order-42")))
         before = sum(self.closed())
         more = [self.large_entry() for _ in range(3)]
         self.wait_finished(self.sender, more)
