@@ -124,6 +124,7 @@ struct housekeeping {
     char command[32];         /* that the last pulse brought, "": none; the next one says that it has come … */
     char coming[32];          /* … once the worker knows it: when both answers are there */
     bool tight, trickle;      /* as last logged */
+    uint64_t evicts_ns;       /* when the policy was logged last; 0: it is noeviction */
     uint64_t skipped;         /* keys of a wrong type, as last logged */
     char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
     uint64_t mending_entries; /* parked by lua/mend since it last set a stream back */

@@ -119,6 +119,7 @@ struct pulse {
     uint64_t redis_ms;               /* Redis unix ms, now */
     bool paused;                     /* the queue is: no worker reads */
     uint64_t used_bytes, most_bytes; /* memory used by Redis, and its maxmemory; most_bytes 0: no limit */
+    bool evicts;                     /* its maxmemory-policy is not noeviction */
     uint32_t workers;                /* of the queue, at most */
     enum event_kind command;         /* for this worker, once: QUIET, RESUME, DRAIN or STOP; others: none */
     bool waiting;                    /* others' entries wait to be taken that the housekeeper has no room for */
@@ -193,6 +194,7 @@ struct worker_stats {
     uint64_t oldest_batch_ns; /* since when the oldest batch that is out is watched, monotonic; 0: none is out */
     uint32_t tight;           /* Redis' memory: 0: room, 1: tight, 2: a trickle */
     uint64_t redis_used_bytes, redis_most_bytes; /* likewise, by the last pulse; redis_most_bytes 0: no limit */
+    uint32_t redis_evicts;                       /* 1: its maxmemory-policy lets it drop requests */
     bool draining, quiet, paused, housekeeper;   /* quiet: by an order; paused: the queue is */
 };
 

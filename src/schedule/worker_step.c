@@ -265,6 +265,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     stats.tight = worker->tight.level;
     stats.redis_used_bytes = worker->pulse.used_bytes;
     stats.redis_most_bytes = worker->pulse.most_bytes;
+    stats.redis_evicts = worker->pulse.evicts;
     stats.draining = worker->draining;
     stats.quiet = worker->quiet;
     stats.paused = worker->pulse.paused;
