@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Tells of an entry only where its answer goes: Redis closes each connection on which it sends all of it.
+-- Says only where the answer to an entry goes, because Redis closes each connection on which it sends the whole entry.
 --
 -- KEYS  1 stream, 2 trouble
 -- ARGV  1 entry id, 2 name prefix of the class ('', 'high:', 'low:')

@@ -1,11 +1,11 @@
--- Where the answer to a request goes that is not to be read.
+-- Finds where the answer to a request goes without reading the rest of it.
 
 local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$',
                  tracestate = '^[ -~]+$'}
 local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256, tracestate = 512}
 
--- Of its fields those that its answer needs to find its way, as far as they are well-formed. `name` is the one that it came back
--- under, if it did.
+-- Keeps the fields that an answer needs to find its way, as far as they are well-formed. `name` is the one that the request came
+-- back under, if it did.
 local function address_of(fields, name)
   local kept, seen = {}, {}
   if name then kept = {'_id', name} end

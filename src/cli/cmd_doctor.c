@@ -114,7 +114,7 @@ static void check_memory(struct doctor *doctor)
 }
 
 /* Asks for a write that Redis refuses as it would refuse any other, and that changes nothing: there is no entry 0-0. On
- * a connection of its own, because a pause of writes (CLIENT PAUSE) holds up whoever asks. */
+ * a connection of its own, because a pause of writes (CLIENT PAUSE) holds up its connection. */
 static enum status try_write(struct doctor *doctor, struct err *err)
 {
     char key[SESSION_KEY];
@@ -128,7 +128,7 @@ static enum status try_write(struct doctor *doctor, struct err *err)
     return status;
 }
 
-/* What to do about a refusal, by the word that Redis begins it with. */
+/* Reports a refusal with the remedy for the word that Redis begins it with. */
 static void say_refused(struct doctor *doctor, const struct err *err)
 {
     char a[64], b[64];

@@ -277,7 +277,7 @@ enum status connection_command(struct connection *connection, size_t count, cons
     return connection_send_command(connection, &command, timeout_ms, reply, context, err);
 }
 
-/* What Redis says to a command that it cannot even parse, before it closes the connection. */
+/* Whether this is the answer to a command that Redis cannot even parse; it closes the connection after it. */
 static bool is_last_word(const struct resp_value *value)
 {
     static const char begin[] = "ERR Protocol error";

@@ -300,7 +300,7 @@ static void forgive(struct queue *queue)
     }
 }
 
-/* A limit of Redis costs one connection. Whether the other one stays open is looked at before the next attempt. */
+/* A limit of Redis costs one connection. The next attempt first looks whether the other one is still open. */
 static void note_loss(struct queue *queue)
 {
     bool reader = connection_was_closed(queue->reader), writer = connection_was_closed(queue->writer);
@@ -733,7 +733,8 @@ static enum status check_server(struct queue *queue, const char *info, struct er
     if (!resp_info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
         return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);
     }
-    /* One that has worked here goes on: what waits is in more danger without it. The pulse warns. */
+    /* A worker that has worked here goes on, because waiting requests are in more danger without it. The pulse warns.
+     */
     if (!queue->options.allow_eviction && queue->connects == 0 &&
         resp_info_field(info, "maxmemory_policy", value, sizeof value) && strcmp(value, "noeviction") != 0) {
         return err_set(err, STATUS_BAD_INPUT,

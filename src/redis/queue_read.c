@@ -368,7 +368,7 @@ static void list_own(struct task *task)
     if (connection_send_command(queue->reader, &command, READ_GRACE_MS, on_listed, task, &err)) { give_up(task, &err); }
 }
 
-/* What lua/address tells of one entry. */
+/* Asks lua/address where the answer to one entry goes. */
 static void ask_address(struct task *task)
 {
     struct queue *queue = task->queue;

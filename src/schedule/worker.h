@@ -58,7 +58,7 @@ struct worker_options {
     uint64_t seed;               /* of the jitter */
 };
 
-/* What a READ_OWN brings. */
+/* The part of our own entries that a READ_OWN brings. */
 enum own_part {
     OWN_ENTRIES, /* whole entries behind `after` */
     OWN_IDS,     /* ids only, whatever the entries weigh (XPENDING) */

@@ -110,7 +110,7 @@ struct cut_entry {
     uint32_t cuts;
 };
 
-/* What is known of Redis' limits. */
+/* The limits of Redis, as far as they have shown. */
 struct limits {
     uint64_t answer_bytes, answer_grows_at; /* the size of one answer; when to try twice as much */
     bool read_lost, alone_lost, claim_lost; /* READ, READ_OWN of one entry, or a claim was out when the connection

@@ -6,8 +6,8 @@
  * - Large replies are sent one at a time for a while, and nothing that may bring a large answer is out on the same
  *   connection. A reply whose connection is closed LIMIT_PROOFS times like that cannot be sent: its request is answered
  *   too_large. For a while so is every reply that is at least as long.
- * - What is pending with us is listed by id, and what is not held is read alone. An entry whose connection is closed
- *   LIMIT_PROOFS times like that cannot be read: it is answered too_large, unread; for a while once is enough.
+ * - Our pending entries are listed by id, and those that are not held are read alone. An entry whose connection is
+ * closed LIMIT_PROOFS times like that cannot be read: it is answered too_large, unread; for a while once is enough.
  * - Other answers are asked for in smaller pieces.
  *
  * A restarted server makes all of that void, and a connection that ends in any other way says nothing. */

@@ -156,7 +156,7 @@ class Doctor(SluiceCase):
         self.assertIn("2 failed, ", text)
 
     def test_limits_of_the_server(self):
-        """What passes, and which setting stops what: 256 texts of 64 floats, at 18 bytes each as json, and 1 MiB of text."""
+        """It names the setting that stops the largest reply (256 texts of 64 floats, at 18 bytes each as json) or 1 MiB of text."""
         server = self.start_redis()
         client = server.client()
         self.assertRegex(self.doctor(server), r"ok    limits      the largest reply \(0\.3 MiB as json, 0\.1 MiB as f32\) and entry \(1\.0 MiB\) pass: "

@@ -130,7 +130,7 @@ class Limits(SluiceCase):
         self.finish_all()
 
     def strike(self, fault, count=6):
-        """A large reply that meets a fault whenever it is on its way, so many times in a row; then it is done."""
+        """A large reply meets a fault each time it is on its way, `count` times in a row; then it is done."""
         self.server = self.start_redis()
         self.client, self.sender = self.server.client(), self.producer(self.server)
         left = [count]

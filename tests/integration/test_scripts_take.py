@@ -43,7 +43,7 @@ class Take(ScriptCase):
     # --- address ---
 
     def test_where_an_answer_goes(self):
-        """Not what is asked; nothing malformed; and no name that is another request's."""
+        """Only well-formed fields, none of the text, and no name that is another request's."""
         fields = {"text": "x" * 100000, "id": "mine", "notify": "1", "ttl": "60", "tenant": "a b", "_id": "9-9"}
         self.desk.add("1-1", **fields)
         self.desk.add("2-1", "low", id="x" * 129, inputs="[]")
