@@ -32,12 +32,10 @@ local me, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local entries, vanished, oversized, more, judged, left = {}, {}, {}, 0, {}, {}
 local found, bytes, looked, alone = 0, 0, 0, false
 local TAKEN_BESIDE, TAKEN_MOST = 3, 10
-local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$',
-                 tracestate = '^[ -~]+$'}
-local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256, tracestate = 512}
 
 -- include lib/entries.lua
 -- include lib/trouble.lua
+-- include lib/address.lua
 
 -- The name by which an entry is on record, whatever it calls itself, and how often it was taken over, this time included; no
 -- name where that cannot be kept.
@@ -49,21 +47,6 @@ local function takeovers(id, claimed)
   local attempts, carrier, runs, taken = read_record(known)
   if known == nil or carrier and carrier ~= id then return nil, 1 end
   return claimed, taken + 1, attempts, runs
-end
-
--- Of a request's fields those that its answer needs to find its way.
-local function address_of(fields, id, name)
-  local kept, seen = {}, {}
-  if name and name ~= prefix .. id then kept = {'_id', name} end
-  for i = 1, #fields, 2 do
-    local field, value = fields[i], fields[i + 1]
-    if ADDRESS[field] and not seen[field] and #value <= ADDRESS_MOST[field] and string.find(value, ADDRESS[field]) then
-      seen[field] = true
-      kept[#kept + 1] = field
-      kept[#kept + 1] = value
-    end
-  end
-  return kept
 end
 
 -- False when it has to wait for the next call.
@@ -87,7 +70,8 @@ local function take(id, died)
   bytes = bytes + size
   if name then write_record(name, attempts, id, runs, taken) end
   call('XCLAIM', stream, 'sluice', me, 0, id, 'JUSTID')
-  entries[#entries + 1] = {id, how, open_runs(id, claimed), how == 3 and address_of(message[2], id, name) or message[2]}
+  local told = how == 3 and address_of(message[2], name ~= prefix .. id and name) or message[2]
+  entries[#entries + 1] = {id, how, open_runs(id, claimed), told}
   return true
 end
 

@@ -671,7 +671,7 @@ static void go(struct world *world)
 {
     uint64_t stop_ns = world->end_ns + world->simulation->for_ns;
     for (uint32_t i = 0; i < world->simulation->workers; i++) {
-        step(world, i, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms(world)});
+        step(world, i, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms(world)}});
     }
     plan(world, START_MS * (double)NS_PER_MS, (struct happening){.kind = ADDED});
     while (world->err.status == STATUS_OK && world->heap_count > 0 && world->now_ns < stop_ns &&

@@ -14,6 +14,7 @@
 #include "redis/queue.h"
 #include "redis/resp.h"
 #include "redis/rights.h"
+#include "schedule/reply.h"
 #include "schedule/request.h"
 
 /* How bad it is; any FINDING_FAIL makes the exit code one. */
@@ -26,6 +27,8 @@ struct doctor {
     unsigned role;           /* enum role: whose rights to check; 0: not guessed yet */
     const char *user;        /* NULL: the user that we are logged in as */
     struct resp_value *info; /* the answer of INFO */
+    struct model *model;     /* of the queue's settings; NULL: it does not open, and no_model says why */
+    struct err no_model;
     unsigned warned, failed;
 };
 
@@ -110,6 +113,70 @@ static void check_memory(struct doctor *doctor)
     }
 }
 
+/* Asks for a write that Redis refuses as it would refuse any other, and that changes nothing: there is no entry 0-0. On
+ * a connection of its own, because a pause of writes (CLIENT PAUSE) holds up its connection. */
+static enum status try_write(struct doctor *doctor, struct err *err)
+{
+    char key[SESSION_KEY];
+    const char *const words[] = {"XADD", session_key(&doctor->session, "requests", "", key), "0-0", "x", "x"};
+    const struct resp_value *reply;
+    struct client *client = NULL;
+    TRY(client_open(&doctor->session.address, SESSION_TIMEOUT_MS, &client, err));
+    enum status status = client_command(client, 5, words, NULL, &reply, err);
+    if (reply && resp_is_error(reply, "ERR") && strstr(reply->bytes, "0-0")) { status = STATUS_OK; }
+    client_close(client);
+    return status;
+}
+
+/* Reports a refusal with the remedy for the word that Redis begins it with. */
+static void say_refused(struct doctor *doctor, const struct err *err)
+{
+    char a[64], b[64];
+    static const struct {
+        const char *word, *advice;
+    } advices[] = {
+        {" OOM ", "producers cannot enqueue until it has room: raise maxmemory, or delete what need not be there"},
+        {" NOREPLICAS ",
+         "fewer replicas than min-replicas-to-write are connected and up to date: mend them, or lower it"},
+        {" READONLY ", "it is a replica: use its master"},
+        {" LOADING ", "wait until it has loaded its data"},
+        {" BUSY ", "a script runs too long: SCRIPT KILL, or wait"},
+        {" MASTERDOWN ", "it is a replica without its master: use the master, or promote it"},
+        {" CLUSTERDOWN ", "some slots of the cluster have no node"},
+        {" NOPERM ", "this login may not XADD, so it cannot be tried"},
+        {"no answer in time", "are writes paused (CLIENT PAUSE, a failover)? They go on after CLIENT UNPAUSE"},
+    };
+    const char *advice = "workers wait, and producers cannot enqueue";
+    for (size_t i = 0; i < sizeof advices / sizeof advices[0]; i++) {
+        if (strstr(err->message, advices[i].word)) { advice = advices[i].advice; }
+    }
+    if (strstr(err->message, " MISCONF ")) {
+        bool aof = strcmp(info_field(doctor, "aof_last_write_status", a), "ok") != 0;
+        bool snapshot = strcmp(info_field(doctor, "rdb_last_bgsave_status", b), "ok") != 0;
+        advice = aof        ? "it cannot write its append-only file: look at the disk's room and at Redis' log"
+                 : snapshot ? "its last snapshot failed: look at the disk's room, the directory and Redis' log"
+                            : "look at the disk's room and at Redis' log";
+    }
+    say(doctor, strstr(err->message, " NOPERM ") ? FINDING_WARN : FINDING_FAIL, "writes", "%s; %s", err->message,
+        advice);
+}
+
+static void check_writes(struct doctor *doctor)
+{
+    char host[64], port[64], role[64];
+    struct err err;
+    if (strcmp(info_field(doctor, "role", role), "slave") == 0) {
+        say(doctor, FINDING_FAIL, "writes",
+            "this is a replica of %s:%s: workers serve requests only where Redis is master, and most replicas answer "
+            "writes with READONLY",
+            info_field(doctor, "master_host", host), info_field(doctor, "master_port", port));
+    } else if (try_write(doctor, &err) != STATUS_OK) {
+        say_refused(doctor, &err);
+    } else {
+        say(doctor, FINDING_OK, "writes", "Redis takes them");
+    }
+}
+
 static void check_clock(struct doctor *doctor)
 {
     enum { ALLOWED_MS = 2000 };
@@ -122,21 +189,23 @@ static void check_clock(struct doctor *doctor)
 }
 
 /* A value of CONFIG GET; "" if we may not ask. */
-static void read_setting(struct doctor *doctor, const char *name, char value[64])
+enum { SETTING_MOST = 256 };
+
+static void read_setting(struct doctor *doctor, const char *name, char value[SETTING_MOST])
 {
     const struct resp_value *reply;
     struct err err;
     value[0] = '\0';
     if (SESSION_ASK(&doctor->session, &reply, &err, "CONFIG", "GET", name) == STATUS_OK && reply->type == RESP_ARRAY &&
         reply->count == 2) {
-        snprintf(value, 64, "%s", session_text(&reply->items[1]));
+        snprintf(value, SETTING_MOST, "%s", session_text(&reply->items[1]));
     }
 }
 
 /* What Redis does at a start with an append-only file that a crash has torn. Source: valkey-io/valkey#4342. */
 static void check_recovery(struct doctor *doctor)
 {
-    char truncates[64];
+    char truncates[SETTING_MOST];
     read_setting(doctor, "aof-load-truncated", truncates);
     if (strcmp(truncates, "yes") == 0) {
         say(doctor, FINDING_WARN, "recovery",
@@ -150,7 +219,7 @@ static void check_recovery(struct doctor *doctor)
 
 static void check_durability(struct doctor *doctor)
 {
-    char aof[64], fsync[64], replicas[64];
+    char aof[64], fsync[SETTING_MOST], replicas[64];
     bool appends = strcmp(info_field(doctor, "aof_enabled", aof), "1") == 0;
     bool replicated = atoi(info_field(doctor, "connected_slaves", replicas)) > 0;
     read_setting(doctor, "appendfsync", fsync);
@@ -401,6 +470,30 @@ static void check_types(struct doctor *doctor)
     if (wrong == 0) { say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue); }
 }
 
+/* Redis deletes a key with a TTL, and with a stream all requests in it. Nobody sets one on these keys but a stranger.
+ */
+static void check_expiry(struct doctor *doctor)
+{
+    char key[SESSION_KEY];
+    unsigned expire = 0;
+    struct err err;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        long long left_ms;
+        session_key(&doctor->session, keys[i].suffix, "", key);
+        if (SESSION_ASK_NUMBER(&doctor->session, &left_ms, &err, "PTTL", key) != STATUS_OK) {
+            cannot_tell(doctor, "expiry", "PTTL @requests*", &err);
+            return;
+        }
+        if (left_ms < 0) { continue; }
+        say(doctor, FINDING_FAIL, "expiry",
+            "%s has a TTL: Redis deletes it with all that it holds in %lld s; PERSIST it, and find out who has sent "
+            "EXPIRE",
+            key, left_ms / 1000);
+        expire++;
+    }
+    if (expire == 0) { say(doctor, FINDING_OK, "expiry", "none of queue %s has a TTL", doctor->session.queue); }
+}
+
 static void check_group(struct doctor *doctor)
 {
     char key[SESSION_KEY];
@@ -493,6 +586,7 @@ static void check_none(struct doctor *doctor, const char *what, const char *comm
 static void check_queue(struct doctor *doctor)
 {
     check_types(doctor);
+    check_expiry(doctor);
     check_group(doctor);
     bool said = false;
     for (int i = 0; i < CLASS_COUNT; i++) { said |= check_ids_of(doctor, class_streams[i]); }
@@ -520,13 +614,13 @@ static bool read_meta(struct doctor *doctor, const char *what, const char *field
 static void check_model(struct doctor *doctor)
 {
     char pinned[128];
-    struct model *model = NULL;
-    struct err err;
+    const struct model *model = doctor->model;
     if (!read_meta(doctor, "model", "model_id", pinned)) { return; }
     if (pinned[0] == '\0') {
         say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
-    } else if (config_any_model(doctor->config, &model, &err) != STATUS_OK) {
-        say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned, err.message);
+    } else if (!model) {
+        say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned,
+            doctor->no_model.message);
     } else if (strcmp(model->id, pinned) == 0) {
         say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
     } else {
@@ -534,7 +628,6 @@ static void check_model(struct doctor *doctor)
             "the queue belongs to the model %s; %s is %s, and a worker with it will be refused", pinned, model->name,
             model->id);
     }
-    model_close(model);
 }
 
 /* Whether a worker with our settings may join a queue that is pinned to a precision. */
@@ -556,6 +649,97 @@ static void check_precision(struct doctor *doctor)
     } else {
         (void)queue_refuse_precision(doctor->session.queue, pinned, ours, &err);
         say(doctor, FINDING_FAIL, "precision", "%s", err.message);
+    }
+}
+
+/* Limits of Redis that close a connection: what they let through of the largest that a worker here may send or read. */
+
+/* Bytes on the wire beside a reply's result, or beside an entry's texts: an estimate. */
+enum { LIMIT_BESIDE = 8 << 10 };
+
+/* The one of Redis' settings that allows least; 0 bytes: no limit. */
+struct limit {
+    const char *name;
+    double bytes;
+};
+
+static void lower_limit(struct limit *limit, const char *name, double bytes)
+{
+    if (bytes > 0 && (limit->bytes == 0 || bytes < limit->bytes)) { *limit = (struct limit){name, bytes}; }
+}
+
+/* Reads the limits on what Redis takes and sends in one piece. False: we may not ask. */
+static bool read_limits(struct doctor *doctor, struct limit *takes, struct limit *sends)
+{
+    char value[SETTING_MOST], most[64];
+    double hard = 0;
+    read_setting(doctor, "proto-max-bulk-len", value);
+    if (value[0] == '\0') { return false; }
+    lower_limit(takes, "proto-max-bulk-len", atof(value));
+    read_setting(doctor, "client-query-buffer-limit", value);
+    lower_limit(takes, "client-query-buffer-limit", atof(value));
+    read_setting(doctor, "client-output-buffer-limit", value);
+    const char *normal = strstr(value, "normal ");
+    if (normal && sscanf(normal, "normal %lf", &hard) == 1) {
+        lower_limit(sends, "client-output-buffer-limit normal", hard);
+    }
+    read_setting(doctor, "maxmemory-clients", value);
+    double clients = atof(value), part = strchr(value, '%') ? atof(info_field(doctor, "maxmemory", most)) / 100 : 1;
+    lower_limit(takes, "maxmemory-clients", clients * part);
+    lower_limit(sends, "maxmemory-clients", clients * part);
+    return true;
+}
+
+/* The longest result of a request with as many texts as one may have. */
+static double largest_reply(const struct doctor *doctor, enum encoding encoding)
+{
+    const struct model *model = doctor->model;
+    struct row row = {0};
+    struct request request = {.task = model->head.labels > 0 ? TASK_CLASSIFY : TASK_EMBED,
+                              .head = &model->head,
+                              .inputs = true,
+                              .rows = &row,
+                              .row_count = (uint32_t)doctor->config->max_inputs,
+                              .output = {.dims = model->dim, .encoding = encoding}};
+    return (double)reply_most(&request);
+}
+
+static void check_limits(struct doctor *doctor)
+{
+    static const double MIB = 1 << 20;
+    struct limit takes = {0}, sends = {0};
+    if (!read_limits(doctor, &takes, &sends)) {
+        say(doctor, FINDING_WARN, "limits", "cannot tell, because this login may not ask (CONFIG GET)");
+        return;
+    }
+    double entry = (double)doctor->config->max_text_bytes;
+    bool long_entry = sends.bytes > 0 && entry + LIMIT_BESIDE > sends.bytes, long_reply = false;
+    if (long_entry) {
+        say(doctor, FINDING_WARN, "limits",
+            "a request may carry %.1f MiB (max_text_bytes), and Redis sends a worker %.1f MiB at once (%s): what is "
+            "longer is "
+            "answered too_large",
+            entry / MIB, sends.bytes / MIB, sends.name);
+    }
+    if (!doctor->model) {
+        say(doctor, FINDING_WARN, "limits",
+            "Redis takes %.1f MiB at once (%s); how long replies are cannot be told: %s", takes.bytes / MIB, takes.name,
+            doctor->no_model.message);
+        return;
+    }
+    double json = largest_reply(doctor, ENCODING_JSON), f32 = largest_reply(doctor, ENCODING_F32);
+    long_reply = takes.bytes > 0 && (json > f32 ? json : f32) + LIMIT_BESIDE > takes.bytes;
+    if (long_reply) {
+        say(doctor, FINDING_WARN, "limits",
+            "a reply to %lld texts (max_inputs) may have %.1f MiB as json, %.1f MiB as f32, and Redis takes %.1f MiB "
+            "at once "
+            "(%s): what is longer is answered too_large",
+            (long long)doctor->config->max_inputs, json / MIB, f32 / MIB, takes.bytes / MIB, takes.name);
+    } else if (!long_entry) {
+        say(doctor, FINDING_OK, "limits",
+            "the largest reply (%.1f MiB as json, %.1f MiB as f32) and entry (%.1f MiB) pass: Redis takes %.0f MiB "
+            "(%s)",
+            json / MIB, f32 / MIB, entry / MIB, takes.bytes / MIB, takes.name);
     }
 }
 
@@ -616,14 +800,17 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
 /* The checks of each queue, with its own settings. */
 static void check_queues(struct doctor *doctor, struct config *configs, size_t count)
 {
-    static void (*const checks[])(struct doctor *) = {check_rights, check_queue, check_model, check_precision};
+    static void (*const checks[])(struct doctor *) = {check_rights, check_queue, check_model, check_precision,
+                                                      check_limits};
     const struct config *all = doctor->config;
     doctor->session.several = count > 1;
     for (size_t i = 0; i < count; i++) {
         doctor->config = &configs[i];
         doctor->session.queue = configs[i].queue;
         session_heading(&doctor->session);
+        if (config_any_model(doctor->config, &doctor->model, &doctor->no_model)) { doctor->model = NULL; }
         for (size_t j = 0; j < sizeof checks / sizeof checks[0]; j++) { checks[j](doctor); }
+        model_close(doctor->model);
     }
     if (count > 1) { puts("this host"); }
     doctor->config = all;
@@ -641,6 +828,7 @@ static int run(struct invocation *invocation)
     if (!status) {
         check_version(&doctor);
         check_memory(&doctor);
+        check_writes(&doctor);
         check_clock(&doctor);
         check_durability(&doctor);
         check_queues(&doctor, configs, count);

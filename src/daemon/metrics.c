@@ -112,6 +112,7 @@ static const struct metric table[] = {
     {"sluice_redis_script_seconds_total", "Their time from sending to the answer.", COUNTER, QUEUE, OF_QUEUE(counters.script_ns), NS},
     {"sluice_redis_memory_bytes", "Memory that Redis uses.", GAUGE, QUEUE, OF_QUEUE(stats.redis_used_bytes)},
     {"sluice_redis_memory_limit_bytes", "Its maxmemory; 0: none.", GAUGE, QUEUE, OF_QUEUE(stats.redis_most_bytes)},
+    {"sluice_redis_evicts", "1: its maxmemory-policy lets it drop requests and replies.", GAUGE, QUEUE, OF_QUEUE(stats.redis_evicts)},
     {"sluice_redis_tight", "0: Redis has room; 1: little is held; 2: one small batch at a time.", GAUGE, QUEUE, OF_QUEUE(stats.tight)},
 
     /* engine and models */

@@ -9,12 +9,14 @@
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "redis/dial.h"
@@ -53,6 +55,7 @@ struct connection {
     unsigned login_pending; /* login commands without an answer */
     bool secured;           /* the TLS handshake is over */
     bool up, dead, closed;
+    bool was_closed; /* by the server, while it was up */
     unsigned busy;
 };
 
@@ -274,6 +277,23 @@ enum status connection_command(struct connection *connection, size_t count, cons
     return connection_send_command(connection, &command, timeout_ms, reply, context, err);
 }
 
+/* Whether this is the answer to a command that Redis cannot even parse; it closes the connection after it. */
+static bool is_last_word(const struct resp_value *value)
+{
+    static const char begin[] = "ERR Protocol error";
+    return value->type == RESP_ERROR && strncmp(value->bytes, begin, sizeof begin - 1) == 0;
+}
+
+static void die_of_last_word(struct connection *connection, const struct resp_value *value)
+{
+    char text[300];
+    bool large = strstr(value->bytes, "invalid bulk length") != NULL;
+    snprintf(text, sizeof text, "Redis says: %.200s%s", value->bytes,
+             large ? " (a string is longer than its proto-max-bulk-len)" : "");
+    connection->was_closed = connection->up;
+    die_because(connection, STATUS_UNAVAILABLE, text);
+}
+
 /* Hands every complete answer to its command. False if the connection is dead or closed. */
 static bool deliver_answers(struct connection *connection)
 {
@@ -285,6 +305,10 @@ static bool deliver_answers(struct connection *connection)
             return false;
         }
         if (!value) { return true; }
+        if (is_last_word(value)) {
+            die_of_last_word(connection, value);
+            return false;
+        }
         struct pending *pending = pop_pending(connection);
         if (!pending) {
             die_because(connection, STATUS_BAD_INPUT, "an answer without a question");
@@ -450,6 +474,19 @@ static void explain_end(struct connection *connection, short what, char *text, s
     snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), hint(connection));
 }
 
+/* A write has failed, perhaps because the server does not read any more: it may have said why. With TLS that is lost.
+ */
+static void hear_last_word(struct connection *connection)
+{
+    char bytes[4096];
+    struct err err;
+    if (connection->session || evbuffer_get_length(bufferevent_get_input(connection->buffers)) > 0) { return; }
+    for (ssize_t length;
+         (length = recv(bufferevent_getfd(connection->buffers), bytes, sizeof bytes, MSG_DONTWAIT)) > 0;) {
+        if (resp_feed(connection->reader, bytes, (size_t)length, &err) || !deliver_answers(connection)) { return; }
+    }
+}
+
 static void on_event(struct bufferevent *buffers, short what, void *context)
 {
     struct connection *connection = context;
@@ -461,6 +498,8 @@ static void on_event(struct bufferevent *buffers, short what, void *context)
         log_in(connection);
     } else if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) {
         explain_end(connection, what, text, sizeof text);
+        connection->was_closed = connection->up;
+        if (what & BEV_EVENT_ERROR) { hear_last_word(connection); }
         die_because(connection, STATUS_UNAVAILABLE, text);
     }
     leave(connection);
@@ -544,6 +583,16 @@ enum status connection_open(const struct connection_options *options, struct con
     arm(connection, connection->connect_ns);
     *out = connection;
     return STATUS_OK;
+}
+
+bool connection_was_closed(const struct connection *connection)
+{
+    return connection && connection->was_closed;
+}
+
+int connection_duplicate(const struct connection *connection)
+{
+    return connection && connection->buffers ? fcntl(bufferevent_getfd(connection->buffers), F_DUPFD_CLOEXEC, 0) : -1;
 }
 
 void connection_close(struct connection *connection)

@@ -46,6 +46,13 @@ struct connection_options {
 MUST_CHECK enum status connection_open(const struct connection_options *options, struct connection **out,
                                        struct err *err);
 
+/* Whether the server has closed it while it was up; known from on_down on. NULL: false. */
+bool connection_was_closed(const struct connection *connection);
+
+/* A second descriptor of its socket: with it the server can be seen to close it, or not, after we have. Owns: the
+ * caller closes it. -1: there is none. */
+int connection_duplicate(const struct connection *connection);
+
 /* Closes and frees. Outstanding commands get NULL before this returns; on_down is not called. Allowed inside any of its
  * callbacks. NULL is allowed. */
 void connection_close(struct connection *connection);

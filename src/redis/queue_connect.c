@@ -4,12 +4,14 @@
  * becomes a failed event; then follow one EVENT_DISCONNECTED and a timer for the next attempt. */
 #include <assert.h>
 #include <ctype.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -246,6 +248,12 @@ static void drop(struct queue *queue, enum queue_state to)
     close_connections(queue);
 }
 
+static void dismiss_witness(struct queue *queue)
+{
+    if (queue->witness >= 0) { close(queue->witness); }
+    queue->witness = -1;
+}
+
 static void stop(struct queue *queue, const struct err *err)
 {
     if (queue->state == QUEUE_STOPPED) { return; }
@@ -256,6 +264,7 @@ static void stop(struct queue *queue, const struct err *err)
     event_del(queue->retry);
     event_del(queue->group_retry);
     event_del(queue->control.timer);
+    dismiss_witness(queue);
     drop(queue, QUEUE_STOPPED);
 }
 
@@ -272,12 +281,57 @@ void queue_wake_in(struct event *timer, uint64_t wait_ms)
     evtimer_add(timer, &wait);
 }
 
+static uint64_t count_ended(const struct queue *queue)
+{
+    uint64_t sum = 0;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        for (int end = 0; end < ENDS; end++) { sum += queue->ended[c][end]; }
+    }
+    return sum;
+}
+
+/* Begins anew with short pauses after a connection that lasted, and with rather short ones after one on which requests
+ * ended. That it came up is no reason: Redis may close each one over what we send first. */
+static void forgive(struct queue *queue)
+{
+    enum { SERVED_TRIES = 2 };
+    bool lasted = clock_now_ns() - queue->up_ns >= queue->options.backoff_cap_ms * NS_PER_MS;
+    if (lasted) {
+        queue->tries = 0;
+    } else if (queue->tries > SERVED_TRIES && count_ended(queue) > queue->up_ended) {
+        queue->tries = SERVED_TRIES;
+    }
+}
+
+/* A limit of Redis costs one connection. The next attempt first looks whether the other one is still open. */
+static void note_loss(struct queue *queue)
+{
+    bool reader = connection_was_closed(queue->reader), writer = connection_was_closed(queue->writer);
+    dismiss_witness(queue);
+    if (reader != writer) { queue->witness = connection_duplicate(reader ? queue->writer : queue->reader); }
+    queue->loss = queue->witness < 0 ? LOSS_OTHER : reader ? LOSS_READER : LOSS_WRITER;
+}
+
+/* If both were closed, something else has happened. */
+static void hear_witness(struct queue *queue)
+{
+    char byte;
+    ssize_t length = queue->witness < 0 ? 1 : recv(queue->witness, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    bool open = length > 0 || (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+    if (!open) { queue->loss = LOSS_OTHER; }
+    dismiss_witness(queue);
+}
+
 void queue_down(struct queue *queue, const struct err *err)
 {
     if (queue->state != QUEUE_UP && queue->state != QUEUE_CONNECTING) { return; }
     if (err->status == STATUS_DENIED) {
         stop(queue, err);
         return;
+    }
+    if (queue->state == QUEUE_UP) {
+        note_loss(queue);
+        forgive(queue);
     }
     uint64_t wait_ms = backoff_ms(queue, queue->tries++);
     wait_ms = wait_ms / 2 + random_next(&queue->random) % (wait_ms / 2 + 1);
@@ -330,6 +384,7 @@ static void on_retry(evutil_socket_t fd, short what, void *context)
     struct queue *queue = context;
     (void)fd;
     (void)what;
+    hear_witness(queue);
     queue->state = QUEUE_CONNECTING;
     if (queue->moved_due) {
         queue->moved_due = false;
@@ -444,6 +499,23 @@ bool queue_worker_name_is(const char *name, size_t length)
     return ok;
 }
 
+/* The server is the one that closed our connection. */
+static void log_loss(const struct queue *queue)
+{
+    static const char *const reasons[] = {
+        [LOSS_READER] =
+            "it sent more at once than its client-output-buffer-limit (normal) or maxmemory-clients allows, "
+            "or somebody killed the connection",
+        [LOSS_WRITER] = "it got or sent more than its proto-max-bulk-len, client-query-buffer-limit, "
+                        "client-output-buffer-limit (normal) or maxmemory-clients allows, or somebody killed the "
+                        "connection"};
+    if (queue->loss == LOSS_READER || queue->loss == LOSS_WRITER) {
+        log_warn("redis_closed_connection", log_str("queue", queue->options.name),
+                 log_str("connection", queue->loss == LOSS_READER ? "reader" : "writer"),
+                 log_str("reason", reasons[queue->loss]));
+    }
+}
+
 static void up(struct queue *queue, uint64_t redis_ms)
 {
     char text[ADDRESS_TEXT];
@@ -451,11 +523,14 @@ static void up(struct queue *queue, uint64_t redis_ms)
              log_str("address", queue->endpoint ? endpoint_print(queue->endpoint, text)
                                                 : address_print(queue->options.address, text)),
              log_str("queue", queue->options.name), log_str("worker", queue->worker));
+    log_loss(queue);
     queue->state = QUEUE_UP;
     queue->connects++;
-    queue->tries = 0;
+    queue->up_ns = clock_now_ns();
+    queue->up_ended = count_ended(queue);
     queue_control_start(queue);
-    emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
+    emit(queue, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms, .loss = queue->loss}});
+    queue->loss = LOSS_OTHER;
 }
 
 /* --- The groups --------------------------------------------------------------------------------------------------- */
@@ -675,8 +750,10 @@ static enum status check_server(struct queue *queue, const char *info, struct er
     if (!resp_info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
         return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);
     }
-    if (!queue->options.allow_eviction && resp_info_field(info, "maxmemory_policy", value, sizeof value) &&
-        strcmp(value, "noeviction") != 0) {
+    /* A worker that has worked here goes on, because waiting requests are in more danger without it. The pulse warns.
+     */
+    if (!queue->options.allow_eviction && queue->connects == 0 &&
+        resp_info_field(info, "maxmemory_policy", value, sizeof value) && strcmp(value, "noeviction") != 0) {
         return err_set(err, STATUS_BAD_INPUT,
                        "maxmemory-policy is %s: Redis could drop requests and replies when it is full; "
                        "set it to noeviction, or allow it (allow_eviction)",
@@ -685,6 +762,7 @@ static enum status check_server(struct queue *queue, const char *info, struct er
     if (resp_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
         if (queue->run_id[0]) {
             log_warn("redis_restarted", log_str("queue", queue->options.name), log_str("run_id", value));
+            queue->loss = LOSS_RESTART;
         }
         snprintf(queue->run_id, sizeof queue->run_id, "%.47s", value);
     }
@@ -783,6 +861,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     struct queue *queue = calloc(1, sizeof *queue);
     if (!queue) { return err_set(err, STATUS_NO_MEMORY, "no memory for the queue"); }
     queue->options = *options;
+    queue->witness = -1;
     set_defaults(&queue->options);
     queue->random = options->seed;
     queue->retry = evtimer_new(options->base, on_retry, queue);
@@ -822,6 +901,7 @@ void queue_close(struct queue *queue)
 {
     if (!queue) { return; }
     queue->state = QUEUE_STOPPED;
+    dismiss_witness(queue);
     close_connections(queue); /* the failed events of tasks go nowhere; worker_close frees the requests */
     find_master_close(queue->finder);
     entries_free(&queue->entries);

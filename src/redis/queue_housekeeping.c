@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "redis/queue_internal.h"
 
@@ -39,11 +40,32 @@ static void log_memory(struct queue *queue, double percent)
     queue->housekeeping.trickle = trickle;
 }
 
+/* Somebody has switched the policy while we run. Stopping would leave to Redis all that waits, so the work goes on; it
+ * is logged when it begins, and once a minute. */
+static bool read_policy(struct queue *queue, const char *info)
+{
+    char policy[64] = "noeviction";
+    uint64_t now_ns = clock_now_ns();
+    resp_info_field(info, "maxmemory_policy", policy, sizeof policy);
+    bool evicts = strcmp(policy, "noeviction") != 0, was = queue->housekeeping.evicts_ns != 0;
+    if (evicts && !queue->options.allow_eviction && (!was || now_ns - queue->housekeeping.evicts_ns > 60 * NS_PER_S)) {
+        log_error("redis_evicts", log_str("queue", queue->options.name), log_str("maxmemory_policy", policy),
+                  log_str("reason", "Redis may drop requests and replies when it is full: set noeviction; no worker "
+                                    "starts here until then"));
+        queue->housekeeping.evicts_ns = now_ns;
+    } else if (!evicts && was) {
+        log_info("redis_evicts_no_more", log_str("queue", queue->options.name));
+    }
+    if (!evicts) { queue->housekeeping.evicts_ns = 0; }
+    return evicts;
+}
+
 static void read_memory(struct task *task, const char *info)
 {
     struct pulse *pulse = &task->pulse;
     pulse->used_bytes = number_of(info, "used_memory");
     pulse->most_bytes = number_of(info, "maxmemory");
+    pulse->evicts = read_policy(task->queue, info);
     task->clients = number_of(info, "connected_clients");
     double percent = pulse->most_bytes > 0 ? (double)pulse->used_bytes / (double)pulse->most_bytes * 100 : 0;
     log_memory(task->queue, percent);

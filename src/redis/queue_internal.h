@@ -127,6 +127,7 @@ struct housekeeping {
     char command[32];         /* that the last pulse brought, "": none; the next one says that it has come … */
     char coming[32];          /* … once the worker knows it: when both answers are there */
     bool tight, trickle;      /* as last logged */
+    uint64_t evicts_ns;       /* when the policy was logged last; 0: it is noeviction */
     uint64_t skipped;         /* keys of a wrong type, as last logged */
     char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
     uint64_t mending_entries; /* parked by lua/mend since it last set a stream back */
@@ -165,7 +166,10 @@ struct queue {
     bool moved_due; /* connect there next */
     struct connection *reader, *writer;
     struct event *retry;
-    unsigned tries;
+    unsigned tries;           /* since a connection lasted */
+    uint64_t up_ns, up_ended; /* when the last one came up, and how many requests had ended by then */
+    enum loss loss;           /* how the last one that was up ended, if `witness` agrees */
+    int witness;              /* a descriptor of the connection that did not end then; -1: none */
     uint64_t random;
     struct outbox outbox;
     struct err trouble; /* why it went down last */

@@ -109,6 +109,7 @@ static void ask_for_oldest(struct queue *queue)
         } else if (looking->large[c] && !again) {
             looking->next.oldest[c] = looking->last.oldest[c];
         } else {
+            looking->large[c] = true; /* unless the answer says otherwise: it may cost the connection */
             ask(queue, ALWAYS + c);
         }
     }

@@ -15,6 +15,8 @@
 
 enum { READ_GRACE_MS = 2000, ASIDE_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 
+static void on_claimed(void *context, const struct resp_value *reply);
+
 /* --- Entries out of RESP ------------------------------------------------------------------------------------------ */
 
 /* The shape of answers is not trusted: every type is checked before use. */
@@ -328,10 +330,72 @@ void queue_read(struct task *task)
     }
 }
 
+/* The answer of XPENDING: entries of which only the ids count. */
+static void on_listed(void *context, const struct resp_value *reply)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    struct err err;
+    if (!queue_task_answered(task, reply, "XPENDING")) { return; }
+    enum status status = reply->type == RESP_ARRAY ? prepare(&queue->entries, reply->count, 0, &err) : malformed(&err);
+    for (size_t i = 0; !status && i < reply->count; i++) {
+        const struct resp_value *pending = &reply->items[i];
+        struct entry *entry = &queue->entries.items[queue->entries.count++];
+        *entry = (struct entry){.class = task->action.read.class};
+        if (pending->type != RESP_ARRAY || pending->count < 1 || !resp_entry_id(&pending->items[0], &entry->id)) {
+            status = malformed(&err);
+        }
+        queue->entries.last = entry->id;
+    }
+    if (status) {
+        give_up(task, &err);
+        return;
+    }
+    queue->entries.more = reply->count == task->action.read.count;
+    give_entries(task);
+}
+
+static void list_own(struct task *task)
+{
+    struct queue *queue = task->queue;
+    struct command command = {0};
+    struct err err;
+    char from[ENTRY_ID_TEXT + 1] = "(";
+    entry_id_format(task->action.read.after, from + 1);
+    command_text(&command, "XPENDING");
+    queue_add_stream(queue, &command, task->action.read.class);
+    command_list(&command, 3, (const char *const[]){QUEUE_GROUP, from, "+"}, NULL);
+    command_number(&command, task->action.read.count);
+    command_text(&command, queue->worker);
+    if (connection_send_command(queue->reader, &command, READ_GRACE_MS, on_listed, task, &err)) { give_up(task, &err); }
+}
+
+/* Asks lua/address where the answer to one entry goes. */
+static void ask_address(struct task *task)
+{
+    struct queue *queue = task->queue;
+    enum request_class class = task->action.read.class;
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_ADDRESS, 2, &command);
+    queue_add_stream(queue, &command, class);
+    queue_add_key(queue, &command, "trouble", "");
+    queue_add_entry_id(&command, task->action.read.after);
+    command_text(&command, class_prefixes[class]);
+    queue_call(queue, &command, on_claimed, task);
+}
+
 void queue_read_own(struct task *task)
 {
     char from[ENTRY_ID_TEXT];
     struct queue *queue = task->queue;
+    if (task->action.read.own == OWN_IDS) {
+        list_own(task);
+        return;
+    }
+    if (task->action.read.own == OWN_ADDRESS) {
+        ask_address(task);
+        return;
+    }
     memset(queue->reading, 0, sizeof queue->reading);
     queue->reading[task->action.read.class] = true;
     entry_id_format(task->action.read.after, from);

@@ -156,6 +156,15 @@ static const struct right table[] = {
     {O, "TYPE @meta"},
     {O, "TYPE @paused"},
     {O, "TYPE @stats"},
+    {O, "PTTL @requests*"},
+    {O, "PTTL @control"},
+    {O, "PTTL @later"},
+    {O, "PTTL @later:data"},
+    {O, "PTTL @trouble"},
+    {O, "PTTL @dead"},
+    {O, "PTTL @workers"},
+    {O, "PTTL @meta"},
+    {O, "PTTL @stats"},
 };
 
 const struct right *rights_table(size_t *count)

@@ -858,7 +858,10 @@ static void judge_entry(struct request *request, const struct entry *entry, cons
     if (entry->vanished) {
         request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
     } else if (entry->oversize) {
-        request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
+        request_fail(request, CODE_TOO_LARGE, "%s",
+                     entry->undeliverable ? "Redis closes the connection on which this entry is read: it is larger "
+                                            "than its client-output-buffer-limit (normal) or maxmemory-clients allows"
+                                          : "the entry is larger than this worker reads");
     } else if (entry->unread) {
         request_fail(request, CODE_POISON, "every worker that took it over died before it was read");
     } else if (entry->origin == ORIGIN_SHED && !fields->known[FIELD_CANCEL]) {

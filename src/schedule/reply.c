@@ -535,9 +535,14 @@ const char *reply_field(const struct request *request)
     return form_of(request)->field;
 }
 
+size_t reply_most(const struct request *request)
+{
+    return form_of(request)->most(request);
+}
+
 size_t reply_bound(const struct request *request)
 {
-    size_t bound = 64, most = form_of(request)->most(request);
+    size_t bound = 64, most = reply_most(request);
     while (bound < most) { bound *= 2; } /* as a buffer grows */
     return bound;
 }

@@ -26,6 +26,9 @@ const char *reply_field(const struct request *request);
  * f32, and are overwritten. Owns: nothing. Thread: any, one per request. */
 void reply_format(struct request *request);
 
+/* The most bytes that request->reply has once it is written. */
+size_t reply_most(const struct request *request);
+
 /* The most memory that request->reply takes once it is written. */
 size_t reply_bound(const struct request *request);
 

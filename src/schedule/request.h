@@ -70,6 +70,7 @@ struct entry {
     bool unread;              /* taken over too often: answered poison; `fields` only say where to */
     bool oversize;            /* more bytes than the reader takes: answered too_large, unread */
     uint64_t oversize_bytes;  /* its size then, if known */
+    bool undeliverable;       /* oversize because Redis closes each connection on which it is read */
     bool vanished;            /* pending, but its message was deleted: answered internal (OUTCOME_GONE) */
     const struct entry_field *fields;
     size_t field_count;
@@ -243,6 +244,9 @@ struct request {
         bool unread;          /* its body was never looked at: it can only be answered */
         bool delivered_again; /* while held: in a new group, or taken again after it was given back */
         bool repeated;        /* the connection broke during a settle: late may be our own doing */
+        bool alone;           /* its settle is a call of its own, while no other such call is out */
+        bool unanswered;      /* the connection broke while its reply was on its way */
+        uint32_t cuts;        /* how often Redis closed the connection for no other reason: worker_limits.c */
         uint32_t refusals;    /* how often the verdict was VERDICT_AGAIN */
         uint64_t again_ns;    /* when to try again after that, monotonic */
         uint64_t received_ns, prepared_ns, started_ns, computed_ns; /* monotonic; 0 until reached */

@@ -58,8 +58,25 @@ struct worker_options {
     uint64_t seed;               /* of the jitter */
 };
 
+/* The part of our own entries that a READ_OWN brings. */
+enum own_part {
+    OWN_ENTRIES, /* whole entries behind `after` */
+    OWN_IDS,     /* ids only, whatever the entries weigh (XPENDING) */
+    OWN_ADDRESS, /* of the entry `after` the fields that say where its answer goes (lua/address); or none, if it is
+                    gone */
+};
+
 /* Which action an EVENT_ENTRIES answers. */
 enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
+
+/* How the connection before this one was lost. Only a server that is still the same process and has closed one of our
+ * two connections, not both, says something about what was on its way on that one: see worker_limits.c. */
+enum loss {
+    LOSS_OTHER,   /* nothing can be concluded; also of the first connection */
+    LOSS_RESTART, /* another server process answers now */
+    LOSS_READER,  /* this one closed the reader: READ and READ_OWN were on it */
+    LOSS_WRITER,  /* likewise the writer: all other actions */
+};
 
 /* Who may work in this process; see struct alone. */
 enum turn {
@@ -103,6 +120,7 @@ struct pulse {
     uint64_t redis_ms;               /* Redis unix ms, now */
     bool paused;                     /* the queue is: no worker reads */
     uint64_t used_bytes, most_bytes; /* memory used by Redis, and its maxmemory; most_bytes 0: no limit */
+    bool evicts;                     /* its maxmemory-policy is not noeviction */
     uint32_t workers;                /* of the queue, at most */
     enum event_kind command;         /* for this worker, once: QUIET, RESUME, DRAIN or STOP; others: none */
     bool waiting;                    /* others' entries wait to be taken that the housekeeper has no room for */
@@ -152,7 +170,10 @@ struct event {
             bool more;
             bool taken; /* some became ours, to be read with READ_OWN */
         } mended;
-        uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
+        struct {
+            uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
+            enum loss loss;
+        } connected;
     };
     bool failed; /* ENTRIES and every script: no answer or an error; it may or may not have been executed */
 };
@@ -183,6 +204,7 @@ struct worker_stats {
     uint64_t oldest_batch_ns; /* since when the oldest batch that is out is watched, monotonic; 0: none is out */
     uint32_t tight;           /* Redis' memory: 0: room, 1: tight, 2: a trickle */
     uint64_t redis_used_bytes, redis_most_bytes; /* likewise, by the last pulse; redis_most_bytes 0: no limit */
+    uint32_t redis_evicts;                       /* 1: its maxmemory-policy lets it drop requests */
     bool draining, quiet, paused, housekeeper;   /* quiet: by an order; paused: the queue is */
 };
 
@@ -251,6 +273,7 @@ struct action {
             enum request_class class;     /* all others */
             uint32_t count;               /* READ: the value of each of `counts` that is not 0; others: at most */
             struct entry_id after;        /* READ_OWN, SHED, FAIR, SWEEP */
+            enum own_part own;            /* READ_OWN */
             struct entry_id before;       /* SHED: of the requests; 0-0: any */
             bool judge;                   /* RECLAIM: leases may be judged; false until one lease after each connect */
             uint64_t cap;                 /* SHED */

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-enum { SWEEP_LEASES = 4, MEND_MS = 2000, MEND_AGAIN_MS = 100 };
+enum { SWEEP_LEASES = 4, MEND_MS = 2000, MEND_AGAIN_MS = 100, MEND_CAP_MS = 60 * 1000 };
 
 /* Leases of dead workers end silently; looking this often finds them at most half a second late. */
 static uint64_t reclaim_interval_ms(struct worker *worker)
@@ -21,11 +21,19 @@ static uint64_t sweep_interval_ms(const struct worker *worker)
     return worker->options.sweep_ms != 0 ? worker->options.sweep_ms : (uint64_t)SWEEP_LEASES * worker->options.lease_ms;
 }
 
+/* When to mend: now, unless it has just failed, perhaps because Redis closes the connection on which it looks. */
+static uint64_t mend_time(const struct worker *worker)
+{
+    uint64_t pause_ms = worker->mends_failed > 0 ? MEND_MS : 0;
+    for (uint32_t i = 1; i < worker->mends_failed && pause_ms < MEND_CAP_MS; i++) { pause_ms *= 2; }
+    return worker_after_ms(worker, pause_ms < MEND_CAP_MS ? pause_ms : MEND_CAP_MS);
+}
+
 /* Became the housekeeper: what the last one may have left undone is due now. Or is it no longer. */
 static void chores_elected(struct worker *worker, bool elected)
 {
     worker->promote_at = elected ? worker->now : NEVER;
-    worker->mend_at = worker->now;
+    worker->mend_at = mend_time(worker);
     if (elected && !worker->reclaim.out) { worker->reclaim = (struct round){.at = worker->now}; }
 }
 
@@ -63,7 +71,11 @@ void chores_mended(struct worker *worker, const struct event *event)
     bool more = !event->failed && event->mended.more, changed = !event->failed && event->mended.changed;
     worker->mending = false;
     worker->stats.ids_ahead += event->failed ? 0 : event->mended.moved;
-    worker->mend_at = worker_after_ms(worker, more ? 0 : changed ? MEND_AGAIN_MS : MEND_MS);
+    worker->mends_failed = event->failed ? worker->mends_failed + 1 : 0;
+    worker->mend_at = event->failed ? mend_time(worker)
+                                    : worker_after_ms(worker, more      ? 0
+                                                              : changed ? MEND_AGAIN_MS
+                                                                        : MEND_MS);
     if (!event->failed && event->mended.taken) { read_own_after_ms(worker, 0); }
     if (event->failed) {
         worker_call_failed(worker);
@@ -74,7 +86,7 @@ void chores_mended(struct worker *worker, const struct event *event)
 
 void chores_mend_soon(struct worker *worker)
 {
-    if (!worker->mending) { worker->mend_at = worker->now; }
+    if (!worker->mending && worker->mends_failed == 0) { worker->mend_at = worker->now; }
 }
 
 /* --- rounds: class after class, until there is no more to take --- */
@@ -106,6 +118,7 @@ void chores_claimed(struct worker *worker, const struct event *event)
     round->out = false;
     state->asked -= round->asked;
     if (event->failed) { /* what it may have brought is in our own lists */
+        worker->limits.claim_lost = true;
         worker->reclaim_unsure |= round == &worker->reclaim;
         read_own_again(worker);
         round_ends(worker, round);
@@ -134,7 +147,7 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
     struct action *action = room == 0 && !judges ? NULL : worker_act(worker, kind);
     if (!action) { return; }
     action->read.class = round->class;
-    action->read.count = room / 2 < RECLAIM_MOST ? (room + 1) / 2 : RECLAIM_MOST;
+    action->read.count = limits_claim(worker, round->class, room / 2 < RECLAIM_MOST ? (room + 1) / 2 : RECLAIM_MOST);
     action->read.judge = worker->pulse.housekeeper && worker->now >= worker->judge_at;
     action->read.after = round->after;
     round->asked = action->read.count;
@@ -189,7 +202,7 @@ static void shed(struct worker *worker, enum request_class class)
     struct action *action = worker_act(worker, ACTION_SHED);
     if (!action) { return; }
     action->read.class = class;
-    action->read.count = SHED_MOST; /* waiting cancels come with what is refused */
+    action->read.count = limits_claim(worker, class, SHED_MOST); /* waiting cancels come with what is refused */
     action->read.cap = worker->pulse.cap[class];
     action->read.after = state->shed_after;
     action->read.before = state->shed_before;
@@ -236,7 +249,7 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
     if (!action) { return; }
     state->fair_at_tail = state->fair_tail_known && (!state->fair_at_tail || worker->now < state->fair_pass_at);
     action->read.class = class;
-    action->read.count = room < FAIR_MOST ? room : FAIR_MOST;
+    action->read.count = limits_claim(worker, class, room < FAIR_MOST ? room : FAIR_MOST);
     action->read.after = state->fair_at_tail ? state->fair_tail : state->fair_after;
     action->read.enough_count = find_enough(worker, class);
     action->read.enough = (const char(*)[TENANT_MAX + 1]) worker->enough;
@@ -287,6 +300,7 @@ void share_answered(struct worker *worker, const struct event *event)
 {
     struct class_state *state = &worker->classes[event->entries.class];
     worker->sharing = false;
+    worker->limits.claim_lost |= event->failed;
     if (event->entries.source == READ_FAIR) {
         fair_answered(worker, state, event);
         return;
@@ -313,7 +327,7 @@ uint64_t share_deadline(const struct worker *worker)
 
 void share_advance(struct worker *worker)
 {
-    if (!worker_may_call(worker) || worker->leaving) { return; }
+    if (!worker_may_call(worker) || worker->leaving || worker->limits.proving) { return; }
     for (int c = 0; c < CLASS_COUNT; c++) {
         if (worker->classes[c].over_cap && may_shed(worker)) { shed(worker, (enum request_class)c); }
     }
@@ -433,13 +447,14 @@ void chores_advance(struct worker *worker)
     pulse_advance(worker);
     strays_advance(worker);
     /* Also while the queue is paused: producers must be able to add. */
-    bool mends = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
+    bool mends = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending &&
+                 !worker->limits.proving;
     struct action *mend = mends && worker->now >= worker->mend_at ? worker_act(worker, ACTION_MEND) : NULL;
     if (mend) {
         mend->redis_ms = worker_redis_ms(worker);
         worker->mending = true;
     }
-    if (!worker_claims(worker)) { return; }
+    if (!worker_claims(worker) || worker->limits.proving) { return; }
     if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at) {
         round_calls(worker, &worker->reclaim, ACTION_RECLAIM);
     }

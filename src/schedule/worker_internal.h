@@ -4,6 +4,7 @@
  * worker_read.c          reads of the streams and of our own pending lists, and the credit behind them
  * worker_admission.c     from an entry to its first stage, and what a Redis that is nearly full allows
  * worker_compute.c       prepare, window, batches and how long they may be, what becomes of rows, format
+ * worker_limits.c        replies and entries that Redis' limits do not let through
  * worker_quarantine.c    suspects: in groups, or one at a time while nothing else runs
  * worker_settle.c        outcomes and their way to Redis, release, drain and exit
  * worker_housekeeping.c  lease, pulse, promotion, mending, reclaim, sweep, caps and fair shares; expiry and hangs
@@ -118,6 +119,28 @@ struct tight {
     uint32_t pause_ms;                /* between two such turns */
 };
 
+/* How often in a row the connection was closed while only this entry was read on it. */
+struct cut_entry {
+    enum request_class class;
+    struct entry_id id;
+    uint32_t cuts;
+};
+
+/* The limits of Redis, as far as they have shown. */
+struct limits {
+    uint64_t answer_bytes, answer_grows_at; /* the size of one answer; when to try twice as much */
+    bool read_lost, alone_lost, claim_lost; /* READ, READ_OWN of one entry, or a claim was out when the connection
+                                               broke */
+    bool own_by_id;                         /* what is pending with us is listed by id, and read one at a time */
+    struct cut_entry alone;                 /* the one that is read alone, or was read last */
+    struct cut_entry entry;                 /* the last one with which the connection was lost */
+    uint64_t entries_until;                 /* until then one proof is enough for an entry */
+    uint64_t wary_until;                    /* until then large replies are sent one at a time */
+    size_t reply_bytes;                     /* a reply of that length could not be sent: likewise … */
+    uint64_t replies_until;                 /* … those that are as long, until then */
+    bool proving;                           /* a reply with which the connection was lost is out again */
+};
+
 /* Written by the thread of worker_step only. */
 struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
     struct worker_options options;
@@ -142,7 +165,8 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t shared_at; /* when the search for tenants that is out was sent */
     bool shared_aside;  /* its finds are set aside for others */
     uint64_t renew_at, promote_at, mend_at, judge_at, pulse_at;
-    uint64_t pulsed_at; /* when the last pulse was answered */
+    uint64_t pulsed_at;    /* when the last pulse was answered */
+    uint32_t mends_failed; /* in a row */
     struct round reclaim, sweep;
     struct class_state classes[CLASS_COUNT];
     uint32_t read_count; /* of the read in flight, per class */
@@ -151,6 +175,9 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t own_at;     /* when to read our own pending lists; NEVER: they are known */
     enum request_class own_class;
     struct entry_id own_after;
+    struct entry_id own_next; /* to be read alone; 0-0: none */
+    enum own_part own_part;   /* what the read of them in flight brings */
+    bool own_refused;         /* own_next cannot be read: only its address is asked for */
     uint32_t own_count;
     bool own_anew; /* the read of them in flight came too early: begin again */
     struct strays strays;
@@ -162,6 +189,8 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct pulse pulse;
     struct tight tight;
     char enough[ENOUGH_MOST][TENANT_MAX + 1];
+
+    struct limits limits;
 
     /* The stages, in the order of a request's way. */
     struct request_list to_prepare[CLASS_COUNT];
@@ -288,6 +317,9 @@ uint64_t read_credit_bytes(const struct worker *worker);
 /* Likewise the tokens of a class. */
 double read_credit_tokens(const struct worker *worker, enum request_class class);
 
+/* How many of at most `most` entries of a class fit into one answer, by the size of recent ones; at least 1. */
+uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most);
+
 /* Keeps one read in flight, and ends one that blocks while a better one is possible. */
 void read_advance(struct worker *worker);
 
@@ -372,6 +404,35 @@ void rows_go(struct worker *worker, const struct batch *batch);
 /* Takes a request's waiting rows out of the window: they need not run. */
 void rows_drop(struct worker *worker, struct request *request);
 
+/* --- worker_limits.c --- */
+
+/* A new worker, or a new server: no limit is known. */
+void limits_open(struct worker *worker);
+
+/* The most bytes that one answer should have. */
+uint64_t limits_answer_bytes(const struct worker *worker);
+
+/* How many of at most `most` entries a claim may bring: as many as ever while no limit is known. */
+uint32_t limits_claim(const struct worker *worker, enum request_class class, uint32_t most);
+
+/* New entries are read: after a long while an answer may be larger again. */
+void limits_asked(struct worker *worker);
+
+/* EVENT_CONNECTED, before settle_connected: what the loss says about reads and claims that were out. */
+void limits_connected(struct worker *worker, enum loss loss);
+
+/* Whether an entry of our own lists that is not held cannot be read. */
+bool limits_entry_refused(struct worker *worker, enum request_class class, struct entry_id id);
+
+/* Whether this reply is to be sent while no other large one is out. */
+bool limits_sends_alone(const struct worker *worker, const struct request *request);
+
+/* Whether this reply cannot be sent. If so its request has its code, and the caller finishes it. */
+bool limits_reply_refused(const struct worker *worker, struct request *request);
+
+/* EVENT_CONNECTED: what the loss says about a reply that waits to be sent. */
+void limits_reply_unanswered(struct worker *worker, struct request *request, enum loss loss);
+
 /* --- worker_quarantine.c --- */
 
 /* Queues a suspect for a group, or to run alone. */
@@ -405,6 +466,9 @@ void policy_judge(const struct worker_options *options, struct request *request,
 
 /* The reply code for a forward pass that failed with a single row. */
 enum reply_code policy_code(enum status status);
+
+/* Just connected: what was on its way to Redis is sent again, or refused. */
+void settle_connected(struct worker *worker, enum loss loss);
 
 /* Judges a request by its code and makes it ready to settle. */
 void settle_finish(struct worker *worker, struct request *request);

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-enum { UNBLOCK_AGAIN_MS = 100, READ_BYTES = 4 << 20, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
+enum { UNBLOCK_AGAIN_MS = 100, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
 
 /* --- credit --- */
 
@@ -72,17 +72,16 @@ uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
     return entries_in(&worker->classes[class], credit);
 }
 
-/* The size of one answer. Redis does nothing else while it writes one; if its memory is tight, the answer takes some of
- * it. */
+/* The size of one answer. If Redis' memory is tight, the answer takes some of it. */
 static double answer_bytes(const struct worker *worker)
 {
-    double part = (double)worker->pulse.most_bytes / 64;
-    return worker->tight.level != MEMORY_ROOM && part < READ_BYTES ? part : READ_BYTES;
+    double part = (double)worker->pulse.most_bytes / 64, most = (double)limits_answer_bytes(worker);
+    return worker->tight.level != MEMORY_ROOM && part < most ? part : most;
 }
 
 /* Entries of a class in one read: the answer stays small enough even if each is as large as the largest recent one, and
  * so do the rows that are allocated for them. */
-static uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
+uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
 {
     double largest = worker->classes[class].largest_bytes, fit = answer_bytes(worker) / (largest < 1 ? 1 : largest);
     uint64_t rows = (uint64_t)worker->options.rules.max_inputs * sizeof(struct row);
@@ -120,7 +119,7 @@ static void own_begin(struct worker *worker, uint64_t at)
 {
     worker->own_at = at;
     worker->own_class = CLASS_HIGH;
-    worker->own_after = (struct entry_id){0};
+    worker->own_after = worker->own_next = (struct entry_id){0};
     worker->own_anew = worker->reading_own;
     worker->strays.count = 0;
 }
@@ -136,9 +135,36 @@ void read_own_after_ms(struct worker *worker, uint64_t ms)
     if (worker->own_at == NEVER || worker->reading_own) { own_begin(worker, at); }
 }
 
+static bool is_id(struct entry_id id)
+{
+    return id.ms > 0 || id.seq > 0;
+}
+
+static struct entry_id id_before(struct entry_id id)
+{
+    return id.seq > 0 ? (struct entry_id){id.ms, id.seq - 1} : (struct entry_id){id.ms - 1, UINT64_MAX};
+}
+
+/* Finds the next entry to be read alone; those that are held are known. */
+static void own_listed(struct worker *worker, const struct event *event)
+{
+    for (size_t i = 0; i < event->entries.count; i++) {
+        const struct entry *entry = &event->entries.entries[i];
+        if (!held_find(&worker->held, entry->class, entry->id)) {
+            worker->own_next = entry->id;
+            worker->own_refused = limits_entry_refused(worker, entry->class, entry->id);
+            return;
+        }
+        worker->own_after = entry->id;
+    }
+}
+
 static void own_answered(struct worker *worker, const struct event *event)
 {
+    bool more = event->entries.more;
     worker->reading_own = false;
+    worker->limits.alone_lost = event->failed && is_id(worker->limits.alone.id);
+    worker->limits.read_lost |= event->failed && worker->own_part == OWN_ENTRIES;
     if (worker->own_anew) {
         worker->own_anew = false;
         return;
@@ -147,8 +173,16 @@ static void own_answered(struct worker *worker, const struct event *event)
         worker->own_count = worker->own_count > 1 ? worker->own_count / 2 : 1;
         return;
     }
-    worker->own_after = event->entries.more ? event->entries.last : (struct entry_id){0};
-    if (event->entries.more) { return; }
+    if (worker->own_part == OWN_IDS) {
+        own_listed(worker, event);
+        if (is_id(worker->own_next)) { return; }
+    } else if (is_id(worker->own_next)) {
+        worker->own_after = worker->own_next;
+        worker->own_next = (struct entry_id){0};
+        return;
+    }
+    worker->own_after = more ? event->entries.last : (struct entry_id){0};
+    if (more) { return; }
     if (++worker->own_class < CLASS_COUNT) { return; }
     worker->own_at = NEVER;
     worker->own_count = OWN_MOST;
@@ -159,9 +193,23 @@ static void read_own(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_READ_OWN);
     if (!action) { return; }
+    bool by_id = worker->limits.own_by_id;
+    worker->limits.alone = (struct cut_entry){.class = worker->own_class};
+    worker->own_part = OWN_ENTRIES;
     action->read.class = worker->own_class;
-    action->read.count = read_most(worker, worker->own_class, worker->own_count);
-    action->read.after = worker->own_after;
+    if (!is_id(worker->own_next)) {
+        worker->own_part = by_id ? OWN_IDS : OWN_ENTRIES;
+        action->read.count = by_id ? OWN_MOST : read_most(worker, worker->own_class, worker->own_count);
+        action->read.after = worker->own_after;
+    } else if (worker->own_refused) {
+        worker->own_part = OWN_ADDRESS;
+        action->read.after = worker->own_next;
+    } else {
+        worker->limits.alone.id = worker->own_next;
+        action->read.count = 1;
+        action->read.after = id_before(worker->own_next);
+    }
+    action->read.own = worker->own_part;
     worker->reading_own = true;
 }
 
@@ -279,12 +327,13 @@ static bool read_strays(struct worker *worker)
     const struct stray *first = next_stray(worker), *ends = worker->strays.found + worker->strays.count;
     struct action *action = first ? worker_act(worker, ACTION_READ_OWN) : NULL;
     if (!action) { return false; }
-    struct entry_id id = first->id;
     uint32_t room = read_room(worker, first->class), count = 0;
     for (const struct stray *at = first; at < ends && at->class == first->class && count < room; at++) { count++; }
     action->read.class = first->class;
     action->read.count = read_most(worker, first->class, count);
-    action->read.after = id.seq > 0 ? (struct entry_id){id.ms, id.seq - 1} : (struct entry_id){id.ms - 1, UINT64_MAX};
+    action->read.after = id_before(first->id);
+    action->read.own = worker->own_part = OWN_ENTRIES;
+    worker->limits.alone = (struct cut_entry){.class = first->class};
     worker->strays.reading = worker->reading_own = true;
     return true;
 }
@@ -296,6 +345,7 @@ static void strays_answered(struct worker *worker, const struct event *event)
     strays->reading = worker->reading_own = worker->own_anew = false;
     if (event->failed) {
         strays->count = 0;
+        worker->limits.read_lost = true;
         worker_call_failed(worker);
         return;
     }
@@ -315,6 +365,13 @@ static void strays_answered(struct worker *worker, const struct event *event)
 static bool holds_or_has_room(const struct worker *worker, const struct entry *entry)
 {
     return held_find(&worker->held, entry->class, entry->id) || read_room(worker, entry->class) > 0;
+}
+
+/* A reply that may be too large is sent first: when the connection is lost only one thing may be to blame. */
+static bool own_waits(const struct worker *worker)
+{
+    const struct request *first = worker->ready_single.first;
+    return worker->limits.own_by_id && (worker->limits.proving || (first && first->lifetime.cuts > 0));
 }
 
 /* --- the read --- */
@@ -341,6 +398,7 @@ static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
 static void read_more(struct worker *worker)
 {
     uint32_t counts[CLASS_COUNT], least = 0;
+    limits_asked(worker);
     for (int c = 0; c < CLASS_COUNT; c++) {
         counts[c] = worthwhile_room(worker, (enum request_class)c);
         worker->classes[c].left_out = counts[c] == 0;
@@ -365,6 +423,7 @@ static void new_answered(struct worker *worker, const struct event *event)
 {
     uint32_t counts[CLASS_COUNT] = {0};
     worker->reading = false;
+    worker->limits.read_lost = event->failed;
     if (event->failed || event->entries.more) { /* what it may have brought is in our own lists */
         read_own_again(worker);
     }
@@ -403,10 +462,12 @@ static void advance_unblock(struct worker *worker)
 void read_connected(struct worker *worker, const struct event *event)
 {
     worker->connected = true;
-    worker_clock(worker, event->redis_ms);
+    worker_clock(worker, event->connected.redis_ms);
     worker->lease_lost = false;
     worker->quiet_until = 0;
     worker->strays = (struct strays){0};
+    limits_connected(worker, event->connected.loss);
+    settle_connected(worker, event->connected.loss);
     read_own_again(worker);
     chores_connected(worker);
 }
@@ -433,7 +494,8 @@ static enum entry_origin origin_of(const struct event *event, const struct entry
 void read_entries(struct worker *worker, const struct event *event)
 {
     bool unsure = worker->reclaim_unsure;
-    read_weighed(worker, event);
+    enum own_part part = event->entries.source == READ_OWN ? worker->own_part : OWN_ENTRIES;
+    if (part == OWN_ENTRIES) { read_weighed(worker, event); }
     if (event->entries.source == READ_OWN && worker->strays.reading) {
         strays_answered(worker, event);
         return;
@@ -451,14 +513,17 @@ void read_entries(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
         return;
     }
-    if (worker->draining) { /* the last release gives the entries back */
+    if (worker->draining || part == OWN_IDS) { /* the last release gives the entries back */
         return;
     }
     for (size_t i = 0; i < event->entries.count; i++) {
         struct entry entry = event->entries.entries[i];
         entry.origin = origin_of(event, &entry, unsure);
         entry.redis_ms = worker_redis_ms(worker);
-        if (event->entries.source != READ_OWN || holds_or_has_room(worker, &entry)) { admit_entry(worker, &entry); }
+        if (part == OWN_ADDRESS && !entry.vanished) { entry.oversize = entry.undeliverable = true; }
+        if (event->entries.source != READ_OWN || part == OWN_ADDRESS || holds_or_has_room(worker, &entry)) {
+            admit_entry(worker, &entry);
+        }
     }
 }
 
@@ -471,7 +536,7 @@ void read_advance(struct worker *worker)
         return;
     }
     if (worker->now >= worker->own_at) {
-        read_own(worker);
+        if (!own_waits(worker)) { read_own(worker); }
     } else if (!read_strays(worker) && worker_claims(worker)) {
         read_more(worker);
     }

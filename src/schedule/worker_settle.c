@@ -92,6 +92,18 @@ static bool was_replaced(const struct request *request)
     return ahead && request->lifetime.delivered_again;
 }
 
+static void push_ready(struct worker *worker, struct request *request)
+{
+    request->lifetime.state = REQUEST_READY;
+    request->lifetime.alone = request->lifetime.refusals > 0 || limits_sends_alone(worker, request);
+    if (request->lifetime.alone) {
+        request_list_push(&worker->ready_single, request);
+        return;
+    }
+    worker->ready_bytes += request->output.reply.length;
+    request_list_push(&worker->ready, request);
+}
+
 static void make_ready(struct worker *worker, struct request *request)
 {
     if (was_replaced(request)) {
@@ -100,13 +112,7 @@ static void make_ready(struct worker *worker, struct request *request)
         settle_forget(worker, request);
         return;
     }
-    request->lifetime.state = REQUEST_READY;
-    if (request->lifetime.refusals > 0) {
-        request_list_push(&worker->ready_single, request);
-        return;
-    }
-    worker->ready_bytes += request->output.reply.length;
-    request_list_push(&worker->ready, request);
+    push_ready(worker, request);
 }
 
 void settle_as(struct worker *worker, struct request *request, enum outcome outcome)
@@ -123,11 +129,30 @@ void settle_gone(struct worker *worker, struct request *request)
     settle_as(worker, request, OUTCOME_GONE);
 }
 
-void settle_finish(struct worker *worker, struct request *request)
+static void judge(struct worker *worker, struct request *request)
 {
     policy_judge(&worker->options, request, worker_redis_ms(worker), &worker->random);
     if (request->lifetime.outcome != OUTCOME_DONE) { buffer_free(&request->output.reply); }
+}
+
+void settle_finish(struct worker *worker, struct request *request)
+{
+    (void)limits_reply_refused(worker, request);
+    judge(worker, request);
     make_ready(worker, request);
+}
+
+void settle_connected(struct worker *worker, enum loss loss)
+{
+    struct request_list list = worker->ready_single;
+    request_list_join(&list, &worker->ready);
+    worker->ready_single = (struct request_list){0};
+    worker->ready_bytes = 0;
+    for (struct request *at = list.first; at != NULL; at = at->next) { limits_reply_unanswered(worker, at, loss); }
+    for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
+        if (limits_reply_refused(worker, request)) { judge(worker, request); }
+        push_ready(worker, request);
+    }
 }
 
 void settle_release(struct worker *worker, struct request *request)
@@ -219,7 +244,7 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
 {
     struct request_list *to = alone ? &worker->ready_single : &worker->ready;
     for (struct request *request = list->first; request != NULL; request = request->next) {
-        request->lifetime.repeated = true;
+        request->lifetime.repeated = request->lifetime.unanswered = true;
         request->lifetime.state = REQUEST_READY;
         worker->ready_bytes += alone ? 0 : request->output.reply.length;
     }
@@ -232,9 +257,10 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
 void settle_settled(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
-    bool alone = list.first && list.first->lifetime.refusals > 0;
+    bool alone = list.first && list.first->lifetime.alone;
     worker->settles_out--;
     worker->single_out &= !alone;
+    worker->limits.proving &= !alone;
     if (event->failed) {
         settle_failed(worker, &list, alone);
         return;
@@ -269,6 +295,7 @@ static bool settle_some(struct worker *worker, struct request_list *from, uint32
         struct request *request = request_list_pop(from);
         request->lifetime.state = REQUEST_SETTLING;
         request->lifetime.verdict = VERDICT_DONE;
+        request->lifetime.unanswered = false;
         request_list_push(&action->requests, request);
         bytes += next;
         read += next_read;
@@ -385,15 +412,24 @@ static void advance_again(struct worker *worker)
     }
 }
 
+/* A reply with which the connection was lost waits until no claim is out: its answer may be what Redis cannot send. */
+static void settle_single(struct worker *worker)
+{
+    const struct request *first = worker->ready_single.first;
+    bool claims = worker->reclaim.out || worker->sweep.out || worker->sharing || worker->mending;
+    if (!worker_may_call(worker) || !first || worker->single_out || (first->lifetime.cuts > 0 && claims)) { return; }
+    bool proves = first->lifetime.cuts > 0;
+    worker->single_out = settle_some(worker, &worker->ready_single, 1);
+    worker->limits.proving = proves && worker->single_out;
+}
+
 void settle_advance(struct worker *worker)
 {
     advance_again(worker);
     while (worker_may_call(worker) && settle_now(worker)) {
         if (!settle_some(worker, &worker->ready, worker->settle_most)) { break; }
     }
-    if (worker_may_call(worker) && worker->ready_single.first && !worker->single_out) {
-        worker->single_out = settle_some(worker, &worker->ready_single, 1);
-    }
+    settle_single(worker);
     if (worker_may_call(worker) && !worker->releasing && worker->to_release.first) { release(worker, false); }
     if (worker->draining) {
         advance_drain(worker);

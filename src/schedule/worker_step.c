@@ -57,6 +57,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     }
     open_histograms(&worker->histograms);
     pace_open(worker);
+    limits_open(worker);
     worker->stats.devices_lost = options->devices_lost;
     worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse, which sets it */
     worker->settle_most = SETTLE_ENTRIES;
@@ -265,6 +266,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     stats.tight = worker->tight.level;
     stats.redis_used_bytes = worker->pulse.used_bytes;
     stats.redis_most_bytes = worker->pulse.most_bytes;
+    stats.redis_evicts = worker->pulse.evicts;
     stats.draining = worker->draining;
     stats.quiet = worker->quiet;
     stats.paused = worker->pulse.paused;

@@ -1,5 +1,6 @@
 """sluice doctor: each finding, shown by a server that has the fault."""
 
+import os
 import time
 
 from acl import make_user
@@ -43,7 +44,8 @@ class Doctor(SluiceCase):
         text = self.doctor(server)
         self.assertTrue(text.endswith("\n0 failed, 0 warnings\n"), text)
         for finding in ("redis       reached at", "version     ", "eviction    maxmemory-policy is noeviction", "memory      ",
-                        "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "strangers   who has no login",
+                        "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "writes      Redis takes them",
+                        "expiry      none", "limits      the largest reply", "strangers   who has no login",
                         "rights      default has every right of a worker on queue test",
                         "precision   the queue takes any", "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
                         "model       tiny (", "libraries   libevent 2"):
@@ -98,9 +100,82 @@ class Doctor(SluiceCase):
         client.config_set("maxmemory", 1_000_000)
         client.config_set("appendonly", "yes")
         client.config_set("appendfsync", "always")
-        text = self.doctor(server)
+        text = self.doctor(server, code=CONFIG)
         self.assertRegex(text, r"warn  memory      \d{2,} % of maxmemory in use")
+        self.assertRegex(text, r"fail  writes      Redis says: OOM .*; producers cannot enqueue until it has room")
+        self.assertIn("1 failed, ", text)
         self.assertIn("ok    durability  tier T2", text)
+
+    def test_writes_that_are_refused(self):
+        """For each reason, in Redis' words and with a remedy; and nothing is written to find out."""
+        server = self.start_redis(aof=None, options=("--save", "3600 1", "--enable-protected-configs", "yes"))
+        client = server.client()
+        gone = server.directory + "/gone"
+
+        def snapshot_fails():
+            os.mkdir(gone)
+            client.config_set("dir", gone)
+            os.rmdir(gone)
+            client.bgsave()
+            self.wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "a snapshot that failed")
+
+        def snapshot_succeeds():
+            client.config_set("dir", server.directory)
+            client.bgsave()
+            self.wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "ok", "a snapshot")
+
+        reasons = (
+            (snapshot_fails, snapshot_succeeds, "Redis says: MISCONF .*; its last snapshot failed"),
+            (lambda: client.config_set("min-replicas-to-write", 1), lambda: client.config_set("min-replicas-to-write", 0),
+             "Redis says: NOREPLICAS .*; fewer replicas than min-replicas-to-write"),
+            (lambda: client.execute_command("REPLICAOF", "127.0.0.1", 1), lambda: client.execute_command("REPLICAOF", "NO", "ONE"),
+             "this is a replica of 127.0.0.1:1: .*READONLY"),
+            (lambda: client.execute_command("CLIENT", "PAUSE", 60000, "WRITE"), lambda: client.execute_command("CLIENT", "UNPAUSE"),
+             "no answer in time; are writes paused"),
+        )
+        for begin, end, words in reasons:
+            begin()
+            text = self.doctor(server, code=CONFIG)
+            self.assertRegex(text, "fail  writes      .*" + words)
+            self.assertIn("1 failed, ", text)
+            end()
+            self.assertIn("ok    writes      Redis takes them", self.doctor(server))
+        self.assertEqual(client.keys("*"), [])
+
+    def test_keys_that_expire(self):
+        server = self.start_redis()
+        client = server.client()
+        client.xadd("sluice:{test}:requests:low", {"text": "x"})
+        client.hset("sluice:{test}:trouble", "1-1", "1 0 1-1")
+        self.assertIn("ok    expiry      none of queue test has a TTL", self.doctor(server))
+        client.expire("sluice:{test}:requests:low", 3600)
+        client.expire("sluice:{test}:trouble", 60)
+        text = self.doctor(server, code=CONFIG)
+        self.assertRegex(text, r"fail  expiry      sluice:\{test\}:requests:low has a TTL: Redis deletes it with all that it holds in 3(599|600) s")
+        self.assertRegex(text, r"fail  expiry      sluice:\{test\}:trouble has a TTL")
+        self.assertIn("2 failed, ", text)
+
+    def test_limits_of_the_server(self):
+        """It names the setting that stops the largest reply (256 texts of 64 floats, at 18 bytes each as json) or 1 MiB of text."""
+        server = self.start_redis()
+        client = server.client()
+        self.assertRegex(self.doctor(server), r"ok    limits      the largest reply \(0\.3 MiB as json, 0\.1 MiB as f32\) and entry \(1\.0 MiB\) pass: "
+                                              r"Redis takes 512 MiB \(proto-max-bulk-len\)")
+        client.config_set("proto-max-bulk-len", 1 << 20)
+        self.assertIn("ok    limits", self.doctor(server))
+        self.assertIn("warn  limits      a reply to 2000 texts (max_inputs) may have 2.2 MiB as json, 0.5 MiB as f32, and Redis takes 1.0 MiB at once "
+                      "(proto-max-bulk-len): ", self.doctor(server, environment={"SLUICE_MAX_INPUTS": "2000"}))
+        client.config_set("proto-max-bulk-len", 512 << 20)
+        client.config_set("client-query-buffer-limit", 1 << 20)
+        self.assertIn("(client-query-buffer-limit): ", self.doctor(server, environment={"SLUICE_MAX_INPUTS": "2000"}))
+        client.config_set("client-output-buffer-limit", "normal 524288 0 0")
+        self.assertIn("warn  limits      a request may carry 1.0 MiB (max_text_bytes), and Redis sends a worker 0.5 MiB at once "
+                      "(client-output-buffer-limit normal): ", self.doctor(server))
+        client.config_set("client-output-buffer-limit", "normal 0 0 0")
+        client.config_set("maxmemory", 100 << 20)
+        client.config_set("maxmemory-clients", "1%")
+        self.assertIn("1.0 MiB at once (maxmemory-clients)", self.doctor(server))
+        self.assertIn("how long replies are cannot be told: ", self.doctor(server, "--model", self.path("none")))
 
     def test_a_start_that_cuts_off_too_little(self):
         """Redis' default; of no account without an append-only file, and not to be seen by who may not ask."""

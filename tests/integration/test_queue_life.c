@@ -110,7 +110,7 @@ TEST_WITH(what_is_not_due_stays_parked, redis_setup, redis_teardown)
     struct redis_fixture *redis = *state;
     struct desk desk;
     desk_connect(&desk, &redis->address);
-    assert_true(desk.last.redis_ms > 1600000000000);
+    assert_true(desk.last.connected.redis_ms > 1600000000000);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
     struct request *request = read_one(&desk);
     request->lifetime.due_at_ms = 4000000000000;

@@ -178,6 +178,22 @@ class RedisTrouble(SluiceCase):
         self.start_daemon(self.server, "--allow-eviction")
         self.roundtrip(1)
 
+    def test_eviction_policy_switched(self):
+        """A daemon that works goes on, also after a reconnect, and says so until it is mended; another one does not start."""
+        daemon = self.start_daemon(self.server)
+        self.roundtrip(1)
+        self.client.config_set("maxmemory-policy", "allkeys-lru")
+        self.wait_until(lambda: "redis_evicts queue=test maxmemory_policy=allkeys-lru" in daemon.read_log(), "a word about it")
+        self.assertNotEqual(self.make_daemon(self.server).start().wait_exit(), 0)
+        connected = daemon.read_log().count("redis_connected")
+        self.client.client_kill_filter(_type="normal", skipme=True)
+        self.wait_until(lambda: daemon.read_log().count("redis_connected") > connected, "a reconnect")
+        self.roundtrip(2)
+        self.client.config_set("maxmemory-policy", "noeviction")
+        self.wait_until(lambda: "redis_evicts_no_more" in daemon.read_log(), "the end")
+        self.assertEqual(daemon.read_log().count("redis_evicts queue"), 1)
+        self.assertEqual(daemon.stop(), 0)
+
     def test_second_model_refused(self):
         """One queue, one model: a worker with another one refuses to join, loudly, and disturbs nobody."""
         self.start_daemon(self.server)

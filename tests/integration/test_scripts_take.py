@@ -40,6 +40,17 @@ class Take(ScriptCase):
         self.assertEqual(self.run_call("renew"), 0)
         self.assertFalse(self.client.exists(self.desk.key("alive:me")))
 
+    # --- address ---
+
+    def test_where_an_answer_goes(self):
+        """Only well-formed fields, none of the text, and no name that is another request's."""
+        fields = {"text": "x" * 100000, "id": "mine", "notify": "1", "ttl": "60", "tenant": "a b", "_id": "9-9"}
+        self.desk.add("1-1", **fields)
+        self.desk.add("2-1", "low", id="x" * 129, inputs="[]")
+        self.assertEqual(self.run_call("address", "1-1"), [[["1-1", 3, 0, ["id", "mine", "notify", "1", "ttl", "60"]]], [], [], 0])
+        self.assertEqual(self.run_call("address", "2-1", which="low"), [[["2-1", 3, 0, []]], [], [], 0])
+        self.assertEqual(self.run_call("address", "3-1"), [[], ["3-1"], [], 0])
+
     # --- reclaim ---
 
     def test_a_dead_consumer_is_deleted_when_it_holds_nothing(self):

@@ -32,10 +32,14 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(self.target)
             except OSError:
                 return
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                server.connect(self.target)
+            except OSError:  # it is down
+                client.close()
+                continue
             link = _Link(self, client, server)
             self._sockets += [client, server]
             threading.Thread(target=link.requests, daemon=True).start()

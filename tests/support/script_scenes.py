@@ -155,6 +155,8 @@ SCENES = [
           [[["6-1", 0, 0, ["text", "hello"]], ["1-1", 1, 0, ["text", "hello"]], ["3-1", 1, 1, ["text", "hello"]]],
            ["2-1"], ["4-1"], 0, ["dead"]], [[], ["2-1"], [], 0, ["dead"]], ["1-1", "3-1", "4-1", "5-1", "6-1"], ("trouble",),
           ("alive:released", "alive:dead", "alive:slow")),
+    Scene("address", _retried, lambda desk: desk.address("7-1"), [[["7-1", 3, 0, ["_id", "1-1", "id", "mine"]]], [], [], 0],
+          [[["7-1", 3, 0, ["_id", "1-1", "id", "mine"]]], [], [], 0], ["1-1"], ("trouble",)),
     Scene("release", _leaving, lambda desk: desk.release("1-1", last=2), [2, 1, 0], [0, 0, 0], ["1-1", "2-1"],
           ("trouble", "workers", "housekeeper")),
     _cancel("cancel_unread", "unread"),

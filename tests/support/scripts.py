@@ -239,6 +239,9 @@ class Desk:
         keys = [self.stream(which), self.key("trouble"), *(self.key(f"alive:{name}") for name in consumers)]
         return Call("reclaim", keys, [me, most, most_bytes, PREFIX[which], *consumers, *leaseless])
 
+    def address(self, entry_id, which="normal"):
+        return Call("address", [self.stream(which), self.key("trouble")], [entry_id, PREFIX[which]])
+
     def release(self, *ids, which="normal", me="me", token="token", last=0):
         keys = [self.stream(which), *map(self.key, (f"alive:{me}", "trouble", "workers", "housekeeper"))]
         return Call("release", keys, [me, token, last, PREFIX[which], *ids])

@@ -34,7 +34,7 @@ static void restart_redis(struct world *world)
     memset(world->alive_until, 0, sizeof(world->alive_until));
     for (int i = 0; i < WORKERS; i++) {
         if (world->peers[i].connected && world->peers[i].paused_until <= world->now) {
-            disconnect(world, &world->peers[i]);
+            disconnect(world, &world->peers[i], LOSS_RESTART);
         }
     }
 }
@@ -99,7 +99,10 @@ static void inject_at_workers(struct world *world, struct peer *peer)
     if (peer->paused_until > world->now) { /* who is stopped hears nothing */
         return;
     }
-    if (happens(world, world->faults.drop) && peer->connected) { disconnect(world, peer); }
+    if (happens(world, world->faults.drop) && peer->connected) { disconnect(world, peer, LOSS_OTHER); }
+    if (happens(world, world->faults.hang_up) && peer->connected) {
+        disconnect(world, peer, chance(world, 2) == 0 ? LOSS_READER : LOSS_WRITER);
+    }
     if (happens(world, world->faults.stall)) {
         for (size_t lane = 0, first = (size_t)process_of(world, peer); lane < world->alone[first].count; lane++) {
             world->peers[first + lane].paused_until = world->now + 2 * LEASE_MS * NS_PER_MS;
@@ -156,6 +159,10 @@ static enum kind some_kind(struct world *world)
     uint32_t pick = chance(world, 40);
     enum kind kind = pick < sizeof(kinds) / sizeof(kinds[0]) ? kinds[pick] : HEALTHY;
     if (kind == HEALTHY && chance(world, 100) == 0) { kind = UNREADABLE; }
+    if (kind == HEALTHY && world->faults.limits > 0 && chance(world, 1000) < world->faults.limits) {
+        kind = BULKY + (enum kind)chance(world, 3);
+    }
+    if (kind == HEALTHY && chance(world, 1000) < world->faults.bulky) { kind = BULKY; }
     return world->faults.gentle && (kind == POISON || kind == HANGING || kind == UNREADABLE) ? HEALTHY : kind;
 }
 
@@ -318,18 +325,19 @@ static void check_end(const struct world *world, int index)
         enum outcome outcome;
         enum reply_code code;
     } ends[KINDS] = {
-        [HEALTHY] = {OUTCOME_DONE, CODE_NONE},        [MALFORMED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
-        [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},     [FLAKY] = {OUTCOME_DONE, CODE_NONE},
-        [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE}, [POISON] = {OUTCOME_DEAD, CODE_POISON},
-        [HANGING] = {OUTCOME_DEAD, CODE_POISON},      [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
-        [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},
+        [HEALTHY] = {OUTCOME_DONE, CODE_NONE},          [MALFORMED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
+        [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},       [FLAKY] = {OUTCOME_DONE, CODE_NONE},
+        [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE},   [POISON] = {OUTCOME_DEAD, CODE_POISON},
+        [HANGING] = {OUTCOME_DEAD, CODE_POISON},        [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
+        [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},         [BULKY] = {OUTCOME_DONE, CODE_NONE},
+        [UNSENDABLE] = {OUTCOME_ERROR, CODE_TOO_LARGE}, [UNDELIVERABLE] = {OUTCOME_ERROR, CODE_TOO_LARGE},
     };
     const struct item *item = &world->items[index];
     assert_int_equal(item->ends, item->deleted && item->ends == 0 ? 0 : 1);
     if (item->ends == 0 || ended_otherwise(world, index)) { return; }
     assert_int_equal(item->outcome, ends[item->kind].outcome);
     assert_int_equal(item->code, ends[item->kind].code);
-    if (item->kind == HEALTHY) { assert_int_equal(item->attempt, 1); }
+    if (item->kind == HEALTHY || item->kind == BULKY) { assert_int_equal(item->attempt, 1); }
 }
 
 /* Of those that shared an id the newest has the reply. */
@@ -529,6 +537,26 @@ TEST(broken_connections)
     run_histories((struct faults){.on = true, .drop = 30, .restart = 3, .script_error = 30, .again = 30});
     expect("drops", world.counts.drops, 1000);
     expect("refused settles", world.counts.workers.again, 1000);
+}
+
+/* Redis closes the connection on which a reply is sent, or an entry read, that exceeds its limits: such a request is
+ * answered so, and no other. A connection that ends otherwise, however often, is no evidence; one that is killed again
+ * and again while all is well is, so it happens rarely here. */
+TEST(limits_of_redis)
+{
+    run_histories((struct faults){.on = true, .limits = 100, .kill = 1, .drop = 10, .restart = 3, .hang_up = 1});
+    expect("closed", world.counts.closed, 3000);
+    expect("proofs", world.counts.proofs, 500);
+    expect("replies too large", world.counts.unsendable, 300);
+    expect("entries too large", world.counts.undeliverable, 300);
+}
+
+/* Without limits nothing is refused, whatever happens to the connections. */
+TEST(large_replies_and_broken_connections)
+{
+    run_histories((struct faults){.on = true, .bulky = 300, .drop = 30, .restart = 5, .script_error = 10});
+    expect("drops", world.counts.drops, 1000);
+    assert_int_equal(world.counts.unsendable + world.counts.undeliverable, 0);
 }
 
 TEST(kills)

@@ -278,7 +278,7 @@ static inline void answer_own(struct bench *bench)
 
 static inline void connected(struct bench *bench)
 {
-    send(bench, (struct event){.kind = EVENT_CONNECTED, .redis_ms = bench->now / NS_PER_MS + EPOCH_MS});
+    send(bench, (struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = bench->now / NS_PER_MS + EPOCH_MS}});
 }
 
 static inline void connect_and_sweep(struct bench *bench)

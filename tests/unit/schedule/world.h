@@ -37,7 +37,21 @@ enum {
 };
 
 /* What an entry is, and so how it must end. */
-enum kind { HEALTHY, MALFORMED, GUILTY, FLAKY, INFINITE, POISON, HANGING, UNREADABLE, CANCEL, KINDS };
+enum kind {
+    HEALTHY,
+    MALFORMED,
+    GUILTY,
+    FLAKY,
+    INFINITE,
+    POISON,
+    HANGING,
+    UNREADABLE,
+    CANCEL,
+    BULKY,         /* healthy, with a large reply */
+    UNSENDABLE,    /* Redis closes each connection on which its reply is sent */
+    UNDELIVERABLE, /* likewise on which it is to be read */
+    KINDS
+};
 
 enum place { IN_STREAM, LATER, GONE };
 
@@ -114,6 +128,7 @@ struct peer {
     bool parked;                          /* it has had a request parked, and may fetch it */
     bool pulsed;                          /* it has heard one since it connected */
     uint32_t devices, slots, batches_out; /* that it has left */
+    enum loss loss;                       /* of the connection before this one */
     uint64_t connects_at, judges_at, wakes_at, paused_until;
     struct call *calls[CALLS];
     int call_count;
@@ -125,6 +140,9 @@ struct peer {
 struct faults {
     bool on, gentle; /* gentle: no text of its own accord ends a process */
     uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost, one_device_lost;
+    uint32_t hang_up; /* Redis closes one of the two connections, for no reason */
+    uint32_t bulky;   /* requests whose replies are large */
+    uint32_t limits;  /* likewise, or Redis' limits do not let them through */
     uint32_t pause, full, quiet, delete_message, delete_consumer, clock_jump, cap;
     uint32_t misplace;         /* an entry is put under a worker's name behind its back */
     uint32_t forged_id;        /* a producer makes up an entry id in times to come */
@@ -141,6 +159,7 @@ struct counts {
     uint64_t forged_ids, moved, set_back;
     uint64_t misplaced;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
+    uint64_t closed, unsendable, undeliverable, proofs;           /* connections, by a limit; requests that ended so */
     uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
     struct worker_stats workers;                                  /* sums of some */
 };
@@ -156,6 +175,7 @@ struct kept {
 };
 
 /* What things take of Redis' memory: replies more than requests. TTL_S is that of every reply. */
+enum { BULK_BYTES = 100 << 10 };
 enum { ENTRY_TAKES = 300, REPLY_TAKES = 1300, ERROR_TAKES = 700, TTL_S = 60 };
 
 struct world {

@@ -76,8 +76,10 @@ static inline void run_batch(struct world *world, struct batch *batch)
     }
 }
 
-static inline void run_format(struct request *request)
+static inline void run_format(struct world *world, struct request *request)
 {
+    static const char more[2 * BULK_BYTES];
+    enum kind kind = item_of(world, request)->kind;
     for (uint32_t i = 0; i < request->row_count; i++) {
         if (request->rows[i].output[0] > 1e30f) {
             request->retry.failed_index = i;
@@ -86,6 +88,8 @@ static inline void run_format(struct request *request)
         }
     }
     buffer_append(&request->output.reply, request->rows[0].output, request->row_count * DIM * sizeof(float));
+    if (kind == BULKY) { buffer_append(&request->output.reply, more, BULK_BYTES); }
+    if (kind == UNSENDABLE) { buffer_append(&request->output.reply, more, 2 * BULK_BYTES); }
 }
 
 /* Whether this batch holds a row of a request of this kind, as the first of its duplicates or another. */

@@ -72,7 +72,9 @@ static inline void end_item(struct world *world, struct item *item, enum outcome
 static inline void check_vectors(const struct item *item, const struct request *request)
 {
     const char *at = request->output.reply.data;
-    assert_int_equal(request->output.reply.length, item->rows * DIM * sizeof(float));
+    bool large = item->kind == BULKY;
+    assert_int_equal(request->output.reply.length, item->rows * DIM * sizeof(float) + (large ? BULK_BYTES : 0));
+    assert_int_not_equal(item->kind, UNSENDABLE);
     for (uint32_t row = 0; row < item->rows; row++, at += DIM * sizeof(float)) {
         float value[DIM], token = (float)(item->text * ROWS_MOST + (int)row + 1);
         memcpy(value, at, sizeof(value));
@@ -192,6 +194,10 @@ static inline enum verdict end_one(struct world *world, struct peer *peer, struc
     }
     if (request->lifetime.outcome == OUTCOME_DONE) { check_vectors(item, request); }
     if (request->retry.code == CODE_POISON) { check_poison(world, peer, item); }
+    if (request->retry.code == CODE_TOO_LARGE) {
+        assert_true(item->kind == UNSENDABLE || item->kind == UNDELIVERABLE);
+        ++*(item->kind == UNSENDABLE ? &world->counts.unsendable : &world->counts.undeliverable);
+    }
     if (request->lifetime.outcome == OUTCOME_DEAD && request->retry.code != CODE_POISON &&
         request->retry.attempt < request->retry.max_attempts) {
         assert_true(item->expires_ms != 0);
@@ -335,6 +341,15 @@ static inline void run_read_own(struct world *world, struct peer *peer, struct c
 {
     uint64_t after = call->action.read.after.seq;
     int i = NOBODY;
+    if (call->action.read.own == OWN_ADDRESS) { /* whoever has it now */
+        i = world->by_seq[after];
+        call->unread[0] = true;
+        if (world->items[i].place == IN_STREAM && world->items[i].entry_seq == after) {
+            call->origins[0] = ORIGIN_OWN;
+            call->got[call->got_count++] = i;
+        }
+        return;
+    }
     while (call->got_count < (int)call->action.read.count &&
            (i = next_of(world, call->action.read.class, after)) != NOBODY) {
         after = world->items[i].entry_seq;

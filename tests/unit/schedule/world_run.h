@@ -42,6 +42,12 @@ static inline bool waits_for_scripts(const struct peer *peer, const struct call 
     return waits;
 }
 
+static inline bool holds_unsendable(struct world *world, const struct call *call)
+{
+    const struct request *first = call->kind == ACTION_SETTLE ? call->action.requests.first : NULL;
+    return first && first->lifetime.outcome == OUTCOME_DONE && item_of(world, first)->kind == UNSENDABLE;
+}
+
 static inline void run_call(struct world *world, struct peer *peer, struct call *call)
 {
     struct request_list *requests = &call->action.requests;
@@ -73,6 +79,7 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         run_pulse(world, peer, call);
         break;
     case ACTION_SETTLE:
+        if (holds_unsendable(world, call)) { break; } /* Redis does not hear it */
         for (struct request *request = requests->first; request != NULL; request = request->next) {
             settle_one(world, peer, request);
         }
@@ -105,7 +112,7 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         break;
     case ACTION_FORMAT:
         for (struct request *request = requests->first; request != NULL; request = request->next) {
-            run_format(request);
+            run_format(world, request);
         }
         break;
     default:
@@ -197,7 +204,10 @@ static inline void connect_peer(struct world *world, struct peer *peer)
     peer->connects_at = UINT64_MAX;
     world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
     peer->judges_at = world->now + LEASE_MS * NS_PER_MS;
-    step(world, peer, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms(world)});
+    enum loss loss = peer->loss;
+    peer->loss = LOSS_OTHER;
+    step(world, peer,
+         &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms(world), .loss = loss}});
 }
 
 /* --- entries as a worker reads them --- */
@@ -278,6 +288,9 @@ static inline void write_fields(const struct world *world, const struct item *it
 static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
 {
     const struct item *item = &world->items[call->got[i]];
+    if (call->kind == ACTION_READ_OWN && call->action.read.own == OWN_IDS) {
+        return (struct entry){.class = item->class, .id = {item->entry_ms, item->entry_seq}};
+    }
     write_fields(world, item, call->unread[i], to);
     return (struct entry){.class = item->class,
                           .id = {item->entry_ms, item->entry_seq},
@@ -295,6 +308,7 @@ static inline struct entry entry_of(const struct world *world, const struct call
 static inline bool kills_reader(struct world *world, const struct peer *peer, const struct call *call)
 {
     bool kills = false;
+    if (call->kind == ACTION_READ_OWN && call->action.read.own != OWN_ENTRIES) { return false; }
     for (int i = 0; i < call->got_count && !call->failed && !peer->draining && !peer->exited; i++) {
         struct item *item = &world->items[call->got[i]];
         if (call->unread[i]) { item->unread_by = peer->name; }
@@ -403,8 +417,9 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
 }
 
 /* Everything that is out fails: what had been sent first may have happened. Then the event itself. */
-static inline void disconnect(struct world *world, struct peer *peer)
+static inline void disconnect(struct world *world, struct peer *peer, enum loss loss)
 {
+    peer->loss = loss;
     struct call *broken[CALLS];
     int count = 0, name = peer->name;
     for (int i = 0; i < peer->call_count;) {
@@ -427,6 +442,18 @@ static inline void disconnect(struct world *world, struct peer *peer)
     if (peer->name != name || peer->exited) { return; }
     step(world, peer, &(struct event){.kind = EVENT_DISCONNECTED});
     peer->connects_at = world->now + (chance(world, 4) == 0 ? 2 * LEASE_MS * NS_PER_MS : some_time(world));
+}
+
+/* Which of the two connections Redis closes over what a call sends or brings; LOSS_OTHER: none. */
+static inline enum loss closes(struct world *world, const struct call *call)
+{
+    bool own = call->kind == ACTION_READ_OWN, reads = own || call->kind == ACTION_READ, brings = false;
+    for (int i = 0; i < call->got_count && !(own && call->action.read.own != OWN_ENTRIES); i++) {
+        const struct item *item = &world->items[call->got[i]];
+        brings |= item->kind == UNDELIVERABLE && !item->deleted && !call->unread[i];
+    }
+    if (brings) { return reads ? LOSS_READER : LOSS_WRITER; }
+    return holds_unsendable(world, call) ? LOSS_WRITER : LOSS_OTHER;
 }
 
 /* --- actions, each checked against the contract --- */
@@ -452,6 +479,19 @@ static inline void check_lists(const struct action *action, uint32_t most)
     if (action->kind == ACTION_SETTLE) {
         assert_true(count == 1 || (bytes <= 32 * 1024 && refused == 0)); /* who was refused goes alone */
     }
+}
+
+/* A reply with which the connection was lost goes with nothing else that may be to blame. */
+static inline void check_proof(struct world *world, const struct peer *peer, const struct action *action)
+{
+    static const enum action_kind claims[] = {ACTION_RECLAIM, ACTION_SHED, ACTION_FAIR, ACTION_SWEEP, ACTION_MEND};
+    if (action->requests.first->lifetime.cuts == 0) { return; }
+    for (size_t i = 0; i < sizeof(claims) / sizeof(claims[0]); i++) { assert_int_equal(out(peer, claims[i]), 0); }
+    for (int i = 0; i < peer->call_count; i++) {
+        const struct call *call = peer->calls[i];
+        assert_true(call->kind != ACTION_SETTLE || call->action.requests.first->output.reply.length < BULK_BYTES);
+    }
+    world->counts.proofs++;
 }
 
 /* Nothing of a request is on its way in this process, but for these batches. */
@@ -646,6 +686,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         break;
     case ACTION_SETTLE:
         check_lists(action, 64);
+        check_proof(world, peer, action);
         assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
         break;
     case ACTION_RECORD_RUN:
@@ -833,6 +874,12 @@ static inline void advance_peer(struct world *world, struct peer *peer)
         if (call_time(world, call) > world->now) { continue; }
         if (!call->ran) {
             run_call(world, peer, call);
+            enum loss loss = closes(world, call);
+            if (loss != LOSS_OTHER) {
+                world->counts.closed++;
+                disconnect(world, peer, loss);
+                return;
+            }
             if (call->answers_at < world->now) { call->answers_at = world->now; }
             continue;
         }

@@ -1,0 +1,21 @@
+-- Finds where the answer to a request goes without reading the rest of it.
+
+local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$',
+                 tracestate = '^[ -~]+$'}
+local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256, tracestate = 512}
+
+-- Keeps the fields that an answer needs to find its way, as far as they are well-formed. `name` is the one that the request came
+-- back under, if it did.
+local function address_of(fields, name)
+  local kept, seen = {}, {}
+  if name then kept = {'_id', name} end
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    if ADDRESS[field] and not seen[field] and #value <= ADDRESS_MOST[field] and string.find(value, ADDRESS[field]) then
+      seen[field] = true
+      kept[#kept + 1] = field
+      kept[#kept + 1] = value
+    end
+  end
+  return kept
+end
