@@ -139,7 +139,8 @@ void tight_pulsed(struct worker *worker)
         tight->turn_reads = tight->turn_begins = 0;
         tight->turn_used = 0;
     }
-    if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads == 0) { /* a turn that was not needed yet stays */
+    /* A turn that was not needed yet stays. One in which all that was read ended before it began is over, too. */
+    if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads < TRICKLE_MOST) {
         next_turn(worker);
     }
 }

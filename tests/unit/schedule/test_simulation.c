@@ -275,7 +275,8 @@ static void run_until(struct world *world, uint64_t end)
         struct peer *peer = &world->peers[chance(world, WORKERS)];
         inject_at_workers(world, peer);
         inject_at_redis(world, peer);
-        assert_true(world->most_bytes == 0 || used_bytes(world) <= world->most_bytes * 110 / 100);
+        /* Above the ceiling requests still end, one at a time, and workers that start again begin with short pauses. */
+        assert_true(world->most_bytes == 0 || used_bytes(world) <= world->most_bytes * 112 / 100);
     }
 }
 

@@ -5,6 +5,31 @@
 
 /* --- classes --- */
 
+/* Above the ceiling one request at a time is taken, also when what was taken never begins. */
+TEST(a_full_redis_goes_on_after_what_is_malformed)
+{
+    struct bench bench = begin(default_options());
+    struct pulse full = {.most_bytes = 1000000, .used_bytes = 1100000, .workers = 1, .depth = {[CLASS_NORMAL] = 9}};
+    uint32_t answered = 0;
+    read_new(&bench, 0);
+    for (int second = 0; second < 120; second++) {
+        tick_after_ms(&bench, 1000);
+        while (waiting(&bench, ACTION_PULSE) > 0) { pulse(&bench, full); }
+        answer_chores(&bench);
+        if (waiting(&bench, ACTION_READ) > 0) {
+            struct action read = take(&bench, ACTION_READ);
+            struct entry entry = {.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}};
+            size_t count = read.read.counts[CLASS_NORMAL] > 0 ? 1 : 0;
+            send(&bench, (struct event){.kind = EVENT_ENTRIES,
+                                        .entries = {.source = READ_NEW, .entries = &entry, .count = count}});
+        }
+        format_all(&bench);
+        while (waiting(&bench, ACTION_SETTLE) > 0) { answered += settle(&bench, false); }
+    }
+    assert_in_range(answered, 4, 30);
+    worker_close(bench.worker);
+}
+
 TEST(each_class_has_its_own_credit)
 {
     struct worker_options options = default_options();
