@@ -24,12 +24,12 @@ void added_set_close(struct added_set *set)
     *set = (struct added_set){.only_start = -1};
 }
 
-/* Whether the character that starts at `at` is part of a word; false at the end and where the bytes are not UTF-8. */
-static bool word_at(const char *text, size_t length, size_t at)
+/* Whether the character that starts at `at` has a flag; false at the end and where the bytes are not UTF-8. */
+static bool has_flag(const char *text, size_t length, size_t at, uint8_t flag)
 {
     size_t left = length - at < 4 ? length - at : 4;
     if (utf8_valid_prefix(text + at, left) == 0) { return false; }
-    return (unicode_lookup(utf8_next(text, &at))->flags & UNICODE_WORD) != 0;
+    return (unicode_lookup(utf8_next(text, &at))->flags & flag) != 0;
 }
 
 static size_t character_before(const char *text, size_t at)
@@ -40,10 +40,18 @@ static size_t character_before(const char *text, size_t at)
     return at;
 }
 
-static bool stands_alone(const char *text, size_t length, const struct added_match *match)
+/* Where a token's text was found: bytes start .. end-1, without the white space that it takes. */
+struct match {
+    const struct added_token *token;
+    size_t start, end;
+};
+
+static bool stands_alone(const char *text, size_t length, const struct match *match)
 {
-    if (match->start > 0 && word_at(text, length, character_before(text, match->start))) { return false; }
-    return !word_at(text, length, match->end);
+    if (match->start > 0 && has_flag(text, length, character_before(text, match->start), UNICODE_WORD)) {
+        return false;
+    }
+    return !has_flag(text, length, match->end, UNICODE_WORD);
 }
 
 /* The next byte in from..until that a pattern starts with, or `until`. */
@@ -57,8 +65,10 @@ static size_t next_start(const struct added_set *set, const char *text, size_t f
     return from;
 }
 
-bool added_set_find(const struct added_set *set, const char *text, size_t length, size_t *from, size_t until,
-                    struct added_match *match)
+/* Finds the first match that starts at `*from` or after it and before `until`. `*from` moves to where the search
+ * continues: after the match, or to `until` or after it if there is none. */
+static bool find_match(const struct added_set *set, const char *text, size_t length, size_t *from, size_t until,
+                       struct match *match)
 {
     size_t at = *from;
     if (!set->trie) { at = at < until ? until : at; }
@@ -70,8 +80,8 @@ bool added_set_find(const struct added_set *set, const char *text, size_t length
             at += at < until;
             continue;
         }
-        struct added_match candidate = {&set->tokens[index], at, at + matched};
-        at = candidate.end; /* also behind one that does not count: nothing is looked for inside it */
+        struct match candidate = {&set->tokens[index], at, at + matched};
+        at = candidate.end; /* also after one that does not count: nothing is looked for inside it */
         if (candidate.token->single_word && !stands_alone(text, length, &candidate)) { continue; }
         *match = candidate;
         *from = at;
@@ -91,18 +101,40 @@ size_t added_space_before(const char *text, size_t from, size_t at)
     return at;
 }
 
-size_t added_space_behind(const char *text, size_t length, size_t at)
+size_t added_space_after(const char *text, size_t length, size_t at)
 {
-    for (size_t read = at; read < length; at = read) {
-        if (!(unicode_lookup(utf8_next(text, &read))->flags & UNICODE_SPACE)) { break; }
-    }
+    while (at < length && has_flag(text, length, at, UNICODE_SPACE)) { utf8_next(text, &at); }
     return at;
 }
 
-void added_match_widen(struct added_match *match, const char *text, size_t length, size_t from)
+/* Where the white space ends that a match takes after it. The search goes on from there, unless what begins inside must
+ * be passed over. */
+static size_t take_spaces(struct added_cuts *cuts, const struct match *match)
 {
-    if (match->token->lstrip) {
-        match->start = added_space_before(text, from < match->start ? from : match->start, match->start);
+    if (cuts->spaces < match->end) { cuts->spaces = added_space_after(cuts->text, cuts->length, match->end); }
+    size_t searched = match->end;
+    struct match other;
+    while (find_match(cuts->set, cuts->text, cuts->length, &searched, cuts->spaces, &other)) {
+        if (other.token->lstrip) { continue; }
+        cuts->searched = other.start;
+        return other.start;
     }
-    if (match->token->rstrip) { match->end = added_space_behind(text, length, match->end); }
+    return cuts->spaces;
+}
+
+struct added_cut added_cuts_next(struct added_cuts *cuts, size_t until)
+{
+    struct added_cut cut = {.from = cuts->at, .until = until};
+    struct match match;
+    while (find_match(cuts->set, cuts->text, cuts->length, &cuts->searched, until, &match)) {
+        if (match.end <= cuts->at) { continue; } /* it lies in white space that the token before it has taken */
+        size_t start = match.start;
+        if (match.token->lstrip && start > cuts->at) { start = added_space_before(cuts->text, cuts->at, start); }
+        cut.until = start < cuts->at ? cuts->at : start;
+        cut.token = match.token;
+        cuts->at = match.token->rstrip ? take_spaces(cuts, &match) : match.end;
+        return cut;
+    }
+    cuts->at = until;
+    return cut;
 }

@@ -16,7 +16,7 @@ struct added_token {
     int32_t id;
     bool single_word; /* not where it touches a letter or digit */
     bool lstrip;      /* takes the white space before it */
-    bool rstrip;      /* takes the white space behind it */
+    bool rstrip;      /* takes the white space after it */
     bool normalized;  /* looked for in the normalised text, in its own normalised form */
 };
 
@@ -28,10 +28,20 @@ struct added_set {
     int only_start;                   /* the byte that all patterns start with, or -1 */
 };
 
-/* Where a token was found: bytes start .. end-1 of the text, the white space that it takes not included. */
-struct added_match {
+/* A text that is being cut at the tokens in it. Set the first three members and leave the others zero. */
+struct added_cuts {
+    const struct added_set *set;
+    const char *text;
+    size_t length;
+    size_t at;       /* what comes before has been handed out, or a token has taken it */
+    size_t searched; /* where the search goes on: from here on, or in white space that a token has taken */
+    size_t spaces;   /* the white space that was looked through last ends here */
+};
+
+/* The next part of a text: the bytes from .. until-1, which may be none, and the token that follows them, or NULL. */
+struct added_cut {
+    size_t from, until;
     const struct added_token *token;
-    size_t start, end;
 };
 
 /* Builds a set. Shapes: keys [count], ids are indices in `tokens`.
@@ -42,18 +52,20 @@ MUST_CHECK enum status added_set_build(struct added_set *set, const struct added
 /* Frees what the set has allocated and leaves an empty one; the tokens stay their owner's. */
 void added_set_close(struct added_set *set);
 
-/* Finds the first match that starts at `*from` or behind it and before `until`, which are borders of characters.
- * `*from` moves to where the search continues: after the match, or to `until` or after it if there is none. */
-bool added_set_find(const struct added_set *set, const char *text, size_t length, size_t *from, size_t until,
-                    struct added_match *match);
-
-/* Takes in the white space that the token takes, but none before `from`. */
-void added_match_widen(struct added_match *match, const char *text, size_t length, size_t from);
+/* Hands out the text up to the next token that begins before `until`, or up to `until` if none does. `until` is a
+ * border of characters above cuts->at, and the text before it is valid UTF-8. The parts lie one after the other and
+ * never overlap: cut.from <= cut.until <= cuts->at <= cuts->length, and each token has at least one byte. Takes
+ * O(length) for a whole text.
+ *
+ * A token takes the white space beside it that it strips. If another token begins in there, that white space ends where
+ * the other one begins, unless the other one strips what is before it: then it begins after that white space, and if
+ * nothing is left of it, it is passed over. (Where `tokenizers` 0.23 panics, "bad split", it is passed over, too.) */
+struct added_cut added_cuts_next(struct added_cuts *cuts, size_t until);
 
 /* Where the white space that ends at `at` starts, but not before `from`; `at` where there is none. */
 size_t added_space_before(const char *text, size_t from, size_t at);
 
-/* Where the white space that starts at `at` ends; `at` where there is none. */
-size_t added_space_behind(const char *text, size_t length, size_t at);
+/* Where the white space that starts at `at` ends; `at` where there is none. The text need not be valid UTF-8. */
+size_t added_space_after(const char *text, size_t length, size_t at);
 
 #endif

@@ -58,7 +58,7 @@ static void replace(const struct normal_step *step, struct stretch *stretch, str
 static void strip(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     size_t from = 0, until = stretch->length;
-    if (step->left && stretch->left) { from = added_space_behind(stretch->bytes, until, 0); }
+    if (step->left && stretch->left) { from = added_space_after(stretch->bytes, until, 0); }
     if (step->right && stretch->right) { until = added_space_before(stretch->bytes, from, until); }
     if (from > 0) { stretch->first = false; }
     buffer_append(out, stretch->bytes + from, until - from);
@@ -292,14 +292,12 @@ static bool split_piece(struct pipeline_run *run, size_t step, struct piece piec
 static bool encode_stretch(struct pipeline_run *run, struct stretch stretch)
 {
     if (!normalize(run->pipeline, run->normal, &stretch)) { return false; }
-    for (size_t at = 0, searched = 0; at < stretch.length && !id_sink_full(run->sink);) {
-        struct added_match match = {.start = stretch.length, .end = stretch.length};
-        bool found = added_set_find(run->normalized, stretch.bytes, stretch.length, &searched, stretch.length, &match);
-        if (found) { added_match_widen(&match, stretch.bytes, stretch.length, at); }
-        struct piece piece = {stretch.bytes + at, match.start - at, stretch.first && at == 0};
+    struct added_cuts cuts = {run->normalized, stretch.bytes, stretch.length};
+    while (cuts.at < stretch.length && !id_sink_full(run->sink)) {
+        struct added_cut cut = added_cuts_next(&cuts, stretch.length);
+        struct piece piece = {stretch.bytes + cut.from, cut.until - cut.from, stretch.first && cut.from == 0};
         if (piece.length > 0 && !split_piece(run, 0, piece)) { return false; }
-        if (found) { id_sink_put(run->sink, match.token->id); }
-        at = match.end;
+        if (cut.token) { id_sink_put(run->sink, cut.token->id); }
     }
     return true;
 }
@@ -321,25 +319,25 @@ static size_t window_end(const char *text, size_t length, size_t at)
 enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t length, struct err *err)
 {
     bool left = true;
-    for (size_t at = 0, searched = 0, valid = 0, until = 0; at < length && !id_sink_full(run->sink);) {
-        if (at >= until) {
-            until = run->pipeline->whole ? length : window_end(text, length, at);
-            if (valid < at) { valid = at; }
+    size_t valid = 0, until = 0;
+    struct added_cuts cuts = {run->raw, text, length};
+    while (cuts.at < length && !id_sink_full(run->sink)) {
+        if (cuts.at >= until) {
+            until = run->pipeline->whole ? length : window_end(text, length, cuts.at);
+            if (valid < cuts.at) { valid = cuts.at; }
             if (valid < until) { valid += utf8_valid_prefix(text + valid, until - valid); }
             if (valid < until) {
                 return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid);
             }
         }
-        struct added_match match = {.start = until, .end = until};
-        bool found = added_set_find(run->raw, text, length, &searched, until, &match);
-        if (found) { added_match_widen(&match, text, length, at); }
-        struct stretch stretch = {text + at, match.start - at, at == 0, left, found || until == length};
+        struct added_cut cut = added_cuts_next(&cuts, until);
+        struct stretch stretch = {text + cut.from, cut.until - cut.from, cut.from == 0, left,
+                                  cut.token || until == length};
         if (stretch.length > 0 && !encode_stretch(run, stretch)) {
             return err_set(err, STATUS_NO_MEMORY, "no memory to encode %zu bytes", length);
         }
-        if (found) { id_sink_put(run->sink, match.token->id); }
-        left = found;
-        at = match.end;
+        if (cut.token) { id_sink_put(run->sink, cut.token->id); }
+        left = cut.token != NULL;
     }
     return STATUS_OK;
 }

@@ -2,8 +2,8 @@
  * go through the normalizer into one word at a time, whose ids go to the caller. Nothing is allocated, and nothing
  * behind the last id that was asked for is read.
  *
- * White space beside an added token needs no care here, since it ends words either way: lstrip and rstrip matter only
- * where tokens are also looked for in the normalised text. That rare way normalises whole stretches of text first. */
+ * Where added tokens are also looked for in the normalised text, which is rare, whole stretches of text are normalised
+ * first. */
 #include "model/tokenizer/tokenizer.h"
 
 #include <stdint.h>
@@ -99,19 +99,16 @@ static void feed(struct splitter *splitter, const char *text, size_t from, size_
 /* The usual way: all added tokens are looked for in the text as it is. */
 static enum status encode_stream(struct splitter *splitter, const char *text, size_t length, struct err *err)
 {
-    size_t at = 0, searched = 0;
-    while (at < length && !id_sink_full(splitter->sink)) {
-        size_t window = length - at < WINDOW_BYTES ? length - at : WINDOW_BYTES;
+    struct added_cuts cuts = {&splitter->tokenizer->raw, text, length};
+    while (cuts.at < length && !id_sink_full(splitter->sink)) {
+        size_t at = cuts.at, window = length - at < WINDOW_BYTES ? length - at : WINDOW_BYTES;
         size_t until = at + utf8_valid_prefix(text + at, window);
         if (until == at) { return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", at); }
-        if (searched < at) { searched = at; }
-        struct added_match match;
-        bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, until, &match);
-        feed(splitter, text, at, found ? match.start : until);
-        at = found ? match.end : until;
-        if (!found || id_sink_full(splitter->sink)) { continue; }
+        struct added_cut cut = added_cuts_next(&cuts, until);
+        feed(splitter, text, cut.from, cut.until);
+        if (!cut.token || id_sink_full(splitter->sink)) { continue; }
         end_word(splitter);
-        id_sink_put(splitter->sink, match.token->id);
+        id_sink_put(splitter->sink, cut.token->id);
     }
     end_word(splitter);
     return STATUS_OK;
@@ -122,15 +119,12 @@ static enum status encode_stretch(struct splitter *splitter, const char *text, s
 {
     struct buffer normal = {0};
     normalizer_text(splitter->tokenizer->normalizer, text, length, &normal);
-    size_t at = 0, searched = 0;
-    struct added_match match;
-    while (at < normal.length && !id_sink_full(splitter->sink)) {
-        bool found = added_set_find(&splitter->tokenizer->normalized, normal.data, normal.length, &searched,
-                                    normal.length, &match);
-        feed(splitter, normal.data, at, found ? match.start : normal.length);
+    struct added_cuts cuts = {&splitter->tokenizer->normalized, normal.data, normal.length};
+    while (cuts.at < normal.length && !id_sink_full(splitter->sink)) {
+        struct added_cut cut = added_cuts_next(&cuts, normal.length);
+        feed(splitter, normal.data, cut.from, cut.until);
         end_word(splitter);
-        if (found) { id_sink_put(splitter->sink, match.token->id); }
-        at = found ? match.end : normal.length;
+        if (cut.token) { id_sink_put(splitter->sink, cut.token->id); }
     }
     bool complete = buffer_ok(&normal);
     buffer_free(&normal);
@@ -142,13 +136,11 @@ static enum status encode_stretches(struct splitter *splitter, const char *text,
 {
     size_t valid = utf8_valid_prefix(text, length);
     if (valid != length) { return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid); }
-    for (size_t at = 0, searched = 0; at < length && !id_sink_full(splitter->sink);) {
-        struct added_match match = {.start = length, .end = length};
-        bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, length, &match);
-        if (found) { added_match_widen(&match, text, length, at); }
-        if (at < match.start) { TRY(encode_stretch(splitter, text + at, match.start - at, err)); }
-        if (found) { id_sink_put(splitter->sink, match.token->id); }
-        at = match.end;
+    struct added_cuts cuts = {&splitter->tokenizer->raw, text, length};
+    while (cuts.at < length && !id_sink_full(splitter->sink)) {
+        struct added_cut cut = added_cuts_next(&cuts, length);
+        if (cut.from < cut.until) { TRY(encode_stretch(splitter, text + cut.from, cut.until - cut.from, err)); }
+        if (cut.token) { id_sink_put(splitter->sink, cut.token->id); }
     }
     return STATUS_OK;
 }

@@ -126,6 +126,83 @@ TEST(normalized_tokens_stand_in_normalized_text)
     tokenizer_close(t);
 }
 
+#define ADDED(id, content, left, right, normal)                                                                        \
+    ",{\"id\":" id ",\"content\":\"" content "\"," FLAGS("false", left, right, normal)
+#define BLANK_TOKENS(normal)                                                                                           \
+    ADDED("4", "<q>", "false", "true", normal)                                                                         \
+    ADDED("5", "\\t\\t", "false", "false", "false")                                                                    \
+    ADDED("6", "\\t", "true", "true", "false")                                                                         \
+    ADDED("7", " ", "false", "true", normal) ADDED("8", "\\n<l>", "true", "false", "false")
+
+/* Ids of tokenizers 0.23.3. */
+TEST(a_token_that_takes_white_space_leaves_the_tokens_in_it)
+{
+    struct tokenizer *t = open_text(TOKENIZER("null", "true", ",\"a\":3", BLANK_TOKENS("false")));
+    CHECK(t, "<q>\t\ta", 4, 5, 3);
+    CHECK(t, "a<q> \t\t a", 3, 4, 7, 5, 7, 3);
+    CHECK(t, "<q>\t\t", 4, 5);
+    CHECK(t, "<q>\ta", 4, 3); /* nothing is left of the tab, which takes the white space on both sides */
+    CHECK(t, "<q>\t", 4);
+    CHECK(t, "<q>  \n<l>a", 4, 7, 7, 8, 3);
+    CHECK(t, "<q>\u3000\t\t\t a", 4, 5, 6, 7, 3);
+    CHECK(t, "a\t\u3000\ta", 3, 6, 3);
+    tokenizer_close(t);
+    t = open_text(TOKENIZER("null", "true", ",\"a\":3", BLANK_TOKENS("true")));
+    CHECK(t, "a<q> \t\t a", 3, 4, 7, 5, 7, 3);
+    CHECK(t, "<q>\ta", 4, 6, 3);
+    CHECK(t, "<q>  \n<l>a", 4, 8, 3);
+    CHECK(t, "<q>\u3000\t\t\t a", 4, 7, 5, 6, 3);
+    CHECK(t, "  <q>  ", 7, 7, 4, 7, 7);
+    tokenizer_close(t);
+}
+
+/* A megabyte, which a search that looked at white space again for each token would take minutes for. */
+TEST(white_space_is_looked_through_once)
+{
+    enum { LENGTH = 1 << 20 };
+    char *text = malloc(LENGTH + 8);
+    int32_t *ids = calloc(LENGTH + 8, sizeof *ids);
+    assert_non_null(text);
+    assert_non_null(ids);
+    memcpy(text, "<q>", 3);
+    for (int with = 0; with < 3; with++) {
+        static const char *const added[] = {
+            ADDED("4", "<q>", "false", "true", "false") ADDED("5", " ", "true", "true", "false"),
+            ADDED("4", "<q>", "false", "true", "false") ADDED("5", " ", "false", "true", "false"),
+            ADDED("4", "<q>", "false", "true", "true") ADDED("5", " ", "true", "false", "true")};
+        char json[4096];
+        snprintf(json, sizeof json, TOKENIZER("null", "true", ",\"a\":3", "%s"), added[with]);
+        struct tokenizer *t = open_text(json);
+        uint32_t count;
+        bool truncated;
+        struct err err = {0};
+        memset(text + 3, ' ', LENGTH);
+        assert_int_equal(tokenizer_encode(t, text, 3 + LENGTH, LENGTH + 8, ids, &count, &truncated, &err), STATUS_OK);
+        assert_int_equal(count, with == 1 ? 3 + LENGTH : 3);
+        assert_int_equal(ids[1], 4);
+        tokenizer_close(t);
+    }
+    free(ids);
+    free(text);
+}
+
+/* The text ends inside a character, in the white space that a token takes. A sanitizer sees a byte too many. */
+TEST(white_space_ends_where_a_broken_text_does)
+{
+    enum { LENGTH = 6 };
+    struct tokenizer *t = open_text(TOKENIZER("null", "true", ",\"a\":3", BLANK_TOKENS("false")));
+    char *text = malloc(LENGTH);
+    assert_non_null(text);
+    memcpy(text, "<q> \xE3\x80", LENGTH);
+    int32_t ids[MOST];
+    uint32_t count;
+    bool truncated;
+    struct err err = {0};
+    assert_int_equal(tokenizer_encode(t, text, LENGTH, MOST, ids, &count, &truncated, &err), STATUS_BAD_INPUT);
+    free(text);
+    tokenizer_close(t);
+}
+
 /* A smaller limit gives the first ids of the larger ones. */
 TEST(every_limit_gives_a_beginning)
 {
