@@ -38,7 +38,17 @@
     "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Prepend\",\"prepend\":\"ab\"}]}"
 #define WORDS(last) "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," last "]}"
 
-enum { TOKENIZERS = 8, MAX_TEXT = 4096, MAX_IDS = 128 * MAX_TEXT };
+/* A token whose white space others begin in; four from `a` to `d` on. */
+#define BLANKS(a, b, c, d, normal)                                                                                     \
+    ",{\"id\":" a                                                                                                      \
+    ",\"content\":\"<m>\"," FLAGS("false", "false", "true", normal) ",{\"id\":" b ",\"content\":\"\\t\\t\"," FLAGS(    \
+        "false", "false", "false",                                                                                     \
+        "false") ",{\"id\":" c                                                                                         \
+                 ",\"content\":\"\\t\"," FLAGS("false", "true", "true",                                                \
+                                               "false") ",{\"id\":" d                                                  \
+                                                        ",\"content\":\" \"," FLAGS("true", "false", "true", normal)
+
+enum { TOKENIZERS = 12, MAX_TEXT = 4096, MAX_IDS = 128 * MAX_TEXT };
 
 static const char *const files[TOKENIZERS] = {
     PARTS("true", "true", "null", "true", ""),
@@ -54,6 +64,10 @@ static const char *const files[TOKENIZERS] = {
                                                                                                      "false", "true")),
     UNIGRAM(PREPEND, METASPACE("never", "false"), "true", ""),
     UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"a a\"}", "null", "false", ""),
+    PARTS("true", "true", "null", "true", BLANKS("14", "15", "16", "17", "false")),
+    PARTS("false", "true", "null", "true", BLANKS("14", "15", "16", "17", "true")),
+    UNIGRAM("null", METASPACE("first", "true"), "true", BLANKS("13", "14", "15", "16", "false")),
+    UNIGRAM("{\"type\":\"Nmt\"}", "null", "true", BLANKS("13", "14", "15", "16", "true")),
 };
 
 static const struct tokenizer *tokenizer_at(size_t index)

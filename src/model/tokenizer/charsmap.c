@@ -338,14 +338,47 @@ struct mapping {
     const char *text;
     size_t kept; /* all before is put out */
     struct buffer *out;
+    struct origin *origin;
 };
+
+/* Puts text out as it is, up to `until`. */
+static void put_kept(struct mapping *mapping, size_t until)
+{
+    buffer_append(mapping->out, mapping->text + mapping->kept, until - mapping->kept);
+    origin_keep(mapping->origin, mapping->text + mapping->kept, until - mapping->kept);
+}
+
+static size_t count_characters(const char *text, size_t length)
+{
+    size_t count = 0;
+    for (size_t at = 0; at < length; count++) { utf8_next(text, &at); }
+    return count;
+}
+
+/* Of more characters than were replaced the last ones are inserted; of fewer the last one stands for the others, too.
+ */
+static void follow_replacement(struct origin *origin, const char *from, size_t from_length, const char *to,
+                               size_t to_length)
+{
+    size_t before = count_characters(from, from_length), after = count_characters(to, to_length);
+    for (size_t at = 0, number = 0; at < to_length; number++) {
+        size_t start = at;
+        utf8_next(to, &at);
+        origin_put(origin, at - start, number < before);
+    }
+    if (before > after) { origin_drop(origin, before - after); }
+}
 
 static bool replace(struct mapping *mapping, size_t from, size_t until)
 {
     const struct replacement *to = find(mapping->map, mapping->text + from, until - from);
     if (!to) { return false; }
-    buffer_append(mapping->out, mapping->text + mapping->kept, from - mapping->kept);
-    buffer_append(mapping->out, mapping->map->texts.data + to->at, to->length);
+    const char *content = mapping->map->texts.data + to->at;
+    put_kept(mapping, from);
+    buffer_append(mapping->out, content, to->length);
+    if (mapping->origin && !mapping->origin->ended) {
+        follow_replacement(mapping->origin, mapping->text + from, until - from, content, to->length);
+    }
     mapping->kept = until;
     return true;
 }
@@ -361,9 +394,10 @@ static void apply_to_cluster(struct mapping *mapping, size_t from, size_t until,
     }
 }
 
-void charsmap_apply(const struct charsmap *map, const char *text, size_t length, struct buffer *out)
+void charsmap_apply(const struct charsmap *map, const char *text, size_t length, struct buffer *out,
+                    struct origin *origin)
 {
-    struct mapping mapping = {map, text, 0, out};
+    struct mapping mapping = {map, text, 0, out, origin};
     size_t at = 0;
     while (at < length) {
         while (at + 1 < length && ((unsigned char)text[at] | (unsigned char)text[at + 1]) < 0x80 &&
@@ -386,5 +420,5 @@ void charsmap_apply(const struct charsmap *map, const char *text, size_t length,
         if (first & MAPPED || last > alone) { apply_to_cluster(&mapping, at, last, first); }
         at = last;
     }
-    if (mapping.kept < length) { buffer_append(out, text + mapping.kept, length - mapping.kept); }
+    if (mapping.kept < length) { put_kept(&mapping, length); }
 }

@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "model/tokenizer/origin.h"
 
 struct charsmap;
 
@@ -20,8 +21,9 @@ MUST_CHECK enum status charsmap_open(const char *base64, struct charsmap **out, 
 /* Frees it. NULL is allowed. */
 void charsmap_close(struct charsmap *map);
 
-/* Puts what valid UTF-8 becomes behind `out`. Errors: the buffer is broken. */
-void charsmap_apply(const struct charsmap *map, const char *text, size_t length, struct buffer *out);
+/* Appends what valid UTF-8 becomes. `origin` may be NULL. Errors: the buffer is broken. */
+void charsmap_apply(const struct charsmap *map, const char *text, size_t length, struct buffer *out,
+                    struct origin *origin);
 
 /* How many characters (`bytes` false) or bytes one byte of text becomes at most. */
 size_t charsmap_growth(const struct charsmap *map, bool bytes);

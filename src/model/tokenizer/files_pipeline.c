@@ -56,7 +56,8 @@ static enum status read_prepend(const cJSON *part, struct normal_step *step, str
 {
     static const char *const known[] = {"type", "prepend", NULL};
     TRY(json_only(part, NORMALIZER, known, NULL, err));
-    return copy_string(part, NORMALIZER, "prepend", &step->content, err);
+    TRY(copy_string(part, NORMALIZER, "prepend", &step->content, err));
+    return step->content[0] ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, NORMALIZER ": an empty prepend");
 }
 
 static enum status read_precompiled(const cJSON *part, struct normal_step *step, struct err *err)

@@ -19,9 +19,9 @@ enum { WINDOW_BYTES = 2048 };
 struct stretch {
     const char *bytes;
     size_t length;
-    bool first; /* begins where the text begins, and that has not been replaced */
-    bool left;  /* its beginning is that of a stretch */
-    bool right; /* its end is that of a stretch */
+    size_t front; /* so many bytes at its beginning came from the first character of the text */
+    bool left;    /* its beginning is that of a stretch */
+    bool right;   /* its end is that of a stretch */
 };
 
 static void put_lower(uint32_t code_point, struct buffer *out)
@@ -35,23 +35,30 @@ static void put_lower(uint32_t code_point, struct buffer *out)
 
 static void lowercase(struct stretch *stretch, struct buffer *out)
 {
-    for (size_t at = 0; at < stretch->length && buffer_ok(out);) { put_lower(utf8_next(stretch->bytes, &at), out); }
+    size_t front = stretch->front;
+    for (size_t at = 0; at < stretch->length && buffer_ok(out);) {
+        put_lower(utf8_next(stretch->bytes, &at), out);
+        if (at <= front) { stretch->front = out->length; }
+    }
 }
 
+/* What replaces several characters came from the last of them. */
 static void replace(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     bool blanks = step->kind == STEP_REPLACE_BLANKS;
     const char *pattern = blanks ? "  " : step->pattern;
-    size_t size = strlen(pattern), at = 0;
+    size_t size = strlen(pattern), at = 0, front = stretch->front;
     while (at < stretch->length) {
         const char *from = stretch->bytes + at;
         const char *found = memmem(from, stretch->length - at, pattern, size);
-        buffer_append(out, from, found ? (size_t)(found - from) : stretch->length - at);
+        size_t until = found ? (size_t)(found - stretch->bytes) : stretch->length;
+        if (at <= front) { stretch->front = out->length + (front < until ? front - at : until - at); }
+        buffer_append(out, from, until - at);
         if (!found) { return; }
-        if (found == stretch->bytes) { stretch->first = false; }
         buffer_string(out, step->content);
-        at = (size_t)(found - stretch->bytes) + size;
+        at = until + size;
         while (blanks && at < stretch->length && stretch->bytes[at] == ' ') { at++; }
+        if (at <= front) { stretch->front = out->length; }
     }
 }
 
@@ -60,13 +67,14 @@ static void strip(const struct normal_step *step, struct stretch *stretch, struc
     size_t from = 0, until = stretch->length;
     if (step->left && stretch->left) { from = added_space_after(stretch->bytes, until, 0); }
     if (step->right && stretch->right) { until = added_space_before(stretch->bytes, from, until); }
-    if (from > 0) { stretch->first = false; }
+    stretch->front -= from < stretch->front ? from : stretch->front;
     buffer_append(out, stretch->bytes + from, until - from);
 }
 
-static void prepend(const struct normal_step *step, const struct stretch *stretch, struct buffer *out)
+static void prepend(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     if (stretch->left && stretch->length > 0) { buffer_string(out, step->content); }
+    if (stretch->front > 0) { stretch->front += out->length; }
     buffer_append(out, stretch->bytes, stretch->length);
 }
 
@@ -84,6 +92,7 @@ static uint32_t nmt(uint32_t c)
 /* Nmt and StripAccents: characters are kept, dropped or made a blank. */
 static void filter(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
+    size_t front = stretch->front;
     for (size_t at = 0; at < stretch->length;) {
         size_t from = at;
         uint32_t code_point = utf8_next(stretch->bytes, &at);
@@ -94,14 +103,15 @@ static void filter(const struct normal_step *step, struct stretch *stretch, stru
             buffer_append(out, stretch->bytes + from, at - from);
         } else if (kept) {
             buffer_append(out, " ", 1);
-        } else if (from == 0) {
-            stretch->first = false;
         }
+        if (at <= front) { stretch->front = out->length; }
     }
 }
 
 static void normalize_step(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
+    struct origin followed = {.text = stretch->bytes, .front = stretch->front};
+    struct origin *origin = stretch->front > 0 ? &followed : NULL;
     switch (step->kind) {
     case STEP_REPLACE:
     case STEP_REPLACE_BLANKS:
@@ -117,14 +127,16 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
         prepend(step, stretch, out);
         break;
     case STEP_PRECOMPILED:
-        charsmap_apply(step->map, stretch->bytes, stretch->length, out);
+        charsmap_apply(step->map, stretch->bytes, stretch->length, out, origin);
+        stretch->front = origin_end(&followed);
         break;
     case STEP_STRIP_ACCENTS:
     case STEP_NMT:
         filter(step, stretch, out);
         break;
     case STEP_UNICODE:
-        unicode_normalize(step->unicode, stretch->bytes, stretch->length, out);
+        unicode_normalize(step->unicode, stretch->bytes, stretch->length, out, origin);
+        stretch->front = origin_end(&followed);
         break;
     }
 }
@@ -147,7 +159,7 @@ static bool normalize(const struct pipeline *pipeline, struct buffer normal[2], 
 void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_t length, struct buffer *out)
 {
     struct buffer normal[2] = {{0}, {0}};
-    struct stretch stretch = {text, length, true, true, true};
+    struct stretch stretch = {text, length, 0, true, true};
     if (normalize(pipeline, normal, &stretch)) {
         buffer_append(out, stretch.bytes, stretch.length);
     } else {
@@ -295,7 +307,7 @@ static bool encode_stretch(struct pipeline_run *run, struct stretch stretch)
     struct added_cuts cuts = {run->normalized, stretch.bytes, stretch.length};
     while (cuts.at < stretch.length && !id_sink_full(run->sink)) {
         struct added_cut cut = added_cuts_next(&cuts, stretch.length);
-        struct piece piece = {stretch.bytes + cut.from, cut.until - cut.from, stretch.first && cut.from == 0};
+        struct piece piece = {stretch.bytes + cut.from, cut.until - cut.from, cut.from < stretch.front};
         if (piece.length > 0 && !split_piece(run, 0, piece)) { return false; }
         if (cut.token) { id_sink_put(run->sink, cut.token->id); }
     }
@@ -331,8 +343,8 @@ enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t l
             }
         }
         struct added_cut cut = added_cuts_next(&cuts, until);
-        struct stretch stretch = {text + cut.from, cut.until - cut.from, cut.from == 0, left,
-                                  cut.token || until == length};
+        struct stretch stretch = {text + cut.from, cut.until - cut.from, 0, left, cut.token || until == length};
+        if (cut.from == 0 && cut.until > 0 && run->pipeline->first) { utf8_next(text, &stretch.front); }
         if (stretch.length > 0 && !encode_stretch(run, stretch)) {
             return err_set(err, STATUS_NO_MEMORY, "no memory to encode %zu bytes", length);
         }
@@ -358,6 +370,7 @@ void pipeline_prepare(struct pipeline *pipeline)
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
         splits |= split->kind == SPLIT_WHITESPACE || split->split || split->pattern;
+        pipeline->first |= split->kind == SPLIT_METASPACE && split->prepend == PREPEND_FIRST;
     }
     pipeline->whole = !splits;
     for (size_t i = 0; i < pipeline->normal_count; i++) {

@@ -67,13 +67,14 @@ struct pipeline {
     struct split_step split[PIPELINE_MAX_STEPS];
     size_t normal_count, split_count;
     bool whole; /* some step looks across blanks between words, so that a stretch must be taken as a whole */
+    bool first; /* some step asks whether a piece begins where the text does */
 };
 
 /* A piece on its way through the split steps. */
 struct piece {
     const char *bytes;
     size_t length;
-    bool first; /* begins where the text begins */
+    bool first; /* begins with what the text's first character became; known only where pipeline.first is set */
 };
 
 /* Appends the ids of a piece, of at least one byte; may stop when the sink is full, and does with `scratch` as it
@@ -103,7 +104,7 @@ void pipeline_end(struct pipeline_run *run);
 /* Puts the normalised form of valid UTF-8 behind `out`. Errors: the buffer is broken. */
 void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_t length, struct buffer *out);
 
-/* Works out `whole` once all steps are there. */
+/* Works out `whole` and `first` once all steps are there. */
 void pipeline_prepare(struct pipeline *pipeline);
 
 /* The same for an added token that is looked for in normalised text; call it for each. */

@@ -27,7 +27,7 @@ static int compare_keys(const void *a, const void *b)
 {
     const struct trie_key *x = a, *y = b;
     size_t common = x->length < y->length ? x->length : y->length;
-    int order = memcmp(x->bytes, y->bytes, common);
+    int order = common > 0 ? memcmp(x->bytes, y->bytes, common) : 0; /* an empty one may be NULL */
     if (order != 0) { return order; }
     return (x->length > y->length) - (x->length < y->length);
 }

@@ -140,10 +140,25 @@ static bool is_active(const struct unicode_normal *normal, uint32_t code_point)
 }
 
 /* A character of a run that is being normalised, so that numbers sort as the characters do: combining class, place,
- * code point. */
-static uint64_t sortable(uint32_t code_point, size_t place)
+ * how many characters of the text it stands for, code point. Of what a character was taken apart into the first part
+ * stands for it. */
+enum { COUNT_BITS = 21, PLACE_BITS = COUNT_BITS + 1 };
+
+static uint64_t sortable(uint32_t code_point, size_t place, bool first)
 {
-    return (uint64_t)unicode_lookup(code_point)->order << 56 | (uint64_t)place << 21 | code_point;
+    return (uint64_t)unicode_lookup(code_point)->order << 56 | (uint64_t)place << PLACE_BITS |
+           (uint64_t)first << COUNT_BITS | code_point;
+}
+
+/* Drops the place, which makes room for larger counts. */
+static uint64_t sorted(uint64_t sortable)
+{
+    return sortable & (UINT64_C(0xFF) << 56 | ((UINT64_C(1) << PLACE_BITS) - 1));
+}
+
+static size_t count_of(uint64_t sorted)
+{
+    return (size_t)(sorted << 8 >> 8 >> COUNT_BITS);
 }
 
 static uint32_t order_of(uint64_t sortable)
@@ -187,7 +202,7 @@ static size_t compose_run(uint64_t *run, size_t count)
         bool blocked = starter == SIZE_MAX || (kept - 1 > starter && order_of(run[kept - 1]) >= order_of(run[i]));
         uint32_t whole = blocked ? 0 : compose(code_point_of(run[starter]), code_point_of(run[i]));
         if (whole != 0) {
-            run[starter] = whole;
+            run[starter] = whole | (uint64_t)(count_of(run[starter]) + count_of(run[i])) << COUNT_BITS;
             continue;
         }
         if (order_of(run[i]) == 0) { starter = kept; }
@@ -196,7 +211,8 @@ static size_t compose_run(uint64_t *run, size_t count)
     return kept;
 }
 
-static void normalize_run(enum unicode_form form, const char *text, size_t length, struct buffer *out)
+static void normalize_run(enum unicode_form form, const char *text, size_t length, struct buffer *out,
+                          struct origin *origin)
 {
     uint64_t few[128], *run = few;
     size_t most = length * (form & UNICODE_COMPATIBLE ? 6 : 2), count = 0;
@@ -207,15 +223,21 @@ static void normalize_run(enum unicode_form form, const char *text, size_t lengt
     for (size_t at = 0; at < length;) {
         uint32_t parts[UNICODE_MAX_COMPATIBLE];
         size_t part_count = decompose(form, utf8_next(text, &at), parts);
-        for (size_t i = 0; i < part_count; i++, count++) { run[count] = sortable(parts[i], count); }
+        for (size_t i = 0; i < part_count; i++, count++) { run[count] = sortable(parts[i], count, i == 0); }
     }
     sort_runs(run, count);
+    for (size_t i = 0; i < count; i++) { run[i] = sorted(run[i]); }
     if (form & UNICODE_COMPOSE) { count = compose_run(run, count); }
-    for (size_t i = 0; i < count; i++) { put(out, code_point_of(run[i])); }
+    for (size_t i = 0; i < count; i++) {
+        size_t before = out->length;
+        put(out, code_point_of(run[i]));
+        origin_put(origin, out->length - before, count_of(run[i]));
+    }
     if (run != few) { free(run); }
 }
 
-void unicode_normalize(const struct unicode_normal *normal, const char *text, size_t length, struct buffer *out)
+void unicode_normalize(const struct unicode_normal *normal, const char *text, size_t length, struct buffer *out,
+                       struct origin *origin)
 {
     size_t copied = 0, before = 0; /* where the character before `at` starts */
     for (size_t at = 0; at < length;) {
@@ -224,11 +246,13 @@ void unicode_normalize(const struct unicode_normal *normal, const char *text, si
             at++;
         } else if (is_active(normal, utf8_next(text, &at))) {
             buffer_append(out, text + copied, before - copied);
+            origin_keep(origin, text + copied, before - copied);
             for (copied = at; at < length && is_active(normal, utf8_next(text, &at)); copied = at) {}
-            normalize_run(normal->form, text + before, copied - before, out);
+            normalize_run(normal->form, text + before, copied - before, out, origin);
             at = from = copied;
         }
         before = from;
     }
     buffer_append(out, text + copied, length - copied);
+    origin_keep(origin, text + copied, length - copied);
 }

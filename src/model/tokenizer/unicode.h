@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "model/tokenizer/origin.h"
 
 /* What a character is to the tokenizer; several may hold. */
 enum unicode_flag {
@@ -69,8 +70,9 @@ size_t unicode_lowercase(uint32_t code_point, uint32_t *to);
 void unicode_prepare(struct unicode_normal *normal, enum unicode_form form);
 
 /* Appends the normal form of valid UTF-8: of a byte at most 3 (UNICODE_COMPATIBLE: 11), and at most 2 characters (6;
- * NFC: 1). Takes O(n log n) time. Errors: the buffer is broken when memory ran out. */
-void unicode_normalize(const struct unicode_normal *normal, const char *text, size_t length, struct buffer *out);
+ * NFC: 1). Takes O(n log n) time. `origin` may be NULL. Errors: the buffer is broken when memory ran out. */
+void unicode_normalize(const struct unicode_normal *normal, const char *text, size_t length, struct buffer *out,
+                       struct origin *origin);
 
 extern const struct unicode_range unicode_ranges[];
 extern const uint32_t unicode_range_count;

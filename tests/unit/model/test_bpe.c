@@ -280,7 +280,7 @@ TEST(normal_forms)
         unicode_prepare(normal, (enum unicode_form)form);
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
             struct buffer out = {0};
-            unicode_normalize(normal, texts[i][0], strlen(texts[i][0]), &out);
+            unicode_normalize(normal, texts[i][0], strlen(texts[i][0]), &out, NULL);
             buffer_append(&out, "", 1);
             assert_true(buffer_ok(&out));
             assert_string_equal(out.data, texts[i][1 + form]);

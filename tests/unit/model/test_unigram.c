@@ -93,6 +93,28 @@ TEST(metaspace_in_all_spellings)
 #undef META
 }
 
+/* Ids of tokenizers 0.23.3. A text begins with what its first character became, whatever a step made of that. */
+TEST(metaspace_first_follows_the_first_character)
+{
+#define FIRST(normalizer)                                                                                              \
+    TOKENIZER(normalizer, "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"first\"}",        \
+              "\"unk_id\":3", "{\"id\":6,\"content\":\"b\"," FLAGS("false", "false", "false", "true"))
+    const char *one = FIRST("{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"bi\"}");
+    CHECK(one, "ai", B, SP, I, I); /* "b" and "i" are both of the "a" */
+    CHECK(one, "abi", B, SP, I, B, I);
+    CHECK(one, "bi", B, I);
+    const char *two = FIRST("{\"type\":\"Replace\",\"pattern\":{\"String\":\"ab\"},\"content\":\"i\"}");
+    CHECK(two, "i", SP, I);
+    CHECK(two, "abi", I, I); /* the first "i" is of the "b" */
+    const char *apart =
+        FIRST("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKD\"},{\"type\":\"StripAccents\"}]}");
+    CHECK(apart, "\uFB01", SP, FI);
+    CHECK(apart, "\u0344i", I);
+    CHECK(apart, "\u00E9i", SP, UNK, I);
+    CHECK(FIRST("{\"type\":\"Prepend\",\"prepend\":\"f\"}"), "ii", SP, FI, I);
+    CHECK(FIRST("{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}"), " i", I);
+}
+
 /* The mark before the first word is one id more than there are bytes, if added tokens have a byte to spare for theirs.
  */
 TEST(the_bound_is_near)

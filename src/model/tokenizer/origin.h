@@ -1,0 +1,67 @@
+/* Which characters a normaliser made of the first one of a text. Metaspace's scheme `first` puts its mark before what
+ * begins there: `tokenizers` keeps the place in the text that each character of the normal form came from, and asks
+ * whether that is 0. Here only the front of the normal form is followed, since only there it can be.
+ *
+ * Source: NormalizedString in tokenizers 0.23. A step replaces characters of its input by others one by one; one that
+ * it inserts has the place of the last character that was read before it. */
+#ifndef MODEL_TOKENIZER_ORIGIN_H
+#define MODEL_TOKENIZER_ORIGIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/utf8.h"
+
+/* Follows one step. Set `text`, its input, whose first `front` bytes came from the first character; leave the others
+ * zero. NULL stands for a text that nobody asks about. */
+struct origin {
+    const char *text;
+    size_t front;
+    size_t read;       /* bytes of the input that the output so far stands for */
+    size_t made;       /* bytes of the output that came from the first character, so far */
+    size_t bytes;      /* the last character of the output, which is not counted in `read` and `made` yet */
+    size_t characters; /* and how many of the input it replaces */
+    bool ended;        /* what follows came from elsewhere */
+};
+
+/* Counts the last character of the output, now that nothing can be added to it. Returns `made`, the step's result. */
+static inline size_t origin_end(struct origin *origin)
+{
+    size_t from = origin->characters > 0 || origin->read == 0 ? origin->read : origin->read - 1;
+    if (origin->bytes == 0 || origin->ended) { return origin->made; }
+    origin->ended = from >= origin->front;
+    if (!origin->ended) { origin->made += origin->bytes; }
+    while (origin->characters > 0 && !origin->ended) {
+        utf8_next(origin->text, &origin->read);
+        origin->characters--;
+    }
+    origin->bytes = 0;
+    return origin->made;
+}
+
+/* A character of `bytes` bytes comes out for so many of the input. */
+static inline void origin_put(struct origin *origin, size_t bytes, size_t characters)
+{
+    if (!origin || origin->ended) { return; }
+    origin_end(origin);
+    origin->bytes = bytes;
+    origin->characters = characters;
+}
+
+/* Text comes out as it is. */
+static inline void origin_keep(struct origin *origin, const char *text, size_t length)
+{
+    for (size_t at = 0; origin && !origin->ended && at < length;) {
+        size_t from = at;
+        utf8_next(text, &at);
+        origin_put(origin, at - from, 1);
+    }
+}
+
+/* Characters of the input go. Those before the first that stays are not counted: they are where the package is off. */
+static inline void origin_drop(struct origin *origin, size_t characters)
+{
+    if (origin && origin->bytes > 0) { origin->characters += characters; }
+}
+
+#endif
