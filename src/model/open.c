@@ -129,6 +129,8 @@ static enum status fill_id(XXH3_state_t *state, struct model *model, const char 
     TRY(is_there(model->directory, folder, files[2], &words, err));
     if (json || words) { count -= 2; }
     for (size_t i = 0; i < count; i++) { TRY(hash_file(state, model->directory, folder, files[i], err)); }
+    const char *class = tokenizer_class_of_model(model->tokenizer);
+    XXH3_128bits_update(state, class, strlen(class));
     to_hex(XXH3_128bits_digest(state), model->id);
     return STATUS_OK;
 }
@@ -262,10 +264,7 @@ static enum status open_tokenizer(struct model *model, const struct model_option
     enum status status = tokenizer_open(folder.data, &model->tokenizer, err);
     buffer_free(&folder);
     if (status != STATUS_OK) { return status; }
-    if (tokenizer_vocabulary(model->tokenizer) > model->vocabulary) {
-        return err_set(err, STATUS_BAD_INPUT, "the tokenizer has %u entries, above vocab_size %u of config.json",
-                       tokenizer_vocabulary(model->tokenizer), model->vocabulary);
-    }
+    TRY(tokenizer_fit(model->tokenizer, model->vocabulary, err));
     if (sentence->lower_case && !tokenizer_lowercases(model->tokenizer)) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "%ssentence_bert_config.json: do_lower_case is true and the tokenizer keeps the case, which is "

@@ -33,9 +33,12 @@ add_test(NAME golden.bpe COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SO
 set_tests_properties(golden.bpe PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED "python;corpus" TIMEOUT 900
   COST 30 ENVIRONMENT RAYON_NUM_THREADS=1)
 add_test(NAME golden.random COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/random_golden.py
-  $<TARGET_FILE:tokenize_lines> ${CMAKE_CURRENT_BINARY_DIR}/golden) # some seconds; with 10000 behind it, as often as one likes
+  $<TARGET_FILE:tokenize_lines> ${CMAKE_CURRENT_BINARY_DIR}/golden) # some seconds; a number after it makes more tokenizers
 set_tests_properties(golden.random PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 300 COST 10
   ENVIRONMENT RAYON_NUM_THREADS=1)
+add_test(NAME golden.directories COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/directories_golden.py
+  $<TARGET_FILE:tokenize_lines> ${CMAKE_CURRENT_BINARY_DIR}/golden)
+set_tests_properties(golden.directories PROPERTIES LABELS "golden;model" TIMEOUT 300 COST 10)
 if(NOT SLUICE_SANITIZE) # it runs nothing of ours
   add_test(NAME golden.unicode_tables
     COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_unicode_tables.py --check)

@@ -118,7 +118,8 @@ static struct tokenizer *open_tokenizer(struct tokens *tokens, unsigned int step
     struct tokenizer_spec spec = {0};
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
-    enum status status = tokenizer_json_parse(json.data, json.length - 1, &spec, &err);
+    enum status status = tokenizer_json_parse(json.data, json.length - 1, tokenizer_class_of_file,
+                                              &(struct tokenizer_files){0}, &spec, &err);
     if (status == STATUS_OK) { status = tokenizer_build(&spec, &tokenizer, &err); }
     if (status != STATUS_OK) { fprintf(stderr, "%s\n", err.message); }
     FUZZ_CHECK(status == STATUS_OK);

@@ -76,7 +76,8 @@ static const struct tokenizer *tokenizer_at(size_t index)
     if (tokenizers[index] == NULL) {
         struct tokenizer_spec spec = {0};
         struct err err = {0};
-        FUZZ_CHECK(tokenizer_json_parse(files[index], strlen(files[index]), &spec, &err) == STATUS_OK);
+        FUZZ_CHECK(tokenizer_json_parse(files[index], strlen(files[index]), tokenizer_class_of_file,
+                                        &(struct tokenizer_files){0}, &spec, &err) == STATUS_OK);
         FUZZ_CHECK(tokenizer_build(&spec, &tokenizers[index], &err) == STATUS_OK);
         tokenizer_spec_free(&spec);
     }

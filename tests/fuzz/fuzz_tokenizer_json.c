@@ -28,7 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokenizer_spec spec = {0};
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
-    enum status status = tokenizer_json_parse(text, size, &spec, &err);
+    enum status status =
+        tokenizer_json_parse(text, size, tokenizer_class_of_file, &(struct tokenizer_files){0}, &spec, &err);
     if (status == STATUS_OK) { status = tokenizer_build(&spec, &tokenizer, &err); }
     if (status == STATUS_OK) {
         encode(tokenizer);

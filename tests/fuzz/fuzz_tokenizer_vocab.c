@@ -39,17 +39,25 @@ static cJSON *bytes_vocabulary(void)
 
 static enum status parse(const char *text, size_t size, cJSON **json, struct tokenizer_spec *spec, struct err *err)
 {
+    static cJSON name = {.type = cJSON_String, .string = "model_type", .valuestring = "mpnet"};
+    static const cJSON mpnet = {.type = cJSON_Object, .child = &name};
     struct tokenizer_config config;
+    struct tokenizer_files files = {0};
+    const struct tokenizer_class *class;
     size_t length = strnlen(text, size);
     enum status status = length > 0 ? json_parse(text, length, "tokenizer_config.json", json, err) : STATUS_OK;
     if (status == STATUS_OK) { status = tokenizer_config_parse(*json, &config, err); }
     size_t at = length < size ? length + 1 : size;
-    if (status != STATUS_OK || text[at] != '#') {
-        const struct tokenizer_legacy *legacy = text[at] == '<' ? &tokenizer_legacy_mpnet : &tokenizer_legacy_bert;
-        return status == STATUS_OK ? tokenizer_vocab_parse(text + at, size - at, legacy, &config, spec, err) : status;
+    bool merges = text[at] == '#';
+    files.config = *json;
+    if (text[at] == '<') { files.model = &mpnet; }
+    if (status == STATUS_OK) {
+        status = tokenizer_class_find(&files, merges ? "merges.txt" : "vocab.txt", &class, err);
     }
+    if (status != STATUS_OK) { return status; }
+    if (!merges) { return tokenizer_vocab_parse(text + at, size - at, class, &files, spec, err); }
     cJSON *vocabulary = bytes_vocabulary();
-    status = tokenizer_merges_parse(vocabulary, text + at, size - at, &config, spec, err);
+    status = tokenizer_merges_parse(vocabulary, text + at, size - at, class, &files, spec, err);
     cJSON_Delete(vocabulary);
     return status;
 }

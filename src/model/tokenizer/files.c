@@ -57,8 +57,7 @@ static enum status fields_type(const cJSON *object, const char *path, const char
     return STATUS_OK;
 }
 
-/* tokenizer_config.json: all that a vocab.txt does not say, and beside a tokenizer.json a second opinion that must be
- * the same, since programs differ in which of the two they follow. */
+/* tokenizer_config.json, but for what the classes make of it (classes.c). */
 
 static enum status read_switch(const cJSON *json, const char *field, int *value, struct err *err)
 {
@@ -98,128 +97,14 @@ static enum status check_unsupported(const cJSON *json, struct err *err)
 
 enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *config, struct err *err)
 {
-    *config = (struct tokenizer_config){.do_lower_case = -1, .strip_accents = -1, .tokenize_chinese_chars = -1};
-    config->json = json;
+    *config = (struct tokenizer_config){0};
     if (!json) { return STATUS_OK; }
     if (!cJSON_IsObject(json)) { return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE " must be an object"); }
-    TRY(read_switch(json, "do_lower_case", &config->do_lower_case, err));
-    TRY(read_switch(json, "strip_accents", &config->strip_accents, err));
-    TRY(read_switch(json, "tokenize_chinese_chars", &config->tokenize_chinese_chars, err));
     TRY(read_limit(json, &config->max_tokens, err));
     return check_unsupported(json, err);
 }
 
-static enum status same(const char *field, int said, bool is, struct err *err)
-{
-    if (said < 0 || said == (int)is) { return STATUS_OK; }
-    return err_set(err, STATUS_UNSUPPORTED, CONFIG_FILE ": %s is %s, but tokenizer.json: normalizer says otherwise",
-                   field, said ? "true" : "false");
-}
-
-enum status tokenizer_config_token(const cJSON *value, const char *where, struct added_token *token, struct err *err)
-{
-    const char *content = cJSON_IsString(value) ? value->valuestring : NULL;
-    *token = (struct added_token){.id = -1};
-    if (cJSON_IsObject(value)) {
-        TRY(json_string(value, where, "content", &content, err));
-        TRY(json_bool(value, where, "single_word", &token->single_word, err));
-        TRY(json_bool(value, where, "lstrip", &token->lstrip, err));
-        TRY(json_bool(value, where, "rstrip", &token->rstrip, err));
-        TRY(json_bool(value, where, "normalized", &token->normalized, err));
-    }
-    if (!content || content[0] == '\0') {
-        err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
-        return STATUS_BAD_INPUT;
-    }
-    token->length = strlen(content);
-    token->content = strdup(content);
-    if (token->content) { return STATUS_OK; }
-    err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
-    return STATUS_NO_MEMORY;
-}
-
-int32_t tokenizer_config_id(const cJSON *entry)
-{
-    char *end;
-    long id = strtol(entry->string, &end, 10);
-    return end != entry->string && *end == '\0' && id >= 0 && id < INT32_MAX ? (int32_t)id : INT32_MAX;
-}
-
-/* Whether tokenizer.json has this very token. */
-static bool has_token(const struct tokenizer_spec *spec, const struct added_token *wanted)
-{
-    for (size_t i = 0; i < spec->added_count; i++) {
-        const struct added_token *token = &spec->added[i];
-        if (strcmp(token->content, wanted->content) == 0) {
-            return token->id == wanted->id && token->single_word == wanted->single_word &&
-                   token->lstrip == wanted->lstrip && token->rstrip == wanted->rstrip &&
-                   token->normalized == wanted->normalized;
-        }
-    }
-    return false;
-}
-
-static enum status same_added_tokens(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
-                                     struct err *err)
-{
-    const char *where = CONFIG_FILE ": added_tokens_decoder";
-    const cJSON *child;
-    cJSON_ArrayForEach(child, json_field(config->json, "added_tokens_decoder"))
-    {
-        struct added_token token;
-        TRY(tokenizer_config_token(child, where, &token, err));
-        token.id = child->string ? tokenizer_config_id(child) : INT32_MAX;
-        enum status status = STATUS_OK;
-        if (!has_token(spec, &token)) {
-            status = err_set(err, STATUS_UNSUPPORTED, "%s: %.100s is not as in tokenizer.json: added_tokens", where,
-                             token.content);
-        }
-        free(token.content);
-        TRY(status);
-    }
-    return STATUS_OK;
-}
-
-/* transformers lets this file decide whether a text gets a blank in front. */
-static enum status same_prefix(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
-                               struct err *err)
-{
-    int said;
-    bool is = false;
-    TRY(read_switch(config->json, "add_prefix_space", &said, err));
-    for (size_t i = 0; i < spec->pipeline.split_count; i++) { is |= spec->pipeline.split[i].blank; }
-    if (said < 0 || said == (int)is) { return STATUS_OK; }
-    return err_set(err, STATUS_UNSUPPORTED,
-                   CONFIG_FILE ": add_prefix_space is %s, but tokenizer.json: pre_tokenizer says otherwise",
-                   said ? "true" : "false");
-}
-
-enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
-                                    struct err *err)
-{
-    if (spec->model == &tokenizer_bpe) { TRY(same_prefix(config, spec, err)); }
-    if (spec->model != &tokenizer_wordpiece) {
-        return same_added_tokens(config, spec, err); /* only BERT's has these */
-    }
-    TRY(same("do_lower_case", config->do_lower_case, spec->normalizer.lowercase, err));
-    TRY(same("strip_accents", config->strip_accents, spec->normalizer.strip_accents, err));
-    TRY(same("tokenize_chinese_chars", config->tokenize_chinese_chars, spec->normalizer.handle_chinese_chars, err));
-    return same_added_tokens(config, spec, err);
-}
-
-/* What stands beside the vocabulary of a class of tokenizers where there is no tokenizer.json: the classes of that
- * kind, the named tokens, and what they are called where the files do not say. */
-enum { SPECIAL_UNKNOWN, SPECIAL_LAST, SPECIAL_PAD, SPECIAL_FIRST, SPECIAL_MASK, SPECIAL_BEGIN, SPECIAL_END, SPECIALS };
-static const char *const named_fields[SPECIALS] = {"unk_token",  "sep_token", "pad_token", "cls_token",
-                                                   "mask_token", "bos_token", "eos_token"};
-struct tokenizer_legacy {
-    const char *file;
-    const char *family;                                               /* the model_type whose default it is, or NULL */
-    const char *classes[8];                                           /* ends with NULL */
-    const char *standard[SPECIALS];                                   /* NULL: it has no such token */
-    bool mask_strips;                                                 /* the mask takes the white space before it */
-    struct tokenizer_template (*around)(int32_t first, int32_t last); /* what stands around texts */
-};
+/* What stands around texts. */
 
 static struct tokenizer_template roberta_template(int32_t first, int32_t last)
 {
@@ -235,84 +120,9 @@ static struct tokenizer_template bert_template(int32_t first, int32_t last)
     return specials;
 }
 
-const struct tokenizer_legacy tokenizer_legacy_bert = {
-    .file = VOCAB_FILE,
-    .classes = {"BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast",
-                "ElectraTokenizer", "ElectraTokenizerFast"},
-    .standard = {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
-    .around = bert_template,
-};
-const struct tokenizer_legacy tokenizer_legacy_mpnet = {
-    .file = VOCAB_FILE,
-    .family = "mpnet",
-    .classes = {"MPNetTokenizer", "MPNetTokenizerFast"},
-    .standard = {"[UNK]", "</s>", "<pad>", "<s>", "<mask>", "<s>", "</s>"},
-    .mask_strips = true,
-    .around = roberta_template,
-};
-const struct tokenizer_legacy tokenizer_legacy_roberta = {
-    .file = MERGES_FILE,
-    .classes = {"RobertaTokenizer", "RobertaTokenizerFast"},
-    .standard = {"<unk>", "</s>", "<pad>", "<s>", "<mask>", "<s>", "</s>"},
-    .mask_strips = true,
-    .around = roberta_template,
-};
-
-/* What a named token is, of the given value or, where that is NULL, by its standard. Owns: as tokenizer_config_token.
- */
-static enum status named_token(const struct tokenizer_legacy *legacy, int which, const cJSON *value,
-                               struct added_token *token, struct err *err)
+struct tokenizer_template tokenizer_template_around(enum tokenizer_around around, int32_t first, int32_t last)
 {
-    const cJSON standard = {.type = cJSON_String, .valuestring = (char *)(uintptr_t)legacy->standard[which]};
-    if (!value) { value = &standard; }
-    TRY(tokenizer_config_token(value, named_fields[which], token, err));
-    if (cJSON_IsString(value)) { token->lstrip = legacy->mask_strips && which == SPECIAL_MASK; }
-    return STATUS_OK;
-}
-
-/* Refuses a token of special_tokens_map.json that is not what the config, or else the class, says. */
-static enum status same_special(const struct tokenizer_legacy *legacy, const struct tokenizer_config *config,
-                                const cJSON *special, struct err *err)
-{
-    const cJSON *said = json_field(config->json, special->string);
-    bool same = said && cJSON_Compare(said, special, true);
-    for (int i = 0; !same && i < SPECIALS; i++) {
-        struct added_token is = {0}, other = {0};
-        if (!legacy->standard[i] || strcmp(special->string, named_fields[i]) != 0) { continue; }
-        enum status status = named_token(legacy, i, said, &is, err);
-        if (status == STATUS_OK) { status = named_token(legacy, i, special, &other, err); }
-        same = status == STATUS_OK && strcmp(is.content, other.content) == 0 && is.lstrip == other.lstrip &&
-               is.rstrip == other.rstrip && is.single_word == other.single_word && is.normalized == other.normalized;
-        free(is.content);
-        free(other.content);
-        TRY(status);
-    }
-    return same ? STATUS_OK
-                : err_set(err, STATUS_UNSUPPORTED, "special_tokens_map.json: %.100s differs from " CONFIG_FILE,
-                          special->string);
-}
-
-enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_legacy *legacy,
-                                   const struct tokenizer_config *config, struct err *err)
-{
-    cJSON *added = NULL, *map = NULL;
-    if (json_field(config->json, "added_tokens_decoder")) { return STATUS_OK; /* then they are not read */ }
-    enum status status = json_read_optional(directory, "added_tokens.json", &added, err);
-    if (status == STATUS_OK && !json_is_empty(added)) {
-        status = err_set(err, STATUS_UNSUPPORTED, "added_tokens.json beside %s is not supported", legacy->file);
-    }
-    if (status == STATUS_OK) { status = json_read_optional(directory, "special_tokens_map.json", &map, err); }
-    if (status == STATUS_OK && map && !cJSON_IsObject(map)) {
-        status = err_set(err, STATUS_BAD_INPUT, "special_tokens_map.json must be an object");
-    }
-    const cJSON *child;
-    cJSON_ArrayForEach(child, map)
-    {
-        if (status == STATUS_OK) { status = same_special(legacy, config, child, err); }
-    }
-    cJSON_Delete(added);
-    cJSON_Delete(map);
-    return status;
+    return around == AROUND_BERT ? bert_template(first, last) : roberta_template(first, last);
 }
 
 /* The post-processor of tokenizer.json: which special tokens stand around a text and those of a pair. */
@@ -602,7 +412,8 @@ static enum status find_model(const cJSON *part, const struct tokenizer_model **
     return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported", path, type);
 }
 
-static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, struct err *err)
+static enum status read_parts(cJSON *root, const struct tokenizer_class **class, const struct tokenizer_files *files,
+                              struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
                                         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
@@ -614,6 +425,7 @@ static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, st
     }
     TRY(check_truncation(json_field(root, "truncation"), err));
     TRY(find_model(json_field(root, "model"), &spec->model, err));
+    TRY(tokenizer_class_rewrite(class, files, spec->model, root, err));
     bool streams = spec->model == &tokenizer_wordpiece;
     const cJSON *normalizer = json_field(root, "normalizer"), *pre_tokenizer = json_field(root, "pre_tokenizer");
     TRY(streams ? read_normalizer(normalizer, spec, err) : pipeline_read_normalizer(normalizer, spec, err));
@@ -623,18 +435,18 @@ static enum status read_parts(const cJSON *root, struct tokenizer_spec *spec, st
     return tokenizer_json_template(json_field(root, "post_processor"), spec, err);
 }
 
-enum status tokenizer_json_parse(const char *text, size_t length, struct tokenizer_spec *spec, struct err *err)
+enum status tokenizer_json_parse(const char *text, size_t length, const struct tokenizer_class *class,
+                                 const struct tokenizer_files *files, struct tokenizer_spec *spec, struct err *err)
 {
     cJSON *root = NULL;
     spec->file = JSON_FILE;
     enum status status = json_parse(text, length, JSON_FILE, &root, err);
-    if (status == STATUS_OK) { status = read_parts(root, spec, err); }
+    if (status == STATUS_OK) { status = read_parts(root, &class, files, spec, err); }
     cJSON_Delete(root);
-    return status;
+    return status == STATUS_OK ? tokenizer_class_finish(class, files, spec, err) : status;
 }
 
-/* vocab.txt: one token per line, its id the line's number from 0 on; the rest comes from tokenizer_config.json, with
- * the defaults of transformers' BertTokenizer. */
+/* vocab.txt: one token per line, its id the line's number from 0 on; the rest is as the class makes it. */
 
 static size_t count_lines(const char *text, size_t length)
 {
@@ -702,131 +514,34 @@ static enum status read_lines(const char *text, size_t length, struct tokenizer_
     return STATUS_OK;
 }
 
-/* Adds a token unless it is there; takes its content, and returns the one that stays. */
-static const char *put_added(struct tokenizer_spec *spec, struct added_token token)
+/* Reads what a class makes of a tokenizer.json that has nothing but an empty model of its type, whose words and merges
+ * the caller reads. */
+static enum status read_class(const struct tokenizer_class *class, const struct tokenizer_files *files,
+                              const char *model, struct tokenizer_spec *spec, struct err *err)
 {
-    for (size_t i = 0; i < spec->added_count; i++) {
-        if (strcmp(spec->added[i].content, token.content) == 0) {
-            free(token.content);
-            return spec->added[i].content;
-        }
-    }
-    spec->added[spec->added_count++] = token;
-    return token.content;
+    cJSON *root = cJSON_Parse(model);
+    if (!root) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory", spec->file); }
+    enum status status = read_parts(root, &class, files, spec, err);
+    cJSON_Delete(root);
+    free(spec->vocabulary);
+    free(spec->merges);
+    free(spec->merge_text);
+    spec->vocabulary = NULL;
+    spec->merges = NULL;
+    spec->merge_text = NULL;
+    return status;
 }
 
-static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec *spec, struct err *err)
-{
-    const cJSON *child;
-    if (decoder && !cJSON_IsObject(decoder)) {
-        return err_set(err, STATUS_BAD_INPUT, CONFIG_FILE ": added_tokens_decoder must be an object");
-    }
-    cJSON_ArrayForEach(child, decoder)
-    {
-        struct added_token token;
-        TRY(tokenizer_config_token(child, CONFIG_FILE ": added_tokens_decoder", &token, err));
-        token.id = tokenizer_config_id(child);
-        put_added(spec, token);
-    }
-    return STATUS_OK;
-}
-
-static int32_t id_of(const struct tokenizer_spec *spec, const char *token)
-{
-    for (size_t i = 0; i < spec->vocabulary_count; i++) {
-        if (strcmp(spec->vocabulary[i].token, token) == 0) { return spec->vocabulary[i].id; }
-    }
-    return -1;
-}
-
-static enum status read_additional(const cJSON *list, struct tokenizer_spec *spec, struct err *err)
-{
-    const cJSON *child;
-    cJSON_ArrayForEach(child, list)
-    {
-        struct added_token token;
-        TRY(tokenizer_config_token(child, CONFIG_FILE ": additional_special_tokens", &token, err));
-        put_added(spec, token);
-    }
-    return STATUS_OK;
-}
-
-/* Reads the added tokens, and which stand around a text. */
-static enum status read_specials(const struct tokenizer_legacy *legacy, const cJSON *json, struct tokenizer_spec *spec,
-                                 struct err *err)
-{
-    const cJSON *decoder = json_field(json, "added_tokens_decoder");
-    const cJSON *additional = json_field(json, "additional_special_tokens");
-    size_t room = (size_t)cJSON_GetArraySize(decoder) + (size_t)cJSON_GetArraySize(additional) + SPECIALS;
-    spec->added_count = 0;
-    spec->added = calloc(room, sizeof *spec->added);
-    if (!spec->added) { return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory for added tokens"); }
-    const char *content[SPECIALS];
-    TRY(read_added_tokens(decoder, spec, err));
-    for (int i = 0; i < SPECIALS && legacy->standard[i]; i++) {
-        struct added_token token;
-        if (named_token(legacy, i, json_field(json, named_fields[i]), &token, err) != STATUS_OK) {
-            return err_prefix(err, CONFIG_FILE);
-        }
-        content[i] = put_added(spec, token);
-    }
-    TRY(read_additional(additional, spec, err));
-    if (!(spec->unknown = strdup(content[SPECIAL_UNKNOWN]))) {
-        return err_set(err, STATUS_NO_MEMORY, CONFIG_FILE ": no memory");
-    }
-    int32_t first = id_of(spec, content[SPECIAL_FIRST]), last = id_of(spec, content[SPECIAL_LAST]);
-    if (first < 0 || last < 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s lacks the cls_token %.100s or the sep_token %.100s", spec->file,
-                       content[SPECIAL_FIRST], content[SPECIAL_LAST]);
-    }
-    spec->specials = legacy->around(first, last);
-    return STATUS_OK;
-}
-
-/* MPNet's vocabulary has BERT's special tokens, too, so nothing in it tells the two apart. */
-enum status tokenizer_legacy_find(const char *directory, const struct tokenizer_legacy *standard,
-                                  const struct tokenizer_config *config, const struct tokenizer_legacy **out,
-                                  struct err *err)
-{
-    static const struct tokenizer_legacy *const all[] = {&tokenizer_legacy_bert, &tokenizer_legacy_mpnet,
-                                                         &tokenizer_legacy_roberta};
-    const char *class = NULL, *type = "";
-    cJSON *model = NULL;
-    *out = NULL;
-    TRY(json_string(config->json, CONFIG_FILE, "tokenizer_class", &class, err));
-    if (!class) {
-        TRY(json_read_optional(directory, "config.json", &model, err));
-        *out = standard;
-    }
-    enum status status = json_string(model, "config.json", "model_type", &type, err);
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        bool is = class ? json_is_in(all[i]->classes, class) : all[i]->family && strcmp(all[i]->family, type) == 0;
-        if (is && strcmp(all[i]->file, standard->file) == 0) { *out = all[i]; }
-    }
-    cJSON_Delete(model);
-    if (status != STATUS_OK || *out) { return status; }
-    return err_set(err, STATUS_UNSUPPORTED,
-                   CONFIG_FILE ": tokenizer_class %.100s is not supported with %s, only with a tokenizer.json", class,
-                   standard->file);
-}
-
-enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_legacy *legacy,
-                                  const struct tokenizer_config *config, struct tokenizer_spec *spec, struct err *err)
+enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_class *class,
+                                  const struct tokenizer_files *files, struct tokenizer_spec *spec, struct err *err)
 {
     spec->file = VOCAB_FILE;
-    spec->model = &tokenizer_wordpiece;
-    spec->normalizer.clean_text = true;
-    spec->normalizer.lowercase = config->do_lower_case != 0;
-    spec->normalizer.handle_chinese_chars = config->tokenize_chinese_chars != 0;
-    spec->normalizer.strip_accents = config->strip_accents < 0 ? spec->normalizer.lowercase : config->strip_accents;
-    spec->max_characters = 100;
+    TRY(read_class(class, files, "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", spec, err));
     TRY(read_lines(text, length, spec, err));
-    TRY(read_specials(legacy, config->json, spec, err));
-    if (!(spec->continuing = strdup("##"))) { return err_set(err, STATUS_NO_MEMORY, VOCAB_FILE ": no memory"); }
-    return STATUS_OK;
+    return tokenizer_class_finish(class, files, spec, err);
 }
 
-/* vocab.json and merges.txt: GPT-2's files, here with the defaults of transformers' RobertaTokenizer. */
+/* vocab.json and merges.txt: GPT-2's files. */
 
 /* The first line is the version, each other one is a merge; its texts stay in a copy of the whole. */
 static enum status read_merges(const char *text, size_t length, struct tokenizer_spec *spec, struct err *err)
@@ -853,15 +568,12 @@ static enum status read_merges(const char *text, size_t length, struct tokenizer
 }
 
 enum status tokenizer_merges_parse(const cJSON *vocabulary, const char *text, size_t length,
-                                   const struct tokenizer_config *config, struct tokenizer_spec *spec, struct err *err)
+                                   const struct tokenizer_class *class, const struct tokenizer_files *files,
+                                   struct tokenizer_spec *spec, struct err *err)
 {
-    struct split_step *step = &spec->pipeline.split[spec->pipeline.split_count++];
     spec->file = MERGES_FILE;
-    spec->model = &tokenizer_bpe;
-    step->kind = SPLIT_BYTE_LEVEL;
-    TRY(json_bool(config->json, CONFIG_FILE, "add_prefix_space", &step->blank, err));
-    TRY(pattern_open(pattern_gpt2, &step->pattern, err));
+    TRY(read_class(class, files, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}", spec, err));
     TRY(tokenizer_json_vocabulary(vocabulary, spec, err));
     TRY(read_merges(text, length, spec, err));
-    return read_specials(&tokenizer_legacy_roberta, config->json, spec, err);
+    return tokenizer_class_finish(class, files, spec, err);
 }

@@ -20,6 +20,8 @@ const char pattern_gpt2[] = CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{
     "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]" letters "\\p{L}+|\\p{N}" numbers "| ?[^\\s\\p{L}\\p{N}]" others      \
     "[\\r\\n]*|\\s*[\\r\\n]" lines "|" SPACES
 
+const char pattern_qwen2[] = LATER("?", "", "+", "+"); /* and Qwen3's */
+
 /* The possessive quantifiers of cl100k match as the others do, since what follows them is not in their class; its
  * `\s*[\r\n]` ends behind the last line end as well. */
 static const struct known {
@@ -27,7 +29,7 @@ static const struct known {
     uint8_t most_digits; /* of a piece; 0: GPT-2's regex */
 } known_patterns[] = {
     {pattern_gpt2, 0},
-    {LATER("?", "", "+", "+"), 1},       /* Qwen2, Qwen3 */
+    {pattern_qwen2, 1},
     {LATER("?", "{1,3}", "+", "+"), 3},  /* Llama 3 */
     {LATER("?+", "{1,3}", "++", ""), 3}, /* cl100k */
 };

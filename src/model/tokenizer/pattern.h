@@ -8,7 +8,7 @@
 #include "base/err.h"
 
 /* The regex of GPT-2, which ByteLevel has without naming it. */
-extern const char pattern_gpt2[];
+extern const char pattern_gpt2[], pattern_qwen2[];
 
 struct pattern;
 

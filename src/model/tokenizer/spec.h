@@ -10,6 +10,7 @@
 #include "model/tokenizer/wordpiece.h"
 
 struct cJSON;
+struct tokenizer_class;
 struct tokenizer_spec;
 struct bpe;
 struct bpe_merge;
@@ -43,6 +44,9 @@ struct tokenizer_template {
     bool pair_is_strange; /* it is another pair than that, which is not served */
 };
 
+/* Which template: the file's own post-processor, or one of two tokens. */
+enum tokenizer_around { AROUND_FILE, AROUND_BERT, AROUND_ROBERTA };
+
 /* One entry of the vocabulary. */
 struct vocabulary_entry {
     char *token; /* not empty */
@@ -71,7 +75,9 @@ struct tokenizer_spec {
     bool ignore_merges;
     struct added_token *added; /* as in the file; id -1 where it does not say */
     size_t added_count;
-    struct tokenizer_template specials;
+    struct tokenizer_template specials; /* AROUND_FILE */
+    enum tokenizer_around around;
+    size_t first, last; /* all others: the places in `added` of what stands before and after a text */
 };
 
 /* What a spec becomes: read-only but for unigram->met, so that every thread may encode with it. */
@@ -90,8 +96,11 @@ struct tokenizer {
     size_t added_count;
     struct added_set raw, normalized;
     struct tokenizer_template specials;
-    uint32_t vocabulary;
+    uint32_t vocabulary; /* every id is below */
+    uint32_t own;        /* every id of the vocabulary without added tokens is below */
+    uint32_t words;      /* the model's; 0: not known */
     uint32_t max_tokens;
+    char class_name[64]; /* that config.json alone names; "": it names none, or tokenizer_config.json does */
 };
 
 /* Frees what a spec still holds and leaves an empty one. */
@@ -102,9 +111,35 @@ void tokenizer_spec_free(struct tokenizer_spec *spec);
  * file. */
 MUST_CHECK enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out, struct err *err);
 
-/* Fills a zeroed spec from the text of a tokenizer.json (`text[length]` is a NUL).
+/* What stands beside the vocabulary, as JSON, borrowed: tokenizer_config.json, special_tokens_map.json,
+ * added_tokens.json, and the model's config.json. NULL for a file that is not there. */
+struct tokenizer_files {
+    const struct cJSON *config, *map, *added, *model;
+};
+
+/* The class that follows tokenizer.json in everything. */
+extern const struct tokenizer_class *const tokenizer_class_of_file;
+
+/* Which class a directory has: the config's, else config.json's, else the default of its model_type. `vocabulary` is
+ * the file that is opened in place of a tokenizer.json, or NULL; its own class is the last resort. Errors:
+ * STATUS_UNSUPPORTED (a class that is not known, or does not open that file), STATUS_BAD_INPUT. */
+MUST_CHECK enum status tokenizer_class_find(const struct tokenizer_files *files, const char *vocabulary,
+                                            const struct tokenizer_class **out, struct err *err);
+
+/* Makes of a tokenizer.json what the class does. If its model is not the class's, where transformers fails, `*class`
+ * becomes tokenizer_class_of_file. Errors: STATUS_UNSUPPORTED, STATUS_BAD_INPUT, STATUS_NO_MEMORY. */
+MUST_CHECK enum status tokenizer_class_rewrite(const struct tokenizer_class **class,
+                                               const struct tokenizer_files *files, const struct tokenizer_model *model,
+                                               struct cJSON *root, struct err *err);
+
+/* Adds the tokens that the files name to a spec, and says what stands around a text. Errors: as above. */
+MUST_CHECK enum status tokenizer_class_finish(const struct tokenizer_class *class, const struct tokenizer_files *files,
+                                              struct tokenizer_spec *spec, struct err *err);
+
+/* Fills a zeroed spec from the text of a tokenizer.json (`text[length]` is a NUL) and the files beside it.
  * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
-MUST_CHECK enum status tokenizer_json_parse(const char *text, size_t length, struct tokenizer_spec *spec,
+MUST_CHECK enum status tokenizer_json_parse(const char *text, size_t length, const struct tokenizer_class *class,
+                                            const struct tokenizer_files *files, struct tokenizer_spec *spec,
                                             struct err *err);
 
 /* --- readers of the parts of a tokenizer.json. `path` is an object's name for messages: the file's, a colon and the
@@ -155,55 +190,27 @@ MUST_CHECK enum status pipeline_read_pre_tokenizer(const struct cJSON *part, str
  * tokenizer_open. */
 MUST_CHECK enum status tokenizer_json_template(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
 
-/* What tokenizer_config.json says. Read for both forms: beside a tokenizer.json it must not contradict it. */
+/* The template of two tokens; not AROUND_FILE. */
+struct tokenizer_template tokenizer_template_around(enum tokenizer_around around, int32_t first, int32_t last);
+
+/* What tokenizer_config.json says, but for the tokenizer itself. */
 struct tokenizer_config {
-    int do_lower_case, strip_accents, tokenize_chinese_chars; /* 0, 1, or -1 where it does not say */
-    uint32_t max_tokens;                                      /* 0: no limit */
-    const struct cJSON *json;                                 /* borrowed; NULL when there is no such file */
+    uint32_t max_tokens; /* 0: no limit */
 };
 
 /* Reads the config from its JSON, which may be NULL. Errors: as tokenizer_open. */
 MUST_CHECK enum status tokenizer_config_parse(const struct cJSON *json, struct tokenizer_config *config,
                                               struct err *err);
 
-/* Reads a token of the config: a string, which is matched literally, or an object with "content" and flags. Its
- * id is -1. Owns: the caller frees its content. Errors: STATUS_BAD_INPUT, naming `where`; STATUS_NO_MEMORY. */
-MUST_CHECK enum status tokenizer_config_token(const struct cJSON *value, const char *where, struct added_token *token,
-                                              struct err *err);
-
-/* The id that an entry of added_tokens_decoder has as its key; INT32_MAX, which no token has, where it is none. */
-int32_t tokenizer_config_id(const struct cJSON *entry);
-
-/* Refuses a config that asks for another normalisation or other added tokens than the spec of a tokenizer.json has.
- * Errors: STATUS_UNSUPPORTED, or as tokenizer_config_token. */
-MUST_CHECK enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
-                                               struct err *err);
-
-/* The classes of tokenizers that a directory may hold without a tokenizer.json. */
-struct tokenizer_legacy;
-extern const struct tokenizer_legacy tokenizer_legacy_bert, tokenizer_legacy_mpnet, tokenizer_legacy_roberta;
-
-/* Which class a directory has: the config's, else the default of config.json's model_type, else `standard`, whose file
- * is there. Errors: STATUS_UNSUPPORTED (another class), or as json_read_optional. */
-MUST_CHECK enum status tokenizer_legacy_find(const char *directory, const struct tokenizer_legacy *standard,
-                                             const struct tokenizer_config *config, const struct tokenizer_legacy **out,
+/* Fills a zeroed spec from the text of a vocab.txt, its class and the files beside it.
+ * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
+MUST_CHECK enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_class *class,
+                                             const struct tokenizer_files *files, struct tokenizer_spec *spec,
                                              struct err *err);
 
-/* Refuses what the older files beside the vocabulary, special_tokens_map.json and added_tokens.json, would change.
- * Errors: STATUS_UNSUPPORTED, or as json_read_optional. */
-MUST_CHECK enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_legacy *legacy,
-                                              const struct tokenizer_config *config, struct err *err);
-
-/* Fills a zeroed spec from the text of a vocab.txt, its class and the config.
- * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
-MUST_CHECK enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_legacy *legacy,
-                                             const struct tokenizer_config *config, struct tokenizer_spec *spec,
-                                             struct err *err);
-
-/* Fills a zeroed spec from a vocab.json, the text of a merges.txt (`text[length]` is a NUL) and the config.
- * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
+/* Likewise from a vocab.json and the text of a merges.txt (`text[length]` is a NUL). */
 MUST_CHECK enum status tokenizer_merges_parse(const struct cJSON *vocabulary, const char *text, size_t length,
-                                              const struct tokenizer_config *config, struct tokenizer_spec *spec,
-                                              struct err *err);
+                                              const struct tokenizer_class *class, const struct tokenizer_files *files,
+                                              struct tokenizer_spec *spec, struct err *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "model/tokenizer/tokenizer.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +191,19 @@ static uint32_t count_specials(const struct special_ids *specials, size_t places
     return count;
 }
 
+/* Whether the model knows all ids, which it mostly does without a look. */
+static enum status check_known(const struct tokenizer *tokenizer, const int32_t *ids, uint32_t count, struct err *err)
+{
+    if (tokenizer->words == 0 || tokenizer->words >= tokenizer->vocabulary) { return STATUS_OK; }
+    for (uint32_t i = 0; i < count; i++) {
+        if ((uint32_t)ids[i] >= tokenizer->words) {
+            return err_set(err, STATUS_BAD_INPUT, "the text has a token with the id %d, and the model has %u words",
+                           ids[i], tokenizer->words);
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length, uint32_t max_tokens,
                              int32_t *ids, uint32_t *count, bool *truncated, struct err *err)
 {
@@ -211,7 +225,9 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     *truncated = id_sink_full(&sink);
     *count += (uint32_t)(*truncated ? sink.room : sink.count);
     put_specials(ids, count, &single[1]);
-    return STATUS_OK;
+    status = check_known(tokenizer, ids, *count, err);
+    if (status != STATUS_OK) { *count = 0; }
+    return status;
 }
 
 static size_t bound_of_text(const struct tokenizer *tokenizer, size_t bytes)
@@ -234,9 +250,34 @@ uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
     return tokenizer->vocabulary;
 }
 
+enum status tokenizer_fit(struct tokenizer *tokenizer, uint32_t words, struct err *err)
+{
+    if (tokenizer->own > words) {
+        return err_set(err, STATUS_BAD_INPUT, "the tokenizer has %u entries, above vocab_size %u of config.json",
+                       tokenizer->own, words);
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct special_ids *specials = &tokenizer->specials.single[i];
+        for (uint32_t j = 0; j < specials->count; j++) {
+            if ((uint32_t)specials->ids[j] < words) { continue; }
+            return err_set(err, STATUS_BAD_INPUT,
+                           "the tokenizer puts a token beside each text whose id %d is not below vocab_size %u of "
+                           "config.json",
+                           specials->ids[j], words);
+        }
+    }
+    tokenizer->words = words;
+    return STATUS_OK;
+}
+
 uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer)
 {
     return tokenizer->max_tokens;
+}
+
+const char *tokenizer_class_of_model(const struct tokenizer *tokenizer)
+{
+    return tokenizer->class_name;
 }
 
 bool tokenizer_lowercases(const struct tokenizer *tokenizer)
@@ -363,7 +404,7 @@ static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spe
 {
     TRY(check_byte_level(spec, err));
     TRY(check_ids(spec, err));
-    tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
+    tokenizer->vocabulary = tokenizer->own = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
     tokenizer->model = spec->model;
     tokenizer->pipeline = spec->pipeline;
     spec->pipeline = (struct pipeline){0};
@@ -500,7 +541,10 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
         if (!tokenizer->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
     }
-    tokenizer->specials = spec->specials;
+    tokenizer->specials = spec->around == AROUND_FILE
+                              ? spec->specials
+                              : tokenizer_template_around(spec->around, tokenizer->added[spec->first].id,
+                                                          tokenizer->added[spec->last].id);
     TRY(check_specials(tokenizer, tokenizer->specials.single, 2, spec->file, err));
     tokenizer->specials.pair_is_strange |=
         check_specials(tokenizer, tokenizer->specials.pair, 3, spec->file, NULL) != STATUS_OK;
@@ -536,86 +580,80 @@ static enum status read_file(const char *directory, const char *name, struct buf
     return status;
 }
 
-static enum status read_json(const char *directory, const struct tokenizer_legacy *legacy,
-                             const struct tokenizer_config *config, const struct buffer *text,
-                             struct tokenizer_spec *spec, struct err *err)
+/* Reads and parses a file that need not be there. */
+static enum status read_optional(const char *directory, const char *name, cJSON **out, struct err *err)
 {
-    (void)directory;
-    (void)legacy;
-    TRY(tokenizer_json_parse(text->data, text->length, spec, err));
-    return tokenizer_config_agrees(config, spec, err);
+    enum status status = json_read(directory, name, MAX_FILE_BYTES, out, err);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
-static enum status read_vocab(const char *directory, const struct tokenizer_legacy *legacy,
-                              const struct tokenizer_config *config, const struct buffer *text,
-                              struct tokenizer_spec *spec, struct err *err)
+static enum status read_merges(const char *directory, const struct buffer *merges, const struct tokenizer_class *class,
+                               const struct tokenizer_files *files, struct tokenizer_spec *spec, struct err *err)
 {
-    (void)directory;
-    return tokenizer_vocab_parse(text->data, text->length, legacy, config, spec, err);
-}
-
-static enum status read_merges(const char *directory, const struct tokenizer_legacy *legacy,
-                               const struct tokenizer_config *config, const struct buffer *merges,
-                               struct tokenizer_spec *spec, struct err *err)
-{
-    (void)legacy; /* RoBERTa's */
     cJSON *vocabulary = NULL;
     enum status status = json_read(directory, "vocab.json", MAX_FILE_BYTES, &vocabulary, err);
     if (status == STATUS_OK) {
-        status = tokenizer_merges_parse(vocabulary, merges->data, merges->length, config, spec, err);
+        status = tokenizer_merges_parse(vocabulary, merges->data, merges->length, class, files, spec, err);
     }
     cJSON_Delete(vocabulary);
     return status;
 }
 
-static enum status read_spec(const char *directory, const struct tokenizer_config *config, struct tokenizer_spec *spec,
+/* Reads the first of the three files that is there. */
+static enum status read_spec(const char *directory, const struct tokenizer_files *files, struct tokenizer_spec *spec,
                              struct err *err)
 {
-    enum { FILES = 3 };
-    static const struct {
-        const char *name;
-        const struct tokenizer_legacy *legacy; /* NULL: the file says all */
-        enum status (*read)(const char *directory, const struct tokenizer_legacy *legacy,
-                            const struct tokenizer_config *config, const struct buffer *text,
-                            struct tokenizer_spec *spec, struct err *err);
-    } files[FILES] = {{"tokenizer.json", NULL, read_json},
-                      {"vocab.txt", &tokenizer_legacy_bert, read_vocab},
-                      {"merges.txt", &tokenizer_legacy_roberta, read_merges}};
+    enum { JSON, VOCAB, MERGES, FILES };
+    static const char *const names[FILES] = {"tokenizer.json", "vocab.txt", "merges.txt"};
+    const struct tokenizer_class *class = NULL;
     struct buffer text = {0};
     enum status status = STATUS_NOT_FOUND;
-    size_t which = 0;
-    while (which < FILES && (status = read_file(directory, files[which].name, &text, err)) == STATUS_NOT_FOUND) {
-        which++;
-    }
+    int which = JSON;
+    while (which < FILES && (status = read_file(directory, names[which], &text, err)) == STATUS_NOT_FOUND) { which++; }
     if (which == FILES) {
         status = err_set(err, status,
                          "%s has neither tokenizer.json, vocab.txt nor merges.txt (a SentencePiece model is not read: "
                          "save it as tokenizer.json, as transformers does)",
                          directory);
     }
-    const struct tokenizer_legacy *legacy = NULL;
-    if (status == STATUS_OK && files[which].legacy) {
-        status = tokenizer_legacy_find(directory, files[which].legacy, config, &legacy, err);
-        if (status == STATUS_OK) { status = tokenizer_legacy_check(directory, legacy, config, err); }
+    if (status == STATUS_OK) { status = tokenizer_class_find(files, which == JSON ? NULL : names[which], &class, err); }
+    if (status == STATUS_OK && which == JSON) {
+        status = tokenizer_json_parse(text.data, text.length, class, files, spec, err);
+    } else if (status == STATUS_OK && which == VOCAB) {
+        status = tokenizer_vocab_parse(text.data, text.length, class, files, spec, err);
+    } else if (status == STATUS_OK) {
+        status = read_merges(directory, &text, class, files, spec, err);
     }
-    if (status == STATUS_OK) { status = files[which].read(directory, legacy, config, &text, spec, err); }
     buffer_free(&text);
     return status;
 }
 
 enum status tokenizer_open(const char *directory, struct tokenizer **out, struct err *err)
 {
-    cJSON *json = NULL;
+    enum { CONFIG, MAP, ADDED, MODEL, FILES };
+    static const char *const names[FILES] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                                             "config.json"};
+    cJSON *json[FILES] = {NULL};
     struct tokenizer_config config;
     struct tokenizer_spec spec = {0};
+    enum status status = STATUS_OK;
     *out = NULL;
-    enum status status = json_read_optional(directory, "tokenizer_config.json", &json, err);
-    if (status == STATUS_OK) { status = tokenizer_config_parse(json, &config, err); }
-    if (status == STATUS_OK) { status = read_spec(directory, &config, &spec, err); }
+    for (int i = 0; i < FILES && status == STATUS_OK; i++) {
+        status = read_optional(directory, names[i], &json[i], err);
+    }
+    if (status == STATUS_OK) { status = tokenizer_config_parse(json[CONFIG], &config, err); }
+    const struct tokenizer_files files = {json[CONFIG], json[MAP], json[ADDED], json[MODEL]};
+    if (status == STATUS_OK) { status = read_spec(directory, &files, &spec, err); }
     if (status == STATUS_OK) { status = tokenizer_build(&spec, out, err); }
-    if (status == STATUS_OK) { (*out)->max_tokens = config.max_tokens; }
+    if (status == STATUS_OK) {
+        const char *named = json_field(json[CONFIG], "tokenizer_class")
+                                ? NULL
+                                : cJSON_GetStringValue(json_field(json[MODEL], "tokenizer_class"));
+        snprintf((*out)->class_name, sizeof(*out)->class_name, "%s", named ? named : "");
+        (*out)->max_tokens = config.max_tokens;
+    }
     tokenizer_spec_free(&spec);
-    cJSON_Delete(json);
+    for (int i = 0; i < FILES; i++) { cJSON_Delete(json[i]); }
     return status;
 }
 

@@ -1,8 +1,8 @@
 /* Text to token ids, as the model's own files say: the facade over WordPiece, Unigram and BPE.
  *
- * Opened from `tokenizer.json`, else from `vocab.txt`, else from `vocab.json` and `merges.txt`, these with
- * `tokenizer_config.json`. The ids are those that Hugging Face `tokenizers` gives for one text with special tokens,
- * right truncation to `max_tokens`, and no padding. */
+ * Opened from `tokenizer.json`, else from `vocab.txt`, else from `vocab.json` and `merges.txt`, and from the files
+ * beside them as transformers 5 does (classes.c). The ids are those that Hugging Face `tokenizers` gives for one text
+ * with special tokens, right truncation to `max_tokens`, and no padding. */
 #ifndef MODEL_TOKENIZER_TOKENIZER_H
 #define MODEL_TOKENIZER_TOKENIZER_H
 
@@ -28,9 +28,10 @@ size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes);
 
 /* Turns valid UTF-8 into at most `max_tokens` ids, special tokens included, and stops reading as soon as it has them.
  * Shapes: ids [max_tokens] int32, written. `*truncated` tells whether the text had more.
- * Errors: STATUS_BAD_INPUT when what it read is not valid UTF-8 (text far behind the last id is not looked at) or when
- * max_tokens has no room for the special tokens; STATUS_NO_MEMORY, but not from WordPiece, which allocates only where
- * added tokens are looked for in normalised text. Thread: any, on one tokenizer at once. */
+ * Errors: STATUS_BAD_INPUT when what it read is not valid UTF-8 (text far behind the last id is not looked at), when it
+ * has a token that the model does not know (tokenizer_fit), or when max_tokens has no room for the special tokens;
+ * STATUS_NO_MEMORY, but not from WordPiece, which allocates only where added tokens are looked for in normalised text.
+ * Thread: any, on one tokenizer at once. */
 MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                                         uint32_t max_tokens, int32_t *ids, uint32_t *count, bool *truncated,
                                         struct err *err);
@@ -61,8 +62,16 @@ const char *tokenizer_type(const struct tokenizer *tokenizer);
 /* The number of entries in the vocabulary, added tokens included: every id is below it. */
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 
+/* Says that a model has so many words. Added tokens may lie above, as transformers allows, but no text may have one:
+ * encoding such a text is STATUS_BAD_INPUT. Errors: STATUS_BAD_INPUT when the vocabulary itself does not fit. */
+MUST_CHECK enum status tokenizer_fit(struct tokenizer *tokenizer, uint32_t words, struct err *err);
+
 /* The limit that tokenizer_config.json names (`model_max_length`), or 0 where it names none. */
 uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer);
+
+/* The class that config.json names for it, "" where there is none or tokenizer_config.json names one: the only thing
+ * that a tokenizer takes from that file, beside the model's family. */
+const char *tokenizer_class_of_model(const struct tokenizer *tokenizer);
 
 /* Whether text is brought to lower case before it is split into words. */
 bool tokenizer_lowercases(const struct tokenizer *tokenizer);

@@ -309,7 +309,8 @@ static enum status open_json(const char *pre, const char *more, const char *proc
     buffer_string(&json, "}}}");
     buffer_append(&json, "", 1);
     assert_true(buffer_ok(&json));
-    enum status status = tokenizer_json_parse(json.data, json.length - 1, &spec, err);
+    enum status status = tokenizer_json_parse(json.data, json.length - 1, tokenizer_class_of_file,
+                                              &(struct tokenizer_files){0}, &spec, err);
     if (status == STATUS_OK) { status = tokenizer_build(&spec, out, err); }
     tokenizer_spec_free(&spec);
     buffer_free(&json);
@@ -361,29 +362,6 @@ static void refused(const char *pre, const char *more, const char *processor, en
     if (status != expected || !strstr(err.message, "tokenizer.json") || !strstr(err.message, why)) {
         fail_msg("%s: \"%s\"; expected %s with \"%s\"", status_name(status), err.message, status_name(expected), why);
     }
-}
-
-/* Beside a tokenizer.json that adds no blank. */
-static enum status agrees(const char *config_text, struct err *err)
-{
-    struct tokenizer_spec spec = {.model = &tokenizer_bpe, .pipeline.split_count = 1};
-    struct tokenizer_config config;
-    cJSON *json;
-    spec.pipeline.split[0].kind = SPLIT_BYTE_LEVEL;
-    assert_int_equal(json_parse(config_text, strlen(config_text), "tokenizer_config.json", &json, err), STATUS_OK);
-    assert_int_equal(tokenizer_config_parse(json, &config, err), STATUS_OK);
-    enum status status = tokenizer_config_agrees(&config, &spec, err);
-    cJSON_Delete(json);
-    return status;
-}
-
-TEST(both_files_say_the_same_of_the_blank)
-{
-    struct err err = {0};
-    assert_int_equal(agrees("{}", &err), STATUS_OK);
-    assert_int_equal(agrees("{\"add_prefix_space\":false}", &err), STATUS_OK);
-    assert_int_equal(agrees("{\"add_prefix_space\":true}", &err), STATUS_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "add_prefix_space"));
 }
 
 TEST(what_changes_ids_is_refused)

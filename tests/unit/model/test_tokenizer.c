@@ -23,7 +23,8 @@ static struct tokenizer *open_text(const char *json)
     struct tokenizer_spec spec = {0};
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
-    if (tokenizer_json_parse(json, strlen(json), &spec, &err) != STATUS_OK ||
+    if (tokenizer_json_parse(json, strlen(json), tokenizer_class_of_file, &(struct tokenizer_files){0}, &spec, &err) !=
+            STATUS_OK ||
         tokenizer_build(&spec, &tokenizer, &err) != STATUS_OK) {
         fail_msg("%s", err.message);
     }

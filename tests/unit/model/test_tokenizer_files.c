@@ -268,7 +268,7 @@ TEST_WITH(no_post_processor_adds_nothing, make_directory, remove_directory)
     tokenizer_close(tokenizer);
 }
 
-TEST_WITH(the_config_must_agree, make_directory, remove_directory)
+TEST_WITH(the_config_limits_texts_and_names_what_is_not_done, make_directory, remove_directory)
 {
     put("tokenizer.json", "{" NORMALIZER "," PRE_TOKENIZER "," MODEL "}");
     put("tokenizer_config.json", "{\"do_lower_case\":true,\"strip_accents\":null,\"model_max_length\":384}");
@@ -280,49 +280,126 @@ TEST_WITH(the_config_must_agree, make_directory, remove_directory)
     assert_int_equal(tokenizer_max_tokens(tokenizer), 0);
     tokenizer_close(tokenizer);
     static const char *const bad[][2] = {
-        {"{\"do_lower_case\":false}", "do_lower_case"},
-        {"{\"strip_accents\":false}", "strip_accents"},
-        {"{\"tokenize_chinese_chars\":false}", "tokenize_chinese_chars"},
         {"{\"truncation_side\":\"left\"}", "truncation_side"},
         {"{\"split_special_tokens\":true}", "split_special_tokens"},
         {"{\"do_basic_tokenize\":false}", "do_basic_tokenize"},
+        {"{\"tokenizer_class\":\"T5TokenizerFast\"}", "tokenizer_class T5TokenizerFast"},
+        {"{\"tokenizer_class\":\"RobertaTokenizer\"}", "tokenizer_class RobertaTokenizer"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         put("tokenizer_config.json", bad[i][0]);
-        refused(STATUS_UNSUPPORTED, "tokenizer_config.json", bad[i][1]);
+        refused(STATUS_UNSUPPORTED, "tokenizer", bad[i][1]);
     }
     put("tokenizer_config.json", "{\"model_max_length\":0}");
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "model_max_length");
-    put("tokenizer_config.json", "{\"do_lower_case\":\"yes\"}");
+    put("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\",\"do_lower_case\":\"yes\"}");
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "do_lower_case");
+    put("tokenizer_config.json", "{}");
+    put("config.json", "{\"tokenizer_class\":\"BertJapaneseTokenizer\"}");
+    refused(STATUS_UNSUPPORTED, "config.json", "tokenizer_class BertJapaneseTokenizer");
 }
 
-TEST_WITH(the_config_may_add_no_other_tokens, make_directory, remove_directory)
+/* BertTokenizer takes the words of a tokenizer.json; its steps and its template are its own. */
+TEST_WITH(a_class_makes_its_own_steps, make_directory, remove_directory)
 {
+    enum { UNKNOWN, FIRST, LAST, A, MASK };
+    put("tokenizer.json", "{" PRE_TOKENIZER "," MODEL "}"); /* without a normaliser and a post-processor */
+    struct tokenizer *tokenizer = must_open();
+    ENCODES_TO(tokenizer, "A a", UNKNOWN, A);
+    tokenizer_close(tokenizer);
+    put("config.json", "{\"model_type\":\"bert\"}");
+    tokenizer = must_open();
+    ENCODES_TO(tokenizer, "A a[MASK]", FIRST, A, A, MASK + 1, LAST); /* after [PAD], which is new as well */
+    tokenizer_close(tokenizer);
+    put("config.json", "{\"tokenizer_class\":\"BertTokenizerFast\"}");
+    put("tokenizer_config.json", "{\"do_lower_case\":false,\"cls_token\":\"a\",\"pad_token\":\"a\"}");
+    tokenizer = must_open();
+    ENCODES_TO(tokenizer, "A a", A, UNKNOWN, A, LAST);
+    assert_string_equal(tokenizer_class_of_model(tokenizer), "BertTokenizerFast");
+    tokenizer_close(tokenizer);
+    put("tokenizer_config.json", "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"do_lower_case\":true}");
+    tokenizer = must_open();
+    ENCODES_TO(tokenizer, "A a", UNKNOWN, A); /* follows the file */
+    assert_string_equal(tokenizer_class_of_model(tokenizer), "");
+    tokenizer_close(tokenizer);
+}
+
+/* What files beside tokenizer.json name is added to its tokens; golden/directories_golden.py has each way to say it. */
+TEST_WITH(tokens_of_other_files_are_added, make_directory, remove_directory)
+{
+    enum { UNKNOWN, FIRST, LAST, A, NEW };
+    static const struct {
+        const char *file, *text;
+        bool added;
+    } files[] = {
+        {"tokenizer_config.json", "{\"additional_special_tokens\":[\"[NEW]\"]}", true},
+        {"tokenizer_config.json", "{\"extra_special_tokens\":{\"new_token\":\"[NEW]\"}}", true},
+        {"tokenizer_config.json", "{\"bos_token\":\"[NEW]\"}", true},
+        {"tokenizer_config.json", "{\"image_token\":\"[NEW]\"}", true},
+        {"tokenizer_config.json", "{\"added_tokens_decoder\":{\"4\":{\"content\":\"[NEW]\"}}}", true},
+        {"special_tokens_map.json", "{\"additional_special_tokens\":[\"[NEW]\"]}", true},
+        {"special_tokens_map.json", "{\"mask_token\":{\"content\":\"[NEW]\",\"lstrip\":false}}", true},
+        {"added_tokens.json", "{\"[NEW]\":4}", true},
+        {"added_tokens.json", "{}", false},
+    };
     put("tokenizer.json",
         "{" NORMALIZER "," PRE_TOKENIZER "," MODEL ",\"added_tokens\":[" ADDED_TOKEN("1", "[CLS]", "false") "]}");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":{\"content\":\"[CLS]\",\"normalized\":false}}}");
-    tokenizer_close(must_open());
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":{\"content\":\"[CLS]\",\"lstrip\":true}}}");
-    refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "added_tokens_decoder: [CLS]");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"4\":{\"content\":\"[NEW]\"}}}");
-    refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "added_tokens_decoder: [NEW]");
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        put(files[i].file, files[i].text);
+        struct tokenizer *tokenizer = must_open();
+        assert_int_equal(tokenizer_vocabulary(tokenizer), files[i].added ? NEW + 1 : NEW);
+        if (files[i].added) { ENCODES_TO(tokenizer, "a[NEW] [CLS]", A, NEW, FIRST); }
+        tokenizer_close(tokenizer);
+        put(files[i].file, "{}");
+    }
+    put("added_tokens.json", "{\"[NEW]\":4}");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{}}"); /* then the older files are not read */
+    struct tokenizer *tokenizer = must_open();
+    assert_int_equal(tokenizer_vocabulary(tokenizer), NEW);
+    tokenizer_close(tokenizer);
     put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":7}}");
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "added_tokens_decoder");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"one\":{\"content\":\"a\"}}}");
+    refused(STATUS_BAD_INPUT, "tokenizer_config.json", "one");
+    put("tokenizer_config.json", "{\"extra_special_tokens\":[7]}");
+    refused(STATUS_BAD_INPUT, "tokenizer_config.json", "extra_special_tokens");
+    put("tokenizer_config.json", "{}");
+    put("special_tokens_map.json", "[]");
+    refused(STATUS_BAD_INPUT, "special_tokens_map.json", "object");
+    put("special_tokens_map.json", "{\"cls_token\":7}");
+    refused(STATUS_BAD_INPUT, "special_tokens_map.json", "cls_token");
+    put("special_tokens_map.json", "{}");
+    put("added_tokens.json", "{\"[NEW]\":-1}");
+    refused(STATUS_BAD_INPUT, "added_tokens.json", "id");
 }
 
-TEST_WITH(older_files_must_add_nothing, make_directory, remove_directory)
+/* A token may lie above the model's words, as Gemma's for images does; a text must not have it. */
+TEST_WITH(a_token_that_the_model_does_not_know_is_refused_in_texts, make_directory, remove_directory)
 {
-    put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
-    put("special_tokens_map.json", "{\"cls_token\":\"[CLS]\",\"unk_token\":\"[UNK]\"}");
-    put("added_tokens.json", "{}");
-    tokenizer_close(must_open());
-    put("special_tokens_map.json", "{\"cls_token\":\"[SEP]\"}");
-    refused(STATUS_UNSUPPORTED, "special_tokens_map.json", "cls_token");
-    put("special_tokens_map.json", "{\"additional_special_tokens\":[\"[NEW]\"]}");
-    refused(STATUS_UNSUPPORTED, "special_tokens_map.json", "additional_special_tokens");
-    put("added_tokens.json", "{\"[NEW]\":6}");
-    refused(STATUS_UNSUPPORTED, "added_tokens.json", "not supported");
+    put("tokenizer.json",
+        "{" NORMALIZER "," PRE_TOKENIZER "," MODEL ",\"added_tokens\":[" ADDED_TOKEN("4", "[NEW]", "false") "]}");
+    struct tokenizer *tokenizer = must_open();
+    int32_t ids[8];
+    uint32_t count;
+    bool truncated;
+    struct err err = {0};
+    assert_int_equal(tokenizer_fit(tokenizer, 3, &err), STATUS_BAD_INPUT);
+    assert_non_null(strstr(err.message, "vocab_size 3"));
+    assert_int_equal(tokenizer_fit(tokenizer, 4, &err), STATUS_OK);
+    ENCODES_TO(tokenizer, "a", 3);
+    assert_int_equal(tokenizer_encode(tokenizer, "a [NEW]", 7, 8, ids, &count, &truncated, &err), STATUS_BAD_INPUT);
+    assert_non_null(strstr(err.message, "id 4"));
+    assert_int_equal(count, 0);
+    assert_int_equal(tokenizer_encode(tokenizer, "a [NEW]", 7, 1, ids, &count, &truncated, &err), STATUS_OK);
+    assert_int_equal(tokenizer_fit(tokenizer, 5, &err), STATUS_OK);
+    ENCODES_TO(tokenizer, "a [NEW]", 3, 4);
+    tokenizer_close(tokenizer);
+    put("config.json", "{\"model_type\":\"bert\"}");
+    put("tokenizer_config.json", "{\"cls_token\":\"[NEW]\"}");
+    tokenizer = must_open();
+    assert_int_equal(tokenizer_fit(tokenizer, 4, &err), STATUS_BAD_INPUT);
+    assert_non_null(strstr(err.message, "id 4"));
+    tokenizer_close(tokenizer);
 }
 
 TEST_WITH(reads_a_vocabulary_file, make_directory, remove_directory)
@@ -345,7 +422,7 @@ TEST_WITH(reads_a_vocabulary_file, make_directory, remove_directory)
 TEST_WITH(a_bad_vocabulary_file_is_refused, make_directory, remove_directory)
 {
     put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[MASK]\na\n");
-    refused(STATUS_BAD_INPUT, "vocab.txt", "sep_token");
+    tokenizer_close(must_open()); /* [SEP] is numbered after them, which no model's words allow (tokenizer_fit) */
     put("vocab.txt", "[PAD]\n[CLS]\n[SEP]\n[MASK]\na\n");
     refused(STATUS_BAD_INPUT, "vocab.txt", "unk_token");
     put("vocab.txt", "a\n\xC3\n");
@@ -355,8 +432,6 @@ TEST_WITH(a_bad_vocabulary_file_is_refused, make_directory, remove_directory)
     put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
     put("tokenizer_config.json", "{\"tokenizer_class\":\"XLMRobertaTokenizer\"}");
     refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "tokenizer_class");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"7\":{\"content\":\"[CLS]\"}}}");
-    refused(STATUS_BAD_INPUT, "vocab.txt", "[CLS]");
     put("tokenizer_config.json", "{\"cls_token\":7}");
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "cls_token");
 }
@@ -386,7 +461,7 @@ TEST_WITH(vocab_json_and_merges_are_robertas, make_directory, remove_directory)
     put_gpt2_files();
     struct tokenizer *tokenizer = must_open();
     bool types;
-    ENCODES_TO(tokenizer, "ab ab b <mask>a", 0, 260, 261, BLANK, B, 262, A, 2);
+    ENCODES_TO(tokenizer, "ab ab b <mask>a", 0, 260, 261, BLANK, B, BLANK, 262, A, 2);
     assert_int_equal(tokenizer_pair_bound(tokenizer, 0, 0), 4);
     assert_true(tokenizer_pairs(tokenizer, &types) && !types);
     tokenizer_close(tokenizer);
@@ -419,12 +494,10 @@ TEST_WITH(what_is_wrong_with_merges, make_directory, remove_directory)
     }
     put("merges.txt", "#version: 0.2");
     tokenizer_close(must_open());
-    put("special_tokens_map.json", "{\"mask_token\":{\"content\":\"<mask>\",\"lstrip\":false}}");
-    refused(STATUS_UNSUPPORTED, "special_tokens_map.json", "mask_token");
     put("tokenizer_config.json", "{\"added_tokens_decoder\":{},\"tokenizer_class\":\"GPT2Tokenizer\"}");
     refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "GPT2Tokenizer");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{},\"cls_token\":\"[CLS]\"}");
-    refused(STATUS_BAD_INPUT, "merges.txt", "[CLS]");
+    put("tokenizer_config.json", "{\"cls_token\":null}");
+    refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "cls_token");
 }
 
 /* MPNet's vocabulary has BERT's special tokens beside its own, and files of 2020 do not name the class. */

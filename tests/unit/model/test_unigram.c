@@ -25,7 +25,8 @@ static enum status open_json(const char *json, struct tokenizer **tokenizer, str
 {
     struct tokenizer_spec spec = {0};
     *tokenizer = NULL;
-    enum status status = tokenizer_json_parse(json, strlen(json), &spec, err);
+    enum status status =
+        tokenizer_json_parse(json, strlen(json), tokenizer_class_of_file, &(struct tokenizer_files){0}, &spec, err);
     if (status == STATUS_OK) { status = tokenizer_build(&spec, tokenizer, err); }
     tokenizer_spec_free(&spec);
     return status;
