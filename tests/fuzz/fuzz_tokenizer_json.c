@@ -1,7 +1,8 @@
-/* A tokenizer.json of any bytes: refused with a message, or opened and then good for encoding. */
+/* A tokenizer.json of any bytes, of each class: refused with a message, or opened and then good for encoding. */
 #include <string.h>
 
 #include "fuzz.h"
+#include "model/json.h"
 #include "model/tokenizer/spec.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -19,25 +20,37 @@ static void encode(const struct tokenizer *tokenizer)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void open_as(char *class_name, const char *text, size_t size)
 {
-    char *text = malloc(size + 1);
-    if (text == NULL) { return 0; }
-    memcpy(text, data, size);
-    text[size] = '\0';
+    static char field[] = "tokenizer_class";
+    cJSON name = {.type = cJSON_String, .string = field, .valuestring = class_name};
+    const cJSON config = {.type = cJSON_Object, .child = &name};
+    const struct tokenizer_files files = {.config = &config};
+    const struct tokenizer_class *class;
     struct tokenizer_spec spec = {0};
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
-    enum status status =
-        tokenizer_json_parse(text, size, tokenizer_class_of_file, &(struct tokenizer_files){0}, &spec, &err);
+    FUZZ_CHECK(tokenizer_class_find(&files, NULL, &class, &err) == STATUS_OK);
+    enum status status = tokenizer_json_parse(text, size, class, &files, &spec, &err);
     if (status == STATUS_OK) { status = tokenizer_build(&spec, &tokenizer, &err); }
     if (status == STATUS_OK) {
         encode(tokenizer);
     } else {
-        FUZZ_CHECK(err.status == status && strstr(err.message, "tokenizer.json") != NULL);
+        FUZZ_CHECK(err.status == status && strstr(err.message, "tokenizer") != NULL);
     }
     tokenizer_close(tokenizer);
     tokenizer_spec_free(&spec);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char classes[][24] = {"PreTrainedTokenizerFast", "BertTokenizer",      "MPNetTokenizer", "RobertaTokenizer",
+                                 "XLMRobertaTokenizer",     "CamembertTokenizer", "Qwen2Tokenizer", "GemmaTokenizer"};
+    char *text = malloc(size + 1);
+    if (text == NULL) { return 0; }
+    memcpy(text, data, size);
+    text[size] = '\0';
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) { open_as(classes[i], text, size); }
     free(text);
     return 0;
 }

@@ -39,7 +39,8 @@ static cJSON *bytes_vocabulary(void)
 
 static enum status parse(const char *text, size_t size, cJSON **json, struct tokenizer_spec *spec, struct err *err)
 {
-    static cJSON name = {.type = cJSON_String, .string = "model_type", .valuestring = "mpnet"};
+    static char field[] = "model_type", family[] = "mpnet";
+    static cJSON name = {.type = cJSON_String, .string = field, .valuestring = family};
     static const cJSON mpnet = {.type = cJSON_Object, .child = &name};
     struct tokenizer_config config;
     struct tokenizer_files files = {0};
