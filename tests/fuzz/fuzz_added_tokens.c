@@ -1,4 +1,4 @@
-/* Any added tokens and any text: the parts that the text is cut into lie one after the other, and are those that a
+/* Any added tokens and any text: the parts that the text is cut into follow each other, and are those that a
  * plain search finds, which knows neither tries nor windows. The first byte is the number of tokens; for each follow a
  * byte of flags, one that says how long it is, and the characters, one byte each; the rest is text, in the same
  * characters or, if the top bit of the first byte is set, any bytes, which then only must not lead out of the text. */

@@ -22,7 +22,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "Hello"
 MPNET_WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *WORDS[5:], "<mask>"]
 PAIRS = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("Ġ", "w")]
 QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-# What Sluice does not do: classes, and settings.
+# Classes and settings that Sluice does not know.
 REFUSED = ["T5Tokenizer", "LlamaTokenizer", "BertJapaneseTokenizer", "HerbertTokenizer", "NoSuchTokenizer", "merges: GPT2Tokenizer", "basic false",
            "split_special"]
 
@@ -196,7 +196,7 @@ def of_classes():
 
 
 def of_files():
-    """What the files beside the vocabulary say, to a class of its own steps, to one that follows tokenizer.json, and beside vocab.txt."""
+    """Each setting beside three vocabularies: of a class with its own steps, of one that follows tokenizer.json, and vocab.txt."""
     entity = {"__type": "AddedToken", "content": "<ent>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": True}
     settings = {
         "lower false": {"do_lower_case": False}, "accents false": {"strip_accents": False}, "chinese false": {"tokenize_chinese_chars": False},

@@ -24,7 +24,7 @@ void added_set_close(struct added_set *set)
     *set = (struct added_set){.only_start = -1};
 }
 
-/* Whether the character that starts at `at` has a flag; false at the end and where the bytes are not UTF-8. */
+/* Returns whether the character at `at` has a flag; false at the end and where the bytes are not UTF-8. */
 static bool has_flag(const char *text, size_t length, size_t at, uint8_t flag)
 {
     size_t left = length - at < 4 ? length - at : 4;
@@ -40,7 +40,7 @@ static size_t character_before(const char *text, size_t at)
     return at;
 }
 
-/* Where a token's text was found: bytes start .. end-1, without the white space that it takes. */
+/* A place where a token's text was found: bytes start .. end-1, without the white space that it takes. */
 struct match {
     const struct added_token *token;
     size_t start, end;
@@ -107,8 +107,8 @@ size_t added_space_after(const char *text, size_t length, size_t at)
     return at;
 }
 
-/* Where the white space ends that a match takes after it. The search goes on from there, unless what begins inside must
- * be passed over. */
+/* Returns the end of the white space that a match takes after it. If another token cuts it short, the search goes on
+ * at that token. */
 static size_t take_spaces(struct added_cuts *cuts, const struct match *match)
 {
     if (cuts->spaces < match->end) { cuts->spaces = added_space_after(cuts->text, cuts->length, match->end); }
@@ -127,7 +127,7 @@ struct added_cut added_cuts_next(struct added_cuts *cuts, size_t until)
     struct added_cut cut = {.from = cuts->at, .until = until};
     struct match match;
     while (find_match(cuts->set, cuts->text, cuts->length, &cuts->searched, until, &match)) {
-        if (match.end <= cuts->at) { continue; } /* it lies in white space that the token before it has taken */
+        if (match.end <= cuts->at) { continue; } /* the token before it has taken this white space */
         size_t start = match.start;
         if (match.token->lstrip && start > cuts->at) { start = added_space_before(cuts->text, cuts->at, start); }
         cut.until = start < cuts->at ? cuts->at : start;

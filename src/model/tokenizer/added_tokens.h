@@ -53,7 +53,7 @@ MUST_CHECK enum status added_set_build(struct added_set *set, const struct added
 void added_set_close(struct added_set *set);
 
 /* Hands out the text up to the next token that begins before `until`, or up to `until` if none does. `until` is a
- * border of characters above cuts->at, and the text before it is valid UTF-8. The parts lie one after the other and
+ * border of characters above cuts->at, and the text before it is valid UTF-8. The parts follow each other and
  * never overlap: cut.from <= cut.until <= cuts->at <= cuts->length, and each token has at least one byte. Takes
  * O(length) for a whole text.
  *
@@ -65,7 +65,7 @@ struct added_cut added_cuts_next(struct added_cuts *cuts, size_t until);
 /* Where the white space that ends at `at` starts, but not before `from`; `at` where there is none. */
 size_t added_space_before(const char *text, size_t from, size_t at);
 
-/* Where the white space that starts at `at` ends; `at` where there is none. The text need not be valid UTF-8. */
+/* Returns the end of the white space that starts at `at`; `at` if there is none. The text need not be valid UTF-8. */
 size_t added_space_after(const char *text, size_t length, size_t at);
 
 #endif

@@ -355,7 +355,8 @@ static size_t count_characters(const char *text, size_t length)
     return count;
 }
 
-/* Of more characters than were replaced the last ones are inserted; of fewer the last one stands for the others, too.
+/* If there are more characters than before, the last ones count as inserted; if there are fewer, the last one replaces
+ * the others, too.
  */
 static void follow_replacement(struct origin *origin, const char *from, size_t from_length, const char *to,
                                size_t to_length)

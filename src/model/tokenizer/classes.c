@@ -26,13 +26,13 @@ static const char *const named_fields[NAMED + 1] = {"bos_token", "eos_token", "u
 /* A class. Of one without a model the rest is zero: it follows tokenizer.json. */
 struct tokenizer_class {
     const char *names[10];               /* that lead to it, without "Fast"; ends with NULL */
-    const char *families[5];             /* whose config.json need not name it; ends with NULL */
+    const char *families[5];             /* the model types whose default it is; ends with NULL */
     const struct tokenizer_model *model; /* what it makes a tokenizer of */
     const char *file;                    /* the vocabulary that it also opens without a tokenizer.json, or NULL */
     const char *standard[NAMED];         /* what the named tokens are where the files do not say; NULL: none */
     const char *extra[4];                /* more tokens, where the files list none */
     const char *normalizer;              /* as in a tokenizer.json; NULL: none, or BERT's by the config */
-    const char *pre_tokenizer[2];        /* likewise: without and with a blank before each text */
+    const char *pre_tokenizer[2];        /* as in a tokenizer.json: without and with a blank before each text */
     bool keeps_charsmap;                 /* the normaliser is the file's first Precompiled, if it has one */
     bool prefix;                         /* such a blank unless add_prefix_space says otherwise */
     bool byte_fallback;
@@ -40,7 +40,7 @@ struct tokenizer_class {
     bool mask_strips; /* a new mask takes the white space before it */
     bool plain;       /* named tokens have no flags, whatever the files say */
     enum tokenizer_around around;
-    enum named first, last; /* what stands around a text */
+    enum named first, last; /* the tokens before and after a text */
 };
 
 #define BYTE_LEVEL(prefix, regex)                                                                                      \
@@ -143,7 +143,7 @@ enum { CLASSES = sizeof classes / sizeof classes[0] };
 
 const struct tokenizer_class *const tokenizer_class_of_file = &classes[0];
 
-/* Which class. */
+/* Choosing the class. */
 
 static const struct tokenizer_class *find_class(const char *name)
 {
@@ -197,9 +197,9 @@ enum status tokenizer_class_find(const struct tokenizer_files *files, const char
                    name ? "tokenizer_class" : "model_type", name ? name : family, vocabulary);
 }
 
-/* What it makes of tokenizer.json. */
+/* Rewriting tokenizer.json. */
 
-/* Whether an object has a field, null or not. */
+/* Returns a field, also one that is null; NULL if the object has none of that name. */
 static const cJSON *field_of(const cJSON *object, const char *field)
 {
     return cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, field) : NULL;
@@ -211,14 +211,14 @@ static bool older_files_count(const struct tokenizer_files *files)
     return field_of(files->config, "added_tokens_decoder") == NULL;
 }
 
-/* What the files say of a named token; NULL where they say nothing. */
+/* Returns what the files say of a named token; NULL if they say nothing. */
 static const cJSON *said_of(const struct tokenizer_files *files, const char *field)
 {
     const cJSON *older = older_files_count(files) ? field_of(files->map, field) : NULL;
     return older ? older : field_of(files->config, field);
 }
 
-/* The text of a named token; NULL where the class has none. */
+/* Finds the text of a named token; NULL where the class has none. */
 static enum status named_text(const struct tokenizer_class *class, const struct tokenizer_files *files,
                               enum named which, const char **text, struct err *err)
 {
@@ -426,7 +426,7 @@ static bool has_id(const struct tokenizer_spec *spec, int32_t id)
     return false;
 }
 
-/* Whether a text is one that the files name as a special token. */
+/* Returns whether the files name a text as a special token. */
 static bool is_named(const struct tokenizer_files *files, const char *text)
 {
     for (int i = 0; i < NAMED + 1; i++) {
@@ -598,7 +598,7 @@ static enum status put_extra(const struct tokenizer_class *class, const struct t
     return STATUS_OK;
 }
 
-/* Where in the list of added tokens the named one is that stands around a text. */
+/* Finds a named token, which the template uses, in the list of added tokens. */
 static enum status find_end(const struct tokenizer_class *class, const struct tokenizer_files *files, enum named which,
                             const struct tokenizer_spec *spec, size_t *place, struct err *err)
 {

@@ -104,7 +104,7 @@ enum status tokenizer_config_parse(const cJSON *json, struct tokenizer_config *c
     return check_unsupported(json, err);
 }
 
-/* What stands around texts. */
+/* Templates. */
 
 static struct tokenizer_template roberta_template(int32_t first, int32_t last)
 {

@@ -1,6 +1,6 @@
-/* Which characters a normaliser made of the first one of a text. Metaspace's scheme `first` puts its mark before what
- * begins there: `tokenizers` keeps the place in the text that each character of the normal form came from, and asks
- * whether that is 0. Here only the front of the normal form is followed, since only there it can be.
+/* Follows what a normaliser makes of the first character of a text. Metaspace's scheme `first` puts its mark before
+ * what begins there: `tokenizers` keeps the place in the text that each character of the normal form came from, and
+ * asks whether that is 0. Here only the front of the normal form is followed, since only there it can be.
  *
  * Source: NormalizedString in tokenizers 0.23. A step replaces characters of its input by others one by one; one that
  * it inserts has the place of the last character that was read before it. */
@@ -13,11 +13,11 @@
 #include "base/utf8.h"
 
 /* Follows one step. Set `text`, its input, whose first `front` bytes came from the first character; leave the others
- * zero. NULL stands for a text that nobody asks about. */
+ * zero. A pointer that is NULL follows nothing. */
 struct origin {
     const char *text;
     size_t front;
-    size_t read;       /* bytes of the input that the output so far stands for */
+    size_t read;       /* bytes of the input that the output so far replaces */
     size_t made;       /* bytes of the output that came from the first character, so far */
     size_t bytes;      /* the last character of the output, which is not counted in `read` and `made` yet */
     size_t characters; /* and how many of the input it replaces */
@@ -39,7 +39,7 @@ static inline size_t origin_end(struct origin *origin)
     return origin->made;
 }
 
-/* A character of `bytes` bytes comes out for so many of the input. */
+/* A character of `bytes` bytes replaces `characters` of the input; 0 for one that is inserted. */
 static inline void origin_put(struct origin *origin, size_t bytes, size_t characters)
 {
     if (!origin || origin->ended) { return; }

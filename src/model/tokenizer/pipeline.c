@@ -19,7 +19,7 @@ enum { WINDOW_BYTES = 2048 };
 struct stretch {
     const char *bytes;
     size_t length;
-    size_t front; /* so many bytes at its beginning came from the first character of the text */
+    size_t front; /* the number of bytes at its beginning that came from the first character of the text */
     bool left;    /* its beginning is that of a stretch */
     bool right;   /* its end is that of a stretch */
 };
@@ -42,7 +42,7 @@ static void lowercase(struct stretch *stretch, struct buffer *out)
     }
 }
 
-/* What replaces several characters came from the last of them. */
+/* A replacement of several characters comes from the last of them. */
 static void replace(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     bool blanks = step->kind == STEP_REPLACE_BLANKS;

@@ -44,7 +44,7 @@ struct tokenizer_template {
     bool pair_is_strange; /* it is another pair than that, which is not served */
 };
 
-/* Which template: the file's own post-processor, or one of two tokens. */
+/* The template: the file's own post-processor, or one of two tokens. */
 enum tokenizer_around { AROUND_FILE, AROUND_BERT, AROUND_ROBERTA };
 
 /* One entry of the vocabulary. */
@@ -77,7 +77,7 @@ struct tokenizer_spec {
     size_t added_count;
     struct tokenizer_template specials; /* AROUND_FILE */
     enum tokenizer_around around;
-    size_t first, last; /* all others: the places in `added` of what stands before and after a text */
+    size_t first, last; /* the others: the places in `added` of the tokens before and after a text */
 };
 
 /* What a spec becomes: read-only but for unigram->met, so that every thread may encode with it. */
@@ -111,7 +111,7 @@ void tokenizer_spec_free(struct tokenizer_spec *spec);
  * file. */
 MUST_CHECK enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out, struct err *err);
 
-/* What stands beside the vocabulary, as JSON, borrowed: tokenizer_config.json, special_tokens_map.json,
+/* The files beside the vocabulary, as JSON, borrowed: tokenizer_config.json, special_tokens_map.json,
  * added_tokens.json, and the model's config.json. NULL for a file that is not there. */
 struct tokenizer_files {
     const struct cJSON *config, *map, *added, *model;
@@ -120,7 +120,7 @@ struct tokenizer_files {
 /* The class that follows tokenizer.json in everything. */
 extern const struct tokenizer_class *const tokenizer_class_of_file;
 
-/* Which class a directory has: the config's, else config.json's, else the default of its model_type. `vocabulary` is
+/* Finds the class of a directory: the config's, else config.json's, else the default of its model_type. `vocabulary` is
  * the file that is opened in place of a tokenizer.json, or NULL; its own class is the last resort. Errors:
  * STATUS_UNSUPPORTED (a class that is not known, or does not open that file), STATUS_BAD_INPUT. */
 MUST_CHECK enum status tokenizer_class_find(const struct tokenizer_files *files, const char *vocabulary,
@@ -132,7 +132,7 @@ MUST_CHECK enum status tokenizer_class_rewrite(const struct tokenizer_class **cl
                                                const struct tokenizer_files *files, const struct tokenizer_model *model,
                                                struct cJSON *root, struct err *err);
 
-/* Adds the tokens that the files name to a spec, and says what stands around a text. Errors: as above. */
+/* Adds the tokens that the files name to a spec, and sets its template. Errors: as above. */
 MUST_CHECK enum status tokenizer_class_finish(const struct tokenizer_class *class, const struct tokenizer_files *files,
                                               struct tokenizer_spec *spec, struct err *err);
 
@@ -193,7 +193,7 @@ MUST_CHECK enum status tokenizer_json_template(const struct cJSON *part, struct 
 /* The template of two tokens; not AROUND_FILE. */
 struct tokenizer_template tokenizer_template_around(enum tokenizer_around around, int32_t first, int32_t last);
 
-/* What tokenizer_config.json says, but for the tokenizer itself. */
+/* The settings of tokenizer_config.json that are not the tokenizer's own. */
 struct tokenizer_config {
     uint32_t max_tokens; /* 0: no limit */
 };
@@ -208,7 +208,7 @@ MUST_CHECK enum status tokenizer_vocab_parse(const char *text, size_t length, co
                                              const struct tokenizer_files *files, struct tokenizer_spec *spec,
                                              struct err *err);
 
-/* Likewise from a vocab.json and the text of a merges.txt (`text[length]` is a NUL). */
+/* Fills a spec from a vocab.json and the text of a merges.txt (`text[length]` is a NUL), as tokenizer_vocab_parse. */
 MUST_CHECK enum status tokenizer_merges_parse(const struct cJSON *vocabulary, const char *text, size_t length,
                                               const struct tokenizer_class *class, const struct tokenizer_files *files,
                                               struct tokenizer_spec *spec, struct err *err);

@@ -191,7 +191,7 @@ static uint32_t count_specials(const struct special_ids *specials, size_t places
     return count;
 }
 
-/* Whether the model knows all ids, which it mostly does without a look. */
+/* Refuses ids that the model has no vector for. */
 static enum status check_known(const struct tokenizer *tokenizer, const int32_t *ids, uint32_t count, struct err *err)
 {
     if (tokenizer->words == 0 || tokenizer->words >= tokenizer->vocabulary) { return STATUS_OK; }

@@ -62,8 +62,8 @@ const char *tokenizer_type(const struct tokenizer *tokenizer);
 /* The number of entries in the vocabulary, added tokens included: every id is below it. */
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 
-/* Says that a model has so many words. Added tokens may lie above, as transformers allows, but no text may have one:
- * encoding such a text is STATUS_BAD_INPUT. Errors: STATUS_BAD_INPUT when the vocabulary itself does not fit. */
+/* Sets the number of words that the model has. The ids of added tokens may be higher, as transformers allows, but a
+ * text that has such a token is STATUS_BAD_INPUT. Errors: STATUS_BAD_INPUT when the vocabulary itself does not fit. */
 MUST_CHECK enum status tokenizer_fit(struct tokenizer *tokenizer, uint32_t words, struct err *err);
 
 /* The limit that tokenizer_config.json names (`model_max_length`), or 0 where it names none. */

@@ -140,8 +140,8 @@ static bool is_active(const struct unicode_normal *normal, uint32_t code_point)
 }
 
 /* A character of a run that is being normalised, so that numbers sort as the characters do: combining class, place,
- * how many characters of the text it stands for, code point. Of what a character was taken apart into the first part
- * stands for it. */
+ * number of characters of the text that it replaces, code point. A character that is taken apart is replaced by the
+ * first part; the other parts are inserted. */
 enum { COUNT_BITS = 21, PLACE_BITS = COUNT_BITS + 1 };
 
 static uint64_t sortable(uint32_t code_point, size_t place, bool first)

@@ -324,7 +324,7 @@ TEST_WITH(a_class_makes_its_own_steps, make_directory, remove_directory)
     tokenizer_close(tokenizer);
 }
 
-/* What files beside tokenizer.json name is added to its tokens; golden/directories_golden.py has each way to say it. */
+/* Tokens that other files name are added; golden/directories_golden.py has each way to name them. */
 TEST_WITH(tokens_of_other_files_are_added, make_directory, remove_directory)
 {
     enum { UNKNOWN, FIRST, LAST, A, NEW };
@@ -373,7 +373,7 @@ TEST_WITH(tokens_of_other_files_are_added, make_directory, remove_directory)
     refused(STATUS_BAD_INPUT, "added_tokens.json", "id");
 }
 
-/* A token may lie above the model's words, as Gemma's for images does; a text must not have it. */
+/* A token's id may be above the model's words, as that of Gemma's for images is; a text must not have it. */
 TEST_WITH(a_token_that_the_model_does_not_know_is_refused_in_texts, make_directory, remove_directory)
 {
     put("tokenizer.json",
