@@ -148,7 +148,9 @@ def configurations(small, letters, work):
     vocabulary = {token: number for number, token in enumerate([*small[0], *(each.content for each in ROBERTA)])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in small[1]))
-    *parts, more = FILES["roberta"]
+    normalizer, steps, _, ends, more = FILES["roberta"]
+    # The mask takes white space only where a file says so.
+    parts = normalizer, steps, [token(each.content, special=True) for each in ROBERTA], ends
     yield "merges", folder, Tokenizer.from_str(json.dumps(build(vocabulary, small[1], *parts, **more)))
 
 

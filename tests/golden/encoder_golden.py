@@ -404,7 +404,7 @@ def write_checkpoint(folder, m):
         "tokenizer.json": tokenizer_json(words),
     }
     if "unigram" in m:
-        files["tokenizer_config.json"] = {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512}
+        files["tokenizer_config.json"] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
         files["tokenizer.json"] = {
             "normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
             "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},

@@ -40,11 +40,12 @@ class BadRows(BulkCase):
 
     def test_a_text_without_tokens(self):
         """Blanks, where the tokenizer adds nothing: alone, among others, in chunks, and as a line of standard input."""
-        path = os.path.join(self.make_model(), "tokenizer.json")
-        tokenizer = json.loads(self.content(path))
-        tokenizer["post_processor"] = None
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(tokenizer, file)
+        for name, field, value in (("tokenizer.json", "post_processor", None),
+                                   ("tokenizer_config.json", "tokenizer_class", "PreTrainedTokenizerFast")):
+            path = os.path.join(self.make_model(), name)
+            content = {**json.loads(self.content(path)), field: value}
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(content, file)
         source = self.write("in.jsonl", '{"text": "hello"}\n{"text": "  "}\n{"text": "the"}\n')
         for flags in ((), ("--chunk", "tokens:9"), ("--max-batch-rows", "1")):
             with self.subTest(flags=flags):
