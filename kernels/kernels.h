@@ -78,7 +78,7 @@ uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32
 struct kernel_ragged {
     const uint32_t *counts;          /* [KERNEL_COUNTS] */
     const int32_t *ids;              /* [tokens] */
-    const uint32_t *position;        /* [tokens], a token's index in its row; 0 in gaps */
+    const uint32_t *position;        /* [tokens], the row of a token's position; 0 in gaps */
     const uint32_t *start;           /* [rows], where a row begins */
     const uint32_t *length;          /* [rows], at least 1 */
     const struct kernel_tile *tiles; /* [tiles], aligned to 16 bytes, as kernel_tiles_fill makes them */

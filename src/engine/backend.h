@@ -54,6 +54,7 @@ struct pass {
     const uint32_t *length; /* [rows] */
     const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
     uint32_t second_row;    /* such a token's row of model_read_positions is so many behind that of its position */
+    uint32_t position_offset; /* the model's, for next_position_row */
     float *output;          /* [rows, hidden], pooled; written by the time wait returns */
 };
 

@@ -70,6 +70,7 @@ static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t fi
         .length = batch->length + first,
         .second = batch->second ? batch->second + first : NULL,
         .second_row = model_position_rows(model) - model_text_rows(model),
+        .position_offset = model->position_offset,
         .output = in_flight->vectors + (size_t)first * model->hidden,
     };
 }
@@ -238,6 +239,7 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
         .length = batch->length + row,
         .second = batch->second ? batch->second + row : NULL,
         .second_row = model_position_rows(narrow->model) - model_text_rows(narrow->model),
+        .position_offset = narrow->model->position_offset,
         .output = in_flight->vectors + (size_t)row * hidden,
     };
     struct err why = {0};

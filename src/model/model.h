@@ -148,7 +148,8 @@ struct model {
     uint32_t hidden, layer_count, heads, intermediate_size;
     uint32_t key_heads; /* of keys and values, each for heads / key_heads heads of queries; 0: as many as `heads` */
     uint32_t head_dim;  /* 0: hidden / heads */
-    uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa */
+    uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa. Above 0 the token with the id
+                               * position_offset - 1 is padding, also in a text: see next_position_row */
     float layer_norm_eps;
     float word_scale;  /* words are multiplied by it; 0: by 1 */
     float score_width; /* scores are divided by its root; 0: head_dim */
@@ -249,11 +250,24 @@ static inline uint32_t model_key_width(const struct model *model)
     return model_key_heads(model) * model_head_dim(model);
 }
 
-/* What is added to the words of a text: a row for each of max_tokens positions, or with rotary positions one for all.
- */
+/* The first token of a text that is not padding adds this row to its word. */
+static inline uint32_t model_first_row(const struct model *model)
+{
+    return model->position_offset > 0;
+}
+
+/* What is added to the words of a text: a row for each of max_tokens positions, after that of padding where the family
+ * has one; or with rotary positions one row for all. */
 static inline uint32_t model_text_rows(const struct model *model)
 {
-    return model->rotary[0].base > 0 ? 1 : model->max_tokens;
+    return model->rotary[0].base > 0 ? 1 : model->max_tokens + model_first_row(model);
+}
+
+/* The row of a text's next token; `*next`, which begins as model_first_row, moves on. RoBERTa and its kin number the
+ * tokens that are not padding, and give all padding the position before. */
+static inline uint32_t next_position_row(uint32_t position_offset, int32_t id, uint32_t *next)
+{
+    return (uint32_t)id + 1 == position_offset ? 0 : (*next)++;
 }
 
 /* All such rows: where a pair has two token types, behind them as many for its second text. */
@@ -262,7 +276,8 @@ static inline uint32_t model_position_rows(const struct model *model)
     return model_text_rows(model) * (model->head.pair_types ? 2 : 1);
 }
 
-/* Reads those rows: the position's embedding, from position_offset on, with that of token type 0, or then 1.
+/* Reads those rows: the position's embedding, from padding's or position_offset on, with that of token type 0, or then
+ * 1.
  * Shapes: to [model_position_rows, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
 MUST_CHECK enum status model_read_positions(const struct model *model, float *to, struct err *err);
 

@@ -533,7 +533,8 @@ void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, fl
 enum status model_read_positions(const struct model *model, float *to, struct err *err)
 {
     const struct tensor *type = &model->type_embeddings;
-    size_t hidden = model->hidden, count = model_text_rows(model) * hidden, first = model->position_offset * hidden;
+    size_t hidden = model->hidden, count = model_text_rows(model) * hidden;
+    size_t first = (model->position_offset - model_first_row(model)) * hidden;
     uint32_t types = model->head.pair_types ? 2 : 1;
     bool rotary = model->rotary[0].base > 0;
     if ((!rotary && model->position_embeddings.elements < first + count) ||

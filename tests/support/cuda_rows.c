@@ -30,7 +30,9 @@ void cuda_rows_make(struct cuda_rows *rows, const struct model *model, const uin
         rows->start[count] = at;
         rows->length[count] = lengths[count];
         for (uint32_t t = 0; t < lengths[count]; t++) {
-            rows->ids[at + t] = (int32_t)(next_random(&state) % model->vocabulary);
+            bool padding = model->position_offset > 0 && t % 3 == 0;
+            rows->ids[at + t] =
+                (int32_t)(padding ? model->position_offset - 1 : next_random(&state) % model->vocabulary);
         }
         at += stride == 0 ? lengths[count] : stride;
     }

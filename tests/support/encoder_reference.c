@@ -200,14 +200,17 @@ void reference_encode(const struct model *model, const int32_t *ids, uint32_t le
 {
     uint32_t width = model->hidden;
     double *x = zeros((size_t)length * width);
+    uint32_t position = model->position_offset;
     for (uint32_t t = 0; t < length; t++) {
+        bool padding = (uint32_t)ids[t] + 1 == model->position_offset;
+        uint32_t row = padding ? model->position_offset - 1 : position++;
         for (uint32_t i = 0; i < width; i++) {
             x[(size_t)t * width + i] =
                 at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) *
                     (model->word_scale > 0 ? model->word_scale : 1) +
                 (model->rotary[0].base > 0
                      ? 0
-                     : at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i)) +
+                     : at(&model->position_embeddings, (size_t)row * width + i)) +
                 (model->token_types > 0 ? at(&model->type_embeddings, i) : 0);
         }
     }

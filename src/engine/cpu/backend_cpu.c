@@ -393,11 +393,14 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     for (uint32_t r = 0; r < pass->rows; r++) {
         size_t at = pass->start[r] - pass->origin;
         uint32_t second = pass->second && pass->second[r] > 0 ? pass->second[r] : UINT32_MAX;
+        uint32_t next = model_first_row(weights->backend.model);
         for (uint32_t t = 0; t < WORDS_AHEAD; t++) { ask_word(weights, pass, r, t); }
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
-            const void *word = cpu_weights_word(weights, (uint32_t)pass->ids[at + t]);
-            size_t position = (t < rows ? t : 0) + (t < second ? 0 : pass->second_row);
+            int32_t id = pass->ids[at + t];
+            const void *word = cpu_weights_word(weights, (uint32_t)id);
+            size_t row = next_position_row(pass->position_offset, id, &next);
+            size_t position = (row < rows ? row : 0) + (t < second ? 0 : pass->second_row);
             struct activations x = cpu_hidden_row(workspace, at + t);
             weights->set->kernels->embed(width, word, weights->word_dtype, weights->word_scale,
                                          weights->position + position * width, &weights->embedding_norm,

@@ -234,11 +234,12 @@ static void embed(struct int8_trial *trial)
 {
     const struct cpu_weights *weights = trial->weights;
     const struct model *model = weights->backend.model;
+    const float *position = weights->position + (size_t)model_first_row(model) * model->hidden;
     for (uint32_t row = 0; row < TRIAL_ROWS; row++) {
         uint32_t id = (uint32_t)((uint64_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS));
         struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
         weights->set->kernels->embed(model->hidden, cpu_weights_word(weights, id), weights->word_dtype,
-                                     weights->word_scale, weights->position, &weights->embedding_norm, x.f32, x);
+                                     weights->word_scale, position, &weights->embedding_norm, x.f32, x);
     }
     memmove(trial->sums, trial->states, TRIAL_ROWS * model->hidden * sizeof *trial->sums);
 }

@@ -58,7 +58,7 @@ struct rows {
     uint32_t length[MAX_ROWS];
 };
 
-/* Rows of the given lengths with random ids. */
+/* Rows of the given lengths with random ids; where a model numbers positions past padding, every third token is that. */
 static struct rows make_rows(const struct model *model, const uint32_t *lengths, uint32_t count)
 {
     struct rows rows = {.count = count};
@@ -67,7 +67,10 @@ static struct rows make_rows(const struct model *model, const uint32_t *lengths,
         rows.total += lengths[r];
         rows.ids[r] = calloc(lengths[r], sizeof(int32_t));
         assert_non_null(rows.ids[r]);
-        for (uint32_t t = 0; t < lengths[r]; t++) { rows.ids[r][t] = (int32_t)(next_random() % model->vocabulary); }
+        for (uint32_t t = 0; t < lengths[r]; t++) {
+            bool padding = model->position_offset > 0 && t % 3 == 0;
+            rows.ids[r][t] = (int32_t)(padding ? model->position_offset - 1 : next_random() % model->vocabulary);
+        }
     }
     return rows;
 }
