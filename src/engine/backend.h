@@ -49,13 +49,13 @@ struct pass {
     uint32_t rows;
     uint32_t extent; /* elements from the first row's start to the end of the last row's place, gaps included */
     uint32_t origin;
-    const int32_t *ids;     /* [extent] */
-    const uint32_t *start;  /* [rows] */
-    const uint32_t *length; /* [rows] */
-    const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
-    uint32_t second_row;    /* such a token's row of model_read_positions is so many behind that of its position */
+    const int32_t *ids;       /* [extent] */
+    const uint32_t *start;    /* [rows] */
+    const uint32_t *length;   /* [rows] */
+    const uint32_t *second;   /* [rows], or NULL: as in struct engine_batch */
+    uint32_t second_row;      /* such a token's row of model_read_positions is so many behind that of its position */
     uint32_t position_offset; /* the model's, for next_position_row */
-    float *output;          /* [rows, hidden], pooled; written by the time wait returns */
+    float *output;            /* [rows, hidden], pooled; written by the time wait returns */
 };
 
 enum linear_site {

@@ -49,10 +49,23 @@ static const char *const harmless[] = {
     "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate",
     "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", NULL};
 
+/* Whether the field is where one of the spellings begins. */
+static bool is_spelled(const char *const spellings[CONFIG_SPELLINGS], const char *field)
+{
+    size_t length = strlen(field);
+    for (int i = 0; i < CONFIG_SPELLINGS && spellings[i]; i++) {
+        if (strncmp(spellings[i], field, length) == 0 &&
+            (spellings[i][length] == '\0' || spellings[i][length] == '.')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_read(const struct arch *arch, const char *field)
 {
     for (int i = 0; i < CONFIG_FIELDS; i++) {
-        if (arch->fields[i] && strcmp(arch->fields[i], field) == 0) { return true; }
+        if (is_spelled(arch->fields[i], field)) { return true; }
     }
     return (arch->own && json_is_in(arch->own, field)) || strcmp(field, "model_type") == 0 ||
            strcmp(field, "architectures") == 0;
@@ -88,12 +101,10 @@ static enum status find_arch(const cJSON *root, const char *name, const struct a
     if (!type) { return err_set(err, STATUS_BAD_INPUT, "%s: model_type is missing", name); }
     char supported[256] = "";
     for (size_t i = 0, used = 0; i < ARCHES; i++) {
-        const char *field = arches[i]->told_by;
-        if (strcmp(type, arches[i]->model_type) == 0 && (!field || json_field(root, field))) {
+        if (strcmp(type, arches[i]->model_type) == 0) {
             *arch = arches[i];
             return STATUS_OK;
         }
-        if (field) { continue; } /* its type comes again */
         used += (size_t)snprintf(supported + used, sizeof supported - used, "%s%s", i > 0 ? ", " : "",
                                  arches[i]->model_type);
     }
@@ -118,6 +129,117 @@ static enum status check_classes(const struct arch *arch, const cJSON *root, con
     return STATUS_OK;
 }
 
+/* --- Fields and their spellings --- */
+
+/* Where a spelling leads: the field of an object, NULL if the way there is missing, and what messages call the object.
+ */
+struct place {
+    const cJSON *object;
+    const char *field;
+    char name[192];
+};
+
+static struct place find_place(const cJSON *root, const char *name, const char *spelling)
+{
+    struct place place = {.object = root, .field = spelling};
+    size_t length = (size_t)snprintf(place.name, sizeof place.name, "%s", name);
+    for (const char *dot; (dot = strchr(place.field, '.')) != NULL; place.field = dot + 1) {
+        char key[64];
+        snprintf(key, sizeof key, "%.*s", (int)(dot - place.field), place.field);
+        place.object = json_field(place.object, key);
+        if (length < sizeof place.name) {
+            length += (size_t)snprintf(place.name + length, sizeof place.name - length, ": %s", key);
+        }
+    }
+    return place;
+}
+
+/* The names of activations; those that one field alone gives say so. */
+static const struct named_activation {
+    const char *name;
+    enum activation activation;
+    bool plain, gated; /* in which feed-forward parts */
+    const char *field;
+} activations[] = {
+    {"gelu", ACTIVATION_GELU_ERF, true, true, NULL},
+    {"gelu_python", ACTIVATION_GELU_ERF, true, true, NULL},
+    {"gelu_new", ACTIVATION_GELU_TANH, true, true, NULL},
+    {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH, true, true, NULL},
+    {"relu", ACTIVATION_RELU, true, false, NULL},
+    {"silu", ACTIVATION_SILU, false, true, NULL},
+    {"swiglu", ACTIVATION_SILU, false, true, "activation_function"},
+};
+
+static enum status parse_activation(const struct place *place, bool gated, const struct named_activation **out,
+                                    struct err *err)
+{
+    const char *text = NULL;
+    TRY(json_string(place->object, place->name, place->field, &text, err));
+    if (!text) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", place->name, place->field); }
+    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++) {
+        const struct named_activation *known = &activations[i];
+        if (strcmp(known->name, text) == 0 && (gated ? known->gated : known->plain) &&
+            (!known->field || strcmp(known->field, place->field) == 0)) {
+            *out = known;
+            return STATUS_OK;
+        }
+    }
+    return err_set(err, STATUS_UNSUPPORTED,
+                   "%s: %s \"%.60s\" is not supported; supported: gelu, gelu_python, gelu_new, gelu_pytorch_tanh, %s",
+                   place->name, place->field, text, gated ? "silu" : "relu");
+}
+
+static enum status says_same(const struct arch *arch, enum config_field field, const struct place *a,
+                             const struct place *b, bool *same, struct err *err)
+{
+    const struct named_activation *one, *other;
+    if (field != CONFIG_ACTIVATION) {
+        *same = field == CONFIG_POSITIONS ||
+                cJSON_Compare(json_field(a->object, a->field), json_field(b->object, b->field), true);
+        return STATUS_OK;
+    }
+    TRY(parse_activation(a, arch->gated, &one, err));
+    TRY(parse_activation(b, arch->gated, &other, err));
+    *same = one->activation == other->activation;
+    return STATUS_OK;
+}
+
+/* Finds the first spelling that the file has, or the first of all. Errors: STATUS_BAD_INPUT, if it has two that differ.
+ */
+static enum status find_field(const struct arch *arch, enum config_field field, const cJSON *root, const char *name,
+                              struct place *out, struct err *err)
+{
+    const char *const *spellings = arch->fields[field], *found = NULL;
+    *out = find_place(root, name, spellings[0]);
+    for (int i = 0; i < CONFIG_SPELLINGS && spellings[i]; i++) {
+        struct place place = find_place(root, name, spellings[i]);
+        bool same = true;
+        if (!json_field(place.object, place.field)) { continue; }
+        if (found) { TRY(says_same(arch, field, out, &place, &same, err)); }
+        if (!same) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: %s and %s contradict each other", name, found, spellings[i]);
+        }
+        if (!found) {
+            found = spellings[i];
+            *out = place;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Reads one that must be there. */
+static enum status read_size(const struct arch *arch, enum config_field field, const cJSON *root, const char *name,
+                             uint32_t most, uint32_t *out, struct err *err)
+{
+    const char *const *spellings = arch->fields[field];
+    struct place place;
+    TRY(find_field(arch, field, root, name, &place, err));
+    TRY(json_u32(place.object, place.name, place.field, 1, most, out, err));
+    return *out > 0 ? STATUS_OK
+                    : err_set(err, STATUS_BAD_INPUT, "%s: %s%s%s is missing", name, spellings[0],
+                              spellings[1] ? " or " : "", spellings[1] ? spellings[1] : "");
+}
+
 static enum status read_sizes(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     const struct {
@@ -131,22 +253,22 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
         [CONFIG_KEY_HEADS] = {&model->key_heads, 1u << 10},
         [CONFIG_HEAD_DIM] = {&model->head_dim, 1u << 10},
         [CONFIG_INTERMEDIATE] = {&model->intermediate_size, 1u << 20},
-        [CONFIG_POSITIONS] = {&model->positions, 1u << 20},
+        [CONFIG_POSITIONS] = {&model->positions, MODEL_POSITIONS_MAX},
         [CONFIG_TOKEN_TYPES] = {&model->token_types, 1u << 10},
     };
-    const char *const *fields = model->arch->fields;
+    const struct arch *arch = model->arch;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (!fields[i]) { continue; }
-        TRY(json_u32(root, name, fields[i], 1, sizes[i].most, sizes[i].to, err));
-        if (*sizes[i].to == 0) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, fields[i]); }
+        if (!arch->fields[i][0]) { continue; }
+        TRY(read_size(arch, (enum config_field)i, root, name, sizes[i].most, sizes[i].to, err));
     }
     if (model->head_dim == 0 && model->hidden % model->heads != 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name, fields[CONFIG_HIDDEN],
-                       model->hidden, fields[CONFIG_HEADS], model->heads);
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name,
+                       arch->fields[CONFIG_HIDDEN][0], model->hidden, arch->fields[CONFIG_HEADS][0], model->heads);
     }
     if (model->heads % model_key_heads(model) != 0) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name, fields[CONFIG_HEADS],
-                       model->heads, fields[CONFIG_KEY_HEADS], model->key_heads);
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s %u is not a multiple of %s %u", name,
+                       arch->fields[CONFIG_HEADS][0], model->heads, arch->fields[CONFIG_KEY_HEADS][0],
+                       model->key_heads);
     }
     model->layers = calloc(model->layer_count, sizeof *model->layers);
     return model->layers ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
@@ -155,7 +277,7 @@ static enum status read_sizes(const cJSON *root, const char *name, struct model 
 static enum status read_positions(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     const struct arch *arch = model->arch;
-    const char *padding = arch->fields[CONFIG_PADDING], *field = arch->fields[CONFIG_BUCKETS];
+    const char *padding = arch->fields[CONFIG_PADDING][0], *field = arch->fields[CONFIG_BUCKETS][0];
     uint32_t buckets = RELATIVE_BUCKETS;
     model->position_offset = arch->position_offset;
     if (padding) {
@@ -165,7 +287,7 @@ static enum status read_positions(const cJSON *root, const char *name, struct mo
     }
     if (model->positions <= model->position_offset) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %s %u leaves no position behind the %u that no token has", name,
-                       arch->fields[CONFIG_POSITIONS], model->positions, model->position_offset);
+                       arch->fields[CONFIG_POSITIONS][0], model->positions, model->position_offset);
     }
     if (field) { TRY(json_u32(root, name, field, 1, 1u << 10, &buckets, err)); }
     return buckets == RELATIVE_BUCKETS ? STATUS_OK
@@ -173,43 +295,62 @@ static enum status read_positions(const cJSON *root, const char *name, struct mo
                                                  field, buckets, RELATIVE_BUCKETS);
 }
 
-/* The base where `field` is there; null is refused, since what it means depends on the version of transformers. */
-static enum status read_base(const cJSON *object, const char *name, const char *field, double *base, struct err *err)
+/* The base, if the file says one. Null is refused, since what it means depends on the version of transformers. */
+static enum status read_base(const struct arch *arch, enum config_field field, const cJSON *root, const char *name,
+                             double *base, struct err *err)
 {
-    TRY(json_double(object, name, field, base, err));
-    return *base > 0 && *base < 1e12 && !cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, field))
+    struct place place;
+    TRY(find_field(arch, field, root, name, &place, err));
+    TRY(json_double(place.object, place.name, place.field, base, err));
+    bool number = *base > 0 && *base < 1e12;
+    for (int i = 0; i < CONFIG_SPELLINGS && arch->fields[field][i] && number; i++) {
+        place = find_place(root, name, arch->fields[field][i]);
+        number = !cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(place.object, place.field));
+    }
+    return number
                ? STATUS_OK
-               : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number between 0 and 1e12", name, field);
+               : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number between 0 and 1e12", place.name, place.field);
 }
 
-/* The same where `field` is an object as transformers 5 writes it: {"rope_theta": base, "rope_type": "default"}. */
-static enum status read_parameters(const cJSON *object, const char *name, const char *field, double *base,
-                                   struct err *err)
+/* Refuses rope_parameters, or what they say of one kind of layers, with more in it than a base. */
+static enum status check_rope(const cJSON *rope, const char *name, struct err *err)
 {
     static const char *const known[] = {"rope_theta", "rope_type", NULL};
-    const cJSON *rope = json_field(object, field);
-    char full_name[192];
     if (!rope) { return STATUS_OK; }
-    snprintf(full_name, sizeof full_name, "%s: %s", name, field);
-    TRY(json_only(rope, full_name, known, NULL, err));
-    TRY(read_base(rope, full_name, "rope_theta", base, err));
-    return json_must_be(rope, full_name, "rope_type", "default", err);
-}
-
-enum status arch_read_rotary(const cJSON *root, const char *name, const char *field, double base, struct model *model,
-                             struct err *err)
-{
-    model->rotary[0] = (struct rotary){base, 1};
-    TRY(read_base(root, name, field, &model->rotary[0].base, err));
-    return read_parameters(root, name, "rope_parameters", &model->rotary[0].base, err);
+    TRY(json_only(rope, name, known, NULL, err));
+    return json_must_be(rope, name, "rope_type", "default", err);
 }
 
 static const char *const layer_kinds[] = {"full_attention", "sliding_attention", NULL};
 
-enum status arch_read_layer_types(const cJSON *root, const char *name, bool windows, struct model *model,
+static enum status read_rotary(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    const struct arch *arch = model->arch;
+    const cJSON *rope = json_field(root, "rope_parameters");
+    char object[128];
+    snprintf(object, sizeof object, "%s: rope_parameters", name);
+    if (!arch->fields[CONFIG_ROTARY_LOCAL][0]) {
+        TRY(check_rope(rope, object, err));
+    } else if (rope) {
+        TRY(json_only(rope, object, layer_kinds, NULL, err));
+        for (int i = 0; layer_kinds[i]; i++) {
+            char kind[192];
+            snprintf(kind, sizeof kind, "%s: %s", object, layer_kinds[i]);
+            TRY(check_rope(json_field(rope, layer_kinds[i]), kind, err));
+        }
+    }
+    for (int i = 0; i < 2 && arch->fields[CONFIG_ROTARY + i][0]; i++) {
+        model->rotary[i] = (struct rotary){arch->rotary[i], 1};
+        TRY(read_base(arch, CONFIG_ROTARY + i, root, name, &model->rotary[i].base, err));
+    }
+    return STATUS_OK;
+}
+
+enum status arch_read_layer_types(const cJSON *root, const char *name, const char *pattern, struct model *model,
                                   struct err *err)
 {
     const cJSON *types = json_field(root, "layer_types"), *type;
+    bool patterned = pattern && json_field(root, pattern);
     uint32_t layer = 0;
     if (types && (!cJSON_IsArray(types) || (uint32_t)cJSON_GetArraySize(types) != model->layer_count)) {
         return err_set(err, STATUS_BAD_INPUT, "%s: layer_types must be a list of %u", name, model->layer_count);
@@ -218,54 +359,40 @@ enum status arch_read_layer_types(const cJSON *root, const char *name, bool wind
     {
         const char *text = cJSON_IsString(type) ? type->valuestring : "?";
         bool local = strcmp(text, layer_kinds[1]) == 0;
-        if (!json_is_in(layer_kinds, text) || (local && !windows)) {
+        if (!json_is_in(layer_kinds, text) || (local && !pattern)) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: layer_types: \"%.60s\" is not supported", name, text);
+        }
+        if (patterned && model->layers[layer].local != local) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: layer_types and %s contradict each other", name, pattern);
         }
         model->layers[layer++].local = local;
     }
     return STATUS_OK;
 }
 
-enum status arch_read_local(const cJSON *root, const char *name, const struct arch_rotary *rotary, struct model *model,
-                            struct err *err)
+static enum status read_activation(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    const cJSON *rope = json_field(root, "rope_parameters");
-    char object[128];
-    TRY(arch_read_layer_types(root, name, true, model, err));
-    snprintf(object, sizeof object, "%s: rope_parameters", name);
-    if (rope) { TRY(json_only(rope, object, layer_kinds, NULL, err)); }
-    for (int i = 0; i < 2; i++) {
-        model->rotary[i] = (struct rotary){rotary->bases[i], 1};
-        TRY(read_base(root, name, rotary->fields[i], &model->rotary[i].base, err));
-        TRY(read_parameters(rope, object, layer_kinds[i], &model->rotary[i].base, err));
-    }
+    const struct named_activation *named;
+    struct place place;
+    TRY(find_field(model->arch, CONFIG_ACTIVATION, root, name, &place, err));
+    TRY(parse_activation(&place, model->arch->gated, &named, err));
+    model->activation = named->activation;
     return STATUS_OK;
 }
 
-enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,
-                                 struct err *err)
+static enum status read_eps(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    static const struct {
-        const char *name;
-        enum activation activation;
-        bool plain, gated; /* in which feed-forward parts */
-    } known[] = {
-        {"gelu", ACTIVATION_GELU_ERF, true, true},      {"gelu_python", ACTIVATION_GELU_ERF, true, true},
-        {"gelu_new", ACTIVATION_GELU_TANH, true, true}, {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH, true, true},
-        {"relu", ACTIVATION_RELU, true, false},         {"silu", ACTIVATION_SILU, false, true},
-    };
-    const char *text = NULL;
-    TRY(json_string(root, name, field, &text, err));
-    if (!text) { return err_set(err, STATUS_BAD_INPUT, "%s: %s is missing", name, field); }
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(known[i].name, text) == 0 && (model->arch->gated ? known[i].gated : known[i].plain)) {
-            model->activation = known[i].activation;
-            return STATUS_OK;
+    double eps = model->arch->eps > 0 ? model->arch->eps : 1e-12;
+    struct place place;
+    if (model->arch->fields[CONFIG_EPS][0]) {
+        TRY(find_field(model->arch, CONFIG_EPS, root, name, &place, err));
+        TRY(json_double(place.object, place.name, place.field, &eps, err));
+        if (!(eps > 0 && eps < 1)) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: %s must lie between 0 and 1", name, place.field);
         }
     }
-    return err_set(err, STATUS_UNSUPPORTED,
-                   "%s: %s \"%.60s\" is not supported; supported: gelu, gelu_python, gelu_new, gelu_pytorch_tanh, %s",
-                   name, field, text, model->arch->gated ? "silu" : "relu");
+    model->layer_norm_eps = (float)eps;
+    return STATUS_OK;
 }
 
 static enum status check_rotary(const char *name, const struct model *model, struct err *err)
@@ -289,23 +416,16 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     }
     TRY(read_sizes(root, name, model, err));
     TRY(read_positions(root, name, model, err));
-    const char *field = model->arch->fields[CONFIG_ACTIVATION];
-    if (field) { TRY(arch_read_activation(root, name, field, model, err)); }
+    TRY(read_activation(root, name, model, err));
+    TRY(read_rotary(root, name, model, err));
+    TRY(read_eps(root, name, model, err));
     model->pre_norm = model->arch->pre_norm;
     model->first_norm = model->arch->first_norm;
     model->rms_norm = model->arch->rms_norm;
     model->causal = model->arch->causal;
     model->gated = model->arch->gated;
     if (model->arch->read) { TRY(model->arch->read(root, name, model, err)); }
-    TRY(check_rotary(name, model, err));
-    double eps = model->arch->eps > 0 ? model->arch->eps : 1e-12;
-    field = model->arch->fields[CONFIG_EPS];
-    if (field) { TRY(json_double(root, name, field, &eps, err)); }
-    if (!(eps > 0 && eps < 1)) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: %s must lie between 0 and 1", name, field);
-    }
-    model->layer_norm_eps = (float)eps;
-    return STATUS_OK;
+    return check_rotary(name, model, err);
 }
 
 enum status arch_read_config(const char *directory, const char *name, struct model *model, struct err *err)

@@ -23,29 +23,39 @@ enum config_field {
     CONFIG_EPS,
     CONFIG_PADDING, /* the positions of tokens begin behind this one */
     CONFIG_BUCKETS, /* of relative_bias */
+    CONFIG_ROTARY,  /* the base of rotary positions */
+    CONFIG_ROTARY_LOCAL,
     CONFIG_FIELDS
 };
 
+enum { CONFIG_SPELLINGS = 2 };
+
 /* The sizes as nearly all families spell them. */
 #define USUAL_SIZES                                                                                                    \
-    [CONFIG_VOCABULARY] = "vocab_size", [CONFIG_HIDDEN] = "hidden_size", [CONFIG_LAYERS] = "num_hidden_layers",        \
-    [CONFIG_HEADS] = "num_attention_heads", [CONFIG_INTERMEDIATE] = "intermediate_size",                               \
-    [CONFIG_POSITIONS] = "max_position_embeddings"
+    [CONFIG_VOCABULARY] = {"vocab_size"}, [CONFIG_HIDDEN] = {"hidden_size"}, [CONFIG_LAYERS] = {"num_hidden_layers"},  \
+    [CONFIG_HEADS] = {"num_attention_heads"}, [CONFIG_INTERMEDIATE] = {"intermediate_size"},                           \
+    [CONFIG_POSITIONS] = {"max_position_embeddings"}
+
+/* Bases of rotary positions: as transformers 5 writes them, and as the family's files did before. */
+#define ROTARY_BASE(older) [CONFIG_ROTARY] = {"rope_parameters.rope_theta", (older)}
+#define ROTARY_BASES(older, older_local)                                                                               \
+    [CONFIG_ROTARY] = {"rope_parameters.full_attention.rope_theta", (older)},                                          \
+    [CONFIG_ROTARY_LOCAL] = {"rope_parameters.sliding_attention.rope_theta", (older_local)}
 
 /* Where a family has no biases. */
 enum bare { BARE_NORM = 1, BARE_ATTENTION = 2, BARE_INTERMEDIATE = 4, BARE_OUTPUT = 8 };
 
 struct arch {
-    const char *model_type; /* in config.json */
-    const char
-        *told_by;      /* the field that tells this spelling from one with the same model_type further down, or NULL */
-    const char *class; /* what every name in `architectures` begins with */
+    const char *model_type;      /* in config.json */
+    const char *class;           /* what every name in `architectures` begins with */
     const char *const *harmless; /* fields of config.json that change no vector; ends with NULL */
 
-    /* The fields that are read. NULL where the family has none (no token types, the eps and the position_offset below),
-     * or where `read` sets what they would. */
-    const char *fields[CONFIG_FIELDS];
-    double eps; /* of norms, where the file does not say; 0: 1e-12 */
+    /* The fields that are read, in all their spellings; a dot leads into an object. A file may have several, which must
+     * say the same, but for the positions: of them the first counts, as all it does is limit a text. NULL where the
+     * family has none (no token types, the eps and the position_offset below), or where `read` sets what they would. */
+    const char *fields[CONFIG_FIELDS][CONFIG_SPELLINGS];
+    double eps;       /* of norms, where the file does not say; 0: 1e-12 */
+    double rotary[2]; /* bases of rotary positions, where the file does not say */
 
     /* Reads the fields that this family alone has, which `own` lists; NULL: there are none. The sizes that `fields`
      * names, and as many zeroed layers, are set. Errors: as arch_read_config. */
@@ -97,32 +107,11 @@ struct arch {
  * is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */
 MUST_CHECK enum status arch_read_config(const char *directory, const char *name, struct model *model, struct err *err);
 
-/* For `read` of a family whose layers all turn alike: sets the base of rotary positions, which is that of `field`, or
- * of rope_parameters as transformers 5 writes it, or `base`. Errors: STATUS_BAD_INPUT (also null, since what it means
- * depends on the version of transformers), STATUS_UNSUPPORTED. */
-MUST_CHECK enum status arch_read_rotary(const cJSON *root, const char *name, const char *field, double base,
-                                        struct model *model, struct err *err);
-
-/* For `read`: sets which layers are local where layer_types says so; without `windows` none may be. Errors:
- * STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
-MUST_CHECK enum status arch_read_layer_types(const cJSON *root, const char *name, bool windows, struct model *model,
-                                             struct err *err);
-
-/* Where a family with global and local layers says the bases of their rotary positions, in this order; transformers 5
- * says them in rope_parameters. */
-struct arch_rotary {
-    const char *fields[2];
-    double bases[2]; /* where the file does not say */
-};
-
-/* For `read` of such a family: sets them, and which layers are local where layer_types says so. Errors:
- * STATUS_BAD_INPUT, STATUS_UNSUPPORTED. */
-MUST_CHECK enum status arch_read_local(const cJSON *root, const char *name, const struct arch_rotary *rotary,
-                                       struct model *model, struct err *err);
-
-/* For `read`: the activation that a field names. Errors: STATUS_BAD_INPUT (missing), STATUS_UNSUPPORTED. */
-MUST_CHECK enum status arch_read_activation(const cJSON *root, const char *name, const char *field, struct model *model,
-                                            struct err *err);
+/* For `read`: sets which layers are local where layer_types says so. `pattern` is the older field by which they were
+ * set before; layer_types must then say the same. NULL: no layer may be local. Errors: STATUS_BAD_INPUT,
+ * STATUS_UNSUPPORTED. */
+MUST_CHECK enum status arch_read_layer_types(const cJSON *root, const char *name, const char *pattern,
+                                             struct model *model, struct err *err);
 
 #define ARCH(name) extern const struct arch arch_##name;
 #include "model/arches.inc"

@@ -1,4 +1,5 @@
-/* DistilBERT: BERT's layers under other names, without token types and without a pooler.
+/* DistilBERT: BERT's layers under other names (transformers takes some of BERT's, too), without token types and without
+ * a pooler.
  * Source: DistilBertConfig and DistilBertModel of transformers 2.x to 5.23. */
 #include "model/arch.h"
 
@@ -14,13 +15,13 @@ const struct arch arch_distilbert = {
     .model_type = "distilbert",
     .class = "DistilBert",
     .harmless = harmless,
-    .fields = {[CONFIG_VOCABULARY] = "vocab_size",
-               [CONFIG_HIDDEN] = "dim",
-               [CONFIG_LAYERS] = "n_layers",
-               [CONFIG_HEADS] = "n_heads",
-               [CONFIG_INTERMEDIATE] = "hidden_dim",
-               [CONFIG_POSITIONS] = "max_position_embeddings",
-               [CONFIG_ACTIVATION] = "activation"},
+    .fields = {[CONFIG_VOCABULARY] = {"vocab_size"},
+               [CONFIG_HIDDEN] = {"dim", "hidden_size"},
+               [CONFIG_LAYERS] = {"n_layers", "num_hidden_layers"},
+               [CONFIG_HEADS] = {"n_heads", "num_attention_heads"},
+               [CONFIG_INTERMEDIATE] = {"hidden_dim"},
+               [CONFIG_POSITIONS] = {"max_position_embeddings"},
+               [CONFIG_ACTIVATION] = {"activation"}},
     .prefix = "distilbert.",
     .unused = unused,
     .word = "embeddings.word_embeddings",

@@ -16,14 +16,12 @@ static const char *const empty[] = {"attention_bias", "attn_logit_softcapping", 
 static const char *const unused[] = {"lm_head.", NULL};
 
 static const char *const own[] = {
-    "layer_types", "query_pre_attn_scalar", "rope_local_base_freq",   "rope_parameters",
-    "rope_theta",  "sliding_window",        "sliding_window_pattern", "use_bidirectional_attention",
+    "layer_types", "query_pre_attn_scalar", "sliding_window", "sliding_window_pattern", "use_bidirectional_attention",
     NULL};
 
 /* sliding_window is the window in both directions. */
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    static const struct arch_rotary rotary = {{"rope_theta", "rope_local_base_freq"}, {1000000, 10000}};
     uint32_t window = 4096, every = 6;
     double width = 256;
     bool both = false;
@@ -42,7 +40,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     model->gain_less_one = model->beyond_f16 = true;
     model->score_width = (float)width;
     model->word_scale = sqrtf((float)model->hidden);
-    return arch_read_local(root, name, &rotary, model, err);
+    return arch_read_layer_types(root, name, "sliding_window_pattern", model, err);
 }
 
 const struct arch arch_gemma3 = {
@@ -50,9 +48,11 @@ const struct arch arch_gemma3 = {
     .class = "Gemma3",
     .harmless = harmless,
     DECODER_LAYERS,
-    .fields = {USUAL_SIZES, [CONFIG_KEY_HEADS] = "num_key_value_heads", [CONFIG_HEAD_DIM] = "head_dim",
-               [CONFIG_ACTIVATION] = "hidden_activation", [CONFIG_EPS] = "rms_norm_eps"},
+    .fields = {USUAL_SIZES, [CONFIG_KEY_HEADS] = {"num_key_value_heads"}, [CONFIG_HEAD_DIM] = {"head_dim"},
+               [CONFIG_ACTIVATION] = {"hidden_activation"}, [CONFIG_EPS] = {"rms_norm_eps"},
+               ROTARY_BASES("rope_theta", "rope_local_base_freq")},
     .eps = 1e-6,
+    .rotary = {1000000, 10000},
     .read = read,
     .own = own,
     .empty = empty,

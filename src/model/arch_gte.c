@@ -19,8 +19,8 @@ static const char *const empty[] = {"logn_attention_clip1", "logn_attention_scal
 static const char *const unused[] = {
     "pooler.", "lm_head.", "classifier.", "embeddings.position_ids", "embeddings.token_type_ids", NULL};
 
-static const char *const own[] = {"layer_norm_type", "pack_qkv",   "position_embedding_type", "rope_parameters",
-                                  "rope_scaling",    "rope_theta", "type_vocab_size",         NULL};
+static const char *const own[] = {"layer_norm_type", "pack_qkv",        "position_embedding_type",
+                                  "rope_scaling",    "type_vocab_size", NULL};
 
 /* {"factor": k, "type": "ntk"}: a base k times as large, and all frequencies divided by k^(2 / head_dim). */
 static enum status read_scaling(const cJSON *scaling, const char *name, const struct model *model,
@@ -42,7 +42,6 @@ static enum status read_scaling(const cJSON *scaling, const char *name, const st
 
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    double base = strcmp(model->arch->model_type, "gte") == 0 ? 160000 : 10000;
     bool packed = true;
     char object[128];
     TRY(json_must_be(root, name, "position_embedding_type", "rope", err));
@@ -50,17 +49,18 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     TRY(json_u32(root, name, "type_vocab_size", 0, 1u << 10, &model->token_types, err));
     TRY(json_bool(root, name, "pack_qkv", &packed, err));
     model->split_qkv = !packed;
-    TRY(arch_read_rotary(root, name, "rope_theta", base, model, err));
     snprintf(object, sizeof object, "%s: rope_scaling", name);
     return read_scaling(json_field(root, "rope_scaling"), object, model, &model->rotary[0], err);
 }
 
-#define FAMILY(name, type, classes)                                                                                    \
+#define FAMILY(name, type, classes, base)                                                                              \
     const struct arch arch_##name = {                                                                                  \
         .model_type = (type),                                                                                          \
         .class = (classes),                                                                                            \
         .harmless = harmless,                                                                                          \
-        .fields = {USUAL_SIZES, [CONFIG_ACTIVATION] = "hidden_act", [CONFIG_EPS] = "layer_norm_eps"},                  \
+        .fields = {USUAL_SIZES, [CONFIG_ACTIVATION] = {"hidden_act"}, [CONFIG_EPS] = {"layer_norm_eps"},               \
+                   ROTARY_BASE("rope_theta")},                                                                         \
+        .rotary = {(base)},                                                                                            \
         .read = read,                                                                                                  \
         .own = own,                                                                                                    \
         .empty = empty,                                                                                                \
@@ -87,5 +87,5 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         .pair_types = true,                                                                                            \
     }
 
-FAMILY(new, "new", "New");
-FAMILY(gte, "gte", "Gte");
+FAMILY(new, "new", "New", 10000);
+FAMILY(gte, "gte", "Gte", 160000);

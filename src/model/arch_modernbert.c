@@ -27,20 +27,18 @@ static const char *const empty[] = {"attention_bias", "mlp_bias", "norm_bias", "
 
 static const char *const unused[] = {"head.", "decoder.", "classifier.", NULL};
 
-static const char *const own[] = {"global_attn_every_n_layers", "global_rope_theta", "layer_types", "local_attention",
-                                  "local_rope_theta",           "rope_parameters",   NULL};
+static const char *const own[] = {"global_attn_every_n_layers", "layer_types", "local_attention", NULL};
 
 /* Every n-th layer from the first on attends to all tokens; local_attention is the window of the others in both
  * directions. */
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    static const struct arch_rotary rotary = {{"global_rope_theta", "local_rope_theta"}, {160000, 10000}};
     uint32_t window = 128, every = 3;
     TRY(json_u32(root, name, "global_attn_every_n_layers", 1, 1u << 10, &every, err));
     for (uint32_t i = 0; i < model->layer_count; i++) { model->layers[i].local = i % every != 0; }
     TRY(json_u32(root, name, "local_attention", 2, 1u << 20, &window, err));
     model->window = window / 2;
-    return arch_read_local(root, name, &rotary, model, err);
+    return arch_read_layer_types(root, name, "global_attn_every_n_layers", model, err);
 }
 
 /* Of the head: what it reads, and whether its dense layer has a bias. */
@@ -63,8 +61,10 @@ const struct arch arch_modernbert = {
     .model_type = "modernbert",
     .class = "ModernBert",
     .harmless = harmless,
-    .fields = {USUAL_SIZES, [CONFIG_ACTIVATION] = "hidden_activation", [CONFIG_EPS] = "norm_eps"},
+    .fields = {USUAL_SIZES, [CONFIG_ACTIVATION] = {"hidden_activation"}, [CONFIG_EPS] = {"norm_eps"},
+               ROTARY_BASES("global_rope_theta", "local_rope_theta")},
     .eps = 1e-5,
+    .rotary = {160000, 10000},
     .read = read,
     .own = own,
     .empty = empty,

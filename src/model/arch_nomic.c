@@ -1,7 +1,8 @@
 /* Nomic-BERT (nomic-embed-text v1 and v1.5): BERT's order with rotary positions and SwiGLU, and biases in the norms
  * alone. Its files have GPT-2's names of fields and an auto_map of code, which nothing here needs, or transformers 5's
- * names; tensors have the same names in both. The mixture of experts (v2) is another family. Source: configuration and
- * tensors of nomic-bert-2048; NomicBertConfig and NomicBertModel of transformers 5.23. */
+ * names, or both; tensors have the same names in all. Positions are numbers that nothing but a limit depends on, and
+ * transformers does not read n_positions, which may be larger. The mixture of experts (v2) is another family. Source:
+ * configuration and tensors of nomic-bert-2048; NomicBertConfig and NomicBertModel of transformers 5.23. */
 #include "model/arch.h"
 #include "model/json.h"
 
@@ -43,57 +44,57 @@ static const char *const empty[] = {"causal",
 static const char *const unused[] = {
     "pooler.", "cls.", "classifier.", "embeddings.position_ids", "embeddings.token_type_ids", NULL};
 
-static const char *const own[] = {
-    "activation_function", "head_dim",           "hidden_act", "rope_parameters", "rotary_emb_base",
-    "rotary_emb_fraction", "scale_attn_weights", NULL};
+static const char *const own[] = {"head_dim", "rotary_emb_fraction", "scale_attn_weights", NULL};
 
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     double fraction = 1;
     bool scaled = true;
     uint32_t head_dim = model->hidden / model->heads;
-    model->activation = ACTIVATION_SILU;
-    TRY(json_must_be(root, name, "activation_function", "swiglu", err));
-    if (!json_field(root, "activation_function")) { TRY(arch_read_activation(root, name, "hidden_act", model, err)); }
+    if (json_field(root, "n_embd") && !json_field(root, "layer_norm_eps") && !json_field(root, "layer_norm_epsilon")) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s: layer_norm_epsilon is missing, and what it is then depends on the program", name);
+    }
     TRY(json_u32(root, name, "head_dim", head_dim, head_dim, &head_dim, err));
     TRY(json_bool(root, name, "scale_attn_weights", &scaled, err));
     TRY(json_double(root, name, "rotary_emb_fraction", &fraction, err));
-    if (!scaled || fraction != 1) {
-        return err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported", name,
-                       scaled ? "a rotary_emb_fraction other than 1" : "scale_attn_weights false");
-    }
-    return arch_read_rotary(root, name, "rotary_emb_base", 1000, model, err);
+    return scaled && fraction == 1
+               ? STATUS_OK
+               : err_set(err, STATUS_UNSUPPORTED, "%s: %s is not supported", name,
+                         scaled ? "a rotary_emb_fraction other than 1" : "scale_attn_weights false");
 }
 
-#define FAMILY(symbol, field, epsilon, ...)                                                                            \
-    const struct arch arch_##symbol = {                                                                                \
-        .model_type = "nomic_bert",                                                                                    \
-        .told_by = (field),                                                                                            \
-        .class = "NomicBert",                                                                                          \
-        .harmless = harmless,                                                                                          \
-        .fields = {[CONFIG_TOKEN_TYPES] = "type_vocab_size", __VA_ARGS__},                                             \
-        .eps = (epsilon),                                                                                              \
-        .read = read,                                                                                                  \
-        .own = own,                                                                                                    \
-        .empty = empty,                                                                                                \
-        .gated = true,                                                                                                 \
-        .prefix = "bert.",                                                                                             \
-        .unused = unused,                                                                                              \
-        .word = "embeddings.word_embeddings",                                                                          \
-        .token_type = "embeddings.token_type_embeddings",                                                              \
-        .embedding_norm = "emb_ln",                                                                                    \
-        .layer = "encoder.layers.",                                                                                    \
-        .qkv = "attn.Wqkv",                                                                                            \
-        .attention_output = "attn.out_proj",                                                                           \
-        .attention_norm = "norm1",                                                                                     \
-        .intermediate = "mlp.fc12",                                                                                    \
-        .up = "mlp.fc11",                                                                                              \
-        .output = "mlp.fc2",                                                                                           \
-        .output_norm = "norm2",                                                                                        \
-        .bare = BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,                                                      \
-    }
-
-FAMILY(nomic_gpt2, "n_embd", 1e-5, [CONFIG_VOCABULARY] = "vocab_size", [CONFIG_HIDDEN] = "n_embd",
-       [CONFIG_LAYERS] = "n_layer", [CONFIG_HEADS] = "n_head", [CONFIG_INTERMEDIATE] = "n_inner",
-       [CONFIG_POSITIONS] = "n_positions", [CONFIG_EPS] = "layer_norm_epsilon");
-FAMILY(nomic, NULL, 1e-12, USUAL_SIZES, [CONFIG_EPS] = "layer_norm_eps");
+const struct arch arch_nomic = {
+    .model_type = "nomic_bert",
+    .class = "NomicBert",
+    .harmless = harmless,
+    .fields = {[CONFIG_VOCABULARY] = {"vocab_size"},
+               [CONFIG_HIDDEN] = {"hidden_size", "n_embd"},
+               [CONFIG_LAYERS] = {"num_hidden_layers", "n_layer"},
+               [CONFIG_HEADS] = {"num_attention_heads", "n_head"},
+               [CONFIG_INTERMEDIATE] = {"intermediate_size", "n_inner"},
+               [CONFIG_POSITIONS] = {"max_position_embeddings", "n_positions"},
+               [CONFIG_TOKEN_TYPES] = {"type_vocab_size"},
+               [CONFIG_ACTIVATION] = {"hidden_act", "activation_function"},
+               [CONFIG_EPS] = {"layer_norm_eps", "layer_norm_epsilon"},
+               ROTARY_BASE("rotary_emb_base")},
+    .rotary = {1000},
+    .read = read,
+    .own = own,
+    .empty = empty,
+    .gated = true,
+    .prefix = "bert.",
+    .unused = unused,
+    .word = "embeddings.word_embeddings",
+    .token_type = "embeddings.token_type_embeddings",
+    .embedding_norm = "emb_ln",
+    .layer = "encoder.layers.",
+    .qkv = "attn.Wqkv",
+    .attention_output = "attn.out_proj",
+    .attention_norm = "norm1",
+    .intermediate = "mlp.fc12",
+    .up = "mlp.fc11",
+    .output = "mlp.fc2",
+    .output_norm = "norm2",
+    .bare = BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT,
+};

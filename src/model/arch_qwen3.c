@@ -12,13 +12,12 @@ static const char *const empty[] = {"attention_bias", "rope_scaling", "use_slidi
 
 static const char *const unused[] = {"lm_head.", "score.", NULL};
 
-static const char *const own[] = {"layer_types", "rope_parameters", "rope_theta", NULL};
+static const char *const own[] = {"layer_types", NULL};
 
 /* sliding_window counts only with use_sliding_window, which is refused. */
 static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    TRY(arch_read_layer_types(root, name, false, model, err));
-    return arch_read_rotary(root, name, "rope_theta", 10000, model, err);
+    return arch_read_layer_types(root, name, NULL, model, err);
 }
 
 /* The last token that is not padding makes the logits, whatever the side of the padding. */
@@ -35,9 +34,10 @@ const struct arch arch_qwen3 = {
     .class = "Qwen3",
     .harmless = harmless,
     DECODER_LAYERS,
-    .fields = {USUAL_SIZES, [CONFIG_KEY_HEADS] = "num_key_value_heads", [CONFIG_HEAD_DIM] = "head_dim",
-               [CONFIG_ACTIVATION] = "hidden_act", [CONFIG_EPS] = "rms_norm_eps"},
+    .fields = {USUAL_SIZES, [CONFIG_KEY_HEADS] = {"num_key_value_heads"}, [CONFIG_HEAD_DIM] = {"head_dim"},
+               [CONFIG_ACTIVATION] = {"hidden_act"}, [CONFIG_EPS] = {"rms_norm_eps"}, ROTARY_BASE("rope_theta")},
     .eps = 1e-6,
+    .rotary = {10000},
     .read = read,
     .own = own,
     .empty = empty,

@@ -13,8 +13,8 @@ static const char *const unused[] = {
         .model_type = (type),                                                                                          \
         .class = (classes),                                                                                            \
         .harmless = harmless,                                                                                          \
-        .fields = {USUAL_SIZES, [CONFIG_TOKEN_TYPES] = "type_vocab_size", [CONFIG_ACTIVATION] = "hidden_act",          \
-                   [CONFIG_EPS] = "layer_norm_eps", [CONFIG_PADDING] = "pad_token_id"},                                \
+        .fields = {USUAL_SIZES, [CONFIG_TOKEN_TYPES] = {"type_vocab_size"}, [CONFIG_ACTIVATION] = {"hidden_act"},      \
+                   [CONFIG_EPS] = {"layer_norm_eps"}, [CONFIG_PADDING] = {"pad_token_id"}},                            \
         .position_offset = 2,                                                                                          \
         .prefix = "roberta.",                                                                                          \
         .unused = unused,                                                                                              \

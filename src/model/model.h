@@ -14,6 +14,9 @@
 /* Of distances between a key and a query that share an attention bias. */
 enum { RELATIVE_BUCKETS = 32 };
 
+/* The most positions that a model may have. */
+#define MODEL_POSITIONS_MAX (1u << 20)
+
 /* How weights are stored in the files. */
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 

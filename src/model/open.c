@@ -226,9 +226,13 @@ static enum status read_config(struct model *model, const struct sentence_config
 }
 
 /* The first limit that is given holds: option, sentence-transformers, tokenizer, positions; never above the positions.
+ * Rotary ones have no end, so there sentence-transformers may go beyond them.
  */
 static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t sentence, struct err *err)
 {
+    if (model->rotary[0].base > 0 && sentence > model->positions) {
+        model->positions = sentence < MODEL_POSITIONS_MAX ? sentence : MODEL_POSITIONS_MAX;
+    }
     uint32_t positions = model->positions - model->position_offset;
     uint32_t tokenizer = tokenizer_max_tokens(model->tokenizer);
     if (option > positions) {
@@ -267,9 +271,8 @@ static enum status open_tokenizer(struct model *model, const struct model_option
     TRY(tokenizer_fit(model->tokenizer, model->vocabulary, err));
     if (sentence->lower_case && !tokenizer_lowercases(model->tokenizer)) {
         return err_set(err, STATUS_UNSUPPORTED,
-                       "%ssentence_bert_config.json: do_lower_case is true and the tokenizer keeps the case, which is "
-                       "not supported",
-                       sentence->folder);
+                       "%s%s: do_lower_case is true and the tokenizer keeps the case, which is not supported",
+                       sentence->folder, sentence->transformer_file);
     }
     bool types;
     if (!tokenizer_pairs(model->tokenizer, &types) && model->head.labels == 1) {

@@ -26,6 +26,7 @@ struct reading {
     struct model *model;
     const struct model_options *options;
     struct sentence_config *out;
+    bool empty; /* the encoder's own file is not there, or {} */
 };
 
 typedef enum status reader(const cJSON *root, const char *name, struct reading *reading, struct err *err);
@@ -64,7 +65,7 @@ static enum status check_modality(const cJSON *root, const char *name, const cha
     return json_must_be(text, name, "method_output_name", output, err);
 }
 
-/* sentence_bert_config.json, the encoder's own file: token limit and lower case. */
+/* The encoder's own file: token limit and lower case. */
 static enum status read_transformer(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"max_seq_length",
@@ -84,8 +85,28 @@ static enum status read_transformer(const cJSON *root, const char *name, struct 
     TRY(json_must_be(root, name, "module_output_name", logits ? "scores" : "token_embeddings", err));
     TRY(check_modality(root, name, logits ? "logits" : "last_hidden_state", err));
     reading->out->logits = logits;
+    reading->empty = !root->child;
     TRY(json_bool(root, name, "do_lower_case", &reading->out->lower_case, err));
     return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &reading->out->max_tokens, err);
+}
+
+/* The file's name was once that of the encoder's family, whichever it was of these; the first that says anything
+ * counts.
+ */
+static enum status read_transformer_file(const char *folder, struct reading *reading, struct err *err)
+{
+    static const char *const files[] = {
+        "sentence_bert_config.json",      "sentence_roberta_config.json", "sentence_distilbert_config.json",
+        "sentence_camembert_config.json", "sentence_albert_config.json",  "sentence_xlm-roberta_config.json",
+        "sentence_xlnet_config.json",
+    };
+    struct sentence_config *out = reading->out;
+    for (size_t i = 0; i < sizeof files / sizeof files[0] && !out->transformer_file; i++) {
+        reading->empty = true;
+        TRY(read_file(folder, files[i], read_transformer, reading, NULL, err));
+        if (!reading->empty) { out->transformer_file = files[i]; }
+    }
+    return STATUS_OK;
 }
 
 /* pooling_mode, and the flags that it was before. */
@@ -132,6 +153,20 @@ static enum status read_mode(const cJSON *mode, const char *name, struct model *
     return set_mode(mode->child, name, model, err);
 }
 
+/* Beside pooling_mode flags must say the same. */
+static enum status check_mode_flags(const cJSON *root, const char *name, const struct model *model, struct err *err)
+{
+    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+        bool on = pooling == model->pooling;
+        TRY(json_bool(root, name, pooling_flags[pooling], &on, err));
+        if (on != (pooling == model->pooling)) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: pooling_mode and %s contradict each other", name,
+                           pooling_flags[pooling]);
+        }
+    }
+    return STATUS_OK;
+}
+
 /* As in sentence-transformers, flags that are all false mean "mean"; no flags at all mean nothing here. */
 static enum status read_mode_flags(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
@@ -164,10 +199,21 @@ static enum status read_pooling(const cJSON *root, const char *name, struct read
     memcpy(known + POOLINGS - POOLING_MEAN, other, sizeof other);
     TRY(json_only(root, name, known, NULL, err));
     const cJSON *mode = json_field(root, "pooling_mode");
-    TRY(mode ? read_mode(mode, name, model, err) : read_mode_flags(root, name, model, err));
+    if (mode) {
+        TRY(read_mode(mode, name, model, err));
+        TRY(check_mode_flags(root, name, model, err));
+    } else {
+        TRY(read_mode_flags(root, name, model, err));
+    }
     TRY(json_bool(root, name, "include_prompt", &model->pool_prompt, err));
-    TRY(json_u32(root, name, "word_embedding_dimension", 1, UINT32_MAX, &reading->out->width, err));
-    return json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &reading->out->width, err);
+    uint32_t older = 0;
+    TRY(json_u32(root, name, "word_embedding_dimension", 1, UINT32_MAX, &older, err));
+    reading->out->width = older;
+    TRY(json_u32(root, name, "embedding_dimension", 1, UINT32_MAX, &reading->out->width, err));
+    return older == 0 || older == reading->out->width
+               ? STATUS_OK
+               : err_set(err, STATUS_BAD_INPUT,
+                         "%s: embedding_dimension and word_embedding_dimension contradict each other", name);
 }
 
 /* Modules may work on token vectors, too. */
@@ -373,7 +419,7 @@ static enum status read_module(const cJSON *module, enum module_kind kind, struc
     if (kind == MODULE_TRANSFORMER) {
         free(out->folder);
         out->folder = folder;
-        return read_file(folder, "sentence_bert_config.json", read_transformer, reading, NULL, err);
+        return read_transformer_file(folder, reading, err);
     }
     if (kind == MODULE_POOLING) {
         out->pooling_folder = folder;
@@ -383,6 +429,18 @@ static enum status read_module(const cJSON *module, enum module_kind kind, struc
     enum status status = read_step(folder, kind, reading, err);
     free(folder);
     return status;
+}
+
+/* Of two modules with one name sentence-transformers keeps the later, in the place of the earlier. */
+static enum status check_name(const cJSON *modules, const cJSON *module, struct err *err)
+{
+    const cJSON *name = json_field(module, "name");
+    for (const cJSON *other = modules->child; name && other != module; other = other->next) {
+        if (cJSON_Compare(name, json_field(other, "name"), true)) {
+            return err_set(err, STATUS_UNSUPPORTED, MODULES_FILE ": two modules have the same name");
+        }
+    }
+    return STATUS_OK;
 }
 
 /* The chain must be Transformer, Pooling, and then any of the others; only the first must be there. A Normalize at the
@@ -403,6 +461,7 @@ static enum status read_modules(const cJSON *modules, const char *name, struct r
         const char *type = "";
         enum module_kind kind = MODULE_TRANSFORMER;
         TRY(json_only(module, MODULES_FILE ": a module", known, NULL, err));
+        TRY(check_name(modules, module, err));
         TRY(json_string(module, name, "type", &type, err));
         TRY(kind_of(type, &kind, err));
         if ((int)kind < next || (next == MODULE_TRANSFORMER && kind != MODULE_TRANSFORMER)) {
@@ -464,7 +523,7 @@ enum status sentence_config_read(struct model *model, const struct model_options
     TRY(set_prompt(model, "", err));
     if (!out->folder) { return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration"); }
     TRY(read_file("", MODULES_FILE, read_modules, &reading, &listed, err));
-    if (!listed) { TRY(read_file("", "sentence_bert_config.json", read_transformer, &reading, NULL, err)); }
+    if (!listed) { TRY(read_transformer_file("", &reading, err)); }
     if (options->pooling != POOLING_UNSET) { model->pooling = options->pooling; }
     TRY(find_head(&reading, err));
     if (model->pooling == POOLING_UNSET) { return refuse_unknown_pooling(&reading, listed, err); }

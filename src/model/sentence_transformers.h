@@ -16,8 +16,10 @@ struct sentence_config {
     uint32_t width;       /* what the pooling file says of the encoder's width, or 0 */
     bool lower_case;      /* do_lower_case was asked for */
     bool classifier;      /* the directory is a sequence-classification model, and may be opened as one */
-    bool logits;          /* sentence_bert_config.json says that the encoder ends in such a head */
-    uint32_t max_tokens;  /* max_seq_length, or 0 */
+    const char
+        *transformer_file; /* the encoder's own, sentence_bert_config.json or its kin; NULL: none says anything */
+    bool logits;           /* it says that the encoder ends in such a head */
+    uint32_t max_tokens;   /* its max_seq_length, or 0 */
 };
 
 /* Reads modules.json and the files it leads to, in model->directory, and applies the user's options. Without

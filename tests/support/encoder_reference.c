@@ -208,9 +208,7 @@ void reference_encode(const struct model *model, const int32_t *ids, uint32_t le
             x[(size_t)t * width + i] =
                 at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) *
                     (model->word_scale > 0 ? model->word_scale : 1) +
-                (model->rotary[0].base > 0
-                     ? 0
-                     : at(&model->position_embeddings, (size_t)row * width + i)) +
+                (model->rotary[0].base > 0 ? 0 : at(&model->position_embeddings, (size_t)row * width + i)) +
                 (model->token_types > 0 ? at(&model->type_embeddings, i) : 0);
         }
     }

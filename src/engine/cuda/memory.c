@@ -37,8 +37,8 @@ static void fill_tokens(const struct pass *pass, const uint32_t *start, int32_t 
         uint32_t second = pass->second && pass->second[row] > 0 ? pass->second[row] : length;
         uint32_t next = pass->position_offset > 0;
         for (uint32_t t = 0; t < length; t++) {
-            position[at + t] = next_position_row(pass->position_offset, ids[at + t], &next) +
-                               (t < second ? 0 : pass->second_row);
+            position[at + t] =
+                next_position_row(pass->position_offset, ids[at + t], &next) + (t < second ? 0 : pass->second_row);
         }
         end = at + length;
     }

@@ -71,10 +71,12 @@ static enum status read_switch(const cJSON *json, const char *field, int *value,
 /* Files without a limit say 1e30. */
 static enum status read_limit(const cJSON *json, uint32_t *limit, struct err *err)
 {
+    /* The older name counts only where the newer one is not there, even as null. */
+    const char *field = cJSON_GetObjectItemCaseSensitive(json, "model_max_length") ? "model_max_length" : "max_len";
     double number = 0;
-    TRY(json_double(json, CONFIG_FILE, "model_max_length", &number, err));
-    if (!json_field(json, "model_max_length") || number >= INT32_MAX) { return STATUS_OK; }
-    return json_u32(json, CONFIG_FILE, "model_max_length", 1, INT32_MAX, limit, err);
+    TRY(json_double(json, CONFIG_FILE, field, &number, err));
+    if (!json_field(json, field) || number >= INT32_MAX) { return STATUS_OK; }
+    return json_u32(json, CONFIG_FILE, field, 1, INT32_MAX, limit, err);
 }
 
 /* Settings that change ids in ways that are not known here. */

@@ -58,7 +58,8 @@ struct rows {
     uint32_t length[MAX_ROWS];
 };
 
-/* Rows of the given lengths with random ids; where a model numbers positions past padding, every third token is that. */
+/* Rows of the given lengths with random ids; where a model numbers positions past padding, every third token is that.
+ */
 static struct rows make_rows(const struct model *model, const uint32_t *lengths, uint32_t count)
 {
     struct rows rows = {.count = count};

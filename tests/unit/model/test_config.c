@@ -172,7 +172,7 @@ TEST(opens_distilbert)
     assert_true(model->layer_norm_eps == 1e-12f);
     model_close(model);
     model_build_remove(directory);
-    expect_edit_refused(&spec, "config.json", "\"dim\": 32,", "", STATUS_BAD_INPUT, "dim is missing");
+    expect_edit_refused(&spec, "config.json", "\"dim\": 32,", "", STATUS_BAD_INPUT, "dim or hidden_size is missing");
     expect_edit_refused(&spec, "config.json", "\"dim\": 32,", "\"dim\": 30,", STATUS_BAD_INPUT,
                         "dim 30 is not a multiple of n_heads 4");
     expect_edit_refused(&spec, "config.json", "\"activation\"", "\"hidden_act\"", STATUS_UNSUPPORTED, "hidden_act");
@@ -312,12 +312,17 @@ TEST(refuses_other_rotary_models_by_the_field)
          STATUS_UNSUPPORTED},
         {"nomic_bert", "\"activation_function\": \"swiglu\", \"prenorm\": true", "prenorm", STATUS_UNSUPPORTED},
         {"nomic_bert", "\"activation_function\": \"swiglu\", \"num_experts\": 8", "num_experts", STATUS_UNSUPPORTED},
+        {"nomic_bert", "\"activation_function\": \"swiglu\", \"hidden_act\": \"gelu\"",
+         "hidden_act and activation_function contradict each other", STATUS_BAD_INPUT},
+        {"nomic_bert", "\"activation_function\": \"swiglu\", \"n_embd\": 32", "layer_norm_epsilon is missing",
+         STATUS_BAD_INPUT},
+        {"gte", "\"hidden_act\": \"swiglu\"", "hidden_act \"swiglu\"", STATUS_UNSUPPORTED},
         {"nomic_bert", "\"activation_function\": \"swiglu\", \"n_embd\": 32", "n_layer is missing", STATUS_BAD_INPUT},
     };
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec), text[700];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        bool other = strstr(cases[i].field, "n_embd") != NULL; /* GPT-2's names, so the others are not known */
+        bool other = strstr(cases[i].says, "n_layer") != NULL; /* GPT-2's names alone */
         snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s, %s}", cases[i].type,
                  other ? "\"vocab_size\": 512, \"type_vocab_size\": 2" : sizes, cases[i].field);
         model_file_write(directory, "config.json", text);
@@ -551,6 +556,115 @@ TEST(refuses_another_gemma3)
     model_build_remove(directory);
 }
 
+/* A field in two spellings: where they say the same the file opens, and else the message names both. */
+TEST(spellings_side_by_side_must_agree)
+{
+    static const char two[] = "\"vocab_size\": 512, \"max_position_embeddings\": 64, \"hidden_size\": 32, "
+                              "\"intermediate_size\": 64, \"num_attention_heads\": 4, \"num_hidden_layers\": 2",
+                      distilbert[] = "\"vocab_size\": 512, \"max_position_embeddings\": 64, \"dim\": 32, "
+                                     "\"hidden_dim\": 64, \"n_heads\": 4, \"n_layers\": 2, \"activation\": \"gelu\"",
+                      nomic[] = "\"type_vocab_size\": 2, \"hidden_act\": \"silu\", \"layer_norm_eps\": 1e-12, "
+                                "\"rope_parameters\": {\"rope_theta\": 1000.0, \"rope_type\": \"default\"}",
+                      modernbert[] = "\"hidden_activation\": \"gelu\", \"layer_types\": [\"full_attention\", "
+                                     "\"sliding_attention\"], \"rope_parameters\": {\"full_attention\": "
+                                     "{\"rope_theta\": 160000.0}, \"sliding_attention\": {\"rope_theta\": 10000}}",
+                      gemma3[] = "\"hidden_activation\": \"gelu\", \"use_bidirectional_attention\": true, "
+                                 "\"num_key_value_heads\": 2, \"head_dim\": 8, \"layer_types\": "
+                                 "[\"sliding_attention\", \"full_attention\"], \"rope_parameters\": "
+                                 "{\"full_attention\": {\"rope_theta\": 160000.0}, \"sliding_attention\": "
+                                 "{\"rope_theta\": 10000}}",
+                      qwen3[] = "\"hidden_act\": \"silu\", \"num_key_value_heads\": 2, \"head_dim\": 8, "
+                                "\"rope_parameters\": {\"rope_theta\": 5000}",
+                      gte[] = "\"hidden_act\": \"gelu\", \"rope_parameters\": {\"rope_theta\": 5000}";
+    static const struct {
+        const char *type, *sizes, *more, *same, *other, *says;
+    } cases[] = {
+        {"distilbert", "", distilbert, "\"hidden_size\": 32", "\"hidden_size\": 64", "dim and hidden_size"},
+        {"distilbert", "", distilbert, "\"num_attention_heads\": 4", "\"num_attention_heads\": 2",
+         "n_heads and num_attention_heads"},
+        {"distilbert", "", distilbert, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1",
+         "n_layers and num_hidden_layers"},
+        {"nomic_bert", two, nomic, "\"n_embd\": 32", "\"n_embd\": 64", "hidden_size and n_embd"},
+        {"nomic_bert", two, nomic, "\"n_layer\": 2", "\"n_layer\": 1", "num_hidden_layers and n_layer"},
+        {"nomic_bert", two, nomic, "\"n_head\": 4", "\"n_head\": 2", "num_attention_heads and n_head"},
+        {"nomic_bert", two, nomic, "\"n_inner\": 64", "\"n_inner\": 32", "intermediate_size and n_inner"},
+        {"nomic_bert", two, nomic, "\"layer_norm_epsilon\": 1e-12", "\"layer_norm_epsilon\": 1e-5",
+         "layer_norm_eps and layer_norm_epsilon"},
+        {"nomic_bert", two, nomic, "\"rotary_emb_base\": 1000", "\"rotary_emb_base\": 10000",
+         "rope_parameters.rope_theta and rotary_emb_base"},
+        {"modernbert", two, modernbert, "\"global_rope_theta\": 160000", "\"global_rope_theta\": 160001",
+         "rope_parameters.full_attention.rope_theta and global_rope_theta"},
+        {"modernbert", two, modernbert, "\"local_rope_theta\": 10000.0", "\"local_rope_theta\": 160000",
+         "rope_parameters.sliding_attention.rope_theta and local_rope_theta"},
+        {"modernbert", two, modernbert, "\"global_attn_every_n_layers\": 3", "\"global_attn_every_n_layers\": 1",
+         "layer_types and global_attn_every_n_layers"},
+        {"gemma3_text", two, gemma3, "\"rope_theta\": 160000", "\"rope_theta\": 1000000",
+         "rope_parameters.full_attention.rope_theta and rope_theta"},
+        {"gemma3_text", two, gemma3, "\"rope_local_base_freq\": 10000", "\"rope_local_base_freq\": 9999",
+         "rope_parameters.sliding_attention.rope_theta and rope_local_base_freq"},
+        {"gemma3_text", two, gemma3, "\"sliding_window_pattern\": 2", "\"sliding_window_pattern\": 3",
+         "layer_types and sliding_window_pattern"},
+        {"qwen3", two, qwen3, "\"rope_theta\": 5000.0", "\"rope_theta\": 1000000",
+         "rope_parameters.rope_theta and rope_theta"},
+        {"gte", two, gte, "\"rope_theta\": 5e3", "\"rope_theta\": 160000", "rope_parameters.rope_theta and rope_theta"},
+        {"new", two, gte, "\"rope_theta\": 5000", "\"rope_theta\": 10000", "rope_parameters.rope_theta and rope_theta"},
+    };
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), text[1200], says[200];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int other = 0; other < 2; other++) {
+            struct model model = {0};
+            struct err err = {0};
+            snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s%s%s, %s}", cases[i].type, cases[i].sizes,
+                     cases[i].sizes[0] ? ", " : "", cases[i].more, other ? cases[i].other : cases[i].same);
+            model_file_write(directory, "config.json", text);
+            enum status status = arch_read_config(directory, "config.json", &model, &err);
+            if (other) {
+                snprintf(says, sizeof says, "config.json: %s contradict each other", cases[i].says);
+                assert_int_equal(status, STATUS_BAD_INPUT);
+                assert_string_equal(err.message, says);
+            } else if (status != STATUS_OK) {
+                fail_msg("%s: %s", text, err.message);
+            }
+            free(model.layers);
+        }
+    }
+    model_build_remove(directory);
+}
+
+/* nomic-embed-text-v1.5 as the Hub has it: GPT-2's names beside those of transformers 5, which reads no n_positions. */
+TEST(opens_nomic_in_both_spellings)
+{
+    static const char config[] =
+        "{\"activation_function\": \"swiglu\", \"architectures\": [\"NomicBertModel\"], "
+        "\"attn_pdrop\": 0.0, \"auto_map\": {\"AutoConfig\": \"x--configuration_hf_nomic_bert.NomicBertConfig\"}, "
+        "\"bos_token_id\": null, \"causal\": false, \"dense_seq_output\": true, \"embd_pdrop\": 0.0, "
+        "\"eos_token_id\": null, \"fused_bias_fc\": true, \"fused_dropout_add_ln\": true, \"head_dim\": 8, "
+        "\"hidden_act\": \"silu\", \"hidden_size\": 32, \"initializer_range\": 0.02, \"intermediate_size\": 64, "
+        "\"layer_norm_eps\": 1e-12, \"layer_norm_epsilon\": 1e-12, \"max_position_embeddings\": 2048, "
+        "\"max_trained_positions\": 2048, \"mlp_fc1_bias\": false, \"mlp_fc2_bias\": false, "
+        "\"model_type\": \"nomic_bert\", \"n_embd\": 32, \"n_head\": 4, \"n_inner\": 64, \"n_layer\": 2, "
+        "\"n_positions\": 8192, \"num_attention_heads\": 4, \"num_hidden_layers\": 2, "
+        "\"pad_vocab_size_multiple\": 64, \"parallel_block\": false, \"prenorm\": false, \"qkv_proj_bias\": false, "
+        "\"rope_parameters\": {\"rope_theta\": 1000, \"rope_type\": \"default\"}, \"rotary_emb_base\": 1000, "
+        "\"rotary_emb_fraction\": 1.0, \"rotary_emb_interleaved\": false, \"rotary_emb_scale_base\": null, "
+        "\"rotary_scaling_factor\": null, \"scale_attn_by_inverse_layer_idx\": false, \"scale_attn_weights\": true, "
+        "\"torch_dtype\": \"float32\", \"type_vocab_size\": 2, \"use_cache\": true, \"use_flash_attn\": true, "
+        "\"use_rms_norm\": false, \"use_xentropy\": true, \"vocab_size\": 512}";
+    struct model_spec spec = model_spec_tiny();
+    struct model model = {0};
+    struct err err = {0};
+    char *directory = model_build(&spec);
+    model_file_write(directory, "config.json", config);
+    if (arch_read_config(directory, "config.json", &model, &err) != STATUS_OK) { fail_msg("%s", err.message); }
+    assert_int_equal(model.positions, 2048);
+    assert_int_equal(model.hidden, 32);
+    assert_int_equal(model.activation, ACTIVATION_SILU);
+    assert_true(model.rotary[0].base == 1000 && model.layer_norm_eps == 1e-12f);
+    free(model.layers);
+    model_build_remove(directory);
+}
+
 /* As transformers has it, where the file does not say. */
 TEST(the_eps_of_norms_is_the_family_s)
 {
@@ -567,7 +681,7 @@ TEST(the_eps_of_norms_is_the_family_s)
          1e-6f},
         {"nomic_bert",
          "\"activation_function\": \"swiglu\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"n_inner\": 64, "
-         "\"n_positions\": 64",
+         "\"n_positions\": 64, \"layer_norm_epsilon\": 1e-05",
          1e-5f},
     };
     struct model_spec spec = model_spec_tiny();

@@ -165,6 +165,36 @@ TEST(refuses_wrong_pooling_fields)
     model_build_remove(directory);
 }
 
+TEST(pooling_in_both_spellings_must_agree)
+{
+    static const struct {
+        const char *config, *says;
+    } cases[] = {
+        {"{\"embedding_dimension\": 32, \"word_embedding_dimension\": 32, \"pooling_mode\": \"cls\", "
+         "\"pooling_mode_cls_token\": true, \"pooling_mode_mean_tokens\": false}",
+         NULL},
+        {"{\"embedding_dimension\": 32, \"word_embedding_dimension\": 64, \"pooling_mode\": \"cls\"}",
+         "embedding_dimension and word_embedding_dimension contradict each other"},
+        {"{\"embedding_dimension\": 32, \"pooling_mode\": \"cls\", \"pooling_mode_mean_tokens\": true}",
+         "pooling_mode and pooling_mode_mean_tokens contradict each other"},
+        {"{\"embedding_dimension\": 32, \"pooling_mode\": \"cls\", \"pooling_mode_cls_token\": false}",
+         "pooling_mode and pooling_mode_cls_token contradict each other"},
+    };
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    char *directory = model_build(&spec);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        model_file_write(directory, POOLING_FILE, cases[i].config);
+        if (cases[i].says) {
+            expect_refused(directory, NULL, STATUS_BAD_INPUT, POOLING_FILE, cases[i].says);
+        } else {
+            struct model *model = expect_model(directory, NULL);
+            assert_int_equal(model->pooling, POOLING_CLS);
+            model_close(model);
+        }
+    }
+    model_build_remove(directory);
+}
+
 TEST(refuses_other_modules)
 {
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
@@ -177,6 +207,8 @@ TEST(refuses_other_modules)
                         "sentence_transformers.models.CLIPModel", STATUS_UNSUPPORTED, "CLIPModel");
     expect_edit_refused(&spec, "modules.json", "\"name\": \"2\"", "\"kwargs\": [\"task\"]", STATUS_UNSUPPORTED,
                         "kwargs");
+    expect_edit_refused(&spec, "modules.json", "\"name\": \"2\"", "\"name\": \"1\"", STATUS_UNSUPPORTED,
+                        "two modules have the same name");
 }
 
 /* golden/modules_golden.py has those that open. */
@@ -323,6 +355,32 @@ TEST(refuses_sentence_fields)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         expect_edit_refused(&spec, SENTENCE_FILE, cases[i].from, cases[i].to, cases[i].status, cases[i].field);
     }
+}
+
+/* The encoder's own file in each of its names, in the order in which they count; one that says nothing does not. */
+TEST(the_encoders_file_had_other_names)
+{
+    static const char *const names[] = {"xlnet", "xlm-roberta", "albert", "camembert", "distilbert", "roberta", "bert"};
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    char *directory = model_build(&spec), file[64];
+    model_file_remove(directory, SENTENCE_FILE);
+    for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char text[64];
+        snprintf(file, sizeof file, "sentence_%s_config.json", names[i]);
+        model_file_write(directory, file, "{}");
+        struct model *model = expect_model(directory, NULL);
+        assert_int_equal(model->max_tokens, i == 0 ? 64 : 19 + i);
+        model_close(model);
+        snprintf(text, sizeof text, "{\"max_seq_length\": %u}", 20 + i);
+        model_file_write(directory, file, text);
+        model = expect_model(directory, NULL);
+        assert_int_equal(model->max_tokens, 20 + i);
+        model_close(model);
+    }
+    model_file_write(directory, SENTENCE_FILE, "{}");
+    model_file_write(directory, "sentence_roberta_config.json", "{\"surprise\": 1}");
+    expect_refused(directory, NULL, STATUS_UNSUPPORTED, "sentence_roberta_config.json", "surprise");
+    model_build_remove(directory);
 }
 
 TEST(normalize_must_work_on_the_sentence)

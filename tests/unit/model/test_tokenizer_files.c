@@ -279,6 +279,20 @@ TEST_WITH(the_config_limits_texts_and_names_what_is_not_done, make_directory, re
     tokenizer = must_open();
     assert_int_equal(tokenizer_max_tokens(tokenizer), 0);
     tokenizer_close(tokenizer);
+    static const struct {
+        const char *config;
+        uint32_t limit;
+    } lengths[] = {
+        {"{\"max_len\":77}", 77},
+        {"{\"max_len\":77,\"model_max_length\":384}", 384},
+        {"{\"max_len\":77,\"model_max_length\":null}", 0},
+    };
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        put("tokenizer_config.json", lengths[i].config);
+        tokenizer = must_open();
+        assert_int_equal(tokenizer_max_tokens(tokenizer), lengths[i].limit);
+        tokenizer_close(tokenizer);
+    }
     static const char *const bad[][2] = {
         {"{\"truncation_side\":\"left\"}", "truncation_side"},
         {"{\"split_special_tokens\":true}", "split_special_tokens"},
@@ -292,6 +306,8 @@ TEST_WITH(the_config_limits_texts_and_names_what_is_not_done, make_directory, re
     }
     put("tokenizer_config.json", "{\"model_max_length\":0}");
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "model_max_length");
+    put("tokenizer_config.json", "{\"max_len\":0}");
+    refused(STATUS_BAD_INPUT, "tokenizer_config.json", "max_len");
     put("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\",\"do_lower_case\":\"yes\"}");
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "do_lower_case");
     put("tokenizer_config.json", "{}");
