@@ -26,7 +26,8 @@ struct reading {
     struct model *model;
     const struct model_options *options;
     struct sentence_config *out;
-    bool empty; /* the encoder's own file is not there, or {} */
+    bool listed; /* there is a modules.json */
+    bool empty;  /* the encoder's own file is not there, or {} */
 };
 
 typedef enum status reader(const cJSON *root, const char *name, struct reading *reading, struct err *err);
@@ -65,6 +66,18 @@ static enum status check_modality(const cJSON *root, const char *name, const cha
     return json_must_be(text, name, "method_output_name", output, err);
 }
 
+/* Without modules.json sentence-transformers does not read the other files, so there a field that counts is refused. */
+static enum status refuse_unlisted(const cJSON *root, const char *name, const char *field,
+                                   const struct reading *reading, struct err *err)
+{
+    return reading->listed || json_is_empty(json_field(root, field))
+               ? STATUS_OK
+               : err_set(err, STATUS_UNSUPPORTED,
+                         "%s: %s is set, and " MODULES_FILE ", without which sentence-transformers does not read it, "
+                         "is missing",
+                         name, field);
+}
+
 /* The encoder's own file: token limit and lower case. */
 static enum status read_transformer(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
@@ -86,6 +99,7 @@ static enum status read_transformer(const cJSON *root, const char *name, struct 
     TRY(check_modality(root, name, logits ? "logits" : "last_hidden_state", err));
     reading->out->logits = logits;
     reading->empty = !root->child;
+    if (reading->options->max_tokens == 0) { TRY(refuse_unlisted(root, name, "max_seq_length", reading, err)); }
     TRY(json_bool(root, name, "do_lower_case", &reading->out->lower_case, err));
     return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &reading->out->max_tokens, err);
 }
@@ -324,13 +338,17 @@ static enum status read_prompts(const cJSON *root, const char *name, struct read
     bool classifier = reading->out->classifier;
     TRY(json_only(root, name, classifier ? known_of_classifiers : known, NULL, err));
     TRY(json_must_be(root, name, "model_type", classifier ? "CrossEncoder" : "SentenceTransformer", err));
-    if (classifier) { TRY(json_string(root, name, "activation_fn", &activation, err)); }
+    if (classifier) {
+        TRY(refuse_unlisted(root, name, "activation_fn", reading, err));
+        TRY(json_string(root, name, "activation_fn", &activation, err));
+    }
     if (activation) { TRY(head_parse_activation(name, "activation_fn", activation, &model->head.score, err)); }
     const cJSON *prompts = json_field(root, "prompts");
     if (prompts && !cJSON_IsObject(prompts)) {
         return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts must be an object");
     }
     TRY(keep_prompts(prompts, model, err));
+    if (!wanted && !reading->options->prefix) { TRY(refuse_unlisted(root, name, "default_prompt_name", reading, err)); }
     if (!wanted) { TRY(json_string(root, name, "default_prompt_name", &wanted, err)); }
     if (!wanted || wanted[0] == '\0') { return STATUS_OK; }
     for (uint32_t i = 0; i < model->prompt_count; i++) {
@@ -448,6 +466,7 @@ static enum status check_name(const cJSON *modules, const cJSON *module, struct 
 static enum status read_modules(const cJSON *modules, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"idx", "name", "path", "type", NULL};
+    reading->listed = true;
     if (!cJSON_IsArray(modules) || !modules->child) {
         return err_set(err, STATUS_BAD_INPUT, MODULES_FILE ": must be a list of modules");
     }
@@ -499,7 +518,7 @@ static enum status find_head(struct reading *reading, struct err *err)
                : err_set(err, STATUS_UNSUPPORTED, MODULES_FILE ": modules behind a classifier are not supported");
 }
 
-static enum status refuse_unknown_pooling(const struct reading *reading, bool listed, struct err *err)
+static enum status refuse_unknown_pooling(const struct reading *reading, struct err *err)
 {
     const struct sentence_config *config = reading->out;
     const char *advice =
@@ -509,24 +528,24 @@ static enum status refuse_unknown_pooling(const struct reading *reading, bool li
     if (config->pooling_folder) {
         return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
     }
-    return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " %s, %s", listed ? "names no Pooling module" : "does not exist",
-                   advice);
+    return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " %s, %s",
+                   reading->listed ? "names no Pooling module" : "does not exist", advice);
 }
 
 enum status sentence_config_read(struct model *model, const struct model_options *options, struct sentence_config *out,
                                  struct err *err)
 {
     struct reading reading = {.model = model, .options = options, .out = out};
-    bool listed, prompts;
+    bool prompts;
     *out = (struct sentence_config){.folder = strdup("")};
     model->pool_prompt = true;
     TRY(set_prompt(model, "", err));
     if (!out->folder) { return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration"); }
-    TRY(read_file("", MODULES_FILE, read_modules, &reading, &listed, err));
-    if (!listed) { TRY(read_transformer_file("", &reading, err)); }
+    TRY(read_file("", MODULES_FILE, read_modules, &reading, NULL, err));
+    if (!reading.listed) { TRY(read_transformer_file("", &reading, err)); }
     if (options->pooling != POOLING_UNSET) { model->pooling = options->pooling; }
     TRY(find_head(&reading, err));
-    if (model->pooling == POOLING_UNSET) { return refuse_unknown_pooling(&reading, listed, err); }
+    if (model->pooling == POOLING_UNSET) { return refuse_unknown_pooling(&reading, err); }
     TRY(read_file("", PROMPTS_FILE, read_prompts, &reading, &prompts, err));
     if (!prompts && options->prompt && options->prompt[0] != '\0') {
         return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": does not exist, so there is no prompt named \"%.60s\"",

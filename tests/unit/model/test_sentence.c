@@ -50,6 +50,25 @@ TEST(without_modules_the_pooling_must_be_given)
     model_build_remove(directory);
 }
 
+/* Sentence-transformers would not read them; what the user says instead may stand. */
+TEST(without_modules_other_files_may_not_count)
+{
+    const struct model_options mean = {.pooling = POOLING_MEAN},
+                               limited = {.pooling = POOLING_MEAN, .max_tokens = 9, .prefix = "query: "};
+    struct model_spec spec = spec_of(GENERATION_BARE);
+    char *directory = model_build(&spec);
+    model_file_write(directory, SENTENCE_FILE, "{\"max_seq_length\": 20, \"do_lower_case\": false}");
+    expect_refused(directory, &mean, STATUS_UNSUPPORTED, SENTENCE_FILE ": max_seq_length is set, and modules.json", "");
+    model_close(expect_model(directory, &limited));
+    model_file_write(directory, SENTENCE_FILE, "{\"max_seq_length\": null, \"do_lower_case\": false}");
+    model_close(expect_model(directory, &mean));
+    model_file_write(directory, PROMPTS_FILE, "{\"prompts\": {\"a\": \"b \"}, \"default_prompt_name\": \"a\"}");
+    expect_refused(directory, &mean, STATUS_UNSUPPORTED, PROMPTS_FILE ": default_prompt_name is set, and modules.json",
+                   "");
+    model_close(expect_model(directory, &limited));
+    model_build_remove(directory);
+}
+
 TEST(without_a_pooling_file_the_pooling_must_be_given)
 {
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
