@@ -231,6 +231,15 @@ static inline uint32_t model_head_dim(const struct model *model)
     return model->head_dim ? model->head_dim : model->hidden / model->heads;
 }
 
+/* How many of a text's tokens count: a causal model's head reads the last one that is not padding, or else the first, and
+ * that one sees none of those after it. */
+static inline uint32_t model_head_tokens(const struct model *model, const int32_t *ids, uint32_t count)
+{
+    bool passes = model->head.labels > 0 && model->causal;
+    while (passes && count > 1 && (uint32_t)ids[count - 1] == model->head.padding) { count--; }
+    return count;
+}
+
 /* What the root of which scores are divided by. */
 static inline float model_score_width(const struct model *model)
 {

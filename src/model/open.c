@@ -18,6 +18,7 @@
 #include "base/utf8.h"
 #include "model/arch.h"
 #include "model/head.h"
+#include "model/json.h"
 #include "model/sentence_transformers.h"
 #include "model/weights.h"
 
@@ -245,18 +246,36 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     uint32_t count;
     bool truncated;
     enum status status = tokenizer_encode(model->tokenizer, "", 0, model->max_tokens, ids, &count, &truncated, err);
-    bool ranks = model->head.labels == 1, heads = model->head.labels > 0 && model->causal;
-    if (status == STATUS_OK && heads && count > 0 && (uint32_t)ids[count - 1] == model->head.padding) {
-        status = err_set(err, STATUS_UNSUPPORTED,
-                         "pad_token_id %u of config.json, which the head passes over, is what texts end with, which is "
-                         "not supported",
-                         model->head.padding);
-    }
+    bool ranks = model->head.labels == 1;
     if (status == STATUS_OK && ranks && tokenizer_pair_bound(model->tokenizer, 0, 0) > model->max_tokens) {
         status = err_set(err, STATUS_BAD_INPUT, "has no room for the special tokens of a pair");
     }
     free(ids);
     return status == STATUS_OK ? status : err_prefix(err, "max_tokens %u", model->max_tokens);
+}
+
+/* Whether the tokenizer tells a model the token types of a pair, as far as the file says it: by what it gives, or by
+ * its class, or else by the class of the model's family. */
+static enum status read_pair_types(const char *directory, const char *name, bool *types, struct err *err)
+{
+    static const char *const classes[] = {"BertTokenizer",
+                                          "BertTokenizerFast",
+                                          "ElectraTokenizer",
+                                          "ElectraTokenizerFast",
+                                          "MobileBertTokenizer",
+                                          "MobileBertTokenizerFast",
+                                          NULL};
+    cJSON *root;
+    TRY(json_read_optional(directory, name, &root, err));
+    const cJSON *inputs = json_field(root, "model_input_names"), *class = json_field(root, "tokenizer_class"), *input;
+    if (cJSON_IsString(class)) { *types = json_is_in(classes, class->valuestring); }
+    if (cJSON_IsArray(inputs)) { *types = false; }
+    cJSON_ArrayForEach(input, inputs)
+    {
+        if (cJSON_IsString(input) && strcmp(input->valuestring, "token_type_ids") == 0) { *types = true; }
+    }
+    cJSON_Delete(root);
+    return STATUS_OK;
 }
 
 static enum status open_tokenizer(struct model *model, const struct model_options *options,
@@ -279,7 +298,15 @@ static enum status open_tokenizer(struct model *model, const struct model_option
         return err_set(err, STATUS_UNSUPPORTED,
                        "tokenizer.json: post_processor.pair: must be A and B, with type_id 0 and then, perhaps, 1");
     }
-    model->head.pair_types &= types;
+    if (model->head.pair_types) {
+        char name[192];
+        bool told = model->arch == &arch_bert;
+        snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
+        TRY(read_pair_types(model->directory, name, &told, err));
+        snprintf(name, sizeof name, "%stokenizer_config.json", sentence->folder);
+        TRY(read_pair_types(model->directory, name, &told, err));
+        model->head.pair_types = types && told;
+    }
     return set_max_tokens(model, options->max_tokens, sentence->max_tokens, err);
 }
 

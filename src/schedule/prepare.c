@@ -71,6 +71,7 @@ static void tokenize_pair(struct request *request, struct row *row, const struct
     enum status status = tokenizer_encode_pair(model->tokenizer, query->ids, query->count, row->text, row->text_bytes,
                                                most, row->ids, &row->tokens, &row->second, &row->truncated, &err);
     if (!model->head.pair_types) { row->second = 0; }
+    row->tokens = model_head_tokens(model, row->ids, row->tokens);
     if (status != STATUS_OK) {
         fail_encode(request, row, status, &err);
     } else if (row->truncated && !request->truncate) {
@@ -100,6 +101,7 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     } else if (row->tokens == 0) {
         fail(request, row, CODE_BAD_REQUEST, "has no tokens");
     }
+    row->tokens = model_head_tokens(model, row->ids, row->tokens);
     row->hash = XXH3_64bits(row->ids, row->tokens * sizeof(*row->ids));
     buffer_free(&prompted);
 }

@@ -18,11 +18,13 @@ from model import WORDS, write_classifier  # noqa: E402
 
 REFERENCE = pathlib.Path(__file__).with_name("heads.json")
 BOUNDS = {"f32": 1e-5, "bf16": 0.06}
-TEXTS = ["", "hello world", "the green music library", " ".join(WORDS[:9]), " ".join(WORDS[20:90]), "some text, with signs!"]
+TEXTS = ["", "hello world", "the green music library", " ".join(WORDS[:9]), " ".join(WORDS[20:90]), "some text, with signs!",
+         "blue [PAD] some [PAD]"]
 # Of each pair length class: short, long and cut on either side or both, by even and odd numbers.
 QUERIES = ["red", " ".join(WORDS[40:52]), " ".join(WORDS[:40])]
 DOCUMENTS = ["", "blue", "a stream of work in the queue", " ".join(WORDS[10:29]), " ".join(WORDS[60:75]), " ".join(WORDS[:40]),
-             " ".join(WORDS[50:120]), "[SEP] hello"]
+             " ".join(WORDS[50:120]), "[SEP] hello",
+             "[PAD] hello [PAD]"]
 IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
 
 MODELS = {
@@ -33,6 +35,8 @@ MODELS = {
     "bert-reranker": dict(labels=["LABEL_0"], task="rerank"),
     "bert-identity": dict(labels=["LABEL_0"], task="rerank", config={"sentence_transformers": {"activation_fn": IDENTITY,
                                                                                              "version": "4.1.0"}}),
+    # Its class gives no token types.
+    "bert-untyped": dict(labels=["LABEL_0"], task="rerank", tokenizer_class="PreTrainedTokenizerFast"),
     "bert-old": dict(labels=["LABEL_0"], task="rerank", config={"sbert_ce_default_activation_function": IDENTITY}),
     # As sentence-transformers 6 saves it; what its own file says counts first.
     "bert-modules": dict(labels=["LABEL_0"], task="rerank", modules=SIGMOID,
@@ -51,6 +55,8 @@ MODELS = {
     # One product without a bias, on the last token.
     "qwen3-classes": dict(family="qwen3", labels=["x", "y", "z"], task="classify"),
     "qwen3-reranker": dict(family="qwen3", labels=["LABEL_0"], task="rerank", config={"sentence_transformers": {"activation_fn": IDENTITY}}),
+    # [SEP], with which texts end, is padding, which the head passes over.
+    "qwen3-padding": dict(family="qwen3", labels=["x", "y", "z"], task="classify", config={"pad_token_id": 3}),
     # Rotary positions, and two token types in a pair; transformers 5's spelling.
     "gte-classes": dict(family="gte", labels=["x", "y", "z"], task="classify"),
     "gte-reranker": dict(family="gte", labels=["LABEL_0"], task="rerank"),
@@ -63,7 +69,7 @@ def write(work, name):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return write_classifier(str(folder), seed=list(MODELS).index(name) + 1, family=m.get("family", "bert"), labels=m["labels"],
-                            config=m.get("config"), modules=m.get("modules"))
+                            config=m.get("config"), modules=m.get("modules"), tokenizer_class=m.get("tokenizer_class"))
 
 
 # --- the references ------------------------------------------------------------------------------------------------

@@ -294,9 +294,11 @@ def head_tensors(hidden, labels, seed):
         yield name + ".bias", (rows,), array.array("f", [generator.gauss(0, 0.3) for _ in range(rows)])
 
 
-def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidden=32, positions=48, config=None, modules=None):
+def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidden=32, positions=48, config=None, modules=None,
+                     tokenizer_class=None):
     """Writes a ...ForSequenceClassification as transformers saves it, and returns its directory. `config`: more fields of
-    config.json; `modules`: the activation of a CrossEncoder, then it is one as sentence-transformers 6 saves it."""
+    config.json; `modules`: the activation of a CrossEncoder, then it is one as sentence-transformers 6 saves it;
+    `tokenizer_class`: then what a tokenizer gives goes by its class."""
     words, behind_padding = vocabulary(), {"roberta": 1, "mpnet": 2}.get(family, 0)  # positions that no token has
     shape = {"hidden": hidden, "intermediate": 2 * hidden, "layers": 2, "positions": positions, "vocabulary": len(words)}
 
@@ -324,10 +326,10 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
         "id2label": {str(i): label for i, label in enumerate(labels)}, "label2id": {label: i for i, label in enumerate(labels)},
         **sizes, **(config or {})})
     put("tokenizer_config.json", {
-        "tokenizer_class": {"bert": "BertTokenizer", "gte": "BertTokenizer", "distilbert": "DistilBertTokenizer"}.get(family, "PreTrainedTokenizerFast"),
+        "tokenizer_class": tokenizer_class or {"bert": "BertTokenizer", "gte": "BertTokenizer", "distilbert": "DistilBertTokenizer"}.get(family, "PreTrainedTokenizerFast"),
         "do_lower_case": True, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
         "mask_token": "[MASK]", "model_max_length": positions - behind_padding,
-        **({} if family in ("bert", "gte") else {"model_input_names": ["input_ids", "attention_mask"]})})
+        **({} if family in ("bert", "gte") or tokenizer_class else {"model_input_names": ["input_ids", "attention_mask"]})})
     tokenizer = tokenizer_json(words)
     if behind_padding:  # their template, with the words of the others
         piece = lambda word: {"SpecialToken": {"id": word, "type_id": 0}}
