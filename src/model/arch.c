@@ -49,7 +49,7 @@ static const char *const harmless[] = {
     "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate",
     "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", NULL};
 
-/* Whether the field is where one of the spellings begins. */
+/* True if one of the spellings begins with this field. */
 static bool is_spelled(const char *const spellings[CONFIG_SPELLINGS], const char *field)
 {
     size_t length = strlen(field);
@@ -131,8 +131,8 @@ static enum status check_classes(const struct arch *arch, const cJSON *root, con
 
 /* --- Fields and their spellings --- */
 
-/* Where a spelling leads: the field of an object, NULL if the way there is missing, and what messages call the object.
- */
+/* The place that a spelling names: a field of an object, which is NULL where an object on the way is missing. `name` is
+ * the object's, for messages. */
 struct place {
     const cJSON *object;
     const char *field;
@@ -154,7 +154,7 @@ static struct place find_place(const cJSON *root, const char *name, const char *
     return place;
 }
 
-/* The names of activations; those that one field alone gives say so. */
+/* The names of activations. With a `field`, the name is known in that field alone. */
 static const struct named_activation {
     const char *name;
     enum activation activation;

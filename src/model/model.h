@@ -231,8 +231,8 @@ static inline uint32_t model_head_dim(const struct model *model)
     return model->head_dim ? model->head_dim : model->hidden / model->heads;
 }
 
-/* How many of a text's tokens count: a causal model's head reads the last one that is not padding, or else the first, and
- * that one sees none of those after it. */
+/* Counts the tokens of a text up to the one that a causal model's head reads: the last that is not padding, or else the
+ * first. Those after it change nothing, as it attends to none of them. */
 static inline uint32_t model_head_tokens(const struct model *model, const int32_t *ids, uint32_t count)
 {
     bool passes = model->head.labels > 0 && model->causal;

@@ -254,8 +254,8 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     return status == STATUS_OK ? status : err_prefix(err, "max_tokens %u", model->max_tokens);
 }
 
-/* Whether the tokenizer tells a model the token types of a pair, as far as the file says it: by what it gives, or by
- * its class, or else by the class of the model's family. */
+/* Reads whether the tokenizer gives a model the token types of a pair: model_input_names says it, or else the
+ * tokenizer's class does. A file that has neither leaves `*types` as it is. */
 static enum status read_pair_types(const char *directory, const char *name, bool *types, struct err *err)
 {
     static const char *const classes[] = {"BertTokenizer",
@@ -300,7 +300,7 @@ static enum status open_tokenizer(struct model *model, const struct model_option
     }
     if (model->head.pair_types) {
         char name[192];
-        bool told = model->arch == &arch_bert;
+        bool told = model->arch == &arch_bert; /* by the class that transformers takes for the family */
         snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
         TRY(read_pair_types(model->directory, name, &told, err));
         snprintf(name, sizeof name, "%stokenizer_config.json", sentence->folder);

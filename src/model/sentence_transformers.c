@@ -449,7 +449,7 @@ static enum status read_module(const cJSON *module, enum module_kind kind, struc
     return status;
 }
 
-/* Of two modules with one name sentence-transformers keeps the later, in the place of the earlier. */
+/* Sentence-transformers keeps the later of two modules with one name, in the place of the earlier. */
 static enum status check_name(const cJSON *modules, const cJSON *module, struct err *err)
 {
     const cJSON *name = json_field(module, "name");

@@ -642,7 +642,7 @@ TEST(spellings_side_by_side_must_agree)
     model_build_remove(directory);
 }
 
-/* nomic-embed-text-v1.5 as the Hub has it: GPT-2's names beside those of transformers 5, which reads no n_positions. */
+/* GPT-2's names beside those of transformers 5, which reads no n_positions, as in nomic-embed-text-v1.5. */
 TEST(opens_nomic_in_both_spellings)
 {
     static const char config[] =
