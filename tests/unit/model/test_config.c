@@ -537,6 +537,32 @@ TEST(the_width_of_scores_is_in_the_id)
     model_build_remove(directory);
 }
 
+/* Rotary positions have no end: max_seq_length may be above max_position_embeddings, which is 64; the other limits may
+ * not, nor may what is set. */
+TEST(rotary_positions_may_end_later)
+{
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), text[1200];
+    snprintf(text, sizeof text, GEMMA3, "\"use_bidirectional_attention\": true");
+    model_file_write(directory, "config.json", text);
+    write_zeros(directory);
+    model_file_edit(directory, "tokenizer_config.json", "1000000000000000019884624838656", "300");
+    static const struct {
+        const char *limit;
+        uint32_t tokens;
+    } cases[] = {{"null", 64}, {"40", 40}, {"200", 200}, {"4000000000", MODEL_POSITIONS_MAX}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(text, sizeof text, "{\"max_seq_length\": %s}", cases[i].limit);
+        model_file_write(directory, "sentence_bert_config.json", text);
+        struct model *model = expect_model(directory, NULL);
+        assert_int_equal(model->max_tokens, cases[i].tokens);
+        model_close(model);
+    }
+    model_file_write(directory, "sentence_bert_config.json", "{\"max_seq_length\": 200}");
+    expect_refused(directory, &(struct model_options){.max_tokens = 201}, STATUS_BAD_INPUT, "200 positions", "");
+    model_build_remove(directory);
+}
+
 TEST(refuses_another_gemma3)
 {
     static const struct {
