@@ -80,7 +80,7 @@ static const struct setting own_settings[] = {
     {OWN(output, SETTING_TEXT), .fallback = "-", .value = "FILE",
         .help = "FILE.npy, FILE.jsonl, FILE.f32, DIR/ for .npy files of some rows each, or - for JSON lines on standard output"},
     {OWN(format, SETTING_CHOICE), .fallback = "auto", .choices = source_format_names, .help = "what the inputs are, when their names do not say it"},
-    {OWN(field, SETTING_TEXT), .fallback = "text", .most = 1024, .value = "NAME", .help = "where the text is in JSON or CSV: text, meta.title"},
+    {OWN(field, SETTING_TEXT), .most = 1024, .value = "NAME", .help = "where the text is in JSON or CSV: body, meta.title [text]"},
     {OWN(template, SETTING_TEXT), .most = 65536, .value = "TEXT", .help = "the text out of several fields: \"{title}. {body}\""},
     {OWN(id_field, SETTING_TEXT), .most = 1024, .value = "NAME", .help = "the field that is a row's id [its number]"},
     {OWN(keep, SETTING_TEXT), .most = 4096, .value = "NAMES", .help = "fields to pass on into FILE.jsonl: title,meta.year"},
@@ -148,6 +148,11 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
     if (options->dtype == ELEMENT_F16 && job->output.kind != OUTPUT_NPY && job->output.kind != OUTPUT_SHARDS) {
         return err_set(err, STATUS_BAD_INPUT, "--dtype f16 is for .npy files and folders of them");
     }
+    if (options->keep && (job->output.kind != OUTPUT_JSONL || job->job.arrays)) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "--keep is for FILE.jsonl, with INPUT: other outputs have vectors only (--id-field writes ids "
+                       "beside them)");
+    }
     job->job.output = &job->output;
     job->job.element = (enum element)options->dtype;
     job->job.shard_rows = (uint64_t)options->shard_rows;
@@ -179,7 +184,7 @@ static void put_terms(struct embed_job *job, const struct remote_facts *of, cons
     put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
     buffer_format(to, "shard_rows=%lld\n", job->output.kind == OUTPUT_SHARDS ? (long long)options->shard_rows : 0LL);
     put_term(to, "format", source_format_names[job->job.source.format]);
-    put_term(to, "field", options->template ? NULL : options->field);
+    put_term(to, "field", options->template ? NULL : options->field ? options->field : "text");
     put_term(to, "template", options->template);
     put_term(to, "id_field", options->id_field);
     put_term(to, "keep", options->keep);
@@ -598,9 +603,10 @@ const struct subcommand command_embed = {
     .operands = "[INPUT...]",
     .summary = "Turn files of texts into vectors, here or through a queue",
     .explanation =
-        "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files,\n"
-        "or - for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on a\n"
-        "finished one it retries failed rows and adds what was appended to the input.\n"
+        "INPUT is a file (lines of text, .jsonl, .json, .csv, .tsv; gzip or zstd too), a folder of .txt and .md\n"
+        "files, or - for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on "
+        "a\n"
+        "job; on a finished one it retries failed rows and adds what was appended to the input.\n"
         "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of\n"
         "it.\n\n"
         "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs\n"

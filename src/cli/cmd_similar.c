@@ -34,7 +34,7 @@ static const struct setting own_settings[] = {
     {OWN(top, SETTING_INTEGER), .fallback = "10", .least = 1, .most = 10000, .value = "K", .help = "how many rows to show"},
     {OWN(json, SETTING_SWITCH), .fallback = "false", .help = "a JSON object a line, with the whole text"},
     {OWN(format, SETTING_CHOICE), .fallback = "auto", .choices = source_format_names, .help = "what the input is, as for `sluice embed`; so the next four"},
-    {OWN(field, SETTING_TEXT), .fallback = "text", .most = 1024, .value = "NAME", .help = "where the text is in JSON or CSV"},
+    {OWN(field, SETTING_TEXT), .most = 1024, .value = "NAME", .help = "where the text is in JSON or CSV [text]"},
     {OWN(template, SETTING_TEXT), .most = 65536, .value = "TEXT", .help = "the text out of several fields"},
     {OWN(id_field, SETTING_TEXT), .most = 1024, .value = "NAME", .help = "the field that is a row's id [its number]"},
     {OWN(header, SETTING_SWITCH), .fallback = "true", .help = "CSV without a header"},

@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct recipe recipe;
     struct chunking chunking;
     struct err err = {0};
-    struct recipe_options options = {.field = "text", .template = end == NULL ? NULL : template, .keep = "a.b,n"};
+    struct recipe_options options = {.template = end == NULL ? NULL : template, .keep = "a.b,n"};
     if (recipe_open(&recipe, &options, &err) == STATUS_OK) {
         pick(&recipe, line, size - from);
     } else {

@@ -47,6 +47,32 @@ class Inputs(BulkCase):
         for row, text in zip(rows[:2], ("hello: world", "the: 7")):
             self.assertEqual(struct.pack(f"<{len(row['vector'])}f", *row["vector"]), wanted(text))
 
+    def test_json_arrays(self):
+        """Of objects, strings or both, over any number of lines; the first byte tells, not the name."""
+        records = [{"text": text, "n": number, "in": {"deep": ["]", "\\\"}"]}} for number, text in enumerate(texts(400, seed=7))]
+        for number, content in enumerate((json.dumps(records), json.dumps(records, indent=2), " \n[\n" + ",\n".join(map(json.dumps, records)) + "]\n")):
+            for name in ("a.json", "a.jsonl.gz", "-"):
+                output = self.path(f"{number}{name}.jsonl")
+                if name == "-":
+                    self.job("-", "--format", "jsonl", "--id-field", "n", "--output", output, input=content.encode())
+                else:
+                    source = self.write(name, gzip.compress(content.encode()) if name.endswith(".gz") else content)
+                    self.job(source, "--id-field", "n", "--output", output)
+                rows = [json.loads(line) for line in self.content(output).splitlines()]
+                self.assertEqual([row["id"] for row in rows], list(range(400)))
+                self.assertEqual(rows, [json.loads(line) for line in self.content(self.path("0a.json.jsonl")).splitlines()])
+        wanted = self.reference()
+        wanted.learn([record["text"] for record in records])
+        for row, record in zip(rows, records):
+            self.assertEqual(struct.pack(f"<{len(row['vector'])}f", *row["vector"]), wanted(record["text"]))
+        for content in ('["hello", "a \\u00e4\\u0020b", {"text": "the"}]', '"hello"\n"a \\u00e4\\u0020b"\n{"text": "the"}'):
+            self.job(self.write("s.json", content), "--output", self.path("s.npy"), "--overwrite")
+            self.expect(self.path("s.npy"), ["hello", "a \u00e4 b", "the"])
+        self.job(self.write("s.json", '{"text": "hello"}\n{"text": "the"}\n'), "--output", self.path("s.npy"), "--overwrite")
+        self.expect(self.path("s.npy"), ["hello", "the"])
+        self.job(self.write("e.json", " [ ]\n"), "--output", self.path("e.npy"))
+        self.assertEqual(self.manifest(self.path("e.npy"))["rows"], 0)
+
     def test_csv_and_tsv(self):
         self.write("a.csv", '\ufeffid,text,note\r\n1,"hello, ""world""\r\nline two",x\r\n2,the,"y"\n\n3,of,z\n')
         output = self.path("v.npy")

@@ -1,7 +1,9 @@
 """Bulk jobs: what becomes of bad rows, broken files and files that cannot be written. Each message names file and line."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import shutil
@@ -12,6 +14,119 @@ import process
 from bulk_case import DATAERR, FAILED, IOERR, NOINPUT, NOPERM, BulkCase
 from corpus import texts
 from daemon import BINARY
+
+
+class WrongKinds(BulkCase):
+    def refuse(self, says, *arguments, **options):
+        """The job ends with this message, and leaves no file."""
+        before = set(os.listdir(self.directory)) | {"models"}
+        said = self.job(*arguments, "--output", self.path("v.jsonl"), code=DATAERR, **options)
+        self.assertIn(says, said)
+        self.assertEqual(set(os.listdir(self.directory)), before)
+
+    def test_a_kind_that_is_not_read_is_named_with_the_way_out(self):
+        """Whatever the file's name, and also behind gzip or a pipe."""
+        text = b"text\nhello\n" * 50
+        onnx = b"\x08\x07\x12\x07pytorch\x1a\x052.1.0" + bytes(range(256))
+        for name, content, says in (
+                ("a.parquet", b"PAR1\x15\x04\x15\x00" + bytes(range(256)), "is Parquet, which is not read; duckdb -c \"COPY (FROM '"),
+                ("a.csv.xz", lzma.compress(text), "is xz, which is not read; xzcat"),
+                ("a.csv.bz2", bz2.compress(text), "is bzip2, which is not read; bzcat"),
+                ("a.bz2", bz2.compress(b""), "is bzip2"),
+                ("a.lz4", b"\x04\x22\x4d\x18" + bytes(100), "is lz4"),
+                ("a.xlsx", b"PK\x03\x04" + bytes(100), "is a zip archive"),
+                ("a.tar", bytes(257) + b"ustar\x0000" + bytes(300), "is a tar archive"),
+                ("a.arrow", b"ARROW1\x00\x00" + bytes(100), "is Arrow"),
+                ("a.orc", b"ORC\n\xff\xfe\xfd\x00" + bytes(100), "is ORC"),
+                ("a.avro", b"Obj\x01\x04\x14" + bytes(100), "is Avro"),
+                ("a.db", b"SQLite format 3\x00\x10\x00" + bytes(100), "is an SQLite database"),
+                ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\n" + bytes(100), "is PDF"),
+                ("a.gguf", b"GGUF\x03\x00\x00\x00" + bytes(100), "is a GGUF model"),
+                ("a.onnx", onnx, "is an ONNX model"),
+                ("a.safetensors", (11).to_bytes(8, "little") + b'{"a":{}}   ', "is a safetensors model"),
+                ("a.npy", b"\x93NUMPY\x01\x00" + bytes(100), "is a NumPy array"),
+                ("a.pickle", b"\x80\x04\x95\x0c\x00" + bytes(100), "is a binary file"),
+                ("a.jsonl", text.decode().encode("utf-16"), "is UTF-16 text"),
+                ("b.csv", text.decode().encode("utf-16-be"), "is UTF-16 text without")):
+            source = self.write(name, content)
+            self.refuse(f"{source} {says}", source)
+            self.refuse(f"{source} {says}", source, "--format", "lines")
+            self.refuse("standard input " + says.split(";")[0], "-", input=content)
+            self.refuse(says.split(";")[0], self.write(name + ".gz", gzip.compress(content)))
+        self.refuse("| sluice embed - --format csv", self.path("a.csv.xz"))
+        said = self.job(input=onnx, code=DATAERR)  # the one pass over lines
+        self.assertIn("standard input is an ONNX model", said)
+        os.makedirs(self.path("docs"))
+        self.write("docs/a.md", "hello")
+        self.write("docs/b.md", b"%PDF-1.7\n%\xe2\xe3\n" + bytes(100))
+        self.job(self.path("docs"), "--output", self.path("d.npy"), code=FAILED)
+        self.expect(self.path("d.npy"), ["hello", None])
+        self.assertIn("b.md is PDF, which is not read", self.failures(self.path("d.npy"))[0]["message"])
+
+    def test_texts_that_begin_like_another_kind(self):
+        lines = ["PAR1 is the mark of Parquet", "[1] a note", "GGUF too", "ORC", "{ a brace", "LZIP"]
+        for line in lines:
+            source = self.write("in.txt", line + "\nhello\n")
+            output = self.path("v.npy")
+            self.job(source, "--output", output, "--overwrite")
+            self.expect(output, [line, "hello"])
+
+    def test_lines_that_look_like_json(self):
+        """They are not taken for texts in silence, unless the name or --format says that they are."""
+        content = b'{"text": "hello"}\n'
+        for content in (b'{"text": "hello"}\n', b' [ {"text": "hello"}]', b'["hello"]', b'{\n  "text": "hello"\n}\n'):
+            self.refuse("standard input looks like JSON: --format jsonl reads its fields, --format lines takes", "-", input=content)
+            self.refuse("looks like JSON", self.write("a.log", content))
+        output = self.path("v.npy")
+        self.job("-", "--format", "lines", "--output", output, input=b'{"text": "hello"}\n')
+        self.expect(output, ['{"text": "hello"}'])
+        self.job(self.write("a.txt", b'{"text": "hello"}\n'), "--output", output, "--overwrite")
+        self.expect(output, ['{"text": "hello"}'])
+
+    def test_options_that_cannot_act(self):
+        source, table, folder = self.write("in.txt", "hello\n"), self.write("in.jsonl", '{"text": "hello"}\n'), self.path("docs")
+        os.makedirs(folder)
+        self.write("docs/a.md", "hello")
+        for option in (("--field", "text"), ("--id-field", "id"), ("--template", "{text}"), ("--keep", "title"), ("--keep", "text,title")):
+            self.refuse(f"{option[0]}: {source} is read as lines", source, *option)
+            self.refuse(f"{option[0]}: {source} is read as lines", table, source, *option)  # before a row is computed
+            self.refuse(f"{option[0]}: standard input is read as lines", "-", *option, input=b"hello\n")
+            self.refuse(f"{option[0]}: {folder}/a.md is read as one text", folder, *option)
+            self.assertIn(f"{option[0]}", self.job(*option, input=b"hello\n", code=DATAERR))
+        self.refuse("--no-header: " + table, table, "--no-header")
+        self.refuse("--no-header: " + source, source, "--no-header")
+        self.refuse("--field and --template", table, "--field", "a", "--template", "{b}")
+        for output in ("v.npy", "v.f32", "out/"):
+            self.assertIn("--keep", self.job(table, "--keep", "text", "--output", self.path(output), code=DATAERR))
+            self.assertFalse(os.path.exists(self.path(output)))
+        self.job(source, folder, "--keep", "text", "--output", self.path("v.jsonl"))
+        self.assertEqual([json.loads(line)["text"] for line in self.content(self.path("v.jsonl")).splitlines()], ["hello", "hello"])
+
+    def test_broken_arrays(self):
+        """What is before the broken place is kept, and goes on once it is mended."""
+        for number, (content, says) in enumerate((('[{"text": "hello"},\n{"text": "the"', "line 2: from here on the array is not closed"),
+                                                  ('[{"text": "hello"},\n{"text": "the}]', "line 2: from here on the array is not closed"),
+                                                  ('[{"text": "hello"}\n\n', "line 3: the array is not closed"),
+                                                  ('[{"text": "hello"},\n,{"text": "the"}]', "line 2: the array lacks an element here"),
+                                                  ('[{"text": "hello"},\n]', "line 2: the array lacks an element here"),
+                                                  ('[{"text": "hello"}\n {"text": "the"}]', "line 2: neither a comma nor the end"),
+                                                  ('[{"text": "hello"}]\n[{"text": "the"}]', "line 2: more text after the end"))):
+            source, output = self.write(f"{number}.json", content), self.path(f"{number}.npy")
+            said = self.job(source, "--output", output, code=DATAERR)
+            self.assertIn(f"{source} {says}", said)
+            self.assertIn("rerunning the command resumes", said)
+            self.write(f"{number}.json", '[{"text": "hello"}, {"text": "the"}]')
+            self.job(source, "--output", output)
+            self.expect(output, ["hello", "the"])
+        source, output = self.write("a.json", '[{"text": "hello"}, {1}, 7, {"text": "' + "x" * 80000 + '"},\n {"text": "the"}]'), self.path("a.npy")
+        self.job(source, "--output", output, "--max-text-bytes", "1000", code=FAILED)
+        self.expect(output, ["hello", None, None, None, "the"])
+        listed = self.failures(output)
+        self.assertEqual([line["code"] for line in listed], ["bad_json", "not_object", "too_large"])
+        self.assertEqual(listed[0]["message"], "not JSON at byte 2 of the array's element")
+        self.refuse("is a JSON object over several lines", self.write("b.json", '{\n  "rows": []\n}\n'))
+        said = self.job(self.write("c.json", '[\n{"body": "hello"}]'), "--output", self.path("c.npy"), code=DATAERR)
+        self.assertIn('c.json line 2: field "text" is missing, as in all rows that parse (1); there are: "body"', said)
 
 
 class BadRows(BulkCase):
@@ -68,10 +183,10 @@ class BadRows(BulkCase):
             for name in ("v.npy", "v.jsonl", "-", "v.f32"):
                 with self.subTest(flags=flags, name=name):
                     said = self.job(source, *flags, "--output", name if name == "-" else self.path(name), code=DATAERR)
-                    self.assertIn(f"{source} line 1: field {what}, as in all rows read (300); there are: {fields}: name others", said)
+                    self.assertIn(f"{source} line 1: field {what}, as in all rows that parse (300); there are: {fields}: name others", said)
                     self.assertEqual(set(os.listdir(self.directory)), {"in.jsonl", "models"})
         said = self.job(source, "--field", "titel", "--look-ahead", "100", "--output", self.path("v.npy"), code=DATAERR)
-        self.assertIn("all rows read (100)", said)
+        self.assertIn("all rows that parse (100)", said)
         self.assertIn("there is no field:", self.job(self.write("in.jsonl", "{}\n"), "--output", self.path("v.npy"), code=DATAERR))
         self.write("in.jsonl", json.dumps({f"field {number:03}": number for number in range(100)}))
         said = self.job(source, "--output", self.path("v.npy"), code=DATAERR)
@@ -82,6 +197,20 @@ class BadRows(BulkCase):
         self.write("in.jsonl", record * 99 + '{"titel": "the"}\n' + record * 201)  # more rows that lack it are failed rows
         self.job(source, "--field", "titel", "--output", self.path("v.npy"), code=FAILED)
         self.expect(self.path("v.npy"), [None] * 99 + ["the"] + [None] * 201)
+
+    def test_a_broken_row_does_not_hide_a_mistyped_field(self):
+        """The name is judged by the rows that parse, wherever the others are; a row that has the field makes it right."""
+        record = '{"id": 1, "body": "hello"}\n'
+        for broken in ("{broken\n", "[1]\n", '{"bodi": "\xff"}\n', '{"body": "' + "x" * 80000 + '"}\n'):
+            for lines in (broken + record * 300, record * 300 + broken, record * 150 + broken + record * 150):
+                source = self.write("in.jsonl", lines.encode("latin-1"))
+                said = self.job(source, "--field", "bodi", "--max-text-bytes", "1000", "--output", self.path("v.npy"), code=DATAERR)
+                self.assertIn('field "bodi" is missing, as in all rows that parse (300); there are: "id", "body"', said)
+                self.assertEqual(set(os.listdir(self.directory)), {"in.jsonl", "models"})
+        source = self.write("in.jsonl", "{broken\n" + record * 3 + '{"bodi": ""}\n')
+        self.job(source, "--field", "bodi", "--output", self.path("v.npy"), code=FAILED)
+        self.assertEqual([line["code"] for line in self.failures(self.path("v.npy"))],
+                         ["bad_json"] + ["missing_field"] * 3 + ["empty_text"])
 
     def test_an_error_before_the_first_row_leaves_nothing(self):
         wrong = self.write("a.csv", "id,body\n1,hello\n")
@@ -99,23 +228,25 @@ class BadRows(BulkCase):
         self.assertIn("has changed", self.job(first, wrong, "--output", output, code=DATAERR))
         self.assertTrue(os.path.exists(output + ".job/journal"))
 
-    def test_a_line_of_100_mb(self):
-        """It fails, and is never held in memory."""
-        peaks = []
-        for size in (100, 100_000_000):
-            with open(self.path("in.jsonl"), "wb") as file:
-                file.truncate(size)
-                file.seek(size)
-                file.write(b'\n{"text": "hello"}\n')
-            output = self.path(f"v{size}.npy")
-            job = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", self.path("in.jsonl"), "--output",
-                                 output, "--progress", "none"], env=process.clean_environment())
-            _, status, usage = os.wait4(job.pid, 0)
-            job.returncode = os.waitstatus_to_exitcode(status)
-            self.assertEqual(job.returncode, FAILED)
-            self.expect(output, [None, "hello"])
-            peaks.append(usage.ru_maxrss // 1024)
-        self.assertLess(peaks[1] - peaks[0], 60, "MB")
+    def test_a_record_of_100_mb(self):
+        """It fails, and is never held in memory: a line, or an element of an array."""
+        for name, before, after in (("in.jsonl", b"", b'\n{"text": "hello"}\n'), ("in.json", b'["', b'",\n{"text": "hello"}]')):
+            peaks = []
+            for size in (100, 100_000_000):
+                with open(self.path(name), "wb") as file:
+                    file.write(before)
+                    file.truncate(size)
+                    file.seek(size)
+                    file.write(after)
+                output = self.path(f"v{size}.npy")
+                job = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", self.path(name), "--output", output,
+                                     "--overwrite", "--progress", "none"], env=process.clean_environment())
+                _, status, usage = os.wait4(job.pid, 0)
+                job.returncode = os.waitstatus_to_exitcode(status)
+                self.assertEqual(job.returncode, FAILED)
+                self.expect(output, [None, "hello"])
+                peaks.append(usage.ru_maxrss // 1024)
+            self.assertLess(peaks[1] - peaks[0], 60, "MB")
 
     def test_csv_rows(self):
         source = self.write("in.csv", b'text,b\nhello,1\n"open" x,2\none\nthe,4\n\xff,5\n')

@@ -55,10 +55,10 @@ class GoingOn(BulkCase):
         self.job(source, "--field", "body", "--output", self.output)
         self.expect(self.output, ["hello", "the"])
         self.assertIn("another field", self.job(source, "--field", "id", "--output", self.output, code=DATAERR))
-        source, output = self.write("in.jsonl", '{"body": "hello"}\n{"body": "the"}\n{oops\n'), self.path("x.jsonl")
-        self.job(source, "--field", "bdoy", "--output", output, code=FAILED)
+        source, output = self.write("in.jsonl", '{"body": "hello", "note": ""}\n{"body": "the", "note": ""}\n{oops\n'), self.path("x.jsonl")
+        self.job(source, "--field", "note", "--output", output, code=FAILED)  # which is empty in every row
         self.job(source, "--field", "body", "--output", output, code=FAILED)
-        self.assertIn("another field", self.job(source, "--field", "bdoy", "--output", output, code=DATAERR))
+        self.assertIn("another field", self.job(source, "--field", "note", "--output", output, code=DATAERR))
 
     def test_a_field_in_the_place_of_a_template(self):
         source, one, two = self.write("in.jsonl", '{"text": "hello"}\n'), self.path("a.npy"), self.path("b.npy")

@@ -91,6 +91,9 @@ static enum status parse_keep(struct recipe *recipe, const char *keep, struct er
         if (recipe->kept_count == RECIPE_FIELDS_MAX) {
             return err_set(err, STATUS_BAD_INPUT, "--keep: more than %d fields", RECIPE_FIELDS_MAX);
         }
+        bool text = length == 4 && memcmp(keep, "text", length) == 0;
+        recipe->keeps_text = recipe->keeps_text || text;
+        if (!text && !recipe->option) { recipe->option = "--keep"; }
         TRY(add_field(recipe, "--keep", keep, length, &recipe->kept[recipe->kept_count++], err));
         keep += length + (keep[length] == ',');
     }
@@ -99,12 +102,20 @@ static enum status parse_keep(struct recipe *recipe, const char *keep, struct er
 
 enum status recipe_open(struct recipe *recipe, const struct recipe_options *options, struct err *err)
 {
+    const char *field = options->field ? options->field : "text";
     *recipe = (struct recipe){0};
+    recipe->option = options->field      ? "--field"
+                     : options->template ? "--template"
+                     : options->id_field ? "--id-field"
+                                         : NULL;
+    if (options->field && options->template) {
+        return err_set(err, STATUS_BAD_INPUT, "--field and --template: name the text in one of the two ways");
+    }
     if (options->template) {
         TRY(parse_template(recipe, options->template, err));
     } else {
         struct recipe_part part = {0};
-        TRY(add_field(recipe, "--field", options->field, strlen(options->field), &part.field, err));
+        TRY(add_field(recipe, "--field", field, strlen(field), &part.field, err));
         TRY(add_part(recipe, part, err));
     }
     recipe->has_id = options->id_field;

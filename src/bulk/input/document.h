@@ -69,9 +69,9 @@ struct document {
 
 enum { RECIPE_FIELDS_MAX = 32, RECIPE_PARTS_MAX = 64, RECIPE_DEPTH_MAX = 16 };
 
-/* All but `field` may be NULL. */
+/* All may be NULL. */
 struct recipe_options {
-    const char *field;    /* where the text is: "text", "meta.title" */
+    const char *field;    /* where the text is: "meta.title"; NULL: "text" */
     const char *template; /* "{title}. {body}" instead; {{ and }} are braces */
     const char *id_field;
     const char *keep; /* "title,meta.year": fields that are passed on */
@@ -94,6 +94,8 @@ struct recipe {
     bool has_id;
     uint32_t id;
     uint32_t kept[RECIPE_FIELDS_MAX], kept_count;
+    bool keeps_text;    /* "text" is passed on */
+    const char *option; /* the first option that only records with fields can obey: "--id-field"; NULL: none */
 };
 
 /* Parses the options, which need not outlive it. Owns: the caller ends it with recipe_close, also after an error.

@@ -152,6 +152,32 @@ enum pick_problem pick_fields(const char *json, size_t length, char *const *path
     return problem == PICK_OK && !object ? PICK_NOT_OBJECT : problem;
 }
 
+/* --- Elements of an array --- */
+
+size_t element_scan(struct element_scan *scan, const char *bytes, size_t length)
+{
+    size_t at = 0;
+    for (; at < length && !scan->done; at++) {
+        char c = bytes[at];
+        scan->lines += c == '\n';
+        if (scan->string) {
+            scan->string = scan->escape || c != '"';
+            scan->escape = !scan->escape && c == '\\';
+        } else if (c == '"') {
+            scan->string = true;
+        } else if (c == '{' || c == '[') {
+            scan->depth++;
+        } else if (scan->depth == 0 && memchr(",]} \t\r\n", c, 7)) {
+            scan->done = true;
+            scan->lines -= c == '\n';
+            return at;
+        } else if (c == '}' || c == ']') {
+            scan->depth--;
+        }
+    }
+    return at;
+}
+
 /* --- The names of fields --- */
 
 enum { LIST_BYTES = 160, LIST_NAME_BYTES = 60 };

@@ -27,6 +27,18 @@ enum pick_problem {
 enum pick_problem pick_fields(const char *json, size_t length, char *const *paths, uint32_t count, struct value *values,
                               size_t *at);
 
+/* An element of an array whose end is looked for. Zero-initialise, with bytes from its first on. */
+struct element_scan {
+    uint32_t depth;
+    bool string, escape;
+    bool done;      /* the byte after it is a comma, the end of the array, or white space */
+    uint64_t lines; /* line feeds in it */
+};
+
+/* Scans the next bytes of an element, and returns how many belong to it. It looks for the end only: pick_fields checks
+ * what is between. Thread: any. */
+size_t element_scan(struct element_scan *scan, const char *bytes, size_t length);
+
 /* Appends the fields of an object that pick_fields found good, for a message: "title", "meta.year". The first ones,
  * about 160 bytes. Fields that are arrays are left out. */
 void pick_names(struct buffer *to, const char *json, size_t length);

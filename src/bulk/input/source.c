@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
@@ -16,6 +17,7 @@
 #include "base/utf8.h"
 #include "bulk/input/csv.h"
 #include "bulk/input/json.h"
+#include "bulk/input/sniff.h"
 
 /* --- The walk over the operands --- */
 
@@ -155,12 +157,14 @@ struct source {
 
     struct recipe_scratch scratch;
     struct csv_fields fields;
-    uint32_t columns[RECIPE_FIELDS_MAX]; /* of the recipe's fields in this file */
-    uint32_t column_count;               /* 0: the header was not read yet */
-    struct buffer said;                  /* a document's message */
+    uint32_t columns[RECIPE_FIELDS_MAX];                                      /* of the recipe's fields in this file */
+    uint32_t column_count;                                                    /* 0: the header was not read yet */
+    enum { NO_ARRAY, ARRAY_BEGIN, ARRAY_FIRST, ARRAY_NEXT, ARRAY_END } array; /* JSON: where it is read */
+    struct buffer said;                                                       /* a document's message */
 
-    bool unusable;             /* all documents so far failed in the same field, with the first one's message */
-    struct buffer first_said;  /* its message */
+    uint64_t judged;           /* JSON objects so far; all failed in the same field, with the first one's message */
+    bool usable;               /* or one did not */
+    struct buffer first_said;  /* the message */
     struct buffer first_place; /* its file and line */
     struct buffer there;       /* its fields */
 };
@@ -197,7 +201,8 @@ static void fail_json(struct source *source, struct document *out, enum pick_pro
     if (problem == PICK_NOT_OBJECT) {
         fail(source, out, said[problem].code, "%s", said[problem].text);
     } else {
-        fail(source, out, said[problem].code, "%s at byte %zu of the line", said[problem].text, at + 1);
+        fail(source, out, said[problem].code, "%s at byte %zu of the %s", said[problem].text, at + 1,
+             source->array == NO_ARRAY ? "line" : "array's element");
     }
 }
 
@@ -209,30 +214,154 @@ static bool is_blank(const struct record *record)
     return !record->too_large;
 }
 
+/* The next byte that is no white space, or 0 at the end of the file. */
+static enum status next_byte(struct reader *reader, char *out, struct err *err)
+{
+    for (;;) {
+        struct record ahead = reader_ahead(reader);
+        size_t at = 0;
+        uint64_t lines = 0;
+        for (; at < ahead.length && memchr(" \t\r\n", ahead.bytes[at], 4); at++) { lines += ahead.bytes[at] == '\n'; }
+        *out = at < ahead.length ? ahead.bytes[at] : '\0';
+        bool found = at < ahead.length;
+        reader_take(reader, at, lines);
+        if (found || reader->ended) { return STATUS_OK; }
+        TRY(reader_more(reader, err));
+    }
+}
+
+static enum status fail_array(const struct source *source, uint64_t line, const char *what, struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", stream_name(source->reader.stream),
+                   (unsigned long long)line, what);
+}
+
+/* One that is too long is scanned and dropped. */
+static enum status read_element(struct source *source, struct record *out, struct err *err)
+{
+    struct reader *reader = &source->reader;
+    struct element_scan scan = {0};
+    size_t held = 0, scanned = 0;
+    uint64_t line = reader->line + 1, taken = 0;
+    for (;;) {
+        struct record ahead = reader_ahead(reader);
+        size_t used = held < ahead.length ? element_scan(&scan, ahead.bytes + held, ahead.length - held) : 0;
+        held += used;
+        scanned += used;
+        if (scan.done) {
+            *out = (struct record){ahead.bytes, held, line, scanned > reader->limit};
+            reader_take(reader, held, scan.lines - taken);
+            return scanned > 0 ? STATUS_OK : fail_array(source, line, "the array lacks an element here", err);
+        }
+        if (reader->ended) { return fail_array(source, line, "from here on the array is not closed", err); }
+        if (scanned > reader->limit) {
+            reader_take(reader, held, scan.lines - taken);
+            taken = scan.lines;
+            held = 0;
+        }
+        TRY(reader_more(reader, err));
+    }
+}
+
+/* The next element of the file's array; bytes NULL at the end. */
+static enum status next_element(struct source *source, struct record *out, struct err *err)
+{
+    struct reader *reader = &source->reader;
+    char c;
+    *out = (struct record){0};
+    TRY(next_byte(reader, &c, err));
+    if (source->array == ARRAY_BEGIN) {
+        reader_take(reader, 1, 0); /* the bracket */
+        source->array = ARRAY_FIRST;
+        TRY(next_byte(reader, &c, err));
+    }
+    if (c == ']' && source->array != ARRAY_END) {
+        reader_take(reader, 1, 0);
+        source->array = ARRAY_END;
+        TRY(next_byte(reader, &c, err));
+    }
+    if (source->array == ARRAY_END) {
+        out->line = reader->line + 1;
+        bool rest = reader_ahead(reader).length > 0;
+        return rest ? fail_array(source, out->line, "more text after the end of the array", err) : STATUS_OK;
+    }
+    if (source->array == ARRAY_NEXT) {
+        if (c != ',') {
+            const char *what = c == '\0' ? "the array is not closed" : "neither a comma nor the end of the array";
+            return fail_array(source, reader->line + 1, what, err);
+        }
+        reader_take(reader, 1, 0);
+        TRY(next_byte(reader, &c, err));
+    }
+    source->array = ARRAY_NEXT;
+    return read_element(source, out, err);
+}
+
+/* The next line that is not blank, or the next element. */
+static enum status next_json(struct source *source, struct record *out, struct err *err)
+{
+    if (source->array != NO_ARRAY) { return next_element(source, out, err); }
+    do {
+        TRY(reader_line(&source->reader, out, err));
+    } while (out->bytes && is_blank(out));
+    return STATUS_OK;
+}
+
+/* Where no field is named, a string is a text. */
+static bool is_text(const struct source *source, const struct record *record, struct value *out)
+{
+    const char *begin = record->bytes, *end = begin + record->length;
+    while (begin < end && memchr(" \t\r\n", *begin, 4)) { begin++; }
+    while (begin < end && memchr(" \t\r\n", end[-1], 4)) { end--; }
+    if (source->options.recipe->option || end - begin < 2 || *begin != '"') { return false; }
+    *out = (struct value){VALUE_STRING, begin + 1, (size_t)(end - begin) - 2};
+    return true;
+}
+
+/* Notes whether the names of the fields may be wrong: so far they would have to be. */
+static void judge_fields(struct source *source, const struct document *document, const struct record *record)
+{
+    bool in_field = document->code == ROW_MISSING_FIELD || document->code == ROW_NOT_TEXT;
+    if (!in_field || source->usable) {
+        source->usable = true;
+    } else if (source->judged == 0) {
+        buffer_append(&source->first_said, document->message, document->message_bytes);
+        buffer_format(&source->first_place, "%s line %llu", stream_name(source->reader.stream),
+                      (unsigned long long)document->line);
+        pick_names(&source->there, record->bytes, record->length);
+    } else {
+        source->usable = document->message_bytes != source->first_said.length ||
+                         memcmp(document->message, source->first_said.data, document->message_bytes) != 0;
+    }
+    source->judged++;
+}
+
 static enum status read_json(struct source *source, struct document *out, bool *found, struct err *err)
 {
     const struct recipe *recipe = source->options.recipe;
     struct value values[RECIPE_FIELDS_MAX];
     struct record record;
     size_t at;
-    do {
-        TRY(reader_line(&source->reader, &record, err));
-    } while (record.bytes && is_blank(&record));
+    TRY(next_json(source, &record, err));
     *found = record.bytes;
     out->line = record.line;
     if (!*found) { return STATUS_OK; }
     if (record.too_large) {
-        fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
+        fail(source, out, ROW_TOO_LARGE, "the %s is longer than 8 times --max-text-bytes",
+             source->array == NO_ARRAY ? "line" : "array's element");
         return STATUS_OK;
     }
     enum pick_problem problem =
         pick_fields(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
-    if (problem == PICK_OK) {
-        TRY(recipe_make(recipe, values, &source->scratch, out, err));
-        if (source->documents == 0 && out->code != ROW_OK) { pick_names(&source->there, record.bytes, record.length); }
+    if (problem == PICK_NOT_OBJECT && is_text(source, &record, &values[recipe->parts[0].field])) {
+        return recipe_make(recipe, values, &source->scratch, out, err);
+    }
+    if (problem != PICK_OK) {
+        fail_json(source, out, problem, at);
         return STATUS_OK;
     }
-    fail_json(source, out, problem, at);
+    TRY(recipe_make(recipe, values, &source->scratch, out, err));
+    judge_fields(source, out, &record);
     return STATUS_OK;
 }
 
@@ -394,12 +523,79 @@ const char *const source_format_names[] = {
     [FORMAT_TSV] = "tsv",   [FORMAT_DOCUMENT] = "document", [FORMAT_DOCUMENT + 1] = NULL,
 };
 
+/* "a/b.jsonl.gz" and "a/b.JSONL" have the ending ".jsonl". */
+static bool named(const char *path, const char *ending)
+{
+    static const char *const packed[] = {".gz", ".zst", ".xz", ".bz2", ".lz4", ".lz"};
+    size_t length = strlen(path), end = strlen(ending);
+    for (size_t i = 0; i < sizeof packed / sizeof packed[0]; i++) {
+        size_t more = strlen(packed[i]);
+        if (length > more && strcasecmp(path + length - more, packed[i]) == 0) {
+            length -= more;
+            break;
+        }
+    }
+    return length >= end && strncasecmp(path + length - end, ending, end) == 0;
+}
+
+static enum source_format format_by_name(const char *path)
+{
+    bool json = named(path, ".jsonl") || named(path, ".ndjson") || named(path, ".json");
+    return json ? FORMAT_JSONL : named(path, ".csv") ? FORMAT_CSV : named(path, ".tsv") ? FORMAT_TSV : FORMAT_AUTO;
+}
+
+static enum source_format format_of(const struct source_options *options, const struct file_name *file)
+{
+    enum source_format format = options->format == FORMAT_AUTO ? format_by_name(file->path) : options->format;
+    return format != FORMAT_AUTO ? format : file->in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
+}
+
+static const char *shown_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+/* Refuses options that say nothing about such a file. */
+static enum status check_options(const struct source_options *options, const struct file_name *file, struct err *err)
+{
+    enum source_format format = format_of(options, file);
+    bool plain = format == FORMAT_LINES || format == FORMAT_DOCUMENT;
+    bool columns = format == FORMAT_CSV || format == FORMAT_TSV;
+    const char *option = plain ? options->recipe->option : NULL;
+    if (!columns && options->headerless) { option = "--no-header"; }
+    if (!option) { return STATUS_OK; }
+    return err_set(err, STATUS_BAD_INPUT, "%s: %s is read as %s; --format says what it is: jsonl, csv, tsv", option,
+                   shown_name(file->path),
+                   format == FORMAT_LINES      ? "lines, each a text"
+                   : format == FORMAT_DOCUMENT ? "one text"
+                                               : "JSON");
+}
+
+/* Checks all names before anything is computed. */
+static enum status check_names(const struct source_options *options, struct err *err)
+{
+    struct files files;
+    struct file_name file = {0};
+    if (!options->recipe || (!options->recipe->option && !options->headerless)) { return STATUS_OK; }
+    TRY(files_open(&files, options->operands, options->operand_count, options->glob, err));
+    enum status status;
+    while ((status = files_next(&files, &file, err)) == STATUS_OK && file.path) {
+        status = check_options(options, &file, err);
+        if (status != STATUS_OK) { break; }
+    }
+    walk_close(&files);
+    return status;
+}
+
 enum status source_open(const struct source_options *options, struct source **out, struct err *err)
 {
     struct source *source = calloc(1, sizeof *source);
     if (!source) { return err_set(err, STATUS_NO_MEMORY, "no memory for the input"); }
     source->options = *options;
-    enum status status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
+    enum status status = check_names(options, err);
+    if (status == STATUS_OK) {
+        status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
+    }
     if (status != STATUS_OK) {
         free(source);
         return status;
@@ -441,26 +637,64 @@ uint64_t source_total_bytes(const struct source *source)
     return source->files.total_bytes;
 }
 
-/* "a/b.jsonl.gz" has the ending ".jsonl". */
-static bool named(const char *path, const char *ending)
+static bool is_plain_name(const char *path)
 {
-    size_t length = strlen(path), end = strlen(ending);
-    if (length > 3 && strcmp(path + length - 3, ".gz") == 0) {
-        length -= 3;
-    } else if (length > 4 && strcmp(path + length - 4, ".zst") == 0) {
-        length -= 4;
+    for (; *path != '\0'; path++) {
+        if (!memchr("/._-+@", *path, 6) && !(*path >= '0' && *path <= '9') && !(*path >= 'A' && *path <= 'Z') &&
+            !(*path >= 'a' && *path <= 'z')) {
+            return false;
+        }
     }
-    return length >= end && memcmp(path + length - end, ending, end) == 0;
+    return true;
 }
 
-static enum source_format format_of(const struct source *source)
+/* Says what the file is, and the way to get texts out of it: FILE in it is the file's name, and AS its format. */
+static enum status refuse_kind(const struct source *source, const char *name, const char *way, struct err *err)
 {
     const char *path = source->file.path;
-    if (source->options.format != FORMAT_AUTO) { return source->options.format; }
-    if (named(path, ".jsonl") || named(path, ".ndjson")) { return FORMAT_JSONL; }
-    if (named(path, ".csv")) { return FORMAT_CSV; }
-    if (named(path, ".tsv")) { return FORMAT_TSV; }
-    return source->file.in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
+    bool known = strcmp(path, "-") != 0 && is_plain_name(path);
+    enum source_format format = source->options.format;
+    if (format == FORMAT_AUTO) { format = format_by_name(path); }
+    struct buffer text = {0};
+    for (const char *at = way; *at != '\0';) {
+        size_t file = strncmp(at, "FILE", 4) == 0 ? 4 : 0, as = strncmp(at, "AS", 3) == 0 ? 2 : 0;
+        if (file > 0) { buffer_string(&text, known ? path : "FILE"); }
+        if (as > 0 && format != FORMAT_AUTO) { buffer_format(&text, " --format %s", source_format_names[format]); }
+        if (file + as == 0) { buffer_append(&text, at, 1); }
+        at += file + as > 0 ? file + as : 1;
+    }
+    bool whole = buffer_ok(&text);
+    err_set(err, STATUS_BAD_INPUT, "%s is %s, which is not read; %.*s", shown_name(path), name,
+            whole ? (int)text.length : 0, whole ? text.data : "");
+    buffer_free(&text);
+    return STATUS_BAD_INPUT;
+}
+
+/* Looks at what is in the file: its name may be wrong, or say nothing. */
+static enum status look_inside(struct source *source, struct err *err)
+{
+    struct reader *reader = &source->reader;
+    const char *path = source->file.path, *name = NULL, *way = NULL;
+    while (!reader->ended && reader_ahead(reader).length < SNIFF_BYTES) { TRY(reader_more(reader, err)); }
+    struct record ahead = reader_ahead(reader);
+    size_t length = ahead.length < SNIFF_BYTES ? ahead.length : SNIFF_BYTES;
+    enum sniffed kind = length > 0 ? sniff(ahead.bytes, length, &name, &way) : SNIFF_TEXT;
+    bool guessed = source->options.format == FORMAT_AUTO && source->format == FORMAT_LINES;
+    source->array = NO_ARRAY;
+    if (kind == SNIFF_OTHER) { return refuse_kind(source, name, way, err); }
+    if (kind == SNIFF_TEXT) { return STATUS_OK; }
+    if (guessed && !named(path, ".txt") && !named(path, ".md")) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s looks like JSON: --format jsonl reads its fields, --format lines takes each line as a text",
+                       shown_name(path));
+    }
+    if (source->format == FORMAT_JSONL && kind == SNIFF_JSON_SPREAD) {
+        return refuse_kind(source, "a JSON object over several lines",
+                           "an array of objects is, and an object a line: jq -c . FILE | sluice embed - --format jsonl",
+                           err);
+    }
+    if (source->format == FORMAT_JSONL && kind == SNIFF_JSON_ARRAY) { source->array = ARRAY_BEGIN; }
+    return STATUS_OK;
 }
 
 /* The id of a file that is one document is its name. */
@@ -472,22 +706,25 @@ static void put_name(struct source *source, struct document *out)
     out->id_bytes = source->scratch.id.length;
 }
 
-/* Opens the next file; `source->file.path` is NULL at the end. A file of a folder that cannot be opened becomes a
- * failed document. */
+/* Opens the next file; `source->file.path` is NULL at the end. A file of a folder that cannot be opened, or is of a
+ * kind that is not read, becomes a failed document. */
 static enum status open_next(struct source *source, struct document *out, struct err *err)
 {
     TRY(files_next(&source->files, &source->file, err));
     if (!source->file.path) { return STATUS_OK; }
-    source->format = format_of(source);
+    source->format = format_of(&source->options, &source->file);
     source->column_count = 0;
     size_t limit = source->options.max_text_bytes;
     bool table = source->format == FORMAT_JSONL || source->format == FORMAT_CSV || source->format == FORMAT_TSV;
     if (table) { limit = limit * RECORD_FACTOR + RECORD_EXTRA; }
     struct err why;
     enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
+    bool opened = status == STATUS_OK;
+    if (opened) { status = look_inside(source, &why); }
     if (status == STATUS_OK) { return STATUS_OK; }
+    if (opened) { reader_close(&source->reader); }
     source->reader.stream = NULL;
-    if (!source->file.in_folder || status == STATUS_NO_MEMORY) {
+    if (!source->file.in_folder || (status != STATUS_BAD_INPUT && opened) || status == STATUS_NO_MEMORY) {
         *err = why;
         return status;
     }
@@ -554,38 +791,43 @@ static void check_text(struct source *source, struct document *out)
     }
 }
 
-/* Notes whether the document failed in the same field as all before it. */
-static void compare_failure(struct source *source, const struct document *document)
-{
-    bool in_field = document->code == ROW_MISSING_FIELD || document->code == ROW_NOT_TEXT;
-    if (source->documents == 0 && in_field) {
-        source->unusable = true;
-        buffer_append(&source->first_said, document->message, document->message_bytes);
-        buffer_format(&source->first_place, "%s line %llu",
-                      strcmp(document->file, "-") == 0 ? "standard input" : document->file,
-                      (unsigned long long)document->line);
-    } else if (source->unusable) {
-        source->unusable = in_field && document->message_bytes == source->first_said.length &&
-                           memcmp(document->message, source->first_said.data, document->message_bytes) == 0;
-    }
-}
-
 enum status source_check_fields(const struct source *source, struct err *err)
 {
     const struct buffer *place = &source->first_place, *said = &source->first_said, *there = &source->there;
-    if (!source->unusable || !buffer_ok(place) || !buffer_ok(said) || !buffer_ok(there)) { return STATUS_OK; }
+    if (source->usable || source->judged == 0 || !buffer_ok(place) || !buffer_ok(said) || !buffer_ok(there)) {
+        return STATUS_OK;
+    }
     return err_set(err, STATUS_BAD_INPUT,
-                   "%.*s: %.*s, as in all rows read (%llu); there %s%.*s: name others with --field, --template or "
-                   "--id-field",
-                   (int)place->length, place->data, (int)said->length, said->data,
-                   (unsigned long long)source->documents, there->length > 0 ? "are: " : "is no field",
-                   (int)there->length, there->length > 0 ? there->data : "");
+                   "%.*s: %.*s, as in all rows that parse (%llu); there %s%.*s: name others with --field, --template "
+                   "or --id-field",
+                   (int)place->length, place->data, (int)said->length, said->data, (unsigned long long)source->judged,
+                   there->length > 0 ? "are: " : "is no field", (int)there->length,
+                   there->length > 0 ? there->data : "");
+}
+
+/* Lines and files have no fields, but their text. */
+static void keep_text(struct source *source, struct document *out)
+{
+    struct buffer *kept = &source->scratch.kept;
+    if (!source->options.recipe || !source->options.recipe->keeps_text || source->format == FORMAT_JSONL ||
+        source->format == FORMAT_CSV || source->format == FORMAT_TSV) {
+        return;
+    }
+    kept->length = 0;
+    buffer_string(kept, ",\"text\":");
+    if (out->code == ROW_OK) {
+        buffer_json_string(kept, out->text, out->text_bytes);
+    } else {
+        buffer_string(kept, "null");
+    }
+    out->kept = kept->data;
+    out->kept_bytes = kept->length;
 }
 
 static void give_out(struct source *source, struct document *out)
 {
     check_text(source, out);
-    compare_failure(source, out);
+    keep_text(source, out);
     out->number = source->documents++;
     if (out->code == ROW_OK) {
         XXH128_hash_t hash = XXH3_128bits(out->text, out->text_bytes);

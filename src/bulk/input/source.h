@@ -14,7 +14,7 @@
 enum source_format {
     FORMAT_AUTO, /* by the name without .gz or .zst; a file of a folder that is no table is a document */
     FORMAT_LINES,
-    FORMAT_JSONL,
+    FORMAT_JSONL, /* or an array of the same, which its first bytes show */
     FORMAT_CSV,
     FORMAT_TSV,
     FORMAT_DOCUMENT, /* the whole file is one text */
@@ -39,7 +39,8 @@ struct source_options {
 struct source;
 
 /* Finds all files, without reading any. Owns: the caller ends it with source_close. Errors: STATUS_NOT_FOUND,
- * STATUS_DENIED, STATUS_IO naming the operand; STATUS_NO_MEMORY. */
+ * STATUS_DENIED, STATUS_IO naming the operand; STATUS_BAD_INPUT naming an option that a file cannot obey;
+ * STATUS_NO_MEMORY. */
 MUST_CHECK enum status source_open(const struct source_options *options, struct source **out, struct err *err);
 
 /* Closes the open file and frees the source. NULL is allowed. */
@@ -50,8 +51,8 @@ void source_close(struct source *source);
  * were given out. Errors: those of source_open and stream_read. */
 MUST_CHECK enum status source_next(struct source *source, struct document *out, bool *more, struct err *err);
 
-/* Whether the input has the fields that the recipe names. Errors: STATUS_BAD_INPUT when all documents so far failed in
- * the same field for the same reason; it says which fields the first one has. */
+/* Whether the input has the fields that the recipe names. Errors: STATUS_BAD_INPUT when all JSON objects so far failed
+ * in the same field for the same reason; it says which fields the first one has. */
 MUST_CHECK enum status source_check_fields(const struct source *source, struct err *err);
 
 /* How many bytes on disk were read so far. */

@@ -297,10 +297,10 @@ enum status reader_text(struct reader *reader, struct record *out, struct err *e
 enum status reader_whole(struct reader *reader, struct record *out, struct err *err)
 {
     *out = (struct record){0};
-    if (reader->ended) { return STATUS_OK; }
+    if (reader->whole) { return STATUS_OK; }
     while (!reader->ended && reader->buffer.length - reader->at <= reader->limit) { TRY(reader_more(reader, err)); }
     *out = reader_ahead(reader);
     out->too_large = out->length > reader->limit;
-    reader->ended = true;
+    reader->ended = reader->whole = true;
     return STATUS_OK;
 }

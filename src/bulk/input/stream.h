@@ -39,6 +39,7 @@ struct reader {
     size_t limit;  /* of a record, in bytes */
     uint64_t line; /* lines before `at` */
     bool begun, ended;
+    bool whole; /* reader_whole gave the rest out */
 };
 
 /* A record; its bytes live until the next call with the reader. */

@@ -35,7 +35,7 @@ TEST(a_template)
     struct document document = {0};
     struct err err;
     struct recipe_options options = {
-        .field = "text", .template = "{title}. {{{body}}} {title}", .id_field = "key", .keep = "year,title"};
+        .template = "{title}. {{{body}}} {title}", .id_field = "key", .keep = "year,title"};
     assert_int_equal(recipe_open(&recipe, &options, &err), STATUS_OK);
     assert_int_equal(recipe.field_count, 4); /* title, body, key, year: each once */
     struct value values[] = {string("T"), string("B"), {VALUE_SCALAR, "7", 1}, {VALUE_ABSENT}};
@@ -83,10 +83,11 @@ TEST(bad_options_are_refused)
     static const struct recipe_options bad[] = {
         {.field = ""},
         {.field = "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q"},
-        {.field = "x", .template = "no field"},
-        {.field = "x", .template = "{open"},
-        {.field = "x", .template = "{a} close}"},
-        {.field = "x", .template = "{}"},
+        {.template = "no field"},
+        {.field = "x", .template = "{both}"},
+        {.template = "{open"},
+        {.template = "{a} close}"},
+        {.template = "{}"},
         {.field = "x", .keep = "a,vector"},
         {.field = "x", .keep = "a,,b"},
         {.field = "x", .id_field = ""},
