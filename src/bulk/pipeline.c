@@ -587,6 +587,14 @@ static void put_failure(struct buffer *to, const struct output_row *row, bool ch
     buffer_string(to, "}\n");
 }
 
+/* Where the text of a chunk is in its document; zeros without a text. */
+static struct chunk_place find_place(const struct output_row *row)
+{
+    if (row->piece_count == 0) { return (struct chunk_place){0, 0}; }
+    uint64_t begin = (uint64_t)(row->pieces[0].row.text - row->document->text);
+    return (struct chunk_place){begin, begin + row->pieces[0].row.text_bytes};
+}
+
 static void put_vector(struct buffer *to, const float *vector, uint32_t dim)
 {
     if (!vector) {
@@ -615,11 +623,22 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
     }
     buffer_string(to, "{\"id\":");
     put_id(to, row->document);
-    if (job_has_chunks(job)) { buffer_format(to, ",\"chunk\":%u", row->chunk); }
+    if (job_has_chunks(job)) {
+        buffer_format(to, ",\"chunk\":%u,\"start\":%llu,\"end\":%llu", row->chunk,
+                      (unsigned long long)find_place(row).begin, (unsigned long long)find_place(row).end);
+    }
     buffer_string(to, ",\"vector\":");
     put_vector(to, vector, job->options->dim);
     if (!vector) { buffer_format(to, ",\"error\":\"%s\"", failure_name(row->code)); }
     buffer_append(to, row->document->kept, row->document->kept_bytes);
+    if (job->options->source.recipe->keeps_chunks) {
+        buffer_string(to, ",\"text\":");
+        if (row->piece_count > 0) {
+            buffer_json_string(to, row->pieces[0].row.text, row->pieces[0].row.text_bytes);
+        } else {
+            buffer_string(to, "null");
+        }
+    }
     buffer_string(to, "}\n");
 }
 
@@ -687,6 +706,15 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
     if (files[APPEND_DOCUMENTS].path) {
         buffer_append(&files[APPEND_DOCUMENTS].pending, &row->document->number, sizeof row->document->number);
     }
+    if (files[APPEND_CHUNKS].path) {
+        struct chunk_place place = find_place(row);
+        if (!job->retry) {
+            buffer_append(&files[APPEND_CHUNKS].pending, &place, sizeof place);
+        } else if (pwrite(files[APPEND_CHUNKS].fd, &place, sizeof place, (off_t)job_chunk_at(row->number)) !=
+                   (ssize_t)sizeof place) {
+            return err_set_errno(err, "cannot write %s", files[APPEND_CHUNKS].path);
+        }
+    }
     return STATUS_OK;
 }
 
@@ -695,7 +723,7 @@ static enum status put_checkpoint(struct job *job, struct err *err)
 {
     for (int i = 0; i < APPEND_FILES; i++) {
         TRY(append_file_flush(&job->files[i], err));
-        job->at.lengths[i] = job->files[i].written;
+        if (i < JOURNAL_FILES) { job->at.lengths[i] = job->files[i].written; }
     }
     job->checkpoint = job->at;
     job->checkpoint_waits = job->journal;
@@ -732,16 +760,20 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
+/* Writes the headers once the number of rows is known. */
 static enum status patch_documents(struct job *job, struct err *err)
 {
-    char header[NPY_HEADER_BYTES];
-    struct append_file *file = &job->files[APPEND_DOCUMENTS];
-    if (!file->path) { return STATUS_OK; }
-    npy_header(header, "<u8", job->at.rows, 0);
-    if (pwrite(file->fd, header, sizeof header, 0) != (ssize_t)sizeof header) {
-        return err_set_errno(err, "cannot write %s", file->path);
+    for (int i = APPEND_DOCUMENTS; i <= APPEND_CHUNKS; i++) {
+        char header[NPY_HEADER_BYTES];
+        struct append_file *file = &job->files[i];
+        if (!file->path) { continue; }
+        npy_header(header, "<u8", job->at.rows, i == APPEND_CHUNKS ? 2 : 0);
+        if (pwrite(file->fd, header, sizeof header, 0) != (ssize_t)sizeof header) {
+            return err_set_errno(err, "cannot write %s", file->path);
+        }
+        TRY(append_file_sync(file, err));
     }
-    return append_file_sync(file, err);
+    return STATUS_OK;
 }
 
 static enum status end_job(struct job *job, struct err *err)

@@ -244,6 +244,9 @@ static enum status open_retry(struct job *job, struct err *err)
         TRY(file_make_folder(output->job, err));
         TRY(splice_open(job, APPEND_LINES, output->path, err));
     }
+    if (job_has_chunks(job) && !lines) { /* written in place, as the matrix is */
+        TRY(append_file_open(&job->files[APPEND_CHUNKS], output->chunks, job_chunk_at(job->at.rows), err));
+    }
     return options->ids && !lines ? splice_open(job, APPEND_IDS, output->ids, err) : STATUS_OK;
 }
 
@@ -392,6 +395,7 @@ static enum status remove_all(const struct output *output, struct err *err)
     TRY(job_remove_leftovers(output, err));
     TRY(remove_file(output->failures, err));
     TRY(remove_file(output->documents, err));
+    TRY(remove_file(output->chunks, err));
     TRY(remove_file(output->ids, err));
     if (output->kind != OUTPUT_SHARDS) { return remove_file(output->path, err); }
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
@@ -437,6 +441,7 @@ static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
     paths[APPEND_FAILURES] = options->plain ? NULL : output->failures;
     paths[APPEND_IDS] = options->ids && !lines ? output->ids : NULL;
     paths[APPEND_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
+    paths[APPEND_CHUNKS] = job_has_chunks(job) && !lines ? output->chunks : NULL;
 }
 
 static enum status replay_record(void *context, const struct journal_record *record, struct err *err);
@@ -465,7 +470,7 @@ static enum status unfinish(struct job *job, struct err *err)
     TRY(file_make_folder(output->job, err));
     TRY(make_scratch(job, err));
     append_paths(job, paths);
-    for (int i = 0; i < APPEND_FILES; i++) {
+    for (int i = 0; i < JOURNAL_FILES; i++) {
         struct stat info;
         job->at.lengths[i] = paths[i] && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
     }
@@ -593,13 +598,15 @@ static enum status open_files(struct job *job, struct err *err)
     const char *paths[APPEND_FILES];
     append_paths(job, paths);
     for (int i = 0; i < APPEND_FILES; i++) {
-        if (paths[i]) { TRY(append_file_open(&job->files[i], paths[i], job->at.lengths[i], err)); }
+        uint64_t length = i < JOURNAL_FILES ? job->at.lengths[i] : job->at.rows > 0 ? job_chunk_at(job->at.rows) : 0;
+        if (paths[i]) { TRY(append_file_open(&job->files[i], paths[i], length, err)); }
     }
-    struct append_file *documents = &job->files[APPEND_DOCUMENTS];
-    if (documents->path && documents->written == 0) {
+    for (int i = APPEND_DOCUMENTS; i <= APPEND_CHUNKS; i++) {
         char header[NPY_HEADER_BYTES];
-        npy_header(header, "<u8", 0, 0);
-        buffer_append(&documents->pending, header, sizeof header);
+        npy_header(header, "<u8", 0, i == APPEND_CHUNKS ? 2 : 0);
+        if (job->files[i].path && job->files[i].written == 0) {
+            buffer_append(&job->files[i].pending, header, sizeof header);
+        }
     }
     return STATUS_OK;
 }

@@ -17,8 +17,13 @@
 enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256, REPORT_MS = 100 };
 
 /* The files that only grow, in the order of a checkpoint. */
-enum append_number { APPEND_LINES, APPEND_FAILURES, APPEND_IDS, APPEND_DOCUMENTS, APPEND_FILES };
-_Static_assert((int)APPEND_FILES <= (int)JOURNAL_FILES, "a checkpoint has room for all");
+enum append_number { APPEND_LINES, APPEND_FAILURES, APPEND_IDS, APPEND_DOCUMENTS, APPEND_CHUNKS, APPEND_FILES };
+_Static_assert((int)APPEND_CHUNKS == (int)JOURNAL_FILES, "a checkpoint has room for all whose length it must say");
+
+/* A row of APPEND_CHUNKS. */
+struct chunk_place {
+    uint64_t begin, end;
+};
 
 struct commit;
 struct retry;
@@ -119,6 +124,12 @@ void job_digest_add(XXH3_state_t *digest, const struct document *document);
 
 /* The digest of all documents that were read so far. */
 struct hash job_digest_now(const struct job *job);
+
+/* Where a row of APPEND_CHUNKS is in its file. */
+static inline uint64_t job_chunk_at(uint64_t row)
+{
+    return NPY_HEADER_BYTES + row * sizeof(struct chunk_place);
+}
 
 /* Whether a document may become several rows. */
 static inline bool job_has_chunks(const struct job *job)

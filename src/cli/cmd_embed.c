@@ -140,10 +140,12 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
         return err_set(err, STATUS_BAD_INPUT, "--input %s and %s: name inputs in one of the two ways", options->input,
                        invocation->operands[0]);
     }
-    struct recipe_options recipe = {options->field, options->template, options->id_field, options->keep};
+    struct chunking *chunking = &job->job.preparer.chunking;
+    if (options->chunk) { TRY(chunking_parse(options->chunk, chunking, err)); }
+    struct recipe_options recipe = {options->field, options->template, options->id_field, options->keep,
+                                    chunking->tokens > 0 && !chunking->mean};
     TRY(recipe_open(&job->recipe, &recipe, err));
     TRY(output_name(options->output, &job->output, err));
-    if (options->chunk) { TRY(chunking_parse(options->chunk, &job->job.preparer.chunking, err)); }
     set_source(job, invocation);
     if (options->dtype == ELEMENT_F16 && job->output.kind != OUTPUT_NPY && job->output.kind != OUTPUT_SHARDS) {
         return err_set(err, STATUS_BAD_INPUT, "--dtype f16 is for .npy files and folders of them");

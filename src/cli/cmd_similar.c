@@ -46,7 +46,8 @@ static const struct setting own_settings[] = {
 struct found {
     const struct near_row *near;
     uint64_t document;
-    char *text; /* NULL: nothing */
+    uint64_t begin, end; /* bytes of its text; end UINT64_MAX: all of it */
+    char *text;          /* NULL: nothing */
     size_t bytes;
 };
 
@@ -66,7 +67,7 @@ struct search {
 static enum status open_texts(struct search *search, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = search->own;
-    struct recipe_options recipe = {own->field, own->template, own->id_field, NULL};
+    struct recipe_options recipe = {own->field, own->template, own->id_field, NULL, false};
     size_t first = own->texts != NULL, count = first + invocation->operand_count;
     TRY(recipe_open(&search->recipe, &recipe, err));
     search->operands = calloc(count + 1, sizeof *search->operands);
@@ -133,30 +134,55 @@ static enum status compute_query(struct search *search, const struct config *con
     return status;
 }
 
-/* Finds the documents of rows: the rows themselves, unless a file of the output says whose chunks they are. */
-static enum status find_documents(struct search *search, bool *chunked, struct err *err)
+/* Opens a file with numbers for each row, unless there is none. Shapes: [seen] or, with `columns` 2, [seen, 2]. */
+static enum status open_numbers(const struct search *search, const char *path, uint64_t columns, FILE **out,
+                                size_t *data, struct err *err)
 {
-    const char *path = search->output.documents;
     char head[NPY_HEADER_BYTES];
     struct npy npy;
-    for (uint32_t i = 0; i < search->nearest.count; i++) {
-        search->found[i] = (struct found){&search->nearest.rows[i], search->nearest.rows[i].row, NULL, 0};
-    }
-    FILE *file = fopen(path, "rbe");
-    *chunked = file;
+    FILE *file = *out = fopen(path, "rbe");
     if (!file) { return STATUS_OK; }
     enum status status = npy_read(head, fread(head, 1, sizeof head, file), path, &npy, err);
-    bool good = status == STATUS_OK && strcmp(npy.type, "<u8") == 0 && npy.shape[0] == search->nearest.seen;
-    for (uint32_t i = 0; good && i < search->nearest.count; i++) {
-        uint64_t *document = &search->found[i].document;
-        good = fseek(file, (long)(npy.data + *document * sizeof *document), SEEK_SET) == 0 &&
-               fread(document, sizeof *document, 1, file) == 1;
-    }
-    fclose(file);
-    return good || status != STATUS_OK
-               ? status
-               : err_set(err, STATUS_BAD_INPUT, "%s does not name a document for each of the %llu rows", path,
+    if (status == STATUS_OK && (strcmp(npy.type, "<u8") != 0 || npy.shape[0] != search->nearest.seen ||
+                                npy.dimensions != columns || (columns == 2 && npy.shape[1] != 2))) {
+        status = err_set(err, STATUS_BAD_INPUT, "%s does not name a document for each of the %llu rows", path,
                          (unsigned long long)search->nearest.seen);
+    }
+    if (status != STATUS_OK) {
+        fclose(file);
+        *out = NULL;
+    }
+    *data = npy.data;
+    return status;
+}
+
+static bool read_numbers(FILE *file, size_t data, uint64_t row, uint64_t *to, size_t columns)
+{
+    return fseek(file, (long)(data + row * columns * sizeof *to), SEEK_SET) == 0 &&
+           fread(to, sizeof *to, columns, file) == columns;
+}
+
+/* Finds the documents of rows: the rows themselves, unless files of the output say whose chunks they are, and where. */
+static enum status find_documents(struct search *search, bool *chunked, struct err *err)
+{
+    FILE *documents = NULL, *chunks = NULL;
+    size_t documents_data = 0, chunks_data = 0;
+    TRY(open_numbers(search, search->output.documents, 1, &documents, &documents_data, err));
+    enum status status = open_numbers(search, search->output.chunks, 2, &chunks, &chunks_data, err);
+    bool good = true;
+    *chunked = documents;
+    for (uint32_t i = 0; i < search->nearest.count; i++) {
+        const struct near_row *near = &search->nearest.rows[i];
+        uint64_t document = near->row, place[2] = {0, UINT64_MAX};
+        good = good && (!documents || read_numbers(documents, documents_data, near->row, &document, 1)) &&
+               (!documents || !chunks || read_numbers(chunks, chunks_data, near->row, place, 2));
+        search->found[i] = (struct found){near, document, place[0], place[1], NULL, 0};
+    }
+    if (documents) { fclose(documents); }
+    if (chunks) { fclose(chunks); }
+    if (status != STATUS_OK || good) { return status; }
+    return err_set(err, STATUS_IO, "%s or %s is shorter than its header says", search->output.documents,
+                   search->output.chunks);
 }
 
 static int by_document(const void *left, const void *right)
@@ -198,8 +224,19 @@ static void print_document(FILE *to, const struct document *document, bool json)
 
 static enum status keep(struct found *found, const struct document *document, bool json, struct err *err)
 {
+    struct document part = *document;
+    bool whole = found->end == UINT64_MAX || document->code != ROW_OK;
+    if (!whole && (found->begin > found->end || found->end > document->text_bytes)) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "row %llu ends at byte %llu of a text that has %zu: is the input the same?",
+                       (unsigned long long)found->near->row, (unsigned long long)found->end, document->text_bytes);
+    }
+    if (!whole) {
+        part.text += found->begin;
+        part.text_bytes = found->end - found->begin;
+    }
     FILE *to = open_memstream(&found->text, &found->bytes);
-    if (to) { print_document(to, document, json); }
+    if (to) { print_document(to, &part, json); }
     bool kept = to && fclose(to) == 0;
     return kept ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
 }
@@ -254,6 +291,9 @@ static void print_found(const struct found *found, bool json)
     double cosine = (double)found->near->cosine;
     if (json) {
         printf("{\"row\":%llu,\"cosine\":%.6f,\"document\":%llu", row, cosine, document);
+        if (found->end != UINT64_MAX) {
+            printf(",\"start\":%llu,\"end\":%llu", (unsigned long long)found->begin, (unsigned long long)found->end);
+        }
     } else {
         printf("%7.4f  %llu", cosine, row);
     }

@@ -177,6 +177,45 @@ class Outputs(BulkCase):
         self.assertIn(f"2000 rows, {different} computed, {2000 - different} copied", said)
         self.expect(output, batch * 20)
 
+    def test_chunks_have_their_place_and_text(self):
+        """In bytes of the document's text, whatever it is made of: a chunk's vector is that of these bytes alone."""
+        bodies = [" ".join(text.replace("\n", " ") + "\u00e4." for text in texts(20, seed=seed, longest=8)) for seed in range(5)]
+        bodies[3] = "short"
+        how = ("--chunk", "tokens:32,overlap:8")
+        os.makedirs(self.path("docs"))
+        for number, body in enumerate(bodies):
+            self.write(f"docs/{number}.txt", body)
+        table = self.write("in.jsonl", "".join(json.dumps({"title": "A", "body": body, "text": 7}) + "\n" for body in bodies))
+        inputs = {"table": ([table, "--field", "body"], bodies), "folder": ([self.path("docs")], bodies),
+                  "template": ([table, "--template", "{title}: {body}"], ["A: " + body for body in bodies]),
+                  "array": ([self.write("in.json", json.dumps(bodies))], bodies)}
+        for name, (arguments, wanted) in inputs.items():
+            output, matrix = self.path(name + ".jsonl"), self.path(name + ".npy")
+            self.job(*arguments, *how, "--keep", "text", "--output", output)
+            self.job(*arguments, *how, "--output", matrix)
+            rows = [json.loads(line) for line in self.content(output).splitlines()]
+            places = self.content(matrix + ".chunks.npy")
+            self.assertIn(f"'<u8', 'fortran_order': False, 'shape': ({len(rows)}, 2)".encode(), places)
+            documents = [number for number, in struct.iter_unpack("<Q", self.content(matrix + ".documents.npy")[128:])]
+            self.assertGreater(len(rows), 12)
+            reference = self.reference()
+            reference.learn(sorted({row["text"] for row in rows}))
+            for row, document, place, vector in zip(rows, documents, struct.iter_unpack("<QQ", places[128:]), read_npy(matrix)):
+                self.assertEqual(wanted[document].encode()[row["start"]:row["end"]].decode(), row["text"])
+                self.assertEqual((row["start"], row["end"]), place)
+                self.assertEqual(vector, reference(row["text"]))
+            for document, text in enumerate(wanted):
+                ends = [(row["start"], row["end"]) for row, of in zip(rows, documents) if of == document]
+                self.assertEqual((ends[0][0], ends[-1][1]), (0, len(text.encode())))
+                self.assertTrue(all(a[0] < b[0] <= a[1] + 1 and a[1] < b[1] for a, b in zip(ends, ends[1:])))
+        source = self.write("bad.jsonl", '{"text": "hello", "start": 1}\n{oops\n')
+        self.job(source, *how, "--keep", "text", "--output", self.path("bad.jsonl.jsonl"), code=FAILED)
+        rows = [json.loads(line) for line in self.content(self.path("bad.jsonl.jsonl")).splitlines()]
+        self.assertEqual([(row["start"], row["end"], row["text"]) for row in rows], [(0, 5, "hello"), (0, 0, None)])
+        self.assertIn("--keep start", self.job(source, *how, "--keep", "start", "--output", self.path("x.jsonl"), code=DATAERR))
+        self.job(source, "--keep", "start", "--output", self.path("x.jsonl"), code=FAILED)
+        self.assertEqual(json.loads(self.content(self.path("x.jsonl")).splitlines()[0])["start"], 1)
+
     def test_chunks(self):
         sentences = [text.replace("\n", " ") + "." for text in texts(60, seed=9, longest=8)]
         source = self.write("in.jsonl", "".join(json.dumps({"text": " ".join(sentences[i * 20:i * 20 + 20])}) + "\n" for i in range(3)) +
@@ -196,7 +235,9 @@ class Outputs(BulkCase):
         lines = [json.loads(line) for line in self.content(self.path("w.jsonl")).splitlines()]
         self.assertEqual([line["id"] for line in lines], list(documents))
         self.assertEqual([line["chunk"] for line in lines][:3], [0, 1, 2])
+        self.assertEqual([(line["start"], line["end"]) for line in lines], list(struct.iter_unpack("<QQ", self.content(output + ".chunks.npy")[128:])))
         self.job(source, "--output", self.path("m.npy"), "--chunk", "tokens:32,mean,overlap:8", code=FAILED)
+        self.assertFalse(os.path.exists(self.path("m.npy.chunks.npy")))
         means = read_npy(self.path("m.npy"))
         self.assertEqual(len(means), 5)
         parts = [floats(row) for row, document in zip(rows, documents) if document == 1]

@@ -86,15 +86,27 @@ class Similar(SluiceCase):
         os.remove(self.path("v.npy.manifest.json"))  # vectors that no job of ours made
         self.assertEqual(self.rows("--vectors", self.path("v.npy"), "--texts", source, "--query", "hello world", *how), want)
 
-    def test_chunks_show_their_document(self):
+    def test_chunks_are_shown(self):
         batch = [" ".join(texts(6, seed=seed)) for seed in range(12)]
         source = self.write("in.txt", "\n".join(batch))
         output = self.path("v.npy")
         self.embed(source, "--output", output, "--chunk", "tokens:16,overlap:2")
         found = self.rows("--vectors", output, "--texts", source, "--query", "the red queue")
         self.assertGreater(len(read_npy(output)), 12)
-        self.assertEqual([line["text"] for line in found], [batch[line["document"]] for line in found])
+        self.assertEqual([line["text"] for line in found],
+                         [batch[line["document"]].encode()[line["start"]:line["end"]].decode() for line in found])
+        reference = self.reference()
+        for line in found:
+            self.assertEqual(read_npy(output)[line["row"]], reference(line["text"]))
         self.expect(found, "the red queue", read_npy(output))
+        people = self.similar("--vectors", output, "--texts", source, "--query", "the red queue").splitlines()
+        self.assertIn(" ".join(found[0]["text"][:20].split(" ")), people[0])
+        self.write("in.txt", "\n".join(text[:3] for text in batch))
+        self.similar("--vectors", output, "--texts", source, "--query", "the red queue", code=DATAERR, says="is the input the same?")
+        os.remove(output + ".chunks.npy")  # of an earlier version
+        self.write("in.txt", "\n".join(batch))
+        found = self.rows("--vectors", output, "--texts", source, "--query", "the red queue")
+        self.assertEqual([line["text"] for line in found], [batch[line["document"]] for line in found])
 
     def test_lines_for_people(self):
         source = self.write("in.txt", "hello\tthere\x1b[31m\n" + "the " * 100 + "\n")

@@ -77,12 +77,13 @@ static enum status parse_template(struct recipe *recipe, const char *template, s
                                    : err_set(err, STATUS_BAD_INPUT, "--template names no field, like {title}");
 }
 
-static enum status parse_keep(struct recipe *recipe, const char *keep, struct err *err)
+static enum status parse_keep(struct recipe *recipe, const char *keep, bool chunks, struct err *err)
 {
-    static const char *const taken[] = {"id", "chunk", "vector", "error"};
+    static const char *const taken[] = {"id", "chunk", "vector", "error", "start", "end"};
+    size_t taken_count = sizeof taken / sizeof taken[0] - (chunks ? 0 : 2);
     while (*keep != '\0') {
         size_t length = strcspn(keep, ",");
-        for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        for (size_t i = 0; i < taken_count; i++) {
             if (strlen(taken[i]) == length && memcmp(taken[i], keep, length) == 0) {
                 return err_set(err, STATUS_BAD_INPUT, "--keep %s: the output has a field of that name already",
                                taken[i]);
@@ -92,9 +93,12 @@ static enum status parse_keep(struct recipe *recipe, const char *keep, struct er
             return err_set(err, STATUS_BAD_INPUT, "--keep: more than %d fields", RECIPE_FIELDS_MAX);
         }
         bool text = length == 4 && memcmp(keep, "text", length) == 0;
-        recipe->keeps_text = recipe->keeps_text || text;
+        recipe->keeps_text = recipe->keeps_text || (text && !chunks);
+        recipe->keeps_chunks = recipe->keeps_chunks || (text && chunks);
         if (!text && !recipe->option) { recipe->option = "--keep"; }
-        TRY(add_field(recipe, "--keep", keep, length, &recipe->kept[recipe->kept_count++], err));
+        if (!text || !chunks) {
+            TRY(add_field(recipe, "--keep", keep, length, &recipe->kept[recipe->kept_count++], err));
+        }
         keep += length + (keep[length] == ',');
     }
     return STATUS_OK;
@@ -122,7 +126,7 @@ enum status recipe_open(struct recipe *recipe, const struct recipe_options *opti
     if (recipe->has_id) {
         TRY(add_field(recipe, "--id-field", options->id_field, strlen(options->id_field), &recipe->id, err));
     }
-    return options->keep ? parse_keep(recipe, options->keep, err) : STATUS_OK;
+    return options->keep ? parse_keep(recipe, options->keep, options->chunks, err) : STATUS_OK;
 }
 
 void recipe_close(struct recipe *recipe)

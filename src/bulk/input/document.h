@@ -75,6 +75,7 @@ struct recipe_options {
     const char *template; /* "{title}. {body}" instead; {{ and }} are braces */
     const char *id_field;
     const char *keep; /* "title,meta.year": fields that are passed on */
+    bool chunks;      /* rows are chunks: their "text" is theirs, whatever field they come from */
 };
 
 /* A part of a template: literal text, or a field. */
@@ -95,6 +96,7 @@ struct recipe {
     uint32_t id;
     uint32_t kept[RECIPE_FIELDS_MAX], kept_count;
     bool keeps_text;    /* "text" is passed on */
+    bool keeps_chunks;  /* a chunk's text is, and no field of that name */
     const char *option; /* the first option that only records with fields can obey: "--id-field"; NULL: none */
 };
 
