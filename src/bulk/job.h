@@ -26,6 +26,7 @@ struct job_progress {
     uint64_t documents;
     uint64_t too_large; /* batches that did not fit into memory */
     double share;       /* of the input that is done, 0 to 1; negative: unknown */
+    double left_s;      /* until it is computed; negative: unknown */
 };
 
 /* What to do, and how. All pointers must outlive the job. */

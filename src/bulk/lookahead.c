@@ -71,7 +71,7 @@ enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, en
     return STATUS_OK;
 }
 
-static uint32_t weight(const struct piece *piece)
+uint32_t piece_weight(const struct piece *piece)
 {
     return piece->row.tokens > 0 ? piece->row.tokens : piece->row.text_bytes;
 }
@@ -128,7 +128,7 @@ enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *
         TRY(place(window, row, dim, err));
         for (uint32_t p = 0; p < row->piece_count; p++) {
             uint32_t at = window->order_count++;
-            window->order[at] = (struct weighed){&row->pieces[p], weight(&row->pieces[p]), at};
+            window->order[at] = (struct weighed){&row->pieces[p], piece_weight(&row->pieces[p]), at};
         }
     }
     if (pieces > 0) { qsort(window->order, pieces, sizeof *window->order, longest_first); }

@@ -145,7 +145,8 @@ struct lookahead {
     size_t vectors_room;
 
     /* At the end of the window. */
-    uint64_t end_documents, end_bytes; /* of the input */
+    uint64_t end_documents;
+    double end_share; /* of the input; negative: unknown */
     struct hash end_digest;
 };
 
@@ -167,6 +168,9 @@ MUST_CHECK enum status lookahead_order(struct lookahead *window, uint32_t dim, s
 /* How many of `count` pieces from `first` on make a batch: at least one, and as many as the bounds allow. */
 uint32_t lookahead_batch(const struct lookahead *window, uint32_t first, uint32_t count, uint32_t most_weight,
                          uint32_t most_rows);
+
+/* The tokens of a piece, or its bytes where there are none. */
+uint32_t piece_weight(const struct piece *piece);
 
 /* The weight of `count` pieces from `first` on. */
 uint64_t lookahead_weight(const struct lookahead *window, uint32_t first, uint32_t count);

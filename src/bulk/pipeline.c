@@ -118,7 +118,7 @@ static enum status close_window(struct job *job, struct err *err)
     if (first && job->ending == STATUS_OK) { TRY(source_check_fields(job->source, err)); }
     send_docs(job);
     window->end_documents = job->progress.documents;
-    window->end_bytes = source_read_bytes(job->source);
+    window->end_share = source_share(job->source);
     window->end_digest = job_digest_now(job);
     if (window->documents > 0) { job->read++; }
     return STATUS_OK;
@@ -227,6 +227,20 @@ static enum status decide(struct job *job, const struct lookahead *window, struc
     return STATUS_OK;
 }
 
+/* Counts the window's work for the estimate. */
+static void plan_work(struct job *job, const struct lookahead *window)
+{
+    uint64_t known = 0;
+    for (uint32_t i = 0; i < window->row_count; i++) {
+        const struct output_row *row = &window->rows[i];
+        for (uint32_t p = 0; p < row->piece_count && row->state == STATE_STORED; p++) {
+            known += piece_weight(&row->pieces[p]);
+        }
+    }
+    estimate_plan(&job->estimate, window->end_share, lookahead_weight(window, 0, window->order_count), known,
+                  clock_now_ns());
+}
+
 static enum status plan(struct job *job, bool *worked, struct err *err)
 {
     struct lookahead *window = &job->windows[job->planned % WINDOWS];
@@ -245,6 +259,7 @@ static enum status plan(struct job *job, bool *worked, struct err *err)
         job->progress.here += settled;
     }
     TRY(lookahead_order(window, job->options->dim, err));
+    plan_work(job, window);
     window->planned = true;
     job->planned++;
     return STATUS_OK;
@@ -384,6 +399,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     job->progress.computed += rows;
     job->progress.computed_here += good;
     job->progress.tokens += batch->tokens;
+    estimate_done(&job->estimate, lookahead_weight(window, (uint32_t)(batch->pieces - window->order), batch->count));
     return STATUS_OK;
 }
 
@@ -865,6 +881,7 @@ static void wait_for_threads(const struct job *job)
 static enum status run(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_COMPUTING;
+    estimate_begin(&job->estimate, source_share(job->source));
     job->begun_ns = clock_now_ns();
     while (!job->ended || job->finished < job->read) {
         bool worked = false;

@@ -19,20 +19,6 @@
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
 
-/* The done part of what was read, times the part of all bytes that was read. */
-static double share_done(const struct job *job)
-{
-    uint64_t total = source_total_bytes(job->source);
-    if (total == 0) { return -1; }
-    double read = (double)source_read_bytes(job->source) / (double)total;
-    if (job->progress.phase == JOB_COMPUTING && job->progress.documents > 0) {
-        double rows = (double)job->progress.documents; /* chunks are counted once they are planned */
-        if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0) { rows = (double)job->next_row; }
-        read *= rows > 0 ? (double)job->progress.rows / rows : 0;
-    }
-    return read < 1 ? read : 1;
-}
-
 void job_report(struct job *job, bool must)
 {
     uint64_t now_ns = clock_now_ns();
@@ -40,7 +26,15 @@ void job_report(struct job *job, bool must)
         return;
     }
     job->reported_ns = now_ns;
-    job->progress.share = job->progress.phase == JOB_FINISHING ? 1 : share_done(job);
+    job->progress.left_s = -1;
+    if (job->progress.phase == JOB_CHECKING) {
+        job->progress.share = source_share(job->source);
+    } else if (job->progress.phase == JOB_COMPUTING) {
+        job->progress.share = estimate_share(&job->estimate);
+        job->progress.left_s = estimate_left_s(&job->estimate, now_ns);
+    } else {
+        job->progress.share = 1;
+    }
     job->options->report(job->options->context, &job->progress);
 }
 

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "bulk/dedup.h"
+#include "bulk/estimate.h"
 #include "bulk/job.h"
 #include "bulk/journal.h"
 #include "bulk/lookahead.h"
@@ -80,6 +81,7 @@ struct job {
     struct err ending_err;
 
     struct job_progress progress;
+    struct estimate estimate;
     uint64_t begun_ns; /* when this process began to compute */
     uint64_t reported_ns;
 };

@@ -268,7 +268,7 @@ enum { BAR = 30 };
 
 static const char *const phases[] = {"checking", "computing", "finishing"};
 
-/* The figures that every style shows. */
+/* The figures that every style shows; rows and tokens are those that this process computed. */
 struct figures {
     double seconds, rows_per_s, tokens_per_s, left_s; /* left_s negative: unknown */
 };
@@ -288,14 +288,11 @@ static struct figures measure(struct progress *progress, const struct job_progre
         progress->computing_ns = now_ns;
         progress->tokens = now->tokens;
     }
-    struct figures figures = {.left_s = -1};
+    struct figures figures = {.left_s = now->left_s};
     figures.seconds = (double)(now_ns - progress->computing_ns) / (double)NS_PER_S;
     if (figures.seconds <= 0) { return figures; }
-    figures.rows_per_s = (double)now->here / figures.seconds;
+    figures.rows_per_s = (double)now->computed_here / figures.seconds;
     figures.tokens_per_s = (double)(now->tokens - progress->tokens) / figures.seconds;
-    double before = now->rows > 0 ? (double)(now->rows - now->here) / (double)now->rows : 0; /* of an earlier run */
-    double here = now->share * (1 - before);
-    if (now->phase == JOB_COMPUTING && here > 0) { figures.left_s = figures.seconds * (1 - now->share) / here; }
     return figures;
 }
 

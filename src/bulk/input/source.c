@@ -627,14 +627,11 @@ void source_close(struct source *source)
     free(source);
 }
 
-uint64_t source_read_bytes(const struct source *source)
+double source_share(const struct source *source)
 {
-    return source->read_bytes + (source->reader.stream ? stream_raw_bytes(source->reader.stream) : 0);
-}
-
-uint64_t source_total_bytes(const struct source *source)
-{
-    return source->files.total_bytes;
+    uint64_t total = source->files.total_bytes;
+    uint64_t read = source->read_bytes + (source->reader.stream ? stream_raw_bytes(source->reader.stream) : 0);
+    return total == 0 ? -1 : read < total ? (double)read / (double)total : 1;
 }
 
 static bool is_plain_name(const char *path)

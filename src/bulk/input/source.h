@@ -55,10 +55,7 @@ MUST_CHECK enum status source_next(struct source *source, struct document *out, 
  * in the same field for the same reason; it says which fields the first one has. */
 MUST_CHECK enum status source_check_fields(const struct source *source, struct err *err);
 
-/* How many bytes on disk were read so far. */
-uint64_t source_read_bytes(const struct source *source);
-
-/* Bytes of all files on disk; 0: unknown. */
-uint64_t source_total_bytes(const struct source *source);
+/* The share of the input that was read so far, 0 to 1; negative: unknown. */
+double source_share(const struct source *source);
 
 #endif

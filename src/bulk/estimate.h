@@ -1,0 +1,36 @@
+/* How long a job has left: the work that was planned and not computed, and what the rest of the input will be if it is
+ * like the last window, at the speed of this process so far. Earlier windows say less: equal texts become more frequent
+ * in the course of a job.
+ *
+ * Work is tokens (bytes of text where there are none). Rows that copy an equal text, that failed when they were read or
+ * that an earlier run computed take no time and are no work. */
+#ifndef BULK_ESTIMATE_H
+#define BULK_ESTIMATE_H
+
+#include <stdint.h>
+
+/* Zero-initialise. */
+struct estimate {
+    uint64_t begun_ns;      /* when this process had its first work; 0: it had none */
+    uint64_t planned, done; /* work of this process */
+    uint64_t found;         /* work in what was planned, whoever computed it */
+    double from, to;        /* the part of the input that was planned in this process: shares, 0 to 1 */
+    double density;         /* work of a whole input that is like the last window */
+};
+
+/* Computing begins at this share of the input; negative: unknown. */
+void estimate_begin(struct estimate *estimate, double share);
+
+/* Everything up to `share` is planned: `todo` more work, and `known` that an earlier run did. */
+void estimate_plan(struct estimate *estimate, double share, uint64_t todo, uint64_t known, uint64_t now_ns);
+
+/* That much was computed. */
+void estimate_done(struct estimate *estimate, uint64_t work);
+
+/* The share of the input that is computed, 0 to 1; negative: unknown. */
+double estimate_share(const struct estimate *estimate);
+
+/* Seconds that are left; negative: unknown. */
+double estimate_left_s(const struct estimate *estimate, uint64_t now_ns);
+
+#endif

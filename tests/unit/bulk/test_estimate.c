@@ -1,0 +1,122 @@
+/* The time left of jobs that never ran, on a clock that nobody waits for. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "bulk/estimate.h"
+
+enum { ROWS = 1000000, WINDOW = 65536, STEP = 64 };
+
+/* A job of rows of random lengths, where every second row after the first window copies another one. */
+struct made {
+    uint16_t *tokens; /* [ROWS]; 0: copied */
+    double rate;      /* tokens a second */
+    unsigned begin;   /* the first row of this process; those before were computed by an earlier run */
+    unsigned stored;  /* rows of the first window that the earlier run had computed, too */
+};
+
+static double seconds_of(const struct made *made, unsigned from, unsigned to)
+{
+    double tokens = 0;
+    for (unsigned row = from; row < to; row++) { tokens += made->tokens[row]; }
+    return tokens / made->rate;
+}
+
+/* Runs it, and checks the estimate from the second minute on until a few seconds are left. Two windows are planned
+ * ahead, as in a job. */
+static void run(const struct made *made)
+{
+    struct estimate estimate = {0};
+    uint64_t begin = 1000 * NS_PER_S, now = begin;
+    unsigned planned = made->begin, checks = 0;
+    double left = seconds_of(made, made->begin + made->stored, ROWS);
+    estimate_begin(&estimate, (double)made->begin / ROWS);
+    assert_true(estimate_left_s(&estimate, now) < 0);
+    for (unsigned row = made->begin; row < ROWS; row += STEP) {
+        while (planned < ROWS && planned < row + WINDOW) {
+            uint64_t todo = 0, known = 0;
+            unsigned end = planned + WINDOW < ROWS ? planned + WINDOW : ROWS;
+            for (; planned < end; planned++) {
+                bool stored = planned < made->begin + made->stored;
+                todo += stored ? 0 : made->tokens[planned];
+                known += stored ? made->tokens[planned] : 0;
+            }
+            estimate_plan(&estimate, (double)planned / ROWS, todo, known, now);
+        }
+        uint64_t work = 0;
+        for (unsigned i = row; i < row + STEP && i < ROWS; i++) {
+            work += i < made->begin + made->stored ? 0 : made->tokens[i];
+        }
+        estimate_done(&estimate, work);
+        now += (uint64_t)((double)work / made->rate * (double)NS_PER_S);
+        left -= (double)work / made->rate;
+        if (now - begin >= 120 * NS_PER_S && left > 5) {
+            checks++;
+            double said = estimate_left_s(&estimate, now);
+            if (fabs(said - left) > 0.2 * left) {
+                print_error("%.0f s left, and %.0f s were said\n", left, said);
+                fail();
+            }
+        }
+    }
+    assert_true(checks > 100);
+    assert_float_equal(estimate_share(&estimate), 1, 1e-9);
+    assert_float_equal(estimate_left_s(&estimate, now), 0, 1e-9);
+}
+
+static void make(struct made *made, unsigned begin, unsigned stored)
+{
+    uint32_t random = 7;
+    *made =
+        (struct made){.tokens = calloc(ROWS, sizeof *made->tokens), .rate = 50000, .begin = begin, .stored = stored};
+    for (unsigned row = 0; row < ROWS; row++) {
+        random = random * 1664525 + 1013904223;
+        bool copied = row >= WINDOW && random >> 31;
+        made->tokens[row] = copied ? 0 : (uint16_t)(8 + (random >> 20) % 120);
+    }
+}
+
+TEST(from_the_beginning)
+{
+    struct made made;
+    make(&made, 0, 0);
+    run(&made);
+    free(made.tokens);
+}
+
+/* An earlier run did two thirds, and a part of the window where it was stopped. */
+TEST(after_a_resume)
+{
+    struct made made;
+    for (unsigned part = 1; part < 4; part++) {
+        make(&made, 5 * part * WINDOW / 2, WINDOW / 4 * part);
+        run(&made);
+        free(made.tokens);
+    }
+}
+
+/* Every row of the first windows copies one of an earlier run: nothing is known before there is work. */
+TEST(nothing_but_copies)
+{
+    struct estimate estimate = {0};
+    estimate_begin(&estimate, 0.5);
+    estimate_plan(&estimate, 0.75, 0, 0, NS_PER_S);
+    assert_true(estimate_left_s(&estimate, 2 * NS_PER_S) < 0);
+    assert_float_equal(estimate_share(&estimate), 0.75, 1e-9);
+    estimate_plan(&estimate, 1, 100, 0, 2 * NS_PER_S);
+    estimate_done(&estimate, 50);
+    assert_float_equal(estimate_left_s(&estimate, 3 * NS_PER_S), 1, 1e-6);
+    assert_float_equal(estimate_share(&estimate), 0.75, 1e-9); /* half of what was found in half of the input */
+}
+
+TEST(an_input_of_unknown_size)
+{
+    struct estimate estimate = {0};
+    estimate_begin(&estimate, -1);
+    estimate_plan(&estimate, -1, 100, 0, NS_PER_S);
+    estimate_done(&estimate, 50);
+    assert_true(estimate_left_s(&estimate, 2 * NS_PER_S) < 0);
+    assert_true(estimate_share(&estimate) < 0);
+}
