@@ -51,6 +51,8 @@ struct job_options {
     bool ids;       /* write ids to their own file */
     bool strict;    /* the first failed row ends the job */
 
+    struct buffer *dry; /* not NULL: nothing is written, and here comes what the files are, and the first failures */
+
     const char *terms; /* "key=value" lines: what every run of the same job must agree on */
     const char *facts; /* JSON members for the manifest: "model":{…},"dim":384 */
     void (*report)(void *context, const struct job_progress *progress); /* called a few times a second; may be NULL */

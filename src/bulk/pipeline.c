@@ -215,7 +215,8 @@ static enum status decide(struct job *job, const struct lookahead *window, struc
     if (row->state != STATE_TODO) { return STATUS_OK; }
     TRY(check_recent(job, row, err));
     struct dedup_entry known = dedup_find(job->dedup, row->hash);
-    bool reachable = known.row != DEDUP_NONE && (job->store || known.row >= window->rows[0].number);
+    bool kept = job->store || job->options->dry;
+    bool reachable = known.row != DEDUP_NONE && (kept || known.row >= window->rows[0].number);
     if (reachable && known.row == row->number) {
         row->state = STATE_STORED; /* by an earlier run */
     } else if (reachable && known.row < row->number) {
@@ -676,6 +677,7 @@ static enum status copy(struct job *job, struct lookahead *window, struct output
     job->at.copied++;
     job->progress.copied++;
     row->here = true;
+    if (job->options->dry) { return STATUS_OK; }
     uint32_t dim = job->options->dim;
     /* None in an earlier window. In a retry, numbers have gaps. */
     const struct output_row *origin =
@@ -687,6 +689,8 @@ static enum status copy(struct job *job, struct lookahead *window, struct output
     return STATUS_OK;
 }
 
+enum { DRY_FAILURES_MAX = 5 };
+
 static void fail(struct job *job, const struct lookahead *window, const struct output_row *row)
 {
     const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
@@ -694,6 +698,13 @@ static void fail(struct job *job, const struct lookahead *window, const struct o
     for (uint32_t i = 0; i < job->options->dim; i++) { memcpy(&vector[i], &nan_bits, sizeof nan_bits); }
     job->at.failed++;
     job->progress.failed++;
+    if (job->options->dry && job->at.failed <= DRY_FAILURES_MAX) {
+        const struct document *document = row->document;
+        bool read = document->code == ROW_OK;
+        buffer_format(job->options->dry, "%s line %llu: %.*s\n", file_of(document), (unsigned long long)document->line,
+                      read ? (int)strlen(failure_text(row->code)) : (int)document->message_bytes,
+                      read ? failure_text(row->code) : document->message);
+    }
     if (job->files[APPEND_FAILURES].path) {
         put_failure(&job->files[APPEND_FAILURES].pending, row, job_has_chunks(job));
     }
@@ -949,6 +960,9 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     if (status == STATUS_OK) { status = run_all(job, result, err); }
     *grown = job->grown && job->retry;
     result->finished = result->finished && status == STATUS_OK;
+    if (options->dry && job->source) {
+        buffer_append(options->dry, source_files(job->source)->data, source_files(job->source)->length);
+    }
     job_report(job, true);
     result->progress = job->progress;
     close_job(job);

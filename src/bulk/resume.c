@@ -419,6 +419,14 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
     }
     struct hash now = job_digest_now(job);
     if (job->progress.documents == documents && hash_equal(now, digest)) { return STATUS_OK; }
+    if (job->progress.documents < documents) {
+        return err_set(
+            err, STATUS_BAD_INPUT,
+            "the input has changed since this job began: it has %llu documents%s, and the job has done %llu; "
+            "--overwrite begins again",
+            (unsigned long long)job->progress.documents, job->options->source.limit > 0 ? " up to --limit" : "",
+            (unsigned long long)documents);
+    }
     return err_set(err, STATUS_BAD_INPUT,
                    "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
                    "begins again",
@@ -431,6 +439,10 @@ static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
     const struct job_options *options = job->options;
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
+    if (options->dry) {
+        memset(paths, 0, APPEND_FILES * sizeof *paths);
+        return;
+    }
     paths[APPEND_LINES] = lines ? output->path : NULL;
     paths[APPEND_FAILURES] = options->plain ? NULL : output->failures;
     paths[APPEND_IDS] = options->ids && !lines ? output->ids : NULL;
@@ -561,7 +573,7 @@ static enum status open_store(struct job *job, struct err *err)
     const struct job_options *options = job->options;
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
-    if (lines && options->plain) { return STATUS_OK; }
+    if (options->dry || (lines && options->plain)) { return STATUS_OK; }
     struct store_options store = {.path = lines ? output->scratch : output->path,
                                   .dim = options->dim,
                                   .element = lines ? ELEMENT_F32 : options->element,

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/system.h"
+#include "bulk/dry.h"
 #include "bulk/executor.h"
 #include "bulk/job.h"
 #include "bulk/remote.h"
@@ -25,6 +26,7 @@
 #include "cli/session.h"
 #include "daemon/config.h"
 #include "daemon/devices.h"
+#include "engine/cost.h"
 
 /* How progress is shown on standard error. */
 enum progress_style {
@@ -48,8 +50,8 @@ struct embed_options {
     char *input, *output;
     int format, dtype, progress;
     char *field, *template, *id_field, *keep, *glob, *chunk;
-    bool header, strict, overwrite;
-    int64_t shard_rows, max_text_bytes, look_ahead;
+    bool header, strict, overwrite, dry_run;
+    int64_t limit, shard_rows, max_text_bytes, look_ahead;
 };
 
 /* The options as a job, parsed and checked before a model is opened. */
@@ -60,6 +62,8 @@ struct embed_job {
     struct output output;
     struct job_options job; /* without model and executor */
     struct buffer terms, facts;
+    struct dry dry;       /* the executor of a dry run, and what it adds up */
+    struct buffer report; /* of a dry run */
 };
 
 /* The job is finished, but rows failed. */
@@ -67,6 +71,9 @@ enum { EXIT_ROWS_FAILED = 1 };
 
 /* A CPU gains nothing from larger batches, and with small ones threads end at about the same time. */
 enum { CPU_BATCH_TOKENS = 1024, BATCHES_PER_THREAD = 16, PREP_THREADS_MAX = 8 };
+
+/* How long a dry run measures the engine. */
+enum { CALIBRATE_NS = 1000000000 };
 
 static const char *const dtypes[] = {"f32", "f16", NULL};
 static const char *const styles[] = {"auto", "bar", "lines", "json", "none", NULL};
@@ -88,6 +95,8 @@ static const struct setting own_settings[] = {
     {OWN(glob, SETTING_TEXT), .most = 1024, .value = "PATTERN", .help = "which files of a folder [*.txt and *.md]"},
     {OWN(chunk, SETTING_TEXT), .most = 256, .value = "HOW", .help = "tokens:256,overlap:32 cuts long texts at ends of sentences; with ,mean one vector for all chunks"},
     {OWN(max_text_bytes, SETTING_INTEGER), .fallback = "1048576", .least = 1, .most = 1 << 28, .value = "N", .help = "a longer text is a failed row"},
+    {OWN(limit, SETTING_INTEGER), .fallback = "0", .least = 0, .most = INT64_C(1) << 40, .value = "N", .help = "read the first N texts only; 0: all"},
+    {OWN(dry_run, SETTING_SWITCH), .fallback = "false", .help = "say what the input is, its rows and tokens, and about how long it takes; write nothing"},
     {OWN(dtype, SETTING_CHOICE), .fallback = "f32", .choices = dtypes, .help = "the floats of .npy files"},
     {OWN(shard_rows, SETTING_INTEGER), .fallback = "1000000", .least = 1, .most = INT64_C(1) << 40, .value = "N", .help = "rows of each file in DIR/"},
     {OWN(strict, SETTING_SWITCH), .fallback = "false", .help = "end at the first row that fails"},
@@ -124,9 +133,11 @@ static void set_source(struct embed_job *job, struct invocation *invocation)
         .headerless = !options->header,
         .empty_texts = pass,
         .max_text_bytes = pass ? PASS_TEXT_BYTES : (size_t)options->max_text_bytes,
+        .limit = (uint64_t)options->limit,
     };
     job->job.ids = job->recipe.has_id || has_folder(invocation->operands, invocation->operand_count);
-    job->job.plain = pass || job->output.standard;
+    job->job.plain = pass || job->output.standard || options->dry_run;
+    job->job.dry = options->dry_run ? &job->report : NULL;
     job->job.arrays = pass;
     job->job.strict = pass || options->strict;
 }
@@ -474,10 +485,42 @@ static enum status run_locally(struct embed_job *job, struct job_result *result,
     bool small = encoder_slots(engine) == 1 && size.tokens > CPU_BATCH_TOKENS; /* GPUs: as large as the daemon's */
     options->batch_tokens = small ? CPU_BATCH_TOKENS : size.tokens;
     options->batch_rows = size.rows;
-    TRY(local_open(&local, &options->executor, err));
+    if (options->dry) {
+        options->executor = &job->dry.executor;
+        dry_open(&job->dry);
+    } else {
+        TRY(local_open(&local, &options->executor, err));
+    }
     enum status status = run_job(job, result, config, err);
     options->executor->ops->close(options->executor);
     return status;
+}
+
+/* Seconds that the texts of a dry run take here; 0: unknown. */
+static double predict(const struct embed_job *job, const struct config *config, const struct devices *devices,
+                      const struct model *model)
+{
+    const struct dry *dry = &job->dry;
+    struct engine *engine = devices_engine(devices, 0);
+    unsigned threads = encoder_slots(engine) == 1 ? config_threads(config) : 1;
+    struct cost_source of = {engine, model, threads};
+    struct cost cost;
+    struct err err;
+    if (dry->batches == 0 || cost_calibrate(&of, CALIBRATE_NS, &cost, &err) != STATUS_OK) { return 0; }
+    double batches = (double)dry->batches;
+    struct cost_shape mean = {.tokens = dry->tokens / batches, .squares = dry->squares / batches};
+    return batches * cost_predict_ns(&cost, mean) / (double)NS_PER_S / threads / devices->count;
+}
+
+static void print_dry(const struct embed_job *job, const struct job_progress *end, double seconds)
+{
+    fwrite(job->report.data, 1, job->report.length, stdout);
+    printf("%llu rows", (unsigned long long)end->rows);
+    if (end->failed > 0) { printf(", %llu of which would fail", (unsigned long long)end->failed); }
+    printf("; %llu different texts to compute", (unsigned long long)end->computed_here);
+    if (job->dry.tokens > 0) { printf(", %.0f tokens", job->dry.tokens); }
+    if (seconds > 0) { printf(", about %.*f s on this machine", seconds < 10, seconds); }
+    fputs("\n", stdout);
 }
 
 static enum status embed_here(struct embed_job *job, struct job_result *result, const struct config *config,
@@ -492,6 +535,9 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
         status = embed_job_model(job, model, precision_name(engine_precision(devices_engine(&devices, 0))), err);
     }
     if (status == STATUS_OK) { status = run_locally(job, result, config, &devices, err); }
+    if (status == STATUS_OK && job->job.dry && result->finished) {
+        print_dry(job, &result->progress, predict(job, config, &devices, model));
+    }
     devices_close(&devices);
     model_close(model);
     return status;
@@ -500,6 +546,22 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
 static bool is_chunked(const struct embed_job *job)
 {
     return job->job.preparer.chunking.tokens > 0;
+}
+
+/* The workers are not asked: their tokens and their speed are unknown. */
+static enum status embed_dry_for_queue(struct embed_job *job, struct job_result *result, const struct config *config,
+                                       const struct model *model, struct err *err)
+{
+    struct job_options *options = &job->job;
+    dry_open(&job->dry);
+    options->executor = &job->dry.executor;
+    options->preparer.model = model;
+    options->dim = 1;
+    options->batch_rows = REMOTE_BATCH_ROWS;
+    options->batch_tokens = REMOTE_BATCH_BYTES;
+    TRY(run_job(job, result, config, err));
+    if (result->finished) { print_dry(job, &result->progress, 0); }
+    return STATUS_OK;
 }
 
 static enum status embed_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
@@ -516,6 +578,11 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
                                    .stop = job->job.stop};
     if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK) {
         return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
+    }
+    if (job->job.dry) {
+        enum status status = embed_dry_for_queue(job, result, config, model, err);
+        model_close(model);
+        return status;
     }
     enum status status = config_address(config, &address, err);
     if (status == STATUS_OK) { status = remote_probe(&queue, &facts, err); }
@@ -593,6 +660,7 @@ static int run(struct invocation *invocation)
     output_free(&job.output);
     buffer_free(&job.terms);
     buffer_free(&job.facts);
+    buffer_free(&job.report);
     return code;
 }
 

@@ -7,6 +7,7 @@ import math
 import os
 import pty
 import select
+import shutil
 import struct
 import subprocess
 
@@ -100,6 +101,80 @@ class Inputs(BulkCase):
         self.assertEqual([line["code"] for line in self.failures(output)], ["empty_text", "unreadable"])
         self.job(self.path("docs"), "--output", self.path("w.npy"), "--glob", "*.log")
         self.expect(self.path("w.npy"), ["no"])
+
+
+class Looking(BulkCase):
+    """--dry-run and --limit."""
+
+    def dry(self, *arguments, code=0, **options):
+        """What a dry run says; it leaves no file."""
+        before = set(os.listdir(self.directory)) | {"models"}
+        said = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", "--progress", "json", "--dry-run", *arguments,
+                               timeout=300, **options)
+        self.assertEqual(said.returncode, code, said.stderr)
+        self.assertEqual(set(os.listdir(self.directory)), before)
+        return said.stdout.decode(), json.loads(said.stderr.splitlines()[-1]) if code != DATAERR else said.stderr.decode()
+
+    def test_a_dry_run_says_what_the_job_does(self):
+        """Kind, fields, rows, tokens, failures, equal texts: as the job then finds them, in any number of look-aheads."""
+        batch = texts(300, seed=4) * 2
+        lines = [json.dumps({"id": i, "meta": {"body": text}}) for i, text in enumerate(batch)]
+        lines[7], lines[450] = "{oops", '{"id": 7}'
+        sources = [self.write("in.jsonl", "\n".join(lines)), self.write("in.json", "[" + ",".join(lines[:7]) + "]"),
+                   self.write("in.csv", "meta.body,id\nhello,1\n")]
+        for flags in ((), ("--chunk", "tokens:16,overlap:2"), ("--chunk", "tokens:16,overlap:2,mean"), ("--look-ahead", "64")):
+            for output in ("v.npy", "v.jsonl", "out/"):
+                how = (*sources, "--field", "meta.body", "--output", self.path(output), *flags)
+                said, dry = self.dry(*how, code=FAILED)
+                real = json.loads(self.job(*how, "--progress", "json", "--overwrite", code=FAILED).splitlines()[-1])
+                for key in ("rows", "documents", "computed", "copied", "failed", "tokens"):
+                    self.assertEqual(dry[key], real[key], (flags, output, key))
+                said = said.replace(self.directory + "/", "")
+                self.assertIn('in.jsonl: JSON Lines with the fields "id", "meta.body"\n', said)
+                self.assertIn('in.json: a JSON array with the fields "id", "meta.body"\n', said)
+                self.assertIn('in.csv: CSV with the columns "meta.body", "id"\n', said)
+                self.assertIn('in.jsonl line 8: not JSON at byte 2 of the line\n', said)
+                self.assertIn('in.jsonl line 451: field "meta.body" is missing\n', said)
+                self.assertRegex(said, rf"\n{real['rows']} rows, 2 of which would fail; \d+ different texts to compute, {real['tokens']} "
+                                       r"tokens, about [\d.]+ s on this machine\n$")
+                for name in os.listdir(self.directory):
+                    if name.startswith(("v.", "out")):
+                        path = self.path(name)
+                        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+    def test_a_dry_run_refuses_what_a_job_refuses(self):
+        source = self.write("in.jsonl", '{"body": "hello"}\n')
+        self.assertIn('there are: "body"', self.dry(source, "--output", self.path("v.npy"), code=DATAERR)[1])
+        self.assertIn("is read as lines", self.dry(self.write("a.txt", "x"), "--field", "a", "--output", self.path("v.npy"), code=DATAERR)[1])
+
+    def test_a_dry_run_leaves_a_job_as_it_is(self):
+        source, output = self.write("in.txt", "hello\nthe\n"), self.path("v.npy")
+        self.job(source, "--output", output)
+        before = self.files(output)
+        self.write("in.txt", "another\n")
+        self.assertIn("1 rows; 1 different texts", self.dry(source, "--output", output, "--overwrite")[0])
+        self.assertEqual(self.files(output), before)
+
+    def test_a_dry_run_asks_no_queue(self):
+        source = self.write("in.txt", "hello\nthe\nhello\n")
+        done = self.run_sluice("embed", "--redis", "redis://127.0.0.1:1", "--dry-run", source, "--output", self.path("v.npy"), "--progress", "none")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertIn(b"in.txt: lines\n3 rows; 2 different texts to compute\n", done.stdout)
+
+    def test_limit(self):
+        """The first texts; a higher limit goes on from there."""
+        batch = texts(60, seed=2)
+        source, output = self.write("in.txt", "".join(text + "\n" for text in batch)), self.path("v.npy")
+        self.job(source, "--limit", "10", "--output", output)
+        self.expect(output, batch[:10])
+        self.assertIn("20 computed now and 10 before", self.job(source, "--limit", "30", "--output", output))
+        self.expect(output, batch[:30])
+        said = self.job(source, "--limit", "20", "--output", output, code=DATAERR)
+        self.assertIn("it has 20 documents up to --limit, and the job has done 30", said)
+        self.job(source, "--output", output)
+        self.expect(output, batch)
+        self.job(source, "--limit", "60", "--output", output)
+        self.job(source, "--limit", "1000", "--output", output)
 
 
 class Outputs(BulkCase):

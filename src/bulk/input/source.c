@@ -167,7 +167,30 @@ struct source {
     struct buffer first_said;  /* the message */
     struct buffer first_place; /* its file and line */
     struct buffer there;       /* its fields */
+
+    struct buffer files_said; /* see source_files */
+    unsigned files_noted;
+    bool noted; /* the open file is among them */
 };
+
+enum { FILES_NOTED_MAX = 20 };
+
+/* Adds the open file to those that source_files lists. `json` [length] is its first object, or NULL. */
+static void note_file(struct source *source, const char *kind, const char *json, size_t length)
+{
+    struct buffer *to = &source->files_said, fields = {0};
+    if (source->noted) { return; }
+    source->noted = true;
+    if (source->files_noted++ >= FILES_NOTED_MAX) {
+        if (source->files_noted == FILES_NOTED_MAX + 1) { buffer_string(to, "and other files\n"); }
+        return;
+    }
+    if (json) { pick_names(&fields, json, length); }
+    buffer_format(to, "%s: %s", stream_name(source->reader.stream), kind);
+    if (fields.length > 0) { buffer_format(to, " with the fields %.*s", (int)fields.length, fields.data); }
+    buffer_string(to, "\n");
+    buffer_free(&fields);
+}
 
 /* Sets a document's code and message; the message lives until the next one. */
 PRINTF_LIKE(4, 5)
@@ -354,6 +377,7 @@ static enum status read_json(struct source *source, struct document *out, bool *
     enum pick_problem problem =
         pick_fields(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
     if (problem == PICK_NOT_OBJECT && is_text(source, &record, &values[recipe->parts[0].field])) {
+        note_file(source, source->array == NO_ARRAY ? "JSON Lines" : "a JSON array", NULL, 0);
         return recipe_make(recipe, values, &source->scratch, out, err);
     }
     if (problem != PICK_OK) {
@@ -361,6 +385,7 @@ static enum status read_json(struct source *source, struct document *out, bool *
         return STATUS_OK;
     }
     TRY(recipe_make(recipe, values, &source->scratch, out, err));
+    note_file(source, source->array == NO_ARRAY ? "JSON Lines" : "a JSON array", record.bytes, record.length);
     judge_fields(source, out, &record);
     return STATUS_OK;
 }
@@ -464,6 +489,11 @@ static enum status bind(struct source *source, struct err *err)
         source->columns[f] = column;
     }
     source->column_count = source->fields.count;
+    char kind[240];
+    size_t used =
+        (size_t)snprintf(kind, sizeof kind, "%s with the columns ", source->format == FORMAT_TSV ? "TSV" : "CSV");
+    list_columns(&source->fields, kind + used, sizeof kind - used);
+    note_file(source, kind, NULL, 0);
     return STATUS_OK;
 }
 
@@ -624,6 +654,7 @@ void source_close(struct source *source)
     buffer_free(&source->first_said);
     buffer_free(&source->first_place);
     buffer_free(&source->there);
+    buffer_free(&source->files_said);
     free(source);
 }
 
@@ -631,7 +662,14 @@ double source_share(const struct source *source)
 {
     uint64_t total = source->files.total_bytes;
     uint64_t read = source->read_bytes + (source->reader.stream ? stream_raw_bytes(source->reader.stream) : 0);
-    return total == 0 ? -1 : read < total ? (double)read / (double)total : 1;
+    double share = total == 0 ? -1 : read < total ? (double)read / (double)total : 1;
+    double counted = source->options.limit > 0 ? (double)source->documents / (double)source->options.limit : -1;
+    return counted > share ? counted : share;
+}
+
+const struct buffer *source_files(const struct source *source)
+{
+    return &source->files_said;
 }
 
 static bool is_plain_name(const char *path)
@@ -711,6 +749,7 @@ static enum status open_next(struct source *source, struct document *out, struct
     if (!source->file.path) { return STATUS_OK; }
     source->format = format_of(&source->options, &source->file);
     source->column_count = 0;
+    source->noted = false;
     size_t limit = source->options.max_text_bytes;
     bool table = source->format == FORMAT_JSONL || source->format == FORMAT_CSV || source->format == FORMAT_TSV;
     if (table) { limit = limit * RECORD_FACTOR + RECORD_EXTRA; }
@@ -736,6 +775,7 @@ static enum status read_line(struct source *source, struct document *out, bool *
     struct record record;
     TRY(reader_line(&source->reader, &record, err));
     *found = record.bytes;
+    note_file(source, "lines", NULL, 0);
     out->text = record.bytes;
     out->text_bytes = record.length;
     out->line = record.line;
@@ -748,6 +788,7 @@ static enum status read_document(struct source *source, struct document *out, bo
     struct record record;
     TRY(reader_whole(&source->reader, &record, err));
     *found = record.bytes || record.line > 0;
+    note_file(source, "one text", NULL, 0);
     out->text = record.bytes ? record.bytes : "";
     out->text_bytes = record.length;
     out->line = 1;
@@ -835,6 +876,8 @@ static void give_out(struct source *source, struct document *out)
 enum status source_next(struct source *source, struct document *out, bool *more, struct err *err)
 {
     *out = (struct document){0};
+    *more = false;
+    if (source->options.limit > 0 && source->documents == source->options.limit) { return STATUS_OK; }
     for (;;) {
         if (!source->reader.stream) {
             TRY(open_next(source, out, err));

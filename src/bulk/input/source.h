@@ -33,6 +33,7 @@ struct source_options {
     bool headerless;             /* columns of CSV and TSV are named 1, 2, 3 … */
     bool empty_texts;            /* an empty text is valid */
     size_t max_text_bytes;
+    uint64_t limit;                    /* how many documents are read; 0: all */
     const volatile sig_atomic_t *stop; /* see stream_open; may be NULL */
 };
 
@@ -54,6 +55,9 @@ MUST_CHECK enum status source_next(struct source *source, struct document *out, 
 /* Whether the input has the fields that the recipe names. Errors: STATUS_BAD_INPUT when all JSON objects so far failed
  * in the same field for the same reason; it says which fields the first one has. */
 MUST_CHECK enum status source_check_fields(const struct source *source, struct err *err);
+
+/* A line for each of the first files that were read: its name, what it is, and the fields of its first record. */
+const struct buffer *source_files(const struct source *source);
 
 /* The share of the input that was read so far, 0 to 1; negative: unknown. */
 double source_share(const struct source *source);
