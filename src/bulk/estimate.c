@@ -1,6 +1,15 @@
 #include "bulk/estimate.h"
 
+#include <math.h>
+
 #include "base/clock.h"
+
+enum { RECENT_S = 120 };
+
+static double seconds_since(uint64_t then_ns, uint64_t now_ns)
+{
+    return now_ns > then_ns ? (double)(now_ns - then_ns) / (double)NS_PER_S : 0;
+}
 
 void estimate_begin(struct estimate *estimate, double share)
 {
@@ -13,11 +22,15 @@ void estimate_plan(struct estimate *estimate, double share, uint64_t todo, uint6
     estimate->found += todo + known;
     if (share > estimate->to) { estimate->density = (double)(todo + known) / (share - estimate->to); }
     if (share < 0 || share > estimate->to) { estimate->to = share; }
-    if (estimate->begun_ns == 0 && todo > 0) { estimate->begun_ns = now_ns; }
+    if (estimate->since_ns == 0 && todo > 0) { estimate->since_ns = now_ns; }
 }
 
-void estimate_done(struct estimate *estimate, uint64_t work)
+void estimate_done(struct estimate *estimate, uint64_t work, uint64_t now_ns)
 {
+    double seconds = seconds_since(estimate->since_ns, now_ns), weight = exp(-seconds / RECENT_S);
+    estimate->recent = estimate->recent * weight + (double)work;
+    estimate->seconds = estimate->seconds * weight + seconds;
+    estimate->since_ns = now_ns;
     estimate->done += work;
 }
 
@@ -30,8 +43,8 @@ double estimate_share(const struct estimate *estimate)
 
 double estimate_left_s(const struct estimate *estimate, uint64_t now_ns)
 {
-    if (estimate->to < 0 || estimate->done == 0 || now_ns <= estimate->begun_ns) { return -1; }
-    double seconds = (double)(now_ns - estimate->begun_ns) / (double)NS_PER_S;
+    double seconds = estimate->seconds + seconds_since(estimate->since_ns, now_ns);
+    if (estimate->to < 0 || estimate->recent <= 0 || seconds <= 0) { return -1; }
     double left = (double)(estimate->planned - estimate->done) + estimate->density * (1 - estimate->to);
-    return left * seconds / (double)estimate->done;
+    return left * seconds / estimate->recent;
 }

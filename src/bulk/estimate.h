@@ -1,6 +1,6 @@
 /* How long a job has left: the work that was planned and not computed, and what the rest of the input will be if it is
- * like the last window, at the speed of this process so far. Earlier windows say less: equal texts become more frequent
- * in the course of a job.
+ * like the last window, at the speed of the last minutes. Earlier windows say less: equal texts become more frequent
+ * in the course of a job; and earlier minutes too: a machine or a queue has other work.
  *
  * Work is tokens (bytes of text where there are none). Rows that copy an equal text, that failed when they were read or
  * that an earlier run computed take no time and are no work. */
@@ -11,7 +11,8 @@
 
 /* Zero-initialise. */
 struct estimate {
-    uint64_t begun_ns;      /* when this process had its first work; 0: it had none */
+    uint64_t since_ns;      /* when the last work was done, or this process had its first; 0: it had none */
+    double recent, seconds; /* work, and the time it took; what is long ago counts less */
     uint64_t planned, done; /* work of this process */
     uint64_t found;         /* work in what was planned, whoever computed it */
     double from, to;        /* the part of the input that was planned in this process: shares, 0 to 1 */
@@ -24,8 +25,8 @@ void estimate_begin(struct estimate *estimate, double share);
 /* Everything up to `share` is planned: `todo` more work, and `known` that an earlier run did. */
 void estimate_plan(struct estimate *estimate, double share, uint64_t todo, uint64_t known, uint64_t now_ns);
 
-/* That much was computed. */
-void estimate_done(struct estimate *estimate, uint64_t work);
+/* That much was computed since the last call. */
+void estimate_done(struct estimate *estimate, uint64_t work, uint64_t now_ns);
 
 /* The share of the input that is computed, 0 to 1; negative: unknown. */
 double estimate_share(const struct estimate *estimate);

@@ -10,6 +10,14 @@
 #include "base/file.h"
 #include "base/utf8.h"
 
+/* The line that a byte is in, from 1. */
+static size_t line_of(const char *bytes, size_t at)
+{
+    size_t line = 1;
+    for (size_t i = 0; i < at; i++) { line += bytes[i] == '\n'; }
+    return line;
+}
+
 /* Moves `*at` from after an opening quote to after the closing one. False for an escaped NUL. */
 static bool skip_string(const char *bytes, size_t length, size_t *at)
 {
@@ -28,7 +36,9 @@ static bool skip_string(const char *bytes, size_t length, size_t *at)
 static enum status check_text(const char *bytes, size_t length, const char *name, struct err *err)
 {
     size_t valid = utf8_valid_prefix(bytes, length);
-    if (valid != length) { return err_set(err, STATUS_BAD_INPUT, "%s: byte %zu is not UTF-8", name, valid); }
+    if (valid != length) {
+        return err_set(err, STATUS_BAD_INPUT, "%s line %zu: byte %zu is not UTF-8", name, line_of(bytes, valid), valid);
+    }
     if (memchr(bytes, '\0', length)) { return err_set(err, STATUS_BAD_INPUT, "%s: has a NUL byte", name); }
     size_t depth = 0;
     for (size_t at = 0; at < length;) {
@@ -95,12 +105,13 @@ enum status json_parse(const char *bytes, size_t length, const char *name, cJSON
     cJSON *root = cJSON_ParseWithLengthOpts(bytes, length + 1, &end, 0);
     if (!root) {
         size_t at = end ? (size_t)(end - bytes) : 0;
-        return err_set(err, STATUS_BAD_INPUT, "%s: not valid JSON at byte %zu", name, at);
+        return err_set(err, STATUS_BAD_INPUT, "%s line %zu: not valid JSON at byte %zu", name, line_of(bytes, at), at);
     }
     end += strspn(end, " \t\r\n");
     if ((size_t)(end - bytes) < length) {
-        status =
-            err_set(err, STATUS_BAD_INPUT, "%s: more text behind the JSON at byte %zu", name, (size_t)(end - bytes));
+        size_t at = (size_t)(end - bytes);
+        status = err_set(err, STATUS_BAD_INPUT, "%s line %zu: more text behind the JSON at byte %zu", name,
+                         line_of(bytes, at), at);
     } else {
         status = check_keys(root, name, err);
     }

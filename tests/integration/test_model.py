@@ -55,6 +55,23 @@ class Model(SluiceCase):
         words = self.run_sluice("tokenize", "--model", directory)
         self.refused(words.returncode, words.stderr.decode().removeprefix("sluice tokenize: "), directory)
 
+    def test_says_that_a_head_is_ignored(self):
+        """A SPLADE model is a masked language model without modules.json: its vectors are not what its users expect."""
+        directory = self.make_model()
+        config = self.path("models", "tiny", "config.json")
+        with open(config, encoding="utf-8") as file:
+            text = file.read()
+        self.write(config, text.replace('"BertModel"', '"BertForMaskedLM"'))
+        said = self.run_sluice("embed", "--model", directory, input=b"hello\n")
+        self.assertNotIn(b"head_ignored", said.stderr)  # modules.json says what it is
+        os.remove(self.path("models", "tiny", "modules.json"))
+        said = self.run_sluice("embed", "--model", directory, "--pooling", "mean", input=b"hello\n")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn(b"warn head_ignored model=tiny head=BertForMaskedLM", said.stderr)
+        self.write(config, text)
+        said = self.run_sluice("embed", "--model", directory, "--pooling", "mean", input=b"hello\n")
+        self.assertNotIn(b"head_ignored", said.stderr)
+
     def test_reference(self):
         directory, batch, vectors = self.make_model(), texts(30, seed=3), self.path("v.npy")
         source = self.write("in.txt", "\n".join(batch))

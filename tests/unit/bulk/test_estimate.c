@@ -49,8 +49,8 @@ static void run(const struct made *made)
         for (unsigned i = row; i < row + STEP && i < ROWS; i++) {
             work += i < made->begin + made->stored ? 0 : made->tokens[i];
         }
-        estimate_done(&estimate, work);
         now += (uint64_t)((double)work / made->rate * (double)NS_PER_S);
+        estimate_done(&estimate, work, now);
         left -= (double)work / made->rate;
         if (now - begin >= 120 * NS_PER_S && left > 5) {
             checks++;
@@ -106,9 +106,23 @@ TEST(nothing_but_copies)
     assert_true(estimate_left_s(&estimate, 2 * NS_PER_S) < 0);
     assert_float_equal(estimate_share(&estimate), 0.75, 1e-9);
     estimate_plan(&estimate, 1, 100, 0, 2 * NS_PER_S);
-    estimate_done(&estimate, 50);
+    estimate_done(&estimate, 50, 3 * NS_PER_S);
     assert_float_equal(estimate_left_s(&estimate, 3 * NS_PER_S), 1, 1e-6);
     assert_float_equal(estimate_share(&estimate), 0.75, 1e-9); /* half of what was found in half of the input */
+}
+
+/* A machine that becomes three times as slow: in some minutes the estimate follows. */
+TEST(another_speed)
+{
+    struct estimate estimate = {0};
+    uint64_t now = NS_PER_S;
+    estimate_begin(&estimate, 0);
+    estimate_plan(&estimate, 1, 30 * 1000, 0, now);
+    for (unsigned i = 0; i < 600; i++) { estimate_done(&estimate, 30, now += NS_PER_S); }
+    assert_float_equal(estimate_left_s(&estimate, now), 400, 1);
+    for (unsigned i = 0; i < 300; i++) { estimate_done(&estimate, 10, now += NS_PER_S); }
+    assert_float_equal(estimate_left_s(&estimate, now), 900, 150);
+    assert_true(estimate_left_s(&estimate, now + 60 * NS_PER_S) > estimate_left_s(&estimate, now)); /* it hangs */
 }
 
 TEST(an_input_of_unknown_size)
@@ -116,7 +130,7 @@ TEST(an_input_of_unknown_size)
     struct estimate estimate = {0};
     estimate_begin(&estimate, -1);
     estimate_plan(&estimate, -1, 100, 0, NS_PER_S);
-    estimate_done(&estimate, 50);
+    estimate_done(&estimate, 50, 2 * NS_PER_S);
     assert_true(estimate_left_s(&estimate, 2 * NS_PER_S) < 0);
     assert_true(estimate_share(&estimate) < 0);
 }

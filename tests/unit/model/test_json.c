@@ -30,6 +30,9 @@ TEST(refuses_text_that_cjson_would_take)
     refuse("{\"a\": ", "not valid JSON");
     refuse("{\"a", "not valid JSON");
     refuse("{\"a\\", "not valid JSON");
+    refuse("{\n\n\"a\": nul\n}", "line 3: not valid JSON at byte 8");
+    refuse("{\n}\n x", "line 3: more text behind");
+    refuse("\n\"\xff\"", "line 2: byte 2 is not UTF-8");
     cJSON *root;
     struct err err = {0};
     assert_int_equal(json_parse("[1]\0[2]", 7, "f.json", &root, &err), STATUS_BAD_INPUT);

