@@ -24,9 +24,10 @@ struct job_progress {
     uint64_t computed_here;
     uint64_t failed, copied, computed, tokens;
     uint64_t documents;
-    uint64_t too_large; /* batches that did not fit into memory */
-    double share;       /* of the input that is done, 0 to 1; negative: unknown */
-    double left_s;      /* until it is computed; negative: unknown */
+    uint64_t duplicate_ids; /* documents whose id an earlier one has */
+    uint64_t too_large;     /* batches that did not fit into memory */
+    double share;           /* of the input that is done, 0 to 1; negative: unknown */
+    double left_s;          /* until it is computed; negative: unknown */
 };
 
 /* What to do, and how. All pointers must outlive the job. */
@@ -63,8 +64,9 @@ struct job_options {
 /* How a job ended. */
 struct job_result {
     struct job_progress progress;
-    bool finished; /* else it was stopped */
-    bool before;   /* it was finished before: nothing was done */
+    bool finished;             /* else it was stopped */
+    bool before;               /* it was finished before: nothing was done */
+    char first_duplicate[256]; /* of the ids: "7" in a.jsonl line 3 */
 };
 
 /* Runs or resumes the job. On a finished job it retries failed rows and adds what was appended to the input. `*result`

@@ -237,12 +237,45 @@ static void say_other_option(const char *const terms[2], const size_t sizes[2], 
     buffer_free(&said[1]);
 }
 
+/* "=\"id\" (name)", or without a name where there is none. */
+static void put_model(struct buffer *to, const char *terms, size_t bytes, const char *id, size_t id_bytes)
+{
+    size_t length = 0;
+    const char *name = terms_find(terms, bytes, TERM_MODEL_NAME, strlen(TERM_MODEL_NAME), &length);
+    buffer_format(to, "%.*s", (int)id_bytes, id);
+    if (name) { buffer_format(to, " (%.*s)", (int)(length < 100 ? length : 100), name); }
+}
+
+/* The ids say that they differ, and the names which they are. */
+static void say_other_model(const char *before, size_t before_bytes, const char *now, struct err *err)
+{
+    struct buffer said = {0};
+    size_t length = 0;
+    const char *id = terms_find(before, before_bytes, "model", 5, &length);
+    buffer_string(&said, "this job began with another model: ");
+    put_model(&said, before, before_bytes, id ? id : "?", id ? length : 1);
+    buffer_string(&said, ", and not ");
+    id = terms_find(now, strlen(now), "model", 5, &length);
+    put_model(&said, now, strlen(now), id ? id : "?", id ? length : 1);
+    err_set(err, STATUS_BAD_INPUT, "%.*s; --overwrite begins again", buffer_ok(&said) ? (int)said.length : 0,
+            said.data);
+    buffer_free(&said);
+}
+
 bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err)
 {
     for (const char *line = now; *line != '\0';) {
         size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n"), length = 0;
         const char *old = terms_find(before, before_bytes, line, key, &length);
         const char *new = line + key + 1;
+        if (key == strlen(TERM_MODEL_NAME) && memcmp(line, TERM_MODEL_NAME, key) == 0) { /* says no more than the id */
+            line = new + value + 1;
+            continue;
+        }
+        if (key == 5 && memcmp(line, "model", key) == 0 && (!old || length != value || memcmp(old, new, value) != 0)) {
+            say_other_model(before, before_bytes, now, err);
+            return true;
+        }
         if (old && length != value && (length == 0 || value == 0)) {
             say_other_option((const char *[]){before, now}, (size_t[]){before_bytes, strlen(now)}, line, key, err);
             return true;

@@ -27,6 +27,9 @@ MUST_CHECK enum status manifest_read(const char *path, struct manifest *out, boo
 MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out,
                                       struct err *err);
 
+/* The term that names the model for people. It is not compared: the id decides. */
+#define TERM_MODEL_NAME "model_name"
+
 /* The value of a key in "key=value" lines, `*length` bytes, or NULL. */
 const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length);
 

@@ -400,7 +400,8 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     job->progress.computed += rows;
     job->progress.computed_here += good;
     job->progress.tokens += batch->tokens;
-    estimate_done(&job->estimate, lookahead_weight(window, (uint32_t)(batch->pieces - window->order), batch->count));
+    estimate_done(&job->estimate, lookahead_weight(window, (uint32_t)(batch->pieces - window->order), batch->count),
+                  clock_now_ns());
     return STATUS_OK;
 }
 
@@ -965,6 +966,9 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     }
     job_report(job, true);
     result->progress = job->progress;
+    if (job->source) {
+        snprintf(result->first_duplicate, sizeof result->first_duplicate, "%s", source_first_duplicate(job->source));
+    }
     close_job(job);
     free(job);
     return status;

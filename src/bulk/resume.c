@@ -26,6 +26,7 @@ void job_report(struct job *job, bool must)
         return;
     }
     job->reported_ns = now_ns;
+    job->progress.duplicate_ids = source_duplicates(job->source);
     job->progress.left_s = -1;
     if (job->progress.phase == JOB_CHECKING) {
         job->progress.share = source_share(job->source);

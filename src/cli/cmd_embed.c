@@ -21,6 +21,7 @@
 #include "bulk/dry.h"
 #include "bulk/executor.h"
 #include "bulk/job.h"
+#include "bulk/manifest.h"
 #include "bulk/remote.h"
 #include "cli/command.h"
 #include "cli/session.h"
@@ -189,6 +190,7 @@ static void put_terms(struct embed_job *job, const struct remote_facts *of, cons
     const struct embed_options *options = job->options;
     struct buffer *to = &job->terms;
     put_term(to, "model", of->model_id);
+    put_term(to, TERM_MODEL_NAME, of->model);
     put_term(to, "precision", of->precision);
     buffer_format(to, "dim=%u\n", of->dim);
     if (max_tokens > 0) { buffer_format(to, "max_tokens=%u\n", max_tokens); }
@@ -250,9 +252,11 @@ static enum status embed_job_queue(struct embed_job *job, const struct remote_fa
                                    const struct model *model, struct err *err)
 {
     if (model && strcmp(model->id, facts->model_id) != 0) {
-        return err_set(err, STATUS_BAD_INPUT,
-                       "--model %s is not the model of queue %s: chunks that its tokenizer cuts may be too long there",
-                       config->model, config->queue);
+        return err_set(
+            err, STATUS_BAD_INPUT,
+            "--model %s (%.8s) is not the model of queue %s, %s (%.8s): chunks that its tokenizer cuts may be "
+            "too long there",
+            config->model, model->id, config->queue, facts->model, facts->model_id);
     }
     job->job.preparer.model = model;
     const char *prompt = config->prompt ? config->prompt : config->prefix;
@@ -341,10 +345,10 @@ static void put_json(struct buffer *to, const char *phase, const struct job_prog
     buffer_format(
         to,
         "{\"phase\":\"%s\",\"rows\":%llu,\"documents\":%llu,\"computed\":%llu,\"copied\":%llu,\"failed\":%llu,"
-        "\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
+        "\"duplicate_ids\":%llu,\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
         phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
-        (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->tokens,
-        figures.rows_per_s, figures.tokens_per_s);
+        (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->duplicate_ids,
+        (unsigned long long)now->tokens, figures.rows_per_s, figures.tokens_per_s);
     if (now->share >= 0) { buffer_format(to, ",\"share\":%.4f", now->share); }
     if (figures.left_s >= 0) { buffer_format(to, ",\"eta_s\":%.0f", figures.left_s); }
     buffer_string(to, "}\n");
@@ -430,6 +434,11 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
     if (end->failed > 0 && (result->before || result->finished)) {
         fprintf(stderr, "%llu %s no vector; %s says why\n", (unsigned long long)end->failed,
                 end->failed == 1 ? "row failed and has" : "rows failed and have", job->output.failures);
+    }
+    if (end->duplicate_ids > 0 && (result->before || result->finished)) {
+        fprintf(stderr, "%llu %s an id that an earlier row has; the first: %s\n",
+                (unsigned long long)end->duplicate_ids, end->duplicate_ids == 1 ? "row has" : "rows have",
+                result->first_duplicate);
     }
     if (end->too_large > 0) {
         fprintf(stderr, "%llu batches were more than there was memory for, and were computed in parts\n",

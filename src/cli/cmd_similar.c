@@ -94,11 +94,18 @@ static enum status check_manifest(const struct search *search, uint64_t *documen
     TRY(manifest_read(search->output.manifest, &manifest, &found, err));
     const char *terms = manifest.terms.data;
     bool same = !terms || memmem(terms, manifest.terms.length, wanted, (size_t)length);
+    size_t name_bytes = 0, id_bytes = 0;
+    const char *name =
+        terms ? terms_find(terms, manifest.terms.length, TERM_MODEL_NAME, strlen(TERM_MODEL_NAME), &name_bytes) : NULL;
+    const char *id = terms ? terms_find(terms, manifest.terms.length, "model", 5, &id_bytes) : NULL;
     *documents = manifest.at.documents;
+    if (!same) {
+        err_set(err, STATUS_BAD_INPUT, "%s was made with another model: %.*s (%.*s), and not \"%s\" (\"%s\")",
+                search->output.path, (int)id_bytes, id ? id : "", name ? (int)name_bytes : 7, name ? name : "no name",
+                search->model->id, search->model->name);
+    }
     buffer_free(&manifest.terms);
-    return same ? STATUS_OK
-                : err_set(err, STATUS_BAD_INPUT, "%s was made with another model than \"%s\"", search->output.path,
-                          search->model->id);
+    return same ? STATUS_OK : STATUS_BAD_INPUT;
 }
 
 /* Computes the query's vector as the daemon would: prompt, limit, normalisation. */

@@ -74,6 +74,34 @@ class Inputs(BulkCase):
         self.job(self.write("e.json", " [ ]\n"), "--output", self.path("e.npy"))
         self.assertEqual(self.manifest(self.path("e.npy"))["rows"], 0)
 
+    def test_ids_keep_their_type(self):
+        """In every file: a number as it is written, a string as a string; those of CSV are strings."""
+        ids = ["7", 7, 12345678901234567890, 1.50, True, "a \u00e4\n\"", -0.0, ""]
+        written = [json.dumps(value) for value in ids]
+        written[3] = "1.50"
+        source = self.write("in.jsonl", "".join(f'{{"text": "text {i}", "id": {value}}}\n' for i, value in enumerate(written)) + '{"id": 9}\n')
+        self.job(source, "--id-field", "id", "--output", self.path("v.npy"), code=FAILED)
+        self.assertEqual(self.content(self.path("v.npy.ids.jsonl")).decode().splitlines(), written + ["9"])
+        self.job(source, "--id-field", "id", "--output", self.path("v.jsonl"), code=FAILED)
+        for line, value in zip(self.content(self.path("v.jsonl")).decode().splitlines(), written + ["9"]):
+            self.assertTrue(line.startswith(f'{{"id":{value},'), line[:40])
+        self.assertEqual(self.failures(self.path("v.npy"))[0]["id"], 9)
+        self.job(self.write("in.csv", "id,text\n7,hello\n"), "--id-field", "id", "--output", self.path("c.npy"))
+        self.assertEqual(self.content(self.path("c.npy.ids.jsonl")), b'"7"\n')
+
+    def test_ids_that_come_twice_are_said(self):
+        """How many, and the first; 7 and "7" are two. Nothing fails: it may be meant."""
+        records = [{"id": value, "text": f"text {i}"} for i, value in enumerate([1, "1", "b", 3, "b", 1, "b"])]
+        source, output = self.write("in.jsonl", "".join(json.dumps(record) + "\n" for record in records)), self.path("v.npy")
+        for flags in ((), ("--look-ahead", "2", "--overwrite"), ()):  # the last finds the job finished
+            said = self.job(source, "--id-field", "id", "--output", output, *flags)
+            self.assertIn(f'3 rows have an id that an earlier row has; the first: "b" in {source} line 5', said)
+        end = json.loads(self.job(source, "--id-field", "id", "--output", output, "--progress", "json", "--overwrite").splitlines()[-1])
+        self.assertEqual(end["duplicate_ids"], 3)
+        self.assertNotIn("earlier row", self.job(source, "--id-field", "text", "--output", output, "--overwrite"))
+        self.write("in.jsonl", "".join(json.dumps(record) + "\n" for record in records[:5]))
+        self.assertIn("1 row has an id", self.job(source, "--id-field", "id", "--output", output, "--overwrite"))
+
     def test_csv_and_tsv(self):
         self.write("a.csv", '\ufeffid,text,note\r\n1,"hello, ""world""\r\nline two",x\r\n2,the,"y"\n\n3,of,z\n')
         output = self.path("v.npy")

@@ -36,7 +36,11 @@ class GoingOn(BulkCase):
         other = self.make_model("other", seed=5)
         said = self.run_sluice("embed", "--model", other, "--precision", "f32", self.source, "--output", self.output)
         self.assertEqual(said.returncode, DATAERR)
-        self.assertIn(b"another model", said.stderr)
+        self.assertRegex(said.stderr, rb'began with another model: "[0-9a-f]{32}" \("tiny"\), and not "[0-9a-f]{32}" \("other"\); --over')
+        os.rename(self.make_model(), self.path("models", "renamed"))  # the name is for people, and is not compared
+        said = self.run_sluice("embed", "--model", self.path("models", "renamed"), "--precision", "f32", self.source, "--output", self.output)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        os.rename(self.path("models", "renamed"), self.path("models", "tiny"))
         self.assertIn('began with no --chunk, and not --chunk "tokens:9"',
                       self.job(self.source, "--output", self.output, "--chunk", "tokens:9", code=DATAERR))
         for change in (["hello"] + self.batch, self.batch[:-1], ["hello"] + self.batch[1:]):

@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "bulk/dedup.h"
 #include "bulk/input/csv.h"
 #include "bulk/input/json.h"
 #include "bulk/input/sniff.h"
@@ -167,6 +168,10 @@ struct source {
     struct buffer first_said;  /* the message */
     struct buffer first_place; /* its file and line */
     struct buffer there;       /* its fields */
+
+    struct dedup *ids; /* NULL: no field is the id */
+    uint64_t duplicates;
+    char first_duplicate[256];
 
     struct buffer files_said; /* see source_files */
     unsigned files_noted;
@@ -626,6 +631,9 @@ enum status source_open(const struct source_options *options, struct source **ou
     if (status == STATUS_OK) {
         status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
     }
+    if (status == STATUS_OK && options->recipe && options->recipe->has_id) {
+        status = dedup_open(DEDUP_ROWS_DEFAULT, &source->ids, err);
+    }
     if (status != STATUS_OK) {
         free(source);
         return status;
@@ -648,6 +656,7 @@ void source_close(struct source *source)
     if (!source) { return; }
     close_file(source);
     walk_close(&source->files);
+    dedup_close(source->ids);
     recipe_scratch_free(&source->scratch);
     free(source->fields.values);
     buffer_free(&source->said);
@@ -665,6 +674,16 @@ double source_share(const struct source *source)
     double share = total == 0 ? -1 : read < total ? (double)read / (double)total : 1;
     double counted = source->options.limit > 0 ? (double)source->documents / (double)source->options.limit : -1;
     return counted > share ? counted : share;
+}
+
+uint64_t source_duplicates(const struct source *source)
+{
+    return source->duplicates;
+}
+
+const char *source_first_duplicate(const struct source *source)
+{
+    return source->first_duplicate;
 }
 
 const struct buffer *source_files(const struct source *source)
@@ -862,11 +881,26 @@ static void keep_text(struct source *source, struct document *out)
     out->kept_bytes = kept->length;
 }
 
+static void count_duplicate(struct source *source, const struct document *document)
+{
+    if (!source->ids || !document->id) { return; }
+    XXH128_hash_t digest = XXH3_128bits(document->id, document->id_bytes);
+    struct hash hash = {digest.low64, digest.high64};
+    if (dedup_find(source->ids, hash).row == DEDUP_NONE) {
+        dedup_put(source->ids, hash, (struct dedup_entry){.row = document->number});
+    } else if (source->duplicates++ == 0) {
+        int shown = (int)utf8_valid_prefix(document->id, document->id_bytes < 60 ? document->id_bytes : 60);
+        snprintf(source->first_duplicate, sizeof source->first_duplicate, "%.*s in %s line %llu", shown, document->id,
+                 shown_name(document->file), (unsigned long long)document->line);
+    }
+}
+
 static void give_out(struct source *source, struct document *out)
 {
     check_text(source, out);
     keep_text(source, out);
     out->number = source->documents++;
+    count_duplicate(source, out);
     if (out->code == ROW_OK) {
         XXH128_hash_t hash = XXH3_128bits(out->text, out->text_bytes);
         out->hash = (struct hash){hash.low64, hash.high64};

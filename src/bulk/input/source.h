@@ -56,6 +56,11 @@ MUST_CHECK enum status source_next(struct source *source, struct document *out, 
  * in the same field for the same reason; it says which fields the first one has. */
 MUST_CHECK enum status source_check_fields(const struct source *source, struct err *err);
 
+/* How many documents have the id of an earlier one, as far as the table of ids has room (bulk/dedup.h), and the first:
+ * its id, file and line. Only where a field is the id. */
+uint64_t source_duplicates(const struct source *source);
+const char *source_first_duplicate(const struct source *source);
+
 /* A line for each of the first files that were read: its name, what it is, and the fields of its first record. */
 const struct buffer *source_files(const struct source *source);
 
