@@ -24,6 +24,7 @@
 #include "bulk/manifest.h"
 #include "bulk/remote.h"
 #include "cli/command.h"
+#include "cli/print.h"
 #include "cli/session.h"
 #include "daemon/config.h"
 #include "daemon/devices.h"
@@ -436,9 +437,10 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
                 end->failed == 1 ? "row failed and has" : "rows failed and have", job->output.failures);
     }
     if (end->duplicate_ids > 0 && (result->before || result->finished)) {
-        fprintf(stderr, "%llu %s an id that an earlier row has; the first: %s\n",
-                (unsigned long long)end->duplicate_ids, end->duplicate_ids == 1 ? "row has" : "rows have",
-                result->first_duplicate);
+        fprintf(stderr, "%llu %s an id that an earlier row has; the first: ", (unsigned long long)end->duplicate_ids,
+                end->duplicate_ids == 1 ? "row has" : "rows have");
+        print_bytes(stderr, result->first_duplicate, strlen(result->first_duplicate));
+        fputc('\n', stderr);
     }
     if (end->too_large > 0) {
         fprintf(stderr, "%llu batches were more than there was memory for, and were computed in parts\n",
@@ -523,7 +525,12 @@ static double predict(const struct embed_job *job, const struct config *config, 
 
 static void print_dry(const struct embed_job *job, const struct job_progress *end, double seconds)
 {
-    fwrite(job->report.data, 1, job->report.length, stdout);
+    for (const char *line = job->report.data, *stop = line + job->report.length; line < stop;) {
+        const char *feed = memchr(line, '\n', (size_t)(stop - line));
+        print_bytes(stdout, line, (size_t)((feed ? feed : stop) - line));
+        fputc('\n', stdout);
+        line = feed ? feed + 1 : stop;
+    }
     printf("%llu rows", (unsigned long long)end->rows);
     if (end->failed > 0) { printf(", %llu of which would fail", (unsigned long long)end->failed); }
     printf("; %llu different texts to compute", (unsigned long long)end->computed_here);
