@@ -1,5 +1,5 @@
-/* Any bytes as a file of JSON: what they are is told or not; an array that is valid gives as many documents as it has
- * elements; any other ends with a message, or with rows that failed. */
+/* Any bytes as a file of JSON: sniff says what they are, or nothing; an array that is valid gives as many documents as
+ * it has elements; any other ends with a message, or with rows that failed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
