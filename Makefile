@@ -70,6 +70,7 @@ deb: ## build a Debian package, build/sluice_*.deb
 	cmake/deps.sh --build
 	cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/deb --target sluice -j $(JOBS)
+	rm -f build/sluice_*.deb
 	cd build/deb && cpack -G DEB -B ..
 
 debcheck: deb ## lintian, and the package in a clean Debian 12: installed, started, purged (as root; minutes the first time)

@@ -1,5 +1,5 @@
 # Warnings, hardening and sanitizers for every target; nvcc's flags are in Cuda.cmake.
-add_compile_definitions(_GNU_SOURCE SLUICE_VERSION="${PROJECT_VERSION}")
+add_compile_definitions(_GNU_SOURCE)
 set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wpointer-arith -Wvla -Wwrite-strings -Wcast-qual -Wundef -Wformat=2
   -Wimplicit-fallthrough -Wno-missing-braces -Wno-missing-field-initializers)
 set(hosts "$<COMPILE_LANGUAGE:C,CXX>")

@@ -1,8 +1,9 @@
 # What Debian's policy asks for beyond our files, once they are installed for the package.
 set(doc ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr/share/doc/sluice)
-get_filename_component(source ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
-execute_process(COMMAND git log -1 --format=%aD WORKING_DIRECTORY ${source} OUTPUT_VARIABLE date
-                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+if(CPACK_SLUICE_COMMITTED)
+  set(ENV{SOURCE_DATE_EPOCH} ${CPACK_SLUICE_COMMITTED})
+endif()
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(WRITE ${doc}/changelog "sluice (${CPACK_PACKAGE_VERSION}) unstable; urgency=medium
 
   * Built from the source; its history is in git.

@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 build=(gcc libc6-dev make cmake ninja-build pkg-config
        libhiredis-dev libevent-dev libssl-dev libcjson-dev libxxhash-dev zlib1g-dev libzstd-dev)
 demo=(redis-server redis-tools python3 python3-redis)
-tests=(g++ libcmocka-dev curl openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
+tests=(g++ libcmocka-dev curl git openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
 package=(python3 debootstrap lintian systemd)
 fresh=(mmdebstrap)

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/version.h"
 #include "model/json.h"
 
 enum { PIECE_BYTES = 1 << 20, MANIFEST_MAX_BYTES = 64 << 20, SHA256_HEX_BYTES = 2 * EVP_MAX_MD_SIZE + 1 };
@@ -84,7 +85,7 @@ static void put_terms(struct buffer *to, const char *terms)
 static enum status make(struct buffer *to, const struct output *output, const char *terms, const char *facts,
                         const struct store *store, const struct checkpoint *at, struct err *err)
 {
-    buffer_format(to, "{\n  \"sluice\": \"" SLUICE_VERSION "\",\n  %s,\n", facts);
+    buffer_format(to, "{\n  \"sluice\": \"%s\",\n  %s,\n", sluice_version, facts);
     buffer_format(to, "  \"rows\": %llu,\n  \"documents\": %llu,\n", (unsigned long long)at->rows,
                   (unsigned long long)at->documents);
     buffer_format(to, "  \"computed\": %llu,\n  \"copied\": %llu,\n  \"failed\": %llu,\n",

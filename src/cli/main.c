@@ -14,6 +14,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cli/command.h"
 
 #define SYSTEM_CONFIG "/etc/sluice/sluice.json"
@@ -30,7 +31,7 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 static int run_version(struct invocation *invocation)
 {
     (void)invocation;
-    puts("sluice " SLUICE_VERSION);
+    printf("sluice %s\n", sluice_version);
     return EX_OK;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "daemon/admin.h"
 #include "daemon/dashboard.h"
 #include "daemon/gpus.h"
@@ -182,7 +183,7 @@ static double seconds(struct timeval time)
 static struct process_sample sample_process(const struct monitor *monitor)
 {
     struct compute_state state = compute_state(monitor->of.compute);
-    struct process_sample sample = {.version = SLUICE_VERSION,
+    struct process_sample sample = {.version = sluice_version,
                                     .info = 1,
                                     .engine = devices_counters(&monitor->of.models->devices),
                                     .threads = state.threads,

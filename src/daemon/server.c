@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "daemon/config.h"
 
 enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
@@ -346,7 +347,7 @@ static void log_start(const struct server *server)
     for (size_t i = 0; i < server->queue_count; i++) {
         const struct consumer *consumer = &server->consumers[i];
         const struct model *model = consumer->model;
-        log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
+        log_info("start", log_str("version", sluice_version), log_str("model", model->name),
                  log_str("revision", model->revision), log_int("dim", model->dim),
                  log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(consumer->engine)),
                  log_str("precision", precision_name(engine_precision(consumer->engine))),

@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/version.h"
 
 enum {
     WAITING_MOST = 4 << 20, /* bytes of lines that wait for the disk */
@@ -274,10 +275,11 @@ static void begin(struct traces *traces, const struct traces_of *of)
     to->length = 0;
     buffer_string(to, "{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
     put_string(to, "service.name", "sluice");
-    put_string(to, "service.version", SLUICE_VERSION);
+    put_string(to, "service.version", sluice_version);
     put_string(to, "service.instance.id", of->worker);
-    close_list(to,
-               "]},\"scopeSpans\":[{\"scope\":{\"name\":\"sluice\",\"version\":\"" SLUICE_VERSION "\"},\"spans\":[{");
+    close_list(to, "]},\"scopeSpans\":[{\"scope\":{\"name\":\"sluice\",\"version\":\"");
+    buffer_string(to, sluice_version);
+    buffer_string(to, "\"},\"spans\":[{");
 }
 
 static void end(struct traces *traces)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "engine/backend.h"
 #include "engine/engine.h"
 
@@ -94,7 +95,7 @@ enum precision auto_precision_of(double f32_ns, double bf16_ns)
 static void print_head(const struct engine *engine, const struct model *model, char out[TEXT_BYTES])
 {
     char layer[BACKEND_LAYER_TEXT];
-    snprintf(out, TEXT_BYTES, "sluice precision 3\nversion %s\ndevice %s\nlayers of %s\n", SLUICE_VERSION,
+    snprintf(out, TEXT_BYTES, "sluice precision 3\nversion %s\ndevice %s\nlayers of %s\n", sluice_version,
              engine_device(engine), backend_print_layer(model, layer));
 }
 

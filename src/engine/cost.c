@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/version.h"
 #include "engine/backend.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/encoder.h"
@@ -191,7 +192,7 @@ enum status cost_calibrate(const struct cost_source *of, uint64_t budget_ns, str
 static void print_head(const struct cost_source *of, struct buffer *out)
 {
     const struct model *model = of->model;
-    buffer_format(out, "sluice cost 9\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
+    buffer_format(out, "sluice cost 9\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", sluice_version,
                   engine_backend(of->engine), engine_device(of->engine), of->threads,
                   precision_name(engine_precision(of->engine)));
     char layer[BACKEND_LAYER_TEXT];

@@ -38,9 +38,20 @@ class CommandLine(SluiceCase):
 class Arguments(CommandLine):
     def test_version(self):
         with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
-            version = re.search(r"project\(sluice VERSION ([0-9.]+)", file.read())[1]
+            release = re.search(r"project\(sluice VERSION ([0-9.]+)", file.read())[1]
+        commit = subprocess.run(["git", "-C", SOURCE, "log", "-1", "--format=%cd.%H", "--date=format-local:%Y%m%d%H%M"], check=True,
+                                capture_output=True, text=True, env={**os.environ, "TZ": "UTC"}).stdout.strip()
+        version = f"{release}+git{commit[:len('YYYYmmddHHMM.') + 8]}"
         self.assertEqual(self.ok("version"), f"sluice {version}\n")
         self.assertEqual(self.ok("--version"), f"sluice {version}\n")
+        archive = os.path.join(self.directory, "archive")  # which git is asked for, and where git is not
+        os.mkdir(archive)
+        packed = subprocess.run(["git", "-C", SOURCE, "archive", "HEAD", "cmake", ".gitattributes"], check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x", "-C", archive], input=packed, check=True)
+        subprocess.run(["cmake", "-D", f"SOURCE={archive}", "-D", f"PROJECT={release}", "-D", f"OUTPUT={archive}/version.c",
+                        "-P", f"{archive}/cmake/Version.cmake"], check=True)
+        with open(os.path.join(archive, "version.c"), encoding="utf-8") as file:
+            self.assertIn(f'"{version}"', file.read())
 
     def test_help(self):
         listing = self.ok("--help")
