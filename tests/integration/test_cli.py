@@ -178,7 +178,8 @@ class Tokenize(CommandLine):
         self.assertIn(f"{file} line 2: not UTF-8 at byte 3", result.stderr.decode())
         self.fails(NOINPUT, "tokenize", "--model", self.path("none"), says="--model")
         self.fails(NOINPUT, "tokenize", "--model", model, "--input", self.path("missing"), says="missing")
-        self.assertIn("no model", self.fails(NOINPUT, "tokenize", "--model", self.directory, says="modules.json"))
+        said = self.fails(NOINPUT, "tokenize", "--model", self.directory, says="neither modules.json nor config.json")
+        self.assertIn(f"{model} may be the model", said)
 
 
 class Embed(CommandLine):

@@ -64,7 +64,8 @@ class Model(SluiceCase):
         self.write(config, text.replace('"BertModel"', '"BertForMaskedLM"'))
         said = self.run_sluice("embed", "--model", directory, input=b"hello\n")
         self.assertNotIn(b"head_ignored", said.stderr)  # modules.json says what it is
-        os.remove(self.path("models", "tiny", "modules.json"))
+        for name in ("modules.json", "sentence_bert_config.json"):  # the second is refused without the first
+            os.remove(self.path("models", "tiny", name))
         said = self.run_sluice("embed", "--model", directory, "--pooling", "mean", input=b"hello\n")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn(b"warn head_ignored model=tiny head=BertForMaskedLM", said.stderr)
