@@ -127,7 +127,6 @@ static enum status close_window(struct job *job, struct err *err)
 static enum status take(struct job *job, struct document *document, struct err *err)
 {
     bool wanted = true;
-    document->fingerprint = job_fingerprint(document);
     if (job->retry) { TRY(job_retry_wants(job, document, &wanted, err)); }
     if (wanted && is_fatal(job, document)) { return STATUS_OK; }
     if (wanted) { TRY(add(job, document, err)); }
@@ -735,15 +734,11 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
     if (files[APPEND_DOCUMENTS].path) {
         buffer_append(&files[APPEND_DOCUMENTS].pending, &row->document->number, sizeof row->document->number);
     }
-    if (files[APPEND_INPUTS].path && row->chunk == 0 && !job->retry) {
-        const struct fingerprint *fingerprint = &row->document->fingerprint;
-        buffer_append(&files[APPEND_INPUTS].pending, fingerprint, sizeof *fingerprint);
-    }
     if (files[APPEND_CHUNKS].path) {
         struct chunk_place place = find_place(row);
         if (!job->retry) {
             buffer_append(&files[APPEND_CHUNKS].pending, &place, sizeof place);
-        } else if (pwrite(files[APPEND_CHUNKS].fd, &place, sizeof place, (off_t)job_pair_at(row->number)) !=
+        } else if (pwrite(files[APPEND_CHUNKS].fd, &place, sizeof place, (off_t)job_chunk_at(row->number)) !=
                    (ssize_t)sizeof place) {
             return err_set_errno(err, "cannot write %s", files[APPEND_CHUNKS].path);
         }
@@ -796,11 +791,11 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
 /* Writes the headers once the number of rows is known. */
 static enum status patch_documents(struct job *job, struct err *err)
 {
-    for (int i = APPEND_DOCUMENTS; i < APPEND_FILES; i++) {
+    for (int i = APPEND_DOCUMENTS; i <= APPEND_CHUNKS; i++) {
         char header[NPY_HEADER_BYTES];
         struct append_file *file = &job->files[i];
         if (!file->path) { continue; }
-        npy_header(header, "<u8", job_npy_rows(i, &job->at), i == APPEND_DOCUMENTS ? 0 : 2);
+        npy_header(header, "<u8", job->at.rows, i == APPEND_CHUNKS ? 2 : 0);
         if (pwrite(file->fd, header, sizeof header, 0) != (ssize_t)sizeof header) {
             return err_set_errno(err, "cannot write %s", file->path);
         }
@@ -867,7 +862,6 @@ static void close_job(struct job *job)
     doc_batch_free(job->open_docs);
     XXH3_freeState(job->digest);
     buffer_free(&job->recent);
-    buffer_free(&job->changed);
     buffer_free(&job->terms);
     free(job->vector);
     free(job->batches);

@@ -48,29 +48,14 @@ void job_digest_add(XXH3_state_t *digest, const struct document *document)
     if (good && document->kept_bytes > 0) { XXH3_128bits_update(digest, document->kept, document->kept_bytes); }
 }
 
-/* 0 and FINGERPRINT_STALE are no hashes of texts. */
-struct fingerprint job_fingerprint(const struct document *document)
-{
-    struct fingerprint fingerprint = {0};
-    if (document->id_bytes > 0) { fingerprint.id = XXH3_64bits(document->id, document->id_bytes); }
-    if (document->code != ROW_OK) { return fingerprint; }
-    uint64_t content =
-        XXH3_64bits_withSeed(&document->hash, sizeof document->hash, XXH3_64bits(document->kept, document->kept_bytes));
-    fingerprint.content = content == 0 || content == FINGERPRINT_STALE ? 1 : content;
-    return fingerprint;
-}
-
 struct hash job_digest_now(const struct job *job)
 {
     XXH128_hash_t hash = XXH3_128bits_digest(job->digest);
     return (struct hash){hash.low64, hash.high64};
 }
 
-/* --- Retrying the failed rows of a finished job, and computing those again whose documents have changed: a first pass
- * over the input (see skip) has found them by their fingerprints. All others must be unchanged.
- *
- * A fingerprint other than FINGERPRINT_STALE stands for what is in the document's row. So before a row that is not on
- * the list of failures is overwritten, it becomes stale, and the new one is written once the row is durable.
+/* --- Retrying the failed rows of a finished job. Their documents may have been mended meanwhile; all others must be
+ * unchanged.
  *
  * There is no journal: until the new manifest is written, the old one and the old list of failures are valid, and an
  * interrupted retry begins again. Matrices are written in place; files of lines are copied with new lines where rows
@@ -103,18 +88,7 @@ struct retry {
     char *new_list;
     XXH3_state_t *digest; /* of the input as it is now */
     struct checkpoint before;
-    size_t changed_at;          /* of job->changed */
-    bool looked;                /* the input was read before, and had this digest: */
-    struct hash looked_digest;  /* (else it must be as it was when the job was finished, but for failed documents) */
-    struct buffer fingerprints; /* struct renewed: of the documents that are computed */
-    bool ended;                 /* the new manifest is there */
 };
-
-static bool exists(const char *path)
-{
-    struct stat info;
-    return lstat(path, &info) == 0;
-}
 
 static char *with_ending(const char *path)
 {
@@ -243,43 +217,6 @@ static enum status settle_list(const struct output *output, uint64_t failed, str
     return status;
 }
 
-static enum status write_fingerprint(const struct output *output, int fd, struct renewed renewed, struct err *err)
-{
-    off_t at = (off_t)job_pair_at(renewed.document);
-    return pwrite(fd, &renewed.fingerprint, sizeof renewed.fingerprint, at) == (ssize_t)sizeof renewed.fingerprint
-               ? STATUS_OK
-               : err_set_errno(err, "cannot write %s", output->inputs);
-}
-
-/* Says that the rows of changed documents are on their way. */
-static enum status make_stale(const struct job *job, struct err *err)
-{
-    const struct output *output = job->options->output;
-    const struct renewed *changed = (const struct renewed *)(const void *)job->changed.data;
-    int fd = job->files[APPEND_INPUTS].fd;
-    size_t count = job->changed.length / sizeof *changed;
-    for (size_t i = 0; i < count; i++) { TRY(write_fingerprint(output, fd, changed[i], err)); }
-    return count == 0 || fdatasync(fd) == 0 ? STATUS_OK : err_set_errno(err, "cannot write %s", output->inputs);
-}
-
-/* `listed`: the list of failures names those that failed; until then they are stale. */
-static enum status write_fingerprints(const struct job *job, bool listed, struct err *err)
-{
-    const struct output *output = job->options->output;
-    const struct buffer *all = &job->retry->fingerprints;
-    const struct renewed *renewed = (const struct renewed *)(const void *)all->data;
-    const struct append_file *file = &job->files[APPEND_INPUTS];
-    for (size_t i = 0; file->path && i < all->length / sizeof *renewed; i++) {
-        struct renewed next = renewed[i];
-        if ((next.fingerprint.content == 0) != listed) {
-            if (listed) { continue; }
-            next.fingerprint.content = FINGERPRINT_STALE;
-        }
-        TRY(write_fingerprint(output, file->fd, next, err));
-    }
-    return !file->path || fdatasync(file->fd) == 0 ? STATUS_OK : err_set_errno(err, "cannot write %s", output->inputs);
-}
-
 static enum status open_retry(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
@@ -295,20 +232,15 @@ static enum status open_retry(struct job *job, struct err *err)
     job->progress.failed = 0;
     job->progress.rows = job->at.rows - retry->before.failed;
     job->progress.copied = job->at.copied;
-    const char *list = retry->before.failed > 0 ? output->failures : "/dev/null";
-    TRY(reader_open(&retry->list, list, LINE_MAX_BYTES, NULL, err));
+    TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
     TRY(next_failure(job, err));
-    if (exists(output->inputs)) {
-        TRY(append_file_open(&job->files[APPEND_INPUTS], output->inputs, job_pair_at(job->at.documents), err));
-        TRY(make_stale(job, err));
-    }
     TRY(append_file_open(&job->files[APPEND_FAILURES], retry->new_list, 0, err));
     if (lines) {
         TRY(file_make_folder(output->job, err));
         TRY(splice_open(job, APPEND_LINES, output->path, err));
     }
     if (job_has_chunks(job) && !lines) { /* written in place, as the matrix is */
-        TRY(append_file_open(&job->files[APPEND_CHUNKS], output->chunks, job_pair_at(job->at.rows), err));
+        TRY(append_file_open(&job->files[APPEND_CHUNKS], output->chunks, job_chunk_at(job->at.rows), err));
     }
     return options->ids && !lines ? splice_open(job, APPEND_IDS, output->ids, err) : STATUS_OK;
 }
@@ -317,19 +249,13 @@ void job_retry_close(struct job *job)
 {
     struct retry *retry = job->retry;
     if (!retry) { return; }
-    struct err ignored;
     reader_close(&retry->list);
-    if (!retry->ended && retry->new_list) { unlink(retry->new_list); }
-    enum status removed = retry->ended ? STATUS_OK : job_remove_leftovers(job->options->output, &ignored);
-    (void)removed; /* the next run tries again */
     for (int i = 0; i < APPEND_FILES; i++) {
         reader_close(&retry->splices[i].old);
-        if (!retry->ended && retry->splices[i].new_path) { unlink(retry->splices[i].new_path); }
         free(retry->splices[i].path);
         free(retry->splices[i].new_path);
     }
     XXH3_freeState(retry->digest);
-    buffer_free(&retry->fingerprints);
     buffer_free(&retry->wanted);
     free(retry->new_list);
     free(retry);
@@ -343,23 +269,9 @@ bool job_retry_at_end(const struct job *job)
 enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
 {
     struct retry *retry = job->retry;
-    const struct renewed *changed = (const struct renewed *)(const void *)job->changed.data;
-    bool listed = document->number == retry->next.document;
-    bool differs = retry->changed_at < job->changed.length / sizeof *changed &&
-                   changed[retry->changed_at].document == document->number;
-    *wanted = listed || differs;
-    retry->changed_at += differs;
-    if (differs && !listed) { /* it was computed, or copied: nobody remembers */
-        uint64_t *count = job->at.computed > 0 ? &job->at.computed : &job->at.copied;
-        *count -= *count > 0;
-        job->progress.rows -= job->progress.rows > 0;
-    }
-    if (*wanted) {
-        struct renewed renewed = {document->number, document->fingerprint};
-        buffer_append(&retry->fingerprints, &renewed, sizeof renewed);
-    }
+    *wanted = document->number == retry->next.document;
     struct document then = *document; /* as it was when the job was finished */
-    if (listed && retry->next.unread) { then.code = ROW_UNREADABLE; }
+    if (*wanted && retry->next.unread) { then.code = ROW_UNREADABLE; }
     job_digest_add(job->digest, &then);
     job_digest_add(retry->digest, document);
     document->first_row = retry->next.row - retry->next.chunk;
@@ -367,9 +279,7 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
         if (job_has_chunks(job)) { buffer_append(&retry->wanted, &retry->next, sizeof retry->next); }
         TRY(next_failure(job, err));
     }
-    return buffer_ok(&retry->wanted) && buffer_ok(&retry->fingerprints)
-               ? STATUS_OK
-               : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+    return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
 }
 
 /* The next listed row that is to be retried, or NULL. */
@@ -405,11 +315,10 @@ enum status job_retry_row(struct job *job, struct output_row *row, struct err *e
 /* Checks, once everything was read, that the documents that had not failed are unchanged. */
 static enum status check_input(struct job *job, struct err *err)
 {
-    const struct retry *retry = job->retry;
-    XXH128_hash_t now = XXH3_128bits_digest(retry->digest);
-    bool same = retry->looked ? hash_equal((struct hash){now.low64, now.high64}, retry->looked_digest)
-                              : hash_equal(job_digest_now(job), retry->before.digest);
-    if (job->progress.documents == retry->before.documents && same) { return STATUS_OK; }
+    const struct checkpoint *before = &job->retry->before;
+    if (job->progress.documents == before->documents && hash_equal(job_digest_now(job), before->digest)) {
+        return STATUS_OK;
+    }
     return err_set(err, STATUS_BAD_INPUT,
                    "the input has changed in other places than those that failed; --overwrite begins again");
 }
@@ -434,11 +343,14 @@ enum status job_retry_end(struct job *job, struct err *err)
     TRY(file_sync_folder(output->failures, err));
     TRY(job_remove_leftovers(output, err));
     TRY(store_sync(job->store, err));
-    TRY(write_fingerprints(job, false, err));
     TRY(manifest_write(job->options->output, job->options->terms, job->options->facts, job->store, &job->at, err));
-    retry->ended = true;
-    TRY(settle_list(output, job->at.failed, err));
-    return write_fingerprints(job, true, err);
+    return settle_list(output, job->at.failed, err);
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
 }
 
 static enum status remove_file(const char *path, struct err *err)
@@ -479,7 +391,6 @@ static enum status remove_all(const struct output *output, struct err *err)
     TRY(remove_file(output->failures, err));
     TRY(remove_file(output->documents, err));
     TRY(remove_file(output->chunks, err));
-    TRY(remove_file(output->inputs, err));
     TRY(remove_file(output->ids, err));
     if (output->kind != OUTPUT_SHARDS) { return remove_file(output->path, err); }
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
@@ -493,115 +404,34 @@ static const char *first_file(const struct output *output, char room[PATH_MAX])
     return room;
 }
 
-/* The fingerprints of an earlier run, beside which its documents are read again. */
-struct comparison {
-    FILE *file;         /* NULL: there are none */
-    bool mends;         /* what has changed may be computed again */
-    struct buffer what; /* the first that has changed and may not be, and why; empty: none */
-};
-
-/* Notes a document that is not the same, or says why it may not be another one. */
-static void compare(struct job *job, struct comparison *comparison, const struct document *document)
+/* Rereads the documents of an earlier run without computing: they must be the same. */
+static enum status skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
 {
-    struct fingerprint then, now = job_fingerprint(document);
-    if (!comparison->file || comparison->what.length > 0 || fread(&then, sizeof then, 1, comparison->file) != 1) {
-        return;
-    }
-    bool has_id = job->options->source.recipe->has_id, free = comparison->mends && then.content == 0;
-    bool same_id = then.id == now.id || (now.id == 0 && now.content == 0);
-    if (free || (then.content == now.content && (same_id || now.content == 0))) { return; }
-    if (comparison->mends && has_id && same_id && !job_has_chunks(job)) {
-        struct renewed stale = {document->number, {then.id, FINGERPRINT_STALE}};
-        buffer_append(&job->changed, &stale, sizeof stale);
-        return;
-    }
-    const char *why = !comparison->mends    ? ""
-                      : job_has_chunks(job) ? " (with --chunk no row can be computed alone)"
-                      : !has_id             ? " (with --id-field only changed rows are computed again)"
-                                            : " (changed rows are computed again only where ids stay in their places)";
-    buffer_format(&comparison->what,
-                  "%s line %llu: the input has changed since this job began: document %llu has another %s%s",
-                  document->file, (unsigned long long)document->line, (unsigned long long)document->number,
-                  same_id ? "text" : "id", why);
-}
-
-static enum status reread(struct job *job, struct comparison *comparison, uint64_t documents, struct err *err)
-{
+    job->progress.phase = JOB_CHECKING;
     while (job->progress.documents < documents) {
         struct document document;
         bool more = false;
         TRY(source_next(job->source, &document, &more, err));
         if (!more) { break; }
         job_digest_add(job->digest, &document);
-        compare(job, comparison, &document);
         job->progress.documents++;
         if (job->progress.documents % STEP == 0) { job_report(job, false); }
-        if (job->options->stop && *job->options->stop != 0) { break; }
+        if (job->options->stop && *job->options->stop != 0) { return STATUS_OK; }
     }
-    return buffer_ok(&job->changed) && buffer_ok(&comparison->what)
-               ? STATUS_OK
-               : err_set(err, STATUS_NO_MEMORY, "no memory for the documents that have changed");
-}
-
-/* Rereads the documents of an earlier run without computing: they must be the same, unless those that have changed can
- * be computed again, which job->changed then lists. */
-static enum status skip(struct job *job, uint64_t documents, struct hash digest, bool mends, struct err *err)
-{
-    const struct job_options *options = job->options;
-    struct comparison comparison = {.mends = mends};
-    job->progress.phase = JOB_CHECKING;
-    if (!options->plain && documents > 0) { comparison.file = fopen(options->output->inputs, "rbe"); }
-    if (comparison.file) { fseek(comparison.file, NPY_HEADER_BYTES, SEEK_SET); }
-    enum status status = reread(job, &comparison, documents, err);
-    bool stopped = options->stop && *options->stop != 0, compared = comparison.file && mends;
-    bool equal = job->progress.documents == documents && hash_equal(job_digest_now(job), digest);
-    if (status == STATUS_OK && !stopped && comparison.what.length > 0) {
-        status = err_set(err, STATUS_BAD_INPUT, "%.*s; --overwrite begins again", (int)comparison.what.length,
-                         comparison.what.data);
-    } else if (status == STATUS_OK && !stopped && job->progress.documents < documents) {
-        status = err_set(err, STATUS_BAD_INPUT,
-                         "the input has changed since this job began: it has %llu documents%s, and the job has done "
-                         "%llu; --overwrite begins again",
-                         (unsigned long long)job->progress.documents, options->source.limit > 0 ? " up to --limit" : "",
-                         (unsigned long long)documents);
-    } else if (status == STATUS_OK && !stopped && !equal && !compared) {
-        status = err_set(err, STATUS_BAD_INPUT,
-                         "the input has changed since this job began (somewhere in its first %llu documents); "
-                         "--overwrite begins again",
-                         (unsigned long long)documents);
+    struct hash now = job_digest_now(job);
+    if (job->progress.documents == documents && hash_equal(now, digest)) { return STATUS_OK; }
+    if (job->progress.documents < documents) {
+        return err_set(
+            err, STATUS_BAD_INPUT,
+            "the input has changed since this job began: it has %llu documents%s, and the job has done %llu; "
+            "--overwrite begins again",
+            (unsigned long long)job->progress.documents, job->options->source.limit > 0 ? " up to --limit" : "",
+            (unsigned long long)documents);
     }
-    if (comparison.file) { fclose(comparison.file); }
-    buffer_free(&comparison.what);
-    return status;
-}
-
-static bool reads_standard_input(const struct source_options *source)
-{
-    for (size_t i = 0; i < source->operand_count; i++) {
-        if (strcmp(source->operands[i], "-") == 0) { return true; }
-    }
-    return false;
-}
-
-/* The input of a finished job was read to where it ended then. If rows failed, or documents have changed, it is read
- * once more to compute those. `*again`: so it is. */
-static enum status find_changes(struct job *job, const struct checkpoint *at, bool *again, struct err *err)
-{
-    bool mends = job->tries_failed && exists(job->options->output->inputs);
-    TRY(skip(job, at->documents, at->digest, mends, err));
-    struct hash digest = job_digest_now(job);
-    *again = mends && (at->failed > 0 || job->changed.length > 0 || !hash_equal(digest, at->digest));
-    if (job->options->stop && *job->options->stop != 0) { *again = false; }
-    if (!*again) { return STATUS_OK; }
-    source_close(job->source);
-    job->source = NULL;
-    TRY(source_open(&job->options->source, &job->source, err));
-    XXH3_128bits_reset(job->digest);
-    job->progress.documents = 0;
-    TRY(open_retry(job, err));
-    job->retry->looked = true;
-    job->retry->looked_digest = digest;
-    return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
+                   "begins again",
+                   (unsigned long long)documents);
 }
 
 /* NULL for files that this job does not have. */
@@ -619,7 +449,6 @@ static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
     paths[APPEND_IDS] = options->ids && !lines ? output->ids : NULL;
     paths[APPEND_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
     paths[APPEND_CHUNKS] = job_has_chunks(job) && !lines ? output->chunks : NULL;
-    paths[APPEND_INPUTS] = options->plain ? NULL : output->inputs;
 }
 
 static enum status replay_record(void *context, const struct journal_record *record, struct err *err);
@@ -693,11 +522,8 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
     }
-    bool once = reads_standard_input(&job->options->source) || !exists(output->inputs), again = false;
-    if (status == STATUS_OK && once && job->tries_failed && manifest.at.failed > 0) { return open_retry(job, err); }
-    if (status == STATUS_OK && once) { status = skip(job, manifest.at.documents, manifest.at.digest, false, err); }
-    if (status == STATUS_OK && !once) { status = find_changes(job, &manifest.at, &again, err); }
-    if (again) { return status; }
+    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0) { return open_retry(job, err); }
+    if (status == STATUS_OK) { status = skip(job, manifest.at.documents, manifest.at.digest, err); }
     if (status == STATUS_OK && (!job->options->stop || *job->options->stop == 0)) {
         status = source_next(job->source, &job->ahead, &job->grown, err);
     }
@@ -779,13 +605,12 @@ static enum status open_files(struct job *job, struct err *err)
     const char *paths[APPEND_FILES];
     append_paths(job, paths);
     for (int i = 0; i < APPEND_FILES; i++) {
-        uint64_t count = job_npy_rows(i, &job->at);
-        uint64_t length = i < JOURNAL_FILES ? job->at.lengths[i] : count > 0 ? job_pair_at(count) : 0;
+        uint64_t length = i < JOURNAL_FILES ? job->at.lengths[i] : job->at.rows > 0 ? job_chunk_at(job->at.rows) : 0;
         if (paths[i]) { TRY(append_file_open(&job->files[i], paths[i], length, err)); }
     }
-    for (int i = APPEND_DOCUMENTS; i < APPEND_FILES; i++) {
+    for (int i = APPEND_DOCUMENTS; i <= APPEND_CHUNKS; i++) {
         char header[NPY_HEADER_BYTES];
-        npy_header(header, "<u8", 0, i == APPEND_DOCUMENTS ? 0 : 2);
+        npy_header(header, "<u8", 0, i == APPEND_CHUNKS ? 2 : 0);
         if (job->files[i].path && job->files[i].written == 0) {
             buffer_append(&job->files[i].pending, header, sizeof header);
         }
@@ -877,5 +702,5 @@ enum status job_resume(struct job *job, struct err *err)
     restore_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;
-    return skip(job, job->at.documents, job->at.digest, false, err);
+    return skip(job, job->at.documents, job->at.digest, err);
 }

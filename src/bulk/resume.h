@@ -18,22 +18,8 @@
 enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256, REPORT_MS = 100 };
 
 /* The files that only grow, in the order of a checkpoint. */
-enum append_number {
-    APPEND_LINES,
-    APPEND_FAILURES,
-    APPEND_IDS,
-    APPEND_DOCUMENTS,
-    APPEND_CHUNKS,
-    APPEND_INPUTS,
-    APPEND_FILES
-};
+enum append_number { APPEND_LINES, APPEND_FAILURES, APPEND_IDS, APPEND_DOCUMENTS, APPEND_CHUNKS, APPEND_FILES };
 _Static_assert((int)APPEND_CHUNKS == (int)JOURNAL_FILES, "a checkpoint has room for all whose length it must say");
-
-/* A document and its new fingerprint. */
-struct renewed {
-    uint64_t document;
-    struct fingerprint fingerprint;
-};
 
 /* A row of APPEND_CHUNKS. */
 struct chunk_place {
@@ -82,9 +68,8 @@ struct job {
     bool checkpoint_waits;
     struct buffer recent; /* struct done: rows after the checkpoint that an earlier run computed */
     size_t recent_at;
-    struct buffer terms;   /* of the earlier run */
-    struct retry *retry;   /* NULL: this pass computes no rows of a finished job again */
-    struct buffer changed; /* struct renewed: stale documents of a finished job, to be computed again */
+    struct buffer terms; /* of the earlier run */
+    struct retry *retry; /* NULL: this pass does not retry failed rows */
 
     bool tries_failed;     /* retry the failed rows of a finished job */
     bool grown;            /* the input of a finished job has grown … */
@@ -113,8 +98,7 @@ MUST_CHECK enum status job_remove_leftovers(const struct output *output, struct 
  * journal the next run would lose the seed by which it finds answers of a queue. */
 void job_forget(struct job *job);
 
-/* --- Retrying the failed and changed rows of a finished job. Without a retry these do nothing, unless they say
- * otherwise. --- */
+/* --- Retrying the failed rows of a finished job. Without a retry these do nothing, unless they say otherwise. --- */
 
 /* Closes the files; without job_retry_end the old ones stay as they are. */
 void job_retry_close(struct job *job);
@@ -137,25 +121,16 @@ MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);
 
 /* --- The digest of the input --- */
 
-/* The fingerprint of a document as the source gives it. */
-struct fingerprint job_fingerprint(const struct document *document);
-
 /* Adds a document to a digest. Failed ones all count alike: they have no vector that their bytes could contradict. */
 void job_digest_add(XXH3_state_t *digest, const struct document *document);
 
 /* The digest of all documents that were read so far. */
 struct hash job_digest_now(const struct job *job);
 
-/* Where a row of APPEND_CHUNKS, or a document of APPEND_INPUTS, is in its file. */
-static inline uint64_t job_pair_at(uint64_t number)
+/* Where a row of APPEND_CHUNKS is in its file. */
+static inline uint64_t job_chunk_at(uint64_t row)
 {
-    return NPY_HEADER_BYTES + number * 2 * sizeof(uint64_t);
-}
-
-/* The number of rows of a file with an .npy header: APPEND_DOCUMENTS and those after it. */
-static inline uint64_t job_npy_rows(int file, const struct checkpoint *at)
-{
-    return file == APPEND_INPUTS ? at->documents : at->rows;
+    return NPY_HEADER_BYTES + row * sizeof(struct chunk_place);
 }
 
 /* Whether a document may become several rows. */

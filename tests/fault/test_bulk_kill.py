@@ -2,7 +2,6 @@
 the bytes of an uninterrupted run; no row that was on record is computed again."""
 # ctest-cost: 15
 
-import json
 import os
 import random
 import subprocess
@@ -75,59 +74,3 @@ class BulkKill(BulkCase):
 
     def test_shards_of_chunks(self):
         self.run_kills("/", scaled(12), "--shard-rows", "350", "--chunk", "tokens:12,overlap:3")
-
-    def test_changed_rows(self):
-        """Kills while rows of a finished job are computed again; now and then the change is taken back meanwhile. What is in
-        the files when a run ends is that of a new job with the same input, but for its counts of copies."""
-        lines = self.content(self.source).decode().splitlines()
-        changed = list(lines)
-        for i in range(0, 1500, 3):
-            if "broken" not in lines[i]:
-                changed[i] = json.dumps({"text": f"another text {i}", "n": i})
-        for ending, flags in ((".npy", ("--id-field", "n")), (".jsonl", ("--id-field", "n", "--keep", "n"))):
-            wanted = {}
-            for name, content in (("old", lines), ("new", changed)):
-                self.write("in.jsonl", "\n".join(content))
-                straight = self.path(name + ending)
-                self.assertEqual(subprocess.run(self.command(straight, *flags), env=process.clean_environment(), check=False).returncode, FAILED)
-                wanted[name] = {path: data for path, data in self.files(straight).items() if "manifest" not in path}
-            output = self.path("killed" + ending)
-            self.write("in.jsonl", "\n".join(lines))
-            self.assertEqual(subprocess.run(self.command(output, *flags), env=process.clean_environment(), check=False).returncode, FAILED)
-            kills = runs = 0
-            while kills < scaled(8):
-                runs += 1
-                name = "new" if runs % 2 else "old"
-                self.write("in.jsonl", "\n".join(changed if name == "new" else lines))
-                for _ in range(2):
-                    kills += self.run_until_write(output, flags)
-                if self.generator.random() < 0.5:
-                    continue  # the other input is next
-                done = subprocess.run(self.command(output, *flags), env=process.clean_environment(), check=False)
-                self.assertEqual(done.returncode, FAILED)
-                self.assertEqual({path: data for path, data in self.files(output).items() if "manifest" not in path}, wanted[name])
-            print(f"{kills} kills of {runs} changes, {ending}")
-
-    def run_until_write(self, output, flags):
-        """Runs the job, and kills it at some moment after it has begun to change files. Says whether the kill hit."""
-        def stamps():
-            found = {}
-            for name in os.listdir(self.directory):
-                path = self.path(name)
-                if path.startswith(output) and os.path.isfile(path):
-                    found[name] = os.stat(path).st_mtime_ns
-            return found
-        before, changes = stamps(), self.generator.randrange(1, 5)
-        child = process.start(self.command(output, *flags), stderr=subprocess.PIPE, env=process.clean_environment())
-        seen = [before]
-
-        def changed_often():
-            now = stamps()
-            if now != seen[-1]:
-                seen.append(now)
-            return child.poll() is not None or len(seen) > changes
-        self.wait_until(changed_often, "changes of the files")
-        process.end(child)
-        self.assertIn(child.returncode, (-9, FAILED), child.stderr.read())
-        child.stderr.close()
-        return child.returncode == -9

@@ -45,14 +45,6 @@ const char *failure_name(enum row_code code);
 /* A sentence that depends on the code only, so that an interrupted job lists the same failures as another. */
 const char *failure_text(enum row_code code);
 
-/* The hashes of a document that a later run compares: of its id, and of its text and the fields passed on. */
-struct fingerprint {
-    uint64_t id;      /* 0: none */
-    uint64_t content; /* 0: it failed when it was read; FINGERPRINT_STALE: its row is not this document's */
-};
-
-#define FINGERPRINT_STALE UINT64_MAX
-
 /* What one record of the input gives: a text, or the reason why there is none. Its maker owns all bytes. */
 struct document {
     uint64_t number;    /* in the job, from 0 */
@@ -70,8 +62,7 @@ struct document {
     enum row_code code; /* not ROW_OK: it has no text */
     const char *message;
     size_t message_bytes;
-    struct hash hash;               /* of the text; in a prepared batch with the job's seed */
-    struct fingerprint fingerprint; /* set by the job */
+    struct hash hash; /* of the text; in a prepared batch with the job's seed */
 };
 
 /* --- The recipe: which fields of a record are the text (one, or several in a template), the id, and passed on. --- */

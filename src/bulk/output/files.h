@@ -24,7 +24,6 @@ struct output {
     char *failures;  /* JSON Lines: failed rows */
     char *ids;       /* JSON Lines: the id of each row, unless that is its number */
     char *documents; /* .npy of u64: the document of each row, if rows are chunks */
-    char *inputs;    /* as an .npy of u64: the hashes of each document, by which a later run finds what has changed */
     char *chunks;    /* .npy of u64: where each begins and ends in its document's text, in bytes */
 };
 
