@@ -464,15 +464,16 @@ enum status resp_check(const struct resp_value *value, struct err *err)
 
 /* --- Refusals ----------------------------------------------------------------------------------------------------- */
 
-#define KEY_BEGINS "\nsluice:{" /* a key, behind the line that holds its length */
+#define KEY_BEGINS "sluice:{"
+#define KEY_LINE "\n" KEY_BEGINS /* a key, after the line that holds its length */
 
 const struct resp_value *resp_explain_keys(const struct resp_value *reply, const char *head, size_t length,
                                            char text[RESP_TEXT_BYTES], struct resp_value *explained)
 {
-    if (!resp_is_error(reply, "NOPERM") || strstr(reply->bytes, KEY_BEGINS + 1)) { return reply; }
+    if (!resp_is_error(reply, "NOPERM") || strstr(reply->bytes, KEY_BEGINS)) { return reply; }
     int used = snprintf(text, RESP_TEXT_BYTES, "%.*s", (int)(reply->length < 200 ? reply->length : 200), reply->bytes);
     const char *separator = ": ", *at = head, *end = head + length;
-    while (used < RESP_TEXT_BYTES && (at = memmem(at, (size_t)(end - at), KEY_BEGINS, strlen(KEY_BEGINS)))) {
+    while (used < RESP_TEXT_BYTES && (at = memmem(at, (size_t)(end - at), KEY_LINE, strlen(KEY_LINE)))) {
         at++;
         const char *stop = memchr(at, '\r', (size_t)(end - at));
         int size = (int)((stop ? stop : end) - at);
