@@ -65,6 +65,7 @@ class Devices(SluiceCase):
         load.stop()
         self.finish_uncharged("lost")
         self.assertEqual(self.fired("lost"), 1)
+        self.logged(served, " error device_lost ")
         lost = self.lost_devices(served)
         self.assertEqual([left for _, left in lost], [1], served.read_log())
         self.wait_until(lambda: " devices=1 devices_lost=1 " in self.worker_line(served), "the worker to say so")
@@ -103,23 +104,23 @@ class Devices(SluiceCase):
             self.wait_empty(sender)
             Checker(self.server, queue, journals[queue], Reference(models[queue])).assert_clean()
         self.assertEqual((self.fired("lost"), self.fired("used")), (1, 0))
-        self.assertEqual(self.lost_devices(served), [(0, 1)])
         self.assertEqual(served.stop(), 0)
+        self.assertEqual(self.lost_devices(served), [(0, 1)])
         self.assertEqual(len(re.findall(r" info drained queue=\w+ .* devices=1 devices_lost=1 ", served.read_log())), 2)
 
     def test_one_device_twice(self):
         """The same number twice: two of its own each, and one of them can be lost."""
         served = self.serve("lost:{kernel}:1", device="0,0")
-        self.assertRegex(served.read_log(), r" info start .* devices=2 threads=2 ")
+        self.logged(served, r" info start .* devices=2 threads=2 ")
         self.sender.submit_many([f"the {WORD} of it", *self.healthy], encoding="f32")
         self.finish_uncharged("lost")
-        self.assertEqual(self.lost_devices(served), [(0, 1)])
         self.assertEqual(served.stop(), 0)
+        self.assertEqual(self.lost_devices(served), [(0, 1)])
 
     def test_a_device_that_is_dead_from_the_start(self):
         served = self.serve("dead:1", device="0,1")
-        self.assertRegex(served.read_log(), r' error device_lost device=1 message="injected: dead" effect=')
-        self.assertRegex(served.read_log(), r" info start .* devices=1 threads=1 ")
+        self.logged(served, r' error device_lost device=1 message="injected: dead" effect=')
+        self.logged(served, r" info start .* devices=1 threads=1 ")
         self.sender.submit_many(self.healthy, encoding="f32")
         self.finish_uncharged("dead")
         self.wait_until(lambda: " devices=1 devices_lost=1 " in self.worker_line(served), "the worker to say so")

@@ -62,7 +62,7 @@ class Gpus(SluiceCase):
     def test_two_gpus(self):
         """Each is fed by one thread, whatever --threads says."""
         served = self.serve("--max-batch-rows", "8")
-        self.assertRegex(served.read_log(), r" info start .* backend=cuda precision=f32 devices=2 threads=2 ")
+        self.logged(served, r" info start .* backend=cuda precision=f32 devices=2 threads=2 ")
         self.sender.submit_many(texts(40, seed=2, longest=12), encoding="f32")
         self.finish_uncharged()
         self.assertEqual(served.stop(), 0)
@@ -76,7 +76,7 @@ class Gpus(SluiceCase):
         """Texts with a word that f16 cannot hold are answered like any other, and the log counts them."""
         model = self.make_model("large", large="kernel")
         served = self.make("--backend", "cuda", "--precision", "auto", model=model).start().wait_ready(self.client)
-        self.assertIn(" backend=cuda precision=f16 ", served.read_log())
+        self.logged(served, " backend=cuda precision=f16 ")
         wanted = self.reference(model)
         requests = [self.sender.submit(text, encoding="f32") for text in ("red fish", "the kernel driver", "a blue stream", "my kernel")]
         self.wait_finished(self.sender)
@@ -96,7 +96,7 @@ class Gpus(SluiceCase):
         self.assertEqual(refused.wait_exit(), 65)
         has_cuda = 'no backend "cuda"' not in refused.read_log()
         served = self.make_daemon(self.server, environment=blind).start().wait_ready(self.client)
-        self.assertIn(" backend=cpu precision=f32 ", served.read_log())
+        self.logged(served, " backend=cpu precision=f32 ")
         self.assertEqual(" better_backend_passed_over uses=cpu message=" in served.read_log(), has_cuda)
         self.sender.submit_many(texts(5, seed=2))
         self.wait_finished(self.sender)
@@ -105,8 +105,8 @@ class Gpus(SluiceCase):
     def test_int8_is_computed_on_the_cpu(self):
         """GPUs have none: `auto` then means the CPU, once, and the log says why."""
         served = self.make("--precision", "int8", "--threads", "1").start().wait_ready(self.client)
-        self.assertRegex(served.read_log(), r" info start .* backend=cpu precision=int8 devices=1 threads=1 ")
-        self.assertRegex(served.read_log(), r' better_backend_passed_over uses=cpu message=.*cuda.* cannot compute in int8')
+        self.logged(served, r" info start .* backend=cpu precision=int8 devices=1 threads=1 ")
+        self.logged(served, r' better_backend_passed_over uses=cpu message=.*cuda.* cannot compute in int8')
         self.sender.submit_many(texts(10, seed=2), encoding="f32")
         self.wait_finished(self.sender)
         self.wait_empty(self.sender)

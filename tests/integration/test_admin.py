@@ -322,7 +322,7 @@ class Admin(HttpCase):
             self.assertEqual(result.returncode, 65)
             self.assertIn(message, result.stderr)
         self.assertNotEqual(self.run_sluice("serve", "--http-token-file", self.token_file).returncode, 0, "it is for http")
-        self.assertIn("warn wrong_token peer=127.0.0.1 path=/api/pause times=1\n", daemon.read_log())
+        self.logged(daemon, "warn wrong_token peer=127.0.0.1 path=/api/pause times=1\n")
         lines = lambda: [int(times) for times in re.findall(r" wrong_token peer=127.0.0.1 path=\S+ times=(\d+)\n", daemon.read_log())]
         begun, most, before = time.monotonic(), 0, len(lines())
         while sum(lines()[before + 1:]) < 50:  # what comes between two lines is in the second

@@ -50,7 +50,7 @@ class Cluster(SluiceCase):
         sender = self.producer(owner)
         for node in self.others(owner):
             daemon = self.start_daemon(owner, address=self.url(node))
-            self.assertIn("MOVED", daemon.read_log())
+            self.logged(daemon, "MOVED")
             self.wait_finished(sender, sender.submit_many(texts(30, seed=node.port), encoding="f32"))
             self.assertEqual(daemon.stop(), 0)
         self.assert_clean(owner)

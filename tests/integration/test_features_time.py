@@ -220,7 +220,7 @@ class IdsAhead(FeatureCase):
             self.assertLess(int(self.wait_reply(f"after-{klass}")["queued_ms"]), 10000)
         self.check(honest)
         self.wait_empty()
-        self.assertIn("ids_ahead", served.read_log() + other.read_log())
+        self.wait_until(lambda: "ids_ahead" in served.read_log() + other.read_log(), "a line in the log")
 
     def test_no_script_reads_a_large_one(self):
         """In Lua 24 MiB take 58 ms, in which Redis does nothing else. Redis itself says what the scripts read."""

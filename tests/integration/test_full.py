@@ -87,7 +87,7 @@ class Full(SluiceCase):
         daemon = self.start_paused()
         most = self.limit(90)
         self.finish(5000, most)
-        self.assertIn("redis_tight", daemon.read_log())
+        self.logged(daemon, "redis_tight")
         self.assertEqual(daemon.stop(), 0)
 
     def test_large_replies_to_small_requests(self):

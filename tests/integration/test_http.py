@@ -71,6 +71,7 @@ class Http(HttpCase):
 
         send(40)
         self.wait_until(lambda: counted()[0] > 40 and counted()[0] == counted()[1], lambda: f"all to be dropped: {counted()}")
+        self.logged(daemon, "traces_not_written")
         self.assertEqual(daemon.read_log().count("traces_not_written"), 1)
         dropped = counted()[1]
         os.rmdir(file)

@@ -61,7 +61,8 @@ class Limits(SluiceCase):
     def test_a_string_that_is_too_long(self):
         self.begin("--proto-max-bulk-len", "1mb")
         self.check(self.large_reply(), "proto-max-bulk-len")
-        self.assertIn("invalid bulk length (a string is longer than its proto-max-bulk-len)", "".join(d.read_log() for d in self.daemons))
+        words = "invalid bulk length (a string is longer than its proto-max-bulk-len)"
+        self.wait_until(lambda: any(words in daemon.read_log() for daemon in self.daemons), words)
         before = sum(self.closed())
         known = [self.large_reply() for _ in range(5)]  # by a worker that knows, or one that has to learn it as well
         self.wait_finished(self.sender, known)

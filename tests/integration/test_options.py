@@ -199,6 +199,7 @@ class Options(SluiceCase):
             reply = self.reply(expected=expected, **fields, **echoes)
             for name, value in echoes.items():
                 self.assertEqual(reply[name.encode()].decode(), value, fields)
+        self.logged(self.daemon, "request_refused", 2)
         log = self.daemon.read_log()
         for word in ("request_refused", "code=bad_request", "tenant=acme:7", f"traceparent={echoes['traceparent']}"):
             self.assertEqual(log.count(word), 2, word)

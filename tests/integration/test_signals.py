@@ -15,10 +15,6 @@ class Signals(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
 
-    def logged(self, daemon, pattern, count=1):
-        self.wait_until(lambda: len(re.findall(pattern, daemon.read_log())) >= count,
-                        lambda: f"{pattern} in the log:\n{daemon.read_log()[-3000:]}")
-
     def quiet(self, daemon):
         """TSTP, until no read of this worker waits for entries."""
         daemon.signal(signal.SIGTSTP)
@@ -40,7 +36,7 @@ class Signals(SluiceCase):
         self.assertFalse(self.sender.finished(waiting[:1]))
         daemon.signal(signal.SIGCONT)
         self.wait_finished(self.sender)
-        self.assertIn(" resumed signal=CONT", daemon.read_log())
+        self.logged(daemon, " resumed signal=CONT")
         self.wait_empty(self.sender)
         self.assert_clean(self.server)
         self.assertEqual(daemon.stop(), 0)

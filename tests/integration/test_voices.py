@@ -84,7 +84,7 @@ class VoicesOfRedis(SluiceCase):
         for text, sender, voices, daemon in runs:
             self.wait_until(lambda: voices.spoken > 5, f"{text} to be heard again")
             self.assertTrue(daemon.running(), daemon.read_log())
-            self.assertRegex(daemon.read_log(), rf"(redis_lost|redis_unavailable|redis_refused) .*{re.escape(text[:15])}")
+            self.logged(daemon, rf"(redis_lost|redis_unavailable|redis_refused) .*{re.escape(text[:15])}")
             self.assertLessEqual(self.pending(self.client, sender.queue), 1, "claimed by more than the read that was blocked already")
             voices.voice = lambda words: None
         for text, sender, _, daemon in runs:

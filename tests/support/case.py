@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -72,6 +73,11 @@ class SluiceCase(unittest.TestCase):
             lines = child.read_log().splitlines()
             print(f"--- {child.log}: last {min(60, len(lines))} of {len(lines)} lines")
             print("\n".join(line[:600] for line in lines[-60:]))
+
+    def logged(self, daemon, pattern, count=1):
+        """Waits for at least `count` matches in the log of a daemon that runs: a line is written after the thing that it reports."""
+        self.wait_until(lambda: len(re.findall(pattern, daemon.read_log())) >= count,
+                        lambda: f"{pattern} in the log:\n{daemon.read_log()[-3000:]}")
 
     def path(self, *names):
         return os.path.join(self.directory, *names)
