@@ -330,7 +330,31 @@ void queue_read(struct task *task)
     }
 }
 
-/* The answer of XPENDING: entries of which only the ids count. */
+/* --- XPENDING ----------------------------------------------------------------------------------------------------- */
+
+/* What is pending with us: both READ_OWN by ids and LIST_OWN ask so. */
+struct pending_command {
+    char from[ENTRY_ID_TEXT + 1], most[16];
+    const char *words[7];
+};
+
+static void write_pending_command(struct pending_command *command, const struct queue *queue, enum request_class class,
+                                  struct entry_id after, uint32_t most)
+{
+    command->from[0] = '(';
+    entry_id_format(after, command->from + 1);
+    snprintf(command->most, sizeof command->most, "%u", most);
+    const char *const words[] = {"XPENDING", queue->streams[class], QUEUE_GROUP,  command->from,
+                                 "+",        command->most,         queue->worker};
+    memcpy(command->words, words, sizeof words);
+}
+
+/* One of the answer's items: [id, consumer, idle ms, deliveries]. */
+static bool read_pending_id(const struct resp_value *pending, struct entry_id *id)
+{
+    return pending->type == RESP_ARRAY && pending->count == 4 && resp_entry_id(&pending->items[0], id);
+}
+
 static void on_listed(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
@@ -339,12 +363,9 @@ static void on_listed(void *context, const struct resp_value *reply)
     if (!queue_task_answered(task, reply, "XPENDING")) { return; }
     enum status status = reply->type == RESP_ARRAY ? prepare(&queue->entries, reply->count, 0, &err) : malformed(&err);
     for (size_t i = 0; !status && i < reply->count; i++) {
-        const struct resp_value *pending = &reply->items[i];
         struct entry *entry = &queue->entries.items[queue->entries.count++];
         *entry = (struct entry){.class = task->action.read.class};
-        if (pending->type != RESP_ARRAY || pending->count < 1 || !resp_entry_id(&pending->items[0], &entry->id)) {
-            status = malformed(&err);
-        }
+        if (!read_pending_id(&reply->items[i], &entry->id)) { status = malformed(&err); }
         queue->entries.last = entry->id;
     }
     if (status) {
@@ -358,16 +379,12 @@ static void on_listed(void *context, const struct resp_value *reply)
 static void list_own(struct task *task)
 {
     struct queue *queue = task->queue;
-    struct command command = {0};
+    struct pending_command command;
     struct err err;
-    char from[ENTRY_ID_TEXT + 1] = "(";
-    entry_id_format(task->action.read.after, from + 1);
-    command_text(&command, "XPENDING");
-    queue_add_stream(queue, &command, task->action.read.class);
-    command_list(&command, 3, (const char *const[]){QUEUE_GROUP, from, "+"}, NULL);
-    command_number(&command, task->action.read.count);
-    command_text(&command, queue->worker);
-    if (connection_send_command(queue->reader, &command, READ_GRACE_MS, on_listed, task, &err)) { give_up(task, &err); }
+    write_pending_command(&command, queue, task->action.read.class, task->action.read.after, task->action.read.count);
+    if (connection_command(queue->reader, 7, command.words, NULL, READ_GRACE_MS, on_listed, task, &err)) {
+        give_up(task, &err);
+    }
 }
 
 /* Asks lua/address where the answer to one entry goes. */
@@ -404,15 +421,10 @@ void queue_read_own(struct task *task)
 
 /* --- LIST_OWN ----------------------------------------------------------------------------------------------------- */
 
-/* [[id, consumer, idle ms, deliveries], …] */
 static bool read_own_ids(struct own_list *list, enum request_class class, const struct resp_value *reply)
 {
     bool ok = reply->type == RESP_ARRAY && reply->count <= OWN_LIST_MOST;
-    for (size_t i = 0; ok && i < reply->count; i++) {
-        const struct resp_value *pending = &reply->items[i];
-        ok = pending->type == RESP_ARRAY && pending->count == 4 &&
-             resp_entry_id(&pending->items[0], &list->ids[class][i]);
-    }
+    for (size_t i = 0; ok && i < reply->count; i++) { ok = read_pending_id(&reply->items[i], &list->ids[class][i]); }
     list->counts[class] = ok ? (uint32_t)reply->count : 0;
     return ok;
 }
@@ -435,17 +447,14 @@ static void on_own_ids(void *context, const struct resp_value *reply)
 void queue_list_own(struct task *task)
 {
     struct queue *queue = task->queue;
-    char most[16], from[CLASS_COUNT][ENTRY_ID_TEXT + 1];
-    snprintf(most, sizeof most, "%d", OWN_LIST_MOST);
+    struct pending_command commands[CLASS_COUNT];
     queue->own_list = (struct own_list){0};
     task->calls = CLASS_COUNT;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        from[c][0] = '(';
-        entry_id_format(task->action.after[c], from[c] + 1);
+        write_pending_command(&commands[c], queue, (enum request_class)c, task->action.after[c], OWN_LIST_MOST);
     }
     for (int c = 0; c < CLASS_COUNT; c++) { /* a call that cannot be sent answers, and the last one ends the task */
-        const char *const words[] = {"XPENDING", queue->streams[c], QUEUE_GROUP, from[c], "+", most, queue->worker};
-        queue_command(queue, 7, words, on_own_ids, task);
+        queue_command(queue, 7, commands[c].words, on_own_ids, task);
     }
 }
 

@@ -156,9 +156,9 @@ static void *make_string(const redisReadTask *task, char *bytes, size_t length)
 {
     struct resp_reader *reader = task->privdata;
     struct resp_value *value = value_of(task);
-    if (value && is_dropped(task, value)) { return value; }
-    reader->too_large = value && reader->cut_bytes && task->type == REDIS_REPLY_STRING && length > reader->cut_bytes;
-    char *copy = value && !reader->too_large ? reserve(task, length + 1) : NULL;
+    if (!value || is_dropped(task, value)) { return value; }
+    reader->too_large = reader->cut_bytes && task->type == REDIS_REPLY_STRING && length > reader->cut_bytes;
+    char *copy = reader->too_large ? NULL : reserve(task, length + 1);
     if (!copy) { return cut(task, value, length); }
     memcpy(copy, bytes, length);
     copy[length] = '\0';
