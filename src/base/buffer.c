@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 char *buffer_reserve(struct buffer *buffer, size_t more)
 {
     if (buffer->broken || more > SIZE_MAX / 2 - buffer->length) {
@@ -54,6 +56,16 @@ void buffer_format(struct buffer *buffer, const char *format, ...)
         buffer->length += (size_t)length;
     }
     va_end(again);
+}
+
+void buffer_utf8(struct buffer *buffer, const char *bytes, size_t length)
+{
+    for (size_t at = 0; at < length; at++) {
+        size_t valid = utf8_valid_prefix(bytes + at, length - at);
+        buffer_append(buffer, bytes + at, valid);
+        at += valid;
+        if (at < length) { buffer_string(buffer, UTF8_REPLACEMENT); }
+    }
 }
 
 void buffer_consume(struct buffer *buffer, size_t length)

@@ -30,6 +30,10 @@ void buffer_string(struct buffer *buffer, const char *string);
 /* Appends formatted text of any length, without a NUL. Errors: the buffer is broken. */
 void buffer_format(struct buffer *buffer, const char *format, ...) PRINTF_LIKE(2, 3);
 
+/* Appends bytes that others have named (files, hosts, tenants) to a text format: each one that is not UTF-8 becomes
+ * U+FFFD. Errors: the buffer is broken. */
+void buffer_utf8(struct buffer *buffer, const char *bytes, size_t length);
+
 /* Drops the first `length` bytes (at most all of them). */
 void buffer_consume(struct buffer *buffer, size_t length);
 

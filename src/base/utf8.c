@@ -235,28 +235,16 @@ size_t utf8_printable(const char *bytes, size_t length)
     return size;
 }
 
-static const char replacement[3] = {'\xef', '\xbf', '\xbd'}; /* U+FFFD */
-
-void buffer_utf8(struct buffer *to, const char *bytes, size_t length)
-{
-    for (size_t at = 0; at < length; at++) {
-        size_t valid = utf8_valid_prefix(bytes + at, length - at);
-        buffer_append(to, bytes + at, valid);
-        at += valid;
-        if (at < length) { buffer_append(to, replacement, sizeof replacement); }
-    }
-}
-
 void utf8_mend(char *text, size_t size)
 {
     size_t length = strlen(text), at = utf8_valid_prefix(text, length);
-    while (at < length && at + sizeof replacement < size) {
-        size_t rest = at + sizeof replacement, after = length - at - 1, room = size - 1 - rest;
+    while (at < length && at + UTF8_REPLACEMENT_BYTES < size) {
+        size_t rest = at + UTF8_REPLACEMENT_BYTES, after = length - at - 1, room = size - 1 - rest;
         if (after > room) {
             for (after = room; after > 0 && ((unsigned char)text[at + 1 + after] & 0xC0) == 0x80;) { after--; }
         }
         memmove(text + rest, text + at + 1, after);
-        memcpy(text + at, replacement, sizeof replacement);
+        memcpy(text + at, UTF8_REPLACEMENT, UTF8_REPLACEMENT_BYTES);
         length = rest + after;
         at = rest + utf8_valid_prefix(text + rest, after);
     }

@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/buffer.h"
+/* U+FFFD, which stands for what is no UTF-8. */
+#define UTF8_REPLACEMENT "\xef\xbf\xbd"
+enum { UTF8_REPLACEMENT_BYTES = sizeof UTF8_REPLACEMENT - 1 };
 
 /* Returns how many leading bytes are whole, valid code points; equal to `length` when all are. */
 size_t utf8_valid_prefix(const char *bytes, size_t length);
@@ -24,12 +26,8 @@ size_t utf8_put(char *to, uint32_t code_point);
  * C1 (C2 80..9F), which some terminals obey, nor a backslash. Shapes: bytes [length], at least one. */
 size_t utf8_printable(const char *bytes, size_t length);
 
-/* What others have named (files, hosts, tenants) may be any bytes; what goes into a text format is UTF-8. */
-
-/* Appends bytes; each one that is not UTF-8 becomes U+FFFD. Errors: the buffer is broken. */
-void buffer_utf8(struct buffer *to, const char *bytes, size_t length);
-
-/* Does the same to a C string where it is; what then has no room is cut between code points. Shapes: text [size]. */
+/* Makes UTF-8 of a C string where it is, as buffer_utf8 does elsewhere; what then has no room is cut between code
+ * points. Shapes: text [size]. */
 void utf8_mend(char *text, size_t size);
 
 #endif

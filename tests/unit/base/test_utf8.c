@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/buffer.h"
 #include "base/utf8.h"
 
 static bool allowed(uint32_t code_point)
