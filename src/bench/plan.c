@@ -501,6 +501,15 @@ static void report_plan(const struct load_plan *plan, const struct planned *plan
         report_row(report, (const char *const[]){limit_names[i]}, (const double[]){planned->most[i]});
     }
     report_text(report, "gives_first", limit_names[planned->gives_first]);
+    if (planned->most[LIMIT_MEMORY] < plan->rate) {
+        char warning[192];
+        snprintf(
+            warning, sizeof warning,
+            "replies that nobody deletes fill the memory of %.1f GB in %.0f s, and live for %.0f s: delete what is "
+            "read, or lower default_ttl_s below that",
+            plan->memory / 1e9, planned->most[LIMIT_MEMORY] * plan->reply_s / plan->rate, plan->reply_s);
+        report_text(report, "warning", warning);
+    }
 }
 
 /* ---- the command ---- */

@@ -57,10 +57,20 @@ const struct subcommand command_plan = {
         "Runs the daemon's own planner on a virtual clock: as many requests a second as --rate says, at random\n"
         "times, with texts drawn from --lengths, on workers like this machine with the settings below, and one\n"
         "Redis. A batch takes what the daemon's calibration says; no two texts count as equal.\n"
-        "simulated: what was tried. Workers that compute for more than 97 % of the time hold nothing.\n"
-        "limits: requests a second that these workers, one queue's Redis, and the memory of a Redis on such a\n"
-        "machine for replies that nobody deletes can do; the least of them gives first. The network's time is not\n"
-        "in it. docs/scale.md has the rest.",
+        "\n"
+        "First what a batch takes on this machine: batch_us, with token_ns for each token and square_ps for each\n"
+        "pair of tokens of one text. help: the share of that time that it takes where idle threads help. alone,\n"
+        "crowded: how many times as long it takes after a pause, and while all compute threads work. hop_us: how\n"
+        "long a request takes from one thread to the next. tokenise_us, reply_us: for one text, and for its reply\n"
+        "of reply_bytes.\n"
+        "Then what was tried, a line for each number of workers. p50, p99: the time in which 50 and 99 of 100\n"
+        "requests are answered. busy, redis: the share of time that compute threads and Redis work. a batch: its\n"
+        "texts, on average. holds: whether it holds --p99; workers that are busy for more than 97 % of the time\n"
+        "hold nothing.\n"
+        "Then the plan, with what replies take that nobody deletes (replies_gb), and how many requests a second\n"
+        "each limit lets through at most: these workers (engine), one queue's Redis, and the memory of a Redis on\n"
+        "such a machine for replies that nobody deletes. The least gives first; where memory is below --rate, a\n"
+        "warning says so. The network's time is not in it. docs/scale.md has the rest.",
     OWN_OPTIONS(own_settings, struct plan_options),
     .run = run,
 };

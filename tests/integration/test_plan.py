@@ -1,6 +1,7 @@
 """`sluice plan`: what it says adds up, and what it cannot work with is named. How true it is, tools/bench/bench_plan.py shows."""
 
 import json
+import re
 
 from case import SluiceCase
 
@@ -54,6 +55,30 @@ class Plan(SluiceCase):
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         self.assertRegex(result.stdout.decode(), r"(?m)^workers +1$")
         self.assertRegex(result.stdout.decode(), r"(?m)^gives_first +(engine|redis|memory)$")
+
+    def test_memory_below_the_rate_is_a_warning(self):
+        """Replies that live for a week fill any machine's memory in less, but not those that live for a second."""
+        for ttl_s, warned in ((604800, True), (1, False)):
+            load = ("--rate", "5000", "--workers", "1", "--default-ttl-s", str(ttl_s))
+            found = self.planned(*load)
+            memory = found["limits"][2]["requests_per_s"]
+            self.assertEqual(memory < 5000, warned)
+            self.assertEqual("warning" in found, warned)
+            shown = self.plan("--lengths", self.lengths, *load).stdout.decode()
+            fills = re.search(r"(?m)^warning +replies .* in (\d+) s, and live for (\d+) s: ", shown)
+            self.assertEqual(bool(fills), warned)
+            if fills:
+                self.assertEqual(int(fills[2]), ttl_s)
+                self.assertAlmostEqual(int(fills[1]), memory * ttl_s / 5000, delta=ttl_s / 500)
+
+    def test_the_help_explains_each_column(self):
+        shown = self.plan("--lengths", self.lengths, "--rate", "10", "--p99", "10s").stdout.decode()
+        help = self.run_sluice("plan", "--help").stdout.decode().replace("\n", " ")
+        columns = re.search(r"(?m)^ workers .*$", shown)[0].split("  ")
+        facts = re.findall(r"(?m)^(batch_us|[a-z]+_[npu]s|help|alone|crowded|reply_bytes|replies_gb) ", shown)
+        self.assertGreaterEqual(len(facts), 11)
+        for name in [*filter(None, map(str.strip, columns)), *facts, "engine", "memory"]:
+            self.assertIn(name.removesuffix(" ms"), help)
 
     def refused(self, *arguments, code=DATAERR, says=()):
         result = self.plan(*arguments)
