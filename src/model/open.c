@@ -159,6 +159,10 @@ static enum status identity_fill(struct model *model, const char *folder, struct
     return status;
 }
 
+#define AS_SAFETENSORS                                                                                                 \
+    "get it as safetensors, if its authors have it: hf download NAME --local-dir DIR --include '*.json' --include "    \
+    "'*.txt' --include '*.safetensors'"
+
 /* What people take for a model's folder, by name and first bytes, and the way to one. */
 static enum status refuse_file(const char *path, struct err *err)
 {
@@ -166,13 +170,13 @@ static enum status refuse_file(const char *path, struct err *err)
         const char *magic, *ending; /* either is enough; NULL: not this one */
         const char *what;
     } kinds[] = {
-        {"GGUF", ".gguf", "a GGUF file, which is not read: download the model that it was made from, as safetensors"},
-        {NULL, ".onnx", "an ONNX file, which is not read: download the model that it was made from, as safetensors"},
-        {NULL, ".whl", "a wheel: unzip it, and name the folder in it that has config.json"},
-        {"PK\3\4", ".zip", "an archive: unzip it, and name the folder in it that has config.json"},
+        {"GGUF", ".gguf", "a GGUF file, which is not read: name the model that it was made from; " AS_SAFETENSORS},
+        {NULL, ".onnx", "an ONNX file, which is not read: name the model that it was made from; " AS_SAFETENSORS},
+        {NULL, ".whl", "a wheel: unpack it (unzip FILE -d DIR), and name the folder in it that has config.json"},
+        {"PK\3\4", ".zip", "an archive: unpack it (unzip FILE -d DIR), and name the folder in it that has config.json"},
         {NULL, ".safetensors", "a file of a model: name its folder"},
-        {NULL, ".bin", "pickled weights, which are never read: save the model with safetensors"},
-        {NULL, ".pt", "pickled weights, which are never read: save the model with safetensors"},
+        {NULL, ".bin", "pickled weights, which are never read: " AS_SAFETENSORS},
+        {NULL, ".pt", "pickled weights, which are never read: " AS_SAFETENSORS},
     };
     char head[4] = "";
     FILE *file = fopen(path, "rbe");

@@ -71,9 +71,13 @@ TEST(refuses_models_of_other_kinds_by_name)
     static const struct {
         const char *name, *content, *says;
     } files[] = {
-        {"m.gguf", "GGUF\3", "a GGUF file"},   {"m", "GGUF\3", "a GGUF file"},
-        {"m.onnx", "\10\7", "an ONNX file"},   {"m.whl", "PK\3\4", "unzip it"},
-        {"m.tokens", "PK\3\4", "an archive"},  {"m.safetensors", "x", "name its folder"},
+        {"m.gguf", "GGUF\3",
+         "as safetensors, if its authors have it: hf download NAME --local-dir DIR --include '*.json'"},
+        {"m", "GGUF\3", "a GGUF file"},
+        {"m.onnx", "\10\7", "an ONNX file"},
+        {"m.whl", "PK\3\4", "a wheel: unpack it (unzip FILE -d DIR)"},
+        {"m.tokens", "PK\3\4", "an archive"},
+        {"m.safetensors", "x", "name its folder"},
         {"pytorch_model.bin", "x", "pickled"},
     };
     struct model_spec spec = model_spec_tiny();
