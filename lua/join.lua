@@ -2,13 +2,15 @@
 -- Lets a worker join a queue: pins the queue's protocol and model, and takes the worker's alive key.
 --
 -- KEYS  1 meta, 2 alive
--- ARGV  1 protocol (whole number), 2 model id, 3 token, 4 lease in ms, 5 precision;
+-- ARGV  1 protocol (whole number), 2 model id, 3 token, 4 lease in ms, 5 precision,
+--       6 the model's name;
 --       then what a worker must be allowed to run, with `@` for the queue's keys (src/redis/rights.h)
 -- Returns { code, text }
 --        1  joined; after a reconnect the key may still be ours
 --        0  the name is taken: the alive key carries another token, text is empty
 --       -1  the queue speaks a higher protocol, text says which
---       -2  the queue belongs to another model, text is its id
+--       -2  the queue belongs to another model, text is its id, and its name
+--       where the queue knows it
 --       -3  the queue is pinned to another precision (meta.precision, set by an operator), text says which
 --       -4  a right is missing, text says which. Missing in the middle of another script, it would leave that script half done
 -- May not: change what another worker has pinned; take a key from its holder.
@@ -24,7 +26,7 @@ local function may(command)
   return redis.acl_check_cmd(unpack(words))
 end
 
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   for _, stream in ipairs({'requests:high', 'requests', 'requests:low'}) do
     local command = string.gsub(string.gsub(ARGV[i], '@requests%*', '@' .. stream), '@', queue)
     if not may(command) then return {-4, command} end
@@ -37,7 +39,11 @@ local protocol = call('HGET', meta, 'protocol')
 if (tonumber(protocol) or math.huge) > tonumber(ARGV[1]) then return {-1, protocol} end
 call('HSETNX', meta, 'model_id', ARGV[2])
 local model = call('HGET', meta, 'model_id')
-if model ~= ARGV[2] then return {-2, model} end
+if model ~= ARGV[2] then
+  local name = call('HGET', meta, 'model')
+  return {-2, name and model .. ' (' .. name .. ')' or model}
+end
+call('HSETNX', meta, 'model', ARGV[6]) -- for people: the id decides
 local precision = call('HGET', meta, 'precision')
 if precision and precision ~= ARGV[5] then return {-3, precision} end
 

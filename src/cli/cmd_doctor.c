@@ -613,20 +613,20 @@ static bool read_meta(struct doctor *doctor, const char *what, const char *field
 
 static void check_model(struct doctor *doctor)
 {
-    char pinned[128];
+    char pinned[128], name[128];
     const struct model *model = doctor->model;
-    if (!read_meta(doctor, "model", "model_id", pinned)) { return; }
+    if (!read_meta(doctor, "model", "model_id", pinned) || !read_meta(doctor, "model", "model", name)) { return; }
     if (pinned[0] == '\0') {
         say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
     } else if (!model) {
-        say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned,
-            doctor->no_model.message);
+        say(doctor, FINDING_WARN, "model", "the queue's is %s (%s), and ours cannot be compared: %s", pinned,
+            name[0] != '\0' ? name : "its name is not known", doctor->no_model.message);
     } else if (strcmp(model->id, pinned) == 0) {
         say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
     } else {
         say(doctor, FINDING_FAIL, "model",
-            "the queue belongs to the model %s; %s is %s, and a worker with it will be refused", pinned, model->name,
-            model->id);
+            "the queue belongs to the model %s (%s); %s is %s, and a worker with it will be refused", pinned,
+            name[0] != '\0' ? name : "its name is not known", model->name, model->id);
     }
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/print.h"
 #include "cli/session.h"
 #include "engine/engine.h"
 
@@ -59,15 +60,21 @@ static enum status body(struct session *session, const struct invocation *invoca
     char key[SESSION_KEY], precision[16];
     const struct resp_value *pinned;
     session_key(session, "meta", "", key);
-    TRY(SESSION_ASK(session, &pinned, err, "HMGET", key, "model_id", "precision"));
-    if (pinned->type != RESP_ARRAY || pinned->count != 2) {
+    TRY(SESSION_ASK(session, &pinned, err, "HMGET", key, "model_id", "precision", "model"));
+    if (pinned->type != RESP_ARRAY || pinned->count != 3) {
         return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
     }
-    const char *model = session_text(&pinned->items[0]);
+    const char *model = session_text(&pinned->items[0]), *name = session_text(&pinned->items[2]);
     session_heading(session);
     snprintf(precision, sizeof precision, "%s", session_text(&pinned->items[1]));
-    printf("model     %s\nprecision %s\n", model[0] != '\0' ? model : "none yet",
-           precision[0] != '\0' ? precision : "any");
+    fputs("model     ", stdout);
+    print_bytes(stdout, model[0] != '\0' ? model : "none yet", strlen(model[0] != '\0' ? model : "none yet"));
+    if (name[0] != '\0') {
+        fputs(" (", stdout);
+        print_bytes(stdout, name, strlen(name));
+        putchar(')');
+    }
+    printf("\nprecision %s\n", precision[0] != '\0' ? precision : "any");
     return precision[0] != '\0' ? name_others(session, precision, err) : STATUS_OK;
 }
 

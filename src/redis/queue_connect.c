@@ -662,10 +662,10 @@ static void refuse_queue(struct queue *queue, long long code, const char *text)
     } else if (code == -3) {
         (void)queue_refuse_precision(queue->options.name, text, queue->options.precision, &err);
     } else {
-        err_set(
-            &err, STATUS_BAD_INPUT,
-            "queue %s belongs to the model %s, this worker's is %s: one queue has one model, choose another --queue",
-            queue->options.name, text, queue->options.model_id);
+        err_set(&err, STATUS_BAD_INPUT,
+                "queue %s belongs to the model %s, this worker's is %s (%s): one queue has one model, choose another "
+                "--queue",
+                queue->options.name, text, queue->options.model_id, queue->options.model_name);
     }
     stop(queue, &err);
 }
@@ -706,6 +706,7 @@ static void join(struct queue *queue)
     command_text(&command, queue->token);
     command_number(&command, queue->options.lease_ms);
     command_text(&command, queue->options.precision);
+    command_text(&command, queue->options.model_name);
     for (size_t i = 0; i < count; i++) {
         if (rights[i].roles & ROLE_WORKER) { command_text(&command, rights[i].command); }
     }

@@ -215,7 +215,7 @@ class Doctor(SluiceCase):
         self.assertIn("warn  group       sluice:{test}:requests has no group sluice", text)
         self.assertIn("warn  pause       1 pause", text)
         self.assertIn("warn  dead        1 dead letters", text)
-        self.assertIn("fail  model       the queue belongs to the model another; tiny is", text)
+        self.assertIn("fail  model       the queue belongs to the model another (its name is not known); tiny is", text)
         self.assertIn("2 failed, ", text)
 
     def test_ids_ahead_of_the_clock(self):

@@ -58,14 +58,14 @@ class Queues(SluiceCase):
 
     def test_a_refused_queue_ends_all(self):
         """One queue belongs to another model: the daemon says so and exits, and what it held of the other is given back."""
-        self.client.hset("sluice:{b}:meta", mapping={"protocol": 1, "model_id": "another"})
+        self.client.hset("sluice:{b}:meta", mapping={"protocol": 1, "model_id": "another", "model": "its-name"})
         journal = Journal()
         sender = self.producer(self.server, "a", journal)
         sender.submit_many(texts(200))
         model = self.make_model("one")
         daemon = self.serve({"queue": "a", "model": model}, {"queue": "b", "model": model}, wait=False)
         self.assertEqual(daemon.wait_exit(), 65)
-        self.assertRegex(daemon.read_log(), "error redis_refuses queue=b .*belongs to the model another")
+        self.assertRegex(daemon.read_log(), r"error redis_refuses queue=b .*belongs to the model another \(its-name\), this worker.s is [0-9a-f]{32} \(one\)")
         last = self.serve({"queue": "a", "model": model})
         self.wait_finished(sender)
         self.assert_clean(self.server, queue="a", model=model, journal=journal)
@@ -168,8 +168,8 @@ class Queues(SluiceCase):
         one = self.sluice("doctor", "--queue", "b", code=78)
         self.assertRegex(one, r"(?m)^ok    model       two \(\w+\) is the queue's$")
         self.assertNotIn("one (", one)
-        self.client.hset("sluice:{b}:meta", "model_id", "another")
-        self.assertRegex(self.sluice("doctor", code=78), r"(?m)^fail  model       the queue belongs to the model another; two is")
+        self.client.hset("sluice:{b}:meta", mapping={"model_id": "another", "model": "its-name"})
+        self.assertRegex(self.sluice("doctor", code=78), r"(?m)^fail  model       the queue belongs to the model another \(its-name\); two is")
 
 
 class Weights(SluiceCase):
