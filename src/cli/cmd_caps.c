@@ -47,9 +47,10 @@ const struct subcommand command_caps = {
     .explanation =
         "Above its cap, the newest unread requests of a class are answered queue_full, with the time after which\n"
         "to try again; above that of later, requests that ask for a delay. The workers enforce caps, once a\n"
-        "second: while none lives, a class grows on (`sluice stats` shows what is above). Without options: the\n"
-        "caps in effect. Where the configuration lists several queues and --queue names none of them, each gets\n"
-        "the same caps.",
+        "second: while none lives, a class grows on (`sluice stats` shows what is above). 0 removes a cap,\n"
+        "and -1, like an option that is not given, leaves it as it is. The caps that are then in effect are\n"
+        "printed. Where the configuration lists several queues and --queue names none of them, each gets the same\n"
+        "caps.",
     OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

@@ -186,6 +186,9 @@ static enum status body(struct session *session, const struct invocation *invoca
         status = letters_each(session, &filter, &work, verb->visit, err);
     }
     if (verb->did) { printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did); }
+    if (!verb->did && status == STATUS_OK && work.done == 0) { /* standard output has letters only */
+        fprintf(stderr, "no dead letter in queue %s%s\n", session->queue, filtered(own) ? " matches" : "");
+    }
     if (status == STATUS_OK && work.bodiless > 0) {
         return err_set(err, STATUS_BAD_INPUT, "%" PRIu64 " letters could not be requeued", work.bodiless);
     }

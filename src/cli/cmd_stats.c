@@ -28,7 +28,8 @@ static void print_totals(const struct queue_counts *counts)
         return;
     }
     if (gmtime_r(&seconds, &utc)) { strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &utc); }
-    printf("died     %" PRIu64 " workers since %s\n%-16s", counts->died, since, "ended since then");
+    printf("died     %" PRIu64 " worker%s since %s\n%-16s", counts->died, counts->died == 1 ? "" : "s", since,
+           "ended since then");
     for (int i = 0; i < CLASS_COUNT; i++) { printf(" %12s", class_names[i]); }
     putchar('\n');
     for (int end = 0; end < ENDS; end++) {

@@ -46,8 +46,12 @@ class Operator(SluiceCase):
     # dead
 
     def test_dead_list_and_show(self):
+        none = self.run_sluice("dead", "list", "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual((none.returncode, none.stdout, none.stderr), (0, b"", b"no dead letter in queue test\n"))
         first = self.bury("5-0", age_ms=7_200_000)
         second = self.bury("high:6-1", code="poison", id="order-7")
+        none = self.run_sluice("dead", "list", "--code", "timeout", "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual((none.returncode, none.stdout, none.stderr), (0, b"", b"no dead letter in queue test matches\n"))
         lines = self.sluice("dead", "list").splitlines()
         self.assertEqual([line.split()[0] for line in lines], [first, second])
         self.assertRegex(lines[0], rf"^{first} +internal +5-0 +4 attempts, 2h ago: the engine said no$")
@@ -254,6 +258,8 @@ class Operator(SluiceCase):
         self.assertEqual(self.sluice("caps").split(), ["high", "none", "normal", "none", "low", "none", "later", "none"])
         self.assertEqual(self.sluice("caps", "--normal", "5000", "--high", "10").split(), ["high", "10", "normal", "5000", "low", "none", "later", "none"])
         self.assertEqual(self.sluice("caps", "--high", "0", "--later", "7").split(), ["high", "none", "normal", "5000", "low", "none", "later", "7"])
+        self.assertEqual(self.sluice("caps", "--normal", "-1").split(), ["high", "none", "normal", "5000", "low", "none", "later", "7"])
+        self.assertIn("-1, like an option that is not given, leaves it as it is", self.run_sluice("caps", "--help").stdout.decode())
         self.assertEqual(self.client.hget(self.sender.key("meta"), "cap_normal"), b"5000")
         self.sluice("caps", "--high", "many", code=USAGE)
 
@@ -330,6 +336,8 @@ class Operator(SluiceCase):
         self.assertEqual(days, [{"at": day * 86400000, "done": day % 7 + 1, "errors": 0} for day in range(today - 89, today - 1)])
         text = self.sluice("stats")
         self.assertRegex(text, r"(?m)^died +2 workers since 2025-11-24 16:00:00 UTC$")
+        self.client.hset(self.sender.key("stats"), "died", 1)
+        self.assertRegex(self.sluice("stats"), r"(?m)^died +1 worker since 2025-11-24 16:00:00 UTC$")
         self.assertRegex(text, r"(?m)^ended since then +high +normal +low\ndone +0 +1200 +0\nbad_request +4 +0 +0\ncancelled +0 +0 +3$")
 
     # top
