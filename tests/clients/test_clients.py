@@ -1,5 +1,6 @@
 """Unmodified client libraries of six languages enqueue and read, with nothing of ours installed: Debian's own packages, each
-with a script of twenty lines beside this file. A missing interpreter or library is a failure, not a skip."""
+with a script of twenty lines beside this file, and with the rights of config/acl/producer.acl. A missing interpreter or library is a
+failure, not a skip."""
 # ctest-cost: 5
 
 import json
@@ -17,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class Clients(SluiceCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
+        self.server = self.start_guarded(everybody="producer")
         self.start_daemon(self.server)
         self.texts = AWKWARD + texts(10, seed=1)
         self.reference_of = self.reference()

@@ -1,5 +1,6 @@
-"""The recipes of docs/producers.md and the snippets of README.md, as they stand there: each with an answer, with a bad request, in
-class high, and without a worker; Python's with the redis-py of Debian, an old and the newest one of PyPI."""
+"""The recipes of docs/producers.md and the snippets of README.md, as they stand there and with the rights of config/acl/producer.acl: each
+with an answer, with a bad request, in class high, and without a worker; Python's with the redis-py of Debian, an old and the newest one of
+PyPI."""
 # ctest-cost: 30
 
 import json
@@ -21,6 +22,7 @@ README = (SOURCE / "README.md").read_text()
 # What a test lets a recipe do: a call a line, the answers as JSON.
 PYTHON_CHECK = """
 import sys
+admin = redis.Redis(unix_socket_path=sys.argv[1], username="admin", password="pw")
 vector = embed("hello world", seconds=60)
 print(json.dumps([list(embed("hello world", seconds=60, priority="high")) == list(vector), list(vector)]))
 try:
@@ -38,7 +40,7 @@ try:
     embed("hello", seconds=60, encoding="f16")
 except ValueError as error:
     print(json.dumps(str(error)[-24:]))
-print(json.dumps([list(embed_once("hello")) == list(embed_once("hello")), connection.xlen(QUEUE + "requests")]))
+print(json.dumps([list(embed_once("hello")) == list(embed_once("hello")), admin.xlen(QUEUE + "requests")]))
 print(json.dumps(rerank("red", ["hello", "the red world", "blue", "red"], best=2, seconds=60)))
 try:
     rerank("", ["hello"], seconds=60)
@@ -49,7 +51,7 @@ begin = time.monotonic()
 try:
     embed("hello", seconds=2.5)
 except TimeoutError as error:
-    print(json.dumps([str(error)[:11], time.monotonic() - begin < 20, connection.xlen(QUEUE + "requests")]))
+    print(json.dumps([str(error)[:11], time.monotonic() - begin < 20, admin.xlen(QUEUE + "requests")]))
 """
 
 ASYNCIO_CHECK = """
@@ -79,7 +81,7 @@ NODE_CHECK = """
   console.log(JSON.stringify([JSON.stringify(high) === JSON.stringify(vector), vector]));
   await embedder.embed("hello", { seconds: 60, dims: "none" }).catch((error) =>
     console.log(JSON.stringify([error.code, error.message, error.retryable])));
-  await embedder.redis.set("still", "answers");
+  await embedder.redis.ping();
   for (const id of ["1795252518106-0", "gr\u00f6\u00dfe 42", 42])
     console.log(JSON.stringify(await embedder.embed("hello world", { seconds: 60, id }).then((found) => found.length, (error) => error.code)));
   const app = { get: (path, handler) => (app.handler = handler) };
@@ -101,7 +103,7 @@ class Producers(SluiceCase):
 
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
+        self.server = self.start_guarded("ranks", "nobody", everybody="producer")
         self.start_daemon(self.server)
         self.reference_of = self.reference()
         self.reference_of.learn(["hello world", "hello", "world"])

@@ -6,20 +6,21 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
+import process
 import redis
 
-from acl import make_user, rules
+from acl import ROLES, make_user, rules
 from case import SluiceCase
 from corpus import texts
-from daemon import SOURCE
+from daemon import BINARY, SOURCE
 
 WORD = "~"  # the word at which the faulty engine fails; no text of the corpus has it
 
 CONFIG, NOPERM, UNAVAILABLE = 78, 77, 69
 TOGETHER = 8  # daemons at a time
-ROLES = ("worker", "producer", "operator")
 LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # of whoever it is
 
 
@@ -313,6 +314,108 @@ class Acl(SluiceCase):
                     self.assertRegex(code, rf"[\"']{part}[\"']", word)
 
 
+# The commands that ask Redis something as an operator, each with what else it does. LETTER, NAME and WORKER: one that is there.
+TYPED = {
+    "submit": ("submit hello", "submit --wait hello"),
+    "get": ("get NAME", "get NAME --story", "get ANSWERED", "get ANSWERED --story"),
+    "cancel": ("cancel NAME",),
+    "stats": ("stats", "stats --json"),
+    "top": ("top",),
+    "workers": ("workers list", "workers check", "workers quiet WORKER", "workers resume WORKER"),
+    "dead": ("dead list", "dead show LETTER", "dead requeue LETTER", "dead delete OTHER", "dead purge --all"),
+    "caps": ("caps", "caps --normal 100000"),
+    "pin": ("pin", "pin --precision f32", "pin --precision any"),
+    "pause": ("pause",),
+    "resume": ("resume",),
+    "doctor": ("doctor",),
+}
+# Those that ask nothing, that are a worker (serve) or a producer (embed --redis), and those that want a Redis of their own (bench).
+OTHERS = {"serve", "live", "embed", "similar", "classify", "rerank", "model", "tokenize", "plan", "config", "bench engine", "bench e2e",
+          "bench ab", "version"}
+# Commands that MONITOR does not show, and PING, which people send.
+UNSEEN = {"CONFIG GET", "ACL DRYRUN", "PING"}
+
+
+def table_of(letter):
+    """The commands of a role in src/redis/rights.c, as `name key`."""
+    with open(os.path.join(SOURCE, "src", "redis", "rights.c"), encoding="utf-8") as file:
+        rows = re.findall(r'^    \{([WPO |]+), "(.*?)"\},', file.read(), re.MULTILINE)
+    return {spelled(row.replace("@", "sluice:{test}:").split()) for letters, row in rows if letter in letters}
+
+
+def spelled(words):
+    """`name key` of a command: its name, with that of a subcommand, and the queue's key, any reply being `reply:x`."""
+    name = words[0].upper()
+    if name in ("XINFO", "CONFIG", "ACL", "CLIENT", "SCRIPT", "MEMORY"):
+        name += " " + words[1].upper()
+    key = next((word.split("}:")[1] for word in words if word.startswith("sluice:{")), "")
+    key = re.sub(r"^requests(\*|:high|:low|)$", "requests*", key)
+    return (name + " " + re.sub(r"^(reply|wake|alive):.*", r"\1:x", key)).strip()
+
+
+class Commands(Acl):
+    """The table of src/redis/rights.c, which doctor and workers go by and config/acl follows, beside what the commands send."""
+
+    def test_every_command_is_here(self):
+        listed = re.findall(r"^  ([a-z0-9 ]*[a-z0-9]) +[A-Z]", self.run_sluice("--help").stdout.decode(), re.MULTILINE)
+        self.assertEqual(set(listed), set(TYPED) | OTHERS)
+
+    def test_an_operators_commands_send_what_the_table_says(self):
+        """And nothing else: by TCP, so that MONITOR tells them from the worker and from the test."""
+        self.server.stop()
+        port = self.server.start_on_tcp()
+        self.client = self.server.client()
+        for role in ROLES:
+            self.make_user(role)
+        worker = self.start_daemon(self.server, address=f"redis+unix://sluice-worker@{self.server.socket}", environment=LOGIN)
+        key = "sluice:{test}:"
+        answered = self.client.xadd(key + "requests", {"text": "hello"}).decode()
+        self.wait_until(lambda: self.client.exists(key + "reply:" + answered), "a reply")
+        letters = [self.client.xadd(key + "dead", {"_entry": "5-0", "_code": "internal", "_message": "no", "_attempts": "4", "text": "x"}).decode()
+                   for _ in range(2)]
+        words = {"WORKER": worker.worker_name(self.client), "LETTER": letters[0], "OTHER": letters[1], "ANSWERED": answered,
+                 "NAME": self.client.xadd(key + "requests", {"text": "x", "delay": "60000"}).decode()}
+        self.wait_until(lambda: self.client.zcard(key + "later") == 1, "it to be parked")
+        with self.server.client().monitor() as monitor:
+            for line in (line for lines in TYPED.values() for line in lines):
+                self.operate(f"redis://sluice-operator@127.0.0.1:{port}", [words.get(word, word) for word in line.split()])
+            self.operate(f"redis://sluice-operator@127.0.0.1:{port},127.0.0.1:{port}", ["resume"])  # ROLE
+            self.operate(f"redis://sluice-operator@127.0.0.1:{port}/1", ["resume"])  # SELECT
+            self.client.echo("the end")
+            sent = set()
+            for line in iter(lambda: monitor.connection.read_response().decode(), None):
+                sender, command = re.match(r"[\d.]+ \[\d+ (.*?)\] (.*)", line).groups()
+                if '"the end"' in command:
+                    break
+                if sender.startswith("127.0.0.1:"):
+                    sent.add(spelled(re.findall(r'"((?:[^"\\]|\\.)*)"', command)))
+        sent.discard("AUTH")  # which needs no right
+        for script in ("XRANGE dead", "EVALSHA requests*"):  # the keys of lua/requeue, of which MONITOR's line names the first here
+            sent.add(script)
+        self.assertEqual(sent, table_of("O") - UNSEEN)
+        self.assertEqual(self.client.execute_command("ACL", "LOG"), [], "somebody was refused something")
+
+    def operate(self, address, words):
+        more = ("--model", self.make_model()) if words == ["doctor"] else ()
+        if words == ["top"]:
+            return self.look_once(address)
+        result = self.run_sluice(*words, *more, "--redis", address, "--queue", self.queue, environment=LOGIN)
+        found = {"get": UNAVAILABLE if "--story" not in words else 0, "doctor": CONFIG}
+        self.assertIn(result.returncode, {0, found.get(words[0], 0)}, f"{words}: {result.stdout.decode()}{result.stderr.decode()}")
+        return None
+
+    def look_once(self, address):
+        child = process.start([BINARY, "top", "--redis", address, "--queue", self.queue], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env=process.clean_environment(LOGIN))
+        self.addCleanup(process.end, child)
+        self.assertRegex(child.stdout.readline(), "^queue test: ")
+        child.stdout.close()
+        child.send_signal(signal.SIGINT)
+        child.wait(timeout=20)
+        self.assertEqual(child.stderr.read(), "")
+        child.stderr.close()
+
+
 class FullRun(Acl):
     """Everything that a queue can do, by a worker, a producer and an operator who have no other rights."""
 
@@ -416,6 +519,23 @@ class FullRun(Acl):
                 result = self.run_sluice(verb, "--redis", f"redis+unix://sluice-{role}@{self.server.socket}", "--queue", self.queue,
                                          environment=LOGIN)
                 self.assertEqual(result.returncode, code, f"{role}: {result.stderr.decode()}")
+
+    def test_a_producers_commands(self):
+        """submit, get, and embed, which leaves no reply behind."""
+        self.serve()
+
+        def produce(*arguments):
+            result = self.run_sluice(*arguments, "--redis", f"redis+unix://sluice-producer@{self.server.socket}", "--queue", self.queue,
+                                     environment=LOGIN)
+            self.assertEqual(result.returncode, 0, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
+            return result.stdout.decode()
+        self.assertIn('"status":"done"', produce("submit", "--wait", "hello"))
+        name = produce("submit", "hello").strip()
+        self.wait_status(name, "done")
+        self.assertIn('"status":"done"', produce("get", name))
+        produce("embed", self.write("lines.txt", "\n".join(texts(50)) + "\n"), "--output", self.path("vectors.npy"))
+        self.assertGreater(os.path.getsize(self.path("vectors.npy")), 50 * 64 * 4)
+        self.assertEqual(self.client.execute_command("ACL", "LOG"), [], "somebody was refused something")
 
     def test_three_users(self):
         first = self.serve()

@@ -1,11 +1,13 @@
-"""The commands of docs/oncall.md. Each line of the table of twenty tasks has a case, which types the line's commands in their order into a
-shell and looks at what comes of them; what the alerts' entries say to type runs, too."""
+"""The commands of docs/oncall.md, typed as the users that they are for: `sluice` as sluice-operator, with the rights of config/acl, `redis-cli` as
+admin. Each line of the table of twenty tasks has a case, which types the line's commands in their order into a shell and looks at what comes of
+them; what the alerts' entries say to type runs, too, and what docs/operations.md says of the five things that go wrong."""
 # ctest-cost: 15
 
 import os
 import re
 import subprocess
 
+import acl
 import process
 import redis
 from case import SluiceCase
@@ -20,7 +22,15 @@ TABLE = re.search(r"(?s)\n## Twenty tasks\n.*?\n\|---.*?\n(.*?)\n\n", PAGE)[1]
 TASKS = {cells[1].strip(): re.findall(r"`(.*?)`", cells[2].replace(r"\|", "|"))
          for cells in (re.split(r"(?<!\\)\|", row) for row in TABLE.splitlines())}
 # Those of the alerts, less what asks a host's own tools (systemctl, journalctl, dmesg, nvidia-smi, gdb).
-ADVICE = re.findall(r"`((?:sluice|redis-cli|curl|kill) [^`]*)`", " ".join(re.findall(r"(?ms)^- (?:Type|Then): (.*?)(?=^- |^## |\Z)", PAGE)))
+def commands_of(page, *items):
+    """What stands in backticks in these items of a page's lists."""
+    found = re.findall(rf"(?ms)^- (?:{'|'.join(items)}): (.*?)(?=^- |^## |^\*\*|\Z)", page)
+    return re.findall(r"`((?:sluice|redis-cli|curl|kill) [^`]*)`", " ".join(found))
+
+
+ADVICE = commands_of(PAGE, "Type", "Then")
+with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
+    FIVE_THINGS = commands_of(re.search(r"(?s)\n## Five things that go wrong\n.*?(?=\n## )", file.read())[0], "Type", "Remedy")
 NO_ANSWER, REFUSED, CONFIG = 69, 77, 78
 
 
@@ -39,15 +49,19 @@ class OnCall(SluiceCase):
 
     def start(self, workers=1, **options):
         """Redis, which `redis-cli` and `sluice` then talk to, and workers."""
-        self.server = self.start_redis(**options)
-        self.administrate(self.server)
+        self.server = self.start_guarded(**options)
+        self.administrate()
         self.client = self.server.client()
         self.sender = self.producer(self.server)
         self.daemons = [self.start_daemon(self.server) for _ in range(workers)]
 
-    def administrate(self, server, options=""):
-        self.login["SLUICE_REDIS"] = server.socket
-        os.chmod(self.write("bin/redis-cli", f'#!/bin/sh\nexec /usr/bin/redis-cli -s {server.socket} {options} "$@"\n'), 0o755)
+    def administrate(self):
+        self.login |= {"SLUICE_REDIS": self.server.address("operator"), "SLUICE_REDIS_PASSWORD": acl.PASSWORD}
+        self.make_redis_cli(f"-s {self.server.socket}")
+
+    def make_redis_cli(self, options=""):
+        self.login.setdefault("REDISCLI_AUTH", acl.PASSWORD)
+        os.chmod(self.write("bin/redis-cli", f'#!/bin/sh\nexec /usr/bin/redis-cli --user admin {options} "$@"\n'), 0o755)
 
     def typed(self, *codes, **words):
         """Types the commands of this case's task and yields what each prints. `codes`: how they exit, 0 by default."""
@@ -65,6 +79,7 @@ class OnCall(SluiceCase):
         environment["PATH"] = self.path("bin") + ":" + environment["PATH"]
         done = subprocess.run(["bash", "-o", "pipefail", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, code, f"{line}\n{done.stdout}{done.stderr}")
+        self.assertNotIn("NOPERM", done.stdout + done.stderr, line)
         return done.stdout + done.stderr
 
     def send(self, **fields):
@@ -85,18 +100,17 @@ class OnCall(SluiceCase):
 
     def test_there_are_twenty(self):
         self.assertEqual(len(TASKS), 20)
-        cases = {name for name in dir(self) if name.startswith("test_")} - {"test_there_are_twenty", "test_what_the_alerts_say"}
+        cases = {name for name in dir(self) if name.startswith("test_")} - {"test_there_are_twenty", "test_what_the_alerts_say", "test_the_five_things"}
         self.assertEqual({case_of(task) for task in TASKS}, cases)
 
-    def test_what_the_alerts_say(self):
-        """Each command runs, with a dead letter, a waiting request and a worker to name; `sluice top` has a case of its own (operator)."""
+    def each_runs(self, lines):
+        """Each command, with a dead letter, a waiting request and a worker to name; `sluice top` has a case of its own (operator)."""
         self.start(workers=0)
         http = f"127.0.0.1:{free_port()}"
-        self.assertGreater(len(ADVICE), 50)
-        for line in ADVICE:
+        for line in lines:
             if not self.daemons or self.daemons[0].process.poll() is not None:
                 self.daemons = [self.start_daemon(self.server, "--http", http)]
-            words = {"HOST:9464": http, "PID": self.daemons[0].pid, "WORKER": self.daemons[0].worker_name(self.client),
+            words = {"HOST:9464": http, "PID": self.daemons[0].pid, "WORKER": self.daemons[0].worker_name(self.client), "DIR": self.make_model(),
                      "LETTER": self.bury(), "NAME": self.client.xadd(self.sender.stream, {"text": "x", "delay": "60000"}).decode()}
             with self.subTest(line=line):
                 if line == "sluice live":
@@ -105,6 +119,15 @@ class OnCall(SluiceCase):
                     self.shell(line.replace(" -u redis://HOST:6379", ""), CONFIG if line == "sluice doctor" else 0, **words)
             if " workers " in line and "WORKER" in line:
                 self.daemons[0].wait_exit()
+        self.assertEqual(self.client.execute_command("ACL", "LOG"), [], "somebody was refused something")
+
+    def test_what_the_alerts_say(self):
+        self.assertGreater(len(ADVICE), 50)
+        self.each_runs(ADVICE)
+
+    def test_the_five_things(self):
+        self.assertGreater(len(FIVE_THINGS), 15)
+        self.each_runs(FIVE_THINGS)
 
     def test_what_is_wrong(self):
         self.start(options=("--maxmemory-policy", "allkeys-lru"), workers=0)
@@ -248,11 +271,16 @@ class OnCall(SluiceCase):
 
     def pair(self):
         """A master and its replica, and a worker that knows both."""
-        old, new = servers = [TcpRedis(self.directory, name) for name in ("old", "new")]
+        users = self.write("users.acl", acl.shipped_users(self.path("secrets"), self.queue))
+        options = ("--aclfile", users, "--masteruser", "admin", "--masterauth", acl.PASSWORD)
+        old, new = servers = [TcpRedis(self.directory, name, options=options) for name in ("old", "new")]
         self.children += servers
+        for server in servers:
+            server.user, server.password, server.guarded = "admin", acl.PASSWORD, True
         new.follow(old)
         self.sender = self.producer(old)
-        self.start_daemon(old, address="redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers))
+        self.make_redis_cli()
+        self.start_daemon(old, address="redis://sluice-worker@" + ",".join(f"127.0.0.1:{server.port}" for server in servers))
         return old, new
 
     def check_served(self, server):
@@ -285,7 +313,7 @@ class OnCall(SluiceCase):
         self.client = self.server.start().client()
         self.sender = self.producer(self.server)
         self.login["REDISCLI_AUTH"] = "admin-secret"
-        self.administrate(self.server, "--user admin")
+        self.make_redis_cli(f"-s {self.server.socket}")
         daemon = self.start_daemon(self.server, address=f"redis+unix://sluice-worker@{self.server.socket}",
                                    environment={"SLUICE_REDIS_PASSWORD_FILE": self.path("etc/sluice/secrets/worker_password")})
         list(self.typed())

@@ -2,8 +2,12 @@
 
 import os
 import re
+import subprocess
 
 from daemon import SOURCE
+
+ROLES = ("worker", "producer", "operator")
+PASSWORD = "pw"  # of each of them
 
 
 def rules(role, queue):
@@ -19,3 +23,20 @@ def rules(role, queue):
 def make_user(client, role, queue, words=None):
     """Makes the role's user with the password `pw`, and with other rights where `words` are given."""
     client.execute_command("ACL", "SETUSER", "sluice-" + role, "reset", *(words or rules(role, queue)), ">pw")
+
+
+def shipped_users(secrets, *queues, everybody=None):
+    """What config/make-users.sh prints for `default` and these queues: sluice-worker and so on have their rights in all of them.
+    `secrets`: a folder for the passwords. `everybody`: the role whose rights a client has that does not log in; None: it has none."""
+    os.makedirs(secrets, exist_ok=True)
+    for name in (*ROLES, "admin"):
+        with open(os.path.join(secrets, name + "_password"), "w", encoding="ascii") as file:
+            file.write(PASSWORD + "\n")
+    script = os.path.join(SOURCE, "config", "make-users.sh")
+    done = subprocess.run([script, secrets, ",".join(dict.fromkeys(("default", *queues)))], capture_output=True, text=True, check=True)
+    users = done.stdout.splitlines()
+    if everybody:
+        password = next(word for word in users[1].split() if word.startswith("#"))
+        role = next(line for line in users if line.startswith(f"user sluice-{everybody}"))
+        users[0] = re.sub(r"^user \S+", "user default", role).replace(password, "nopass")
+    return "\n".join(users) + "\n"

@@ -10,6 +10,7 @@ import unittest
 
 import redis
 
+import acl
 import model
 from checker import Checker
 from corpus import texts
@@ -98,6 +99,14 @@ class SluiceCase(unittest.TestCase):
         server.environment = environment
         return server.start()
 
+    def start_guarded(self, *queues, everybody=None, name="redis", **options):
+        """A server with the users of config/make-users.sh: the test is `admin`, daemons are `sluice-worker`. `everybody`: as of
+        acl.shipped_users."""
+        users = self.write(name + ".acl", acl.shipped_users(self.path("secrets"), *(queues or [self.queue]), everybody=everybody))
+        server = self.new_redis(name, **{**options, "options": (*options.get("options", ()), "--aclfile", users)})
+        server.user, server.password, server.guarded = "admin", acl.PASSWORD, True
+        return server.start()
+
     def make_model(self, name="tiny", **shape):
         directory = self.path("models", name)
         if not os.path.exists(directory):
@@ -111,7 +120,9 @@ class SluiceCase(unittest.TestCase):
 
     def make_daemon(self, server, *flags, model=None, queue=None, environment=None, address="socket"):
         """A daemon that has not been started. f32, so that its vectors are the local ones bit for bit."""
-        where = server.socket if address == "socket" else address
+        where = server.address("worker") if address == "socket" else address
+        if server.guarded:
+            environment = {"SLUICE_REDIS_PASSWORD": acl.PASSWORD, **(environment or {})}
         number = sum(isinstance(child, Daemon) for child in self.children)
         daemon = Daemon(self.directory, number, where, model or self.make_model(), queue or self.queue,
                         ["--lease-ms", self.lease_ms, "--precision", "f32", *flags], environment)

@@ -55,6 +55,7 @@ class RedisServer:
         self.aof = aof
         self.options = list(options)
         self.user = self.password = None  # ours; None: the default user, and no password
+        self.guarded = False  # each role has a login: SluiceCase.start_guarded
         self.environment = None  # variables for the process
         self.process = None
         self.starts = 0
@@ -106,6 +107,10 @@ class RedisServer:
             return True
         except redis.ResponseError as error:
             return "NOAUTH" in str(error)
+
+    def address(self, role):
+        """For --redis: the socket, with the login of the role where each has one."""
+        return f"redis+unix://sluice-{role}@{self.socket}" if self.guarded else self.socket
 
     def client(self, **options):
         options.setdefault("username", self.user)
