@@ -9,7 +9,7 @@
 --       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries,
 --       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ...`, '' for nothing;
 --       6 the command that the last answer brought, '' for none; then field, value, ... of its heartbeat: words without
---       spaces, among them rows_per_s, precision, lease (ms), counted
+--       spaces, among them rows_per_s, max_inputs, max_text_bytes, precision, lease (ms), counted
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
 --           housekeeper has found, the number of workers that are not yet removed, precisions of those with a recent
@@ -24,7 +24,8 @@
 -- Removed, with its command, by a housekeeper that may judge leases: a worker without a heartbeat for two of its leases (at
 -- least 5 s). Field died of `stats` counts them.
 -- Published in `meta`: depth_* (unread entries), wait_ms_* (until a new entry would be read, if all entries had one row; -1
--- without a working worker), later, dead, published_at. Caps come from meta's cap_*.
+-- without a working worker), later, dead, published_at; max_inputs and max_text_bytes, the least that any worker with a recent
+-- heartbeat takes. Caps come from meta's cap_*.
 -- May not: fail because of a key of a wrong type: the worker must still learn of a pause. (A wrong housekeeper key is
 -- replaced.)
 
@@ -52,9 +53,10 @@ local function depth_of(stream)
   return math.max(0, length - pending[1])
 end
 
--- Looks at what all workers have said. Returns rows a second of those that spoke lately, and their precisions.
+-- Looks at what all workers have said. Returns rows a second of those that spoke lately, their precisions, and the least
+-- max_inputs and max_text_bytes among them.
 local function look_round()
-  local all, spoken, rows, precisions, died = side(try('HGETALL', workers)) or {}, {}, 0, {}, 0
+  local all, spoken, rows, precisions, died, least = side(try('HGETALL', workers)) or {}, {}, 0, {}, 0, {}
   for i = 1, #all, 2 do
     if not string.find(all[i], '^command:') then
       local seen = tonumber(string.match(all[i + 1], '^%d+') or 0)
@@ -65,6 +67,10 @@ local function look_round()
         if precision and not precisions[precision] then
           precisions[precision] = true
           precisions[#precisions + 1] = precision
+        end
+        for _, limit in ipairs({'max_inputs', 'max_text_bytes'}) do
+          local takes = tonumber(string.match(all[i + 1], ' ' .. limit .. ' ([1-9]%d*)'))
+          if takes then least[limit] = math.min(least[limit] or takes, takes) end
         end
       elseif rank == JUDGES and now - seen > 2 * (tonumber(string.match(all[i + 1], ' lease (%d+)')) or LEASE_MS) then
         spoken[all[i]] = nil
@@ -78,7 +84,7 @@ local function look_round()
   end
   if died > 0 and side(try('HSETNX', stats, 'since', now)) then side(try('HINCRBY', stats, 'died', died)) end
   table.sort(precisions)
-  return rows, #precisions > 1 and table.concat(precisions, ' ') or ''
+  return rows, #precisions > 1 and table.concat(precisions, ' ') or '', least
 end
 
 -- How long until each class is drained, with the others drained beside it by their weights.
@@ -159,13 +165,17 @@ local known = (side(try('HLEN', workers)) or 0) - (command ~= '' and 1 or 0)
 if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known, ''} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
-local rows, precisions = look_round()
+local rows, precisions, least = look_round()
 local wait = rows > 0 and waits(depths, rows) or {-1, -1, -1}
 local publish = {'published_at', now, 'later', side(try('ZCARD', KEYS[4])) or 0, 'dead', side(try('XLEN', KEYS[5])) or 0}
 for class = 1, 3 do
   for _, word in ipairs({'depth_' .. CLASSES[class], depths[class], 'wait_ms_' .. CLASSES[class], wait[class]}) do
     publish[#publish + 1] = word
   end
+end
+for limit, takes in pairs(least) do
+  publish[#publish + 1] = limit
+  publish[#publish + 1] = takes
 end
 side(try('HSET', meta, unpack(publish)))
 

@@ -280,6 +280,10 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     snprintf(rate, sizeof rate, "%.3f", heartbeat->rows_per_s);
     command_text(command, "rows_per_s");
     command_text(command, rate);
+    command_text(command, "max_inputs");
+    command_number(command, heartbeat->max_inputs);
+    command_text(command, "max_text_bytes");
+    command_number(command, heartbeat->max_text_bytes);
     command_text(command, "precision");
     command_text(command, queue->options.precision);
     command_text(command, "counted");

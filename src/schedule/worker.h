@@ -223,7 +223,8 @@ struct heartbeat {
     const char *state;       /* "running", "quiet", "draining", "tight" */
     uint32_t memory_percent; /* if tight: of maxmemory */
     struct worker_stats stats;
-    double rows_per_s; /* with all compute threads busy, for the estimated wait; 0: unknown */
+    double rows_per_s;                   /* with all compute threads busy, for the estimated wait; 0: unknown */
+    uint32_t max_inputs, max_text_bytes; /* of a request */
     enum housekeeper_rank rank;
     uint32_t elected_ms; /* how long an election lasts */
 };

@@ -374,6 +374,8 @@ static struct heartbeat heartbeat(const struct worker *worker)
             tight ? (uint32_t)((double)worker->pulse.used_bytes * 100 / (double)worker->pulse.most_bytes) : 0,
         .stats = worker_stats(worker),
         .rows_per_s = pace_rows_per_s(worker),
+        .max_inputs = worker->options.rules.max_inputs,
+        .max_text_bytes = worker->options.rules.max_text_bytes,
         .rank = rank(worker),
         .elected_ms = 3 * pulse_ms(worker),
     };

@@ -271,9 +271,14 @@ TEST_WITH(what_is_finished_or_unknown_stays_as_it_is, redis_setup, redis_teardow
 
 static struct pulse pulse(struct desk *desk)
 {
-    struct action action = {
-        .kind = ACTION_PULSE,
-        .heartbeat = {.state = "quiet", .stats.held = 7, .rows_per_s = 12.5, .rank = RANK_JUDGES, .elected_ms = 60000}};
+    struct action action = {.kind = ACTION_PULSE,
+                            .heartbeat = {.state = "quiet",
+                                          .stats.held = 7,
+                                          .rows_per_s = 12.5,
+                                          .max_inputs = 9,
+                                          .max_text_bytes = 99,
+                                          .rank = RANK_JUDGES,
+                                          .elected_ms = 60000}};
     queue_execute(desk->queue, &action);
     desk_wait(desk, EVENT_PULSE);
     assert_false(desk->last.failed);
@@ -302,6 +307,8 @@ TEST_WITH(a_pulse_says_what_redis_knows, redis_setup, redis_teardown)
     assert_false(seen.paused);
     assert_non_null(
         strstr(redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk.queue)), "state quiet held 7"));
+    redis_expect(redis, "9", "HGET " Q "meta max_inputs");
+    redis_expect(redis, "99", "HGET " Q "meta max_text_bytes");
     redis_do(redis, "SET " Q "paused x");
     redis_do(redis, "HSET " Q "workers command:%s nonsense", queue_worker_name(desk.queue));
     seen = pulse(&desk);

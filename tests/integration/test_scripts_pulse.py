@@ -81,6 +81,18 @@ class Pulse(ScriptCase):
         answer, meta = self.pulse(rows_per_s=1), self.meta()
         self.assertEqual((meta["later"], meta["dead"], meta["published_at"]), ("2", "1", str(answer[0])))
 
+    def test_limits_are_those_of_the_strictest_worker(self):
+        """Among workers that spoke lately; one that leaves sends 0, which is no limit. The last ones stay when nobody knows any."""
+        now = int(self.client.time()[0]) * 1000
+        self.client.hset(self.desk.key("workers"), mapping={
+            "you": f"{now} state running max_inputs 64 max_text_bytes 2000000", "old": f"{now - 60000} state running max_inputs 2",
+            "leaves": f"{now} state draining max_inputs 0 max_text_bytes 0"})
+        self.pulse(max_inputs=256, max_text_bytes=1048576)
+        self.assertEqual([self.meta()[limit] for limit in ("max_inputs", "max_text_bytes")], ["64", "1048576"])
+        self.client.delete(self.desk.key("workers"))
+        self.pulse(max_text_bytes=15728640)
+        self.assertEqual([self.meta()[limit] for limit in ("max_inputs", "max_text_bytes")], ["64", "15728640"])
+
     def test_wait_of_one_class(self):
         self.fill("normal", 30)
         self.pulse(rows_per_s=10)
