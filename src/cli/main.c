@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/edit_distance.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/version.h"

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/edit_distance.h"
+
 static char **text_field(const struct setting *setting, void *target)
 {
     return (char **)(void *)((char *)target + setting->offset);
@@ -252,25 +254,6 @@ const struct setting *setting_nearest(const struct setting *table, size_t count,
         }
     }
     return nearest;
-}
-
-/* The classic table, one row at a time: row[j] is the distance from the letters of `a` so far to the first j of `b`. */
-unsigned edit_distance(const char *a, const char *b)
-{
-    unsigned row[SETTING_NAME_MAX];
-    size_t width = strnlen(b, SETTING_NAME_MAX - 1);
-    for (size_t j = 0; j <= width; j++) { row[j] = (unsigned)j; }
-    for (size_t i = 0; i < SETTING_NAME_MAX - 1 && a[i] != '\0'; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned)i + 1;
-        for (size_t j = 0; j < width; j++) {
-            unsigned replaced = diagonal + (a[i] != b[j]);
-            unsigned shifted = (row[j] < row[j + 1] ? row[j] : row[j + 1]) + 1;
-            diagonal = row[j + 1];
-            row[j + 1] = replaced < shifted ? replaced : shifted;
-        }
-    }
-    return row[width];
 }
 
 void url_password(const char *url, size_t *begin, size_t *end)

@@ -81,9 +81,6 @@ const struct setting *setting_find(const struct setting *table, size_t count, co
 /* The row with the nearest key by edit distance; never NULL. */
 const struct setting *setting_nearest(const struct setting *table, size_t count, const char *key);
 
-/* The number of single-letter changes between two words, counting at most the first 63 letters of each. */
-unsigned edit_distance(const char *a, const char *b);
-
 /* Writes a Redis address with the password of a redis:// URL replaced by ***. */
 void url_redact(const char *url, char *text, size_t size);
 

@@ -280,20 +280,6 @@ TEST(settings_that_contradict_are_refused)
     }
 }
 
-TEST(edit_distance_counts_letters)
-{
-    assert_int_equal(edit_distance("", ""), 0);
-    assert_int_equal(edit_distance("abc", ""), 3);
-    assert_int_equal(edit_distance("", "abc"), 3);
-    assert_int_equal(edit_distance("kitten", "sitting"), 3);
-    assert_int_equal(edit_distance("queue", "queue"), 0);
-    char longer[200];
-    memset(longer, 'x', sizeof longer);
-    longer[199] = '\0';
-    assert_int_equal(edit_distance(longer, longer), 0);
-    assert_int_equal(edit_distance("", longer), 63);
-}
-
 TEST(numbers_are_strict)
 {
     struct config config;
