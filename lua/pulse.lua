@@ -7,7 +7,7 @@
 --       10 stats
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
 --       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries,
---       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ...`, '' for nothing;
+--       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ... ignored <count>`, '' for nothing;
 --       6 the command that the last answer brought, '' for none; then field, value, ... of its heartbeat: words without
 --       spaces, among them rows_per_s, max_inputs, max_text_bytes, precision, lease (ms), counted
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
@@ -128,7 +128,7 @@ local function count()
   for field, how_many in string.gmatch(ended, '(%S+) (%d+)') do
     side(try('HINCRBY', stats, field, how_many))
     local how = string.match(field, ':(.*)$')
-    if how == 'done' then done = done + how_many elseif how ~= 'cancelled' then errors = errors + how_many end
+    if how == 'done' then done = done + how_many elseif how and how ~= 'cancelled' then errors = errors + how_many end
   end
   count_day(done, errors)
 end

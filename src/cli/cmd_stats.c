@@ -40,6 +40,9 @@ static void print_totals(const struct queue_counts *counts)
         for (int i = 0; i < CLASS_COUNT; i++) { printf(" %12" PRIu64, counts->ended[i][end]); }
         putchar('\n');
     }
+    if (counts->ignored > 0) {
+        printf("ignored  %" PRIu64 " requests had unknown fields, which their replies name\n", counts->ignored);
+    }
 }
 
 static void print_text(const struct session *session, const struct queue_counts *counts)
@@ -112,8 +115,8 @@ const struct subcommand command_stats = {
         "be retried. depth (--json): what there is to do now: unread, pending, and later whose time has come.\n"
         "dead: dead letters. above cap: what workers will refuse next (sluice caps). computing in:\n"
         "how many workers in which precision (sluice pin). ended: by code and class; of a worker that dies the\n"
-        "last second is not counted. Where the configuration lists several queues, all of them, or the one that\n"
-        "--queue names.",
+        "last second is not counted. ignored: requests with fields that Sluice does not know, such as mistyped\n"
+        "ones. Where the configuration lists several queues, all of them, or the one that --queue names.",
     OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

@@ -64,6 +64,7 @@ static const struct metric table[] = {
     {"sluice_strays_total", "Entries in the worker's name that it did not hold.", COUNTER, QUEUE, OF_QUEUE(stats.strays)},
     {"sluice_vanished_total", "Requests answered although their message was deleted by hand.", COUNTER, QUEUE, OF_QUEUE(stats.vanished)},
     {"sluice_ids_ahead_total", "Entries whose ids were ahead of Redis' clock, read or moved.", COUNTER, QUEUE, OF_QUEUE(stats.ids_ahead)},
+    {"sluice_ignored_fields_total", "Replies that name fields of their requests that are unknown, so ignored.", COUNTER, QUEUE, OF_QUEUE(stats.ignored_fields)},
     {"sluice_settles_refused_total", "Answers that Redis refused for now.", COUNTER, QUEUE, OF_QUEUE(stats.again)},
     {"sluice_stuck_total", "Requests whose answer Redis refused ten times.", COUNTER, QUEUE, OF_QUEUE(stats.stuck)},
 

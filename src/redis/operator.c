@@ -270,6 +270,7 @@ static enum status read_totals(struct session *session, struct queue_counts *cou
     TRY(SESSION_ASK(session, &totals, err, "HGETALL", session_key(session, "stats", "", key)));
     counts->since_ms = strtoull(session_text(resp_field(totals, "since")), NULL, 10);
     counts->died = strtoull(session_text(resp_field(totals, "died")), NULL, 10);
+    counts->ignored = strtoull(session_text(resp_field(totals, "ignored")), NULL, 10);
     for (int i = 0; i < CLASS_COUNT; i++) {
         for (int end = 0; end < ENDS; end++) {
             snprintf(field, sizeof field, "%s:%s", class_names[i], end_name(end));

@@ -132,9 +132,9 @@ struct queue_counts {
     char reason[32];                     /* … this reason, of one of them */
     unsigned long devices, devices_lost; /* of the workers that are alive */
     uint64_t published_ms_ago;
-    uint64_t ended[CLASS_COUNT][ENDS], died; /* since … */
-    uint64_t since_ms;                       /* … Redis unix ms; 0: nothing counted yet */
-    struct day_counts days[HISTORY_DAYS];    /* of Redis' days in UTC: today, yesterday, … */
+    uint64_t ended[CLASS_COUNT][ENDS], died, ignored; /* replies that name ignored fields; all since … */
+    uint64_t since_ms;                                /* … Redis unix ms; 0: nothing counted yet */
+    struct day_counts days[HISTORY_DAYS];             /* of Redis' days in UTC: today, yesterday, … */
 };
 
 /* Counts, and reads the heartbeats. Owns: the caller ends `heartbeats` with heartbeats_free, also after an error.

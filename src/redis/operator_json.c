@@ -52,7 +52,7 @@ static void put_days(FILE *to, const struct session *session, const struct queue
 
 static void put_totals(FILE *to, const struct queue_counts *counts)
 {
-    fprintf(to, ",\"died\":%" PRIu64 ",\"since\":", counts->died);
+    fprintf(to, ",\"died\":%" PRIu64 ",\"ignored\":%" PRIu64 ",\"since\":", counts->died, counts->ignored);
     put_number(to, (long long)counts->since_ms, 1);
     fputs(",\"ended\":{", to);
     for (int i = 0; i < CLASS_COUNT; i++) {

@@ -98,39 +98,36 @@ static void on_memory(void *context, const struct resp_value *reply)
 
 void queue_count(struct queue *queue, enum request_class class, int end)
 {
-    queue->housekeeping.ended[class][end]++;
+    queue->housekeeping.ended.requests[class][end]++;
     queue->ended[class][end]++;
 }
 
-static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
+static bool is_zero(const struct ended *ended)
 {
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        for (int end = 0; end < ENDS; end++) {
-            if (counts[c][end] > 0) { return false; }
-        }
-    }
-    return true;
+    static const struct ended none;
+    return memcmp(ended, &none, sizeof none) == 0;
 }
 
 static void note_counted(struct queue *queue)
 {
-    memset(queue->housekeeping.counting, 0, sizeof queue->housekeeping.counting);
+    queue->housekeeping.counting = (struct ended){0};
 }
 
 /* Counts without an answer are sent again unchanged, and later ones wait for the next pulse: the script knows by the
  * number whether it has added them. */
 static void add_counts(struct queue *queue, struct command *command)
 {
-    char text[CLASS_COUNT * ENDS * 48], *at = text, *end_of = text + sizeof text;
-    if (is_zero(queue->housekeeping.counting) && !is_zero(queue->housekeeping.ended)) {
-        memcpy(queue->housekeeping.counting, queue->housekeeping.ended, sizeof queue->housekeeping.counting);
-        memset(queue->housekeeping.ended, 0, sizeof queue->housekeeping.ended);
+    struct ended *ended = &queue->housekeeping.ended, *counting = &queue->housekeeping.counting;
+    char text[(CLASS_COUNT * ENDS + 2) * 48], *at = text, *end_of = text + sizeof text;
+    if (is_zero(counting) && !is_zero(ended)) {
+        *counting = *ended;
+        *ended = (struct ended){0};
         queue->housekeeping.counted++;
     }
     text[0] = '\0';
     for (int c = 0; c < CLASS_COUNT; c++) {
         for (int end = 0; end < ENDS; end++) {
-            uint64_t count = queue->housekeeping.counting[c][end];
+            uint64_t count = counting->requests[c][end];
             if (count > 0 && at == text) {
                 at += snprintf(at, (size_t)(end_of - at), "%" PRIu64, queue->housekeeping.counted);
             }
@@ -139,6 +136,7 @@ static void add_counts(struct queue *queue, struct command *command)
             }
         }
     }
+    if (counting->ignored > 0) { snprintf(at, (size_t)(end_of - at), " ignored %" PRIu64, counting->ignored); }
     command_text(command, text);
 }
 
@@ -332,7 +330,7 @@ void queue_count_last(struct queue *queue)
     struct command command = {0};
     struct heartbeat leaves = {.state = "draining", .rank = RANK_NONE};
     queue_log_unlogged(queue);
-    if (!is_zero(queue->housekeeping.counting) || !is_zero(queue->housekeeping.ended)) {
+    if (!is_zero(&queue->housekeeping.counting) || !is_zero(&queue->housekeeping.ended)) {
         write_pulse(queue, &leaves, &command);
         queue_call(queue, &command, on_last, queue);
     }

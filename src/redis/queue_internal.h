@@ -96,6 +96,7 @@ struct settling {
     struct logged {
         uint64_t lines, unlogged; /* since the last pulse */
     } refusals, retries;
+    uint64_t ignored_ns; /* when ignored fields were logged last; 0: never */
 };
 
 /* queue_cancel.c: reading of the control stream. */
@@ -134,9 +135,12 @@ struct housekeeping {
     struct mend_look look;    /* of the mend that is under way */
     uint32_t look_most;       /* entries of each class that the next one asks for; 0: one */
     struct entry_id look_behind[CLASS_COUNT]; /* it begins behind these; 0-0: with what is ahead of the clock */
-    uint64_t ended[CLASS_COUNT][ENDS];        /* requests since the last counting pulse … */
-    uint64_t counting[CLASS_COUNT][ENDS];     /* … those in that pulse, until it is answered … */
-    uint64_t counted;                         /* … and its number, which tells a repeated pulse; 0: none yet */
+    struct ended {
+        uint64_t requests[CLASS_COUNT][ENDS];
+        uint64_t ignored; /* of these, replies that name ignored fields */
+    } ended,              /* since the last counting pulse … */
+        counting;         /* … what is in that pulse, until it is answered … */
+    uint64_t counted;     /* … and its number, which tells a repeated pulse; 0: none yet */
 };
 
 enum { LOOK_COMMANDS = 10 + CLASS_COUNT };

@@ -98,6 +98,10 @@ static void add_echo(struct command *command, const struct request *request)
         command_text(command, "tracestate");
         command_bytes(command, request->identity.tracestate, request->identity.tracestate_bytes);
     }
+    if (request->identity.ignored) {
+        command_text(command, "ignored");
+        command_bytes(command, request->identity.ignored, request->identity.ignored_bytes);
+    }
 }
 
 /* The names and values of a reply's fields, except those that the script adds. */
@@ -330,6 +334,27 @@ static void log_failure(struct queue *queue, const struct request *request)
     log_write(level_of(queue, outcome), &line);
 }
 
+/* Once a minute: every request of a producer that mistypes a field has it. */
+static void log_ignored(struct queue *queue, const struct request *request)
+{
+    enum { PAUSE_S = 60 };
+    uint64_t now_ns = clock_now_ns(), last_ns = queue->settling.ignored_ns;
+    const char *names = request->identity.ignored;
+    if (last_ns != 0 && now_ns - last_ns < PAUSE_S * NS_PER_S) { return; }
+    queue->settling.ignored_ns = now_ns;
+    const char *comma = memchr(names, ',', request->identity.ignored_bytes);
+    const char *nearest =
+        request_nearest_field(names, comma ? (size_t)(comma - names) : (size_t)request->identity.ignored_bytes);
+    struct log_line line = {"fields_ignored",
+                            {log_str("queue", queue->options.name), log_str("entry", request->identity.name),
+                             log_str("id", request->identity.id),
+                             log_bytes("fields", names, request->identity.ignored_bytes)}};
+    size_t next = 4;
+    if (nearest) { line.fields[next++] = log_str("nearest", nearest); }
+    if (request->identity.tenant[0]) { line.fields[next++] = log_str("tenant", request->identity.tenant); }
+    log_write(LOG_INFO, &line);
+}
+
 static void apply_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
     request->lifetime.verdict = verdict_of(result);
@@ -341,6 +366,10 @@ static void apply_result(struct queue *queue, enum script script, struct request
     if (script == SCRIPT_SETTLE && ours) {
         queue_count(queue, request->identity.class,
                     request->lifetime.outcome == OUTCOME_DONE ? CODE_NONE : (int)request->retry.code);
+        if (request->identity.ignored) {
+            queue->housekeeping.ended.ignored++;
+            log_ignored(queue, request);
+        }
     }
     if (script != SCRIPT_CHARGE && ours && request->retry.code != CODE_NONE) { log_failure(queue, request); }
 }

@@ -74,7 +74,8 @@ static enum status read_reply(struct session *session, const char *id, struct st
     const struct resp_value *reply;
     struct entry_id letter;
     TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "reply:", id, key), "status", "entry",
-                    "first_at", "done_at", "tenant", "queued_ms", "compute_ms", "code", "message", "attempts", "dead"));
+                    "first_at", "done_at", "tenant", "queued_ms", "compute_ms", "code", "message", "attempts", "dead",
+                    "ignored"));
     const char *status = session_text(item(reply, 0));
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         if (strcmp(status, ends[i]) == 0) { story->status = ends[i]; }
@@ -91,6 +92,7 @@ static enum status read_reply(struct session *session, const char *id, struct st
     keep(story->message, sizeof story->message, item(reply, 8));
     story->attempts = (unsigned long)number_of(item(reply, 9));
     if (resp_entry_id(item(reply, 10), &letter)) { keep(story->letter, sizeof story->letter, item(reply, 10)); }
+    keep(story->ignored, sizeof story->ignored, item(reply, 11));
     TRY(ASK_IF(session, &reply, err, "PTTL", key));
     story->expires_ms = number_of(reply) > 0 ? story->now_ms + number_of(reply) : 0;
     if (story->letter[0] == '\0') { return STATUS_OK; }
@@ -274,8 +276,9 @@ static void tell_end(struct story *story)
 {
     const char *gone = story->letter_gone ? "; the letter is gone: requeued, deleted or trimmed" : "";
     bool failed = story->code[0] != '\0';
-    tell(story, story->done_ms, "answered", "%s%s%s%s%s", story->status, failed ? ": " : "", story->code,
-         failed ? ": " : "", story->message);
+    bool ignored = story->ignored[0] != '\0';
+    tell(story, story->done_ms, "answered", "%s%s%s%s%s%s%s", story->status, failed ? ": " : "", story->code,
+         failed ? ": " : "", story->message, ignored ? "; unknown fields, ignored: " : "", story->ignored);
     if (story->letter[0] != '\0') {
         tell(story, strtoull(story->letter, NULL, 10), "dead", "dead letter %s after %lu attempt%s: %s: %s%s",
              story->letter, story->attempts, plural(story->attempts), story->code, story->message, gone);
@@ -410,6 +413,7 @@ void json_put_story(FILE *to, const struct session *session, const char *id, con
     put_number(to, "done_at", story->done_ms);
     put_text(to, "code", story->code);
     put_text(to, "message", story->message);
+    put_text(to, "ignored", story->ignored);
     put_text(to, "letter", story->letter);
     if (story->letter_gone) { fputs(",\"letter_gone\":true", to); }
     if (story->letters_left) { fputs(",\"letters_left\":true", to); }

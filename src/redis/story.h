@@ -34,6 +34,7 @@ struct story {
     uint64_t done_ms, expires_ms;       /* there is a reply */
     char queued_ms[24], compute_ms[24]; /* done; decimal */
     char code[32], message[256];        /* error, dead */
+    char ignored[640];                  /* names of its unknown fields, with commas */
     char letter[ENTRY_ID_TEXT];         /* error, dead: its dead letter … */
     bool letter_gone;                   /* … which was requeued, deleted or trimmed */
     bool letters_left;                  /* unknown: there are more dead letters than were looked at */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/edit_distance.h"
 #include "base/utf8.h"
 #include "schedule/inputs.h"
 #include "schedule/reply.h"
@@ -31,6 +32,8 @@ enum {
     TRACEPARENT_MAX_BYTES = 256,
     TRACESTATE_MAX_BYTES = 512,
     INTO_MAX_BYTES = 512,
+    IGNORED_NAMES_MAX = 8,
+    IGNORED_NAME_BYTES = 64,
     RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
 };
 
@@ -637,8 +640,9 @@ struct fields {
     const struct entry_field *known[KNOWN_FIELDS];
     const char *doubled; /* the first known field that came twice */
     bool too_many;
-    uint32_t unknown;
-    struct inputs inputs; /* of the field `inputs`, where it was given */
+    const struct entry_field *ignored[IGNORED_NAMES_MAX]; /* the first unknown ones */
+    uint32_t ignored_count;                               /* all unknown ones */
+    struct inputs inputs;                                 /* of the field `inputs`, where it was given */
 };
 
 static int field_find(const struct entry_field *field)
@@ -671,8 +675,10 @@ static void collect(struct fields *fields, const struct entry *entry, const stru
         const struct entry_field *field = &entry->fields[i];
         int at = field_find(field);
         bool users_own = field->name_length >= 2 && memcmp(field->name, "x-", 2) == 0;
+        if (at < 0 && users_own) { continue; }
         if (at < 0) {
-            fields->unknown += !users_own;
+            if (fields->ignored_count < IGNORED_NAMES_MAX) { fields->ignored[fields->ignored_count] = field; }
+            fields->ignored_count++;
         } else if (!fields->known[at]) {
             fields->known[at] = field;
         } else if (!fields->doubled) {
@@ -714,7 +720,64 @@ static size_t copied_bytes(const struct fields *fields, const struct request_rul
         const struct entry_field *field = fields->known[copied[i].field];
         if (field && field->value_length <= copied[i].most) { bytes += field->value_length; }
     }
+    for (uint32_t i = 0; i < fields->ignored_count && i < IGNORED_NAMES_MAX; i++) {
+        bytes +=
+            fields->ignored[i]->name_length < IGNORED_NAME_BYTES ? fields->ignored[i]->name_length : IGNORED_NAME_BYTES;
+        bytes += sizeof ",..."; /* more than what separates two, or ends the list */
+    }
     return bytes;
+}
+
+/* --- Ignored fields --- */
+
+/* Writes the beginning of a name; `?` stands for a comma, for each byte that is not printable, and for an empty name.
+ * Returns where it ends. */
+static char *put_name(const struct entry_field *field, char *to)
+{
+    const char *end = to + IGNORED_NAME_BYTES;
+    if (field->name_length == 0) { *to++ = '?'; }
+    for (size_t at = 0; at < field->name_length;) {
+        size_t printable = utf8_printable(field->name + at, field->name_length - at);
+        bool replaced = printable == 0 || field->name[at] == ',';
+        size_t length = replaced ? 1 : printable;
+        if (to + length > end) { break; }
+        memcpy(to, replaced ? "?" : field->name + at, length);
+        to += length;
+        at += length;
+    }
+    return to;
+}
+
+/* Lists the unknown fields for the reply, because one of them may be a mistyped known one. Shapes: see copied_bytes. */
+static void name_ignored(const struct fields *fields, struct request *request, char *to)
+{
+    if (fields->ignored_count == 0) { return; }
+    request->identity.ignored = to;
+    for (uint32_t i = 0; i < fields->ignored_count && i < IGNORED_NAMES_MAX; i++) {
+        if (i > 0) { *to++ = ','; }
+        to = put_name(fields->ignored[i], to);
+    }
+    if (fields->ignored_count > IGNORED_NAMES_MAX) {
+        memcpy(to, ",...", 4);
+        to += 4;
+    }
+    request->identity.ignored_bytes = (uint32_t)(to - request->identity.ignored);
+}
+
+const char *request_nearest_field(const char *name, size_t length)
+{
+    char word[IGNORED_NAME_BYTES];
+    const char *nearest = NULL;
+    unsigned least = 3;
+    snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), name);
+    for (int i = 0; i < KNOWN_FIELDS; i++) {
+        unsigned distance = edit_distance(known_fields[i].name, word);
+        if (known_fields[i].name[0] != '_' && distance < least && 3 * distance <= strlen(word)) {
+            least = distance;
+            nearest = known_fields[i].name;
+        }
+    }
+    return nearest;
 }
 
 /* --- Applying --- */
@@ -798,6 +861,7 @@ static void apply(const struct fields *fields, const struct request_rules *rules
         known_fields[i].parse(&parsing);
     }
     if (!fields->known[FIELD_CANCEL]) { check_together(fields, request); }
+    name_ignored(fields, request, parsing.copy);
 }
 
 /* --- The request --- */
@@ -883,7 +947,6 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     request->row_count = request->rows_left = row_count;
     for (uint32_t i = 0; i < row_count; i++) { request->rows[i].request = request; }
     request->lifetime.received_ns = now_ns;
-    request->identity.unknown_fields = fields.unknown;
     set_defaults(request, rules, entry);
     judge_entry(request, entry, &fields);
     apply(&fields, rules, request, (char *)request + head);

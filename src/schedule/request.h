@@ -193,8 +193,9 @@ struct request {
         uint32_t traceparent_bytes;
         const char *tracestate; /* [tracestate_bytes], likewise; not without a traceparent */
         uint32_t tracestate_bytes;
-        bool sampled; /* by its traceparent: daemon/traces writes a span of it */
-        uint32_t unknown_fields;
+        bool sampled;        /* by its traceparent: daemon/traces writes a span of it */
+        const char *ignored; /* [ignored_bytes] names of its unknown fields, as the reply says them; NULL: none */
+        uint32_t ignored_bytes;
         size_t entry_bytes; /* of its entry's fields in Redis: what a script reads */
     } identity;
 
@@ -320,6 +321,9 @@ struct request_rules {
  * and only its error reply is left to send. Owns: the caller ends it with request_free. Errors: NULL when memory ran
  * out (the entry stays pending). */
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
+
+/* The known field whose name is so near to an unknown one that it was probably meant; NULL: none is. */
+const char *request_nearest_field(const char *name, size_t length);
 
 /* Frees a request with its texts, vectors and reply. NULL is allowed. */
 void request_free(struct request *request);

@@ -140,9 +140,7 @@ void tight_pulsed(struct worker *worker)
         tight->turn_used = 0;
     }
     /* A turn that was not needed yet stays. One in which all that was read ended before it began is over, too. */
-    if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads < TRICKLE_MOST) {
-        next_turn(worker);
-    }
+    if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads < TRICKLE_MOST) { next_turn(worker); }
 }
 
 /* --- what may be read and begun --- */
@@ -163,7 +161,7 @@ static size_t reply_bytes(const struct request *request)
 {
     size_t vectors = reply_bound(request) * (request->output.into ? 2 : 1);
     return REPLY_KEYS + vectors + request->identity.meta_bytes + request->identity.traceparent_bytes +
-           request->identity.tracestate_bytes;
+           request->identity.tracestate_bytes + request->identity.ignored_bytes;
 }
 
 uint32_t tight_begins(const struct worker *worker, const struct request_list *list, uint32_t most)
@@ -236,7 +234,6 @@ static void count(struct worker *worker, const struct request *request)
     stats->reclaimed += request->identity.origin == ORIGIN_RECLAIMED;
     stats->strays += request->identity.origin == ORIGIN_STRAY;
     stats->taken_ahead += request->identity.origin == ORIGIN_FAIR;
-    stats->unknown_fields += request->identity.unknown_fields;
     stats->ids_ahead += request->identity.ahead;
     if (request->identity.ahead) { chores_mend_soon(worker); }
 }

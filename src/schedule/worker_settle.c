@@ -172,6 +172,8 @@ static void count(struct worker *worker, const struct request *request)
         return;
     }
     pace_answered(worker, request);
+    stats->ignored_fields += request->identity.ignored && request->lifetime.outcome != OUTCOME_DEFER &&
+                             request->lifetime.outcome != OUTCOME_CANCEL;
     switch (request->lifetime.outcome) {
     case OUTCOME_DONE:
         stats->done++;

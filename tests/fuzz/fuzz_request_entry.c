@@ -63,13 +63,27 @@ static void check_address(const struct request *request)
     for (const char *at = request->identity.id; *at != '\0'; at++) { FUZZ_CHECK(*at >= ' ' && *at <= '~'); }
 }
 
+/* Every reply names the unknown fields of its request. */
+static void check_ignored(const struct request *request, size_t field_count)
+{
+    const char *ignored = request->identity.ignored;
+    uint32_t bytes = request->identity.ignored_bytes, commas = 0;
+    FUZZ_CHECK((ignored == NULL) == (bytes == 0) && bytes <= 8 * 65 + 3 && utf8_valid(ignored, bytes));
+    for (uint32_t i = 0; i < bytes; i++) {
+        FUZZ_CHECK((unsigned char)ignored[i] >= ' ' && ignored[i] != 0x7f);
+        commas += ignored[i] == ',';
+    }
+    FUZZ_CHECK(commas < 9 && (commas == 0 || commas < field_count));
+}
+
 /* What every request keeps to, also one that has failed: an error reply echoes some of it. */
 static void check_always(const struct request *request, size_t field_count)
 {
     check_address(request);
     FUZZ_CHECK(request->output.ttl_s >= 1 && request->output.ttl_s <= rules.max_ttl_s);
     FUZZ_CHECK(request->retry.max_attempts >= 1 && request->retry.max_attempts <= 10 && request->retry.attempt >= 1);
-    FUZZ_CHECK(request->identity.unknown_fields <= field_count && request->rows_left == request->row_count);
+    FUZZ_CHECK(request->rows_left == request->row_count);
+    check_ignored(request, field_count);
     FUZZ_CHECK(request->row_count <= rules.max_inputs);
     FUZZ_CHECK(request->identity.meta_bytes <= 4096 &&
                utf8_valid(request->identity.meta, request->identity.meta_bytes));

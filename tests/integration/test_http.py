@@ -141,6 +141,7 @@ class Http(HttpCase):
         here = lambda name, **labels: metrics[(name, *sorted({"queue": self.queue, **labels}.items()))]
         for name, value in (("sluice_retries_total", 4), ("sluice_dead_letters_total", 1), ("sluice_queue_dead_letters", 1),
                             ("sluice_late_total", 0), ("sluice_reclaimed_total", 0), ("sluice_held_requests", 0),
+                            ("sluice_ignored_fields_total", 3),
                             ("sluice_redis_connects_total", 1), ("sluice_worker_ready", 1)):
             self.wait_until(lambda: self.number(name) == value, lambda: f"{name} to be {value}, not {self.number(name)}")
         for level in ("high", "normal", "low"):
@@ -156,7 +157,8 @@ class Http(HttpCase):
         self.assertEqual(here("sluice_computed_tokens_total"), here("sluice_tokens_total"), "packed batches have no padding")
         replied = sum(int(self.client.hget(key, "tokens") or 0) for key in self.client.scan_iter(self.sender.key("reply:*")))
         self.assertEqual(here("sluice_input_tokens_total"), replied + (3 + 2) * 3, "and the failed runs: [CLS] word [SEP]")
-        self.assertEqual(sum(json.loads(self.sluice("stats", "--json"))["ended"]["normal"].values()), 21)
+        stats = json.loads(self.sluice("stats", "--json"))
+        self.assertEqual((sum(stats["ended"]["normal"].values()), stats["ignored"]), (21, 3))
 
     def test_gpus_where_there_is_a_driver(self):
         """By a library that pretends; one of its four GPUs does not answer, one tells its memory only."""

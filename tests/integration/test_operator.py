@@ -290,7 +290,7 @@ class Operator(SluiceCase):
             "queue": "test", "paused": True, "depth": 7, "later": 1, "due": 1, "dead": 1, "dead_bytes": ANY, "days": [], "workers": 1, "quiet": 1, "tight": 0,
             "reason": None, "devices": 2, "devices_lost": 1,
             "precisions": {"unknown": 1}, "pinned_precision": None, "at": ANY,
-            "died": 0, "since": None, "ended": {which: {"done": 0} for which in ("high", "normal", "low")},
+            "died": 0, "ignored": 0, "since": None, "ended": {which: {"done": 0} for which in ("high", "normal", "low")},
             "cap_later": None,
             "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None, "cap": None, "above_cap": 0, "oldest_ms": None},
                         "normal": {"unread": 3, "pending": 2, "wait_ms": 1234, "cap": 2, "above_cap": 1, "oldest_ms": ANY},
@@ -324,10 +324,10 @@ class Operator(SluiceCase):
 
     def test_stats_totals(self):
         self.assertIn("nothing was counted yet", self.sluice("stats"))
-        self.client.hset(self.sender.key("stats"), mapping={"since": 1764000000123, "died": 2, "normal:done": 1200, "low:cancelled": 3,
+        self.client.hset(self.sender.key("stats"), mapping={"since": 1764000000123, "died": 2, "ignored": 7, "normal:done": 1200, "low:cancelled": 3,
                                                             "high:bad_request": 4, "normal:of a later version": 5})
         stats = json.loads(self.sluice("stats", "--json"))
-        self.assertEqual((stats["since"], stats["died"], stats["ended"]), (1764000000123, 2, {
+        self.assertEqual((stats["since"], stats["died"], stats["ignored"], stats["ended"]), (1764000000123, 2, 7, {
             "high": {"done": 0, "bad_request": 4}, "normal": {"done": 1200}, "low": {"done": 0, "cancelled": 3}}))
         today = self.now_ms() // 86400000  # in which 91 days ago has the place of today
         self.client.hset(self.sender.key("stats"), mapping={f"day:{day % 91}": f"{day} {day % 7 + 1} 0" for day in range(today - 95, today - 1)})
@@ -339,6 +339,7 @@ class Operator(SluiceCase):
         self.client.hset(self.sender.key("stats"), "died", 1)
         self.assertRegex(self.sluice("stats"), r"(?m)^died +1 worker since 2025-11-24 16:00:00 UTC$")
         self.assertRegex(text, r"(?m)^ended since then +high +normal +low\ndone +0 +1200 +0\nbad_request +4 +0 +0\ncancelled +0 +0 +3$")
+        self.assertRegex(text, r"(?m)^ignored +7 requests had unknown fields, which their replies name$")
 
     # top
 

@@ -237,7 +237,7 @@ class Pulse(ScriptCase):
         place = f"day:{today % 91}"
         self.client.hset(self.desk.key("stats"), mapping={place: f"{today - 91} 5 5", f"day:{(today - 1) % 91}": f"{today - 1} 6 6"})
         for _ in range(2):
-            self.pulse(ended="1 normal:done 3 high:done 2 high:bad_request 1 low:cancelled 9", counted=1)
+            self.pulse(ended="1 normal:done 3 high:done 2 high:bad_request 1 low:cancelled 9 ignored 5", counted=1)
         self.pulse(ended="2 low:internal 4", counted=2)
         self.pulse("you", ended="1 low:done 1", counted=1)
         self.assertEqual(days(), {place: f"{today} 6 5", f"day:{(today - 1) % 91}": f"{today - 1} 6 6"})

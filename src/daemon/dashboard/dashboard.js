@@ -376,7 +376,8 @@ function drawQueues(now) {
     });
     const ends = {};
     for (const [end, times] of CLASSES.flatMap((name) => Object.entries(queue.ended[name]))) { ends[end] = (ends[end] ?? 0) + times; }
-    const parts = [...Object.entries(ends).map(([end, times]) => count(times) + " " + end), many(queue.died, "worker") + " died"];
+    const parts = [...Object.entries(ends).map(([end, times]) => count(times) + " " + end), many(queue.died, "worker") + " died",
+      queue.ignored > 0 && many(queue.ignored, "request") + " had unknown fields"];
     say(totals, queue.since ? "Since " + clock(queue.since) + ": " + joined(...parts) : "");
     const caps = { ...queue.classes, later: { cap: queue.cap_later } };
     for (const input of form.dataset.edited ? [] : form.querySelectorAll("input")) { input.value = caps[input.name].cap ?? ""; }

@@ -31,9 +31,77 @@ TEST(every_field_is_taken)
     assert_int_equal(request->output.dims, 3);
     assert_int_equal(request->dim, 4);
     assert_memory_equal(request->prompt, "query: ", 7);
-    assert_int_equal(request->identity.unknown_fields, 1);
+    assert_int_equal(request->identity.ignored_bytes, 3);
+    assert_memory_equal(request->identity.ignored, "odd", 3);
     request_free(request);
     expect(PARSE("text", "t", "model", "0123abcd"), CODE_NONE, NULL);
+}
+
+/* Frees the request. Shapes: expected: what its reply says it ignored; NULL: nothing. */
+static void expect_ignored(struct request *request, const char *expected)
+{
+    assert_int_equal(request->identity.ignored != NULL, expected != NULL);
+    assert_int_equal(request->identity.ignored_bytes, expected ? strlen(expected) : 0);
+    if (expected) { assert_memory_equal(request->identity.ignored, expected, strlen(expected)); }
+    request_free(request);
+}
+
+TEST(unknown_fields_are_named)
+{
+    char long_name[] = "0123456789012345678901234567890123456789012345678901234567890\xe2\x82\xac, and more";
+    expect_ignored(PARSE("text", "t"), NULL);
+    expect_ignored(PARSE("x-", "1", "text", "t", "x-mine", "2", "x-other", "3"), NULL);
+    expect_ignored(PARSE("priority", "1", "text", "t", "expire_in", "5000", "meta", "m"), "priority,expire_in");
+    expect_ignored(PARSE("tekst", "1"), "tekst");
+    expect_ignored(PARSE("text", "t", "X-mine", "1", "x", "2", "_foo", "3", "Text", "4"), "X-mine,x,_foo,Text");
+    expect_ignored(
+        PARSE("text", "t", "a,b", "1", "tab\t\x1b[2J", "2", "\xff\xc3", "3", "", "4", "priorit\xc3\xa9", "5"),
+        "a?b,tab??[2J,??,?,priorit\xc3\xa9");
+    expect_ignored(PARSE("text", "t", long_name, "1"),
+                   "0123456789012345678901234567890123456789012345678901234567890\xe2\x82\xac");
+    expect_ignored(PARSE("text", "t", long_name + 1, "1"),
+                   "123456789012345678901234567890123456789012345678901234567890\xe2\x82\xac?");
+    long_name[60] = 'x';
+    long_name[61] = 'y';
+    long_name[62] = '\xc3';
+    long_name[63] = '\xa9';
+    expect_ignored(PARSE("text", "t", long_name + 1, "1"),
+                   "12345678901234567890123456789012345678901234567890123456789xy\xc3\xa9?");
+    expect_ignored(PARSE("a", "", "b", "", "c", "", "d", "", "text", "t", "e", "", "f", "", "g", "", "h", ""),
+                   "a,b,c,d,e,f,g,h");
+    expect_ignored(PARSE("a", "", "b", "", "c", "", "d", "", "text", "t", "e", "", "f", "", "g", "", "h", "", "i", ""),
+                   "a,b,c,d,e,f,g,h,...");
+}
+
+TEST(the_field_that_was_meant)
+{
+    static const struct {
+        const char *name, *nearest;
+    } cases[] = {{"expire_in", "expires_in"},
+                 {"Text", "text"},
+                 {"txt", "text"},
+                 {"normalise", "normalize"},
+                 {"max_attempt", "max_attempts"},
+                 {"input", "inputs"},
+                 {"topn", "top_n"},
+                 {"priority", NULL},
+                 {"i", NULL},
+                 {"di", NULL},
+                 {"", NULL},
+                 {"attempt", NULL},
+                 {"pair", "pairs"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *nearest = request_nearest_field(cases[i].name, strlen(cases[i].name));
+        if (!cases[i].nearest || !nearest) {
+            assert_ptr_equal(nearest, cases[i].nearest);
+        } else {
+            assert_string_equal(nearest, cases[i].nearest);
+        }
+    }
+    assert_string_equal(request_nearest_field("expire_in,priority", 9), "expires_in");
+    char longer[300];
+    memset(longer, 'x', sizeof longer);
+    assert_null(request_nearest_field(longer, sizeof longer));
 }
 
 TEST(every_encoding_is_taken)
