@@ -1,14 +1,24 @@
 #!/bin/sh
-# make-users.sh SECRETS [QUEUES...]: prints an ACL file for Redis with the users of config/acl, for the queue `default` or for
+# make-users.sh [--dashboard] SECRETS [QUEUES...]: prints an ACL file for Redis with the users of config/acl, for the queue `default` or for
 # those that are named. Each has a password of its own, which is the first line of a file in the folder SECRETS:
 #   producer_password, worker_password, operator_password    of the queue default: sluice-producer and so on
 #   mail_producer_password ...                               of another queue, here mail: sluice-producer-mail
 #   admin_password                                           if it is there, `admin` may do everything
 # Queues joined by commas, such as default,mail, share the users of the first: a daemon has one login for all of its queues.
+# With --dashboard the workers' users may do what the dashboard of a daemon offers beyond a worker's rights: pause and resume
+# their queue, say where a request is, find the other queues of this Redis, and read how much waits there (no request).
 # Nobody else gets in: Redis' user default is off. It keeps all rights, because Redis replays its append-only file with them
 # and leaves out what they do not allow, at every start and without stopping. What is printed holds hashes and no passwords, and none of them
 # ever stands in the arguments of a process. Nothing is printed when a password is missing or empty.
 set -eu
+dashboard=
+if [ "${1-}" = --dashboard ]; then
+  dashboard=' (~sluice:{default}:paused +set +del) (%R~sluice:{default}:later +zscore) +scan'
+  dashboard="$dashboard (%R~sluice:{*}:requests %R~sluice:{*}:requests:high %R~sluice:{*}:requests:low %R~sluice:{*}:meta"
+  dashboard="$dashboard %R~sluice:{*}:stats %R~sluice:{*}:workers %R~sluice:{*}:alive:* %R~sluice:{*}:paused %R~sluice:{*}:later"
+  dashboard="$dashboard %R~sluice:{*}:dead +exists +xlen +xpending +xinfo|stream +hmget +hgetall +zcard +zcount +memory|usage)"
+  shift
+fi
 secrets=$1
 shift
 [ $# -gt 0 ] || set -- default
@@ -32,7 +42,9 @@ for queues; do
   patterns=$(printf %s "$queues" | sed 's/[^,]*/\\1&\\2/g; s/,/ /g') # each key pattern, once per queue
   for role in producer worker operator; do
     hash_of "$prefix${role}_password"
-    user=$(sed "s/^user sluice-$role /user sluice-$role$suffix /; s/ resetpass / resetpass $hash /
+    more=
+    [ "$role" != worker ] || more=$dashboard
+    user=$(sed "s/\$/$more/; s/^user sluice-$role /user sluice-$role$suffix /; s/ resetpass / resetpass $hash /
       s/\([^ (]*~[^ ]*{\)default\(}[^ )]*\)/$patterns/g" "$acl/$role.acl")
     users="$users
 $user"

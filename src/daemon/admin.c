@@ -40,7 +40,8 @@ enum kind { TEXT, NUMBER, TRUTH, TEXTS };
     X(queue, TEXT, QUEUE_NAME_MAX) X(letter, TEXT, ENTRY_ID_TEXT) X(cursor, TEXT, LETTER_CURSOR - 1)                   \
     X(search, TEXT, 256) X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX)                \
     X(order, TEXT, 16) X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                   \
-    X(class, TEXT, 8) X(state, TEXT, 8) X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)
+    X(class, TEXT, 8) X(state, TEXT, 8) X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)          \
+    X(since, TEXT, 15)
 
 #define MEMBER(name, kind, most) PARAM_##name,
 enum param { PARAMETERS(MEMBER) PARAMS };
@@ -54,7 +55,8 @@ struct job {
     struct admin *admin;
     const struct route *route; /* NULL: free */
     uint64_t number, since_ms;
-    const struct consumer *queue; /* NULL: all */
+    const char *name;             /* the queue's; NULL: all */
+    const struct consumer *queue; /* NULL: all, or one that this daemon does not serve */
     char *values[PARAMS]; /* decoded, without a NUL in it; the JSON itself of others than TEXT. NULL: not given */
     int status;
     char *text; /* the answer, [length] */
@@ -68,7 +70,9 @@ struct admin {
     struct thread_pool *pool;
     struct job jobs[JOBS];
     atomic_bool closing;
-    struct client *client; /* the thread's */
+    struct client *client; /* this and the rest: the thread's */
+    struct queue_walk walk;
+    struct err walk_failed; /* why the last step of the walk did; STATUS_OK: it did not */
 };
 
 /* Does it, and writes the answer. Sets job->status if it is not 200. */
@@ -77,9 +81,11 @@ typedef enum status handler_fn(struct job *job, struct session *session, FILE *t
 struct route {
     const char *path;
     bool post;
-    bool all;           /* without a queue: once for each, in a list */
+    bool all;           /* without a queue: once for each that the daemon serves, in a list … */
+    bool others;        /* … and for each other one of the Redis */
     unsigned may, must; /* bits of enum param */
     handler_fn *handle;
+    int (*answer)(struct job *job, struct buffer *body); /* in place of `handle`, without Redis, in the I/O thread */
 };
 
 static bool find_param(const struct route *route, const char *name, size_t length, enum param *out)
@@ -204,9 +210,16 @@ static enum status get_queues(struct job *job, struct session *session, FILE *to
     enum status status = queue_counts_read(session, &counts, &heartbeats, err);
     heartbeats_free(&heartbeats);
     TRY(status);
-    fputs("{\"model\":", to);
-    json_put_text(to, job->queue->model->name);
-    putc(',', to);
+    fprintf(to, "{\"served\":%s,\"model\":", job->queue ? "true" : "false");
+    json_put_text(to, job->queue ? job->queue->model->name : "");
+    fputs(job->queue ? ",\"tasks\":[" : ",\"tasks\":null", to);
+    const char *between = "";
+    for (int task = 0; job->queue && task < TASK_COUNT; task++) {
+        if (!head_does(&job->queue->model->head, (enum request_task)task)) { continue; }
+        fprintf(to, "%s\"%s\"", between, task_names[task]);
+        between = ",";
+    }
+    fputs(job->queue ? "]," : ",", to);
     json_put_counts(to, session, &counts);
     putc('}', to);
     return STATUS_OK;
@@ -401,9 +414,7 @@ static enum status get_request(struct job *job, struct session *session, FILE *t
     struct place place;
     TRY(request_find(session, job->values[PARAM_id], &reply, &place, err));
     if (reply) { return json_put_reply(to, job->values[PARAM_id], reply, err); }
-    if (place.denied) {
-        return err_set(err, STATUS_DENIED, "the daemon's user in Redis may not ask where a request is");
-    }
+    if (place.denied) { return err_set(err, STATUS_DENIED, "NOPERM: the daemon may not ask where a request is"); }
     json_put_place(to, job->values[PARAM_id], &place);
     return STATUS_OK;
 }
@@ -414,6 +425,17 @@ static enum status get_story(struct job *job, struct session *session, FILE *to,
     TRY(story_read(session, job->values[PARAM_id], true, &story, err));
     json_put_story(to, session, job->values[PARAM_id], &story);
     return STATUS_OK;
+}
+
+static int answer_history(struct job *job, struct buffer *body)
+{
+    const char *since = job->values[PARAM_since] ? job->values[PARAM_since] : "0";
+    if (strspn(since, "0123456789") != strlen(since)) { return http_error(body, 400, "since is not a time in ms"); }
+    if (!job->queue) { return http_error(body, 404, "only the daemons that serve a queue keep its history"); }
+    buffer_format(body, "{\"queue\":\"%s\",", job->name);
+    history_put(&job->admin->options.histories[job->queue->number], strtoull(since, NULL, 10), body);
+    buffer_string(body, "}\n");
+    return 200;
 }
 
 /* ---- what is changed ---- */
@@ -560,8 +582,9 @@ static enum status post_try(struct job *job, struct session *session, FILE *to, 
 #define P(name) (1u << PARAM_##name)
 /* clang-format off */
 static const struct route routes[] = {
-    {"/api/queues", .all = true, .may = P(queue), .handle = get_queues},
+    {"/api/queues", .all = true, .others = true, .may = P(queue), .handle = get_queues},
     {"/api/workers", .all = true, .may = P(queue), .handle = get_workers},
+    {"/api/history", .may = P(queue) | P(since), .answer = answer_history},
     {"/api/dead", .may = P(queue) | P(cursor) | P(search) | P(letter), .handle = get_dead},
     {"/api/later", .may = P(queue) | P(cursor), .handle = get_later},
     {"/api/requests", .may = P(queue) | P(cursor), .must = P(class) | P(state), .handle = get_requests},
@@ -604,27 +627,107 @@ static enum status connect_to_redis(struct admin *admin, struct session *session
     }
 }
 
+/* Says what gives a missing right, where Redis has refused for want of one. */
+static enum status add_remedy(const struct job *job, const char *queue, bool served, struct err *err)
+{
+    const char *user = job->admin->options.address->user ? job->admin->options.address->user : "default";
+    size_t length = strlen(err->message), left = sizeof err->message - length;
+    if (err->status != STATUS_DENIED || !strstr(err->message, "NOPERM")) { return err->status; }
+    if (served) {
+        snprintf(
+            err->message + length, left,
+            ". The daemon's login in Redis, %s, lacks the dashboard's rights: make-users.sh --dashboard gives them "
+            "for good; at once: redis-cli ACL SETUSER %s '(~sluice:{%s}:paused +set +del)' "
+            "'(%%R~sluice:{%s}:later +zscore)' +scan",
+            user, user, queue, queue);
+    } else {
+        snprintf(
+            err->message + length, left,
+            ". The daemon's login in Redis, %s, is not for queue %s: use the dashboard of a daemon that serves it, or "
+            "the sluice commands with --queue %s and its operator's login",
+            user, queue, queue);
+    }
+    return err->status;
+}
+
+static bool is_lost(enum status status)
+{
+    return status == STATUS_UNAVAILABLE || status == STATUS_TIMEOUT || status == STATUS_NO_MEMORY;
+}
+
+/* The queues of this Redis that the daemon does not serve; one that cannot be read has its error in place of the
+ * counts. Then what the list leaves out. */
+static enum status handle_others(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    struct admin *admin = job->admin;
+    if (clock_now_ms() >= admin->walk.rests_until_ms) {
+        admin->walk_failed = (struct err){0};
+        enum status status = queue_walk_on(session, &admin->walk, &admin->walk_failed);
+        if (is_lost(status)) { return err_set(err, status, "%s", admin->walk_failed.message); }
+    }
+    const struct queue_names *names = queue_walk_names(&admin->walk);
+    for (size_t i = 0; i < names->count; i++) {
+        bool served = false;
+        for (size_t own = 0; own < admin->options.queue_count; own++) {
+            served = served || strcmp(admin->options.consumers[own].config->queue, names->items[i]) == 0;
+        }
+        if (served) { continue; }
+        session->queue = names->items[i];
+        job->queue = NULL;
+        putc(',', to);
+        enum status status = job->route->handle(job, session, to, err);
+        if (is_lost(status)) { return status; }
+        if (status == STATUS_OK) { continue; }
+        (void)add_remedy(job, session->queue, false, err);
+        fprintf(to, "{\"served\":false,\"queue\":\"%s\",\"error\":", session->queue);
+        json_put_text(to, err->message);
+        putc('}', to);
+    }
+    fputs("],\"left_out\":", to);
+    session->queue = admin->options.consumers[0].config->queue;
+    if (admin->walk_failed.status != STATUS_OK) {
+        struct err why = admin->walk_failed;
+        (void)add_remedy(job, session->queue, true, &why);
+        json_put_text(to, why.message);
+    } else {
+        json_put_text(to, !admin->walk.whole ? "the search for other queues goes on"
+                          : names->more      ? "there are more queues; these are the first by name"
+                                             : "");
+    }
+    return STATUS_OK;
+}
+
 static enum status handle(struct job *job, FILE *to, struct err *err)
 {
     struct admin *admin = job->admin;
     struct session session = {0};
     TRY(connect_to_redis(admin, &session, err));
-    if (!job->route->all) {
-        session.queue = job->queue->config->queue;
-        return job->route->handle(job, &session, to, err);
+    if (job->name) {
+        bool exists = true;
+        session.queue = job->name;
+        enum status status = job->queue ? STATUS_OK : queue_exists(&session, &exists, err);
+        if (!exists && status == STATUS_OK) {
+            return err_set(err, STATUS_NOT_FOUND, "this Redis has no queue %s", job->name);
+        }
+        fputs(job->route->all ? "{\"queues\":[" : "", to);
+        if (status == STATUS_OK) { status = job->route->handle(job, &session, to, err); }
+        fputs(job->route->all ? "]}" : "", to);
+        return status == STATUS_OK ? status : add_remedy(job, job->name, job->queue != NULL, err);
     }
-    const struct consumer *only = job->queue;
-    bool first = true;
     fputs("{\"queues\":[", to);
     for (size_t i = 0; i < admin->options.queue_count; i++) {
-        if (only && only != &admin->options.consumers[i]) { continue; }
         job->queue = &admin->options.consumers[i];
         session.queue = job->queue->config->queue;
-        fputs(first ? "" : ",", to);
-        TRY(job->route->handle(job, &session, to, err));
-        first = false;
+        fputs(i == 0 ? "" : ",", to);
+        enum status status = job->route->handle(job, &session, to, err);
+        if (status != STATUS_OK) { return add_remedy(job, session.queue, true, err); }
     }
-    fputs("]}", to);
+    if (job->route->others) {
+        TRY(handle_others(job, &session, to, err));
+    } else {
+        putc(']', to);
+    }
+    putc('}', to);
     return STATUS_OK;
 }
 
@@ -715,15 +818,18 @@ static int check_token(struct admin *admin, const struct route *route, const str
 static int find_queue(struct job *job, const char **error)
 {
     const struct admin_options *options = &job->admin->options;
-    const char *name = job->values[PARAM_queue];
-    for (size_t i = 0; name && i < options->queue_count && !job->queue; i++) {
-        if (strcmp(options->consumers[i].config->queue, name) == 0) { job->queue = &options->consumers[i]; }
+    job->name = job->values[PARAM_queue];
+    for (size_t i = 0; job->name && i < options->queue_count && !job->queue; i++) {
+        if (strcmp(options->consumers[i].config->queue, job->name) == 0) { job->queue = &options->consumers[i]; }
     }
-    *error = "this daemon serves no such queue";
-    if (name) { return job->queue ? 0 : 404; }
-    if (options->queue_count == 1) { job->queue = options->consumers; }
+    *error = "a queue's name is 1 to 64 of a-z 0-9 _ . -";
+    if (job->name) { return job->queue || queue_name_is(job->name, strlen(job->name)) ? 0 : 404; }
     *error = "this daemon serves several queues: say which";
-    return job->queue || job->route->all ? 0 : 400;
+    if (job->route->all) { return 0; }
+    if (options->queue_count > 1) { return 400; }
+    job->queue = options->consumers;
+    job->name = job->queue->config->queue;
+    return 0;
 }
 
 /* Reads the parameters into a job: 0, or the status and why. */
@@ -757,6 +863,11 @@ int admin_answer(struct admin *admin, const struct http_request *request, struct
         job_free(job);
         return http_error(body, status, error);
     }
+    if (route->answer) {
+        status = route->answer(job, body);
+        job_free(job);
+        return status;
+    }
     thread_pool_put(admin->pool, job);
     return HTTP_LATER;
 }
@@ -768,8 +879,8 @@ void admin_take(struct admin *admin, struct http *http)
         if (job->route->post) {
             char **values = job->values, *what = values[PARAM_letter] ? values[PARAM_letter] : values[PARAM_worker];
             if (!what) { what = values[PARAM_id]; }
-            log_info("admin", log_str("path", job->route->path), log_str("queue", job->queue->config->queue),
-                     log_str("what", what), log_int("status", job->status));
+            log_info("admin", log_str("path", job->route->path), log_str("queue", job->name), log_str("what", what),
+                     log_int("status", job->status));
         }
         struct buffer body = {.data = job->text, .length = job->text ? job->length : 0, .broken = !job->text};
         http_answer(http, job->number, job->status, &body);

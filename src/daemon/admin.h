@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "daemon/consumer.h"
+#include "daemon/history.h"
 #include "daemon/http.h"
 #include "redis/address.h"
 
@@ -21,9 +22,10 @@ struct admin_options {
     const struct address *address;
     const struct consumer *consumers; /* [queue_count], for their queues' names and models */
     size_t queue_count;
-    const char *token; /* who has it may change things; NULL: nobody may */
-    bool open;         /* reading needs no token */
-    int wake_fd;       /* written when admin_take has something to do */
+    const struct history *histories; /* [queue_count], read while admin_answer runs */
+    const char *token;               /* who has it may change things; NULL: nobody may */
+    bool open;                       /* reading needs no token */
+    int wake_fd;                     /* written when admin_take has something to do */
 };
 
 /* Starts the thread; it connects when it has something to do. Owns: the caller ends it with admin_close. Errors:

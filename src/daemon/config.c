@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "engine/engine.h"
 #include "model/json.h"
+#include "redis/queue.h"
 #include "redis/tls.h"
 #include "schedule/reply.h"
 
@@ -32,8 +33,7 @@ static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL}
 
 static bool is_queue_name(const char *text)
 {
-    size_t length = strlen(text);
-    return length >= 1 && length <= 64 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == length;
+    return queue_name_is(text, strlen(text));
 }
 
 static bool is_device_list(const char *text)

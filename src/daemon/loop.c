@@ -71,6 +71,7 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
     uint64_t now_ms = clock_now_ms();
     ssize_t ignored = pwrite(loop->turned_fd, &now_ms, sizeof now_ms, 0);
     (void)ignored;
+    loop->options.on_second(loop->options.context);
 }
 
 /* libevent would write to standard error, and wait for its reader. */

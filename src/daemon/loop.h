@@ -19,6 +19,7 @@ struct loop_options {
     void (*on_deadline)(void *context);           /* the deadline of loop_set_deadline has come */
     void (*on_wake)(void *context);               /* loop_wake_fd was written to */
     void (*on_signal)(void *context, int signal); /* see loop_open */
+    void (*on_second)(void *context);             /* every second */
     void (*on_period)(void *context);             /* every period_s seconds */
     uint32_t period_s;                            /* 0: never */
 };

@@ -16,6 +16,7 @@
 #include "daemon/admin.h"
 #include "daemon/dashboard.h"
 #include "daemon/gpus.h"
+#include "daemon/history.h"
 #include "daemon/http.h"
 #include "daemon/metrics.h"
 
@@ -25,7 +26,10 @@ struct monitor {
     struct monitor_options of;
     struct http *http;
     struct admin *admin;
-    struct gpus *gpus; /* NULL: there is no driver */
+    struct gpus *gpus;                  /* NULL: there is no driver */
+    struct history *histories;          /* [queue_count] */
+    uint64_t opened_ms, opened_unix_ms; /* opened_ms: monotonic */
+    unsigned seconds;                   /* since then */
 };
 
 /* ---- whether it is well ---- */
@@ -225,6 +229,32 @@ static int answer_metrics(void *context, const struct http_request *request, str
 
 /* ---- the dashboard and what is behind it ---- */
 
+static struct history_sample sample_history(const struct monitor *monitor, const struct consumer *consumer)
+{
+    const struct queue_look *look = queue_looked(consumer->queue);
+    const struct worker_histograms *histograms = worker_histograms(consumer->worker);
+    struct worker_stats stats = worker_stats(consumer->worker);
+    struct history_sample sample = {
+        .at_ms = monitor->opened_unix_ms + (clock_now_ms() - monitor->opened_ms),
+        .redis_ms = queue_trouble(consumer->queue) ? 0 : look->redis_ms,
+        .done_today = look->done_today,
+        .errors_today = look->errors_today,
+        .busy_ns = stats.busy_ns,
+        .batches = stats.batches,
+        .rows = stats.rows,
+        .tokens = stats.tokens,
+        .computed_tokens = stats.computed_tokens,
+        .commands = queue_counters(consumer->queue).commands,
+        .threads = compute_state(monitor->of.compute).threads,
+    };
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        sample.unread += look->unread[c];
+        sample.running += look->pending[c];
+        for (int i = 0; i <= HISTOGRAM_BOUNDS; i++) { sample.request_ns[i] += histograms->total[c].counts[i]; }
+    }
+    return sample;
+}
+
 static int answer_page(void *context, const struct http_request *request, struct buffer *body)
 {
     (void)context;
@@ -261,6 +291,7 @@ static enum status open_admin(struct monitor *monitor, struct err *err)
     struct admin_options options = {.address = &of->shared->address,
                                     .consumers = of->consumers,
                                     .queue_count = of->queue_count,
+                                    .histories = monitor->histories,
                                     .token = token,
                                     .open = http_is_loopback(of->config->http),
                                     .wake_fd = loop_wake_fd(of->loop)};
@@ -278,7 +309,11 @@ enum status monitor_open(const struct monitor_options *options, struct monitor *
     struct monitor *monitor = calloc(1, sizeof *monitor);
     if (!monitor) { return err_set(err, STATUS_NO_MEMORY, "no memory for the HTTP port"); }
     monitor->of = *options;
+    monitor->opened_ms = clock_now_ms();
+    monitor->opened_unix_ms = clock_unix_ms();
     *out = monitor;
+    monitor->histories = calloc(options->queue_count, sizeof *monitor->histories);
+    if (!monitor->histories) { return err_set(err, STATUS_NO_MEMORY, "no memory for the history of the queues"); }
     TRY(gpus_open(&monitor->gpus, err));
     TRY(open_admin(monitor, err));
     return http_open(loop_base(options->loop), address, routes, sizeof routes / sizeof routes[0], monitor,
@@ -290,11 +325,21 @@ void monitor_take(struct monitor *monitor)
     if (monitor) { admin_take(monitor->admin, monitor->http); }
 }
 
+void monitor_second(struct monitor *monitor)
+{
+    if (!monitor || monitor->seconds++ % HISTORY_STEP_S != 0) { return; }
+    for (size_t i = 0; i < monitor->of.queue_count; i++) {
+        struct history_sample sample = sample_history(monitor, &monitor->of.consumers[i]);
+        history_add(&monitor->histories[i], &sample);
+    }
+}
+
 void monitor_close(struct monitor *monitor)
 {
     if (!monitor) { return; }
     http_close(monitor->http);
     admin_close(monitor->admin);
     gpus_close(monitor->gpus);
+    free(monitor->histories);
     free(monitor);
 }

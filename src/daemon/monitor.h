@@ -29,6 +29,9 @@ MUST_CHECK enum status monitor_open(const struct monitor_options *options, struc
 /* Gives the port the answers that the API's thread has finished. NULL is allowed. */
 void monitor_take(struct monitor *monitor);
 
+/* What is to be done each second: the history of the queues. NULL is allowed. */
+void monitor_second(struct monitor *monitor);
+
 /* Closes the port. NULL is allowed. */
 void monitor_close(struct monitor *monitor);
 

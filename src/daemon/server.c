@@ -242,6 +242,12 @@ static void on_signal(void *context, int number)
     }
 }
 
+static void on_second(void *context)
+{
+    struct server *server = context;
+    monitor_second(server->monitor);
+}
+
 static void on_period(void *context)
 {
     struct server *server = context;
@@ -285,6 +291,7 @@ static enum status open_threads(struct server *server, struct err *err)
                                 .on_deadline = on_deadline,
                                 .on_wake = on_wake,
                                 .on_signal = on_signal,
+                                .on_second = on_second,
                                 .on_period = on_period,
                                 .period_s = (uint32_t)config->stats_s};
     TRY(loop_open(&loop, &server->loop, err));

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "redis/address.h"
 #include "redis/client.h"
+#include "redis/queue.h"
 #include "redis/scripts.h"
 #include "schedule/request.h"
 
@@ -141,6 +142,35 @@ struct queue_counts {
  * Errors: those of the commands. */
 MUST_CHECK enum status queue_counts_read(struct session *session, struct queue_counts *out,
                                          struct heartbeats *heartbeats, struct err *err);
+
+/* The queues of a Redis, found by SCAN: their names are written nowhere. A call asks for so few keys that Redis is not
+ * held up, so in a large Redis it takes several calls until all are found. */
+
+enum { QUEUES_FOUND_MAX = 100, QUEUES_REST_MS = 10000 };
+
+struct queue_names {
+    char items[QUEUES_FOUND_MAX][QUEUE_NAME_MAX + 1]; /* [count], in order */
+    size_t count;
+    bool more; /* there are more than fit */
+};
+
+/* Zero-initialise. */
+struct queue_walk {
+    struct queue_names found, finding; /* by the last whole walk; by the one under way */
+    char cursor[24];                   /* "" before a walk */
+    uint64_t rests_until_ms;           /* monotonic */
+    bool whole;                        /* one has reached the end */
+};
+
+/* Walks on, unless the last walk has ended less than QUEUES_REST_MS ago. Errors: those of the command; after one it
+ * rests, too. */
+MUST_CHECK enum status queue_walk_on(struct session *session, struct queue_walk *walk, struct err *err);
+
+/* The names known now; those of the first walk while it is under way. */
+const struct queue_names *queue_walk_names(const struct queue_walk *walk);
+
+/* Whether the queue of the session has a stream. Errors: those of the command. */
+MUST_CHECK enum status queue_exists(struct session *session, bool *out, struct err *err);
 
 /* Pauses a queue, or ends its pause. `*changed`: it was not so before. Errors: those of the commands. */
 MUST_CHECK enum status pause_set(struct session *session, bool pause, bool *changed, struct err *err);

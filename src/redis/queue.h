@@ -82,6 +82,9 @@ void queue_host(char host[QUEUE_HOST_MAX + 1]);
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 
+/* Whether it may be a queue's name: 1 to QUEUE_NAME_MAX of a-z 0-9 _ . - */
+bool queue_name_is(const char *name, size_t length);
+
 /* Whether a consumer's name has the shape of a worker's: host, process id, eight hex digits. */
 bool queue_worker_name_is(const char *name, size_t length);
 
@@ -103,6 +106,7 @@ struct queue_look {
     int64_t wait_ms[CLASS_COUNT];                       /* estimated for a new entry; -1: unknown */
     uint64_t cap[CLASS_COUNT];                          /* 0: none */
     uint64_t later, due, dead;                          /* parked; of those the ones that are due; dead letters */
+    uint64_t done_today, errors_today;                  /* ended with any worker since Redis' midnight in UTC */
 };
 
 /* What waits, as it was counted last; lives as long as the queue. */

@@ -836,10 +836,9 @@ static void unblock(struct queue *queue)
 
 /* --- Life -------------------------------------------------------------------------------------------------------- */
 
-static bool name_usable(const char *name)
+bool queue_name_is(const char *name, size_t length)
 {
-    size_t length = strlen(name);
-    return length >= 1 && length <= QUEUE_NAME_MAX && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == length;
+    return length >= 1 && length <= QUEUE_NAME_MAX && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") >= length;
 }
 
 static void set_defaults(struct queue_options *options)
@@ -856,7 +855,7 @@ static void set_defaults(struct queue_options *options)
 
 enum status queue_open(const struct queue_options *options, struct queue **out, struct err *err)
 {
-    if (!name_usable(options->name)) {
+    if (!queue_name_is(options->name, strlen(options->name))) {
         return err_set(err, STATUS_BAD_INPUT, "a queue's name is 1 to %d of a-z 0-9 _ . -", QUEUE_NAME_MAX);
     }
     struct queue *queue = calloc(1, sizeof *queue);

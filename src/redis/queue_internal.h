@@ -143,7 +143,7 @@ struct housekeeping {
     uint64_t counted;     /* … and its number, which tells a repeated pulse; 0: none yet */
 };
 
-enum { LOOK_COMMANDS = 10 + CLASS_COUNT };
+enum { LOOK_COMMANDS = 11 + CLASS_COUNT };
 
 /* queue_look.c */
 struct looking {

@@ -13,6 +13,9 @@
  * along; a large one is asked for rarely. */
 enum { LARGE_BYTES = 64 << 10, LARGE_LOOKS = 32 };
 
+/* The days of lua/pulse. */
+enum { LOOK_DAY_MS = 86400000, LOOK_DAYS = 91 };
+
 /* Pulses are more frequent while something waits for Redis' memory. */
 enum { EVERY_MS = 900 };
 
@@ -44,6 +47,18 @@ static void read_meta(struct looking *looking, int class, const struct resp_valu
     }
 }
 
+/* `<day> <done> <errors>` as lua/pulse writes it; of a day before, or nil: nothing has ended today. */
+static void read_today(struct looking *looking, int class, const struct resp_value *reply)
+{
+    (void)class;
+    struct queue_look *next = &looking->next;
+    uint64_t day, done, errors;
+    bool ok = reply->bytes && sscanf(reply->bytes, "%" SCNu64 " %" SCNu64 " %" SCNu64, &day, &done, &errors) == 3 &&
+              day == next->redis_ms / LOOK_DAY_MS;
+    next->done_today = ok ? done : 0;
+    next->errors_today = ok ? errors : 0;
+}
+
 /* [[id, [field, value, …]]]; none if it has gone meanwhile. */
 static void read_oldest(struct looking *looking, int class, const struct resp_value *reply)
 {
@@ -55,7 +70,7 @@ static void read_oldest(struct looking *looking, int class, const struct resp_va
 
 #define TO(member) NULL, 0, offsetof(struct queue_look, member)
 
-/* The commands. A word after @ is a key of the queue, # is Redis' time. */
+/* The commands. A word after @ is a key of the queue, # is Redis' time, % the field of its day. */
 static const struct look_command {
     const char *words[9];
     void (*read)(struct looking *looking, int class, const struct resp_value *reply); /* NULL: the answer is a number */
@@ -74,6 +89,7 @@ static const struct look_command {
     {{"HMGET", "@meta", "wait_ms_high", "wait_ms_normal", "wait_ms_low", "cap_high", "cap_normal", "cap_low"},
      read_meta,
      0},
+    {{"HGET", "@stats", "%"}, read_today, 0},
     {{"XRANGE", "@requests:high", "-", "+", "COUNT", "1"}, read_oldest, CLASS_HIGH}, /* the last three by need */
     {{"XRANGE", "@requests", "-", "+", "COUNT", "1"}, read_oldest, CLASS_NORMAL},
     {{"XRANGE", "@requests:low", "-", "+", "COUNT", "1"}, read_oldest, CLASS_LOW},
@@ -87,12 +103,16 @@ static void ask(struct queue *queue, size_t which)
 {
     const struct look_command *command = &commands[which];
     const char *words[sizeof command->words / sizeof command->words[0]];
-    char key[QUEUE_KEY_MAX], now[24];
+    char key[QUEUE_KEY_MAX], now[24], today[24];
     size_t count = 0;
     snprintf(now, sizeof now, "%" PRIu64, queue->looking.next.redis_ms);
+    snprintf(today, sizeof today, "day:%" PRIu64, queue->looking.next.redis_ms / LOOK_DAY_MS % LOOK_DAYS);
     for (; command->words[count]; count++) {
         const char *word = command->words[count];
-        words[count] = word[0] == '@' ? queue_key(queue, word + 1, "", key) : word[0] == '#' ? now : word;
+        words[count] = word[0] == '@'   ? queue_key(queue, word + 1, "", key)
+                       : word[0] == '#' ? now
+                       : word[0] == '%' ? today
+                                        : word;
     }
     queue->looking.calls[which] = (struct look_call){queue, which};
     queue->looking.out++;

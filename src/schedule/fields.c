@@ -384,9 +384,9 @@ static void parse_expires_in(struct parsing *parsing)
 
 const char *const task_names[TASK_COUNT + 1] = {"embed", "rerank", "classify"};
 
-static bool does(const struct request_rules *rules, enum request_task task)
+bool head_does(const struct model_head *head, enum request_task task)
 {
-    uint32_t labels = rules->head ? rules->head->labels : 0;
+    uint32_t labels = head ? head->labels : 0;
     return task == TASK_EMBED ? labels == 0 : task == TASK_RERANK ? labels == 1 : labels > 0;
 }
 
@@ -396,13 +396,13 @@ static void parse_task(struct parsing *parsing)
     const struct request_rules *rules = parsing->rules;
     int task = 0;
     while (task < TASK_COUNT && !field_is(parsing, task_names[task])) { task++; }
-    if (task < TASK_COUNT && does(rules, (enum request_task)task)) {
+    if (task < TASK_COUNT && head_does(rules->head, (enum request_task)task)) {
         parsing->request->task = (enum request_task)task;
     } else {
         request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does %s",
-                     does(rules, TASK_EMBED)    ? "embed"
-                     : does(rules, TASK_RERANK) ? "rerank and classify"
-                                                : "classify");
+                     head_does(rules->head, TASK_EMBED)    ? "embed"
+                     : head_does(rules->head, TASK_RERANK) ? "rerank and classify"
+                                                           : "classify");
     }
 }
 

@@ -317,6 +317,9 @@ struct request_rules {
     bool no_prompt; /* the model cannot take any */
 };
 
+/* Whether a model with this head (NULL: none) does a task. */
+bool head_does(const struct model_head *head, enum request_task task);
+
 /* Reads a stream entry into a request. A malformed entry is a request too: its `code` and `message` say what is wrong,
  * and only its error reply is left to send. Owns: the caller ends it with request_free. Errors: NULL when memory ran
  * out (the entry stays pending). */

@@ -89,14 +89,14 @@ class Acl(SluiceCase):
             with self.assertRaisesRegex(redis.exceptions.ResponseError, "WRONGPASS"):
                 server.client(username="sluice-" + role, password="").ping()
 
-    def make_users(self, *queues):
+    def make_users(self, *queues, options=()):
         """Runs the script with tools that write down what they were called with."""
         tools = self.path("tools")
         os.makedirs(tools, exist_ok=True)
         for tool in ("sed", "sha256sum", "dirname", "cat", "head", "tr"):
             path = self.write(f"tools/{tool}", f'#!/bin/sh\necho "$0 $*" >> {self.path("called")}\nexec {shutil.which(tool)} "$@"\n')
             os.chmod(path, 0o755)
-        return subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), self.directory, *queues], capture_output=True,
+        return subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), *options, self.directory, *queues], capture_output=True,
                               check=False, timeout=60, env={**os.environ, "PATH": tools + ":" + os.environ["PATH"]})
 
     def test_users_with_passwords(self):
@@ -128,6 +128,32 @@ class Acl(SluiceCase):
                 client.xadd(f"sluice:{{{own}}}:requests", {"text": "x"})
                 with self.assertRaises(redis.exceptions.NoPermissionError):
                     client.xadd(f"sluice:{{{other}}}:requests", {"text": "x"})
+
+    def test_rights_for_the_dashboard(self):
+        """make-users.sh --dashboard: the worker's user has its rights still, and those that the admin API needs; in other queues it
+        counts, and reads and changes nothing."""
+        for name in (*ROLES, "admin"):
+            self.write(name + "_password", "pw")
+        users = {option: self.make_users(options=option) for option in ((), ("--dashboard",))}
+        plain, more = (result.stdout.decode().splitlines() for result in users.values())
+        changed = [(was, now) for was, now in zip(plain, more, strict=True) if was != now]
+        self.assertEqual([(was.split()[1], now.startswith(was + " ")) for was, now in changed], [("sluice-worker", True)])
+        server = self.new_redis("second", options=("--aclfile", self.write("users.acl", users[("--dashboard",)].stdout)))
+        server.user, server.password = "admin", "pw"
+        admin = server.start().client()
+        for name, text in (("default", "mine"), ("mail", "somebody's")):
+            admin.xadd(f"sluice:{{{name}}}:requests", {"text": text})
+            admin.xgroup_create(f"sluice:{{{name}}}:requests", "sluice", "0")
+        client = server.client(username="sluice-worker", password="pw")
+        key = "sluice:{%s}:%s"
+        self.assertTrue(client.set(key % ("default", "paused"), 1) and client.delete(key % ("default", "paused")))
+        self.assertIsNone(client.zscore(key % ("default", "later"), "1-0"))
+        self.assertEqual(set(client.scan_iter("sluice:*")), {b"sluice:{default}:requests", b"sluice:{mail}:requests"})
+        self.assertEqual(client.xlen(key % ("mail", "requests")), 1)
+        for words in (("XRANGE", "requests", "-", "+"), ("SET", "paused", "1"), ("DEL", "paused"), ("XADD", "requests", "*", "text", "x"),
+                      ("HGETALL", "reply:1-0"), ("ZSCORE", "later", "x"), ("XRANGE", "dead", "-", "+"), ("HSET", "meta", "a", "b")):
+            with self.assertRaises(redis.exceptions.NoPermissionError, msg=words):
+                client.execute_command(words[0], key % ("mail", words[1]), *words[2:])
 
     def test_a_restart_keeps_what_was_done(self):
         """Redis replays its append-only file with the rights of its user default, who may not get in: where those do not

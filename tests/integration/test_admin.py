@@ -9,12 +9,14 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from unittest.mock import ANY
 
 from acl import make_user
 from case import SANITIZED, scaled
@@ -101,7 +103,8 @@ class Admin(HttpCase):
         shown, now = self.read("/api/queues"), json.loads(self.sluice("stats", "--json"))
         self.assert_shape(shown, example("`GET /api/queues"))
         queue = shown["queues"][0]
-        self.assertEqual((queue.pop("model"), queue["cap_later"]), ("tiny", 7))
+        self.assertEqual([queue.pop(name) for name in ("served", "model", "tasks")], [True, "tiny", ["embed"]])
+        self.assertEqual(queue["cap_later"], 7)
         for name in ("at", "since"):
             queue.pop(name), now.pop(name)
         self.assertEqual(queue, now)
@@ -130,6 +133,68 @@ class Admin(HttpCase):
         self.assertEqual(self.change("/api/pause", queue="chat")["changed"], True)
         self.assertEqual([queue["paused"] for queue in self.read("/api/queues")["queues"]], [False, True])
         self.read("/api/queues?queue=" + self.queue, 404)
+
+    def test_queues_of_other_daemons(self):
+        """Whatever has a stream of requests in this Redis is a queue, and is shown and changed like the daemon's own."""
+        self.client.xadd("sluice:{mail}:requests:low", {"text": "waits for nobody"})
+        self.client.xadd("sluice:{chat}:requests", {"text": "x"})
+        self.client.set("sluice:{chat}:meta", "of a wrong type")
+        for stranger in ("sluice:{mail}:results:{x}:requests", "sluice:{UPPER}:requests", "sluice:{<b>}:requests", "sluice:{}:requests",
+                         "sluice:{a}:requests:highest", "sluice:{b}:requestsx", "sluice:{x\0y}:requests", "other:{mail}:requests"):
+            self.client.xadd(stranger, {"text": "x"})
+        self.client.hset("sluice:{hash}:requests", "a", "b")
+        self.client.mset({f"of something else:{i}": "x" for i in range(25_000)})  # more than a call of the API looks at
+        self.served()
+        answers = [self.read("/api/queues")]
+        self.assertIn("goes on", answers[0]["left_out"])
+        self.wait_until(lambda: answers.append(self.read("/api/queues")) or not answers[-1]["left_out"], "the walk to end")
+        self.assertLessEqual(len(answers), 4, "ten thousand keys in a call")
+        own, chat, mail = answers[-1]["queues"]
+        self.assertEqual((own["queue"], chat["queue"], mail["queue"]), (self.queue, "chat", "mail"))
+        self.assertEqual((own["served"], chat["served"], mail["served"], mail["tasks"]), (True, False, False, None))
+        self.assertIn("WRONGTYPE", chat["error"])
+        self.assertEqual((mail["classes"]["low"]["unread"], mail["workers"], mail["days"]), (1, 0, []))
+        self.assertEqual(self.read("/api/queues?queue=mail")["queues"][0]["classes"], {**mail["classes"], "low": {**mail["classes"]["low"], "oldest_ms": ANY}})
+        self.assertEqual(self.read("/api/requests?queue=mail&class=low&state=unread")["requests"][0]["text"], "waits for nobody")
+        self.assertEqual(self.change("/api/pause", queue="mail"), {"queue": "mail", "paused": True, "changed": True})
+        self.assertTrue(self.client.exists("sluice:{mail}:paused"))
+        self.assertFalse(self.client.exists(self.sender.key("paused")))
+        self.assertIn("no queue nobody", self.change("/api/pause", 404, queue="nobody")["error"])
+        self.change("/api/pause", 404, queue="no/name")
+        self.read("/api/history?queue=mail", 404)
+        self.assertFalse(self.client.exists("sluice:{nobody}:paused"))
+
+    def test_more_queues_than_are_listed(self):
+        for number in range(130):
+            self.client.xadd(f"sluice:{{q{number:03}}}:requests", {"text": "x"})
+        self.served()
+        answer = self.read("/api/queues")
+        self.assertIn("more queues", answer["left_out"])
+        self.assertEqual([queue["queue"] for queue in answer["queues"]], [self.queue, *(f"q{number:03}" for number in range(100))])
+
+    def test_an_hour_is_kept(self):
+        """Also what happened while nobody looked, and while Redis was away."""
+        self.served()
+        points = lambda **given: [dict(zip(given.get("names") or self.read("/api/history")["names"], point)) for point in self.read("/api/history?queue=test" + given.get("more", ""))["points"]]
+        ended = lambda name: sum(point[name] * (point["at"] - before["at"]) / 1000 for before, point in zip(points(), points()[1:]) if point[name])
+        self.wait_until(lambda: points() and points()[-1]["done_per_s"] == 0, "a point with a look before it")
+        for number in range(40):
+            self.sender.submit(f"text {number}")
+        self.sender.submit("", expected="bad_request")
+        self.wait_finished(self.sender)
+        self.wait_until(lambda: ended("done_per_s") > 30 and ended("errors_per_s") > 0.5, lambda: f"them to be in the history: {points()}")
+        self.assertLess(ended("done_per_s"), 50)
+        self.assert_shape(self.read("/api/history"), example("`GET /api/history"))
+        self.assertEqual(self.read("/api/history")["names"], example("`GET /api/history")["names"])
+        last = points()[-1]
+        self.assertEqual(points(more=f"&since={last['at'] - 1}")[0], last)
+        self.assertLess(last["at"] - time.time() * 1000, 1000)
+        self.server.kill()
+        self.wait_until(lambda: points()[-1]["unread"] is None, "a point without Redis", timeout=30)
+        self.assertGreater(len(points()), 1)
+        self.server.start()
+        for query in ("since=x", "since=-1", "since=" + "1" * 16, "since="):
+            self.read("/api/history?" + query, 400 if query != "since=" else 200)
 
     def test_dead_letters_are_shown(self):
         self.served()
@@ -440,7 +505,7 @@ class Admin(HttpCase):
         self.assertIn('"default"', script)
         script = script.replace("head -c 24 /dev/urandom | base64 >", f"printf '%s\\n' '{TOKEN}' >").replace('"default"', f'"{self.queue}"')
         result = subprocess.run(["bash", "-eu", "-c", script], capture_output=True, text=True, check=True)
-        self.assertEqual([list(json.loads(line)) for line in result.stdout.splitlines()], [["queues"], ["queue", "paused", "changed"]])
+        self.assertEqual([list(json.loads(line)) for line in result.stdout.splitlines()], [["queues", "left_out"], ["queue", "paused", "changed"]])
 
     # when Redis is away, or refuses
 
@@ -480,10 +545,16 @@ class Admin(HttpCase):
         self.assertEqual(self.change("/api/try", inputs=["a text"])["status"], "done")
         self.assertEqual(self.change("/api/caps", low=5)["caps"]["low"], 5)
         self.assertEqual(self.change("/api/dead/requeue", letter=letter)["requeued"], 1)
-        self.assertIn("NOPERM", self.change("/api/pause", 403)["error"])
-        self.assertIn("may not ask", self.read("/api/request?id=7-7", 403)["error"])
-        rights = re.search(r"give it `(~[^`]+)` as well", PAGE)[1].replace("default", self.queue)
-        self.client.execute_command("ACL", "SETUSER", "sluice-worker", *rights.split())
+        refused = self.change("/api/pause", 403)["error"]
+        self.assertRegex(refused, "SET: .*NOPERM .*sluice-worker, lacks the dashboard's rights: make-users.sh --dashboard gives them")
+        self.assertIn("NOPERM", self.read("/api/request?id=7-7", 403)["error"])
+        self.client.xadd("sluice:{mail}:requests", {"text": "x"})
+        self.assertIn("NOPERM", self.read("/api/queues")["left_out"])
+        self.assertRegex(self.read("/api/dead?queue=mail", 403)["error"], "sluice-worker, is not for queue mail: .* --queue mail and its operator's login$")
+        command = shlex.split(re.search(r"at once: redis-cli (.*)$", refused)[1])
+        self.client.execute_command(*command)
+        self.wait_until(lambda: not self.read("/api/queues")["left_out"], "the next search for queues", timeout=30)
+        self.assertRegex(self.read("/api/queues")["queues"][1].pop("error"), "NOPERM .*is not for queue mail")
         self.assertEqual(self.change("/api/pause")["paused"], True)
         self.assertEqual(self.change("/api/resume")["changed"], True)
         self.assertEqual(self.read("/api/request?id=7-7")["status"], "unknown")

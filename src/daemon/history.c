@@ -1,0 +1,95 @@
+#include "daemon/history.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { DAY_MS = 86400000 };
+
+static float divide(double part, double whole)
+{
+    return whole > 0 ? (float)(part / whole) : NAN;
+}
+
+/* Seconds within which this part of the requests was answered, by interpolation inside its bucket; of the last bucket,
+ * which has no upper end, its lower end. */
+static float find_quantile(const uint64_t counts[HISTOGRAM_BOUNDS + 1], double part)
+{
+    uint64_t all = 0, below = 0;
+    unsigned bucket = 0;
+    for (unsigned i = 0; i <= HISTOGRAM_BOUNDS; i++) { all += counts[i]; }
+    if (all == 0) { return NAN; }
+    while (bucket < HISTOGRAM_BOUNDS && (double)(below + counts[bucket]) < part * (double)all) {
+        below += counts[bucket++];
+    }
+    double from = bucket == 0 ? 0 : (double)histogram_times.buckets[bucket - 1].most;
+    double to = bucket == HISTOGRAM_BOUNDS ? from : (double)histogram_times.buckets[bucket].most;
+    double inside = (part * (double)all - (double)below) / (double)(counts[bucket] > 0 ? counts[bucket] : 1);
+    return (float)((from + (to - from) * inside) * histogram_times.unit);
+}
+
+/* Counts of today begin again at midnight. They may also fall when `stats` is deleted; then nothing is known. */
+static float rate_today(const struct history_sample *was, const struct history_sample *now, uint64_t before,
+                        uint64_t after)
+{
+    if (was->redis_ms == 0 || now->redis_ms <= was->redis_ms) { return NAN; }
+    if (now->redis_ms / DAY_MS != was->redis_ms / DAY_MS) { before = 0; }
+    return after < before ? NAN : divide((double)(after - before) * 1e3, (double)(now->redis_ms - was->redis_ms));
+}
+
+static struct history_point make_point(const struct history_sample *was, const struct history_sample *now)
+{
+    double ms = (double)(now->at_ms - was->at_ms), batches = (double)(now->batches - was->batches);
+    double tokens = (double)(now->tokens - was->tokens),
+           computed = (double)(now->computed_tokens - was->computed_tokens);
+    uint64_t ended[HISTOGRAM_BOUNDS + 1];
+    for (unsigned i = 0; i <= HISTOGRAM_BOUNDS; i++) { ended[i] = now->request_ns[i] - was->request_ns[i]; }
+    bool known = now->redis_ms != 0;
+    float busy = divide((double)(now->busy_ns - was->busy_ns), ms * 1e6 * now->threads);
+    return (struct history_point){.at_ms = now->at_ms,
+                                  .done_per_s = rate_today(was, now, was->done_today, now->done_today),
+                                  .errors_per_s = rate_today(was, now, was->errors_today, now->errors_today),
+                                  .unread = known ? (float)now->unread : NAN,
+                                  .running = known ? (float)now->running : NAN,
+                                  .p50_s = find_quantile(ended, 0.5),
+                                  .p99_s = find_quantile(ended, 0.99),
+                                  .busy = busy > 1 ? 1 : busy, /* a batch counts whole when it ends */
+                                  .batch_texts = divide((double)(now->rows - was->rows), batches),
+                                  .batch_tokens = divide(tokens, batches),
+                                  .padding = divide(computed - tokens, computed),
+                                  .commands_per_s = divide((double)(now->commands - was->commands) * 1e3, ms)};
+}
+
+void history_add(struct history *history, const struct history_sample *now)
+{
+    if (history->last.at_ms != 0 && now->at_ms > history->last.at_ms) {
+        history->points[history->count++ % HISTORY_POINTS] = make_point(&history->last, now);
+    }
+    history->last = *now;
+}
+
+static void put_value(struct buffer *to, float value)
+{
+    if (isfinite(value)) {
+        buffer_format(to, ",%.4g", (double)value);
+    } else {
+        buffer_string(to, ",null");
+    }
+}
+
+void history_put(const struct history *history, uint64_t since_ms, struct buffer *to)
+{
+#define NAME(name) ",\"" #name "\""
+    buffer_format(to, "\"every_ms\":%d,\"names\":[\"at\"" HISTORY_VALUES(NAME) "],\"points\":[", HISTORY_STEP_S * 1000);
+    const char *between = "";
+    for (size_t at = history->count > HISTORY_POINTS ? history->count - HISTORY_POINTS : 0; at < history->count; at++) {
+        const struct history_point *point = &history->points[at % HISTORY_POINTS];
+        if (point->at_ms <= since_ms) { continue; }
+        buffer_format(to, "%s[%" PRIu64, between, point->at_ms);
+#define VALUE(name) put_value(to, point->name);
+        HISTORY_VALUES(VALUE)
+        buffer_string(to, "]");
+        between = ",";
+    }
+    buffer_string(to, "]");
+}
