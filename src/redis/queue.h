@@ -50,7 +50,7 @@ struct queue_options {
     bool allow_eviction;                             /* join even if maxmemory-policy is not noeviction */
     uint64_t max_reply_bytes;                        /* memory that one answer may cost; 0: 64 MiB */
     uint32_t connect_timeout_ms, command_timeout_ms; /* 0: 5,000 each */
-    uint32_t backoff_ms, backoff_cap_ms;             /* between reconnects; 0: 100 and 5,000 */
+    uint32_t backoff_ms, backoff_cap_ms;             /* between reconnects; 0: 100, and half a lease up to 5,000 */
     uint64_t seed;                                   /* for the jitter */
     bool look;                                       /* struct queue_look with each pulse */
 

@@ -846,7 +846,12 @@ static void set_defaults(struct queue_options *options)
     options->connect_timeout_ms = options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     options->command_timeout_ms = options->command_timeout_ms ? options->command_timeout_ms : COMMAND_TIMEOUT_MS;
     options->backoff_ms = options->backoff_ms ? options->backoff_ms : BACKOFF_MS;
-    options->backoff_cap_ms = options->backoff_cap_ms ? options->backoff_cap_ms : BACKOFF_CAP_MS;
+    if (options->backoff_cap_ms == 0) { /* all come back before one may judge the leases of the others */
+        uint32_t half_ms = options->lease_ms / 2;
+        options->backoff_cap_ms = half_ms < options->backoff_ms ? options->backoff_ms
+                                  : half_ms < BACKOFF_CAP_MS    ? half_ms
+                                                                : BACKOFF_CAP_MS;
+    }
     options->max_reply_bytes = options->max_reply_bytes ? options->max_reply_bytes : MAX_REPLY_BYTES;
     options->revision = options->revision ? options->revision : "";
     options->precision = options->precision ? options->precision : "f32";

@@ -146,7 +146,7 @@ class Idle(FeatureCase):
         for _ in range(2):
             proxies.append(Proxy(self.directory, self.server.socket))
             self.children.append(proxies[-1])
-            self.make_daemon(self.server, "--lease-ms", "15000", address=proxies[-1].path).start().wait_ready(self.client)
+            self.make_daemon(self.server, "--lease-ms", "5000", address=proxies[-1].path).start().wait_ready(self.client)
             self.wait_reply(self.add(text="hello"))
         started, before = self.server_time(), [len(proxy.commands) for proxy in proxies]
         self.wait_until(lambda: self.server_time() >= started + 10, "ten seconds")

@@ -46,7 +46,7 @@ async def send_at(writer, every, phase, data, stop):
 
 
 async def idle_worker(path, desk, digests, number, stop):
-    """Sends what src/redis does for an idle worker: pulse, INFO and a look at what is pending with it each second, renew at a third of a lease of 15 s, and a read
+    """Sends what src/redis does for an idle worker: pulse, INFO and a look at what is pending with it each second, renew at a third of a lease of 5 s, and a read
     that blocks for 2 s. Its rank is too low to take the chores from the one that is real."""
     name, phase = f"simulated-{number}-00000000", (number * 0.618) % 1
     connections = [await asyncio.open_unix_connection(path) for _ in range(2)]
@@ -57,7 +57,7 @@ async def idle_worker(path, desk, digests, number, stop):
     read = wire("XREADGROUP", "GROUP", "sluice", name, "COUNT", 512, "BLOCK", 2000, "STREAMS", *streams, ">", ">", ">")
     await asyncio.gather(
         send_at(connections[1][1], 1, phase, pulse, stop),
-        send_at(connections[1][1], 5, phase, script(digests, desk.renew(f"token-{number}", name)), stop),
+        send_at(connections[1][1], 5 / 3, phase, script(digests, desk.renew(f"token-{number}", name)), stop),
         send_at(connections[0][1], 2, phase, read, stop))
     for task, (_, writer) in zip(drains, connections):
         writer.close()
@@ -77,7 +77,7 @@ async def look(stage, simulated):
     digests = {name: stage.client.script_load(source(name)) for name in ("pulse", "renew")}
     stop = asyncio.Event()
     for number in range(simulated):
-        stage.client.set(desk.key(f"alive:simulated-{number}-00000000"), f"token-{number}", px=15000)
+        stage.client.set(desk.key(f"alive:simulated-{number}-00000000"), f"token-{number}", px=5000)
     workers = [asyncio.create_task(idle_worker(stage.server.socket, desk, digests, number, stop)) for number in range(simulated)]
     await asyncio.sleep(6)
     before, began = counted(stage.client), time.monotonic()

@@ -49,7 +49,7 @@ TEST(defaults_are_in_range)
     assert_int_equal(config_init(&config, &err), STATUS_OK);
     assert_int_equal(config_check(&config, &err), STATUS_OK);
     assert_string_equal(config.queue, "default");
-    assert_int_equal(config.lease_ms, 15000);
+    assert_int_equal(config.lease_ms, 5000);
     assert_true(config.truncate);
     assert_null(config.model);
     config_free(&config);
