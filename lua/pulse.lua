@@ -8,12 +8,13 @@
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
 --       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries,
 --       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ... ignored <count>`, '' for nothing;
---       6 the command that the last answer brought, '' for none; then field, value, ... of its heartbeat: words without
---       spaces, among them rows_per_s, max_inputs, max_text_bytes, precision, lease (ms), counted
+--       6 the command that the last answer brought, '' for none; 7 its pid_space to be told its neighbours, '' not to be;
+--       then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, max_inputs, max_text_bytes,
+--       precision, lease (ms), counted, pid_space
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
 --           housekeeper has found, the number of workers that are not yet removed, precisions of those with a recent
---           heartbeat, separated by spaces, '' when they agree }
+--           heartbeat, separated by spaces, '' when they agree, the neighbours: `<name> <ms since its heartbeat> ...` }
 --         For all but the housekeeper depths and caps are 0, and precisions ''.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
 -- Housekeeper: `<rank> <consumer> <found> ...`, for the time of its election. A worker with a higher rank takes over.
@@ -53,10 +54,29 @@ local function depth_of(stream)
   return math.max(0, length - pending[1])
 end
 
+local heard -- all of `workers`, once somebody has asked
+
+local function hear()
+  heard = heard or side(try('HGETALL', workers)) or {}
+  return heard
+end
+
+-- Other workers with the same pid_space: the caller can ask its kernel whether their processes exist.
+local function neighbours()
+  local all, found = ARGV[7] == '' and {} or hear(), {}
+  for i = 1, #all, 2 do
+    if all[i] ~= consumer and string.match(all[i], '^[%w.-]+$') and string.match(all[i + 1], ' pid_space (%S+)') == ARGV[7] then
+      found[#found + 1] = all[i]
+      found[#found + 1] = math.max(0, now - tonumber(string.match(all[i + 1], '^%d+') or 0))
+    end
+  end
+  return table.concat(found, ' ')
+end
+
 -- Looks at what all workers have said. Returns rows a second of those that spoke lately, their precisions, and the least
 -- max_inputs and max_text_bytes among them.
 local function look_round()
-  local all, spoken, rows, precisions, died, least = side(try('HGETALL', workers)) or {}, {}, 0, {}, 0, {}
+  local all, spoken, rows, precisions, died, least = hear(), {}, 0, {}, 0, {}
   for i = 1, #all, 2 do
     if not string.find(all[i], '^command:') then
       local seen = tonumber(string.match(all[i + 1], '^%d+') or 0)
@@ -152,7 +172,7 @@ end
 
 count()
 local words = {}
-for i = 7, #ARGV do words[#words + 1] = ARGV[i] end
+for i = 8, #ARGV do words[#words + 1] = ARGV[i] end
 side(try('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
 local command = string.sub(side(try('HGET', workers, 'command:' .. consumer)) or '', 1, COMMAND_MOST)
 if command ~= '' and command == ARGV[6] then
@@ -162,7 +182,7 @@ end
 
 local paused, keeps, found = call('EXISTS', KEYS[3]), elect()
 local known = (side(try('HLEN', workers)) or 0) - (command ~= '' and 1 or 0)
-if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known, ''} end
+if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known, '', neighbours()} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
 local rows, precisions, least = look_round()
@@ -181,4 +201,4 @@ side(try('HSET', meta, unpack(publish)))
 
 local caps = side(try('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
 local function cap(class) return math.max(0, math.floor(tonumber(caps[class] or 0) or 0)) end
-return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, '', known, precisions}
+return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, '', known, precisions, neighbours()}

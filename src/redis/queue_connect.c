@@ -893,6 +893,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
         queue->groups[c] = (struct group){.queue = queue, .class = (enum request_class)c};
     }
     make_name(queue);
+    queue_meet_neighbours(queue);
     *out = queue;
     return STATUS_OK;
 }

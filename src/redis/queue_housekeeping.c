@@ -3,10 +3,14 @@
  *
  * The pulse's script and INFO are sent together and become one event. The worker acts on Redis' memory; this file only
  * logs it. */
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -195,6 +199,99 @@ static void add_left(const struct queue *queue, struct command *command)
     command_bytes(command, left, length > 0 ? length - 1 : 0); /* without the last space */
 }
 
+/* --- Neighbours --------------------------------------------------------------------------------------------------- */
+
+/* A worker that was killed cannot give up its lease. Its successor on the same host, or the housekeeper if it is there,
+ * does that for it, once the kernel says that there is no such process and the worker has missed two heartbeats. In
+ * doubt the lease stays and ends by itself. */
+
+void queue_meet_neighbours(struct queue *queue)
+{
+    char boot[40] = "";
+    struct stat space;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    bool known = file && fscanf(file, "%39s", boot) == 1 && stat("/proc/self/ns/pid", &space) == 0;
+    if (file) { fclose(file); }
+    if (known) {
+        snprintf(queue->neighbours.pid_space, sizeof queue->neighbours.pid_space, "%s-%" PRIu64, boot,
+                 (uint64_t)space.st_ino);
+    }
+    queue->neighbours.looks = true;
+}
+
+const char *queue_gone(const struct queue *queue, unsigned *at)
+{
+    const struct neighbours *neighbours = &queue->neighbours;
+    unsigned known = neighbours->count < GONE_MAX ? neighbours->count : GONE_MAX;
+    return *at < known && clock_now_ns() < neighbours->until_ns ? neighbours->gone[(*at)++].name : NULL;
+}
+
+static bool is_known_gone(const struct queue *queue, const char *name)
+{
+    unsigned at = 0;
+    for (const char *known; (known = queue_gone(queue, &at)) != NULL;) {
+        if (strcmp(known, name) == 0) { return true; }
+    }
+    return false;
+}
+
+/* False if it exists, or in doubt. The host's name is compared for a machine that was cloned while it ran. */
+static bool process_is_gone(const char *name)
+{
+    char host[QUEUE_HOST_MAX + 1];
+    queue_host(host);
+    size_t length = strlen(host);
+    if (!queue_worker_name_is(name, strlen(name)) || strncmp(name, host, length) != 0 || name[length] != '-') {
+        return false;
+    }
+    char *end;
+    long process = strtol(name + length + 1, &end, 10);
+    return *end == '-' && process > 0 && process <= INT_MAX && kill((pid_t)process, 0) != 0 && errno == ESRCH;
+}
+
+static void on_lease_given_up(void *context, const struct resp_value *reply)
+{
+    const struct gone *gone = context;
+    if (reply && !queue_refused(gone->queue, reply, "DEL") && reply->integer == 1) {
+        log_warn("lease_given_up", log_str("queue", gone->queue->options.name), log_str("worker", gone->name),
+                 log_str("reason", "its process on this host has ended; what it held is taken over now"));
+    }
+}
+
+/* Its name is nobody else's, so nobody else has this lease. */
+static void give_up_lease(struct queue *queue, const char *name)
+{
+    struct neighbours *neighbours = &queue->neighbours;
+    struct gone *gone = &neighbours->gone[neighbours->count++ % GONE_MAX];
+    char key[QUEUE_KEY_MAX];
+    gone->queue = queue;
+    snprintf(gone->name, sizeof gone->name, "%s", name);
+    neighbours->until_ns = clock_now_ns() + 2 * queue->options.lease_ms * NS_PER_MS;
+    queue_command(queue, 2, (const char *const[]){"DEL", queue_key(queue, "alive:", gone->name, key)},
+                  on_lease_given_up, gone);
+}
+
+/* The neighbours that lua/pulse named. One whose process is gone but that has just spoken is looked at again. */
+static void look_at_neighbours(struct queue *queue, const char *words)
+{
+    enum { SILENT_MS = 2000 };
+    uint64_t least_ms = queue->options.lease_ms / 2 < SILENT_MS ? queue->options.lease_ms / 2 : SILENT_MS;
+    queue->neighbours.looks = false;
+    while (*words) {
+        char name[QUEUE_WORKER_MAX], *end;
+        size_t length = strcspn(words, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, words);
+        uint64_t silent_ms = strtoull(words + length, &end, 10);
+        words = end + strspn(end, " ");
+        if (is_known_gone(queue, name) || !process_is_gone(name)) { continue; }
+        if (silent_ms < least_ms) {
+            queue->neighbours.looks = true;
+        } else {
+            give_up_lease(queue, name);
+        }
+    }
+}
+
 /* What lua/pulse answers. */
 enum {
     PULSE_TIME,
@@ -207,6 +304,7 @@ enum {
     PULSE_FOUND, /* dead workers for whose entries the housekeeper had no room */
     PULSE_WORKERS,
     PULSE_PRECISIONS,
+    PULSE_NEIGHBOURS,
     PULSE_ANSWER,
 };
 
@@ -214,7 +312,7 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
 {
     if (reply->type != RESP_ARRAY || reply->count != PULSE_ANSWER) { return false; }
     for (size_t i = 0; i < PULSE_ANSWER; i++) {
-        bool text = i == PULSE_COMMAND || i == PULSE_FOUND || i == PULSE_PRECISIONS;
+        bool text = i == PULSE_COMMAND || i == PULSE_FOUND || i >= PULSE_PRECISIONS;
         if (reply->items[i].type != (text ? RESP_STRING : RESP_INTEGER)) { return false; }
     }
     pulse->redis_ms = count_of(&reply->items[PULSE_TIME]);
@@ -228,7 +326,8 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     note_skipped(queue, count_of(&reply->items[PULSE_SKIPPED]));
     pulse->housekeeper = reply->items[PULSE_HOUSEKEEPER].integer != 0;
     const struct resp_value *found = &reply->items[PULSE_FOUND];
-    pulse->waiting = found->length > 0;
+    look_at_neighbours(queue, reply->items[PULSE_NEIGHBOURS].bytes);
+    pulse->waiting = found->length > 0 || queue_gone(queue, &(unsigned){0}) != NULL;
     snprintf(queue->claims.found, sizeof queue->claims.found, "%s", found->bytes);
     if (!pulse->housekeeper) { memset(queue->claims.left, 0, sizeof queue->claims.left); }
     uint64_t workers = count_of(&reply->items[PULSE_WORKERS]);
@@ -288,6 +387,10 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     command_number(command, queue->housekeeping.counted);
     command_text(command, "lease");
     command_number(command, queue->options.lease_ms);
+    if (queue->neighbours.pid_space[0]) {
+        command_text(command, "pid_space");
+        command_text(command, queue->neighbours.pid_space);
+    }
 }
 
 static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, struct command *command)
@@ -304,6 +407,8 @@ static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, 
     add_left(queue, command);
     add_counts(queue, command);
     command_text(command, queue->housekeeping.command);
+    bool asks = queue->neighbours.looks || queue->housekeeping.elected;
+    command_text(command, asks ? queue->neighbours.pid_space : "");
     add_heartbeat(queue, command, heartbeat);
 }
 

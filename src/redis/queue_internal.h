@@ -143,6 +143,21 @@ struct housekeeping {
     uint64_t counted;     /* … and its number, which tells a repeated pulse; 0: none yet */
 };
 
+enum { GONE_MAX = 8 };
+
+/* queue_housekeeping.c: workers of this host that are dead because their processes have ended. Nobody has to wait for
+ * the end of their leases, or of ours, to take over what they held. */
+struct neighbours {
+    char pid_space[64]; /* equal for those to whom a process id means the same process; "": unknown */
+    bool looks;         /* the next pulse asks for them even if this worker is not the housekeeper */
+    struct gone {
+        struct queue *queue;
+        char name[QUEUE_WORKER_MAX];
+    } gone[GONE_MAX];  /* the last ones; a ring */
+    unsigned count;    /* of all so far */
+    uint64_t until_ns; /* their entries are looked for */
+};
+
 enum { LOOK_COMMANDS = 11 + CLASS_COUNT };
 
 /* queue_look.c */
@@ -199,6 +214,7 @@ struct queue {
     struct settling settling;
     struct control control;
     struct housekeeping housekeeping;
+    struct neighbours neighbours;
     struct looking looking;
     uint64_t ended[CLASS_COUNT][ENDS]; /* since queue_open */
     uint64_t commands, connects;       /* likewise */
@@ -328,6 +344,13 @@ void queue_count(struct queue *queue, enum request_class class, int end);
 
 /* Sends the counts now: the worker leaves, and there is no next pulse. */
 void queue_count_last(struct queue *queue);
+
+/* Finds out what this process's ids mean, for the heartbeat. */
+void queue_meet_neighbours(struct queue *queue);
+
+/* The next one of those whose processes have ended, while their entries are looked for; NULL: no more. `at` begins at
+ * 0. */
+const char *queue_gone(const struct queue *queue, unsigned *at);
 
 /* --- queue_look.c ------------------------------------------------------------------------------------------------- */
 

@@ -651,7 +651,8 @@ static void add_alive_key(const struct queue *queue, struct command *command, co
 }
 
 /* Calls lua/reclaim for released entries and for at most JUDGED_MAX consumers: those that XINFO named, or if it is
- * NULL, those that the housekeeper found. The ones without a key are the last. */
+ * NULL, those that the housekeeper found and the neighbours whose processes have ended. The ones without a key are the
+ * last. */
 static void call_reclaim(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;
@@ -660,8 +661,12 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
                                                   {QUEUE_AHEAD, strlen(QUEUE_AHEAD)}};
     char words[QUEUE_FOUND_MAX];
     size_t count = 2, keys = 0;
+    unsigned at = 0;
     count += consumers ? listed_names(task, consumers, &names[2], JUDGED_MAX)
-                       : found_names(queue, words, sizeof words, &names[2], JUDGED_MAX);
+                       : found_names(queue, words, sizeof words, &names[2], JUDGED_MAX - GONE_MAX);
+    for (const char *name; !consumers && (name = queue_gone(queue, &at)) != NULL;) {
+        names[count++] = (struct consumer_name){name, strlen(name)};
+    }
     for (size_t i = 0; i < count; i++) { keys += may_live(&names[i]); }
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_RECLAIM, 2 + keys, &command);

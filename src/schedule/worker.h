@@ -123,7 +123,7 @@ struct pulse {
     bool evicts;                     /* its maxmemory-policy is not noeviction */
     uint32_t workers;                /* of the queue, at most */
     enum event_kind command;         /* for this worker, once: QUIET, RESUME, DRAIN or STOP; others: none */
-    bool waiting;                    /* others' entries wait to be taken that the housekeeper has no room for */
+    bool waiting;                    /* entries wait: for more room than the housekeeper has, or of a neighbour */
     bool housekeeper;                /* this worker is it until the next pulse. Others get zeros for the next two: */
     uint64_t depth[CLASS_COUNT];     /* unread entries */
     uint64_t cap[CLASS_COUNT];       /* above which entries are shed; 0: no cap */

@@ -204,6 +204,22 @@ class Pulse(ScriptCase):
         self.assertEqual(self.pulse()[9], 1)
         self.assertNotIn(b"late", self.client.hkeys(self.desk.key("workers")))
 
+    def test_neighbours_are_named_to_who_asks(self):
+        """Those with the same pid_space, housekeeper or not, with the time since they spoke."""
+        now = int(self.client.time()[0]) * 1000
+        self.client.hset(self.desk.key("workers"), mapping={
+            "host-1-0000000a": f"{now - 5000} state running pid_space here-1 lease 30000", "command:host-1-0000000a": "stop",
+            "host-2-0000000b": f"{now + 60000} state running pid_space here-1", "host-3-0000000c": f"{now} pid_space here-12",
+            "older": f"{now} state running", "two words": f"{now} pid_space here-1", "junk": "junk"})
+        self.assertEqual(self.pulse("housekeeper", pid_space="here-1")[14], "")
+        for asks in (self.pulse("housekeeper", asks="here-1", pid_space="here-1"), self.pulse("other", 1, asks="here-1")):
+            words = plain(asks[14]).split()
+            named = dict(zip(words[::2], map(int, words[1::2])))
+            named.pop("housekeeper", None)
+            self.assertEqual(set(named), {"host-1-0000000a", "host-2-0000000b"})
+            self.assertTrue(5000 <= named["host-1-0000000a"] < 60000, named)
+            self.assertEqual(named["host-2-0000000b"], 0)
+
     def test_precisions_of_those_that_spoke_lately(self):
         now = int(self.client.time()[0]) * 1000
         self.client.hset(self.desk.key("workers"), mapping={

@@ -260,10 +260,10 @@ class Desk:
     def list(self, what, after="", which="normal"):
         return Call("list", [self.stream(which), self.key("trouble")], [what, after])
 
-    def pulse(self, consumer="me", rank=2, elected_ms=3600000, found="", ended="", came="", **heartbeat):
+    def pulse(self, consumer="me", rank=2, elected_ms=3600000, found="", ended="", came="", asks="", **heartbeat):
         keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES),
                 self.key("housekeeper"), self.key("stats")]
-        return Call("pulse", keys, [consumer, rank, elected_ms, found, ended, came, *(str(word) for pair in heartbeat.items() for word in pair)])
+        return Call("pulse", keys, [consumer, rank, elected_ms, found, ended, came, asks, *(str(word) for pair in heartbeat.items() for word in pair)])
 
     def shed(self, cap, which="normal", consumer="me", most=100, most_bytes=100000, after="0-0", before="0-0"):
         return Call("shed", [self.stream(which), self.key("trouble")], [consumer, cap, most, most_bytes, after, before])
