@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/notify.h"
 
 static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGUSR2};
 
@@ -28,7 +29,7 @@ struct loop {
     int wake_fd;
     uint64_t deadline_ns;
     int turned_fd; /* a file in memory: when the loop last turned (monotonic ms); empty until it runs */
-    struct event *deadline, *wake, *period, *turn;
+    struct event *deadline, *wake, *period, *turn, *watchdog;
     struct event *signals[SIGNALS];
 };
 
@@ -74,6 +75,12 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
     loop->options.on_second(loop->options.context);
 }
 
+static void watchdog_came(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what, (void)context;
+    (void)notify_send("WATCHDOG=1"); /* one that is lost is followed by another before the supervisor acts */
+}
+
 /* libevent would write to standard error, and wait for its reader. */
 static void event_logged(int severity, const char *message)
 {
@@ -98,13 +105,17 @@ static bool add_events(struct loop *loop)
     loop->wake = event_new(loop->base, loop->wake_fd, EV_READ | EV_PERSIST, wake_came, loop);
     loop->period = event_new(loop->base, -1, EV_PERSIST, period_came, loop);
     loop->turn = event_new(loop->base, -1, EV_PERSIST, turn_came, loop);
-    if (!loop->deadline || !loop->wake || !loop->period || !loop->turn) { return false; }
+    loop->watchdog = event_new(loop->base, -1, EV_PERSIST, watchdog_came, loop);
+    if (!loop->deadline || !loop->wake || !loop->period || !loop->turn || !loop->watchdog) { return false; }
     for (int i = 0; i < SIGNALS; i++) {
         loop->signals[i] = evsignal_new(loop->base, signals[i], signal_came, loop);
         if (!loop->signals[i] || event_add(loop->signals[i], NULL) != 0) { return false; }
     }
     struct timeval every = {.tv_sec = loop->options.period_s}, second = {.tv_sec = 1};
+    uint64_t watchdog_us = notify_watchdog_us();
+    struct timeval bark = {.tv_sec = (time_t)(watchdog_us / 1000000), .tv_usec = (suseconds_t)(watchdog_us % 1000000)};
     return event_add(loop->wake, NULL) == 0 && event_add(loop->turn, &second) == 0 &&
+           (watchdog_us == 0 || event_add(loop->watchdog, &bark) == 0) &&
            (loop->options.period_s == 0 || event_add(loop->period, &every) == 0);
 }
 
@@ -136,7 +147,7 @@ enum status loop_open(const struct loop_options *options, struct loop **out, str
 void loop_close(struct loop *loop)
 {
     if (!loop) { return; }
-    struct event *const events[] = {loop->deadline, loop->wake, loop->period, loop->turn};
+    struct event *const events[] = {loop->deadline, loop->wake, loop->period, loop->turn, loop->watchdog};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) { event_free(events[i]); }
     }

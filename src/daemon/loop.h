@@ -1,5 +1,6 @@
 /* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period. Other
- * processes can see that it runs (`sluice live`).
+ * processes can see that it runs (`sluice live`), and a supervisor can ask for signs of life
+ * (daemon/notify.h).
  *
  * libevent stays behind this file (and redis/): its `struct event` and the worker's have the same name. */
 #ifndef DAEMON_LOOP_H

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "daemon/config.h"
+#include "daemon/notify.h"
 
 enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
 
@@ -71,12 +72,22 @@ static void tell_turns(struct server *server)
     }
 }
 
+/* The start is over when each queue was joined, or could not be for now: a supervisor that waits for the end of it sees
+ * a daemon fail that Redis refuses, and does not take one for hung that waits for Redis. */
+static void tell_ready(struct server *server)
+{
+    bool tried = !server->told_ready;
+    for (size_t i = 0; tried && i < server->queue_count; i++) { tried = queue_tried(server->consumers[i].queue); }
+    if (tried) { server->told_ready = notify_send("READY=1"); }
+}
+
 static void on_step(void *context)
 {
     struct server *server = context;
     feed_compute(server);
     tell_turns(server);
     look_at_ends(server);
+    tell_ready(server);
     uint64_t deadline_ns = alone_deadline(&server->shared.alone);
     for (size_t i = 0; i < server->queue_count; i++) {
         if (server->consumers[i].deadline_ns < deadline_ns) { deadline_ns = server->consumers[i].deadline_ns; }
@@ -216,6 +227,7 @@ static void drain(struct server *server, int number)
              log_int("held", (int64_t)held));
     bool second = server->draining;
     server->draining = true;
+    (void)notify_send("STOPPING=1");
     step_all(server, second ? EVENT_STOP : EVENT_DRAIN);
 }
 
@@ -246,6 +258,7 @@ static void on_second(void *context)
 {
     struct server *server = context;
     monitor_second(server->monitor);
+    tell_ready(server);
 }
 
 static void on_period(void *context)

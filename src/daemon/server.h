@@ -33,6 +33,7 @@ struct server {
     unsigned devices_lost; /* as the queues were told */
     uint64_t rows_again;   /* rows that ran again in a wider precision, as last logged … */
     uint64_t told_ns;      /* … and when */
+    bool told_ready;       /* the supervisor knows that the start is over */
     bool draining;         /* after a signal */
     bool ending;           /* one queue has ended, and the others were told */
     bool clean;

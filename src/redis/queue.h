@@ -112,6 +112,9 @@ struct queue_look {
 /* What waits, as it was counted last; lives as long as the queue. */
 const struct queue_look *queue_looked(const struct queue *queue);
 
+/* Whether it has joined, or tried to in vain; not if it has stopped. */
+bool queue_tried(const struct queue *queue);
+
 /* Why it is not connected, for a person; NULL: it is. */
 const char *queue_trouble(const struct queue *queue);
 

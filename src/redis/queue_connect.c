@@ -928,6 +928,11 @@ struct queue_counters queue_counters(const struct queue *queue)
     return counters;
 }
 
+bool queue_tried(const struct queue *queue)
+{
+    return queue->state != QUEUE_STOPPED && (queue->connects > 0 || queue->trouble.status != STATUS_OK);
+}
+
 const char *queue_trouble(const struct queue *queue)
 {
     if (queue->state == QUEUE_UP) { return NULL; }

@@ -147,6 +147,8 @@ class Install(SluiceCase):
         never = {code for codes, again in rows if again == "no" for code in codes.split(", ")}
         self.assertIn("78", never)
         self.assertEqual(set(service["RestartPreventExitStatus"].split()), never)
+        self.assertEqual((service["Type"], service["TimeoutStartSec"]), ("notify", "infinity"))
+        self.assertGreater(int(service["WatchdogSec"]), 10)  # a loaded machine; `sluice live` says hung after as long
         several = self.read("lib", "systemd", "system", "sluice@.service")
         self.assertIn(f"\nExecStart={PREFIX}/bin/sluice serve --config /etc/sluice/%i.json\n", several)
         self.assertIn("\nEnvironmentFile=-/etc/sluice/%i.environment\n", several)
