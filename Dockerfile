@@ -1,6 +1,7 @@
 # Two stages: build from source on Debian 12, then an image that holds the daemon, its libraries and the shipped model.
 # With --build-arg CUDA=ON it also computes on NVIDIA GPUs (0.6 GB more, driver 580 or later): compiler and cuBLAS are NVIDIA's
-# Python wheels, because Debian 12's CUDA is too old.
+# Python wheels, because Debian 12's CUDA is too old. With --build-arg SLUICE_COMMIT=$(git log -1 --format=%ct-%H) its version names the
+# commit; an image has no git, so without that it is 0.1.0 whatever is built.
 FROM debian:12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends \
       gcc libc6-dev cmake ninja-build pkg-config \
@@ -19,7 +20,8 @@ COPY kernels kernels
 COPY src src
 COPY lua lua
 COPY config config
-RUN cmake --preset release -DSLUICE_CUDA=$CUDA -DSLUICE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/usr/local \
+ARG SLUICE_COMMIT
+RUN cmake --preset release -DSLUICE_CUDA=$CUDA -DSLUICE_COMMIT=$SLUICE_COMMIT -DSLUICE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/usr/local \
     && cmake --build --preset release \
     && DESTDIR=/out cmake --install build/release --strip
 

@@ -1,25 +1,28 @@
 # The version: that of the project and the commit, as in 0.1.0+git202611270920.72b7cff0, so that a later one is an upgrade. It comes from
-# git, or from the archive that git made; where neither is there it is the project's alone.
+# -DSLUICE_COMMIT=$(git log -1 --format=%ct-%H), or from git, or from the archive that git made; where none of them is there it is the
+# project's alone.
 #
 # Included from the top it sets SLUICE_VERSION and SLUICE_COMMITTED (seconds since 1970, or nothing), and adds the rule that writes it
 # into the layer base at each build. As a script (cmake -P) it is that rule.
 if(CMAKE_SCRIPT_MODE_FILE)
+  cmake_policy(VERSION 3.25)
   set(source ${SOURCE})
 else()
+  set(SLUICE_COMMIT "" CACHE STRING "The commit where there is no git, as of git log -1 --format=%ct-%H")
   set(source ${CMAKE_CURRENT_SOURCE_DIR})
   set(PROJECT ${PROJECT_VERSION})
 endif()
 
 set(commit "$Format:%ct %H$") # git archive puts it in
 if(NOT commit MATCHES "^[0-9]+ ")
-  set(commit "")
-  if(EXISTS ${source}/.git)
+  set(commit "${SLUICE_COMMIT}")
+  if(NOT commit AND EXISTS ${source}/.git)
     execute_process(COMMAND git -C ${source} log -1 --format=%ct\ %H OUTPUT_VARIABLE commit ERROR_QUIET RESULT_VARIABLE failed)
   endif()
 endif()
 set(SLUICE_VERSION ${PROJECT})
 set(SLUICE_COMMITTED "")
-if(commit MATCHES "^([0-9]+) (........)")
+if(commit MATCHES "^([0-9]+)[ -](........)")
   set(SLUICE_COMMITTED ${CMAKE_MATCH_1})
   set(hash ${CMAKE_MATCH_2})
   set(kept "$ENV{SOURCE_DATE_EPOCH}")
@@ -37,7 +40,7 @@ endif()
 
 set(SLUICE_VERSION_C ${CMAKE_BINARY_DIR}/generated/version.c)
 add_custom_target(version BYPRODUCTS ${SLUICE_VERSION_C} COMMENT "Looking up the version"
-  COMMAND ${CMAKE_COMMAND} -D SOURCE=${CMAKE_SOURCE_DIR} -D PROJECT=${PROJECT_VERSION} -D OUTPUT=${SLUICE_VERSION_C}
+  COMMAND ${CMAKE_COMMAND} -D SOURCE=${CMAKE_SOURCE_DIR} -D PROJECT=${PROJECT_VERSION} -D SLUICE_COMMIT=${SLUICE_COMMIT} -D OUTPUT=${SLUICE_VERSION_C}
           -P ${CMAKE_SOURCE_DIR}/cmake/Version.cmake)
 target_sources(base PRIVATE ${SLUICE_VERSION_C})
 add_dependencies(base version)

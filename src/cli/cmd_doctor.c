@@ -556,10 +556,23 @@ static void check_workers(struct doctor *doctor)
     struct err err;
     enum status status = heartbeats_read(&doctor->session, &heartbeats, &err);
     size_t alive = 0;
-    for (size_t i = 0; i < heartbeats.count; i++) { alive += heartbeats.lines[i].alive; }
+    char version[64], first[64] = "", other[64] = "";
+    for (size_t i = 0; i < heartbeats.count; i++) {
+        if (!heartbeats.lines[i].alive) { continue; }
+        heartbeat_value(&heartbeats.lines[i], "version", version, sizeof version);
+        if (!version[0]) { strcpy(version, "unknown"); } /* an older one did not say */
+        if (alive++ == 0) {
+            strcpy(first, version);
+        } else if (strcmp(version, first) != 0) {
+            strcpy(other, version);
+        }
+    }
     heartbeats_free(&heartbeats);
     if (status != STATUS_OK) {
         cannot_tell(doctor, "workers", "HGETALL @workers", &err);
+    } else if (other[0]) {
+        say(doctor, FINDING_WARN, "workers", "%zu alive, of different versions: %s and %s (`sluice workers list`)",
+            alive, first, other);
     } else {
         say(doctor, alive > 0 ? FINDING_OK : FINDING_WARN, "workers", "%zu alive", alive);
     }

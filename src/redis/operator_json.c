@@ -106,7 +106,7 @@ void json_put_counts(FILE *to, const struct session *session, const struct queue
 const char *const heartbeat_words[] = {"state",  "held",   "waiting",         "computing",    "done",
                                        "errors", "dead",   "devices",         "devices_lost", "batches",
                                        "rows",   "tokens", "computed_tokens", "rows_per_s",   NULL};
-const char *const heartbeat_more_words[] = {"precision", "reason", NULL};
+const char *const heartbeat_more_words[] = {"precision", "reason", "version", NULL};
 
 static void put_worker(FILE *to, const struct heartbeat_line *line)
 {

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "redis/queue_internal.h"
 
 enum { MEND_ENTRIES = 48, MEND_BYTES = 512 * 1024 };
@@ -383,6 +384,8 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     command_number(command, heartbeat->max_text_bytes);
     command_text(command, "precision");
     command_text(command, queue->options.precision);
+    command_text(command, "version");
+    command_text(command, sluice_version);
     command_text(command, "counted");
     command_number(command, queue->housekeeping.counted);
     command_text(command, "lease");

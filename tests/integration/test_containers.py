@@ -289,8 +289,13 @@ class Containers(SluiceCase):
                 place = os.path.join(copy, target if target != "./" else source)
                 origin = os.path.join(SOURCE, source)
                 shutil.copytree(origin, place) if os.path.isdir(origin) else shutil.copy(origin, place)
-        configure = put_in(re.search(r"RUN (cmake --preset .*?) &&", text)[1], "$CUDA", re.search(r"(?m)^ARG CUDA=(.*)", text)[1]).split()
-        subprocess.run(configure, cwd=copy, check=True, capture_output=True, timeout=120)
+        configure = put_in(re.search(r"RUN (cmake --preset .*?) &&", text)[1], "$CUDA", re.search(r"(?m)^ARG CUDA=(.*)", text)[1])
+        self.assertIn("\nARG SLUICE_COMMIT\n", text)
+        for commit, version in (("", "0.1.0"), ("1795252518-0123456789abcdef", "0.1.0+git202611210915.01234567")):
+            subprocess.run(put_in(configure, "$SLUICE_COMMIT", commit).split(), cwd=copy, check=True, capture_output=True, timeout=120)
+            subprocess.run(["cmake", "--build", "build/release", "--target", "version"], cwd=copy, check=True, capture_output=True, timeout=120)
+            with open(os.path.join(copy, "build", "release", "generated", "version.c"), encoding="utf-8") as file:
+                self.assertIn(f'"{version}"', file.read())
         with open(os.path.join(copy, "build", "release", "sluice"), "wb"):
             pass
         subprocess.run(["cmake", "--install", "build/release"], cwd=copy, check=True, capture_output=True, timeout=60,

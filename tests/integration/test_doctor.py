@@ -1,6 +1,7 @@
 """sluice doctor: each finding, shown by a server that has the fault."""
 
 import os
+import re
 import time
 
 from acl import make_user
@@ -50,6 +51,24 @@ class Doctor(SluiceCase):
                         "precision   the queue takes any", "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
                         "model       tiny (", "libraries   libevent 2"):
             self.assertIn("ok    " + finding, text)
+
+    def test_workers_of_different_versions(self):
+        """An upgrade that was not finished."""
+        server = self.start_redis(aof="always", options=("--maxmemory", "200mb"))
+        daemon, client = self.start_daemon(server, environment=LOGIN), server.client()
+        self.wait_until(lambda: client.hexists("sluice:{test}:workers", daemon.last_name()), "its heartbeat")
+        ours = self.run_sluice("version").stdout.decode().split()[1]
+
+        def add(worker, words):
+            client.set(f"sluice:{{test}}:alive:{worker}", "token")
+            client.hset("sluice:{test}:workers", worker, f"{client.time()[0]}000 state running lease 60000{words}")
+        add("elsewhere-1-0000000a", f" version {ours}")
+        self.assertIn("ok    workers     2 alive\n", self.doctor(server))
+        add("elsewhere-2-0000000b", " version 9.9.9")
+        self.assertRegex(self.doctor(server), rf"warn  workers     3 alive, of different versions: .*(9\.9\.9 and {re.escape(ours)}|{re.escape(ours)} and 9\.9\.9) ")
+        client.delete("sluice:{test}:alive:elsewhere-2-0000000b")
+        add("elsewhere-3-0000000c", "")  # from before workers said their version
+        self.assertRegex(self.doctor(server), r"warn  workers     3 alive, of different versions: .*unknown")
 
     def test_backend(self):
         """Why it is not the GPU, down to what the loader says of the driver's library; and one that cannot be had."""
