@@ -1,6 +1,6 @@
 """The commands of docs/oncall.md, typed as the users that they are for: `sluice` as sluice-operator, with the rights of config/acl, `redis-cli` as
-admin. Each line of the table of twenty tasks has a case, which types the line's commands in their order into a shell and looks at what comes of
-them; what the alerts' entries say to type runs, too, and what docs/operations.md says of the five things that go wrong."""
+admin. Each line of the table of twenty tasks has a case, which types the line's commands in their order into a shell and checks what they do.
+The commands in the alerts' entries run, too, and those of the five things that go wrong in docs/operations.md."""
 # ctest-cost: 15
 
 import os

@@ -120,8 +120,9 @@ class SluiceCase(unittest.TestCase):
 
     def make_daemon(self, server, *flags, model=None, queue=None, environment=None, address="socket"):
         """A daemon that has not been started. f32, so that its vectors are the local ones bit for bit."""
-        where = server.address("worker") if address == "socket" else address
-        if server.guarded:
+        guarded = isinstance(server, RedisServer) and server.guarded
+        where = address if address != "socket" else server.address("worker") if guarded else server.socket
+        if guarded:
             environment = {"SLUICE_REDIS_PASSWORD": acl.PASSWORD, **(environment or {})}
         number = sum(isinstance(child, Daemon) for child in self.children)
         daemon = Daemon(self.directory, number, where, model or self.make_model(), queue or self.queue,
