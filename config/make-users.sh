@@ -15,8 +15,8 @@ dashboard=
 if [ "${1-}" = --dashboard ]; then
   dashboard=' (~sluice:{default}:paused +set +del) (%R~sluice:{default}:later +zscore) +scan'
   dashboard="$dashboard (%R~sluice:{*}:requests %R~sluice:{*}:requests:high %R~sluice:{*}:requests:low %R~sluice:{*}:meta"
-  dashboard="$dashboard %R~sluice:{*}:stats %R~sluice:{*}:workers %R~sluice:{*}:alive:* %R~sluice:{*}:paused %R~sluice:{*}:later"
-  dashboard="$dashboard %R~sluice:{*}:dead +exists +xlen +xpending +xinfo|stream +hmget +hgetall +zcard +zcount +memory|usage)"
+  dashboard="$dashboard %R~sluice:{*}:stats %R~sluice:{*}:workers %R~sluice:{*}:alive:* %R~sluice:{*}:later"
+  dashboard="$dashboard %R~sluice:{*}:dead +exists +xlen +xpending +xinfo|stream +hmget +hgetall +zcard +zcount +memory|usage) (%R~sluice:{*}:paused +get +pexpiretime)"
   shift
 fi
 secrets=$1

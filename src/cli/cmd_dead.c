@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/duration.h"
 #include "cli/print.h"
 #include "cli/session.h"
 #include "redis/operator_json.h"

@@ -8,6 +8,7 @@
 #include <sysexits.h>
 
 #include "base/clock.h"
+#include "cli/print.h"
 #include "cli/session.h"
 #include "daemon/config.h"
 #include "engine/engine.h"
@@ -578,21 +579,40 @@ static void check_workers(struct doctor *doctor)
     }
 }
 
-/* Warns if `command` on a key answers more than 0. */
-static void check_none(struct doctor *doctor, const char *what, const char *command, const char *suffix,
-                       const char *finding)
+static void check_pause(struct doctor *doctor)
 {
-    char key[SESSION_KEY], right[64];
+    struct pause pause;
+    struct err err;
+    if (pause_read(&doctor->session, &pause, &err) != STATUS_OK) {
+        cannot_tell(doctor, "pause", "GET @paused", &err);
+    } else if (!pause.on) {
+        say(doctor, FINDING_OK, "pause", "none");
+    } else {
+        char *known = NULL;
+        size_t length;
+        FILE *to = open_memstream(&known, &length);
+        if (to) {
+            print_pause(to, &pause, doctor->session.redis_ms);
+            fclose(to);
+        }
+        say(doctor, FINDING_WARN, "pause", "the queue is paused, and nobody takes anything%s (sluice resume)",
+            known ? known : "");
+        free(known);
+    }
+}
+
+static void check_dead(struct doctor *doctor)
+{
+    char key[SESSION_KEY];
     long long number;
     struct err err;
-    session_key(&doctor->session, suffix, "", key);
-    snprintf(right, sizeof right, "%s @%s", command, suffix);
-    if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, command, key) != STATUS_OK) {
-        cannot_tell(doctor, what, right, &err);
+    session_key(&doctor->session, "dead", "", key);
+    if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, "XLEN", key) != STATUS_OK) {
+        cannot_tell(doctor, "dead", "XLEN @dead", &err);
     } else if (number > 0) {
-        say(doctor, FINDING_WARN, what, "%lld %s", number, finding);
+        say(doctor, FINDING_WARN, "dead", "%lld dead letters (sluice dead list)", number);
     } else {
-        say(doctor, FINDING_OK, what, "none");
+        say(doctor, FINDING_OK, "dead", "none");
     }
 }
 
@@ -605,8 +625,8 @@ static void check_queue(struct doctor *doctor)
     for (int i = 0; i < CLASS_COUNT; i++) { said |= check_ids_of(doctor, class_streams[i]); }
     if (!said) { say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock"); }
     check_workers(doctor);
-    check_none(doctor, "pause", "EXISTS", "paused", "pause of the queue: nobody takes anything (sluice resume)");
-    check_none(doctor, "dead", "XLEN", "dead", "dead letters (sluice dead list)");
+    check_pause(doctor);
+    check_dead(doctor);
 }
 
 /* Reads a field of the queue's `meta`, "" for none. Where it cannot, says so about `what`, and returns false. */

@@ -4,6 +4,7 @@
 #include <sysexits.h>
 #include <time.h>
 
+#include "base/duration.h"
 #include "cli/print.h"
 #include "cli/session.h"
 #include "daemon/config.h"

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/print.h"
 #include "cli/session.h"
@@ -20,16 +19,13 @@ static const struct setting own_settings[] = {
 
 static void print_totals(const struct queue_counts *counts)
 {
-    char since[32] = "";
-    time_t seconds = (time_t)(counts->since_ms / 1000);
-    struct tm utc;
     if (counts->since_ms == 0) {
         puts("ended    nothing was counted yet");
         return;
     }
-    if (gmtime_r(&seconds, &utc)) { strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &utc); }
-    printf("died     %" PRIu64 " worker%s since %s\n%-16s", counts->died, counts->died == 1 ? "" : "s", since,
-           "ended since then");
+    printf("died     %" PRIu64 " worker%s since ", counts->died, counts->died == 1 ? "" : "s");
+    print_time(stdout, counts->since_ms);
+    printf("\n%-16s", "ended since then");
     for (int i = 0; i < CLASS_COUNT; i++) { printf(" %12s", class_names[i]); }
     putchar('\n');
     for (int end = 0; end < ENDS; end++) {
@@ -47,7 +43,12 @@ static void print_totals(const struct queue_counts *counts)
 
 static void print_text(const struct session *session, const struct queue_counts *counts)
 {
-    printf("queue    %s%s\n", session->queue, counts->paused ? " (paused)" : "");
+    printf("queue    %s%s\n", session->queue, counts->pause.on ? " (paused)" : "");
+    if (counts->pause.on) {
+        fputs("paused  ", stdout);
+        print_pause(stdout, &counts->pause, session->redis_ms);
+        putchar('\n');
+    }
     printf("%-8s %10s %10s %14s %10s %10s\n", "class", "unread", "pending", "wait", "cap", "above cap");
     for (int i = 0; i < CLASS_COUNT; i++) {
         printf("%-8s %10lld %10lld ", class_names[i], counts->classes[i].unread, counts->classes[i].pending);

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "bulk/input/stream.h"

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/duration.h"
 #include "cli/print.h"
 #include "cli/session.h"
 
@@ -162,9 +163,14 @@ static enum status show(struct session *session, struct look *look, const struct
                         const struct heartbeats *heartbeats, struct err *err)
 {
     double seconds = look->redis_ms > 0 ? (double)(session->redis_ms - look->redis_ms) / 1e3 : 0;
-    printf("queue %s%s: later %lld, %lld due; dead letters %lld; workers %zu, %zu quiet, %zu tight\n", session->queue,
-           counts->paused ? " (paused)" : "", counts->later, counts->due, counts->dead, counts->workers, counts->quiet,
-           counts->tight);
+    printf("queue %s", session->queue);
+    if (counts->pause.on) {
+        fputs(" (paused", stdout);
+        print_pause(stdout, &counts->pause, session->redis_ms);
+        putchar(')');
+    }
+    printf(": later %lld, %lld due; dead letters %lld; workers %zu, %zu quiet, %zu tight\n", counts->later, counts->due,
+           counts->dead, counts->workers, counts->quiet, counts->tight);
     print_classes(look, counts, seconds);
     TRY(print_workers(session, look, heartbeats, err));
     putchar('\n');

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/duration.h"
 #include "cli/print.h"
 #include "cli/session.h"
 #include "redis/operator_json.h"
@@ -47,8 +48,9 @@ static void print_worker(const struct heartbeat_line *line)
     putchar('\n');
 }
 
-static enum status list(const struct session *session, const struct heartbeats *heartbeats, bool json)
+static enum status list(struct session *session, const struct heartbeats *heartbeats, bool json, struct err *err)
 {
+    struct pause pause;
     if (json) {
         json_put_workers(stdout, session, heartbeats);
         putchar('\n');
@@ -56,6 +58,12 @@ static enum status list(const struct session *session, const struct heartbeats *
     }
     for (size_t i = 0; i < heartbeats->count; i++) { print_worker(&heartbeats->lines[i]); }
     if (heartbeats->count == 0) { printf("no worker has joined queue %s\n", session->queue); }
+    TRY(pause_read(session, &pause, err));
+    if (pause.on) {
+        printf("queue %s is paused", session->queue);
+        print_pause(stdout, &pause, session->redis_ms);
+        putchar('\n');
+    }
     return STATUS_OK;
 }
 
@@ -115,7 +123,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     if (status == STATUS_OK) {
         status = worker_order_is(verb)        ? order(session, invocation, &heartbeats, err)
                  : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
-                                              : list(session, &heartbeats, own->json);
+                                              : list(session, &heartbeats, own->json, err);
     }
     heartbeats_free(&heartbeats);
     return status;

@@ -1,11 +1,9 @@
 #include "cli/print.h"
 
-#include <ctype.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/duration.h"
 #include "base/utf8.h"
 
 void print_bytes(FILE *to, const char *bytes, size_t length)
@@ -22,39 +20,37 @@ void print_bytes(FILE *to, const char *bytes, size_t length)
     }
 }
 
-#define DAY_MS UINT64_C(86400000)
-
-static const struct {
-    const char *unit;
-    uint64_t ms;
-} units[] = {{"d", DAY_MS}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-
-enum { UNITS = sizeof units / sizeof units[0] };
-
-bool duration_parse(const char *text, uint64_t *ms)
+void print_time(FILE *to, uint64_t unix_ms)
 {
-    char *end;
-    if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789") > 12) { return false; }
-    uint64_t number = strtoull(text, &end, 10);
-    for (int i = 0; i < UNITS; i++) {
-        if (strcmp(end, units[i].unit) == 0 && number <= 3650 * DAY_MS / units[i].ms) {
-            *ms = number * units[i].ms;
-            return true;
-        }
+    char text[32] = "";
+    time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm utc;
+    if (gmtime_r(&seconds, &utc)) { strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &utc); }
+    fputs(text, to);
+}
+
+void print_pause(FILE *to, const struct pause *pause, uint64_t now_ms)
+{
+    char span[DURATION_TEXT];
+    const char *between = " ";
+    if (pause->since_ms > 0) {
+        fputs(" since ", to);
+        print_time(to, pause->since_ms);
+        fprintf(to, " (%s ago)", duration_format(now_ms > pause->since_ms ? now_ms - pause->since_ms : 0, span));
+        between = ", ";
     }
-    return false;
-}
-
-bool duration_is(const char *text)
-{
-    uint64_t ms;
-    return duration_parse(text, &ms);
-}
-
-const char *duration_format(uint64_t ms, char text[DURATION_TEXT])
-{
-    int i = 0;
-    while (i + 1 < UNITS && ms < 2 * units[i].ms) { i++; }
-    snprintf(text, DURATION_TEXT, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
-    return text;
+    if (pause->until_ms > 0) {
+        fprintf(to, "%suntil ", between);
+        print_time(to, pause->until_ms);
+        fprintf(to, " (in %s)", duration_format(pause->until_ms > now_ms ? pause->until_ms - now_ms : 0, span));
+        between = ", ";
+    }
+    if (pause->by[0] != '\0') {
+        fprintf(to, "%sby ", between);
+        print_bytes(to, pause->by, strlen(pause->by));
+    }
+    if (pause->why[0] != '\0') {
+        fputs(": ", to);
+        print_bytes(to, pause->why, strlen(pause->why));
+    }
 }

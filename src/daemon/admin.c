@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -39,7 +40,7 @@ enum kind { TEXT, NUMBER, TRUTH, TEXTS };
 #define PARAMETERS(X)                                                                                                  \
     X(queue, TEXT, QUEUE_NAME_MAX) X(letter, TEXT, ENTRY_ID_TEXT) X(cursor, TEXT, LETTER_CURSOR - 1)                   \
     X(search, TEXT, 256) X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX)                \
-    X(order, TEXT, 16) X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                   \
+    X(order, TEXT, 16) X(for, TEXT, 16) X(why, TEXT, PAUSE_WHY - 1) X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                   \
     X(class, TEXT, 8) X(state, TEXT, 8) X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)          \
     X(since, TEXT, 15)
 
@@ -440,12 +441,33 @@ static int answer_history(struct job *job, struct buffer *body)
 
 /* ---- what is changed ---- */
 
+static void put_pause(FILE *to, const struct session *session, const struct pause *pause, bool changed)
+{
+    fprintf(to, "{\"queue\":\"%s\",", session->queue);
+    json_put_pause(to, pause);
+    fprintf(to, ",\"changed\":%s}", changed ? "true" : "false");
+}
+
 static enum status post_pause(struct job *job, struct session *session, FILE *to, struct err *err)
 {
-    bool changed, pause = strcmp(job->route->path, "/api/pause") == 0;
-    TRY(pause_set(session, pause, &changed, err));
-    fprintf(to, "{\"queue\":\"%s\",\"paused\":%s,\"changed\":%s}", session->queue, pause ? "true" : "false",
-            changed ? "true" : "false");
+    const char *span = job->values[PARAM_for], *why = job->values[PARAM_why];
+    uint64_t for_ms = 0;
+    bool changed;
+    struct pause pause;
+    if (span && (!duration_parse(span, &for_ms) || for_ms == 0)) {
+        return err_set(err, STATUS_BAD_INPUT, "for must be " DURATION_EXPECTS);
+    }
+    TRY(pause_set(session, for_ms, why && why[0] ? why : NULL, &pause, &changed, err));
+    put_pause(to, session, &pause, changed);
+    return STATUS_OK;
+}
+
+static enum status post_resume(struct job *job, struct session *session, FILE *to, struct err *err)
+{
+    (void)job;
+    bool changed;
+    TRY(pause_end(session, &changed, err));
+    put_pause(to, session, &(struct pause){0}, changed);
     return STATUS_OK;
 }
 
@@ -590,8 +612,8 @@ static const struct route routes[] = {
     {"/api/requests", .may = P(queue) | P(cursor), .must = P(class) | P(state), .handle = get_requests},
     {"/api/request", .may = P(queue), .must = P(id), .handle = get_request},
     {"/api/story", .may = P(queue), .must = P(id), .handle = get_story},
-    {"/api/pause", .post = true, .may = P(queue), .handle = post_pause},
-    {"/api/resume", .post = true, .may = P(queue), .handle = post_pause},
+    {"/api/pause", .post = true, .may = P(queue) | P(for) | P(why), .handle = post_pause},
+    {"/api/resume", .post = true, .may = P(queue), .handle = post_resume},
     {"/api/caps", .post = true, .may = P(queue) | P(high) | P(normal) | P(low) | P(later), .handle = post_caps},
     {"/api/worker", .post = true, .may = P(queue), .must = P(worker) | P(order), .handle = post_worker},
     {"/api/cancel", .post = true, .may = P(queue), .must = P(id), .handle = post_cancel},

@@ -18,6 +18,7 @@ enum level {
     GPU,
     QUEUE,
     INFO,  /* a queue, with its model */
+    PAUSE, /* a queue, and who has paused it and why */
     CLASS, /* a queue and a class */
     END,   /* a queue, a class and how requests end */
 };
@@ -104,6 +105,9 @@ static const struct metric table[] = {
     {"sluice_queue_due", "Those of them whose time has come.", GAUGE, QUEUE, OF_QUEUE(due)},
     {"sluice_queue_dead_letters", "Dead letters that are kept.", GAUGE, QUEUE, OF_QUEUE(dead)},
     {"sluice_queue_paused", "1 while the queue is paused.", GAUGE, QUEUE, OF_QUEUE(paused)},
+    {"sluice_queue_pause_info", "1 while it is; by whom and why.", GAUGE, PAUSE, OF_QUEUE(pause_info)},
+    {"sluice_queue_pause_start_time_seconds", "Unix time since which it is.", GAUGE, QUEUE, OF_QUEUE(pause_start_s)},
+    {"sluice_queue_pause_end_time_seconds", "Unix time at which it resumes by itself.", GAUGE, QUEUE, OF_QUEUE(pause_end_s)},
 
     /* Redis */
     {"sluice_redis_connected", "1 while this worker is connected and has joined.", GAUGE, QUEUE, OF_QUEUE(connected)},
@@ -236,7 +240,11 @@ static void write_queue(struct buffer *to, const struct metric *metric, const st
         add_label(&labels, "precision", queue->precision);
         add_label(&labels, "backend", queue->backend);
     }
-    if (metric->level == QUEUE || metric->level == INFO) { write_value(to, metric, &labels, queue, 0); }
+    if (metric->level == PAUSE) {
+        add_label(&labels, "by", queue->paused_by);
+        add_label(&labels, "why", queue->paused_why);
+    }
+    if (metric->level >= QUEUE && metric->level < CLASS) { write_value(to, metric, &labels, queue, 0); }
     size_t length = labels.length;
     for (size_t c = 0; c < CLASS_COUNT && metric->level >= CLASS; c++, labels.length = length) {
         add_label(&labels, "class", class_names[c]);

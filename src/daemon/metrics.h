@@ -22,6 +22,8 @@ struct queue_sample {
     double oldest_batch_s;
     double unread[CLASS_COUNT], pending[CLASS_COUNT], oldest_s[CLASS_COUNT], wait_s[CLASS_COUNT], cap[CLASS_COUNT];
     double later, due, dead, paused, housekeeper;
+    const char *paused_by, *paused_why;            /* "": not known */
+    double pause_info, pause_start_s, pause_end_s; /* NaN: there is none, or it is not known */
 };
 
 /* Of a model, however many queues use it; `queue` is the first of them. */

@@ -138,6 +138,11 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
     };
     sample.oldest_batch_s = oldest_batch_s(&sample.stats);
     sample.paused = sample.stats.paused;
+    sample.paused_by = look->pause.by;
+    sample.paused_why = look->pause.why;
+    sample.pause_info = known && look->pause.on ? 1 : NAN;
+    sample.pause_start_s = known && look->pause.since_ms > 0 ? (double)look->pause.since_ms / 1e3 : NAN;
+    sample.pause_end_s = known && look->pause.until_ms > 0 ? (double)look->pause.until_ms / 1e3 : NAN;
     sample.housekeeper = sample.stats.housekeeper;
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint64_t oldest_ms = look->oldest[c].ms;

@@ -306,7 +306,7 @@ static void count_workers(struct queue_counts *counts, const struct heartbeats *
 static void check_waits(struct queue_counts *counts)
 {
     bool gone = counts->workers == 0 || counts->published_ms_ago > HEARTBEAT_FRESH_MS;
-    bool serve = counts->workers > counts->quiet && !counts->paused;
+    bool serve = counts->workers > counts->quiet && !counts->pause.on;
     for (int i = 0; i < CLASS_COUNT; i++) {
         long long *wait_ms = &counts->classes[i].wait_ms;
         if (gone) {
@@ -335,7 +335,7 @@ enum status queue_counts_read(struct session *session, struct queue_counts *coun
     TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
     TRY(SESSION_ASK(session, &reply, err, "MEMORY", "USAGE", key, "SAMPLES", "1000"));
     counts->dead_bytes = reply->type == RESP_INTEGER ? reply->integer : 0;
-    TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
+    TRY(pause_read(session, &counts->pause, err));
     TRY(heartbeats_read(session, heartbeats, err));
     count_workers(counts, heartbeats);
     check_waits(counts);
@@ -430,19 +430,51 @@ enum status queue_exists(struct session *session, bool *out, struct err *err)
     return status;
 }
 
-enum status pause_set(struct session *session, bool pause, bool *changed, struct err *err)
+enum status pause_read(struct session *session, struct pause *out, struct err *err)
 {
-    char key[SESSION_KEY], now[24];
+    char key[SESSION_KEY];
+    const struct resp_value *reply = NULL;
+    long long until_ms;
+    *out = (struct pause){0};
+    enum status status = SESSION_ASK(session, &reply, err, "GET", session_key(session, "paused", "", key));
+    bool other_type = reply && resp_is_error(reply, "WRONGTYPE"); /* it is a pause all the same */
+    if (status != STATUS_OK && !other_type) { return status; }
+    if (!other_type && !reply->bytes) { return STATUS_OK; }
+    pause_parse(other_type ? "" : reply->bytes, other_type ? 0 : reply->length, out);
+    TRY(SESSION_ASK_NUMBER(session, &until_ms, err, "PEXPIRETIME", key));
+    out->on = until_ms != -2; /* it has ended between the two */
+    out->until_ms = until_ms > 0 ? (uint64_t)until_ms : 0;
+    return STATUS_OK;
+}
+
+enum status pause_set(struct session *session, uint64_t for_ms, const char *why, struct pause *out, bool *changed,
+                      struct err *err)
+{
+    char key[SESSION_KEY], value[PAUSE_VALUE], span[24], host[QUEUE_HOST_MAX + 1];
     const struct resp_value *reply;
-    snprintf(now, sizeof now, "%" PRIu64, session->redis_ms);
+    TRY(pause_read(session, out, err));
+    *changed = !out->on || out->until_ms > 0 || for_ms > 0 || why;
+    if (!*changed) { return STATUS_OK; }
+    if (!out->on) { out->since_ms = session->redis_ms; }
+    if (why) { snprintf(out->why, sizeof out->why, "%s", why); }
+    queue_host(host);
+    snprintf(out->by, sizeof out->by, "%.80s@%s", session->address.user ? session->address.user : "default", host);
+    pause_format(out, value);
     session_key(session, "paused", "", key);
-    if (pause) {
-        TRY(SESSION_ASK(session, &reply, err, "SET", key, now, "NX"));
-        *changed = reply->type != RESP_NIL;
-        return STATUS_OK;
+    if (for_ms > 0) {
+        snprintf(span, sizeof span, "%" PRIu64, for_ms);
+        TRY(SESSION_ASK(session, &reply, err, "SET", key, value, "PX", span));
+    } else {
+        TRY(SESSION_ASK(session, &reply, err, "SET", key, value));
     }
+    return pause_read(session, out, err);
+}
+
+enum status pause_end(struct session *session, bool *changed, struct err *err)
+{
+    char key[SESSION_KEY];
     long long removed;
-    TRY(SESSION_ASK_NUMBER(session, &removed, err, "DEL", key));
+    TRY(SESSION_ASK_NUMBER(session, &removed, err, "DEL", session_key(session, "paused", "", key)));
     *changed = removed == 1;
     return STATUS_OK;
 }

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "redis/address.h"
 #include "redis/client.h"
+#include "redis/pause.h"
 #include "redis/queue.h"
 #include "redis/scripts.h"
 #include "schedule/request.h"
@@ -124,10 +125,11 @@ struct queue_counts {
     struct {
         char name[32];
         size_t workers;
-    } precisions[PRECISIONS_MAX];        /* of the workers that are alive; "" behind the last */
-    char pinned[16];                     /* the one that all workers must have; "": any */
-    long long cap_later;                 /* 0: none */
-    long long later, due, dead, paused;  /* due: of `later`, those whose time has come */
+    } precisions[PRECISIONS_MAX]; /* of the workers that are alive; "" behind the last */
+    char pinned[16];              /* the one that all workers must have; "": any */
+    long long cap_later;          /* 0: none */
+    long long later, due, dead;   /* due: of `later`, those whose time has come */
+    struct pause pause;
     long long dead_bytes;                /* of Redis' memory */
     size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
     char reason[32];                     /* … this reason, of one of them */
@@ -172,8 +174,18 @@ const struct queue_names *queue_walk_names(const struct queue_walk *walk);
 /* Whether the queue of the session has a stream. Errors: those of the command. */
 MUST_CHECK enum status queue_exists(struct session *session, bool *out, struct err *err);
 
-/* Pauses a queue, or ends its pause. `*changed`: it was not so before. Errors: those of the commands. */
-MUST_CHECK enum status pause_set(struct session *session, bool pause, bool *changed, struct err *err);
+/* Reads the pause of a queue. Errors: those of the commands. */
+MUST_CHECK enum status pause_read(struct session *session, struct pause *out, struct err *err);
+
+/* Pauses a queue, in our name, and reads its pause into `*out`. `for_ms`: from now on; 0: until somebody resumes it.
+ * `why`: UTF-8; NULL: the reason of the pause that is, if it is paused. It stays paused since when it was. `*changed`:
+ * it was not so before; false also where it is paused without an end, and neither `for_ms` nor `why` is given: then
+ * that pause stands as it is. Errors: those of the commands. */
+MUST_CHECK enum status pause_set(struct session *session, uint64_t for_ms, const char *why, struct pause *out,
+                                 bool *changed, struct err *err);
+
+/* Ends the pause of a queue. `*changed`: it was paused. Errors: those of the commands. */
+MUST_CHECK enum status pause_end(struct session *session, bool *changed, struct err *err);
 
 /* Asks the workers to end a request as cancelled, by its name, if it has not ended. Errors: those of the command. */
 MUST_CHECK enum status request_cancel(struct session *session, const char *name, struct err *err);

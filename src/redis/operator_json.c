@@ -65,9 +65,23 @@ static void put_totals(FILE *to, const struct queue_counts *counts)
     putc('}', to);
 }
 
+void json_put_pause(FILE *to, const struct pause *pause)
+{
+    fprintf(to, "\"paused\":%s,\"paused_since_ms\":", pause->on ? "true" : "false");
+    put_number(to, (long long)pause->since_ms, 1);
+    fputs(",\"paused_until_ms\":", to);
+    put_number(to, (long long)pause->until_ms, 1);
+    fputs(",\"paused_by\":", to);
+    json_put_text(to, pause->by);
+    fputs(",\"paused_why\":", to);
+    json_put_text(to, pause->why);
+}
+
 void json_put_counts(FILE *to, const struct session *session, const struct queue_counts *counts)
 {
-    fprintf(to, "\"queue\":\"%s\",\"paused\":%s,\"classes\":{", session->queue, counts->paused ? "true" : "false");
+    fprintf(to, "\"queue\":\"%s\",", session->queue);
+    json_put_pause(to, &counts->pause);
+    fputs(",\"classes\":{", to);
     for (int i = 0; i < CLASS_COUNT; i++) {
         fprintf(to, "%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":", i == 0 ? "" : ",", class_names[i],
                 counts->classes[i].unread, counts->classes[i].pending);

@@ -13,6 +13,9 @@
 /* Writes the members of the object of `sluice stats --json`, without its braces. */
 void json_put_counts(FILE *to, const struct session *session, const struct queue_counts *counts);
 
+/* Writes the members of a pause: paused, paused_since_ms, paused_until_ms, paused_by, paused_why. */
+void json_put_pause(FILE *to, const struct pause *pause);
+
 /* Entries above the cap of a class. */
 long long count_above_cap(const struct queue_counts *counts, int class);
 

@@ -26,6 +26,7 @@
 
 #include "base/err.h"
 #include "redis/address.h"
+#include "redis/pause.h"
 #include "schedule/worker.h"
 
 enum { QUEUE_NAME_MAX = 64, QUEUE_WORKER_MAX = 128, QUEUE_HOST_MAX = 64 };
@@ -107,6 +108,7 @@ struct queue_look {
     uint64_t cap[CLASS_COUNT];                          /* 0: none */
     uint64_t later, due, dead;                          /* parked; of those the ones that are due; dead letters */
     uint64_t done_today, errors_today;                  /* ended with any worker since Redis' midnight in UTC */
+    struct pause pause;
 };
 
 /* What waits, as it was counted last; lives as long as the queue. */

@@ -158,7 +158,7 @@ struct neighbours {
     uint64_t until_ns; /* their entries are looked for */
 };
 
-enum { LOOK_COMMANDS = 11 + CLASS_COUNT };
+enum { LOOK_COMMANDS = 13 + CLASS_COUNT };
 
 /* queue_look.c */
 struct looking {

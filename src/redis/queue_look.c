@@ -59,6 +59,17 @@ static void read_today(struct looking *looking, int class, const struct resp_val
     next->errors_today = ok ? errors : 0;
 }
 
+/* A string, nil, or an error for a key of another type, which is a pause, too. */
+static void read_pause(struct looking *looking, int class, const struct resp_value *reply)
+{
+    (void)class;
+    if (reply->bytes && reply->type == RESP_STRING) {
+        pause_parse(reply->bytes, reply->length, &looking->next.pause);
+    } else {
+        looking->next.pause.on = resp_is_error(reply, "WRONGTYPE");
+    }
+}
+
 /* [[id, [field, value, …]]]; none if it has gone meanwhile. */
 static void read_oldest(struct looking *looking, int class, const struct resp_value *reply)
 {
@@ -90,6 +101,8 @@ static const struct look_command {
      read_meta,
      0},
     {{"HGET", "@stats", "%"}, read_today, 0},
+    {{"GET", "@paused"}, read_pause, 0},
+    {{"PEXPIRETIME", "@paused"}, TO(pause.until_ms)},
     {{"XRANGE", "@requests:high", "-", "+", "COUNT", "1"}, read_oldest, CLASS_HIGH}, /* the last three by need */
     {{"XRANGE", "@requests", "-", "+", "COUNT", "1"}, read_oldest, CLASS_NORMAL},
     {{"XRANGE", "@requests:low", "-", "+", "COUNT", "1"}, read_oldest, CLASS_LOW},

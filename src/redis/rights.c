@@ -137,7 +137,9 @@ static const struct right table[] = {
     {W, "HGET @stats x"},
     {W, "HSET @stats x x"},
     {W | O, "HGETALL @stats"},
-    {W | O, "EXISTS @paused"},
+    {W, "EXISTS @paused"},
+    {W | O, "GET @paused"},
+    {W | O, "PEXPIRETIME @paused"},
     {O, "SET @paused x"},
     {O, "DEL @paused"},
 

@@ -1,6 +1,6 @@
 /* The commands that each role needs in Redis. A worker tries them when it joins (lua/join), the doctor with ACL DRYRUN.
- * The files in config/acl grant these and nothing else; a test compares the two, and another one the operator's rows with
- * what the operator's commands send. */
+ * The files in config/acl grant these and nothing else; a test compares the two, and another one the operator's rows
+ * with what the operator's commands send. */
 #ifndef REDIS_RIGHTS_H
 #define REDIS_RIGHTS_H
 

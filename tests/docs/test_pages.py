@@ -85,7 +85,7 @@ class Pages(unittest.TestCase):
         """Each row of the table in metrics.c with its labels, and each name on the page is in the table."""
         code, page = (SOURCE / "src/daemon/metrics.c").read_text(), (SOURCE / "docs/metrics.md").read_text()
         labels = {"PROCESS": "", "BUILD": "version", "MODEL": "queue, model, precision", "GPU": "gpu", "QUEUE": "queue", "CLASS": "queue, class",
-                  "INFO": "queue, model, revision, precision, backend", "END": "queue, class, code"}
+                  "INFO": "queue, model, revision, precision, backend", "PAUSE": "queue, by, why", "END": "queue, class, code"}
         table = {name: labels[level] for name, level in re.findall(r'^    \{"(\w+)", .*?", [A-Z]+, ([A-Z]+), OF_', code, re.MULTILINE)}
         self.assertEqual(len(table), code.count("\n    {\""))
         rows = re.findall(r"(?m)^\| (`(?:sluice|process)_[^|]*) \|([^|]*)\|", page)

@@ -351,11 +351,11 @@ TYPED = {
     "dead": ("dead list", "dead show LETTER", "dead requeue LETTER", "dead delete OTHER", "dead purge --all"),
     "caps": ("caps", "caps --normal 100000"),
     "pin": ("pin", "pin --precision f32", "pin --precision any"),
-    "pause": ("pause",),
+    "pause": ("pause", "pause --for 30m --why reindexing"),
     "resume": ("resume",),
     "doctor": ("doctor",),
 }
-# Those that ask nothing, that are a worker (serve) or a producer (embed --redis), and those that want a Redis of their own (bench).
+# Those that ask nothing, that are a worker (serve) or a producer (embed --redis), and those that use a Redis of their own (bench).
 OTHERS = {"serve", "live", "embed", "similar", "classify", "rerank", "model", "tokenize", "plan", "config", "bench engine", "bench e2e",
           "bench ab", "version"}
 # Commands that MONITOR does not show, and PING, which people send.

@@ -156,7 +156,7 @@ class Admin(HttpCase):
         self.assertEqual((mail["classes"]["low"]["unread"], mail["workers"], mail["days"]), (1, 0, []))
         self.assertEqual(self.read("/api/queues?queue=mail")["queues"][0]["classes"], {**mail["classes"], "low": {**mail["classes"]["low"], "oldest_ms": ANY}})
         self.assertEqual(self.read("/api/requests?queue=mail&class=low&state=unread")["requests"][0]["text"], "waits for nobody")
-        self.assertEqual(self.change("/api/pause", queue="mail"), {"queue": "mail", "paused": True, "changed": True})
+        self.assertEqual(self.change("/api/pause", queue="mail")["changed"], True)
         self.assertTrue(self.client.exists("sluice:{mail}:paused"))
         self.assertFalse(self.client.exists(self.sender.key("paused")))
         self.assertIn("no queue nobody", self.change("/api/pause", 404, queue="nobody")["error"])
@@ -290,10 +290,19 @@ class Admin(HttpCase):
 
     def test_pause_caps_and_orders(self):
         daemon = self.served()
-        self.assertEqual(self.change("/api/pause", queue=self.queue), {"queue": self.queue, "paused": True, "changed": True})
+        paused = self.change("/api/pause", queue=self.queue, why="a reason", **{"for": "30m"})
+        self.assert_shape(paused, example("`POST /api/pause"))
+        self.assertEqual((paused["paused"], paused["changed"], paused["paused_why"]), (True, True, "a reason"))
+        self.assertTrue(1_790_000 < paused["paused_until_ms"] - paused["paused_since_ms"] <= 1_800_000, paused)
+        shown = self.read("/api/queues")["queues"][0]
+        self.assertEqual({name: shown[name] for name in paused if name != "changed"}, {name: paused[name] for name in paused if name != "changed"})
+        self.assertEqual(self.change("/api/pause")["paused_until_ms"], None)
         self.assertEqual(self.change("/api/pause")["changed"], False)
+        for wrong in ({"for": "soon"}, {"for": "0s"}, {"for": 5}, {"why": "x" * 201}):
+            self.change("/api/pause", 400, **wrong)
         self.wait_paused(self.client)
-        self.assert_shape(self.change("/api/resume"), example("`POST /api/pause"))
+        self.assertEqual(self.change("/api/resume"), {"queue": self.queue, "paused": False, "paused_since_ms": None, "paused_until_ms": None,
+                                                      "paused_by": None, "paused_why": None, "changed": True})
         self.assertEqual(self.client.exists(self.sender.key("paused")), 0)
         caps = self.change("/api/caps", normal=100, later=5)
         self.assertEqual(caps, {"queue": self.queue, "caps": {"high": None, "normal": 100, "low": None, "later": 5}})
@@ -505,7 +514,8 @@ class Admin(HttpCase):
         self.assertIn('"default"', script)
         script = script.replace("head -c 24 /dev/urandom | base64 >", f"printf '%s\\n' '{TOKEN}' >").replace('"default"', f'"{self.queue}"')
         result = subprocess.run(["bash", "-eu", "-c", script], capture_output=True, text=True, check=True)
-        self.assertEqual([list(json.loads(line)) for line in result.stdout.splitlines()], [["queues", "left_out"], ["queue", "paused", "changed"]])
+        self.assertEqual([list(json.loads(line)) for line in result.stdout.splitlines()],
+                         [["queues", "left_out"], list(example("`POST /api/pause"))])
 
     # when Redis is away, or refuses
 

@@ -232,7 +232,7 @@ class Doctor(SluiceCase):
         text = self.doctor(server, code=CONFIG)
         self.assertIn("fail  keys        sluice:{test}:trouble is a string and must be a hash", text)
         self.assertIn("warn  group       sluice:{test}:requests has no group sluice", text)
-        self.assertIn("warn  pause       1 pause", text)
+        self.assertIn("warn  pause       the queue is paused, and nobody takes anything: 1 (sluice resume)", text)
         self.assertIn("warn  dead        1 dead letters", text)
         self.assertIn("fail  model       the queue belongs to the model another (its name is not known); tiny is", text)
         self.assertIn("2 failed, ", text)

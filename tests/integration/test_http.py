@@ -6,6 +6,7 @@ sentence by sentence."""
 import collections
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -187,7 +188,7 @@ class Http(HttpCase):
         self.wait_until(lambda: self.depth()["running"] == 1, "one to run")
         self.add(1, text="driver", delay=60000)
         self.wait_until(lambda: self.number("sluice_queue_later") == 1, "the delayed one to be parked")
-        self.sluice("pause")
+        self.sluice("pause", "--for", "1h", "--why", "a reason")
         self.wait_paused(self.client)
         self.wait_until(lambda: self.depth()["running"] == 1, "the blocked read to end")
         self.add(3, text="hello")
@@ -200,6 +201,10 @@ class Http(HttpCase):
         self.assertGreater(self.number("sluice_queue_oldest_seconds", **{"class": "normal"}), 0)
         self.assertGreater(self.number("sluice_queue_oldest_seconds", **{"class": "low"}), 0, "unread ones have an age, too")
         self.assertEqual(self.number("sluice_queue_paused"), 1)
+        host = re.sub("[^A-Za-z0-9.]", "-", os.uname().nodename)
+        self.assertEqual(self.number("sluice_queue_pause_info", by="default@" + host, why="a reason"), 1)
+        lasts = self.number("sluice_queue_pause_end_time_seconds") - self.number("sluice_queue_pause_start_time_seconds")
+        self.assertAlmostEqual(lasts, 3600, delta=5)
         daemon.kill()
         self.assertEqual(self.stats_depth(), 6 + due)
 

@@ -23,7 +23,7 @@ TASKS = {cells[1].strip(): re.findall(r"`(.*?)`", cells[2].replace(r"\|", "|"))
          for cells in (re.split(r"(?<!\\)\|", row) for row in TABLE.splitlines())}
 # Those of the alerts, less what asks a host's own tools (systemctl, journalctl, dmesg, nvidia-smi, gdb).
 def commands_of(page, *items):
-    """What stands in backticks in these items of a page's lists."""
+    """The commands in these items of a page's lists."""
     found = re.findall(rf"(?ms)^- (?:{'|'.join(items)}): (.*?)(?=^- |^## |^\*\*|\Z)", page)
     return re.findall(r"`((?:sluice|redis-cli|curl|kill) [^`]*)`", " ".join(found))
 

@@ -89,6 +89,18 @@ class Operations(SluiceCase):
         for served in (first, second):
             self.assertEqual(served.stop(), 0)
 
+    def test_a_pause_ends_by_itself(self):
+        """By Redis' clock: whoever paused is gone, and nobody resumes it."""
+        self.start_daemon(self.server)
+        self.sluice("pause", "--for", "3s")
+        until = self.stats()["paused_until_ms"]
+        self.wait_paused(self.client)
+        waiting = self.sender.submit_many(texts(10))
+        self.finish()
+        self.assertFalse(self.stats()["paused"])
+        for request in waiting:
+            self.assertGreaterEqual(int(self.sender.reply(request)[b"done_at"]), until)
+
     def test_pause_finishes_what_is_held(self):
         self.start_daemon(self.server, "--window", "fixed", "--window-ms", "1500")
         requests = self.sender.submit_many(texts(20))

@@ -15,6 +15,7 @@ from corpus import texts
 from daemon import BINARY, SOURCE
 from vectors import decode_f32
 
+HOST = re.sub("[^A-Za-z0-9.]", "-", os.uname().nodename)  # as it is written
 USAGE, DATAERR, NOINPUT, UNAVAILABLE, IOERR = 64, 65, 66, 69, 74
 
 
@@ -248,11 +249,59 @@ class Operator(SluiceCase):
 
     def test_pause_and_resume(self):
         self.assertEqual(self.sluice("resume"), "queue test was not paused\n")
-        self.assertEqual(self.sluice("pause"), "queue test is paused\n")
-        self.assertEqual(self.sluice("pause"), "queue test was already paused\n")
-        self.assertEqual(self.client.exists(self.sender.key("paused")), 1)
+        began = self.now_ms()
+        known = rf"paused since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC \(\d+m?s ago\), by default@{HOST}\n$"
+        self.assertRegex(self.sluice("pause"), "^queue test is " + known)
+        self.assertRegex(self.sluice("pause"), "^queue test was already " + known)
+        self.assertEqual(self.client.pttl(self.sender.key("paused")), -1)
+        pause = self.pause()
+        self.assertTrue(began <= pause.pop("paused_since_ms") <= self.now_ms())
+        self.assertEqual(pause, {"paused": True, "paused_until_ms": None, "paused_by": "default@" + HOST, "paused_why": None})
         self.assertEqual(self.sluice("resume"), "queue test goes on\n")
         self.assertEqual(self.client.exists(self.sender.key("paused")), 0)
+        self.assertEqual(set(self.pause().values()), {False, None})
+
+    def pause(self):
+        stats = json.loads(self.sluice("stats", "--json"))
+        return {name: value for name, value in stats.items() if name.startswith("paused")}
+
+    def test_pause_says_who_and_why(self):
+        """Wherever somebody looks; the last order says how it is, and what it says nothing of stays, but for the end."""
+        self.heartbeat("host-1-aa")
+        self.sluice("pause", "--for", "30m", "--why", "re\u00efndexing\ttwice")
+        first, now = self.pause(), self.now_ms()
+        self.assertEqual((first["paused_by"], first["paused_why"]), ("default@" + HOST, "re\u00efndexing\ttwice"))
+        self.assertTrue(now - 60_000 < first["paused_since_ms"] <= now)
+        self.assertTrue(now + 1_740_000 < first["paused_until_ms"] <= now + 1_800_000)
+        known = rf"paused since \S+ \S+ UTC \(\d+m?s ago\), until \S+ \S+ UTC \(in (29|30)m\), by default@{HOST}: re\u00efndexing\\x09twice"
+        self.assertRegex(self.sluice("stats"), "(?m)^" + known.replace("paused", "paused  ", 1) + "$")
+        self.assertRegex(self.sluice("workers", "list"), f"(?m)^queue test is {known}$")
+        self.assertRegex(self.look(self.top("--queue", self.queue))[0], rf"^queue test \({known}\): later 0")
+        self.sluice("pause", "--for", "2h")
+        second = self.pause()
+        self.assertEqual({**second, "paused_until_ms": 0}, {**first, "paused_until_ms": 0})
+        self.assertGreater(second["paused_until_ms"], first["paused_until_ms"] + 5_000_000)
+        self.sluice("pause", "--why", "another reason")
+        self.assertEqual(self.pause(), {**first, "paused_until_ms": None, "paused_why": "another reason"})
+        self.assertIn(" was already paused since ", self.sluice("pause"))
+        for wrong in (["--for", "0s"], ["--for", "soon"], ["--for", "4000d"], ["--why", ""], ["--why", "x" * 201], ["--why", b"\xff"]):
+            result = subprocess.run([BINARY, "pause", *wrong, "--redis", self.server.socket, "--queue", self.queue], capture_output=True, check=False)
+            self.assertEqual(result.returncode, USAGE, (wrong, result.stderr))
+        self.assertEqual(self.pause()["paused_why"], "another reason")
+
+    def test_pause_of_somebody_else(self):
+        """By an older version, by hand, and a key of another type."""
+        key = self.sender.key("paused")
+        for value, since, why in (("1795252518106", 1795252518106, None), ("by Ann, until noon", None, "by Ann, until noon"), (None, None, None)):
+            self.client.delete(key)
+            self.client.set(key, value) if value else self.client.hset(key, "by", "somebody")
+            with self.subTest(value=value):
+                self.assertEqual(self.pause(), {"paused": True, "paused_since_ms": since, "paused_until_ms": None, "paused_by": None, "paused_why": why})
+                self.assertIn(" was already paused", self.sluice("pause"))
+                self.sluice("pause", "--for", "1h")
+                pause = self.pause()
+                self.assertEqual((pause["paused_since_ms"], pause["paused_by"], pause["paused_why"]), (since, "default@" + HOST, why))
+                self.assertGreater(self.client.pttl(key), 3_500_000)
 
     def test_caps(self):
         self.assertEqual(self.sluice("caps").split(), ["high", "none", "normal", "none", "low", "none", "later", "none"])
@@ -287,7 +336,7 @@ class Operator(SluiceCase):
                                                                "cap_normal": 2, "cap_low": 5, "cap_high": 0})
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual(stats, {
-            "queue": "test", "paused": True, "depth": 7, "later": 1, "due": 1, "dead": 1, "dead_bytes": ANY, "days": [], "workers": 1, "quiet": 1, "tight": 0,
+            "queue": "test", "paused": True, "paused_since_ms": None, "paused_until_ms": None, "paused_by": None, "paused_why": "1", "depth": 7, "later": 1, "due": 1, "dead": 1, "dead_bytes": ANY, "days": [], "workers": 1, "quiet": 1, "tight": 0,
             "reason": None, "devices": 2, "devices_lost": 1,
             "precisions": {"unknown": 1}, "pinned_precision": None, "at": ANY,
             "died": 0, "ignored": 0, "since": None, "ended": {which: {"done": 0} for which in ("high", "normal", "low")},

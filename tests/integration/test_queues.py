@@ -120,7 +120,7 @@ class Queues(SluiceCase):
         missing = self.sluice("workers", "check", code=69)
         for queue in "ab":
             self.assertRegex(missing, f"queue {queue}: no worker of .* is alive on queue {queue}\n")
-        self.assertEqual(self.sluice("pause"), "queue a is paused\nqueue b is paused\n")
+        self.assertRegex(self.sluice("pause"), r"^queue a is paused since .*\nqueue b is paused since .*\n$")
         self.assertEqual(self.sluice("resume", "--queue", "b"), "queue b goes on\n")
         self.assertEqual(self.sluice("resume"), "queue a goes on\nqueue b was not paused\n")
         self.sluice("caps", "--queue", "b", "--high", "7")

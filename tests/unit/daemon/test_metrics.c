@@ -41,6 +41,9 @@ TEST(every_level_has_its_labels)
 {
     struct queue_sample queue = {
         .queue = "q", .model = "a\"b\\c\nd\xe9", .revision = "r", .precision = "f32", .info = 1};
+    queue.paused_by = "ann@web1";
+    queue.paused_why = "a \"reason\"";
+    queue.pause_info = 1;
     queue.counters.ended[CLASS_LOW][CODE_QUEUE_FULL] = 7;
     queue.stats.held = UINT32_MAX;
     queue.stats.busy_ns = 1500000000;
@@ -56,6 +59,7 @@ TEST(every_level_has_its_labels)
                 "backend=\"\"} 1");
     assert_line("sluice_model_weight_bytes{queue=\"q\",model=\"m\",precision=\"f32\"} 10000000000");
     assert_line("sluice_gpu_busy_ratio{gpu=\"3\"} 0.5");
+    assert_line("sluice_queue_pause_info{queue=\"q\",by=\"ann@web1\",why=\"a \\\"reason\\\"\"} 1");
     assert_line("sluice_build_info{version=\"1.2.3\"} 1");
     assert_line("process_cpu_seconds_total 12.5");
     buffer_free(&text);
@@ -82,8 +86,9 @@ TEST(buckets_add_up)
 
 TEST(what_is_not_known_has_no_line)
 {
-    struct queue_sample queue = {.queue = "q", .later = NAN, .unread = {NAN, NAN, NAN}};
+    struct queue_sample queue = {.queue = "q", .later = NAN, .unread = {NAN, NAN, NAN}, .pause_info = NAN};
     write_sample(&queue);
+    assert_null(strstr(text.data, "\nsluice_queue_pause_info{"));
     assert_null(strstr(text.data, "\nsluice_queue_later{"));
     assert_null(strstr(text.data, "\nsluice_queue_unread{"));
     assert_non_null(strstr(text.data, "\n# TYPE sluice_queue_later gauge\n"));
