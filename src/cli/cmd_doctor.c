@@ -574,8 +574,12 @@ static void check_workers(struct doctor *doctor)
     } else if (other[0]) {
         say(doctor, FINDING_WARN, "workers", "%zu alive, of different versions: %s and %s (`sluice workers list`)",
             alive, first, other);
+    } else if (alive > 0) {
+        say(doctor, FINDING_OK, "workers", "%zu alive", alive);
     } else {
-        say(doctor, alive > 0 ? FINDING_OK : FINDING_WARN, "workers", "%zu alive", alive);
+        char *unused = session_unused(&doctor->session);
+        say(doctor, FINDING_WARN, "workers", "0 alive%s%s", unused ? "; " : "", unused ? unused : "");
+        free(unused);
     }
 }
 

@@ -94,7 +94,10 @@ static int run(struct invocation *invocation)
     if (!session_is_one(invocation)) { return EX_USAGE; }
     const char *id = invocation->operands[0];
     enum status status = session_connect(&session, invocation, &err);
-    if (status == STATUS_OK) { status = own->story ? tell(&session, id, own->json, &err) : get(&session, id, &err); }
+    if (status == STATUS_OK) {
+        session_warn_unused(&session, invocation);
+        status = own->story ? tell(&session, id, own->json, &err) : get(&session, id, &err);
+    }
     session_close(&session);
     return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
 }

@@ -334,7 +334,10 @@ static int run(struct invocation *invocation)
     struct submission submission = {.own = invocation->own};
     if (check_usage(invocation) != EX_OK || !session_is_one(invocation)) { return EX_USAGE; }
     enum status status = session_connect(&submission.session, invocation, &err);
-    if (status == STATUS_OK) { status = submit(&submission, invocation, &err); }
+    if (status == STATUS_OK) {
+        session_warn_unused(&submission.session, invocation);
+        status = submit(&submission, invocation, &err);
+    }
     buffer_free(&submission.inputs);
     session_close(&submission.session);
     if (status != STATUS_OK) { return print_error(invocation, &err); }

@@ -27,6 +27,7 @@ struct worker_look {
 /* The last look at a queue. */
 struct look {
     char *queue;
+    char *unused; /* session_unused at the first look */
     uint64_t redis_ms;
     uint64_t ended[CLASS_COUNT][ENDS];
     struct worker_look *workers;
@@ -42,6 +43,7 @@ static void free_looks(struct own *own)
 {
     for (size_t i = 0; i < own->look_count; i++) {
         free(own->looks[i].queue);
+        free(own->looks[i].unused);
         free(own->looks[i].workers);
     }
     free(own->looks);
@@ -171,6 +173,8 @@ static enum status show(struct session *session, struct look *look, const struct
     }
     printf(": later %lld, %lld due; dead letters %lld; workers %zu, %zu quiet, %zu tight\n", counts->later, counts->due,
            counts->dead, counts->workers, counts->quiet, counts->tight);
+    if (counts->workers == 0 && look->redis_ms == 0) { look->unused = session_unused(session); }
+    if (counts->workers == 0 && look->unused) { puts(look->unused); }
     print_classes(look, counts, seconds);
     TRY(print_workers(session, look, heartbeats, err));
     putchar('\n');
@@ -199,7 +203,7 @@ static int run(struct invocation *invocation)
     int code = EX_OK;
     while (*interrupted == 0 && (code == EX_OK || code == EX_UNAVAILABLE)) {
         if (screen) { fputs("\033[H\033[2J", stdout); }
-        code = session_run(invocation, body);
+        code = session_look(invocation, body);
         if (fflush(stdout) != 0 || ferror(stdout)) { break; }
         if (*interrupted == 0) { nanosleep(&(struct timespec){.tv_sec = EVERY_S}, NULL); }
     }

@@ -5,16 +5,20 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/clock.h"
 #include "daemon/config.h"
 
-/* Names the login that a command needs, when it was typed with another role's. */
-static enum status advise_login(struct err *err)
+/* Names the login that a command needs, when it was typed with that of another role or another queue. */
+static enum status advise_login(const struct session *session, struct err *err)
 {
-    static const char advice[] = " (the command needs the operator's login: config/acl/operator.acl)";
+    char advice[256];
     size_t length = strlen(err->message);
+    int bytes =
+        snprintf(advice, sizeof advice,
+                 " (the command needs the operator's login for queue %s: config/acl/operator.acl)", session->queue);
     if (err->status == STATUS_DENIED && strstr(err->message, "NOPERM") &&
-        length + sizeof advice <= sizeof err->message) {
-        memcpy(err->message + length, advice, sizeof advice);
+        length + (size_t)bytes < sizeof err->message) {
+        memcpy(err->message + length, advice, (size_t)bytes + 1);
     }
     return err->status;
 }
@@ -29,7 +33,7 @@ enum status session_connect(struct session *session, const struct invocation *in
 enum status session_open(struct session *session, const struct invocation *invocation, struct err *err)
 {
     TRY(session_connect(session, invocation, err));
-    return session_ask_time(session, err) ? advise_login(err) : STATUS_OK;
+    return session_ask_time(session, err) ? advise_login(session, err) : STATUS_OK;
 }
 
 static size_t queue_count(const struct config *config)
@@ -43,8 +47,54 @@ static const char *queue_name(const struct config *config, size_t number)
     return queue_count(config) == 1 ? config->queue : config_queue_value(&config->queues, number, "queue");
 }
 
-int session_run(struct invocation *invocation,
-                enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
+/* ---- a queue that no worker has joined ---- */
+
+enum { NAMES_MOST = 8, LISTING_MS = 1000 };
+
+static void list_queues(struct session *session, struct queue_walk *walk)
+{
+    struct err err;
+    uint64_t ends_ms = clock_now_ms() + LISTING_MS;
+    while (!walk->whole && clock_now_ms() < ends_ms && queue_walk_on(session, walk, &err) == STATUS_OK) {}
+}
+
+char *session_unused(struct session *session)
+{
+    char key[SESSION_KEY], *text = NULL;
+    const struct resp_value *reply;
+    struct queue_walk walk = {0};
+    struct err err;
+    size_t length, named = 0;
+    session_key(session, "meta", "", key);
+    if (SESSION_ASK(session, &reply, &err, "HGET", key, "model_id") != STATUS_OK || reply->type != RESP_NIL) {
+        return NULL;
+    }
+    list_queues(session, &walk);
+    const struct queue_names *names = queue_walk_names(&walk);
+    FILE *to = open_memstream(&text, &length);
+    if (!to) { return NULL; }
+    fprintf(to, "no worker has ever joined queue %s", session->queue);
+    for (size_t i = 0; i < names->count && named <= NAMES_MOST; i++) {
+        if (strcmp(names->items[i], session->queue) == 0) { continue; }
+        fputs(named == 0 ? "; is that its name? Others in this Redis: " : ", ", to);
+        fputs(named++ < NAMES_MOST ? names->items[i] : "...", to);
+    }
+    fclose(to);
+    return text;
+}
+
+void session_warn_unused(struct session *session, const struct invocation *invocation)
+{
+    char *text = session_unused(session);
+    if (text) { fprintf(stderr, "sluice %s: %s\n", invocation->command->name, text); }
+    free(text);
+}
+
+/* ---- running a command ---- */
+
+static int run_bodies(struct invocation *invocation, bool warns,
+                      enum status (*body)(struct session *session, const struct invocation *invocation,
+                                          struct err *err))
 {
     struct session session;
     struct err err = {0};
@@ -53,8 +103,9 @@ int session_run(struct invocation *invocation,
     session.several = queue_count(&invocation->config) > 1;
     for (size_t i = 0; !status && i < queue_count(&invocation->config); i++) {
         session.queue = queue_name(&invocation->config, i);
+        if (warns) { session_warn_unused(&session, invocation); }
         if (body(&session, invocation, &err)) {
-            (void)advise_login(&err);
+            (void)advise_login(&session, &err);
             (void)(session.several && err_prefix(&err, "queue %s", session.queue));
             int failed = print_error(invocation, &err);
             code = code == EX_OK ? failed : code;
@@ -62,6 +113,18 @@ int session_run(struct invocation *invocation,
     }
     session_close(&session);
     return code;
+}
+
+int session_run(struct invocation *invocation,
+                enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
+{
+    return run_bodies(invocation, true, body);
+}
+
+int session_look(struct invocation *invocation,
+                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
+{
+    return run_bodies(invocation, false, body);
 }
 
 bool session_is_one(const struct invocation *invocation)

@@ -13,13 +13,25 @@ MUST_CHECK enum status session_connect(struct session *session, const struct inv
  * Errors: those of config_address and client_open. */
 MUST_CHECK enum status session_open(struct session *session, const struct invocation *invocation, struct err *err);
 
+/* What to say about a queue that no worker has ever joined, because its name may be mistyped: a sentence with the names
+ * of other queues, if this login may list keys. NULL for any other queue, and where that cannot be known.
+ * Owns: the caller frees it. */
+char *session_unused(struct session *session);
+
+/* Prints that to standard error. */
+void session_warn_unused(struct session *session, const struct invocation *invocation);
+
 /* Runs a command's body for each queue that it is about (those of the file's `queues`, or the one that a flag or a
- * variable names), on one connection. Errors are printed, and the other queues have their
+ * variable names), on one connection, after session_warn_unused. Errors are printed, and the other queues have their
  * turn; the first error becomes the exit code. */
 int session_run(struct invocation *invocation,
                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
 
-/* The same for a command about names that several queues may have: refused (EX_USAGE) if there is more than one
+/* The same without a warning, for a command that looks again and again. */
+int session_look(struct invocation *invocation,
+                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
+
+/* session_run for a command about names that several queues may have: refused (EX_USAGE) if there is more than one
  * queue. */
 int session_run_one(struct invocation *invocation,
                     enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));

@@ -286,7 +286,7 @@ class Acl(SluiceCase):
             result = self.run_sluice(command, "--redis", f"redis+unix://sluice-{role}@{self.server.socket}", "--queue", self.queue,
                                      environment=LOGIN)
             self.assertEqual(result.returncode, NOPERM)
-            self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login: config/acl/operator.acl\)\n$")
+            self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login for queue test: config/acl/operator.acl\)\n$")
 
     def test_what_rights_cannot_keep_a_producer_from(self):
         """A queue is one circle of trust: config/acl/producer.acl lets this happen, docs/redis.md says so, and a producer
@@ -406,6 +406,7 @@ class Commands(Acl):
             for line in (line for lines in TYPED.values() for line in lines):
                 self.operate(f"redis://sluice-operator@127.0.0.1:{port}", [words.get(word, word) for word in line.split()])
             self.operate(f"redis://sluice-operator@127.0.0.1:{port},127.0.0.1:{port}", ["resume"])  # ROLE
+            self.server.client(db=1).hset(key + "meta", "model_id", "some model")
             self.operate(f"redis://sluice-operator@127.0.0.1:{port}/1", ["resume"])  # SELECT
             self.client.echo("the end")
             sent = set()

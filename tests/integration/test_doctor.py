@@ -108,7 +108,7 @@ class Doctor(SluiceCase):
         self.assertIn("fail  eviction    maxmemory-policy is allkeys-lru", text)
         self.assertIn("warn  memory      maxmemory is not set", text)
         self.assertIn("warn  durability  tier T1: appendfsync no", text)
-        self.assertIn("warn  workers     0 alive", text)
+        self.assertIn("warn  workers     0 alive; no worker has ever joined queue test\n", text)
         self.assertIn("1 failed, ", text)
         client = server.client()
         client.config_set("maxmemory-policy", "noeviction")

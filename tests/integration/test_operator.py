@@ -10,6 +10,7 @@ import signal
 import subprocess
 from unittest.mock import ANY
 
+from acl import make_user
 from case import SluiceCase
 from corpus import texts
 from daemon import BINARY, SOURCE
@@ -47,6 +48,7 @@ class Operator(SluiceCase):
     # dead
 
     def test_dead_list_and_show(self):
+        self.client.hset(self.sender.key("meta"), "model_id", "a model")
         none = self.run_sluice("dead", "list", "--redis", self.server.socket, "--queue", self.queue)
         self.assertEqual((none.returncode, none.stdout, none.stderr), (0, b"", b"no dead letter in queue test\n"))
         first = self.bury("5-0", age_ms=7_200_000)
@@ -245,6 +247,36 @@ class Operator(SluiceCase):
         self.client.delete(self.sender.key(f"alive:{host}-2-cc"))  # it is gone and was replaced
         self.assertEqual(self.sluice("workers", "check"), "1 alive\n")
 
+    # a queue whose name may be mistyped
+
+    def test_a_queue_that_nobody_has_used(self):
+        """Each command that names it warns, and does what it should: it may be a new queue. With --json nothing else is on standard output."""
+        for name in ("mail", "default"):
+            self.client.xadd(f"sluice:{{{name}}}:requests", {"text": "x"})
+            self.client.hset(f"sluice:{{{name}}}:meta", "model_id", "a model")
+        words = "no worker has ever joined queue mial; is that its name? Others in this Redis: default, mail\n"
+        for command, code in (("stats", 0), ("stats --json", 0), ("workers list", 0), ("pause", 0), ("resume", 0), ("caps", 0), ("pin", 0),
+                              ("cancel 5-0", 0), ("dead list", 0), ("get 5-0", UNAVAILABLE), ("get 5-0 --story", UNAVAILABLE), ("submit hello", 0)):
+            result = self.run_sluice(*command.split(), "--redis", self.server.socket, "--queue", "mial")
+            self.assertEqual(result.returncode, code, command)
+            self.assertTrue(result.stderr.decode().startswith(f"sluice {command.split()[0]}: {words}"), (command, result.stderr))
+            if "--json" in command:
+                self.assertEqual(json.loads(result.stdout)["queue"], "mial")
+            joined = self.run_sluice(*command.split(), "--redis", self.server.socket, "--queue", "mail")
+            self.assertNotIn("no worker", joined.stderr.decode(), command)
+        self.assertEqual(self.look(self.top("--queue", "mial"))[1], words.strip())
+        for number in range(9):
+            self.client.xadd(f"sluice:{{q{number}}}:requests:low", {"text": "x"})
+        listed = self.run_sluice("stats", "--redis", self.server.socket, "--queue", "mial").stderr.decode()
+        self.assertRegex(listed, r"Others in this Redis: (\w+, ){8}\.\.\.\n$")
+
+    def test_queues_that_this_login_may_not_list(self):
+        self.client.xadd("sluice:{default}:requests", {"text": "x"})
+        make_user(self.client, "operator", self.queue)
+        result = self.run_sluice("stats", "--redis", f"redis+unix://sluice-operator@{self.server.socket}", "--queue", self.queue,
+                                 environment={"SLUICE_REDIS_PASSWORD": "pw"})
+        self.assertEqual((result.returncode, result.stderr), (0, b"sluice stats: no worker has ever joined queue test\n"))
+
     # pause, caps, cancel, stats
 
     def test_pause_and_resume(self):
@@ -442,7 +474,7 @@ class Operator(SluiceCase):
 
     def place(self, name):
         """What is said of a request without a reply."""
-        line, why = self.sluice("get", name, code=UNAVAILABLE).splitlines()
+        line, why = [line for line in self.sluice("get", name, code=UNAVAILABLE).splitlines() if "has ever joined" not in line]
         self.assertIn(f'no reply for "{name}" in queue test: ', why)
         return json.loads(line), why
 
@@ -540,9 +572,10 @@ class Operator(SluiceCase):
         """After two seconds, not only when its time is over; not where a worker has published since."""
         result = self.run_sluice("submit", "--wait", "--timeout-s", "3", "x", "--redis", self.server.socket, "--queue", self.queue)
         said = result.stderr.decode().splitlines()
-        self.assertEqual((result.returncode, len(said)), (75, 2), said)
-        self.assertIn("no worker seems to be running on queue test; waiting on, for up to 3 s", said[0])
-        self.assertIn("no reply for ", said[1])
+        self.assertEqual((result.returncode, len(said)), (75, 3), said)
+        self.assertIn("no worker has ever joined queue test", said[0])
+        self.assertIn("no worker seems to be running on queue test; waiting on, for up to 3 s", said[1])
+        self.assertIn("no reply for ", said[2])
         self.client.hset(self.sender.key("meta"), "published_at", self.now_ms() + 60_000)
         self.assertNotIn("no worker seems", self.sluice("submit", "--wait", "--timeout-s", "3", "x", code=75))
 
