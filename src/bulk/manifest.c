@@ -13,10 +13,9 @@
 #include "base/version.h"
 #include "model/json.h"
 
-enum { PIECE_BYTES = 1 << 20, MANIFEST_MAX_BYTES = 64 << 20, SHA256_HEX_BYTES = 2 * EVP_MAX_MD_SIZE + 1 };
+enum { PIECE_BYTES = 1 << 20, MANIFEST_MAX_BYTES = 64 << 20 };
 
-/* Shapes: hex [SHA256_HEX_BYTES], written. */
-static enum status sha256_file(const char *path, char *hex, uint64_t *size, struct err *err)
+enum status manifest_hash(const char *path, char hex[SHA256_HEX], uint64_t *size, struct err *err)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
@@ -33,7 +32,7 @@ static enum status sha256_file(const char *path, char *hex, uint64_t *size, stru
     if (!good || EVP_DigestFinal_ex(context, digest, &length) != 1) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
     }
-    for (unsigned i = 0; i < length; i++) { snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]); }
+    for (unsigned i = 0; i < SHA256_HEX / 2; i++) { snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]); }
     EVP_MD_CTX_free(context);
     free(piece);
     fclose(file);
@@ -43,10 +42,10 @@ static enum status sha256_file(const char *path, char *hex, uint64_t *size, stru
 /* One element of `files`: {"name":…,"rows":…,"bytes":…,"sha256":…}. */
 static enum status put_file(struct buffer *to, const char *path, uint64_t rows, struct err *err)
 {
-    char hex[SHA256_HEX_BYTES] = "";
+    char hex[SHA256_HEX] = "";
     uint64_t size = 0;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    TRY(sha256_file(path, hex, &size, err));
+    TRY(manifest_hash(path, hex, &size, err));
     buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
     buffer_json_string(to, name, strlen(name));
     buffer_format(to, ", \"rows\": %llu, \"bytes\": %llu, \"sha256\": \"%s\"}", (unsigned long long)rows,
@@ -83,8 +82,10 @@ static void put_terms(struct buffer *to, const char *terms)
 }
 
 static enum status make(struct buffer *to, const struct output *output, const char *terms, const char *facts,
-                        const struct store *store, const struct checkpoint *at, struct err *err)
+                        const struct store *store, const char *failures, const struct checkpoint *at, struct err *err)
 {
+    char hex[SHA256_HEX] = "";
+    uint64_t size;
     buffer_format(to, "{\n  \"sluice\": \"%s\",\n  %s,\n", sluice_version, facts);
     buffer_format(to, "  \"rows\": %llu,\n  \"documents\": %llu,\n", (unsigned long long)at->rows,
                   (unsigned long long)at->documents);
@@ -92,6 +93,10 @@ static enum status make(struct buffer *to, const struct output *output, const ch
                   (unsigned long long)at->computed, (unsigned long long)at->copied, (unsigned long long)at->failed);
     buffer_format(to, "  \"input\": \"%016llx%016llx\",\n", (unsigned long long)at->digest.high,
                   (unsigned long long)at->digest.low);
+    if (at->failed > 0) {
+        TRY(manifest_hash(failures, hex, &size, err));
+        buffer_format(to, "  \"failures_sha256\": \"%s\",\n", hex);
+    }
     TRY(put_files(to, output, store, at->rows, err));
     put_terms(to, terms);
     buffer_string(to, "  \"format\": 1\n}\n");
@@ -112,10 +117,10 @@ static enum status write_durably(const char *path, const struct buffer *text, st
 }
 
 enum status manifest_write(const struct output *output, const char *terms, const char *facts, const struct store *store,
-                           const struct checkpoint *at, struct err *err)
+                           const char *failures, const struct checkpoint *at, struct err *err)
 {
     struct buffer text = {0};
-    enum status status = make(&text, output, terms, facts, store, at, err);
+    enum status status = make(&text, output, terms, facts, store, failures, at, err);
     if (status == STATUS_OK) { status = write_durably(output->manifest, &text, err); }
     buffer_free(&text);
     return status;
@@ -176,6 +181,8 @@ enum status manifest_parse(const char *bytes, size_t length, const char *name, s
     enum status status = read_numbers(root, name, &out->at, err);
     if (status == STATUS_OK) { status = read_digest(root, name, &out->at.digest, err); }
     if (status == STATUS_OK) { status = read_terms(root, name, &out->terms, err); }
+    const cJSON *failures = json_field(root, "failures_sha256");
+    if (cJSON_IsString(failures)) { snprintf(out->failures, sizeof out->failures, "%s", failures->valuestring); }
     cJSON_Delete(root);
     if (status != STATUS_OK) { buffer_free(&out->terms); }
     return status;

@@ -6,16 +6,24 @@
 #include "bulk/output/files.h"
 #include "bulk/output/store.h"
 
+enum { SHA256_HEX = 2 * 32 + 1 };
+
 /* Hashes the output files and writes the manifest atomically (a new file, then a rename); the last step of a job.
  * `store` is that of the output, or the scratch of JSON Lines; `terms` and `facts` are those of struct job_options.
+ * `failures` is where the list of failed rows is now; not read if there are none.
  * Errors: STATUS_IO and others of files; STATUS_NO_MEMORY. */
 MUST_CHECK enum status manifest_write(const struct output *output, const char *terms, const char *facts,
-                                      const struct store *store, const struct checkpoint *at, struct err *err);
+                                      const struct store *store, const char *failures, const struct checkpoint *at,
+                                      struct err *err);
+
+/* The SHA-256 of a file. Errors: STATUS_NOT_FOUND, STATUS_IO and others of files; STATUS_NO_MEMORY. */
+MUST_CHECK enum status manifest_hash(const char *path, char hex[SHA256_HEX], uint64_t *size, struct err *err);
 
 /* What a later run of the same job needs of a manifest. */
 struct manifest {
-    struct buffer terms;  /* "key=value" lines */
-    struct checkpoint at; /* without lengths of files */
+    struct buffer terms;       /* "key=value" lines */
+    struct checkpoint at;      /* without lengths of files */
+    char failures[SHA256_HEX]; /* of the list of failed rows; "": there is none */
 };
 
 /* Reads a manifest. `*found` is false when there is none. Owns: the caller frees `out->terms`.

@@ -127,6 +127,7 @@ static enum status close_window(struct job *job, struct err *err)
 static enum status take(struct job *job, struct document *document, struct err *err)
 {
     bool wanted = true;
+    document->fingerprint = job_fingerprint(document);
     if (job->retry) { TRY(job_retry_wants(job, document, &wanted, err)); }
     if (wanted && is_fatal(job, document)) { return STATUS_OK; }
     if (wanted) { TRY(add(job, document, err)); }
@@ -573,38 +574,6 @@ static enum status commit_all(struct job *job, struct err *err)
 }
 /* --- Finishing: once a window is complete its rows are given out in input order, and a checkpoint follows. --- */
 
-static void put_id(struct buffer *to, const struct document *document)
-{
-    if (document->id) {
-        buffer_append(to, document->id, document->id_bytes);
-    } else {
-        buffer_format(to, "%llu", (unsigned long long)document->number);
-    }
-}
-
-/* What a retry needs comes first: see parse_failure. */
-static void put_failure(struct buffer *to, const struct output_row *row, bool chunks)
-{
-    const struct document *document = row->document;
-    buffer_format(to, "{\"row\":%llu,", (unsigned long long)row->number);
-    if (chunks) {
-        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, row->chunk);
-    }
-    buffer_string(to, "\"id\":");
-    put_id(to, document);
-    buffer_string(to, ",\"file\":");
-    buffer_json_string(to, document->file, strlen(document->file));
-    buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
-                  failure_name(row->code));
-    const char *text = failure_text(row->code);
-    if (document->code != ROW_OK) {
-        buffer_json_string(to, document->message, document->message_bytes);
-    } else {
-        buffer_json_string(to, text, strlen(text));
-    }
-    buffer_string(to, "}\n");
-}
-
 /* Where the text of a chunk is in its document; zeros without a text. */
 static struct chunk_place find_place(const struct output_row *row)
 {
@@ -640,7 +609,7 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
         return;
     }
     buffer_string(to, "{\"id\":");
-    put_id(to, row->document);
+    job_put_id(to, row->document);
     if (job_has_chunks(job)) {
         buffer_format(to, ",\"chunk\":%u,\"start\":%llu,\"end\":%llu", row->chunk,
                       (unsigned long long)find_place(row).begin, (unsigned long long)find_place(row).end);
@@ -707,8 +676,21 @@ static void fail(struct job *job, const struct lookahead *window, const struct o
                       read ? failure_text(row->code) : document->message);
     }
     if (job->files[APPEND_FAILURES].path) {
-        put_failure(&job->files[APPEND_FAILURES].pending, row, job_has_chunks(job));
+        job_put_failure(&job->files[APPEND_FAILURES].pending, row, job_has_chunks(job));
     }
+}
+
+/* Writes the pair of a row or document; a retry does so in place. */
+static enum status put_pair(struct job *job, int file, uint64_t number, const void *pair, struct err *err)
+{
+    struct append_file *to = &job->files[file];
+    off_t at = (off_t)job_pairs_end(file, number);
+    if (!job->retry) {
+        buffer_append(&to->pending, pair, PAIR_BYTES);
+    } else if (pwrite(to->fd, pair, PAIR_BYTES, at) != PAIR_BYTES) {
+        return err_set_errno(err, "cannot write %s", to->path);
+    }
+    return STATUS_OK;
 }
 
 static enum status put_lines(struct job *job, const struct lookahead *window, const struct output_row *row,
@@ -728,7 +710,7 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
     }
     if (files[APPEND_IDS].path) {
         TRY(job_retry_line(job, APPEND_IDS, row->number, err));
-        put_id(&files[APPEND_IDS].pending, row->document);
+        job_put_id(&files[APPEND_IDS].pending, row->document);
         buffer_string(&files[APPEND_IDS].pending, "\n");
     }
     if (files[APPEND_DOCUMENTS].path) {
@@ -736,12 +718,12 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
     }
     if (files[APPEND_CHUNKS].path) {
         struct chunk_place place = find_place(row);
-        if (!job->retry) {
-            buffer_append(&files[APPEND_CHUNKS].pending, &place, sizeof place);
-        } else if (pwrite(files[APPEND_CHUNKS].fd, &place, sizeof place, (off_t)job_chunk_at(row->number)) !=
-                   (ssize_t)sizeof place) {
-            return err_set_errno(err, "cannot write %s", files[APPEND_CHUNKS].path);
-        }
+        TRY(put_pair(job, APPEND_CHUNKS, row->number, &place, err));
+    }
+    if (files[APPEND_HASHES].path && row->chunk == 0) {
+        struct fingerprint hashes = row->document->fingerprint;
+        if (row->state == STATE_COPY) { hashes.content |= FINGERPRINT_COPIED; }
+        TRY(put_pair(job, APPEND_HASHES, row->document->number, &hashes, err));
     }
     return STATUS_OK;
 }
@@ -818,7 +800,7 @@ static enum status end_job(struct job *job, struct err *err)
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0) {
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
     }
-    TRY(manifest_write(job->options->output, job->options->terms, job->options->facts, job->store, &job->at, err));
+    TRY(job_write_manifest(job, job->options->output->failures, err));
     return job_remove_leftovers(job->options->output, err);
 }
 
@@ -933,7 +915,7 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
 {
     TRY(job_resume(job, err));
     if (job->journal) { TRY(commit_open(job, err)); }
-    result->before = job->ended;
+    result->before = job->ended && (!job->options->stop || *job->options->stop == 0);
     if (job->ended) { return STATUS_OK; }
     enum status status = run(job, err);
     if (status != STATUS_OK) { drain(job); }

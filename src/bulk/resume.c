@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "bulk/journal.h"
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
@@ -48,6 +49,17 @@ void job_digest_add(XXH3_state_t *digest, const struct document *document)
     if (good && document->kept_bytes > 0) { XXH3_128bits_update(digest, document->kept, document->kept_bytes); }
 }
 
+struct fingerprint job_fingerprint(const struct document *document)
+{
+    struct fingerprint now = {0};
+    if (document->id_bytes > 0) { now.id = XXH3_64bits(document->id, document->id_bytes); }
+    if (document->code != ROW_OK) { return now; }
+    XXH64_hash_t kept = XXH3_64bits(document->kept, document->kept_bytes);
+    now.content = XXH3_64bits_withSeed(&document->hash, sizeof document->hash, kept) & ~(uint64_t)FINGERPRINT_COPIED;
+    if (now.content == 0) { now.content = ~(uint64_t)FINGERPRINT_COPIED; }
+    return now;
+}
+
 struct hash job_digest_now(const struct job *job)
 {
     XXH128_hash_t hash = XXH3_128bits_digest(job->digest);
@@ -55,11 +67,15 @@ struct hash job_digest_now(const struct job *job)
 }
 
 /* --- Retrying the failed rows of a finished job. Their documents may have been mended meanwhile; all others must be
- * unchanged.
+ * unchanged. Where ids show which row is whose, a document that has changed first makes its row a failed one, in
+ * manifest and list; so a kill leaves a list of all rows that are not what the manifest's input would give.
  *
  * There is no journal: until the new manifest is written, the old one and the old list of failures are valid, and an
  * interrupted retry begins again. Matrices are written in place; files of lines are copied with new lines where rows
- * were computed, and then renamed. The list of failures is renamed last, after the manifest. --- */
+ * were computed, and then renamed. The list of failures is renamed last, after the manifest, which has its hash.
+ *
+ * The fingerprint of a document is only read if its row is not listed, so that it may be written at any time before the
+ * new manifest. --- */
 
 enum { LINE_MAX_BYTES = 1 << 30 };
 
@@ -78,17 +94,46 @@ struct listed {
     bool unread; /* it failed when it was read: its bytes may have changed */
 };
 
-struct retry {
-    struct reader list; /* of failures */
+/* The list of failures, read along with the documents. Zero-initialise for an empty one. */
+struct failure_list {
+    struct reader reader;
+    struct record line; /* of `next` */
     struct listed next;
+};
+
+/* What an earlier run left, read along with its documents. */
+struct comparison {
+    struct failure_list list;
+    FILE *hashes;         /* NULL: there are none, and only the digest tells whether the input has changed */
+    const char *obstacle; /* why no document may have changed; NULL: it may if its id has not */
+    bool lists;           /* write the list with what has changed, too: */
+    struct append_file new_list;
+    char *new_path;
+    uint64_t failed, copied; /* listed rows, and those of the others that are copies */
+};
+
+struct retry {
+    struct comparison with;
     struct buffer wanted; /* struct listed: failed chunks whose documents were read but not made into rows yet */
     size_t wanted_at;
     uint64_t alone; /* 1 + the last document that had a single row because it was unread; 0: none */
     struct splice splices[APPEND_FILES];
-    char *new_list;
     XXH3_state_t *digest; /* of the input as it is now */
     struct checkpoint before;
+    bool ended; /* the new manifest is there */
 };
+
+static enum status remove_file(const char *path, struct err *err)
+{
+    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) { return STATUS_OK; }
+    return err_set_errno(err, "cannot remove %s", path);
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
 
 static char *with_ending(const char *path)
 {
@@ -109,7 +154,39 @@ static bool take_number(const char **at, const char *end, const char *name, uint
     return digits > 0;
 }
 
-/* Parses a line that put_failure wrote: {"row":12,...,"code":"bad_utf8",... */
+void job_put_id(struct buffer *to, const struct document *document)
+{
+    if (document->id) {
+        buffer_append(to, document->id, document->id_bytes);
+    } else {
+        buffer_format(to, "%llu", (unsigned long long)document->number);
+    }
+}
+
+/* What a retry needs comes first: see parse_failure. */
+void job_put_failure(struct buffer *to, const struct output_row *row, bool chunks)
+{
+    const struct document *document = row->document;
+    buffer_format(to, "{\"row\":%llu,", (unsigned long long)row->number);
+    if (chunks) {
+        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, row->chunk);
+    }
+    buffer_string(to, "\"id\":");
+    job_put_id(to, document);
+    buffer_string(to, ",\"file\":");
+    buffer_json_string(to, document->file, strlen(document->file));
+    buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
+                  failure_name(row->code));
+    const char *text = failure_text(row->code);
+    if (document->code != ROW_OK) {
+        buffer_json_string(to, document->message, document->message_bytes);
+    } else {
+        buffer_json_string(to, text, strlen(text));
+    }
+    buffer_string(to, "}\n");
+}
+
+/* Parses a line that job_put_failure wrote: {"row":12,...,"code":"bad_utf8",... */
 static bool parse_failure(const struct record *line, bool chunks, struct listed *out)
 {
     const char *at = line->bytes, *end = line->bytes + line->length;
@@ -130,19 +207,115 @@ static bool parse_failure(const struct record *line, bool chunks, struct listed 
     return out->chunk <= out->row;
 }
 
-static enum status next_failure(struct job *job, struct err *err)
+static enum status next_failure(const struct job *job, struct failure_list *list, struct err *err)
 {
-    struct retry *retry = job->retry;
-    struct record line;
     struct listed listed = {.row = UINT64_MAX, .document = UINT64_MAX};
-    TRY(reader_line(&retry->list, &line, err));
-    bool first = retry->list.line <= 1;
-    if (line.bytes &&
-        (!parse_failure(&line, job_has_chunks(job), &listed) || (!first && listed.row <= retry->next.row))) {
+    TRY(reader_line(&list->reader, &list->line, err));
+    bool first = list->reader.line <= 1;
+    if (list->line.bytes &&
+        (!parse_failure(&list->line, job_has_chunks(job), &listed) || (!first && listed.row <= list->next.row))) {
         return err_set(err, STATUS_BAD_INPUT, "%s line %llu is not what this job wrote; --overwrite begins again",
-                       job->options->output->failures, (unsigned long long)line.line);
+                       job->options->output->failures, (unsigned long long)list->line.line);
     }
-    retry->next = listed;
+    list->next = listed;
+    return STATUS_OK;
+}
+
+/* --- Comparing documents with those of an earlier run --- */
+
+/* `documents`, of which some rows `failed`. The caller ends it with close_comparison, also after an error. */
+static enum status open_comparison(const struct job *job, uint64_t documents, uint64_t failed, struct comparison *with,
+                                   struct err *err)
+{
+    const struct output *output = job->options->output;
+    struct stat info;
+    with->list.next = (struct listed){.row = UINT64_MAX, .document = UINT64_MAX};
+    if (job->options->plain) { return STATUS_OK; }
+    with->new_path = with_ending(output->failures);
+    if (!with->new_path) { return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output"); }
+    with->hashes = fopen(output->hashes, "rbe");
+    if (with->hashes &&
+        (fstat(fileno(with->hashes), &info) != 0 || (uint64_t)info.st_size < job_pairs_end(APPEND_HASHES, documents))) {
+        fclose(with->hashes);
+        with->hashes = NULL;
+    }
+    if (failed == 0) { return STATUS_OK; }
+    TRY(reader_open(&with->list.reader, output->failures, LINE_MAX_BYTES, NULL, err));
+    return next_failure(job, &with->list, err);
+}
+
+static void close_comparison(struct comparison *with)
+{
+    reader_close(&with->list.reader);
+    if (with->hashes) { fclose(with->hashes); }
+    append_file_close(&with->new_list);
+    free(with->new_path);
+}
+
+/* Whether the next document has changed. Errors: STATUS_BAD_INPUT: it may not have. */
+static enum status compare(const struct job *job, struct comparison *with, const struct document *document,
+                           bool *changed, struct err *err)
+{
+    struct fingerprint then, now = job_fingerprint(document);
+    *changed = false;
+    if (!with->hashes) { return STATUS_OK; }
+    if (fread(&then, sizeof then, 1, with->hashes) != 1) {
+        return err_set_errno(err, "cannot read %s", job->options->output->hashes);
+    }
+    if (document->number == with->list.next.document && with->list.next.unread) { return STATUS_OK; }
+    bool copied = then.content & FINGERPRINT_COPIED, same_id = then.id == now.id, fails = now.content == 0;
+    then.content &= ~(uint64_t)FINGERPRINT_COPIED;
+    *changed = then.content != now.content || !(same_id || fails);
+    with->copied += copied && !*changed;
+    bool placed = same_id || (fails && now.id == 0);
+    if (!*changed || (!with->obstacle && placed)) { return STATUS_OK; }
+    const char *why =
+        with->obstacle ? with->obstacle : "; only rows whose ids are in their old places are computed again";
+    return err_set(err, STATUS_BAD_INPUT,
+                   "%s line %llu: the input has changed since this job began: document %llu has %s%s; --overwrite "
+                   "begins again",
+                   strcmp(document->file, "-") == 0 ? "standard input" : document->file,
+                   (unsigned long long)document->line, (unsigned long long)document->number,
+                   placed ? "changed" : "another id", why);
+}
+
+/* Writes the document's line of the new list, if it has one. The file is opened when there is something to write. */
+static enum status list_again(struct job *job, struct comparison *with, const struct document *document, bool changed,
+                              struct err *err)
+{
+    struct buffer *to = &with->new_list.pending;
+    if (changed) {
+        struct document read = *document;
+        read.code = ROW_OK; /* the line says only that it has changed */
+        job_put_failure(to, &(struct output_row){.number = document->number, .document = &read, .code = ROW_CHANGED},
+                        false);
+        job->changed++;
+    } else if (document->number == with->list.next.document) {
+        buffer_append(to, with->list.line.bytes, with->list.line.length);
+        buffer_string(to, "\n");
+    } else {
+        return STATUS_OK;
+    }
+    with->failed++;
+    if (with->new_list.path == NULL && (changed || to->length > 1 << 20)) {
+        struct buffer pending = *to;
+        enum status status = append_file_open(&with->new_list, with->new_path, 0, err);
+        *to = pending;
+        TRY(status);
+    }
+    return to->length > 1 << 20 ? append_file_flush(&with->new_list, err) : STATUS_OK;
+}
+
+/* Reads a document of an earlier run again without computing it. */
+static enum status reread(struct job *job, struct comparison *with, const struct document *document, struct err *err)
+{
+    bool changed, unread = document->number == with->list.next.document && with->list.next.unread;
+    struct document then = *document; /* as it was */
+    TRY(compare(job, with, document, &changed, err));
+    if (changed || unread) { then.code = ROW_UNREADABLE; }
+    job_digest_add(job->digest, &then);
+    if (with->lists) { TRY(list_again(job, with, document, changed, err)); }
+    while (document->number == with->list.next.document) { TRY(next_failure(job, &with->list, err)); }
     return STATUS_OK;
 }
 
@@ -188,33 +361,62 @@ enum status job_retry_line(struct job *job, int number, uint64_t row, struct err
     return reader_line(&splice->old, &old, err);
 }
 
-static uint64_t count_lines(const char *path)
+/* The new list takes the place of the old one. */
+static enum status adopt_list(const struct output *output, const char *new_list, uint64_t failed, struct err *err)
 {
-    uint64_t lines = 0;
-    FILE *file = fopen(path, "re");
-    for (int c; file != NULL && (c = getc_unlocked(file)) != EOF;) { lines += c == '\n'; }
-    if (file) { fclose(file); }
-    return lines;
+    if (failed > 0 && rename(new_list, output->failures) != 0) {
+        return err_set_errno(err, "cannot write %s", output->failures);
+    }
+    if (failed == 0) {
+        TRY(remove_file(output->failures, err));
+        TRY(remove_file(new_list, err));
+    }
+    return file_sync_folder(output->failures, err);
 }
 
-static enum status settle_list(const struct output *output, uint64_t failed, struct err *err)
+/* After a kill between manifest and list, or on the way to a manifest that was never written. */
+static enum status settle_list(const struct output *output, const struct manifest *manifest, struct err *err)
 {
-    char *new_list = with_ending(output->failures);
-    struct stat info;
+    char hex[SHA256_HEX], *new_list = with_ending(output->failures);
+    uint64_t size;
+    struct err ignored;
     enum status status = STATUS_OK;
     if (!new_list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output"); }
-    bool there = stat(new_list, &info) == 0;
-    /* A list that was not written to its end is shorter; one of full length says what the manifest says. */
-    if (there && count_lines(new_list) == failed) {
-        if (failed > 0 && rename(new_list, output->failures) != 0) {
-            status = err_set_errno(err, "cannot write %s", output->failures);
-        }
-        if (failed == 0) { unlink(output->failures); }
-        if (status == STATUS_OK) { status = file_sync_folder(output->failures, err); }
+    if (!exists(new_list) && (manifest->at.failed > 0 || !exists(output->failures))) {
+        free(new_list);
+        return STATUS_OK;
     }
-    unlink(new_list);
+    if (manifest->at.failed == 0 ||
+        (manifest_hash(new_list, hex, &size, &ignored) == STATUS_OK && strcmp(hex, manifest->failures) == 0)) {
+        status = adopt_list(output, new_list, manifest->at.failed, err);
+    } else {
+        status = remove_file(new_list, err);
+    }
     free(new_list);
     return status;
+}
+
+static bool reads_standard_input(const struct job *job)
+{
+    const struct source_options *source = &job->options->source;
+    for (size_t i = 0; i < source->operand_count; i++) {
+        if (strcmp(source->operands[i], "-") == 0) { return true; }
+    }
+    return false;
+}
+
+/* Why a row of a finished job cannot be computed again when its document has changed; NULL: it can. */
+static const char *find_obstacle(const struct job *job)
+{
+    if (job_has_chunks(job)) { return "; with --chunk no row can be computed alone"; }
+    if (!job->options->ids) { return "; with --id-field only changed rows are computed again"; }
+    return reads_standard_input(job) ? "; standard input cannot be read twice" : NULL;
+}
+
+enum status job_write_manifest(const struct job *job, const char *failures, struct err *err)
+{
+    const struct job_options *options = job->options;
+    return manifest_write(options->output, options->terms, options->facts, job->store, failures, &job->at, err);
 }
 
 static enum status open_retry(struct job *job, struct err *err)
@@ -223,7 +425,7 @@ static enum status open_retry(struct job *job, struct err *err)
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
     struct retry *retry = job->retry = calloc(1, sizeof *retry);
-    if (!retry || !(retry->new_list = with_ending(output->failures)) || !(retry->digest = XXH3_createState())) {
+    if (!retry || !(retry->digest = XXH3_createState())) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to retry");
     }
     XXH3_128bits_reset(retry->digest);
@@ -232,15 +434,18 @@ static enum status open_retry(struct job *job, struct err *err)
     job->progress.failed = 0;
     job->progress.rows = job->at.rows - retry->before.failed;
     job->progress.copied = job->at.copied;
-    TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
-    TRY(next_failure(job, err));
-    TRY(append_file_open(&job->files[APPEND_FAILURES], retry->new_list, 0, err));
-    if (lines) {
-        TRY(file_make_folder(output->job, err));
-        TRY(splice_open(job, APPEND_LINES, output->path, err));
-    }
+    retry->with.obstacle = find_obstacle(job);
+    if (!retry->with.obstacle) { retry->with.obstacle = " while it was read"; } /* it was compared before */
+    TRY(open_comparison(job, job->at.documents, retry->before.failed, &retry->with, err));
+    TRY(append_file_open(&job->files[APPEND_FAILURES], retry->with.new_path, 0, err));
+    if (lines) { TRY(splice_open(job, APPEND_LINES, output->path, err)); }
     if (job_has_chunks(job) && !lines) { /* written in place, as the matrix is */
-        TRY(append_file_open(&job->files[APPEND_CHUNKS], output->chunks, job_chunk_at(job->at.rows), err));
+        uint64_t length = job_pairs_end(APPEND_CHUNKS, job->at.rows);
+        TRY(append_file_open(&job->files[APPEND_CHUNKS], output->chunks, length, err));
+    }
+    if (retry->with.hashes) { /* likewise */
+        uint64_t length = job_pairs_end(APPEND_HASHES, job->at.documents);
+        TRY(append_file_open(&job->files[APPEND_HASHES], output->hashes, length, err));
     }
     return options->ids && !lines ? splice_open(job, APPEND_IDS, output->ids, err) : STATUS_OK;
 }
@@ -249,15 +454,21 @@ void job_retry_close(struct job *job)
 {
     struct retry *retry = job->retry;
     if (!retry) { return; }
-    reader_close(&retry->list);
+    struct err ignored;
+    if (!retry->ended) {
+        if (retry->with.new_path) { unlink(retry->with.new_path); }
+        enum status removed = job_remove_leftovers(job->options->output, &ignored);
+        (void)removed; /* the next run tries again */
+    }
+    close_comparison(&retry->with);
     for (int i = 0; i < APPEND_FILES; i++) {
         reader_close(&retry->splices[i].old);
+        if (!retry->ended && retry->splices[i].new_path) { unlink(retry->splices[i].new_path); }
         free(retry->splices[i].path);
         free(retry->splices[i].new_path);
     }
     XXH3_freeState(retry->digest);
     buffer_free(&retry->wanted);
-    free(retry->new_list);
     free(retry);
 }
 
@@ -269,15 +480,18 @@ bool job_retry_at_end(const struct job *job)
 enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
 {
     struct retry *retry = job->retry;
-    *wanted = document->number == retry->next.document;
+    struct failure_list *list = &retry->with.list;
+    bool changed;
+    TRY(compare(job, &retry->with, document, &changed, err)); /* there is an obstacle: it has not */
+    *wanted = document->number == list->next.document;
     struct document then = *document; /* as it was when the job was finished */
-    if (*wanted && retry->next.unread) { then.code = ROW_UNREADABLE; }
+    if (*wanted && list->next.unread) { then.code = ROW_UNREADABLE; }
     job_digest_add(job->digest, &then);
     job_digest_add(retry->digest, document);
-    document->first_row = retry->next.row - retry->next.chunk;
-    while (document->number == retry->next.document) {
-        if (job_has_chunks(job)) { buffer_append(&retry->wanted, &retry->next, sizeof retry->next); }
-        TRY(next_failure(job, err));
+    document->first_row = list->next.row - list->next.chunk;
+    while (document->number == list->next.document) {
+        if (job_has_chunks(job)) { buffer_append(&retry->wanted, &list->next, sizeof list->next); }
+        TRY(next_failure(job, list, err));
     }
     return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
 }
@@ -343,20 +557,9 @@ enum status job_retry_end(struct job *job, struct err *err)
     TRY(file_sync_folder(output->failures, err));
     TRY(job_remove_leftovers(output, err));
     TRY(store_sync(job->store, err));
-    TRY(manifest_write(job->options->output, job->options->terms, job->options->facts, job->store, &job->at, err));
-    return settle_list(output, job->at.failed, err);
-}
-
-static bool exists(const char *path)
-{
-    struct stat info;
-    return lstat(path, &info) == 0;
-}
-
-static enum status remove_file(const char *path, struct err *err)
-{
-    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) { return STATUS_OK; }
-    return err_set_errno(err, "cannot remove %s", path);
+    TRY(job_write_manifest(job, retry->with.new_path, err));
+    retry->ended = true;
+    return adopt_list(output, retry->with.new_path, job->at.failed, err);
 }
 
 static enum status remove_shards(const char *folder, struct err *err)
@@ -391,7 +594,14 @@ static enum status remove_all(const struct output *output, struct err *err)
     TRY(remove_file(output->failures, err));
     TRY(remove_file(output->documents, err));
     TRY(remove_file(output->chunks, err));
+    TRY(remove_file(output->hashes, err));
     TRY(remove_file(output->ids, err));
+    /* Files that a killed retry was writing. */
+    const char *half[] = {output->failures, output->ids, output->path};
+    for (size_t i = 0; i < (output->kind == OUTPUT_JSONL ? 3 : 2); i++) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof path, "%s.new", half[i]) < PATH_MAX) { TRY(remove_file(path, err)); }
+    }
     if (output->kind != OUTPUT_SHARDS) { return remove_file(output->path, err); }
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
 }
@@ -404,8 +614,10 @@ static const char *first_file(const struct output *output, char room[PATH_MAX])
     return room;
 }
 
-/* Rereads the documents of an earlier run without computing: they must be the same. */
-static enum status skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
+/* Rereads the documents of an earlier run without computing: they must be the same, but for those that may have
+ * changed. */
+static enum status skip(struct job *job, struct comparison *with, uint64_t documents, struct hash digest,
+                        struct err *err)
 {
     job->progress.phase = JOB_CHECKING;
     while (job->progress.documents < documents) {
@@ -413,13 +625,13 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
         bool more = false;
         TRY(source_next(job->source, &document, &more, err));
         if (!more) { break; }
-        job_digest_add(job->digest, &document);
+        TRY(reread(job, with, &document, err));
         job->progress.documents++;
         if (job->progress.documents % STEP == 0) { job_report(job, false); }
         if (job->options->stop && *job->options->stop != 0) { return STATUS_OK; }
     }
-    struct hash now = job_digest_now(job);
-    if (job->progress.documents == documents && hash_equal(now, digest)) { return STATUS_OK; }
+    bool same = job->changed > 0 || hash_equal(job_digest_now(job), digest);
+    if (job->progress.documents == documents && same) { return STATUS_OK; }
     if (job->progress.documents < documents) {
         return err_set(
             err, STATUS_BAD_INPUT,
@@ -432,6 +644,43 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
                    "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
                    "begins again",
                    (unsigned long long)documents);
+}
+
+/* Counts the rows of changed documents as failed, and ends the list that names them. */
+static enum status end_list(struct job *job, struct comparison *with, struct err *err)
+{
+    job->at.failed = with->failed;
+    job->at.copied = with->copied;
+    job->at.computed = job->at.rows - with->failed - with->copied;
+    job->at.digest = job_digest_now(job);
+    TRY(append_file_sync(&with->new_list, err));
+    return file_sync_folder(with->new_path, err);
+}
+
+/* Reads the input of a finished job again, up to where it ended then, and finds out what is to be computed. */
+static enum status check_finished(struct job *job, struct err *err)
+{
+    const struct checkpoint at = job->at;
+    struct comparison with = {.obstacle = find_obstacle(job)};
+    if (job->tries_failed && at.failed > 0 && reads_standard_input(job)) {
+        job->retries = true; /* which compares while it reads */
+        return STATUS_OK;
+    }
+    enum status status = open_comparison(job, at.documents, at.failed, &with, err);
+    if (!job->tries_failed && !with.obstacle) { with.obstacle = ""; }
+    with.lists = with.hashes && !with.obstacle;
+    if (status == STATUS_OK) { status = skip(job, &with, at.documents, at.digest, err); }
+    bool good = status == STATUS_OK && (!job->options->stop || *job->options->stop == 0);
+    job->retries = good && job->tries_failed && (at.failed > 0 || job->changed > 0);
+    if (job->retries && job->changed > 0) { status = end_list(job, &with, err); }
+    if (with.new_list.path && (status != STATUS_OK || !job->retries || job->changed == 0)) { unlink(with.new_path); }
+    close_comparison(&with);
+    if (status != STATUS_OK || !job->retries) { return status; }
+    source_close(job->source); /* it is read once more */
+    job->source = NULL;
+    XXH3_128bits_reset(job->digest);
+    job->progress.documents = 0;
+    return source_open(&job->options->source, &job->source, err);
 }
 
 /* NULL for files that this job does not have. */
@@ -449,6 +698,9 @@ static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
     paths[APPEND_IDS] = options->ids && !lines ? output->ids : NULL;
     paths[APPEND_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
     paths[APPEND_CHUNKS] = job_has_chunks(job) && !lines ? output->chunks : NULL;
+    /* Documents that were done without their hashes do not get them later. */
+    bool hashes = !options->plain && (job->at.documents == 0 || exists(output->hashes));
+    paths[APPEND_HASHES] = hashes ? output->hashes : NULL;
 }
 
 static enum status replay_record(void *context, const struct journal_record *record, struct err *err);
@@ -516,14 +768,14 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     }
     job->at = manifest.at;
     if (status == STATUS_OK) { status = job_remove_leftovers(output, err); } /* a kill behind the manifest left them */
-    if (status == STATUS_OK) { status = settle_list(output, manifest.at.failed, err); }
+    if (status == STATUS_OK) { status = settle_list(output, &manifest, err); }
     if (status == STATUS_OK && !exists(first_file(output, room))) {
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
     }
-    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0) { return open_retry(job, err); }
-    if (status == STATUS_OK) { status = skip(job, manifest.at.documents, manifest.at.digest, err); }
+    if (status == STATUS_OK) { status = check_finished(job, err); }
+    if (job->retries) { return status; }
     if (status == STATUS_OK && (!job->options->stop || *job->options->stop == 0)) {
         status = source_next(job->source, &job->ahead, &job->grown, err);
     }
@@ -579,7 +831,7 @@ static enum status open_store(struct job *job, struct err *err)
                                   .dim = options->dim,
                                   .element = lines ? ELEMENT_F32 : options->element,
                                   .shard_rows = options->shard_rows,
-                                  .fresh = options->plain || (lines && job->retry)};
+                                  .fresh = options->plain || (lines && job->retries)};
     store.kind = output->kind == OUTPUT_NPY ? STORE_NPY : output->kind == OUTPUT_SHARDS ? STORE_SHARDS : STORE_RAW;
     return store_open(&store, &job->store, err);
 }
@@ -605,7 +857,8 @@ static enum status open_files(struct job *job, struct err *err)
     const char *paths[APPEND_FILES];
     append_paths(job, paths);
     for (int i = 0; i < APPEND_FILES; i++) {
-        uint64_t length = i < JOURNAL_FILES ? job->at.lengths[i] : job->at.rows > 0 ? job_chunk_at(job->at.rows) : 0;
+        uint64_t count = i == APPEND_HASHES ? job->at.documents : job->at.rows;
+        uint64_t length = i < JOURNAL_FILES ? job->at.lengths[i] : count > 0 ? job_pairs_end(i, count) : 0;
         if (paths[i]) { TRY(append_file_open(&job->files[i], paths[i], length, err)); }
     }
     for (int i = APPEND_DOCUMENTS; i <= APPEND_CHUNKS; i++) {
@@ -680,13 +933,29 @@ static void restore_progress(struct job *job)
     job->progress.computed = job->at.computed;
 }
 
+static enum status begin_retry(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    if (output->kind == OUTPUT_JSONL) { TRY(file_make_folder(output->job, err)); }
+    TRY(open_store(job, err));
+    if (job->changed > 0) {
+        char *new_list = with_ending(output->failures);
+        if (!new_list) { return err_set(err, STATUS_NO_MEMORY, "no memory to retry"); }
+        enum status status = job_write_manifest(job, new_list, err);
+        if (status == STATUS_OK) { status = adopt_list(output, new_list, job->at.failed, err); }
+        free(new_list);
+        TRY(status);
+    }
+    return open_retry(job, err);
+}
+
 enum status job_resume(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
     bool finished = false;
     if (!options->plain && options->overwrite) { TRY(remove_all(options->output, err)); }
     if (!options->plain) { TRY(find_finished(job, &finished, err)); }
-    if (job->retry) { return open_store(job, err); }
+    if (job->retries) { return begin_retry(job, err); }
     restore_progress(job);
     job->ended = finished;
     if (finished) { return STATUS_OK; }
@@ -702,5 +971,9 @@ enum status job_resume(struct job *job, struct err *err)
     restore_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;
-    return skip(job, job->at.documents, job->at.digest, err);
+    struct comparison with = {.obstacle = ""};
+    enum status status = open_comparison(job, job->at.documents, 0, &with, err);
+    if (status == STATUS_OK) { status = skip(job, &with, job->at.documents, job->at.digest, err); }
+    close_comparison(&with);
+    return status;
 }

@@ -18,13 +18,27 @@
 enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256, REPORT_MS = 100 };
 
 /* The files that only grow, in the order of a checkpoint. */
-enum append_number { APPEND_LINES, APPEND_FAILURES, APPEND_IDS, APPEND_DOCUMENTS, APPEND_CHUNKS, APPEND_FILES };
+enum append_number {
+    APPEND_LINES,
+    APPEND_FAILURES,
+    APPEND_IDS,
+    APPEND_DOCUMENTS,
+    APPEND_CHUNKS,
+    APPEND_HASHES,
+    APPEND_FILES
+};
 _Static_assert((int)APPEND_CHUNKS == (int)JOURNAL_FILES, "a checkpoint has room for all whose length it must say");
 
 /* A row of APPEND_CHUNKS. */
 struct chunk_place {
     uint64_t begin, end;
 };
+
+/* In the file, the row of the document copies an equal one. */
+enum { FINGERPRINT_COPIED = 1 };
+
+enum { PAIR_BYTES = 2 * sizeof(uint64_t) };
+_Static_assert(sizeof(struct chunk_place) == PAIR_BYTES && sizeof(struct fingerprint) == PAIR_BYTES, "as in the files");
 
 struct commit;
 struct retry;
@@ -71,7 +85,9 @@ struct job {
     struct buffer terms; /* of the earlier run */
     struct retry *retry; /* NULL: this pass does not retry failed rows */
 
-    bool tries_failed;     /* retry the failed rows of a finished job */
+    bool tries_failed;     /* retry the failed rows of a finished job … */
+    bool retries;          /* … and it has some … */
+    uint64_t changed;      /* documents that have changed since; their rows are among the failed ones */
     bool grown;            /* the input of a finished job has grown … */
     struct document ahead; /* … and this is the first new document */
 
@@ -98,6 +114,16 @@ MUST_CHECK enum status job_remove_leftovers(const struct output *output, struct 
  * journal the next run would lose the seed by which it finds answers of a queue. */
 void job_forget(struct job *job);
 
+/* Appends the id of a document, or its number. */
+void job_put_id(struct buffer *to, const struct document *document);
+
+/* Appends a line of the list of failures; `chunks`: rows are chunks. */
+void job_put_failure(struct buffer *to, const struct output_row *row, bool chunks);
+
+/* Writes the manifest of what is complete; `failures` is where the list of failures is. Errors: those of
+ * manifest_write. */
+MUST_CHECK enum status job_write_manifest(const struct job *job, const char *failures, struct err *err);
+
 /* --- Retrying the failed rows of a finished job. Without a retry these do nothing, unless they say otherwise. --- */
 
 /* Closes the files; without job_retry_end the old ones stay as they are. */
@@ -121,16 +147,20 @@ MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);
 
 /* --- The digest of the input --- */
 
+/* The fingerprint of a document as the source gives it, without FINGERPRINT_COPIED. */
+struct fingerprint job_fingerprint(const struct document *document);
+
 /* Adds a document to a digest. Failed ones all count alike: they have no vector that their bytes could contradict. */
 void job_digest_add(XXH3_state_t *digest, const struct document *document);
 
 /* The digest of all documents that were read so far. */
 struct hash job_digest_now(const struct job *job);
 
-/* Where a row of APPEND_CHUNKS is in its file. */
-static inline uint64_t job_chunk_at(uint64_t row)
+/* The length of APPEND_CHUNKS with that number of rows, or of APPEND_HASHES, which has no header, with that number of
+ * documents: where the next one is. */
+static inline uint64_t job_pairs_end(int file, uint64_t number)
 {
-    return NPY_HEADER_BYTES + row * sizeof(struct chunk_place);
+    return (file == APPEND_CHUNKS ? NPY_HEADER_BYTES : 0) + number * PAIR_BYTES;
 }
 
 /* Whether a document may become several rows. */

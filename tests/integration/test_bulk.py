@@ -223,7 +223,7 @@ class Outputs(BulkCase):
         self.job(source, "--output", self.path("v.npy"))
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
             manifest = json.load(file)
-        self.assertEqual(sorted(os.listdir(folder)), ["manifest.json"] + [f"vectors-{i:05}.npy" for i in range(3)])
+        self.assertEqual(sorted(os.listdir(folder)), ["hashes", "manifest.json"] + [f"vectors-{i:05}.npy" for i in range(3)])
         rows = []
         for entry in manifest["files"]:
             path = os.path.join(folder, entry["name"])

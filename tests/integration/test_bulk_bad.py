@@ -348,7 +348,7 @@ class BadRows(BulkCase):
     def test_nothing_is_written_through_a_symbolic_link(self):
         """Who may write to the output's folder chooses names there, and not which of our files a job empties."""
         source, output = self.write("in.jsonl", '{"text": "hello", "n": 1}\n{broken\n'), self.path("v.npy")
-        kinds = {"v.npy": ("", ".failures.jsonl", ".ids.jsonl", ".manifest.json.new", ".job", ".job/journal"),
+        kinds = {"v.npy": ("", ".failures.jsonl", ".ids.jsonl", ".manifest.json.new", ".hashes", ".job", ".job/journal"),
                  "v.jsonl": ("", ".failures.jsonl", ".job/vectors"), "chunks.npy": (".documents.npy", ".chunks.npy"), "out/": ("vectors-00000.npy",)}
         for name, endings in kinds.items():
             for ending in endings:

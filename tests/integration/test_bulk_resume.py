@@ -4,6 +4,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -322,8 +323,16 @@ class Retrying(BulkCase):
         self.job(self.put(self.broken), "--output", output, code=FAILED)
         before = self.files(output)
         source = self.put(self.broken, self.mended, {3: json.dumps({"text": "another"})})
-        self.assertIn("changed in other places", self.job(source, "--output", output, code=DATAERR))
-        self.assertEqual(self.files(output)[".manifest.json"], before[".manifest.json"])
+        said = self.job(source, "--output", output, code=DATAERR)
+        self.assertIn(f"{source} line 4: the input has changed since this job began: document 3 has changed; with --id-field only", said)
+        self.assertEqual(self.files(output), before)
+        other = self.content(source)
+        piped = ("-", "--format", "jsonl", "--output", self.path("p" + os.path.splitext(output)[1]))
+        self.job(*piped, input=self.content(self.put(self.broken)), code=FAILED)
+        names = set(os.listdir(self.directory))
+        said = self.job(*piped, input=other, code=DATAERR)  # which is read only once: the retry itself finds it
+        self.assertIn("standard input line 4: the input has changed since this job began: document 3 has changed", said)
+        self.assertEqual(set(os.listdir(self.directory)), names)
         self.job(self.put(self.broken), "--output", output, code=FAILED)  # it is still finished
 
     def check_chunks(self, ending):
@@ -349,3 +358,82 @@ class Retrying(BulkCase):
 
     def test_retry_chunks_in_json_lines(self):
         self.check_chunks(".jsonl")
+
+
+class Changing(BulkCase):
+    """Rows of a finished job whose documents have changed, where ids show which they are."""
+
+    def setUp(self):
+        super().setUp()
+        self.batch = texts(300, seed=9)
+
+    def put(self, changes=(), lines=None):
+        rows = [json.dumps({"id": f"n{i}", "text": text, "note": i}) for i, text in enumerate(self.batch)]
+        for i, line in dict(changes).items():
+            rows[i] = line if isinstance(line, str) else json.dumps({"id": f"n{i}", "note": i, **line})
+        return self.write("in.jsonl", "\n".join(rows if lines is None else lines(rows)) + "\n")
+
+    def check(self, ending, *flags):
+        """One text, a passed field, an id's row that fails now, two that failed, equal texts: only those are computed again. The
+        files are then those of a new job, but for its counts of copies."""
+        output, straight = self.path("changed" + ending), self.path("straight" + ending)
+        flags = ("--id-field", "id", *flags)
+        failed = {20: "{oops", 50: {"text": ""}}
+        self.job(self.put(failed), "--output", output, *flags, code=FAILED)
+        changed = {3: {"text": "quite another"}, 40: {"text": self.batch[40], "note": "new"}, 41: {"text": "quite another"},
+                   70: "{broken", 71: {"text": ""}, 20: {"text": "mended"}, 50: "{oops"}
+        said = self.job(self.put(changed), "--output", output, *flags, code=FAILED)
+        self.assertIn("300 rows, ", said)
+        now = int(re.search(r"(\d+) computed now", said)[1])
+        self.assertEqual(now, 3 if "--keep" in flags else 2, said)  # 3 (41 copies it), 20, and 40 where its note is kept
+        self.job(self.put(changed), "--output", straight, *flags, code=FAILED)
+        got, wanted = self.files(output.rstrip("/")), self.files(straight.rstrip("/"))
+        manifest = [name for name in got if name.endswith("manifest.json")][0]
+        counted = [re.sub(rb'"(computed|copied)": \d+,?\s*', b"", files.pop(manifest)) for files in (got, wanted)]
+        self.assertEqual(counted[0], counted[1])
+        self.assertEqual(got, wanted)
+        said = self.job(self.put(changed), "--output", output, *flags, code=FAILED)
+        self.assertIn(" 0 computed now", said)  # those that failed fail again
+        self.job(self.put(), "--output", output, *flags)  # and back, without the ones that failed
+        self.job(self.put(), "--output", straight, *flags, "--overwrite")
+        got, wanted = self.files(output.rstrip("/")), self.files(straight.rstrip("/"))
+        for files in (got, wanted):
+            del files[manifest]
+        self.assertEqual(got, wanted)
+        self.assertIn("nothing was computed", self.job(self.put(), "--output", output, *flags))
+
+    def test_matrix(self):
+        self.check(".npy", "--look-ahead", "64")
+
+    def test_json_lines(self):
+        self.check(".jsonl", "--keep", "note")
+
+    def test_shards_of_means(self):
+        self.check("/", "--shard-rows", "64", "--chunk", "tokens:16,mean")
+
+    def test_changed_and_grown(self):
+        output, flags = self.path("v.npy"), ("--id-field", "id")
+        self.job(self.put(), "--output", output, *flags)
+        source = self.put({5: {"text": "other"}}, lambda rows: rows + ['{"id": "new", "text": "the last"}'])
+        self.job(source, "--output", output, *flags)
+        self.expect(output, self.batch[:5] + ["other"] + self.batch[6:] + ["the last"])
+
+    def test_what_is_refused_leaves_nothing(self):
+        """Rows that moved, other inputs, chunks, no ids: the message names the first, and all files stay as they are."""
+        for number, (flags, put, says) in enumerate((
+                (("--id-field", "id"), lambda rows: ['{"id": "x", "text": "the"}'] + rows, "line 1: the input has changed since this job began: "
+                 "document 0 has another id; only rows whose ids are in their old places are computed again"),
+                (("--id-field", "id"), lambda rows: rows[:9] + rows[10:], "line 10: the input has changed since this job began: document 9 has another id"),
+                (("--id-field", "id"), lambda rows: rows[:-1], "it has 299 documents, and the job has done 300"),
+                (("--id-field", "id", "--chunk", "tokens:16"), lambda rows: [rows[0].replace("text", "text", 1)[:-1] + ', "text": "x"}'] + rows[1:],
+                 "line 1: the input has changed since this job began: document 0 has changed; with --chunk"),
+                ((), lambda rows: rows[:7] + ['{"text": "x"}'] + rows[8:], "document 7 has changed; with --id-field only"))):
+            for failed in ({}, {20: "{oops"}):
+                with self.subTest(flags=flags, number=number, failed=failed):
+                    output = self.path(f"v{number}{len(failed)}.npy")
+                    self.job(self.put(failed), "--output", output, *flags, code=FAILED if failed else 0)
+                    before = self.files(output)
+                    said = self.job(self.put(failed, put), "--output", output, *flags, code=DATAERR)
+                    self.assertIn(says, said)
+                    self.assertNotIn("is kept", said)
+                    self.assertEqual(self.files(output), before)

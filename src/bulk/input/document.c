@@ -268,6 +268,7 @@ static const struct {
     [ROW_F16_RANGE] = {"f16_range", "its vector has a value that f16 cannot hold; try --dtype f32"},
     [ROW_NO_TOKENS] = {"no_tokens", "the tokenizer makes no token of it"},
     [ROW_REFUSED] = {"refused", "the queue answered with an error"},
+    [ROW_CHANGED] = {"changed", "its document has changed, and its vector was not computed again yet"},
 };
 
 const char *failure_name(enum row_code code)

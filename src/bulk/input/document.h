@@ -36,6 +36,7 @@ enum row_code {
     ROW_F16_RANGE,
     ROW_NO_TOKENS,
     ROW_REFUSED, /* by the queue */
+    ROW_CHANGED, /* its vector is that of an earlier document */
     ROW_CODES,
 };
 
@@ -44,6 +45,12 @@ const char *failure_name(enum row_code code);
 
 /* A sentence that depends on the code only, so that an interrupted job lists the same failures as another. */
 const char *failure_text(enum row_code code);
+
+/* Hashes of a document by which a later run finds that it has changed. */
+struct fingerprint {
+    uint64_t id;      /* 0: it has none */
+    uint64_t content; /* its text and the fields passed on; 0: it failed when it was read */
+};
 
 /* What one record of the input gives: a text, or the reason why there is none. Its maker owns all bytes. */
 struct document {
@@ -62,7 +69,8 @@ struct document {
     enum row_code code; /* not ROW_OK: it has no text */
     const char *message;
     size_t message_bytes;
-    struct hash hash; /* of the text; in a prepared batch with the job's seed */
+    struct hash hash;               /* of the text; in a prepared batch with the job's seed */
+    struct fingerprint fingerprint; /* set by the job */
 };
 
 /* --- The recipe: which fields of a record are the text (one, or several in a template), the id, and passed on. --- */

@@ -66,20 +66,21 @@ enum status output_name(const char *path, struct output *out, struct err *err)
         out->ids = join(out->path, between, "ids.jsonl");
         out->documents = join(out->path, between, "documents.npy");
         out->chunks = join(out->path, between, "chunks.npy");
+        out->hashes = join(out->path, between, "hashes");
     }
     if (out->job) {
         out->journal = join(out->job, "/", "journal");
         out->scratch = join(out->job, "/", "vectors");
     }
     bool whole = out->path && (out->standard || (out->journal && out->scratch && out->manifest && out->failures &&
-                                                 out->ids && out->documents && out->chunks));
+                                                 out->ids && out->documents && out->chunks && out->hashes));
     return whole ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
 }
 
 void output_free(struct output *output)
 {
     char *names[] = {output->path,     output->job, output->journal,   output->scratch, output->manifest,
-                     output->failures, output->ids, output->documents, output->chunks};
+                     output->failures, output->ids, output->documents, output->chunks,  output->hashes};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) { free(names[i]); }
     *output = (struct output){0};
 }

@@ -24,6 +24,7 @@ struct output {
     char *failures;  /* JSON Lines: failed rows */
     char *ids;       /* JSON Lines: the id of each row, unless that is its number */
     char *documents; /* .npy of u64: the document of each row, if rows are chunks */
+    char *hashes;    /* struct fingerprint of each document, by which a later run finds what has changed */
     char *chunks;    /* .npy of u64: where each begins and ends in its document's text, in bytes */
 };
 
