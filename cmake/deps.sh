@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 build=(gcc libc6-dev make cmake ninja-build pkg-config
        libhiredis-dev libevent-dev libssl-dev libcjson-dev libxxhash-dev zlib1g-dev libzstd-dev)
 demo=(redis-server redis-tools python3 python3-redis)
-tests=(g++ libcmocka-dev curl git openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
+tests=(g++ libcmocka-dev curl git openssl libdnnl-dev python3-venv python3-yaml python3-prometheus-client groff-base zsh ruby-redis php-cli php-redis libredis-perl nodejs node-redis node-typescript docker-compose)
 containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
 package=(python3 debootstrap lintian systemd)
 fresh=(mmdebstrap)
@@ -40,7 +40,7 @@ make deps knows Debian's packages only. On this system install, with headers:
   a C11 compiler, make, CMake >= 3.25, Ninja, pkg-config,
   hiredis, libevent >= 2.1, OpenSSL >= 3.0, cJSON, xxHash, zlib, libzstd;
 for the tests also: a C++17 compiler, cmocka, oneDNN 2.x (not 3), redis-server >= 7.0 with TLS, the openssl command, Python >= 3.11 with venv and redis, and
-  the Redis clients of Ruby, PHP, Perl and Node.
+  the Redis clients of Ruby, PHP, Perl and Node, and the program tsc.
 TEXT
   exit 1
 fi

@@ -25,8 +25,8 @@
 -- Removed, with its command, by a housekeeper that may judge leases: a worker without a heartbeat for two of its leases (at
 -- least 5 s). Field died of `stats` counts them.
 -- Published in `meta`: depth_* (unread entries), wait_ms_* (until a new entry would be read, if all entries had one row; -1
--- without a working worker), later, dead, published_at; max_inputs and max_text_bytes, the least that any worker with a recent
--- heartbeat takes. Caps come from meta's cap_*.
+-- without a working worker), later, dead, published_at; max_inputs and max_text_bytes, the smallest among workers with a recent
+-- heartbeat. Caps come from meta's cap_*.
 -- May not: fail because of a key of a wrong type: the worker must still learn of a pause. (A wrong housekeeper key is
 -- replaced.)
 
@@ -73,8 +73,8 @@ local function neighbours()
   return table.concat(found, ' ')
 end
 
--- Looks at what all workers have said. Returns rows a second of those that spoke lately, their precisions, and the least
--- max_inputs and max_text_bytes among them.
+-- Looks at what all workers have said. Returns rows a second of those that spoke lately, their precisions, and their
+-- smallest max_inputs and max_text_bytes.
 local function look_round()
   local all, spoken, rows, precisions, died, least = hear(), {}, 0, {}, 0, {}
   for i = 1, #all, 2 do

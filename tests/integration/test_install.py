@@ -55,9 +55,9 @@ class Install(SluiceCase):
                   *(f"share/sluice/{name}" for name in ("sluice.json", "redis.conf", "mend-aof.sh", "make-users.sh")),
                   *(f"share/doc/sluice/{name}" for name in ("LICENSE", "README.md", "SECURITY.md"))}
         for folder, place in (("config/acl", "share/sluice/acl"), ("config/models", "share/sluice/models"),
-                              ("config/monitoring", "share/sluice/monitoring"), ("config/kubernetes", "share/sluice/kubernetes"), ("docs", "share/doc/sluice/docs")):
+                              ("config/monitoring", "share/sluice/monitoring"), ("tools/clients", "share/sluice/clients"), ("config/kubernetes", "share/sluice/kubernetes"), ("docs", "share/doc/sluice/docs")):
             wanted |= {os.path.join(place, os.path.relpath(os.path.join(at, name), os.path.join(SOURCE, folder)))
-                       for at, _, names in os.walk(os.path.join(SOURCE, folder)) for name in names}
+                       for at, _, names in os.walk(os.path.join(SOURCE, folder)) for name in names if not name.endswith(".pyc")}
         self.assertEqual(found, wanted)
         for name in ("bin/sluice", "share/sluice/mend-aof.sh", "share/sluice/make-users.sh"):
             self.assertTrue(os.access(self.installed(name), os.X_OK), name)

@@ -1,0 +1,414 @@
+"""The clients of tools/clients, installed as a user installs them: Python's wheel on the redis-py of Debian and the newest one,
+Node's module on Debian's node-redis."""
+# ctest-cost: 30
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+import zipfile
+
+import installed
+import process
+import redis
+import redis.asyncio
+from case import SluiceCase
+from proxy import Proxy
+
+ALL_OF_NODE = """
+import { createClient } from "redis";
+import { Client, SluiceError, TimeoutError, vectors } from "sluice-client";
+
+const say = (value) => console.log(JSON.stringify(value));
+const error = (promise) => promise.then((value) => ({ value }), (e) =>
+  ({ name: e.name, message: e.message, code: e.code, retryable: e.retryable, index: e.index }));
+const redis = createClient({ socket: { path: process.argv[2] } });
+await redis.connect();
+const client = new Client(redis, { queue: "test" });
+
+const vector = await client.embed("hello world");
+say([vector instanceof Float32Array, ...vector]);
+say(await Promise.all(["high", "low"].map(async (priority) => [...await client.embed("hello world", { priority })].join() === [...vector].join())));
+say((await client.embedMany(["hello", "world", "hello world", "hello", "world"])).map((each) => [...each]));
+say([await client.embedMany([]), await client.rerank("red", [])]);
+say(await error(client.embed("hello", { dims: -1 })));
+say(await error(client.embedMany(["hello", "hello", "hello", ""])));
+say(await error(client.embed("hello", { id: "1795252518106-0" })));
+say((await client.embed("hello", { id: "order-42" })).length);
+say([vectors(await client.read("order-42")).length, await client.read("nobody")]);
+const each = [];
+for await (const { number, vector, error } of client.embedEach(["hello", "", "world"])) each[number] = vector ? [...vector] : error.code;
+say(each);
+const many = await Promise.all(Array.from({ length: 200 }, (_, n) => client.embed(`hello ${n}`)));
+say([many.length, new Set(many.map(String)).size]);
+const ranks = new Client(redis, { queue: "ranks" });
+say(await ranks.rerank("red", ["hello", "the red world", "blue", "red"], { best: 3 }));
+const labels = new Client(redis, { queue: "labels" });
+say(await labels.classify("hello"));
+const nobody = new Client(redis, { queue: "nobody" });
+say(await error(nobody.embed("hello", { timeout: 0.5 })));
+await Promise.all([client, ranks, labels, nobody].map((each) => each.close()));
+await redis.quit();
+"""
+
+USES_PYTHON = """
+import array
+import asyncio
+import redis
+import redis.asyncio
+from sluice_client import AsyncClient, Client, SluiceError
+
+client = Client(redis.Redis())
+vector: array.array[float] = client.embed("hello", priority="high", dims=3, id="a")
+many: list[array.array[float]] = client.embed_many(["hello"], timeout=3)
+ranking: list[tuple[int, float]] = client.rerank("query", ["a"], best=1)
+request = client.enqueue(["a", "b"], task="rerank", query="c")
+client.cancel(request)
+
+
+async def main() -> None:
+    other = AsyncClient(redis.asyncio.Redis(), "queue")
+    async for number, either in other.embed_each(["a"]):
+        print(number + 1, either.code if isinstance(either, SluiceError) else either[0])
+    labels: list[tuple[str, float]] = await other.classify("hello")
+    print(labels[0][0])
+"""
+
+MISUSES_PYTHON = ('client.embed("hello", priority="hgih")', 'client.embed("hello", dims="3")', 'client.embed("hello", dim=3)',
+                  'client.embed_many("a", id="b")', "client.cancel(request.id)")
+
+USES_NODE = """
+import { Client, Connection, SluiceError } from "sluice-client";
+
+export async function uses(redis: Connection): Promise<number> {
+  const client = new Client(redis, { queue: "q" });
+  const vector: Float32Array = await client.embed("hello", { priority: "high", dims: 3, id: "a", "x-own": "b" });
+  const many: Float32Array[] = await client.embedMany(["hello"], { timeout: 3 });
+  for await (const each of client.embedEach(["a"])) if (each.vector) vector.set(each.vector); else console.log(each.error.code);
+  const request = await client.enqueue(["a"], { task: "rerank", query: "b", top_n: 1 });
+  await client.cancel(request);
+  const error = new Error() as SluiceError;
+  await client.close();
+  return many.length + (await client.rerank("a", ["b"], { best: 1 }))[0].score + (await client.classify("a"))[0].label.length + error.retryAfter;
+}
+"""
+
+MISUSES_NODE = ('client.embed("hello", { priority: "hgih" })', 'client.embed("hello", { dims: "3" })', 'client.embed("hello", { dim: 3 })',
+                'client.embedMany(["a"], { id: "b" })', "client.cancel(request.id)")
+
+
+class Installed(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.wheel, self.folder = installed.install_python(self.directory)
+        if self.folder not in sys.path:  # each case has a copy of its own, all of them alike
+            sys.path.insert(0, self.folder)
+        import sluice_client
+        self.module = sluice_client
+
+    def serve(self, *flags):
+        """Daemons and clients have the shipped rights."""
+        self.server = self.start_guarded(self.queue, "ranks", "labels", "nobody", everybody="producer")
+        self.start_daemon(self.server, *flags)
+        self.client = self.module.Client(self.connection(), self.queue)
+        self.reference_of = self.reference()
+
+    def connection(self, **options):
+        return redis.Redis(unix_socket_path=self.server.socket, **options)
+
+    def key(self, name, queue=None):
+        return f"sluice:{{{queue or self.queue}}}:{name}"
+
+    def floats(self, text):
+        data = self.reference_of(text)
+        return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+    def limits_known(self):
+        self.wait_until(lambda: self.server.client().hget(self.key("meta"), "max_inputs"), "the queue's limits")
+
+    def serve_heads(self):
+        """Queues `ranks` and `labels`; what they will say of these, by commands that need no Redis."""
+        directories = [self.make_classifier("one"), self.make_classifier("several", labels=("a", "b", "c"))]
+        for queue, directory in zip(("ranks", "labels"), directories):
+            self.start_daemon(self.server, "--max-inputs", 3, model=directory, queue=queue)
+        self.documents = ["hello", "the red world", "blue", "red"]
+        source, text = self.write("documents", "\n".join(self.documents)), self.write("text", "hello")
+        scores = self.run_sluice("rerank", "--model", directories[0], "--precision", "f32", "--query", "red", "--input", source).stdout
+        labels = self.run_sluice("classify", "--model", directories[1], "--precision", "f32", "--input", text).stdout
+        scores = {line["index"]: line["score"] for line in map(json.loads, scores.splitlines())}
+        self.ranking = sorted(scores.items(), key=lambda pair: -pair[1])
+        self.labels = json.loads(labels)
+
+    # What is installed.
+
+    def test_wheel(self):
+        """It needs redis and nothing else, has the marker of a typed package, and its code is short."""
+        with zipfile.ZipFile(self.wheel) as file:
+            names = file.namelist()
+            metadata = file.read(next(name for name in names if name.endswith("/METADATA"))).decode()
+        self.assertIn("sluice_client/py.typed", names)
+        self.assertEqual([line for line in metadata.splitlines() if line.startswith("Requires-Dist")], ["Requires-Dist: redis>=4.3"])
+        self.assertTrue(self.module.__file__.startswith("/dev/shm" if self.directory.startswith("/dev/shm") else "/tmp"))
+
+    def assert_only_refused(self, lines, said, pattern):
+        """Each of these lines of a file is refused and no other."""
+        self.assertEqual(sorted({int(line) for line in re.findall(pattern, said)}), lines, said)
+
+    def test_types(self):
+        """What a strict checker accepts and refuses in code that uses the clients."""
+        path = self.write("uses.py", USES_PYTHON + "\n".join(MISUSES_PYTHON) + "\n")
+        done = subprocess.run([installed.clients_python(), "-m", "mypy", "--strict", "--cache-dir", self.path("mypy"), path], capture_output=True,
+                              text=True, timeout=300, check=False, env=process.clean_environment({"MYPYPATH": self.folder, "PYTHONPATH": ""}))
+        begin = USES_PYTHON.count("\n") + 1
+        self.assert_only_refused(list(range(begin, begin + len(MISUSES_PYTHON))), done.stdout + done.stderr, r"uses\.py:(\d+): error: ")
+
+    def test_types_of_node(self):
+        installed.install_node(self.directory)
+        path = self.write("uses.mts", USES_NODE.replace("  await client.close();", ";\n".join(MISUSES_NODE) + ";\n  await client.close();"))
+        done = subprocess.run(["/usr/bin/tsc", "--strict", "--noEmit", "--target", "es2022", "--module", "node16", "--moduleResolution", "node16",
+                               path], capture_output=True, text=True, timeout=300, check=False)
+        begin = USES_NODE[:USES_NODE.index("  await client.close();")].count("\n") + 1
+        self.assert_only_refused(list(range(begin, begin + len(MISUSES_NODE))), done.stdout + done.stderr, r"uses\.mts\((\d+),\d+\): error ")
+
+    # Python.
+
+    def test_all_of_python(self):
+        self.serve("--max-inputs", 2)
+        self.limits_known()
+        self.serve_heads()
+        with self.assertRaises(ValueError):
+            self.module.Client(self.connection(decode_responses=True))
+        for protocol in ({}, {"protocol": 3}) if hasattr(redis.connection.Connection, "default_protocol") else ({},):
+            self.check_plain(**protocol)
+        asyncio.run(self.check_async())
+
+    def check_plain(self, **options):
+        client = self.module.Client(self.connection(**options), self.queue)
+        self.assertEqual(client.embed("hello world").tolist(), self.floats("hello world"))
+        for priority in ("high", "low"):
+            self.assertEqual(client.embed("hello", priority=priority).tolist(), self.floats("hello"))
+        texts = ["hello", "world", "hello world", "hello", "world"]
+        self.assertEqual([vector.tolist() for vector in client.embed_many(texts)], [self.floats(text) for text in texts])
+        self.assertEqual((client.embed_many([]), client.rerank("red", [])), ([], []))
+        with self.assertRaises(self.module.SluiceError) as raised:
+            client.embed("hello", dims=-1)
+        self.assertEqual((raised.exception.code, raised.exception.retryable, raised.exception.index), ("bad_request", False, None))
+        self.assertIn("dims", str(raised.exception))
+        with self.assertRaises(self.module.SluiceError) as raised:
+            client.embed_many(["hello", "hello", "hello", ""])
+        self.assertEqual(raised.exception.index, 3)
+        for id in ("1795252518106-0", "low:1795252518106-0", "größe", ""):
+            with self.assertRaises(ValueError):
+                client.embed("hello", id=id)
+        self.assertEqual(client.embed("hello", id="12-34").tolist(), client.read("12-34").vector.tolist())
+        self.assertIsNone(client.read("nobody"))
+        with self.assertRaises(ValueError):
+            client.wait(client.enqueue("hello", encoding="f16")).vector
+        ended = dict(client.embed_each(["hello", "", "world"]))
+        self.assertEqual((ended[0].tolist(), ended[1].code, ended[2].tolist()), (self.floats("hello"), "bad_request", self.floats("world")))
+        ranks, labels = (self.module.Client(self.connection(), queue) for queue in ("ranks", "labels"))
+        self.assertEqual(ranks.rerank("red", self.documents), self.ranking)
+        self.assertEqual(ranks.rerank("red", self.documents, best=2), self.ranking[:2])
+        self.assertEqual(labels.classify("hello"), [(each["label"], each["score"]) for each in self.labels])
+
+    @contextlib.asynccontextmanager
+    async def two_connections(self):
+        """A client on a pool that has no third one to give."""
+        pool = redis.asyncio.ConnectionPool(connection_class=redis.asyncio.UnixDomainSocketConnection, path=self.server.socket, max_connections=2)
+        yield redis.asyncio.Redis(connection_pool=pool)
+        await pool.disconnect()
+
+    async def check_async(self):
+        async with self.two_connections() as connection:
+            client = self.module.AsyncClient(connection, self.queue)
+            many = await asyncio.gather(*(client.embed(f"hello {number}", timeout=60) for number in range(200)))
+            self.assertEqual([vector.tolist() for vector in many], [self.floats(f"hello {number}") for number in range(200)])
+            self.assertEqual([(await client.embed("hello", priority=priority)).tolist() for priority in ("high", "low")], 2 * [self.floats("hello")])
+            texts = ["hello", "world", "hello world", "hello", "world"]
+            self.assertEqual([vector.tolist() for vector in await client.embed_many(texts)], [self.floats(text) for text in texts])
+            with self.assertRaises(self.module.SluiceError) as raised:
+                await client.embed_many(["hello", "hello", "hello", ""])
+            self.assertEqual((raised.exception.code, raised.exception.index), ("bad_request", 3))
+            ended = {number: either async for number, either in client.embed_each(["hello", "", "world"])}
+            self.assertEqual((ended[0].tolist(), ended[1].code, ended[2].tolist()), (self.floats("hello"), "bad_request", self.floats("world")))
+            self.assertEqual((await client.embed("hello", id="a-1")).tolist(), (await client.read("a-1")).vector.tolist())
+            self.assertIsNone(await client.read("nobody"))
+        for queue, check in (("ranks", self.check_ranks), ("labels", self.check_labels)):
+            async with self.two_connections() as connection:
+                await check(self.module.AsyncClient(connection, queue))
+
+    async def check_ranks(self, client):
+        self.assertEqual(await client.rerank("red", self.documents), self.ranking)
+
+    async def check_labels(self, client):
+        self.assertEqual(await client.classify("hello"), [(each["label"], each["score"]) for each in self.labels])
+
+    def test_all_of_python_on_the_newest_redis_py(self):
+        """The same case, in a process that has it; there also in RESP3."""
+        python = installed.clients_python()
+        environment = process.clean_environment({"SLUICE_BINARY": os.environ["SLUICE_BINARY"], "PYTHONPATH": os.pathsep.join(
+            [str(installed.SOURCE / "tests/support"), str(installed.packages_of(python))])})
+        done = subprocess.run(["/usr/bin/python3", "-B", "-W", "ignore::ResourceWarning", installed.SOURCE / "tests/support/cases.py",
+                               "test_installed", "all_of_python"], cwd=installed.SOURCE / "tests/clients", capture_output=True, text=True,
+                              timeout=300, check=False, env=environment)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_many_texts_are_split_by_bytes_too(self):
+        """As many requests as it takes; what is larger alone is refused by its number."""
+        self.serve("--max-text-bytes", 10)
+        self.limits_known()
+        texts = ["hello", "world", "grün", "hello", "你好 好", "hello"]
+        before = self.requests_of()
+        self.assertEqual([vector.tolist() for vector in self.client.embed_many(texts)], [self.floats(text) for text in texts])
+        self.assertEqual(self.requests_of() - before, 4)
+        with self.assertRaises(self.module.SluiceError) as raised:
+            self.client.embed_many([*texts, "x" * 11])
+        self.assertEqual(raised.exception.code, "too_large")
+
+    def requests_of(self):
+        """How many entries the stream has ever had."""
+        try:
+            return self.server.client().xinfo_stream(self.key("requests"), full=True)["entries-added"]
+        except redis.ResponseError:
+            return 0
+
+    # When something goes wrong.
+
+    def test_a_request_that_is_late_is_cancelled(self):
+        self.server = self.start_redis()
+        client = self.module.Client(self.connection(), self.queue)
+        for ask in (lambda: client.embed("hello", timeout=0.3), lambda: client.embed_many(["hello"], timeout=0.3), lambda: list(client.embed_each(["hello"], timeout=0.3))):
+            with self.assertRaises(TimeoutError):
+                ask()
+
+        async def late():
+            async with self.two_connections() as connection:
+                other = self.module.AsyncClient(connection, self.queue)
+                with self.assertRaises(TimeoutError):
+                    await other.embed("hello", timeout=0.3)
+                task = asyncio.ensure_future(other.embed("hello"))
+                while self.server.client().xlen(self.key("requests")) < 5:
+                    await asyncio.sleep(0.01)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+        asyncio.run(late())
+        asked = [entry.decode() for entry, _ in self.server.client().xrange(self.key("requests"))]
+        cancelled = [fields[b"cancel"].decode() for _, fields in self.server.client().xrange(self.key("control"))]
+        self.assertEqual((len(asked), cancelled), (5, asked))
+        self.start_daemon(self.server)
+        self.wait_empty(self.producer(self.server))
+
+    def test_a_cancelled_request_raises(self):
+        self.server = self.start_redis()
+        client = self.module.Client(self.connection(), self.queue)
+        self.server.client().set(self.key("paused"), "1")
+        self.start_daemon(self.server)
+        request = client.enqueue("hello", priority="low")
+        client.cancel(request)
+        with self.assertRaises(self.module.SluiceError) as raised:
+            client.wait(request)
+        self.assertEqual(raised.exception.code, "cancelled")
+
+    def test_a_request_whose_answer_was_lost_has_one_reply(self):
+        """The XADD is repeated under the same id."""
+        self.serve()
+        proxy = Proxy(self.directory, self.server.socket, lambda _, words: "after" if words[0] == b"XADD" else None)
+        proxy.strike = proxy.cut
+        self.children.append(proxy)
+        client = self.module.Client(redis.Redis(unix_socket_path=proxy.path), self.queue)
+        self.assertEqual(client.embed("hello", timeout=60).tolist(), self.floats("hello"))
+        self.assertEqual(proxy.struck[0], b"XADD")
+        ids = {words[words.index(b"id") + 1] for words in proxy.commands if words[0] == b"XADD"}
+        self.assertEqual((len(ids), self.requests_of()), (1, 2))
+        self.assertEqual(len(self.server.client().keys(self.key("reply:*"))), 1)
+
+        async def again():
+            proxy.struck = None
+            connection = redis.asyncio.Redis(unix_socket_path=proxy.path)
+            other = self.module.AsyncClient(connection, self.queue)
+            self.assertEqual((await other.embed("world", timeout=60)).tolist(), self.floats("world"))
+            await connection.connection_pool.disconnect()
+        asyncio.run(again())
+        self.assertEqual((proxy.struck[0], self.requests_of()), (b"XADD", 4))
+
+    def test_redis_restarts_while_calls_wait(self):
+        """No call fails: the requests are in the append-only file, and the calls go on."""
+        self.server = self.start_redis(aof="always")
+        client, answers = self.module.Client(self.connection(), self.queue), {}
+
+        def ask():
+            answers["plain"] = client.embed("hello", timeout=60).tolist()
+        thread = threading.Thread(target=ask)
+        thread.start()
+
+        async def ask_too():
+            async with self.two_connections() as connection:
+                other = self.module.AsyncClient(connection, self.queue)
+                tasks = [asyncio.ensure_future(other.embed("hello", timeout=60)) for _ in range(20)]
+                while self.server.client().xlen(self.key("requests")) < 21:
+                    await asyncio.sleep(0.01)
+                self.server.kill()
+                self.server.start()
+                self.start_daemon(self.server)
+                return [vector.tolist() for vector in await asyncio.gather(*tasks)]
+        answers["async"] = asyncio.run(ask_too())
+        thread.join()
+        self.reference_of = self.reference()
+        self.assertEqual(answers, {"plain": self.floats("hello"), "async": 20 * [self.floats("hello")]})
+
+    def test_an_older_reply_does_not_count(self):
+        """Neither its error nor its vector is that of the request that was sent now; whoever wants it reads it."""
+        self.serve()
+        with self.assertRaises(self.module.SluiceError):
+            self.client.embed("", id="again")
+        self.assertEqual(self.client.embed("hello", id="again").tolist(), self.floats("hello"))
+        self.assertEqual(self.client.embed("world", id="again").tolist(), self.floats("world"))
+        self.assertEqual(self.client.read("again").vector.tolist(), self.floats("world"))
+
+        async def again():
+            async with self.two_connections() as connection:
+                other = self.module.AsyncClient(connection, self.queue)
+                self.assertEqual((await other.embed("hello", id="again")).tolist(), self.floats("hello"))
+        asyncio.run(again())
+
+    def test_a_wrong_password_is_said_at_once(self):
+        self.server = self.start_redis()
+        self.server.client().config_set("requirepass", "secret")
+        client = self.module.Client(self.connection(password="other"), self.queue)
+        with self.assertRaises((redis.AuthenticationError, redis.ResponseError)):
+            client.embed("hello", timeout=600)
+
+    # Node.
+
+    def test_all_of_node(self):
+        self.serve("--max-inputs", 2)
+        self.limits_known()
+        self.serve_heads()
+        installed.install_node(self.directory)
+        done = subprocess.run(["/usr/bin/nodejs", self.write("all.mjs", ALL_OF_NODE), self.server.socket], capture_output=True, text=True,
+                              timeout=300, check=False, env=process.clean_environment({"NODE_PATH": "/usr/share/nodejs"}))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        said = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(said[0], [True, *self.floats("hello world")])
+        self.assertEqual(said[1], [True, True])
+        self.assertEqual(said[2], [self.floats(text) for text in ("hello", "world", "hello world", "hello", "world")])
+        self.assertEqual(said[3], [[], []])
+        self.assertEqual([said[4][word] for word in ("name", "code", "retryable", "index")], ["SluiceError", "bad_request", False, None])
+        self.assertIn("dims", said[4]["message"])
+        self.assertEqual((said[5]["code"], said[5]["index"]), ("bad_request", 3))
+        self.assertIn("looks like a name", said[6]["message"])
+        self.assertEqual((said[7], said[8]), (len(self.floats("hello")), [1, None]))
+        self.assertEqual(said[9], [self.floats("hello"), "bad_request", self.floats("world")])
+        self.assertEqual(said[10], [200, 200])
+        self.assertEqual([(each["index"], each["score"]) for each in said[11]], self.ranking[:3])
+        self.assertEqual(said[12], self.labels)
+        self.assertEqual((said[13]["name"], said[13]["message"][:11]), ("TimeoutError", "no reply to"))
+        asked, cancelled = (self.server.client().xrange(self.key(stream, "nobody")) for stream in ("requests", "control"))
+        self.assertEqual([fields[b"cancel"] for _, fields in cancelled], [entry for entry, _ in asked])
+        self.assertEqual((len(asked), done.stderr), (1, ""))
