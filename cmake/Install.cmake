@@ -12,6 +12,11 @@ install(DIRECTORY docs DESTINATION share/doc/sluice OPTIONAL FILES_MATCHING PATT
 install(FILES config/completion.bash DESTINATION share/bash-completion/completions RENAME sluice)
 install(FILES config/completion.zsh DESTINATION share/zsh/site-functions RENAME _sluice)
 
+# Pages, comments and alerts name the files where they lie, which is known only now: --prefix may differ from the configuration's.
+install(CODE "set(script \"${CMAKE_SOURCE_DIR}/cmake/paths.cmake\")")
+install(CODE [[
+  execute_process(COMMAND "${CMAKE_COMMAND}" "-DROOT=$ENV{DESTDIR}" "-DPREFIX=${CMAKE_INSTALL_PREFIX}" -P "${script}" COMMAND_ERROR_IS_FATAL ANY)]])
+
 # The manual page says what --help says. A program for another machine cannot be asked.
 install(CODE "set(script \"${CMAKE_SOURCE_DIR}/cmake/man.sh\")\nset(program \"$<TARGET_FILE:sluice>\")\nset(page \"${CMAKE_BINARY_DIR}/sluice.1\")")
 install(CODE [[
@@ -22,8 +27,7 @@ install(CODE [[
     file(INSTALL "${page}" DESTINATION "${CMAKE_INSTALL_PREFIX}/share/man/man1")
   endif()]])
 
-# The units name the program where it will lie, which is known only now: --prefix may differ from the configuration's.
-# sluice@NAME is the same daemon with a configuration of its own.
+# The units name the program where it will lie, too. sluice@NAME is the same daemon with a configuration of its own.
 install(CODE "set(unit \"${CMAKE_SOURCE_DIR}/config/sluice.service.in\")\nset(made \"${CMAKE_BINARY_DIR}\")")
 install(CODE [[
   configure_file("${unit}" "${made}/sluice.service" @ONLY)

@@ -13,3 +13,6 @@ file(WRITE ${doc}/changelog "sluice (${CPACK_PACKAGE_VERSION}) unstable; urgency
 execute_process(COMMAND gzip -9n ${doc}/changelog COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND gzip -9n ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr/share/man/man1/sluice.1 COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME ${doc}/LICENSE ${doc}/copyright)
+file(READ ${doc}/README.md readme)
+string(REPLACE "](LICENSE)" "](copyright)" readme "${readme}")
+file(WRITE ${doc}/README.md "${readme}")

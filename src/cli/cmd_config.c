@@ -70,6 +70,6 @@ const struct subcommand command_config = {
     .bit = FOR_CONFIG,
     .summary = "Print the settings in effect and where each came from",
     .explanation = "Each value comes from the highest of: flag, environment, file, default. The keys are explained in\n"
-                   "config/sluice.json (installed as share/sluice/sluice.json).",
+                   "share/sluice/sluice.json, in the source config/sluice.json.",
     .run = run,
 };

@@ -211,10 +211,10 @@ static void check_recovery(struct doctor *doctor)
     if (strcmp(truncates, "yes") == 0) {
         say(doctor, FINDING_WARN, "recovery",
             "aof-load-truncated yes: after a crash in the middle of a transaction, what Redis confirms from then on "
-            "may be lost with the next crash; set no, and mend the file before a start (config/mend-aof.sh)");
+            "may be lost with the next crash; set no, and mend the file before a start (mend-aof.sh)");
     } else if (truncates[0] != '\0') {
         say(doctor, FINDING_OK, "recovery",
-            "aof-load-truncated no: a torn append-only file is mended before a start, by config/mend-aof.sh");
+            "aof-load-truncated no: a torn append-only file is mended before a start, by mend-aof.sh");
     }
 }
 

@@ -40,6 +40,6 @@ const struct subcommand command_serve = {
         "and other daemons take over what was left. SIGTSTP: take nothing more, stay up; SIGCONT: go on.\n"
         "SIGHUP: read the configuration again. SIGUSR2: write what is held into the log.\n"
         "Exit 77: Redis refuses the login. Exit 70: the last device is lost, or a batch did not come back in time.\n"
-        "Several queues, each with its own model and weight: see `queues` in config/sluice.json.",
+        "Several queues, each with its own model and weight: see `queues` in share/sluice/sluice.json.",
     .run = run,
 };

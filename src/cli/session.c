@@ -15,7 +15,7 @@ static enum status advise_login(const struct session *session, struct err *err)
     size_t length = strlen(err->message);
     int bytes =
         snprintf(advice, sizeof advice,
-                 " (the command needs the operator's login for queue %s: config/acl/operator.acl)", session->queue);
+                 " (the command needs the operator's login for queue %s: acl/operator.acl)", session->queue);
     if (err->status == STATUS_DENIED && strstr(err->message, "NOPERM") &&
         length + (size_t)bytes < sizeof err->message) {
         memcpy(err->message + length, advice, (size_t)bytes + 1);

@@ -656,7 +656,7 @@ static void refuse_queue(struct queue *queue, long long code, const char *text)
                 queue->options.name, text, QUEUE_PROTOCOL);
     } else if (code == -4) {
         err_set(&err, STATUS_DENIED,
-                "Redis' user may not %s: config/acl/worker.acl has what a worker needs, "
+                "Redis' user may not %s: acl/worker.acl has what a worker needs, "
                 "`sluice doctor` names all that is missing",
                 text);
     } else if (code == -3) {

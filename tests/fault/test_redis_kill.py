@@ -117,7 +117,8 @@ class RedisKill(SluiceCase):
             page = file.read()
 
         def run(mark):
-            code = only_block(page, mark).replace("redis-cli", f"redis-cli -s {self.server.socket}")
+            code = only_block(page, mark).replace("redis-cli", f"redis-cli -s {self.server.socket}").replace(
+                "/usr/local/share/sluice/", os.path.join(SOURCE, "config/"))
             code = code.replace("/var/lib/redis", self.server.directory).replace("sluice-backup.tar", self.path("backup.tar"))
             done = subprocess.run(["sh", "-ec", code], cwd=SOURCE, capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

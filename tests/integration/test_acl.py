@@ -286,7 +286,7 @@ class Acl(SluiceCase):
             result = self.run_sluice(command, "--redis", f"redis+unix://sluice-{role}@{self.server.socket}", "--queue", self.queue,
                                      environment=LOGIN)
             self.assertEqual(result.returncode, NOPERM)
-            self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login for queue test: config/acl/operator.acl\)\n$")
+            self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login for queue test: acl/operator.acl\)\n$")
 
     def test_what_rights_cannot_keep_a_producer_from(self):
         """A queue is one circle of trust: config/acl/producer.acl lets this happen, docs/redis.md says so, and a producer

@@ -15,8 +15,9 @@ from case import SluiceCase
 from daemon import BINARY, SOURCE, sluice
 from redis_server import connect
 
-sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+sys.path[:0] = [os.path.join(SOURCE, "tests", "docs"), os.path.join(SOURCE, "tests", "package")]
 from blocks import only_block, put_in  # noqa: E402
+from paths import leads_nowhere  # noqa: E402
 
 BUILD = os.path.dirname(BINARY)
 PREFIX = "/opt/sluice"  # neither the default nor the one of the build's configuration
@@ -61,6 +62,12 @@ class Install(SluiceCase):
         self.assertEqual(found, wanted)
         for name in ("bin/sluice", "share/sluice/mend-aof.sh", "share/sluice/make-users.sh"):
             self.assertTrue(os.access(self.installed(name), os.X_OK), name)
+
+    def test_paths_lead_somewhere(self):
+        """In pages, comments, alerts and units. tests/package/deb.py looks at those of the package."""
+        wrong, count = leads_nowhere(self.path("root"), PREFIX)
+        self.assertEqual(wrong, [])
+        self.assertGreater(count, 200)
 
     def test_works_from_there(self):
         """The installed redis.conf, users, program and model, nothing of the source tree: a request is answered."""

@@ -5,10 +5,16 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 
 from case import SluiceCase
 from certificates import Certificates
 from corpus import texts
+from daemon import SOURCE
+
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+from blocks import only_block, put_in  # noqa: E402
 
 
 class Tls(SluiceCase):
@@ -103,6 +109,47 @@ class Tls(SluiceCase):
         self.certificates.issue("worker", "ca")
         self.serve_tls(clients="yes")
         self.assert_serves(*self.ca(), *self.pair("worker"))
+
+    def test_redis_as_this_page_sets_it_up(self):
+        """The commands and settings of docs/redis.md in a folder of the test: clients without and with a certificate, and a renewal."""
+        with open(os.path.join(SOURCE, "docs", "redis.md"), encoding="utf-8") as file:
+            page = file.read()
+        folder = self.path("page")
+
+        def block(mark):
+            return only_block(page, mark).replace("/etc/redis/tls", folder)
+
+        def run(code):
+            done = subprocess.run(["sh", "-ec", code], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return done.stdout
+        make = put_in(put_in(block("openssl x509 -req"), "chown redis redis.key\n", ""), "DNS:redis.example,IP:10.0.0.5", "DNS:localhost,IP:127.0.0.1")
+        run(make)
+        lines = [line.split() for line in block("tls-port 6380").splitlines()]
+        self.server = self.new_redis(options=[word for name, value in lines if name not in ("port", "tls-port") for word in ("--" + name, value)])
+        self.port = self.server.start_on_tcp("--tls-port")
+        self.client, self.sender = self.server.client(), self.producer(self.server)
+        ca = ["--tls-ca-file", folder + "/ca.crt"]
+        self.assert_serves(*ca)
+        self.assert_serves(*ca, host="localhost")
+
+        self.client.config_set("tls-auth-clients", "yes")
+        self.assert_complains("certificate of ours", *ca)
+        begin, client = make.index("openssl req -newkey"), make.replace("redis.", "worker.")
+        client = re.sub(r'-addext "[^"]*" ', "", client[begin:])
+        self.assertNotIn("subjectAltName", client)
+        run(f"cd {folder}\n{client}")
+        self.assert_serves(*ca, "--tls-cert-file", folder + "/worker.crt", "--tls-key-file", folder + "/worker.key")
+
+        shown = f"openssl s_client -connect 127.0.0.1:{self.port} </dev/null 2>/dev/null | openssl x509 -noout -serial"
+        self.client.config_set("tls-auth-clients", "no")
+        before = run(shown)
+        run(f"cd {folder}\n{make[begin:]}")
+        self.assertEqual(run(shown), before)
+        renew = put_in(block("config set tls-cert-file"), "6380 -h redis.example", f"{self.port} -h localhost")
+        self.assertEqual(run(renew), "OK\n")
+        self.assertNotEqual(run(shown), before)
+        self.assert_serves(*ca)
 
     def test_tls_1_2(self):
         self.serve_tls(options=["--tls-protocols", "TLSv1.2"])

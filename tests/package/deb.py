@@ -14,6 +14,8 @@ import sys
 import time
 import unittest
 
+from paths import leads_nowhere
+
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORK = os.path.join(SOURCE, "build", "package")
 ROOT = os.path.join(WORK, "root")
@@ -51,6 +53,13 @@ class Package(unittest.TestCase):
     def test_lintian(self):
         self.assertNotRegex(run("lintian", "--fail-on", "error", "--allow-root", self.package), "(?m)^[EW]:")
 
+    def test_paths_lead_somewhere(self):
+        """In pages, comments, alerts and units."""
+        run("dpkg-deb", "-x", self.package, os.path.join(WORK, "unpacked"))
+        wrong, count = leads_nowhere(os.path.join(WORK, "unpacked"), "/usr")
+        self.assertEqual(wrong, [])
+        self.assertGreater(count, 200)
+
     def test_units(self):
         run("dpkg-deb", "-x", self.package, os.path.join(WORK, "unpacked"))
         for unit in ("sluice.service", "sluice@.service"):
@@ -86,8 +95,17 @@ class Package(unittest.TestCase):
         self.assertEqual(daemon.wait(timeout=30), 0)
         server.terminate()
         server.wait(timeout=30)
-        run("mkdir", ROOT + "/etc/sluice", ROOT + "/var/cache/private/sluice")
-        inside("apt-get", "purge", "-y", "sluice")
+        run("mkdir", "-p", ROOT + "/etc/sluice/secrets", ROOT + "/var/cache/private/sluice")
+        run("touch", ROOT + "/etc/sluice/sluice.json", ROOT + "/etc/sluice/secrets/worker_password")
+        said = inside("apt-get", "purge", "-y", "sluice")
+        inside("apt-get", "autoremove", "-y", "--purge")
+        kept = {"/etc/sluice", "/etc/sluice/secrets", "/etc/sluice/secrets/worker_password"}
+        self.assertEqual(files() - before, kept)
+        self.assertIn("\nsluice: the passwords in /etc/sluice/secrets stay; when nothing needs them any more: rm -r /etc/sluice\n", said)
+        run("rm", "-r", ROOT + "/etc/sluice")
+        inside("apt-get", "install", "-y", "--no-install-recommends", name)
+        run("mkdir", ROOT + "/etc/sluice")
+        self.assertNotIn("passwords", inside("apt-get", "purge", "-y", "sluice"))
         inside("apt-get", "autoremove", "-y", "--purge")
         self.assertEqual(files() - before, set())
 
