@@ -1,9 +1,12 @@
 """The clients of tools/clients as a user has them: Python's from a wheel, Node's in a node_modules."""
 
+import atexit
+import functools
 import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 
 import process
 
@@ -12,7 +15,7 @@ CLIENTS = SOURCE / "tools/clients"
 
 
 def run(*argv, **options):
-    """What it prints; whatever it prints, if it fails."""
+    """Returns the command's output; if it fails, the error has it."""
     environment = process.clean_environment({"PYTHONPATH": ""})
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False, env=environment, **options)
     assert done.returncode == 0, f"{argv} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
@@ -32,8 +35,11 @@ def clients_python():
     return python_of("venv-clients", "clients/requirements-clients.txt")
 
 
-def install_python(directory):
-    """Builds the wheel in `directory` and unpacks it there, both without the network; returns the wheel and the folder to import from."""
+@functools.cache
+def install_python():
+    """Builds the wheel and unpacks it, both without the network, once for a process; returns the wheel and the folder to import from."""
+    directory = tempfile.mkdtemp(prefix="sluice-wheel-")
+    atexit.register(shutil.rmtree, directory)
     folder = os.path.join(directory, "site-packages")
     pip = [clients_python(), "-m", "pip", "--disable-pip-version-check", "--quiet"]
     run(*pip, "wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", directory, CLIENTS / "python")

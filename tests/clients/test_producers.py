@@ -5,6 +5,7 @@ Python's with the redis-py of Debian, an old and the newest one of PyPI. test_in
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from blocks import code_blocks, only_block, put_in  # noqa: E402
 RECIPES = (SOURCE / "docs/producers.md").read_text()
 README = (SOURCE / "README.md").read_text()
 
-# What a test lets a recipe do: a call a line, the answers as JSON.
+# Calls of the recipes, with answers as JSON, one a line.
 PLAIN_CHECK = """
 import json, sys
 admin = redis.Redis(unix_socket_path=sys.argv[1], username="admin", password="pw")
@@ -53,6 +54,19 @@ admin = redis.Redis(unix_socket_path=sys.argv[1], username="admin", password="pw
 print(json.dumps([list(vector), [list(each) for each in vectors]]))
 print(json.dumps([list(embed_once("hello")) == list(embed_once("hello")), admin.xlen("sluice:{default}:requests")]))
 print(json.dumps(rerank("red", ["hello", "the red world", "blue", "red"], best=2)))
+"""
+
+ASYNCIO_CHECK = """
+import asyncio, json
+async def main():
+    print(json.dumps(list(await embed("hello world", seconds=60))))
+    many = await asyncio.gather(*(embed(f"hello {number}", seconds=60) for number in range(150)))
+    print(json.dumps([len({vector.tobytes() for vector in many}), len(many[0])]))
+    try:
+        await embed("", seconds=60)
+    except RuntimeError as error:
+        print(json.dumps("text" in str(error)))
+asyncio.run(main())
 """
 
 NODE_CHECK = """
@@ -133,17 +147,16 @@ class Producers(SluiceCase):
     def python_blocks(self):
         """As they stand on the page, but for the address of this server."""
         blocks = [code for language, code in code_blocks(RECIPES) if language == "python"]
-        return [code.replace("redis.Redis(", f"redis.Redis(unix_socket_path={self.server.socket!r}, ").replace(
-            "asyncio.Redis()", f"asyncio.Redis(unix_socket_path={self.server.socket!r})") for code in blocks]
+        return [re.sub(r"\bRedis\(\)", f"Redis(unix_socket_path={self.server.socket!r})", code) for code in blocks]
 
     def check_python(self, path):
         """`path`: where that version of redis-py is; None: Debian's."""
-        _, client = installed.install_python(self.directory)
+        _, client = installed.install_python()
         environment = {"PYTHONPATH": os.pathsep.join([client, str(path or "")])}
         texts = ["a red fox", "a blue dog"]
         self.reference_of.learn(texts)
         best = self.serve_reranker("red", ["hello", "the red world", "blue", "red"])[:2]
-        plain, calls, once, rerank, asynchronous, _ = self.python_blocks()
+        plain, calls, once, rerank, plain_asynchronous, asynchronous, _ = self.python_blocks()
         said = self.run_code("plain.py", plain + PLAIN_CHECK, ["/usr/bin/python3"], environment)
         self.assertEqual(said[0], [True, self.floats("hello world")])
         self.assertEqual((said[1][0], said[1][2]), ("bad_request", False))
@@ -157,6 +170,10 @@ class Producers(SluiceCase):
         self.assertEqual(json.loads(said[2]), [self.floats("hello world"), [self.floats(text) for text in texts]])
         self.assertEqual(json.loads(said[3]), [True, 0])
         self.assertEqual(json.loads(said[4]), best)
+
+        plain_asynchronous = put_in(plain_asynchronous, "redis://127.0.0.1:6379", f"unix://{self.server.socket}")
+        said = self.run_code("plain_asynchronous.py", plain_asynchronous + ASYNCIO_CHECK, ["/usr/bin/python3"], environment)
+        self.assertEqual(said, [self.floats("hello world"), [150, len(self.floats("hello"))], True])
 
         said = self.run_lines("asynchronous.py", asynchronous + "asyncio.run(main())\n", ["/usr/bin/python3"], environment)
         self.assertEqual(sorted(said[:2]), [f"{number} {self.floats(text)[0]}" for number, text in enumerate(texts)])
@@ -173,7 +190,7 @@ class Producers(SluiceCase):
 
     def test_django(self):
         """The views, in Django itself."""
-        _, client = installed.install_python(self.directory)
+        _, client = installed.install_python()
         code = self.python_blocks()[-1] + DJANGO_CHECK.replace("redis.Redis()", f"redis.Redis(unix_socket_path={self.server.socket!r})")
         said = self.run_code("views.py", code, [installed.clients_python()], {"PYTHONPATH": client})
         self.assertEqual(said, [[202, 200, {"vector": self.floats("hello world")}], 422, [404] * 4, 404, 202])

@@ -1,4 +1,4 @@
-"""Whether the paths in installed pages, comments, alerts and units lead somewhere."""
+"""Looks for paths that lead nowhere in installed pages, comments, alerts and units."""
 
 import os
 import re
@@ -7,7 +7,7 @@ COMMON = "/usr/local"  # as the source has them
 
 
 def installed_files(root, prefix):
-    """(path, text) of what people and programs read; the image for Kubernetes has a prefix of its own."""
+    """(path, text) of every text file, without those for Kubernetes, whose image has a prefix of its own."""
     for folder in ("share/doc/sluice", "share/sluice", "lib/systemd/system"):
         for at, _, names in os.walk(os.path.join(root + prefix, folder)):
             for name in names:

@@ -171,7 +171,7 @@ export class Client {
   }
 
   async cancel(request) {
-    await this.#call(ends(5), () => this.#redis.xAdd(this.#prefix + "control", "*", { cancel: request.name }));
+    await this.#call(ends(1), () => this.#redis.xAdd(this.#prefix + "control", "*", { cancel: request.name }));
   }
 
   // The replies to parts that `split` has made. If one fails, the others are cancelled.

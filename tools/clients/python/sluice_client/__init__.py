@@ -39,7 +39,7 @@ _LOOK_S = 2  # between two looks at a reply, below the socket timeout of redis-p
 
 
 class Fields(TypedDict, total=False):
-    """`priority` is the stream; all others are fields of a request. Who waits needs `notify` as it is."""
+    """`priority` is the stream; all others are fields of a request. Waiting needs the default `notify`."""
 
     priority: Literal["high", "normal", "low"]
     encoding: Literal["json", "f32", "f16", "base64", "int8", "ubinary"]
