@@ -24,6 +24,8 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
+#define TOO_MANY "more requests are unfinished than are searched; its name, which XADD returned, tells more"
+
 static void print_event(const struct story *story, const struct story_event *event)
 {
     char stamp[32], age[DURATION_TEXT];
@@ -40,7 +42,7 @@ static void print_event(const struct story *story, const struct story_event *eve
 static enum status tell(struct session *session, const char *id, bool json, struct err *err)
 {
     struct story story;
-    TRY(story_read(session, id, true, &story, err));
+    TRY(story_read(session, id, OWN_ID_SEARCH, true, &story, err));
     if (json) {
         json_put_story(stdout, session, id, &story);
         putchar('\n');
@@ -48,19 +50,21 @@ static enum status tell(struct session *session, const char *id, bool json, stru
         print_bytes(stdout, id, strlen(id));
         printf(" in queue %s: %s\n", session->queue, story.status);
         for (size_t i = 0; i < story.event_count; i++) { print_event(&story, &story.events[i]); }
+        if (story.unfinished.more) { puts("(not all unfinished requests were searched: there are too many)"); }
         if (story.letters_left) { puts("(not all dead letters were looked at: sluice dead list --id finds more)"); }
     }
     if (strcmp(story.status, "unknown") != 0) { return STATUS_OK; }
     return err_set(err, STATUS_UNAVAILABLE, "nothing is known of \"%s\" in queue %s: %s", id, session->queue,
-                   story.name[0] ? "its reply has expired or is under its own id, or it was never enqueued"
-                                 : "the name that XADD returned may tell more");
+                   story.unfinished.more ? TOO_MANY
+                   : story.name[0]       ? "its reply has expired or is under its own id, or it was never enqueued"
+                                         : "its reply has expired, or it was never enqueued");
 }
 
 static enum status get(struct session *session, const char *id, struct err *err)
 {
     const struct resp_value *reply;
     struct place place;
-    TRY(request_find(session, id, &reply, &place, err));
+    TRY(request_find(session, id, OWN_ID_SEARCH, &reply, &place, err));
     if (reply) {
         TRY(json_put_reply(stdout, id, reply, err));
         putchar('\n');
@@ -68,13 +72,14 @@ static enum status get(struct session *session, const char *id, struct err *err)
     }
     json_put_place(stdout, id, &place);
     putchar('\n');
-    const char *why =
-        place.denied                           ? "only an operator's login may ask where it is"
-        : strcmp(place.status, "dead") == 0    ? "it has expired, but there is a dead letter: sluice get --story"
-        : strcmp(place.status, "unknown") != 0 ? "it is not finished"
-        : request_id_usable(id, strlen(id))
-            ? "it is not finished, has expired or was never enqueued; its name, which XADD returned, tells more"
-            : "it has ended, and its reply has expired or is under its own id; or it was never enqueued";
+    const char *why = place.denied ? "only an operator's login may ask where it is"
+                      : strcmp(place.status, "dead") == 0
+                          ? "it has expired, but there is a dead letter: sluice get --story"
+                      : strcmp(place.status, "unknown") != 0 ? "it is not finished"
+                      : place.more                           ? TOO_MANY
+                      : request_id_usable(id, strlen(id))
+                          ? "its reply has expired, or it was never enqueued"
+                          : "it has ended, and its reply has expired or is under its own id; or it was never enqueued";
     return err_set(err, STATUS_UNAVAILABLE, "no reply for \"%s\" in queue %s: %s", id, session->queue, why);
 }
 
@@ -110,7 +115,8 @@ const struct subcommand command_get = {
     .explanation =
         "Exit 69 when there is no reply (yet). Its status is then queued, running (the line names the worker),\n"
         "later (due_at: Redis' unix ms), dead (its reply has expired, its dead letter has not) or unknown; to an\n"
-        "operator, and by the name that XADD returned.",
+        "operator. ID is the name that XADD returned, or the request's own `id`. An `id` without a reply is searched\n"
+        "for among a million unfinished requests at most, and if several have it, the newest is shown.",
     OWN_OPTIONS(own_settings, struct own),
     .run = run,
 };

@@ -17,6 +17,7 @@
 #include "daemon/config.h"
 #include "daemon/thread_pool.h"
 #include "redis/operator_json.h"
+#include "redis/own_id.h"
 #include "redis/story.h"
 
 enum {
@@ -29,6 +30,7 @@ enum {
     ANSWER_BYTES = 4 << 20, /* of any answer */
     VALUE_BYTES = 16384,    /* shown of a field of a dead letter */
     LATER_PAGE = 100,
+    SEARCH_MOST = 100000, /* unfinished requests, for one by its own id: a second or two of this thread */
 };
 
 /* ---- parameters of a query, or members of a body ---- */
@@ -413,7 +415,7 @@ static enum status get_request(struct job *job, struct session *session, FILE *t
 {
     const struct resp_value *reply;
     struct place place;
-    TRY(request_find(session, job->values[PARAM_id], &reply, &place, err));
+    TRY(request_find(session, job->values[PARAM_id], 0, &reply, &place, err));
     if (reply) { return json_put_reply(to, job->values[PARAM_id], reply, err); }
     if (place.denied) { return err_set(err, STATUS_DENIED, "NOPERM: the daemon may not ask where a request is"); }
     json_put_place(to, job->values[PARAM_id], &place);
@@ -423,7 +425,7 @@ static enum status get_request(struct job *job, struct session *session, FILE *t
 static enum status get_story(struct job *job, struct session *session, FILE *to, struct err *err)
 {
     struct story story;
-    TRY(story_read(session, job->values[PARAM_id], true, &story, err));
+    TRY(story_read(session, job->values[PARAM_id], SEARCH_MOST, true, &story, err));
     json_put_story(to, session, job->values[PARAM_id], &story);
     return STATUS_OK;
 }
@@ -507,16 +509,18 @@ static enum status post_worker(struct job *job, struct session *session, FILE *t
 
 static enum status post_cancel(struct job *job, struct session *session, FILE *to, struct err *err)
 {
-    const char *name = job->values[PARAM_id];
-    enum request_class class;
-    struct entry_id entry;
-    if (!request_name_parse(name, strlen(name), &class, &entry)) {
-        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not a request's name", name);
+    struct own_id_found found;
+    TRY(own_id_cancel(session, job->values[PARAM_id], SEARCH_MOST, &found, err));
+    if (found.count == 0) {
+        return err_set(err, STATUS_NOT_FOUND, "no unfinished request has this id%s",
+                       found.more ? ", as far as they were searched: there are too many" : "");
     }
-    TRY(request_cancel(session, name, err));
     fprintf(to, "{\"queue\":\"%s\",\"id\":", session->queue);
-    json_put_text(to, name);
-    putc('}', to);
+    json_put_text(to, job->values[PARAM_id]);
+    for (size_t i = 0; i < found.count; i++) {
+        fprintf(to, "%s\"%s\"", i == 0 ? ",\"requests\":[" : ",", found.names[i]);
+    }
+    fprintf(to, "],\"more\":%s}", found.more ? "true" : "false");
     return STATUS_OK;
 }
 

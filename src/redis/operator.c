@@ -479,13 +479,6 @@ enum status pause_end(struct session *session, bool *changed, struct err *err)
     return STATUS_OK;
 }
 
-enum status request_cancel(struct session *session, const char *name, struct err *err)
-{
-    char key[SESSION_KEY];
-    const struct resp_value *reply;
-    return SESSION_ASK(session, &reply, err, "XADD", session_key(session, "control", "", key), "*", "cancel", name);
-}
-
 const char *const cap_names[CAPS] = {"high", "normal", "low", "later"};
 
 enum status caps_set(struct session *session, long long caps[CAPS], struct err *err)

@@ -187,9 +187,6 @@ MUST_CHECK enum status pause_set(struct session *session, uint64_t for_ms, const
 /* Ends the pause of a queue. `*changed`: it was paused. Errors: those of the commands. */
 MUST_CHECK enum status pause_end(struct session *session, bool *changed, struct err *err);
 
-/* Asks the workers to end a request as cancelled, by its name, if it has not ended. Errors: those of the command. */
-MUST_CHECK enum status request_cancel(struct session *session, const char *name, struct err *err);
-
 enum { CAPS = CLASS_COUNT + 1 }; /* of the classes, and of `later` */
 extern const char *const cap_names[CAPS];
 

@@ -188,6 +188,7 @@ void json_put_place(FILE *to, const char *id, const struct place *place)
     fputs("{\"id\":", to);
     json_put_string(to, id, strlen(id));
     fprintf(to, ",\"status\":\"%s\"", place->status);
+    if (place->name[0] != '\0') { fprintf(to, ",\"entry\":\"%s\"", place->name); }
     if (place->worker[0] != '\0') {
         fputs(",\"worker\":", to);
         json_put_string(to, place->worker, strlen(place->worker));

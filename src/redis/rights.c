@@ -23,6 +23,8 @@ static const struct right table[] = {
     /* The caller of a script needs read and write access to its keys. */
     {W | O, "EVALSHA x 1 @requests*"},
     {W | O, "EVALSHA x 1 @dead"},
+    {O, "EVALSHA x 3 @requests* @trouble @later:data"}, /* Redis wants all keys of a call in one selector */
+    {O, "EVALSHA x 3 @later @trouble @later:data"},
     {W, "EVALSHA x 1 @reply:x"},
     {W, "EVALSHA x 1 @stage:x"},
     {W, "EVALSHA x 1 @wake:x"},
@@ -49,7 +51,7 @@ static const struct right table[] = {
     {W, "XREADGROUP GROUP sluice x COUNT 1 STREAMS @requests* >"},
     {W | O, "XPENDING @requests* sluice"},
     {W, "XCLAIM @requests* sluice x 0 1-0"},
-    {W, "XRANGE @requests* - +"},
+    {W | O, "XRANGE @requests* - +"},
     {W, "XREVRANGE @requests* + -"},
     {W | O, "XLEN @requests*"},
     {W, "XDEL @requests* 1-0"},
@@ -90,12 +92,12 @@ static const struct right table[] = {
     /* Delays, retries, suspects, dead letters. */
     {W, "ZADD @later 1 x"},
     {W, "ZRANGEBYSCORE @later 0 1"},
-    {W, "ZRANGE @later 0 0"},
+    {W | O, "ZRANGE @later 0 0"},
     {W, "ZREM @later x"},
     {W | O, "ZCARD @later"},
     {W | O, "ZCOUNT @later 0 1"},
     {O, "ZSCORE @later x"},
-    {W, "HGET @later:data x"},
+    {W | O, "HGET @later:data x"},
     {W, "HSET @later:data x x"},
     {W, "HDEL @later:data x"},
     {W, "HLEN @later:data"},

@@ -325,6 +325,21 @@ static void tell_place(struct story *story)
     tell(story, story->due_ms, "due", "parked until then, for attempt %lu", story->attempts + 1);
 }
 
+/* Names the other unfinished requests with its id. */
+static void tell_others(struct story *story)
+{
+    enum { SHOWN = 8 };
+    const struct own_id_found *found = &story->unfinished;
+    char names[SHOWN * (REQUEST_NAME_MAX + 2)] = "";
+    for (size_t i = 1, length = 0; i < found->count && i <= SHOWN; i++) {
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", i == 1 ? "" : ", ", found->names[i]);
+    }
+    if (found->count < 2) { return; }
+    size_t others = found->count - 1;
+    tell(story, story->now_ms, "shared", "%zu older unfinished request%s with this id: %s%s", others, plural(others),
+         names, others > SHOWN ? ", ..." : "");
+}
+
 static void tell_all(struct story *story)
 {
     const char *tenant = story->tenant;
@@ -335,10 +350,26 @@ static void tell_all(struct story *story)
     }
     tell_compute(story);
     tell_place(story);
+    tell_others(story);
     tell_end(story);
 }
 
-enum status story_read(struct session *session, const char *id, bool tenant, struct story *story, struct err *err)
+/* Searches for the requests of an id that has no reply. Meanwhile they may be answered, so if there is none it looks
+ * for the reply once more. */
+static enum status search_id(struct session *session, const char *id, uint64_t most, struct story *story,
+                             struct err *err)
+{
+    if (most == 0 || !request_id_usable(id, strlen(id))) { return STATUS_OK; }
+    TRY(own_id_find(session, id, most, &story->unfinished, err));
+    if (story->unfinished.count > 0) {
+        (void)take_name(story, story->unfinished.names[0]);
+        return STATUS_OK;
+    }
+    return read_reply(session, id, story, err);
+}
+
+enum status story_read(struct session *session, const char *id, uint64_t most, bool tenant, struct story *story,
+                       struct err *err)
 {
     *story = (struct story){.status = "unknown"};
     TRY(session_ask_time(session, err));
@@ -346,6 +377,7 @@ enum status story_read(struct session *session, const char *id, bool tenant, str
     (void)take_name(story, id);
     for (int i = 0; i < LOOKS && strcmp(story->status, "unknown") == 0; i++) {
         TRY(read_reply(session, id, story, err));
+        if (i == 0 && story->done_ms == 0) { TRY(search_id(session, id, most, story, err)); }
         if (story->name[0] == '\0') { break; }
         if (story->done_ms == 0) { TRY(read_place(session, tenant, story, err)); }
     }
@@ -354,8 +386,8 @@ enum status story_read(struct session *session, const char *id, bool tenant, str
     return STATUS_OK;
 }
 
-enum status request_find(struct session *session, const char *id, const struct resp_value **reply, struct place *place,
-                         struct err *err)
+enum status request_find(struct session *session, const char *id, uint64_t most, const struct resp_value **reply,
+                         struct place *place, struct err *err)
 {
     char key[SESSION_KEY];
     struct story story = {.done_ms = 1};
@@ -365,12 +397,14 @@ enum status request_find(struct session *session, const char *id, const struct r
         TRY(SESSION_ASK(session, reply, err, "HGETALL", session_key(session, "reply:", id, key)));
         if ((*reply)->type == RESP_ARRAY && (*reply)->count > 0) { return STATUS_OK; }
         *reply = NULL;
-        enum status status = story_read(session, id, false, &story, err);
+        enum status status = story_read(session, id, most, false, &story, err);
         place->denied = status == STATUS_DENIED;
         if (status != STATUS_OK) { return place->denied ? STATUS_OK : status; }
     }
     place->status = story.status;
     place->due_at = (double)story.due_ms;
+    place->more = story.unfinished.more;
+    if (story.unfinished.count > 0) { memcpy(place->name, story.name, sizeof place->name); }
     snprintf(place->worker, sizeof place->worker, "%s", story.worker);
     return STATUS_OK;
 }
@@ -396,6 +430,11 @@ void json_put_story(FILE *to, const struct session *session, const char *id, con
     put_text(to, "status", story->status);
     put_text(to, "name", story->name);
     put_text(to, "class", story->name[0] ? class_names[story->class] : "");
+    for (size_t i = 1; i < story->unfinished.count; i++) {
+        fprintf(to, "%s\"%s\"%s", i == 1 ? ",\"others\":[" : ",", story->unfinished.names[i],
+                i + 1 == story->unfinished.count ? "]" : "");
+    }
+    if (story->unfinished.more) { fputs(",\"unsearched\":true", to); }
     put_text(to, "tenant", story->tenant);
     put_number(to, "at", story->now_ms);
     put_number(to, "submitted_at", story->first_ms);

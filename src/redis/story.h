@@ -1,6 +1,5 @@
 /* What is known of one request: its reply, its place in `later` or in its stream, its record in `trouble`, its dead
- * letter. The fields of an unfinished request are read only where the login may; an operator's may not, and then its
- * tenant is not known. */
+ * letter. */
 #ifndef REDIS_STORY_H
 #define REDIS_STORY_H
 
@@ -11,6 +10,7 @@
 
 #include "base/err.h"
 #include "redis/operator.h"
+#include "redis/own_id.h"
 #include "schedule/request.h"
 
 enum { STORY_EVENTS = 8, STORY_TEXT = 800 };
@@ -26,6 +26,7 @@ struct story_event {
  * would control a terminal, are '?'. */
 struct story {
     const char *status; /* done, error, cancelled, dead (its reply has expired), later, running, queued, unknown */
+    struct own_id_found unfinished; /* by its own id, if the search was needed: all that have it; this is the newest */
     char name[REQUEST_NAME_MAX];
     enum request_class class; /* of `name` */
     char tenant[TENANT_MAX + 1];
@@ -56,24 +57,26 @@ struct story {
     size_t event_count;
 };
 
-/* Gathers the story of a request by its name or its id. `tenant`: looks into its entry, too, for the tenant; an
- * operator's login may not, and Redis puts each try into its ACL LOG. Errors: those of the commands; STATUS_INTERNAL (a
+/* Gathers the story of a request by its name or its id. An id without a reply is searched for among `most` unfinished
+ * requests. `tenant`: looks into its entry, too, for the tenant. Errors: those of the commands; STATUS_INTERNAL (a
  * record of another shape). */
-MUST_CHECK enum status story_read(struct session *session, const char *id, bool tenant, struct story *out,
-                                  struct err *err);
+MUST_CHECK enum status story_read(struct session *session, const char *id, uint64_t most, bool tenant,
+                                  struct story *out, struct err *err);
 
 /* Where a request without a reply is. */
 struct place {
-    const char *status; /* as of struct story: "queued", "running", "later", "dead" or "unknown" */
-    char worker[256];   /* running: whose it is */
-    double due_at;      /* later: Redis' unix ms; else 0 */
-    bool denied;        /* the login may not ask where it is */
+    const char *status;          /* as of struct story: "queued", "running", "later", "dead" or "unknown" */
+    char name[REQUEST_NAME_MAX]; /* its name, if it was found by its own id; else "" */
+    bool more;                   /* not found, and not everything was looked at */
+    char worker[256];            /* running: whose it is */
+    double due_at;               /* later: Redis' unix ms; else 0 */
+    bool denied;                 /* the login may not ask where it is */
 };
 
-/* Finds the reply of a request by its id or name, or by its name where it is. `*reply`: NULL: there is none; owned by
- * the session, as of session_ask. Errors: those of the commands. */
-MUST_CHECK enum status request_find(struct session *session, const char *id, const struct resp_value **reply,
-                                    struct place *place, struct err *err);
+/* Finds the reply of a request by its id or name, or where it is; an id is searched for as by story_read. `*reply`:
+ * NULL: there is none; owned by the session, as of session_ask. Errors: those of the commands. */
+MUST_CHECK enum status request_find(struct session *session, const char *id, uint64_t most,
+                                    const struct resp_value **reply, struct place *place, struct err *err);
 
 /* Writes a story as an object. */
 void json_put_story(FILE *to, const struct session *session, const char *id, const struct story *story);

@@ -343,8 +343,8 @@ class Acl(SluiceCase):
 # The commands that ask Redis something as an operator, each with what else it does. LETTER, NAME and WORKER: one that is there.
 TYPED = {
     "submit": ("submit hello", "submit --wait hello"),
-    "get": ("get NAME", "get NAME --story", "get ANSWERED", "get ANSWERED --story"),
-    "cancel": ("cancel NAME",),
+    "get": ("get NAME", "get NAME --story", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story"),
+    "cancel": ("cancel NAME", "cancel order-42"),
     "stats": ("stats", "stats --json"),
     "top": ("top",),
     "workers": ("workers list", "workers check", "workers quiet WORKER", "workers resume WORKER"),
@@ -401,7 +401,8 @@ class Commands(Acl):
                    for _ in range(2)]
         words = {"WORKER": worker.worker_name(self.client), "LETTER": letters[0], "OTHER": letters[1], "ANSWERED": answered,
                  "NAME": self.client.xadd(key + "requests", {"text": "x", "delay": "60000"}).decode()}
-        self.wait_until(lambda: self.client.zcard(key + "later") == 1, "it to be parked")
+        self.client.xadd(key + "requests", {"text": "x", "delay": "60000", "id": "order-42"})
+        self.wait_until(lambda: self.client.zcard(key + "later") == 2, "both to be parked")
         with self.server.client().monitor() as monitor:
             for line in (line for lines in TYPED.values() for line in lines):
                 self.operate(f"redis://sluice-operator@127.0.0.1:{port}", [words.get(word, word) for word in line.split()])
@@ -417,8 +418,8 @@ class Commands(Acl):
                 if sender.startswith("127.0.0.1:"):
                     sent.add(spelled(re.findall(r'"((?:[^"\\]|\\.)*)"', command)))
         sent.discard("AUTH")  # which needs no right
-        for script in ("XRANGE dead", "EVALSHA requests*"):  # the keys of lua/requeue, of which MONITOR's line names the first here
-            sent.add(script)
+        # The keys of lua/requeue, of which MONITOR's line names the first here, and what lua/find sends.
+        sent |= {"XRANGE dead", "EVALSHA requests*", "XRANGE requests*", "ZRANGE later", "HGET later:data"}
         self.assertEqual(sent, table_of("O") - UNSEEN)
         self.assertEqual(self.client.execute_command("ACL", "LOG"), [], "somebody was refused something")
 
@@ -516,6 +517,11 @@ class FullRun(Acl):
         parked = self.add(text="parked", delay="86400000")
         self.wait_until(lambda: '"status":"later"' in self.operate("get", parked, code=UNAVAILABLE), "it to be parked")
         self.operate("cancel", parked)
+        self.add(text="by its own id", delay="86400000", id="order 42")
+        self.wait_until(lambda: '"status":"later"' in self.operate("get", "order 42", code=UNAVAILABLE), "it to be parked")
+        self.assertIn("in queue test: later\n", self.operate("get", "order 42", "--story"))
+        self.operate("cancel", "order 42")
+        self.wait_status("order 42", "cancelled")
         name = daemon.worker_name(self.client)
         self.operate("workers", "list")
         self.operate("workers", "check")
@@ -524,19 +530,23 @@ class FullRun(Acl):
         self.assertIn("\n0 failed, ", self.operate("doctor", "--user", "sluice-worker", "--model", self.make_model()))
 
     def test_only_an_operator_learns_where_a_request_is(self):
-        waiting = self.add(text="nobody works")
-        self.assertIn('"status":"queued"', self.operate("get", waiting, code=UNAVAILABLE))
-        self.assertIn(f"in queue {self.queue}: queued\n", self.operate("get", waiting, "--story"))
-        result = self.run_sluice("get", waiting, "--redis", f"redis+unix://sluice-producer@{self.server.socket}", "--queue", self.queue,
-                                 environment=LOGIN)
-        self.assertEqual((result.returncode, json.loads(result.stdout)["status"]), (UNAVAILABLE, "unknown"))
-        self.assertIn(b"only an operator's login may ask where it is", result.stderr)
+        waiting = self.add(text="nobody works", id="mine")
+        for id in (waiting, "mine"):
+            self.assertIn('"status":"queued"', self.operate("get", id, code=UNAVAILABLE))
+            self.assertIn(f"in queue {self.queue}: queued\n", self.operate("get", id, "--story"))
+            result = self.run_sluice("get", id, "--redis", f"redis+unix://sluice-producer@{self.server.socket}", "--queue", self.queue,
+                                     environment=LOGIN)
+            self.assertEqual((result.returncode, json.loads(result.stdout)["status"]), (UNAVAILABLE, "unknown"))
+            self.assertIn(b"only an operator's login may ask where it is", result.stderr)
 
-    def test_an_operator_reads_no_requests(self):
+    def test_an_operator_changes_no_requests(self):
+        """He may read them, to find one by its own id, and may change neither those in the streams nor those in `later`."""
         operator, stream = self.server.client(username="sluice-operator", password="pw"), self.key("requests")
         name = self.add(text="x")
-        for words in (("XRANGE", stream, "-", "+"), ("XDEL", stream, name), ("HSET", self.key("reply:" + name), "a", "b"),
-                      ("SET", self.key("alive:x"), "x"), ("DEL", stream)):
+        self.assertEqual(operator.xrange(stream)[0][1], {b"text": b"x"})
+        for words in (("XDEL", stream, name), ("XTRIM", stream, "MAXLEN", "0"), ("HSET", self.key("reply:" + name), "a", "b"),
+                      ("SET", self.key("alive:x"), "x"), ("DEL", stream), ("ZADD", self.key("later"), "1", "x"), ("ZREM", self.key("later"), "x"),
+                      ("HSET", self.key("later:data"), "x", "x"), ("HDEL", self.key("trouble"), "x"), ("XADD", self.key("later"), "*", "a", "b")):
             with self.assertRaises(redis.exceptions.NoPermissionError, msg=words):
                 operator.execute_command(*words)
 

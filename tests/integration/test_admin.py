@@ -324,11 +324,34 @@ class Admin(HttpCase):
         self.served()
         parked = self.sender.submit("in an hour", delay=3600000, expected="cancelled").entries[0]
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "the delayed one")
-        self.assertEqual(self.change("/api/cancel", id=parked), {"queue": self.queue, "id": parked})
+        self.assertEqual(self.change("/api/cancel", id=parked), {"queue": self.queue, "id": parked, "requests": [parked], "more": False})
         self.assert_shape(self.change("/api/cancel", id="high:7-7"), example("`POST /api/cancel"))
         self.wait_until(lambda: self.read("/api/request?id=" + parked)["status"] == "cancelled", "its reply")
         self.assertEqual(self.client.zcard(self.sender.key("later")), 0)
         self.wait_finished(self.sender)
+
+    def test_a_request_is_found_and_cancelled_by_its_own_id(self):
+        """As far as the search goes: 100,000 requests. /api/request, which programs ask again and again, does not search."""
+        self.served()
+        self.client.set(self.sender.key("paused"), 1)
+        self.wait_paused(self.client)
+        names = [self.client.xadd(self.sender.stream_of(level), {"text": "x", "id": "order 42"}).decode() for level in ("", "low")]
+        names[1] = "low:" + names[1]
+        story = self.read("/api/story?id=order%2042")
+        self.assertEqual((story["name"], story["status"], story["others"]), (names[1], "queued", names[:1]))
+        self.assertEqual(self.read("/api/request?id=order%2042")["status"], "unknown")
+        answer = self.change("/api/cancel", id="order 42")
+        self.assertEqual(answer, {"queue": self.queue, "id": "order 42", "requests": names[::-1], "more": False})
+        self.assert_shape(answer, example("`POST /api/cancel"))
+        self.wait_until(lambda: self.read("/api/request?id=order%2042")["status"] == "cancelled", "its reply")
+        self.assertEqual(self.change("/api/cancel", 404, id="order 42")["error"], "no unfinished request has this id")
+        self.client.eval("for i = 1, 100100 do redis.call('XADD', KEYS[1], '*', 'text', 'x') end", 1, self.sender.stream)
+        far = self.client.xadd(self.sender.stream, {"text": "x", "id": "far"}).decode()
+        story = self.read("/api/story?id=far")
+        self.assertEqual((story["status"], story["unsearched"]), ("unknown", True))
+        self.assertIn("too many", self.change("/api/cancel", 404, id="far")["error"])
+        self.assertEqual(self.sluice("cancel", "far"), f"far, which is {far}: asked to cancel\n")
+        self.wait_until(lambda: self.read("/api/request?id=far")["status"] == "cancelled", "its reply")
 
     def test_dead_letters_are_requeued_and_deleted(self):
         self.served()
@@ -453,8 +476,8 @@ class Admin(HttpCase):
         post("{}", "/api/pause?queue=test")
         post("{}", "/api/worker")
         post("{}", "/api/cancel")
-        for name in ("", "order-7", "7", "other:7-7", "7-7 ", "high:7-7-7"):
-            post({"id": name}, "/api/cancel")
+        for name, status in (("", 400), ("é", 400), ("a\tb", 400), ("order-7", 404), ("7", 404), ("other:7-7", 404), ("7-7 ", 404), ("high:7-7-7", 404)):
+            post(json.dumps({"id": name}), "/api/cancel", status)
         for caps in ({"normal": -1}, {"normal": 1.5}, {"normal": "1"}, {"normal": 10**13}, {"normal": True}, {"low": [1]}):
             post(json.dumps(caps), "/api/caps")
         post("{}", "/api/queues", 405)
@@ -552,6 +575,7 @@ class Admin(HttpCase):
         self.read("/api/later")
         self.read("/api/requests?class=normal&state=unread")
         self.change("/api/cancel", id="7-7")
+        self.change("/api/cancel", 404, id="order 42")
         self.assertEqual(self.change("/api/try", inputs=["a text"])["status"], "done")
         self.assertEqual(self.change("/api/caps", low=5)["caps"]["low"], 5)
         self.assertEqual(self.change("/api/dead/requeue", letter=letter)["requeued"], 1)

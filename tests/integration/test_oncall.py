@@ -111,7 +111,7 @@ class OnCall(SluiceCase):
             if not self.daemons or self.daemons[0].process.poll() is not None:
                 self.daemons = [self.start_daemon(self.server, "--http", http)]
             words = {"HOST:9464": http, "PID": self.daemons[0].pid, "WORKER": self.daemons[0].worker_name(self.client), "DIR": self.make_model(),
-                     "LETTER": self.bury(), "NAME": self.client.xadd(self.sender.stream, {"text": "x", "delay": "60000"}).decode()}
+                     "LETTER": self.bury(), "ID": self.client.xadd(self.sender.stream, {"text": "x", "delay": "60000"}).decode()}
             with self.subTest(line=line):
                 if line == "sluice live":
                     line += " PID"  # not of what else runs here
@@ -145,7 +145,9 @@ class OnCall(SluiceCase):
 
     def test_where_is_this_request_and_why_is_it_late(self):
         self.start(workers=0)
-        self.assertIn("in queue default: queued\n", *self.typed(NAME=self.send()))
+        self.assertIn("in queue default: queued\n", *self.typed(ID=self.send()))
+        self.send(id="order-42")
+        self.assertIn("order-42 in queue default: queued\n", *self.typed(ID="order-42"))
 
     def test_who_fills_the_queue(self):
         self.start(workers=0)
@@ -208,9 +210,10 @@ class OnCall(SluiceCase):
         self.start()
         self.client.set(self.sender.key("paused"), 1)
         self.wait_paused(self.client)
-        name = self.send()
-        list(self.typed(NAME=name))
-        self.wait_reply(name, b"cancelled")
+        for id in (self.send(), "order-42"):
+            self.send(id="order-42")
+            list(self.typed(ID=id))
+            self.wait_reply(id, b"cancelled")
 
     def test_what_died_and_why(self):
         self.start(workers=0)

@@ -349,7 +349,7 @@ class Operator(SluiceCase):
         fields = [fields for _, fields in self.client.xrange(self.sender.key("control"))]
         self.assertEqual(fields, [{b"cancel": b"5-0"}, {b"cancel": b"low:6-1"}])
         self.sluice("cancel", code=USAGE)
-        self.sluice("cancel", "5-0", "order-7", code=USAGE)
+        self.sluice("cancel", "5-0", "order\t7", code=USAGE)
         self.assertEqual(self.client.xlen(self.sender.key("control")), 2)
 
     def test_stats(self):
@@ -510,9 +510,9 @@ class Operator(SluiceCase):
 
     def test_get_says_what_it_cannot_know(self):
         name = self.client.xadd(self.sender.stream, {"text": "x", "id": "order-42"}).decode()
-        place, why = self.place("order-42")
+        place, why = self.place("order-43")
         self.assertEqual(place["status"], "unknown")
-        self.assertIn("its name, which XADD returned, tells more", why)
+        self.assertIn("its reply has expired, or it was never enqueued", why)
         self.assertEqual(self.place(name)[0]["status"], "queued")
         self.start_daemon(self.server)
         self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "the reply")

@@ -260,6 +260,11 @@ class Desk:
     def list(self, what, after="", which="normal"):
         return Call("list", [self.stream(which), self.key("trouble")], [what, after])
 
+    def find(self, id, cursor="", which="normal"):
+        """`which`: also `later`."""
+        place = self.key("later") if which == "later" else self.stream(which)
+        return Call("find", [place, *map(self.key, ("trouble", "later:data"))], [id, cursor])
+
     def pulse(self, consumer="me", rank=2, elected_ms=3600000, found="", ended="", came="", asks="", **heartbeat):
         keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES),
                 self.key("housekeeper"), self.key("stats")]
