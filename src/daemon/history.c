@@ -2,9 +2,9 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
 
-enum { DAY_MS = 86400000 };
+enum { DAY_MS = 86400000, POINT_TEXT = 256 };
 
 static float divide(double part, double whole)
 {
@@ -68,13 +68,19 @@ void history_add(struct history *history, const struct history_sample *now)
     history->last = *now;
 }
 
-static void put_value(struct buffer *to, float value)
+/* A point as an array. Returns its length. Shapes: line [POINT_TEXT]. */
+static size_t print_point(char *line, const struct history_point *point)
 {
-    if (isfinite(value)) {
-        buffer_format(to, ",%.4g", (double)value);
-    } else {
-        buffer_string(to, ",null");
+#define VALUE(name) point->name,
+    const float values[] = {HISTORY_VALUES(VALUE)};
+    size_t length = (size_t)snprintf(line, POINT_TEXT, "[%" PRIu64, point->at_ms);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char *to = line + length;
+        length += (size_t)(isfinite(values[i]) ? snprintf(to, POINT_TEXT - length, ",%.4g", (double)values[i])
+                                               : snprintf(to, POINT_TEXT - length, ",null"));
     }
+    line[length++] = ']';
+    return length;
 }
 
 void history_put(const struct history *history, uint64_t since_ms, struct buffer *to)
@@ -82,13 +88,12 @@ void history_put(const struct history *history, uint64_t since_ms, struct buffer
 #define NAME(name) ",\"" #name "\""
     buffer_format(to, "\"every_ms\":%d,\"names\":[\"at\"" HISTORY_VALUES(NAME) "],\"points\":[", HISTORY_STEP_S * 1000);
     const char *between = "";
+    char line[POINT_TEXT];
     for (size_t at = history->count > HISTORY_POINTS ? history->count - HISTORY_POINTS : 0; at < history->count; at++) {
         const struct history_point *point = &history->points[at % HISTORY_POINTS];
         if (point->at_ms <= since_ms) { continue; }
-        buffer_format(to, "%s[%" PRIu64, between, point->at_ms);
-#define VALUE(name) put_value(to, point->name);
-        HISTORY_VALUES(VALUE)
-        buffer_string(to, "]");
+        buffer_string(to, between);
+        buffer_append(to, line, print_point(line, point));
         between = ",";
     }
     buffer_string(to, "]");

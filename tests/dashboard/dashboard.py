@@ -2,10 +2,12 @@
 it, and leaves pictures of the pages in build/dashboard. (Chromium takes 300 MB, so it is not with `make test`.)"""
 
 import itertools
+import json
 import os
 import signal
 import struct
 import sys
+import time
 import unittest
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -13,6 +15,7 @@ PICTURES = os.path.join(SOURCE, "build", "dashboard")
 sys.path.insert(0, os.path.join(SOURCE, "tests", "support"))
 os.environ["SLUICE_BINARY"] = os.path.abspath(os.environ.get("SLUICE_BINARY", os.path.join(SOURCE, "build", "release", "sluice")))
 
+from acl import make_user  # noqa: E402
 from browser import Browser, Keys  # noqa: E402
 from http_case import HttpCase  # noqa: E402
 from sentinel import free_port  # noqa: E402
@@ -80,8 +83,12 @@ class Dashboard(HttpCase):
         return self.browser.run("return performance.getEntriesByType('resource').filter((one) => new URL(one.name).pathname === arguments[0]).length", path)
 
     def wait_looks(self, number):
-        count = self.asked("/metrics")
-        self.wait_until(lambda: self.asked("/metrics") >= count + number, "looks")
+        count = self.asked("/api/queues")
+        self.wait_until(lambda: self.asked("/api/queues") >= count + number, "looks")
+
+    def points(self):
+        """How many points each line of the charts has."""
+        return [path.count("L") + path.count("M") for path in self.browser.run("return [...document.querySelectorAll('.plot path')].map((path) => path.getAttribute('d') ?? '')")]
 
     def letters(self):
         return self.client.xlen(self.sender.key("dead"))
@@ -94,15 +101,19 @@ class Dashboard(HttpCase):
         self.open()
         numbers = lambda: {" ".join(line.split(" ")[:2]): line for line in self.browser.run(
             "return [...document.querySelectorAll('.now span')].map((line) => line.closest('.chart').querySelector('h2').firstChild.data + ' ' + line.textContent)")}
-        lively = ("Throughput done", "Latency p50", "Latency p99", "Busy of", "Batch texts", "Batch tokens", "Redis commands", "History done")
+        lively = ("Throughput done", "Latency p50", "Latency p99", "Busy of", "Batch texts", "Batch tokens", "Redis commands", "Days done")
         self.wait_until(lambda: all(any(digit in numbers().get(name, "") for digit in "123456789") for name in lively), lambda: f"numbers of all that is live: {numbers()}")
         self.assertEqual(len(numbers()), 13)
-        self.wait_until(lambda: min(path.count("L") + path.count("M") for path in self.browser.run(
-            "return [...document.querySelectorAll('.plot path')].map((path) => path.getAttribute('d') ?? '')")) >= 4, "lines in all charts")
+        self.wait_until(lambda: min(self.points()) >= 3, "lines in all charts")
         self.assertIn("done", self.browser.one(".plot svg").get_attribute("aria-label"))
         self.assertEqual(self.browser.texts("#daemon dt"), ["Program", "Model", "Engine", "Memory", "Redis"])
         self.assertNotIn("NaN", self.browser.text("main"))
         self.assertNotIn("undefined", self.browser.text("main"))
+        self.assertEqual(self.browser.texts(".chart:first-child .scale small"), ["5 min ago", "now"])
+        before = min(self.points())
+        self.browser.run("location.reload()")
+        self.browser.one(".chart")
+        self.wait_until(lambda: len(self.points()) == 13 and min(self.points()) >= before, lambda: f"the charts after a reload: {self.points()}", timeout=4)
         load.stop()
         self.finish(self.server, self.sender)
         done = sum(int(self.client.hget(self.sender.key("stats"), f"{level}:done") or 0) for level in ("high", "normal", "low"))
@@ -113,7 +124,7 @@ class Dashboard(HttpCase):
     def test_it_asks_only_while_it_is_in_sight(self):
         self.serve()
         self.open()
-        asked = lambda: self.asked("/metrics")
+        asked = lambda: self.asked("/api/queues")
         self.wait_looks(3)
         self.browser.run("Object.defineProperty(document, 'hidden', {get: () => window.away, configurable: true}); window.away = true")
         before = self.browser.run("return performance.now()")
@@ -129,11 +140,13 @@ class Dashboard(HttpCase):
         self.serve()
         self.open("queues", token=None)
         self.browser.click(".card button", "Pause")
+        self.confirm("Pause")
         self.browser.one("#ask input")
         self.browser.press(Keys.ESCAPE)
         self.wait_until(lambda: not self.browser.all("#ask"), "the question to go")
         self.assertFalse(self.client.exists(self.sender.key("paused")))
         self.browser.click(".card button", "Pause")
+        self.confirm("Pause")
         self.browser.type("#ask input", "a wrong token, long enough")
         self.browser.press(Keys.ENTER)
         self.browser.wait_text("#ask-text", "not the right one")
@@ -167,6 +180,12 @@ class Dashboard(HttpCase):
         self.serve()
         self.open("queues")
         self.browser.click(".card button", "Pause")
+        self.browser.wait_text("#ask-text", "test: workers finish what they hold")
+        self.browser.click("#ask button", "Back")
+        self.wait_looks(1)
+        self.assertFalse(self.client.exists(self.sender.key("paused")))
+        self.browser.click(".card button", "Pause")
+        self.confirm("Pause")
         self.told("test is paused")
         self.assertTrue(self.client.exists(self.sender.key("paused")))
         self.wait_paused(self.client)
@@ -211,11 +230,12 @@ class Dashboard(HttpCase):
         self.go("queues")
         self.assertEqual(self.browser.texts(".card h2"), ["test", "mail"])
         self.browser.all(".card > header button")[1].click()
+        self.confirm("Pause")
         self.told("mail is paused")
         self.browser.wait_text("#state", "paused")
         self.assertFalse(self.client.exists(self.sender.key("paused")))
         done = self.producer(self.server).submit("hello").entries[0]
-        self.open("request/" + done)  # of the queue that the page shows first
+        self.open("request/" + done)  # of the queue that the page shows first where none was chosen
         self.browser.wait_text("#request-found .badge", "done")
 
     def test_workers(self):
@@ -251,7 +271,8 @@ class Dashboard(HttpCase):
         self.bury("two", 2)
         self.open("dead")
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 5, "five letters")
-        self.assertRegex(self.browser.text("#dead-bytes"), "^[1-9].* KiB of Redis’ memory$")
+        self.assertRegex(self.browser.text("#dead-bytes"), "^[1-9].* kB of Redis’ memory$")
+        self.assertEqual(self.browser.texts("#dead-search button"), ["Search", "Requeue all (5)", "Delete all (5)"])
         self.browser.type("#dead-search input", "first-1")
         self.browser.press(Keys.ENTER)
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 1, "the one that is searched for")
@@ -261,9 +282,11 @@ class Dashboard(HttpCase):
         self.browser.type("#dead-search input", "nothing has this")
         self.browser.press(Keys.ENTER)
         self.browser.wait_text("#at-dead .empty", "No dead letters")
+        self.assertEqual(self.browser.texts("#dead-search button"), ["Search"])
         self.browser.type("#dead-search input", "driver two")
         self.browser.press(Keys.ENTER)
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 2, "two")
+        self.assertEqual(self.browser.texts("#dead-search button"), ["Search", "Requeue all (2)", "Delete all (2)"])
         self.browser.click("#delete-all")
         self.browser.wait_text("#ask-text", "“driver two”")
         self.confirm("Delete")
@@ -300,6 +323,9 @@ class Dashboard(HttpCase):
         self.browser.click("#at-dead .more")
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 230, "all")
         self.assertEqual(self.browser.all("#at-dead .more"), [])
+        self.browser.type("#dead-search input", "common")
+        self.browser.press(Keys.ENTER)
+        self.browser.one("#delete-all", "Delete all (100+)")
         self.browser.type("#dead-search input", "rare")
         self.browser.press(Keys.ENTER)
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 1, "the one on the last page")
@@ -423,6 +449,67 @@ class Dashboard(HttpCase):
         self.browser.click("#try-form button")
         self.browser.wait_text("#told.bad", "too_many_inputs: ")
 
+    def test_try_what_the_queue_does(self):
+        """A queue of rerankers puts texts in order, one of classifiers names labels, as the commands do; one of others is not tried."""
+        shipped = {name: os.path.join(SOURCE, "config", "models", "sluice-mini-en-" + name) for name in ("rerank", "section")}
+        settings = {"redis": self.server.socket, "queues": [{"queue": name, "model": path} for name, path in shipped.items()]}
+        self.queue = "rerank"
+        self.serve(make=lambda server, *flags, **options: self.make_configured(server, settings, *flags, **options))
+        self.client.xadd("sluice:{elsewhere}:requests", {"text": "x"})
+        choose = lambda name: self.browser.run("const queue = document.getElementById('queue'); queue.value = arguments[0]; queue.dispatchEvent(new Event('change'))", name)
+        shown = lambda: [line.split(" ", 1) for line in self.browser.texts(".near li")]
+        self.open("try")
+        self.browser.one("#try-form button", "Rerank")
+        texts = ["It plays music and shows the lyrics.", "A converter that turns WAV and FLAC audio files into Ogg.", HOSTILE]
+        self.browser.type("#try-form input", "converter for audio files")
+        self.browser.type("#try-form textarea", "\n".join(texts))
+        self.browser.click("#try-form button")
+        self.wait_until(lambda: len(shown()) == 3, "three in order")
+        wanted = self.run_sluice("rerank", "--model", shipped["rerank"], "--query", "converter for audio files", "--precision", "f32", input="\n".join(texts).encode())
+        scores = [json.loads(line)["score"] for line in wanted.stdout.splitlines()]
+        self.assertEqual(shown(), [[f"{score:.3f}", text] for score, text in sorted(zip(scores, texts), reverse=True)])
+        choose("section")
+        self.browser.one("#try-form button", "Classify")
+        self.assertEqual(len(self.browser.all("#try-form textarea")), 0)
+        self.browser.type("#try-form input", "play and organise your music files")
+        self.browser.click("#try-form button")
+        self.browser.wait_text("#try-found h2", "Labels")
+        self.assertEqual(shown()[0][1], "sound")
+        choose("elsewhere")
+        self.browser.wait_text("#try-foreign", "does not serve")
+        self.assertEqual(self.browser.all("#try-form"), [])
+
+    def test_queues_of_other_daemons(self):
+        """They are shown, and remembered over a reload; where the daemon's login may not look, the page says what to do."""
+        self.client.xadd("sluice:{mail}:requests", {"text": "waits"})
+        self.client.set("sluice:{odd}:meta", "of a wrong type")
+        self.client.xadd("sluice:{odd}:requests", {"text": "x"})
+        self.serve()
+        self.open("queues")
+        self.browser.wait_text("#queue-cards", "WRONGTYPE")
+        self.assertEqual(self.browser.texts(".card h2"), ["test", "mail", "odd"])
+        self.assertEqual(self.browser.texts(".card header .badge"), ["running", "no workers", "unknown"])
+        self.assertEqual(self.browser.texts(".card header button"), ["Pause", "Pause"])
+        self.browser.run("const queue = document.getElementById('queue'); queue.value = 'mail'; queue.dispatchEvent(new Event('change'))")
+        self.go("overview")
+        self.browser.wait_text("#totals", "Unread\n1")
+        self.browser.wait_text("#foreign", "does not serve")
+        self.assertEqual(self.browser.texts(".chart h2"), ["Days\nUTC"])
+        self.browser.run("location.reload()")
+        self.browser.wait_text("#totals", "Unread\n1")
+        self.assertEqual(self.browser.run("return document.getElementById('queue').value"), "mail")
+
+    def test_a_login_without_the_rights(self):
+        make_user(self.client, "worker", self.queue)
+        self.client.xadd("sluice:{mail}:requests", {"text": "waits"})
+        self.allowed = ("403 (Forbidden)",)
+        self.serve(address=f"redis+unix://sluice-worker@{self.server.socket}", environment={"SLUICE_REDIS_PASSWORD": "pw"})
+        self.open("queues")
+        self.browser.wait_text("#left-out", "make-users.sh --dashboard")
+        self.browser.click(".card button", "Pause")
+        self.confirm("Pause")
+        self.told("ACL SETUSER sluice-worker '(~sluice:{test}:paused +set +del)'")
+
     # how it is
 
     def test_a_stranger_runs_nothing(self):
@@ -447,10 +534,20 @@ class Dashboard(HttpCase):
         daemon = self.serve()
         self.open()
         self.server.kill()
-        self.wait_until(lambda: self.browser.text("#trouble"), "trouble with Redis")
+        self.browser.wait_text("#trouble", "Redis is away")
+        for section in SECTIONS:  # one plain state, whatever is looked at
+            self.go(section)
+            self.wait_looks(1)
+            self.assertRegex(self.browser.text("#trouble"), r"^Redis is away: .*\. The numbers are those of \d\d:\d\d:\d\d\. The page goes on by itself\.$")
+            self.assertEqual((self.browser.text("#told"), self.browser.text("#state")), ("", "Redis away"))
+            self.assertTrue(self.browser.run("return document.getElementById('main').inert"))
+        self.browser.run("location.reload()")
+        self.browser.wait_text("#trouble", "Redis is away")
+        self.assertEqual(self.browser.all("main"), [], "nothing is known")
         self.server.start()
         self.browser.wait_text("#state", "running")
         self.assertEqual(self.browser.text("#trouble"), "")
+        self.assertFalse(self.browser.run("return document.getElementById('main').inert"))
         daemon.signal(signal.SIGKILL)
         self.browser.wait_text("#trouble", "does not answer")
         daemon.process.wait()
@@ -470,6 +567,8 @@ class Dashboard(HttpCase):
         self.browser.press(Keys.ENTER)
         self.wait_until(lambda: self.browser.focused() == "Queues" and self.browser.run("return document.activeElement.tagName") == "H1", "the heading to have the focus")
         self.browser.press(Keys.TAB, Keys.ENTER)
+        self.browser.one("#ask button", "Pause")
+        self.browser.press(Keys.ENTER)
         self.browser.wait_text("#state", "paused")
         self.wait_until(lambda: self.browser.focused() == "Resume", "the focus to stay")
         count = self.browser.run("return performance.getEntriesByType('resource').length")
@@ -478,36 +577,75 @@ class Dashboard(HttpCase):
         self.browser.press(Keys.ENTER)
         self.browser.wait_text("#state", "running")
 
+    def fits(self, width, name):
+        self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth"), width, name)
+        self.assertGreaterEqual(self.browser.contrast(), (4.5, ""))
+        self.assertEqual(self.browser.nameless(), [])
+        self.browser.shoot(os.path.join(PICTURES, name + ".png"))
+
     def test_widths_and_colours(self):
-        """Nothing is wider than the page, too faint, or without a name; the pictures are for people."""
-        self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["error:{driver}"], **options))
-        self.bury("and so on " * 20, 4, id="an-order-with-a-rather-long-id-of-somebody", tenant="acme")
+        """Nothing is wider than the page, too faint, or without a name, however long a name is, and with Redis away; the pictures are for
+        people."""
+        self.allowed = ("503 (Service Unavailable)",)
+        long = "-and-no-blank-in-a-rather-long-name-of-somebody-who-likes-long-ones"
+        self.queue = "queue" + long[:59]
+        self.sender = self.producer(self.server)
+        self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["error:{driver}"], **options), model=self.make_model("model" + long))
+        worker = "host" + long.replace("-", ".") + "-12345-1f2e3d4c"
+        self.client.hset(self.sender.key("workers"), worker, f"{int(time.time() * 1000)} state tight held 12345 done 1234567 errors 3 reason memory:97% precision f32")
+        self.client.set(self.sender.key("alive:" + worker), "x")
+        self.client.xadd("sluice:{other" + long[:58] + "}:requests", {"text": "x"})
         for delay in range(60000, 600000, 90000):
             self.sender.submit("hello", delay=delay)
         today = int(self.client.time()[0]) // 86400
         self.client.hset(self.sender.key("stats"), mapping={f"day:{day % 91}": f"{day} {(day * 7919) % 9000 + 20000} {(day * 31) % 800}" for day in range(today - 60, today)})
+        self.client.hset(self.sender.key("stats"), "normal:done", 12345678)
         load = self.start_load(self.server, depth=16)
         self.open()
-        self.wait_until(lambda: self.browser.run("return document.querySelector('.plot path').getAttribute('d').length") > 200, "some history")
-        letter = self.client.xrange(self.sender.key("dead"))[0][1][b"_entry"].decode()
-        for (width, scheme), section in itertools.product(((360, "light"), (360, "dark"), (768, "light"), (1440, "light"), (1440, "dark")), SECTIONS):
+        self.wait_until(lambda: min(self.points()[:5]) >= 4, "some history")
+        load.stop()
+        self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 6, "the retries to end")
+        self.bury("and so on " * 20 + "x" * 100, 4, id="order" + long, tenant="acme" + long[:60])
+        letter = self.client.xrevrange(self.sender.key("dead"))[0][1][b"_entry"].decode()
+        pages = list(itertools.product(((320, "light"), (360, "light"), (360, "dark"), (768, "light"), (768, "dark"), (1440, "light"), (1440, "dark")), SECTIONS))
+        for (width, scheme), section in pages:
             with self.subTest(section=section, width=width, scheme=scheme):
                 self.browser.view(width, scheme=scheme)
                 self.go(section)
+                self.wait_looks(1)
                 if section == "request":
                     self.browser.type("#request-form input", letter)
                     self.browser.press(Keys.ENTER)
                     self.browser.one(".story")
                 if section == "try":
                     self.browser.type("#try-form input", "hello red stream")
-                    self.browser.type("#try-form textarea", "a blue library\nthe red stream\nhello worker")
+                    self.browser.type("#try-form textarea", "a blue library\nthe red stream\nhello worker" + long)
                     self.browser.click("#try-form button")
                     self.browser.one(".vector")
-                self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth"), width)
-                self.assertGreaterEqual(self.browser.contrast(), (4.5, ""))
-                self.assertEqual(self.browser.nameless(), [])
-                self.browser.shoot(os.path.join(PICTURES, f"{section}-{width}-{scheme}.png"))
-        load.stop()
+                self.fits(width, f"{section}-{width}-{scheme}")
+        self.go("queues")
+        self.browser.click(".card button", "Pause")
+        self.browser.one("#ask button", "Pause")
+        for width, scheme in ((320, "light"), (1440, "dark")):
+            self.browser.view(width, scheme=scheme)
+            self.fits(width, f"pause-{width}-{scheme}")
+        self.confirm("Pause")
+        self.browser.wait_text("#state", "paused")
+        self.go("dead")
+        self.browser.click("#dead-rows button", "Show")
+        self.browser.one("#letter")
+        self.browser.view(320)
+        self.fits(320, "letter-320-light")
+        self.browser.press(Keys.ESCAPE)
+        self.server.kill()
+        self.browser.wait_text("#trouble", "Redis is away")
+        for (width, scheme), section in pages:
+            with self.subTest(section=section, width=width, scheme=scheme, redis="away"):
+                self.browser.view(width, scheme=scheme)
+                self.go(section)
+                self.fits(width, f"away-{section}-{width}-{scheme}")
+        self.server.start()
+        self.browser.wait_text("#state", "paused")
 
 
 if __name__ == "__main__":

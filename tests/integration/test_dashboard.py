@@ -2,6 +2,7 @@
 needs a browser (`make dashboard`)."""
 
 import http.client
+import json
 import os
 import re
 import subprocess
@@ -37,10 +38,24 @@ class Dashboard(HttpCase):
         metrics = self.get("/metrics")[1]
         for name in set(re.findall(r'"(sluice_\w+|process_\w+)"', script)) - {"sluice_gpu_busy_ratio"}:
             self.assertIn("\n" + name, metrics)
+        drawn = set(re.findall(r'(?:human|share|seconds|perSecond), "(\w+)"\]', script))
+        self.assertEqual(drawn | {"at"}, set(json.loads(self.get("/api/history")[1])["names"]))
         pages = set(re.findall(r"### `(?:GET|POST) /api/([\w/]+)", read("docs", "admin-api.md")))
         asked = set(re.findall(r'\b(?:get|post)\("([\w/]*\w)"', script))
         self.assertGreater(len(asked), 4)
         self.assertLessEqual(asked, pages)
+
+    def test_numbers_are_written_as_people_write_them(self):
+        script = read("src", "daemon", "dashboard", "dashboard.js")
+        numbers = script[script.index("/* ---- numbers"):script.index("/* ---- what is said to the server")]
+        wanted = dict((("count(1234567)", "1,234,567"), ("count(null)", "–"), ("human(1234.4)", "1,234"), ("human(12345678)", "12.3 M"), ("human(9.96)", "10"),
+                       ("human(3.14159)", "3.1"), ("human(7)", "7"), ("human(0.12345)", "0.12"), ("human(0)", "0"), ("human(null)", "–"), ("bytes(0)", "0 B"),
+                       ("bytes(512)", "512 B"), ("bytes(3210000)", "3.2 MB"), ("bytes(1000)", "1 kB"), ("bytes(99e9)", "99 GB"), ("span(300000)", "5 min"),
+                       ("span(89000)", "89 s"), ("span(5400000)", "1.5 h"), ("span(0.131)", "0.13 ms"), ("span(3600000)", "60 min"), ("seconds(0.0048)", "4.8 ms"),
+                       ("share(0.073)", "7.3 %"), ("share(0.5)", "50 %"), ("many(1, 'worker')", "1 worker"), ("many(1200, 'worker')", "1,200 workers")))
+        calls = "\n".join(f"console.log({call});" for call in wanted)
+        said = subprocess.run(["node", "-e", numbers + calls], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(dict(zip(wanted, said.splitlines(), strict=True)), wanted)
 
     def test_the_script_is_one(self):
         """It parses, each element that it names is there, and no text becomes markup or code."""

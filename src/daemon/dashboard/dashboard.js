@@ -3,10 +3,12 @@
 "use strict";
 
 const EVERY_MS = 1000;
-const KEPT = 91;      // looks that the charts show: a minute and a half; or days
-const RATE_LOOKS = 5; // a rate is that of so many: counters move with each heartbeat, about once a second
+const WHOLE_LOOKS = 10;       // one look in so many is at all queues of the Redis, the others at the one that is shown
+const RATE_LOOKS = 5;         // a worker's rate is that of so many: its counters move with each heartbeat, about once a second
+const HISTORY_MS = [300e3, 3600e3]; // the least and the most that the charts show
+const DAYS = 91;
 const CLASSES = ["high", "normal", "low"];
-const state = { section: null };
+const state = { section: null, looked: 0, every: 0 };
 const $ = (id) => document.getElementById(id);
 
 /* ---- elements ---- */
@@ -71,7 +73,14 @@ function badge(mark, text, kind) {
 }
 
 /* ---- numbers; null is not known ---- */
-const COMPACT = Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+/** As people write it: 0.13, 3.4, 1,234, 12.3 M. */
+function human(number) {
+  if (number == null) { return "–"; }
+  const size = Math.abs(number);
+  if (size >= 1e6) { return Number((number / 1e6).toPrecision(3)).toLocaleString("en") + " M"; }
+  return Number(size >= 9.95 ? number.toFixed(0) : size >= 1 ? number.toFixed(1) : number.toPrecision(2)).toLocaleString("en", { maximumFractionDigits: 20 });
+}
+
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const ratio = (part, whole) => whole > 0 && part != null ? part / whole : null;
 const count = (number) => number == null ? "–" : Math.round(number).toLocaleString("en");
@@ -79,18 +88,17 @@ const share = (number) => number == null ? "–" : (number * 100).toFixed(number
 const many = (number, one, more = one + "s") => count(number) + " " + (number === 1 ? one : more);
 const clock = (ms) => new Date(ms).toLocaleString("sv"); // 2026-11-23 14:03:05, here
 const joined = (...words) => words.filter(Boolean).join(" · ");
-const short = (number) => number == null ? "–" : COMPACT.format(number);
 const seconds = (value) => span(value == null ? null : value * 1000);
 
 function span(ms) {
   if (ms == null) { return "–"; }
   const [size, unit] = [[86400e3, "d"], [3600e3, "h"], [60e3, "min"], [1e3, "s"]].find(([size]) => ms >= size * 1.5) ?? [1, "ms"];
-  return short(ms / size) + " " + unit;
+  return human(ms / size) + " " + unit;
 }
 
 function bytes(number) {
-  const power = number >= 1 ? Math.min(4, Math.floor(Math.log2(number) / 10)) : 0;
-  return short(number / 1024 ** power) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][power];
+  const power = number >= 1 ? Math.min(4, Math.floor(Math.log10(number) / 3)) : 0;
+  return human(number / 1000 ** power) + " " + ["B", "kB", "MB", "GB", "TB"][power];
 }
 
 /* ---- what is said to the server, and to the operator ---- */
@@ -137,8 +145,9 @@ async function sign(why = "") {
   return given;
 }
 
-/** Asks a question; what was typed, or true; null if it was cancelled. */
+/** Asks a question; what was typed, or true; null if it was cancelled, or if another question took its place. */
 function ask(title, text, yes, typed = false) {
+  ask.answer?.(null);
   const dialog = $("ask"), input = dialog.querySelector("input");
   say($("ask-title"), title);
   say($("ask-text"), text);
@@ -146,8 +155,9 @@ function ask(title, text, yes, typed = false) {
   input.parentNode.hidden = !typed;
   input.required = typed;
   input.value = dialog.returnValue = "";
-  dialog.showModal();
+  if (!dialog.open) { dialog.showModal(); }
   return new Promise((resolve) => {
+    ask.answer = resolve;
     dialog.onclose = () => {
       resolve(dialog.returnValue === "yes" ? !typed || input.value.trim() : null);
       input.value = "";
@@ -190,69 +200,44 @@ function parse(text, queue) {
 
 const metric = (look, name) => look.metrics[name] ? sum(look.metrics[name].map((sample) => sample.value)) : null;
 const choose = (queue) => { // of another one nothing stays that could be pressed
-  Object.assign(state, { queue, looks: [], lists: {} });
+  Object.assign(state, { queue, looks: [], lists: {}, history: [], historyAt: 0 });
   for (const one of document.querySelectorAll("section > table > tbody, #request-at, #request-found, #try-found")) { one.replaceChildren(); }
   for (const one of document.querySelectorAll(".empty, .more")) { one.hidden = true; }
+  if (queue) { sessionStorage.setItem("queue", queue); }
   go();
 };
-const before = () => state.looks.at(-1 - RATE_LOOKS) ?? state.looks[0];
 
-/** How fast a number has grown, in a second; null where there is nothing to compare with, and after a restart. */
-function rate(now, was, number) {
-  const more = number(now) - number(was);
-  return more >= 0 ? ratio(more * 1000, now.queue.at - was.queue.at) : null;
-}
-
-const inClasses = (look, what) => sum(CLASSES.map((name) => look.queue.classes[name][what]));
+const inClasses = (queue, what) => sum(CLASSES.map((name) => queue.classes[name][what]));
 const endsOf = (ended) => ({ done: ended.done, errors: sum(Object.values(ended)) - ended.done - (ended.cancelled ?? 0) });
-const inEnds = (look, what) => sum(CLASSES.map((name) => endsOf(look.queue.ended[name])[what]));
+const inEnds = (queue, what) => sum(CLASSES.map((name) => endsOf(queue.ended[name])[what]));
+const stateOf = (queue) => queue.error ? ["unknown", "odd"] : queue.paused ? ["paused", "odd"] : queue.workers === 0 ? ["no workers", "bad"]
+  : queue.tight > 0 ? ["Redis full", "bad"] : ["running", "good"];
+const pausedWords = (queue) => queue.paused && joined(queue.paused_since_ms && "paused since " + clock(queue.paused_since_ms), queue.paused_until_ms && "until " + clock(queue.paused_until_ms),
+  queue.paused_by && "by " + queue.paused_by, queue.paused_why);
 
-/** What these workers have counted since an earlier look, without those that were not there: {batches, rows, ...}. */
-function worked(now, was, workers = now.workers) {
-  const all = {};
-  for (const worker of now === was ? [] : workers) {
-    const old = was.workers.find((other) => other.worker === worker.worker) ?? worker;
-    for (const name of ["done", "errors", "batches", "rows", "tokens", "computed_tokens"]) { all[name] = (all[name] ?? 0) + worker[name] - old[name]; }
-  }
-  return { ...all, padding: ratio(all.computed_tokens - all.tokens, all.computed_tokens) };
+/** What a worker has counted since an earlier look; nothing where it was not there. */
+function worked(now, was, worker) {
+  const old = was !== now && was.workers.find((other) => other.worker === worker.worker), more = (name) => Math.max(0, worker[name] - old[name]);
+  return !old ? {} : { done: more("done"), errors: more("errors"), texts: ratio(more("rows"), more("batches")),
+    padding: ratio(more("computed_tokens") - more("tokens"), more("computed_tokens")), ms: now.queue.at - was.queue.at };
 }
 
-/** Seconds within which this part of the requests since an earlier look was answered, by the histogram. */
-function quantile(now, was, part) {
-  const below = new Map();
-  for (const [look, sign] of [[now, 1], [was, -1]]) {
-    for (const { labels, value } of look.metrics.sluice_request_seconds_bucket ?? []) {
-      const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
-      below.set(bound, (below.get(bound) ?? 0) + sign * value);
-    }
-  }
-  const buckets = [[0, 0], ...[...below].sort((a, b) => a[0] - b[0])], wanted = part * buckets.at(-1)[1];
-  if (!(wanted > 0)) { return null; }
-  const at = buckets.findIndex(([, number]) => number >= wanted), [from, under] = buckets[at - 1], [to, number] = buckets[at];
-  return to === Infinity ? from : from + (to - from) * (wanted - under) / (number - under);
-}
-
-/** Each chart: its title, of whom it is, its lines (name, how a value is written, the value), the least top of its scale, its ends. */
-const perSecond = (value) => short(value) + "/s";
+/** Each chart: its title, of whom it is, its lines (name, how a value is written, its name in the history), the least top of its scale. */
+const perSecond = (value) => value == null ? "–" : human(value) + "/s";
 const CHARTS = [
-  ["Throughput", "all workers", [["done", perSecond, (now, was) => rate(now, was, (look) => inEnds(look, "done"))],
-    ["errors", perSecond, (now, was) => rate(now, was, (look) => inEnds(look, "errors"))]], 1],
-  ["Latency", "this daemon", [["p50", seconds, (now, was) => quantile(now, was, 0.5)], ["p99", seconds, (now, was) => quantile(now, was, 0.99)]], 0.001],
-  ["Depth", "the queue", [["unread", short, (now) => inClasses(now, "unread")], ["running", short, (now) => inClasses(now, "pending")]], 1],
-  ["Busy", "this daemon", [["of its threads", share, (now, was) => {
-    const busy = ratio(rate(now, was, (look) => metric(look, "sluice_batch_seconds_total")), metric(now, "sluice_engine_threads"));
-    return busy == null ? null : Math.min(1, busy);
-  }]], 1],
-  ["Batch", "all workers", [["texts", short, (now, was) => ratio(worked(now, was).rows, worked(now, was).batches)]], 1],
-  ["Batch", "all workers", [["tokens", short, (now, was) => ratio(worked(now, was).tokens, worked(now, was).batches)]], 1],
-  ["Padding", "all workers", [["of the tokens", share, (now, was) => worked(now, was).padding]], 0.01],
-  ["Redis", "this daemon", [["commands", perSecond, (now, was) => rate(now, was, (look) => metric(look, "sluice_redis_commands_total"))]], 1],
+  ["Throughput", "all workers", [["done", perSecond, "done_per_s"], ["errors", perSecond, "errors_per_s"]], 1],
+  ["Latency", "this daemon", [["p50", seconds, "p50_s"], ["p99", seconds, "p99_s"]], 0.001],
+  ["Requests", "all workers", [["unread", human, "unread"], ["running", human, "running"]], 1],
+  ["Busy", "this daemon", [["of its threads", share, "busy"]], 1],
+  ["Batch", "this daemon", [["texts", human, "batch_texts"]], 1],
+  ["Batch", "this daemon", [["tokens", human, "batch_tokens"]], 1],
+  ["Padding", "this daemon", [["of the tokens", share, "padding"]], 0.01],
+  ["Redis", "this daemon", [["commands", perSecond, "commands_per_s"]], 1],
 ];
-const HISTORY = ["History", "by day (UTC)", [["done", count, (day) => day.done], ["errors", count, (day) => day.errors]], 1, "90 days ago", "today"];
+const BY_DAY = ["Days", "UTC", [["done", count, "done"], ["errors", count, "errors"]], 1];
 
-function makeChart([title, whose, lines, , from = "90 s ago", to = "now"]) {
-  const made = $("chart").content.firstElementChild.cloneNode(true), [head, now, { lastElementChild: picture }, ends] = made.children;
-  [from, to].forEach((text, end) => say(ends.children[end], text));
+function makeChart([title, whose, lines]) {
+  const made = $("chart").content.firstElementChild.cloneNode(true), [head, now, { lastElementChild: picture }] = made.children;
   head.append(title, el("small", { textContent: whose }));
   now.append(...lines.map(() => el("span")));
   lines[1] ?? picture.lastElementChild.remove();
@@ -262,25 +247,36 @@ function makeChart([title, whose, lines, , from = "90 s ago", to = "now"]) {
 /** Today and the days before it; of those on which nothing ended the answer says nothing. */
 function days({ at, days: ended }) {
   const today = at - at % 86400e3, none = { done: 0, errors: 0 };
-  return Array.from({ length: KEPT }, (_, place) => ended.find((day) => day.at === today - (KEPT - 1 - place) * 86400e3) ?? none);
+  return Array.from({ length: DAYS }, (_, place) => today - (DAYS - 1 - place) * 86400e3).map((day) => ({ ...none, ...ended.find(({ at }) => at === day), at: day }));
 }
 
-function drawChart(chart, row) {
-  const [title, , lines, least] = row, [, now, { children: [top, picture] }] = chart.children, index = CHARTS.indexOf(row);
-  const points = lines.map(([, , value], at) => index < 0 ? days(state.looks.at(-1).queue).map(value) : state.looks.map((look) => look.points[index][at]));
-  const most = Math.max(least, ...points.flat().filter(Number.isFinite)), power = 10 ** Math.floor(Math.log10(most) + 1e-9);
-  const scale = power * [1, 2, 5, 10].find((step) => step * power >= most * 0.999);
+/** Draws points [{at, ...}], the oldest first; a line is open where a value or some points are missing. */
+function drawChart(chart, [title, , lines, least], points, shown, step) {
+  const [, now, { children: [top, picture] }, ends] = chart.children, last = points.at(-1)?.at;
+  const most = Math.max(least, ...lines.flatMap(([, , name]) => points.map((point) => point[name])).filter(Number.isFinite));
+  const power = 10 ** Math.floor(Math.log10(most) + 1e-9), scale = power * [1, 2, 5, 10].find((times) => times * power >= most * 0.999);
   say(top, lines[0][1](scale));
-  lines.forEach(([name, write], line) => {
-    let path = "", open = false;
-    points[line].forEach((value, at) => {
-      if (value != null) { path += (open ? "L" : "M") + (KEPT - points[line].length + at) + " " + (100 - 97 * value / scale).toFixed(1); }
-      open = value != null;
-    });
-    picture.children[line].setAttribute("d", path);
-    say(now.children[line], name + " " + write(points[line].at(-1)));
+  say(ends.firstElementChild, span(shown) + " ago");
+  say(ends.lastElementChild, step === 86400e3 ? "today" : "now");
+  lines.forEach(([name, write, key], line) => {
+    let path = "", before = null;
+    for (const { at, [key]: value } of points) {
+      if (value != null) { path += (at - before > 3 * step ? "M" : "L") + (1000 - 1000 * (last - at) / shown).toFixed(1) + " " + (100 - 97 * value / scale).toFixed(1); }
+      before = value == null ? null : at;
+    }
+    picture.children[line].setAttribute("d", path.replace(/^L/, "M"));
+    say(now.children[line], name + " " + write(points.at(-1)?.[key]));
   });
   picture.setAttribute("aria-label", title + ": " + [...now.children].map((words) => words.textContent).join(", "));
+}
+
+/** The points that are new since the last time; the daemon keeps an hour of them. */
+async function readHistory(queue) {
+  const { names, points, every_ms: every } = await get("history", { queue, since: state.history.at(-1)?.at });
+  if (queue !== state.queue) { return; }
+  const all = [...state.history, ...points.map((point) => Object.fromEntries(names.map((name, index) => [name, point[index]])))];
+  state.history = all.filter(({ at }) => at > all.at(-1).at - HISTORY_MS[1]);
+  Object.assign(state, { every, historyAt: Date.now() });
 }
 
 /** Asks for all that is live, and draws it: once a second, while the page is in sight. */
@@ -289,58 +285,91 @@ async function look() {
   if (look.asks || document.hidden) { return; }
   look.asks = true;
   try {
-    const [{ queues }, workers, text] = await Promise.all([get("queues"), get("workers"), call("/metrics")]);
-    if (!queues.some(({ queue }) => queue === state.queue)) { choose(queues[0].queue); }
-    const mine = ({ queue }) => queue === state.queue;
-    const now = { queues, queue: queues.find(mine), workers: workers.queues.find(mine).workers, metrics: parse(text, state.queue), at: Date.now() };
+    const { section } = state, overview = section === "overview";
+    if (!state.queues || section === "queues" || state.looked++ % WHOLE_LOOKS === 0) {
+      const { queues, left_out: leftOut } = await get("queues");
+      Object.assign(state, { queues, leftOut });
+      if (!state.queue) { choose(queues[0].queue); }
+      if (section === "queues") { drawQueues(); }
+    }
+    const { queues: [queue] } = await get("queues", { queue: state.queue });
+    const [workers, text] = await Promise.all([section === "workers" && get("workers", { queue: queue.queue }), overview && call("/metrics"),
+      overview && queue.served && Date.now() - state.historyAt >= state.every && readHistory(queue.queue)]);
+    if (queue.queue !== state.queue) { throw refusal(0, ""); } // another one was chosen meanwhile
+    const now = { queue, workers: workers && workers.queues[0].workers, metrics: text && parse(text, queue.queue), at: Date.now() };
     if (now.at - state.looks.at(-1)?.at > 10 * EVERY_MS) { state.looks = []; } // it was out of sight
-    state.looks = [...state.looks, now].slice(-KEPT);
-    now.points = CHARTS.map(([, , lines]) => lines.map(([, , value]) => value(now, before())));
-    say($("trouble"), "");
+    state.looks = [...state.looks, now].slice(-RATE_LOOKS - 1);
+    state.read = now.at;
+    trouble(null);
     draw(now);
   } catch (error) {
-    say($("trouble"), error.message);
-    badge($("state"), "unknown", "bad");
+    if (error.message) { trouble(error); }
     if (error.status === undefined) { console.error(error); } // a mistake of ours
+    if (error.status === 403 && state.queues) { drawSelect(state.queue); } // the login may not read this one
+    if (error.status === 404) { Object.assign(state, { queue: null, queues: null }); } // its last stream has gone
     if (error.status === 401 && !$("ask").open && !look.declined) { look.declined = !await sign("This daemon shows nothing without its token. "); }
   }
   look.asks = false;
   look.timer = setTimeout(look, EVERY_MS);
 }
 
+/** One banner for all that cannot be read; what was read before stays, faint, and nothing of it can be pressed. */
+function trouble(error) {
+  const away = error && [0, 503, 504].includes(error.status), silent = error?.status === 0;
+  state.away = Boolean(away);
+  document.body.classList.toggle("away", state.away);
+  $("main").inert = state.away;
+  $("main").hidden = Boolean(error) && state.looks.length === 0 && state.section !== "queues";
+  say($("trouble"), !error ? "" : !away ? error.message : (silent ? "The daemon does not answer." : "Redis is away: " + error.message.replace(/\.?$/, "."))
+    + (state.read ? " The numbers are those of " + clock(state.read).slice(11) + "." : "") + " The page goes on by itself.");
+  if (error) { badge($("state"), silent ? "daemon away" : away ? "Redis away" : "unknown", "bad"); }
+  if (away) { say($("told"), ""); }
+}
+
+function drawSelect(chosen) {
+  keep($("queue"), [...new Set([...state.queues.map(({ queue }) => queue), chosen])], (name) => name, (name) => el("option", { textContent: name }));
+  $("queue").value = chosen;
+}
+
 function draw(now = state.looks.at(-1)) {
   if (!now) { return; }
-  const { queue } = now, alive = now.workers.filter((worker) => worker.alive).length;
-  keep($("queue"), now.queues, (one) => one.queue, (one) => el("option", { textContent: one.queue }));
-  $("queue").value = queue.queue;
-  badge($("state"), ...queue.paused ? ["paused", "odd"] : alive === 0 ? ["no workers", "bad"] : queue.tight > 0 ? ["Redis full", "bad"] : ["running", "good"]);
+  const { queue } = now;
+  drawSelect(queue.queue);
+  badge($("state"), ...stateOf(queue));
   document.title = queue.queue + (queue.paused ? " (paused)" : "") + " – Sluice";
-  say($("count-workers"), alive);
-  say($("count-dead"), queue.dead || "");
-  say($("count-later"), queue.later || "");
+  say($("count-workers"), count(queue.workers));
+  say($("count-dead"), queue.dead ? count(queue.dead) : "");
+  say($("count-later"), queue.later ? count(queue.later) : "");
   say($("dead-bytes"), bytes(queue.dead_bytes) + " of Redis’ memory");
   $("count-dead").classList.toggle("bad", queue.dead > 0);
-  ({ overview: drawOverview, queues: drawQueues, workers: drawWorkers })[state.section]?.(now);
+  ({ overview: drawOverview, queues: drawQueues, workers: drawWorkers, try: drawTry })[state.section]?.(now);
   if (LISTS[state.section]) { drawList(now); }
 }
 
-function drawOverview(now) {
-  const { queue } = now, waits = CLASSES.map((name) => queue.classes[name].wait_ms);
-  pairs($("totals"), [["Done", count(inEnds(now, "done"))], ["Errors", count(inEnds(now, "errors"))], ["Unread", count(inClasses(now, "unread"))],
-    ["Running", count(inClasses(now, "pending"))], ["Wait", waits.includes(null) ? "unknown" : span(Math.max(...waits))], ["Later", count(queue.later)],
+function drawOverview({ queue, metrics, at }) {
+  const waits = CLASSES.map((name) => queue.classes[name].wait_ms), { history } = state;
+  pairs($("totals"), [["Done", count(inEnds(queue, "done"))], ["Errors", count(inEnds(queue, "errors"))], ["Unread", count(inClasses(queue, "unread"))],
+    ["Running", count(inClasses(queue, "pending"))], ["Wait", waits.includes(null) ? "unknown" : span(Math.max(...waits))], ["Later", count(queue.later)],
     ["Dead letters", count(queue.dead), queue.dead > 0 ? "bad" : ""], ["Workers", count(queue.workers), queue.workers === 0 ? "bad" : ""]]);
-  keep($("charts"), [...CHARTS, HISTORY], ([title, , lines]) => title + lines[0][0], makeChart, drawChart);
-  const of = (name) => metric(now, name), info = now.metrics.sluice_worker_info?.[0].labels ?? {}, limit = of("sluice_redis_memory_limit_bytes");
+  say($("paused"), pausedWords(queue) || "");
+  const shown = history.length > 0 ? Math.min(HISTORY_MS[1], Math.max(HISTORY_MS[0], history.at(-1).at - history[0].at)) : HISTORY_MS[0];
+  keep($("charts"), [...queue.served ? CHARTS : [], BY_DAY], ([title, , lines]) => title + lines[0][0], makeChart, (chart, row) =>
+    row === BY_DAY ? drawChart(chart, row, days(queue), (DAYS - 1) * 86400e3, 86400e3) : drawChart(chart, row, history, shown, state.every));
+  $("daemon-head").hidden = $("daemon").hidden = !queue.served;
+  $("foreign").hidden = queue.served;
+  if (!queue.served || !metrics) { return; }
+  const of = (name) => metrics[name] ? sum(metrics[name].map((sample) => sample.value)) : null;
+  const info = metrics.sluice_worker_info?.[0].labels ?? {}, limit = of("sluice_redis_memory_limit_bytes");
   const predicted = ratio(of("sluice_batch_predicted_seconds_total"), of("sluice_batch_seconds_total"));
   const script = ratio(of("sluice_redis_script_seconds_total"), of("sluice_redis_script_calls_total"));
-  const gpus = (now.metrics.sluice_gpu_busy_ratio ?? []).map(({ labels, value }) => "GPU " + labels.gpu + " " + share(value) + " busy");
+  const gpus = (metrics.sluice_gpu_busy_ratio ?? []).map(({ labels, value }) => "GPU " + labels.gpu + " " + share(value) + " busy");
   pairs($("daemon"), [
-    ["Program", joined("Sluice " + now.metrics.sluice_build_info[0].labels.version, "runs for " + span(now.at - 1000 * of("process_start_time_seconds")))],
+    ["Program", joined("Sluice " + metrics.sluice_build_info[0].labels.version, "runs for " + span(at - 1000 * of("process_start_time_seconds")))],
     ["Model", joined(queue.model, info.revision, info.precision)],
     ["Engine", joined(info.backend, many(of("sluice_engine_threads"), "batch", "batches") + " at a time", predicted && "predicted time " + share(predicted) + " of real", ...gpus)],
     ["Memory", joined(bytes(of("process_resident_memory_bytes")), "CPU time " + seconds(of("process_cpu_seconds_total")))],
     ["Redis", joined(bytes(of("sluice_redis_memory_bytes")) + (limit > 0 ? " of " + bytes(limit) : ", no maxmemory"),
-      "connected " + count(of("sluice_redis_connects_total")) + " ×", script && "a script call takes " + seconds(script))]]);
+      "connected " + many(of("sluice_redis_connects_total"), "time"), script && "a script call takes " + seconds(script))]]);
 }
 
 /* ---- queues ---- */
@@ -353,22 +382,28 @@ function makeQueue({ queue }) {
     return "The caps of " + queue + " are set.";
   });
   const toggle = button("Pause", async (pressed) => {
-    const { paused } = await post(pressed.textContent.toLowerCase(), { queue });
+    const what = pressed.textContent;
+    if (what === "Pause" && !await ask("Pause", queue + ": workers finish what they hold, and begin nothing until it is resumed. Requests are still accepted.", "Pause")) { return ""; }
+    const { paused } = await post(what.toLowerCase(), { queue });
     return queue + (paused ? " is paused: workers finish what they hold." : " goes on.");
   });
   const heads = ["Class", "Unread", "Running", "Wait", "Oldest", "Above cap", "Done", "Errors"]
     .map((text, index) => el("th", { textContent: text, className: index > 0 ? "n" : "" }));
   return el("article", { className: "card" }, el("header", {}, el("h2", { textContent: queue }), el("span"), el("small"), toggle),
-    el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody")), el("small"), form);
+    el("p", { hidden: true }), el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody")), el("small"), form);
 }
 
-function drawQueues(now) {
-  keep($("queue-cards"), now.queues, ({ queue }) => queue, makeQueue, (card, queue) => {
-    const [head, table, totals, form] = card.children, [, mark, about, toggle] = head.children;
-    badge(mark, ...queue.paused ? ["paused", "odd"] : ["running", "good"]);
+function drawQueues() {
+  keep($("queue-cards"), state.queues, ({ queue }) => queue, makeQueue, (card, queue) => {
+    const [head, problem, table, totals, form] = card.children, [, mark, about, toggle] = head.children;
+    badge(mark, ...stateOf(queue));
+    problem.hidden = !queue.error;
+    toggle.hidden = table.hidden = totals.hidden = form.hidden = !problem.hidden;
+    say(problem, queue.error ?? "");
+    say(about, queue.error ? "" : joined(queue.served ? queue.model : "not served by this daemon", Object.keys(queue.precisions).join(", "), queue.pinned_precision && "pinned to " + queue.pinned_precision,
+      many(queue.workers, "worker"), queue.quiet > 0 && queue.quiet + " quiet", queue.devices_lost > 0 && many(queue.devices_lost, "device") + " lost", queue.reason, pausedWords(queue)));
+    if (queue.error) { return; }
     if (!toggle.disabled) { say(toggle, queue.paused ? "Resume" : "Pause"); }
-    say(about, joined(queue.model, Object.keys(queue.precisions).join(", "), queue.pinned_precision && "pinned to " + queue.pinned_precision,
-      many(queue.workers, "worker"), queue.quiet > 0 && queue.quiet + " quiet", queue.devices_lost > 0 && many(queue.devices_lost, "device") + " lost", queue.reason));
     rows(table.tBodies[0], CLASSES, (name) => name, (name) => {
       const one = queue.classes[name], ends = endsOf(queue.ended[name]);
       return [name, count(one.unread), count(one.pending), one.wait_ms == null ? "unknown" : span(one.wait_ms), span(one.oldest_ms),
@@ -382,10 +417,12 @@ function drawQueues(now) {
     const caps = { ...queue.classes, later: { cap: queue.cap_later } };
     for (const input of form.dataset.edited ? [] : form.querySelectorAll("input")) { input.value = caps[input.name].cap ?? ""; }
   });
+  say($("left-out"), state.leftOut ?? "");
 }
 
 /* ---- workers ---- */
 async function order(all, what) {
+  if (all.length === 0) { return "No worker is alive."; }
   const { queue } = state, whom = all.length === 1 ? all[0].worker : "All " + many(all.length, "worker");
   const means = { drain: ["Drain", "finish the batches, give the rest back, exit."], stop: ["Stop", "exit at once; others take over what was held."] }[what];
   if (means && !await ask(means[0], whom + ": " + means[1], means[0])) { return ""; }
@@ -394,12 +431,13 @@ async function order(all, what) {
 }
 
 function drawWorkers(now) {
-  const was = before();
+  if (!now.workers) { return; } // this look was at another section
+  const was = state.looks.find(({ workers }) => workers);
   rows($("worker-rows"), now.workers, ({ worker }) => worker, (worker) => {
-    const all = worked(now, was, [worker]), is = worker.alive ? worker.state : "dead";
-    const per = (name) => short(all[name] == null ? null : ratio(all[name] * 1000, now.queue.at - was.queue.at));
+    const all = worked(now, was, worker), is = worker.alive ? worker.state : "dead";
+    const per = (name) => human(ratio(all[name] * 1000, all.ms));
     const mark = badge(el("span"), is + (worker.ordered ? " → " + worker.ordered : ""), { running: "good", dead: "bad" }[is] ?? "odd");
-    return [mono(worker.worker), mark, count(worker.held), count(worker.waiting), per("done"), per("errors"), short(ratio(all.rows, all.batches)), share(all.padding),
+    return [mono(worker.worker), mark, count(worker.held), count(worker.waiting), per("done"), per("errors"), human(all.texts), share(all.padding),
       joined(worker.precision, worker.devices_lost > 0 && many(worker.devices_lost, "device") + " lost", worker.reason), span(worker.spoke_ms_ago)];
   }, (worker) => ["Quiet", "Drain", "Stop"].map((text) => button(text, (pressed) => order([worker], pressed.textContent.toLowerCase()))));
   now.workers.forEach((worker, index) => {
@@ -452,13 +490,23 @@ async function load(section, more = false, asked = state.lists[section]?.asked ?
 
 function drawList(now) {
   const { section } = state, list = state.lists[section], page = $("at-" + section), { mark, key, cells, buttons } = LISTS[section];
-  const stale = !list || (!list.more && performance.now() > list.rests && list.mark !== mark(now.queue, list.asked)); // of a long one the place would be lost
+  const stale = !state.away && (!list || (!list.more && performance.now() > list.rests && list.mark !== mark(now.queue, list.asked))); // of a long one the place would be lost
   if (stale && !state.lists.newest) { load(section).then(() => draw(), (error) => tell(error.message, true)); }
   if (!list) { return; }
   rows($(section + "-rows"), list.items, (item) => item[key], (item) => cells(item, Math.max(now.queue.at, list.at), list.more), buttons);
   if (section === "request") { say($("request-at"), list.more ? "as of " + clock(list.items[0]?.seen ?? list.at).slice(11) : ""); }
+  if (section === "dead") { drawDead(now.queue, list); }
   page.querySelector(".empty").hidden = list.items.length > 0;
   page.querySelector(".more").hidden = !list.next;
+}
+
+/** The buttons for all letters say how many these are. */
+function drawDead({ dead }, list) {
+  const found = list.asked?.search ? list.items.length : dead, many = count(found) + (list.asked?.search && list.next ? "+" : "");
+  for (const [what, text] of [["requeue", "Requeue all"], ["delete", "Delete all"]]) {
+    $(what + "-all").hidden = found === 0;
+    say($(what + "-all"), text + " (" + many + ")");
+  }
 }
 
 async function showLetter(letter) {
@@ -498,21 +546,48 @@ async function showRequest(id) {
 }
 
 /* ---- try it ---- */
+/** By what the queue's model does: what the fields are for, and what the button says. */
+const TASKS = { embed: ["Text", "Lines to compare it with, if you like", "Embed"], rerank: ["Query", "Texts to put in order, one a line", "Rerank"], classify: ["Text", "", "Classify"] };
+
+const taskOf = ({ tasks }) => Object.keys(TASKS).find((task) => tasks?.includes(task));
+
+function drawTry({ queue }) {
+  const form = $("try-form"), task = taskOf(queue), { text, lines } = form.elements;
+  $("try-foreign").hidden = Boolean(task);
+  form.hidden = !task;
+  if (!task || form.dataset.task === task) { return; }
+  form.dataset.task = task;
+  const [first, second, verb] = TASKS[task];
+  say(text.previousElementSibling, first);
+  say(lines.previousElementSibling, second);
+  lines.parentNode.hidden = second === "";
+  lines.required = task === "rerank";
+  say(form.querySelector("button"), verb);
+}
+
+/** Lines with a number from 0 to 1 each, the largest first. */
+const ranked = (lines) => el("ol", { className: "near" }, ...lines.sort((a, b) => b[1] - a[1]).map(([line, value]) =>
+  el("li", {}, el("meter", { value: Math.max(0, value), ariaLabel: "of 1" }), el("b", { textContent: value.toFixed(3) }), " " + line)));
+
 async function tryIt({ text, lines }) {
-  const others = lines.value.split("\n").filter((line) => line.trim() !== "");
-  let reply = await post("try", { inputs: [text.value, ...others] });
+  const task = taskOf(state.looks.at(-1).queue), others = lines.value.split("\n").filter((line) => line.trim() !== "");
+  const body = { embed: { inputs: [text.value, ...others] }, rerank: { query: text.value, inputs: others }, classify: { inputs: [text.value] } }[task];
+  let reply = await post("try", { task, ...body });
   for (let waited = 0; ["queued", "running", "later"].includes(reply.status) && waited < 60; waited++) {
     await new Promise((wake) => { setTimeout(wake, 500); });
     reply = await get("request", { queue: state.queue, id: reply.id });
   }
-  if (!reply.embedding) { throw new Error(reply.code ? reply.code + ": " + reply.message : reply.id + " is " + reply.status + "."); }
-  const dot = (a, b) => sum(a.map((number, index) => number * b[index])), [vector, ...vectors] = reply.embedding;
-  const near = vectors.map((one, index) => [others[index], dot(vector, one) / Math.sqrt(dot(vector, vector) * dot(one, one))]).sort((a, b) => b[1] - a[1]);
-  $("try-found").replaceChildren(el("h2", { textContent: "Nearest, by cosine", hidden: near.length === 0 }), el("ol", { className: "near" },
-    ...near.map(([line, cosine]) => el("li", {}, el("meter", { value: Math.max(0, cosine), ariaLabel: "cosine" }), el("b", { textContent: cosine.toFixed(3) }), " " + line))),
-  el("h2", { textContent: "Vector" }), el("p", {}, joined(vector.length + " numbers", "length " + Math.sqrt(dot(vector, vector)).toFixed(3),
-    "waited " + span(reply.queued_ms), "computed in " + span(reply.compute_ms)), " · request ", link(reply.entry)),
-  el("pre", { className: "vector", tabIndex: 0, ariaLabel: "The numbers", textContent: vector.join(", ") }));
+  if (reply.status !== "done") { throw new Error(reply.code ? reply.code + ": " + reply.message : reply.id + " is " + reply.status + "."); }
+  const times = (...words) => el("p", {}, joined(...words, "waited " + span(reply.queued_ms), "computed in " + span(reply.compute_ms)), " · request ", link(reply.entry));
+  $("try-found").replaceChildren(...{
+    rerank: () => [el("h2", { textContent: "The best first" }), ranked(reply.scores.map((score, index) => [others[index], score])), times()],
+    classify: () => [el("h2", { textContent: "Labels" }), ranked(reply.labels.flat().map(({ label, score }) => [label, score])), times()],
+    embed: () => {
+      const dot = (a, b) => sum(a.map((number, index) => number * b[index])), [vector, ...vectors] = reply.embedding;
+      const near = vectors.map((one, index) => [others[index], dot(vector, one) / Math.sqrt(dot(vector, vector) * dot(one, one))]);
+      return [el("h2", { textContent: "Nearest, by cosine", hidden: near.length === 0 }), ranked(near), el("h2", { textContent: "Vector" }),
+        times(vector.length + " numbers", "length " + Math.sqrt(dot(vector, vector)).toFixed(3)), el("pre", { className: "vector", tabIndex: 0, ariaLabel: "The numbers", textContent: vector.join(", ") })];
+    } }[task]());
 }
 
 /* ---- where the page is ---- */
@@ -526,6 +601,7 @@ function go(byUser) {
   if (byUser) {
     $("at-" + state.section).querySelector("h1").focus({ preventScroll: true });
     window.scrollTo(0, 0);
+    look();
   }
   draw();
   if (state.section === "request" && rest && state.queue) {
@@ -543,7 +619,7 @@ function submits(form, act) {
 }
 
 document.querySelectorAll("#at-workers .actions button").forEach((one) => {
-  one.onclick = () => run(one, () => order(state.looks.at(-1).workers.filter((worker) => worker.alive), one.textContent.split(" ")[0].toLowerCase()));
+  one.onclick = () => run(one, () => order((state.looks.at(-1)?.workers || []).filter((worker) => worker.alive), one.textContent.split(" ")[0].toLowerCase()));
 });
 document.querySelectorAll(".more").forEach((one) => { one.onclick = () => run(one, () => load(state.section, true)); });
 $("queue").onchange = (event) => run(event.target, () => { choose(event.target.value); });
@@ -561,5 +637,5 @@ submits($("request-form"), ({ id }) => {
 window.onhashchange = () => go(true);
 document.onvisibilitychange = look;
 setToken(token());
-choose(null);
+choose(sessionStorage.getItem("queue"));
 look();
