@@ -216,7 +216,7 @@ class OnCall(SluiceCase):
             self.wait_reply(id, b"cancelled")
 
     def test_what_died_and_why(self):
-        self.start(workers=0)
+        self.start()
         old, new = self.bury(age_ms=7_200_000), self.bury("poison")
         listed, shown = self.typed(LETTER=new)
         self.assertRegex(listed, rf"^{new} +poison .*the engine said no\n$")
