@@ -198,8 +198,8 @@ class Dashboard(HttpCase):
         caps = lambda: [int(self.client.hget(self.sender.key("meta"), "cap_" + name) or 0) for name in ("high", "normal", "low", "later")]
         self.assertEqual(caps(), [7, 1, 0, 9])
         self.wait_until(lambda: self.browser.one(".card input[name=normal]").get_attribute("value") == "1", "the cap in its field")
-        self.browser.type(".card input[name=normal]", "")
-        self.browser.type(".card input[name=high]", "")
+        for name in ("normal", "high"):
+            self.browser.one(f".card input[name={name}]").send_keys(Keys.BACK_SPACE)  # clear() would be no input
         self.browser.click(".card button", "Set caps")
         self.wait_until(lambda: caps() == [0, 0, 0, 9], caps)
         self.browser.click(".card button", "Resume")
@@ -587,11 +587,11 @@ class Dashboard(HttpCase):
         """Nothing is wider than the page, too faint, or without a name, however long a name is, and with Redis away; the pictures are for
         people."""
         self.allowed = ("503 (Service Unavailable)",)
-        long = "-and-no-blank-in-a-rather-long-name-of-somebody-who-likes-long-ones"
+        long = "_and_nowhere_to_break_a_rather_long_name_of_somebody_who_likes_those"
         self.queue = "queue" + long[:59]
         self.sender = self.producer(self.server)
         self.serve(make=lambda *given, **options: self.make_faulty(*given, faults=["error:{driver}"], **options), model=self.make_model("model" + long))
-        worker = "host" + long.replace("-", ".") + "-12345-1f2e3d4c"
+        worker = "host" + long.replace("_", "") + "-12345-1f2e3d4c"
         self.client.hset(self.sender.key("workers"), worker, f"{int(time.time() * 1000)} state tight held 12345 done 1234567 errors 3 reason memory:97% precision f32")
         self.client.set(self.sender.key("alive:" + worker), "x")
         self.client.xadd("sluice:{other" + long[:58] + "}:requests", {"text": "x"})
@@ -607,7 +607,7 @@ class Dashboard(HttpCase):
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 6, "the retries to end")
         self.bury("and so on " * 20 + "x" * 100, 4, id="order" + long, tenant="acme" + long[:60])
         letter = self.client.xrevrange(self.sender.key("dead"))[0][1][b"_entry"].decode()
-        pages = list(itertools.product(((320, "light"), (360, "light"), (360, "dark"), (768, "light"), (768, "dark"), (1440, "light"), (1440, "dark")), SECTIONS))
+        pages = list(itertools.product(((320, "light"), (360, "light"), (360, "dark"), (768, "light"), (768, "dark"), (1024, "light"), (1440, "light"), (1440, "dark")), SECTIONS))
         for (width, scheme), section in pages:
             with self.subTest(section=section, width=width, scheme=scheme):
                 self.browser.view(width, scheme=scheme)

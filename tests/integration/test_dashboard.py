@@ -53,9 +53,24 @@ class Dashboard(HttpCase):
                        ("bytes(512)", "512 B"), ("bytes(3210000)", "3.2 MB"), ("bytes(1000)", "1 kB"), ("bytes(99e9)", "99 GB"), ("span(300000)", "5 min"),
                        ("span(89000)", "89 s"), ("span(5400000)", "1.5 h"), ("span(0.131)", "0.13 ms"), ("span(3600000)", "60 min"), ("seconds(0.0048)", "4.8 ms"),
                        ("share(0.073)", "7.3 %"), ("share(0.5)", "50 %"), ("many(1, 'worker')", "1 worker"), ("many(1200, 'worker')", "1,200 workers")))
+        self.assertEqual(self.called(numbers, wanted), wanted)
+
+    def called(self, script, wanted):
+        """What these calls give."""
         calls = "\n".join(f"console.log({call});" for call in wanted)
-        said = subprocess.run(["node", "-e", numbers + calls], check=True, capture_output=True, text=True).stdout
-        self.assertEqual(dict(zip(wanted, said.splitlines(), strict=True)), wanted)
+        said = subprocess.run(["node", "-e", script + calls], check=True, capture_output=True, text=True, env={**os.environ, "TZ": "UTC"}).stdout
+        return dict(zip(wanted, said.splitlines(), strict=True))
+
+    def test_who_paused_and_why(self):
+        """As far as it is known."""
+        script = read("src", "daemon", "dashboard", "dashboard.js")
+        parts = re.findall(r"(?m)^const (?:joined|clock) = .*;", script) + re.findall(r"(?ms)^const pausedWords = .*?;$", script)
+        self.assertEqual(len(parts), 3)
+        wanted = {"pausedWords({paused: true, paused_since_ms: 1763937000000, paused_until_ms: 1763938800000, paused_by: 'ann', paused_why: 'reindexing'})":
+                  "paused since 2025-11-23 22:30:00 · until 2025-11-23 23:00:00 · by ann · reindexing",
+                  "pausedWords({paused: true, paused_since_ms: 1763937000000, paused_until_ms: null, paused_by: null, paused_why: null})": "paused since 2025-11-23 22:30:00",
+                  "JSON.stringify(pausedWords({paused: true}))": '""', "pausedWords({paused: false})": "false"}
+        self.assertEqual(self.called("\n".join(parts) + "\n", wanted), wanted)
 
     def test_the_script_is_one(self):
         """It parses, each element that it names is there, and no text becomes markup or code."""

@@ -157,7 +157,7 @@ def cpu_ns(pid):
 def http_cost(rounds=20, seconds=3):
     """A saturated daemon with nobody watching, scraped once a second, and with the dashboard's page of dead letters open, in turn.
     The daemon computes in all of its time, so what watching takes of the rate is what its I/O thread and the admin API's take more."""
-    watched = {"nobody": (), "scrape": ("/metrics",), "page": ("/api/queues", "/api/workers", "/metrics", "/api/dead?queue=default")}
+    watched = {"nobody": (), "scrape": ("/metrics",), "page": ("/api/queues?queue=default", "/api/dead?queue=default")}
     port = free_port()
     with minilm() as stage:
         daemon = stage.daemon("--precision", "f32", "--http", f"127.0.0.1:{port}")

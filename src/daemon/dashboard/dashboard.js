@@ -190,7 +190,7 @@ async function run(pressed, act) {
 function parse(text, queue) {
   const found = {};
   for (const line of text.split("\n")) {
-    const parts = /^(sluice_request_seconds_bucket|\w+(?<!_bucket))(?:\{(.*)\})? (\S+)$/.exec(line);
+    const parts = /^(\w+(?<!_bucket))(?:\{(.*)\})? (\S+)$/.exec(line);
     if (!parts) { continue; }
     const labels = Object.fromEntries([...(parts[2] ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, name, value]) => [name, value]));
     if ((labels.queue ?? queue) === queue) { (found[parts[1]] ??= []).push({ labels, value: Number(parts[3]) }); }
@@ -198,7 +198,6 @@ function parse(text, queue) {
   return found;
 }
 
-const metric = (look, name) => look.metrics[name] ? sum(look.metrics[name].map((sample) => sample.value)) : null;
 const choose = (queue) => { // of another one nothing stays that could be pressed
   Object.assign(state, { queue, looks: [], lists: {}, history: [], historyAt: 0 });
   for (const one of document.querySelectorAll("section > table > tbody, #request-at, #request-found, #try-found")) { one.replaceChildren(); }
@@ -225,9 +224,9 @@ function worked(now, was, worker) {
 /** Each chart: its title, of whom it is, its lines (name, how a value is written, its name in the history), the least top of its scale. */
 const perSecond = (value) => value == null ? "–" : human(value) + "/s";
 const CHARTS = [
-  ["Throughput", "all workers", [["done", perSecond, "done_per_s"], ["errors", perSecond, "errors_per_s"]], 1],
+  ["Throughput", "the queue", [["done", perSecond, "done_per_s"], ["errors", perSecond, "errors_per_s"]], 1],
   ["Latency", "this daemon", [["p50", seconds, "p50_s"], ["p99", seconds, "p99_s"]], 0.001],
-  ["Requests", "all workers", [["unread", human, "unread"], ["running", human, "running"]], 1],
+  ["Requests", "the queue", [["unread", human, "unread"], ["running", human, "running"]], 1],
   ["Busy", "this daemon", [["of its threads", share, "busy"]], 1],
   ["Batch", "this daemon", [["texts", human, "batch_texts"]], 1],
   ["Batch", "this daemon", [["tokens", human, "batch_tokens"]], 1],
@@ -502,10 +501,10 @@ function drawList(now) {
 
 /** The buttons for all letters say how many these are. */
 function drawDead({ dead }, list) {
-  const found = list.asked?.search ? list.items.length : dead, many = count(found) + (list.asked?.search && list.next ? "+" : "");
+  const found = list.asked?.search ? list.items.length : dead, all = count(found) + (list.asked?.search && list.next ? "+" : "");
   for (const [what, text] of [["requeue", "Requeue all"], ["delete", "Delete all"]]) {
     $(what + "-all").hidden = found === 0;
-    say($(what + "-all"), text + " (" + many + ")");
+    say($(what + "-all"), text + " (" + all + ")");
   }
 }
 
