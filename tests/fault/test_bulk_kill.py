@@ -1,6 +1,6 @@
 """kill -9 of bulk jobs at random bytes of their progress: the same command again goes on, and in the end every file has
 the bytes of an uninterrupted run; no row that was on record is computed again."""
-# ctest-cost: 15
+# ctest-cost: 40
 
 import itertools
 import json
@@ -13,7 +13,7 @@ import subprocess
 
 import process
 from bulk_case import FAILED, BulkCase
-from case import scaled
+from case import SANITIZED, scaled
 from daemon import BINARY
 
 SHIM = os.path.join(os.path.dirname(BINARY), "tests", "libcalls_shim.so")
@@ -140,8 +140,8 @@ class BulkKill(BulkCase):
 
 
 class EachCall(BulkCase):
-    """A finished job is run again, with its input or a changed one, and killed before each call that changes or syncs a file, one
-    kill a run. The next run ends with the files of a new job, where ids show the rows also if the change has been taken back."""
+    """A finished job is run again, with its input or a changed one, and killed before each call that changes or syncs a file (under a
+    sanitizer each fifth), one kill a run. The next run ends with the files of a new job, where ids show the rows also if the change has been taken back."""
 
     def uncounted(self, output):
         """All files of the job. A rerun takes other rows for copies than a new job: manifest and hashes (lowest bit) say which."""
@@ -172,22 +172,22 @@ class EachCall(BulkCase):
         for name in os.listdir(self.directory):
             if self.path(name).startswith(output):
                 shutil.copy(self.path(name), folder)
-        for call in itertools.count(1):
+        for kills, call in enumerate(itertools.count(1, 5 if SANITIZED else 1), start=1):
             self.restore(output, folder)
             self.write("in.jsonl", "\n".join(after))
-            environment = {"LD_PRELOAD": SHIM, "CALLS_SHIM_KILL": str(call)}
+            environment = {"LD_PRELOAD": SHIM, "CALLS_SHIM_KILL": str(call), "ASAN_OPTIONS": "verify_asan_link_order=0"}
             killed = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", "--progress", "none", source, "--output",
                                      output, *flags, environment=environment)
             if killed.returncode != -9:
                 break
-            now, begins_again = (call % 2, ()) if "--id-field" in flags else (1, ("--overwrite",) * (call % 2))
+            now, begins_again = (kills % 2, ()) if "--id-field" in flags else (1, ("--overwrite",) * (kills % 2))
             self.write("in.jsonl", "\n".join(inputs[now]))
             self.job(source, "--output", output, *flags, *begins_again, code=FAILED)
             self.assertEqual(self.uncounted(output), wanted[now], f"killed before call {call}, then {'the new' if now else 'the old'} input")
         self.assertEqual(killed.returncode, FAILED, killed.stderr)
         self.assertEqual(self.uncounted(output), wanted[1])
         self.assertGreater(call, 10)
-        print(f"killed before each of {call - 1} calls, {ending} {' '.join(flags)}")
+        print(f"{kills - 1} kills, {ending} {' '.join(flags)}")
         shutil.rmtree(folder)
 
     def rows(self, changes):
