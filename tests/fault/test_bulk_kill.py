@@ -83,8 +83,8 @@ class BulkKill(BulkCase):
         self.run_kills("/", scaled(12), "--shard-rows", "350", "--chunk", "tokens:12,overlap:3")
 
     def test_changed_rows(self):
-        """Kills while rows of a finished job are computed again; now and then the change is taken back meanwhile. What is in
-        the files when a run ends is that of a new job with the same input, but for its counts of copies."""
+        """Kills while rows of a finished job are computed again; now and then the change is taken back meanwhile. When a run
+        ends, the files are those of a new job with the same input, but for its counts of copies."""
         lines = self.content(self.source).decode().splitlines()
         changed = list(lines)
         for i in range(0, 1500, 3):
