@@ -152,7 +152,7 @@ class Idle(FeatureCase):
         self.wait_until(lambda: self.server_time() >= started + 10, "ten seconds")
         sent = [[words[0] for words in proxy.commands[count:]] for proxy, count in zip(proxies, before)]
         seconds = self.server_time() - started
-        for words, most in zip(sent, (27, 7)):  # three a second are XPENDING, sent with the pulse
+        for words, most in zip(sent, (28, 8)):  # three a second are XPENDING, sent with the pulse
             print(f"{len(words) / seconds:.1f} commands a second: {dict((word, words.count(word)) for word in set(words))}")
             self.assertTrue(1 < len(words) / seconds < most, len(words))
 
