@@ -92,7 +92,7 @@ class Operations(SluiceCase):
     def test_a_pause_ends_by_itself(self):
         """By Redis' clock: whoever paused is gone, and nobody resumes it."""
         self.start_daemon(self.server)
-        self.sluice("pause", "--for", "3s")
+        self.sluice("pause", "--for", "8s")  # time enough for a slow machine to see it
         until = self.stats()["paused_until_ms"]
         self.wait_paused(self.client)
         waiting = self.sender.submit_many(texts(10))
