@@ -36,7 +36,7 @@ const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TE
     return text;
 }
 
-/* Appends what fits to a text of ADDRESS_TEXT bytes. */
+/* Appends as much of `more` as fits into a text of ADDRESS_TEXT bytes. */
 static void append(char *text, const char *more)
 {
     size_t used = strlen(text);
@@ -190,7 +190,7 @@ static enum status parse_endpoints(const char *from, const char *to, uint16_t po
     return STATUS_OK;
 }
 
-/* [user:password@]host[:port],…; sets `*rest` to the slash behind it, or the end. */
+/* [user:password@]host[:port],…; sets `*rest` to the slash after it, or to the end. */
 static enum status parse_authority(const char *text, uint16_t port, struct address *out, const char **rest,
                                    struct err *err)
 {

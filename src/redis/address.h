@@ -1,4 +1,4 @@
-/* Where Redis is and how we log in: the value of --redis.
+/* The address of Redis and the login for it, as --redis gives them.
  *
  *     /run/redis/redis.sock                      a bare path: unix socket
  *     unix:/run/redis/redis.sock                 the same
@@ -49,13 +49,13 @@ MUST_CHECK enum status address_parse(const char *text, struct address *out, stru
 /* Replaces a password of an address, its own or that of the sentinels. Errors: STATUS_NO_MEMORY; it is unchanged. */
 MUST_CHECK enum status address_set_password(char **password, const char *text, struct err *err);
 
-/* Whether the master has to be found: the address names several servers, or sentinels. */
+/* True if the master has to be found, because the address names several servers, or sentinels. */
 bool address_is_plural(const struct address *address);
 
 /* Writes the address for logs and messages, without its password, cut to fit; returns `text`. */
 const char *address_print(const struct address *address, char text[ADDRESS_TEXT]);
 
-/* Writes host:port likewise. */
+/* The same for an endpoint, as host:port. */
 const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TEXT]);
 
 /* Wipes the passwords, frees everything and leaves an empty address. */

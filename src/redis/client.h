@@ -26,13 +26,13 @@ void client_close(struct client *client);
 MUST_CHECK enum status client_command(struct client *client, size_t count, const char *const *arguments,
                                       const size_t *lengths, const struct resp_value **out, struct err *err);
 
-/* Sends a command without waiting for its answer, to pipeline: send many, then receive as many answers in order.
+/* Sends a command without waiting for its answer, for pipelining: send many, then receive their answers in order.
  * `lengths` may be NULL for C strings.
  * Units: block_ms is what the command itself may block (BLPOP, XREAD), 0 for others. Errors: as client_open. */
 MUST_CHECK enum status client_send(struct client *client, size_t count, const char *const *arguments,
                                    const size_t *lengths, uint32_t block_ms, struct err *err);
 
-/* Waits for the next answer, of a command that was sent. Owns and Errors: as client_command. */
+/* Waits for the answer to the oldest command that has none yet. Owns and Errors: as client_command. */
 MUST_CHECK enum status client_receive(struct client *client, const struct resp_value **out, struct err *err);
 
 #endif

@@ -23,8 +23,8 @@
 #include "redis/resp.h"
 #include "redis/tls.h"
 
-/* That many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then
- * is. */
+/* This many bytes, in either direction, count as progress. A large answer on a slow line makes progress; a byte now and
+ * then does not. */
 enum { PROGRESS_BYTES = 16 << 10, SENT_BYTES = 4 << 10, SENDING_MS = 1000 };
 
 /* A command that waits for its answer. */
@@ -48,7 +48,7 @@ struct connection {
     uint64_t timer_ns;              /* when it fires; UINT64_MAX: not armed */
     uint64_t connect_ns;            /* the deadline for coming up */
     uint64_t received, transferred; /* bytes from Redis; bytes in both directions */
-    uint64_t progress_at;           /* `transferred` at the last progress, and when that was */
+    uint64_t progress_at;           /* `transferred` at the last progress */
     uint64_t progress_ns;
     int unsent; /* bytes left in the socket at the last look; -1: no look since the last progress */
     struct pending *first, *last;
@@ -101,7 +101,7 @@ static void flush_pending(struct connection *connection)
     }
 }
 
-/* Ends a connection, unless it is dead: calls on_down, then each command with NULL. */
+/* Ends a connection, unless it is dead: calls on_down, then answers each command with NULL. */
 static void die(struct connection *connection, const struct err *err)
 {
     if (connection->dead) { return; }
@@ -138,7 +138,7 @@ static const char *peer(const struct connection *connection, char text[ADDRESS_T
     return endpoint_print(endpoint_of(options), text);
 }
 
-/* The same, with the peer's name before the message. */
+/* die, with the peer's name before the message. */
 static void die_because(struct connection *connection, enum status status, const char *message)
 {
     char text[ADDRESS_TEXT];
@@ -182,8 +182,8 @@ static void on_written(struct evbuffer *output, const struct evbuffer_cb_info *i
     note_transferred(connection, info->n_deleted);
 }
 
-/* Whether the socket holds fewer unsent bytes than at the last look: a slow line takes long to send what the socket has
- * accepted. The first look cannot tell, so it allows another. */
+/* True if the socket holds fewer unsent bytes than at the last look: a slow line takes long to send what the socket has
+ * accepted. The first look has nothing to compare with, so it is true if any are left. */
 static bool still_sending(struct connection *connection, uint64_t now_ns)
 {
     int before = connection->unsent, left = 0;
@@ -277,7 +277,7 @@ enum status connection_command(struct connection *connection, size_t count, cons
     return connection_send_command(connection, &command, timeout_ms, reply, context, err);
 }
 
-/* Whether this is the answer to a command that Redis cannot even parse; it closes the connection after it. */
+/* True if this answers a command that Redis could not even parse; Redis closes the connection after it. */
 static bool is_last_word(const struct resp_value *value)
 {
     static const char begin[] = "ERR Protocol error";
@@ -361,7 +361,7 @@ static void login_answered(struct connection *connection)
     if (--connection->login_pending == 0) { now_up(connection); }
 }
 
-/* Whether a login command succeeded; if not, the connection dies. */
+/* True if a login command succeeded; if not, the connection dies. */
 static bool succeeded(struct connection *connection, const struct resp_value *reply)
 {
     struct err refused;
@@ -393,7 +393,7 @@ static void on_role(void *context, const struct resp_value *reply)
     }
 }
 
-/* The name only serves CLIENT LIST, so a missing right for it is no error. */
+/* Only CLIENT LIST shows the name, so lacking the right to set it is no error. */
 static void on_named(void *context, const struct resp_value *reply)
 {
     struct err refused;
@@ -450,7 +450,7 @@ static void log_in(struct connection *connection)
 
 /* --- The socket --------------------------------------------------------------------------------------------------- */
 
-/* What may be the reason when a connection ends too early. */
+/* Returns a likely reason for a connection that ended too early. */
 static const char *hint(const struct connection *connection)
 {
     if (connection->up || connection->options.address->path) { return ""; }
@@ -474,8 +474,7 @@ static void explain_end(struct connection *connection, short what, char *text, s
     snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), hint(connection));
 }
 
-/* A write has failed, perhaps because the server does not read any more: it may have said why. With TLS that is lost.
- */
+/* Called after a failed write: the server may have said why before it stopped reading. With TLS that is lost. */
 static void hear_last_word(struct connection *connection)
 {
     char bytes[4096];
@@ -540,7 +539,7 @@ static void on_dialled(void *context, int fd, const struct err *err)
     connection->dial = NULL;
     if (wrap(connection, fd, &failed)) {
         evutil_closesocket(fd);
-        /* The next attempt finds a certificate file that is being replaced right now. */
+        /* A certificate file may be half replaced right now; the next attempt reads it again. */
         die_because(connection, STATUS_UNAVAILABLE, failed.message);
     } else {
         bufferevent_setcb(connection->buffers, on_read, NULL, on_event, connection);
@@ -600,7 +599,7 @@ void connection_close(struct connection *connection)
     if (!connection || connection->closed) { return; }
     connection->closed = true;
     enter(connection);
-    die(connection, &(struct err){0}); /* tells nobody */
+    die(connection, &(struct err){0}); /* without on_down, because `closed` is set */
     flush_pending(connection);
     leave(connection);
 }

@@ -22,7 +22,7 @@ struct resolver;
  * why, and whether Redis ran the command is unknown. */
 typedef void connection_reply_fn(void *context, const struct resp_value *reply);
 
-/* Where to connect, as whom, and whom to tell. */
+/* The peer, the login, limits, and callbacks. */
 struct connection_options {
     struct event_base *base;
     const struct address *address;   /* must outlive the connection, like the next two */
@@ -41,34 +41,34 @@ struct connection_options {
                     const struct err *err); /* once, also if it never came up; then the commands get NULL */
 };
 
-/* Starts to connect; on_up or on_down follows, never before this returns.
+/* Starts to connect; on_up or on_down follows, but never before this returns.
  * Owns: the caller ends the connection with connection_close. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status connection_open(const struct connection_options *options, struct connection **out,
                                        struct err *err);
 
-/* Whether the server has closed it while it was up; known from on_down on. NULL: false. */
+/* True if the server closed it while it was up; known once on_down is called. NULL: false. */
 bool connection_was_closed(const struct connection *connection);
 
-/* A second descriptor of its socket: with it the server can be seen to close it, or not, after we have. Owns: the
- * caller closes it. -1: there is none. */
+/* Returns a second descriptor of its socket, which shows whether the server closes the connection, even after we have
+ * closed ours. Owns: the caller closes it. -1: there is none. */
 int connection_duplicate(const struct connection *connection);
 
 /* Closes and frees. Outstanding commands get NULL before this returns; on_down is not called. Allowed inside any of its
  * callbacks. NULL is allowed. */
 void connection_close(struct connection *connection);
 
-/* Sends a command; `reply` may be NULL. Never calls back before it returns.
+/* Sends a command; `reply` may be NULL. Never calls `reply` before it returns.
  * Errors: STATUS_UNAVAILABLE (not up), STATUS_NO_MEMORY: nothing was sent, no callback comes. */
 MUST_CHECK enum status connection_command(struct connection *connection, size_t count, const char *const *arguments,
                                           const size_t *lengths, uint32_t timeout_ms, connection_reply_fn *reply,
                                           void *context, struct err *err);
 
-/* The same for a command that is not finished yet. Owns: takes its bytes, also on error. */
+/* connection_command for a command that is not finished yet. Owns: takes its bytes, also on error. */
 MUST_CHECK enum status connection_send_command(struct connection *connection, struct command *command,
                                                uint32_t timeout_ms, connection_reply_fn *reply, void *context,
                                                struct err *err);
 
-/* The same for the bytes of a finished command, which are copied. */
+/* connection_command for the bytes of a finished command, which are copied. */
 MUST_CHECK enum status connection_send(struct connection *connection, const char *bytes, size_t length,
                                        uint32_t timeout_ms, connection_reply_fn *reply, void *context, struct err *err);
 

@@ -24,8 +24,8 @@ enum { LOOKUPS_MAX = 64 };
 
 /* --- Names -------------------------------------------------------------------------------------------------------- */
 
-/* The event loop owns `struct resolver`. `struct shared` is what the thread uses too; the last of the two to leave
- * frees it. Lookups travel through one channel and come back through another. */
+/* The event loop owns `struct resolver`. It shares `struct shared` with the thread; the one that ends last frees it.
+ * Lookups travel through one channel and come back through another. */
 
 struct lookup {
     char *host;
@@ -33,7 +33,7 @@ struct lookup {
     atomic_bool abandoned; /* closed by its caller */
     lookup_done_fn *done;  /* event loop only, like `context` */
     void *context;
-    struct addrinfo *found; /* the thread's until the lookup comes back, like `error` */
+    struct addrinfo *found; /* belongs to the thread until the lookup comes back, like `error` */
     int error;
 };
 
@@ -47,7 +47,7 @@ struct resolver {
     struct shared *shared;
     struct event *wake;
     bool running;
-    size_t out; /* lookups that are out */
+    size_t out; /* lookups that have not come back */
 };
 
 static void lookup_free(struct lookup *lookup)
@@ -85,7 +85,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they are the event loop's. */
+/* Starts the thread with all signals blocked: the event loop handles them. */
 static enum status start_thread(struct resolver *resolver, struct err *err)
 {
     sigset_t all, before;
@@ -205,10 +205,10 @@ void lookup_close(struct lookup *lookup)
 
 struct dial {
     struct dial_options options;
-    struct event *event; /* the start, then: the socket is writable */
+    struct event *event; /* at first the start, later: the socket is writable */
     struct lookup *lookup;
     struct addrinfo *found;
-    struct addrinfo *next; /* to try */
+    struct addrinfo *next; /* to try next */
     int fd;                /* being connected, or -1 */
     struct err err;        /* of the last attempt */
 };
@@ -229,7 +229,7 @@ static void fail_errno(struct dial *dial, int error)
     close_fd(dial);
 }
 
-/* True when the attempt is over (dial->fd tells the result), false while it is in progress. */
+/* True when the attempt is over (dial->fd is the result), false while it is in progress. */
 static bool try_connect(struct dial *dial, int family, const struct sockaddr *to, socklen_t length)
 {
     dial->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

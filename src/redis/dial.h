@@ -35,7 +35,7 @@ MUST_CHECK enum status lookup_open(struct resolver *resolver, const char *host, 
 /* Ends a lookup; `done` is not called any more. NULL is allowed. */
 void lookup_close(struct lookup *lookup);
 
-/* Where to connect, and whom to tell. */
+/* The peer, and the callback. */
 struct dial_options {
     struct event_base *base;
     const char *path;                /* a unix socket, or … */

@@ -20,7 +20,7 @@ struct find_master {
     struct resolver *resolver;
     struct connection *connection;
     struct event *begin;   /* asks the next endpoint, outside the callbacks of the last connection */
-    size_t first;          /* whom to ask first: who knew the master last time */
+    size_t first;          /* the endpoint to ask first: it knew the master last time */
     size_t asked;          /* endpoints asked in this search */
     char host[HOST_MAX];   /* of `named` */
     struct endpoint named; /* by a sentinel */

@@ -1,4 +1,4 @@
-/* Finds the server behind an address: the only one, or where it names several or sentinels, the master.
+/* Finds the server that an address means: the only one, or the master if it names several servers, or sentinels.
  *
  * It asks several servers in turn for their ROLE. It asks sentinels in turn for the master's address, and that server
  * for its ROLE: after a failover a sentinel may name the old master for a while. The next search begins with the
@@ -15,13 +15,13 @@ struct event_base;
 struct resolver;
 struct find_master;
 
-/* Whom to ask, and whom to tell. */
+/* The endpoints to ask, and the callbacks. */
 struct find_master_options {
     struct event_base *base;
     const struct address *address; /* must outlive the finder */
     uint32_t timeout_ms;           /* for all endpoints together; each has at least a second */
     void *context;
-    /* One of them is called from the event loop. `endpoint` lives until the next find_master_start or
+    /* Each search calls one of them, from the event loop. `endpoint` lives until the next find_master_start or
      * find_master_close; NULL: the only server, which was not asked. STATUS_DENIED: every endpoint was reached, and one
      * refused our login, so trying again will not help. */
     void (*on_found)(void *context, const struct endpoint *endpoint);
@@ -42,7 +42,7 @@ void find_master_start(struct find_master *finder);
 /* Ends the search without a callback. NULL is allowed. */
 void find_master_stop(struct find_master *finder);
 
-/* Looks up host names, also for connections to what was found. */
+/* The resolver, also for connections to the server that was found. */
 struct resolver *find_master_resolver(const struct find_master *finder);
 
 #endif

@@ -98,8 +98,8 @@ static struct heartbeat_line read_line(const struct session *session, const stru
     return line;
 }
 
-/* Asks for all leases at once, and takes every answer, also behind an error: the next command would get what is left.
- */
+/* Asks for all leases at once, and takes every answer, even after an error: otherwise the next command would get the
+ * rest. */
 static enum status read_alive(struct session *session, struct heartbeats *heartbeats, struct err *err)
 {
     char key[SESSION_KEY];
@@ -216,7 +216,7 @@ static enum status count_class(struct session *session, struct class_counts *cou
     return STATUS_OK;
 }
 
-/* What the workers publish, and the caps and the precision that an operator has set. */
+/* Reads the values that the workers publish, and the caps and the precision that an operator has set. */
 static enum status read_meta(struct session *session, struct queue_counts *counts, struct err *err)
 {
     char key[SESSION_KEY];
@@ -251,7 +251,7 @@ static void count_precision(struct queue_counts *counts, const char *name)
     counts->precisions[i].workers++;
 }
 
-/* The fields of lua/pulse for days, `day:<place>`: `<day> <done> <errors>`; of other days some are left. */
+/* Reads the fields of lua/pulse for days, `day:<place>`: `<day> <done> <errors>`. Some are of days too old to count. */
 static void read_days(const struct session *session, struct queue_counts *counts, const struct resp_value *totals)
 {
     uint64_t today = session->redis_ms / DAY_MS, day;
@@ -302,7 +302,8 @@ static void count_workers(struct queue_counts *counts, const struct heartbeats *
     }
 }
 
-/* An estimate may be by a worker that is gone; workers that do not know their speed yet publish none. */
+/* An estimate of a worker that is gone becomes unknown. Workers that do not know their speed yet publish none; if
+ * nothing waits, the wait is 0. */
 static void check_waits(struct queue_counts *counts)
 {
     bool gone = counts->workers == 0 || counts->published_ms_ago > HEARTBEAT_FRESH_MS;
@@ -346,8 +347,8 @@ enum { WALK_CALLS = 10 };
 #define WALK_KEYS "1000"
 #define WALK_PATTERN "sluice:{*}:requests*"
 
-/* The name in the key of a stream of requests; its length, 0: it is another key. Names of replies and of results
- * streams are their producers', so the pattern alone finds those, too. */
+/* Finds the queue's name in the key of a stream of requests, and returns its length; 0: it is another key. Producers
+ * choose the names of replies and results streams, so SCAN's pattern may match those, too. */
 static size_t find_name(const struct resp_value *key, const char **name)
 {
     static const char *const ends[] = {"}:requests", "}:requests:high", "}:requests:low"};
@@ -437,12 +438,12 @@ enum status pause_read(struct session *session, struct pause *out, struct err *e
     long long until_ms;
     *out = (struct pause){0};
     enum status status = SESSION_ASK(session, &reply, err, "GET", session_key(session, "paused", "", key));
-    bool other_type = reply && resp_is_error(reply, "WRONGTYPE"); /* it is a pause all the same */
+    bool other_type = reply && resp_is_error(reply, "WRONGTYPE"); /* a key of any type is a pause */
     if (status != STATUS_OK && !other_type) { return status; }
     if (!other_type && !reply->bytes) { return STATUS_OK; }
     pause_parse(other_type ? "" : reply->bytes, other_type ? 0 : reply->length, out);
     TRY(SESSION_ASK_NUMBER(session, &until_ms, err, "PEXPIRETIME", key));
-    out->on = until_ms != -2; /* it has ended between the two */
+    out->on = until_ms != -2; /* -2: it ended between the two commands */
     out->until_ms = until_ms > 0 ? (uint64_t)until_ms : 0;
     return STATUS_OK;
 }
@@ -551,7 +552,7 @@ static enum status read_page(struct session *session, const char *command, const
     return STATUS_OK;
 }
 
-/* A letter's id; where the oldest come first, with `/` and the time at which the walk began. */
+/* A cursor is a letter's id; if the oldest letters come first, `/` and the time at which the walk began follow. */
 bool letters_cursor_is(const char *text)
 {
     struct entry_id id;

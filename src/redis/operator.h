@@ -1,5 +1,5 @@
-/* What an operator asks and orders: the state of a queue, its workers, dead letters, where a request is; pause, caps,
- * orders to workers. The commands of the command line and the admin API (daemon/admin) do what is here. */
+/* An operator's questions and orders: the state of a queue, its workers, dead letters; pause, caps, orders to workers.
+ * The command line and the admin API (daemon/admin) both use them. */
 #ifndef REDIS_OPERATOR_H
 #define REDIS_OPERATOR_H
 
@@ -47,7 +47,7 @@ MUST_CHECK enum status session_ask(struct session *session, size_t count, const 
     session_ask(session, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *),                            \
                 (const char *const[]){__VA_ARGS__}, out, err)
 
-/* The same for a command that answers with an integer. Errors: also STATUS_INTERNAL if it does not. */
+/* session_ask for a command that answers with an integer. Errors: also STATUS_INTERNAL if it does not. */
 MUST_CHECK enum status session_ask_number(struct session *session, size_t count, const char *const *words,
                                           long long *out, struct err *err);
 #define SESSION_ASK_NUMBER(session, out, err, ...)                                                                     \
@@ -66,7 +66,7 @@ const char *session_text(const struct resp_value *value);
 
 /* ---- workers ---- */
 
-/* The heartbeats of a queue's workers: what each wrote about itself into `workers`, about once a second. */
+/* The heartbeats of a queue's workers: each worker writes one into `workers` about once a second. */
 
 enum { HEARTBEAT_FRESH_MS = 10000 };
 
@@ -92,7 +92,7 @@ MUST_CHECK enum status heartbeats_read(struct session *session, struct heartbeat
 /* Frees answer and lines. */
 void heartbeats_free(struct heartbeats *heartbeats);
 
-/* Whether a worker of this name is among them, and its lease runs. */
+/* True if a worker of this name is among them, and its lease runs. */
 bool heartbeats_alive(const struct heartbeats *heartbeats, const char *worker);
 
 /* Copies the value after a word of the line ("held") into `value`, "" if the word is missing; returns `value`. */
@@ -102,7 +102,7 @@ const char *heartbeat_value(const struct heartbeat_line *line, const char *word,
  * command. */
 MUST_CHECK enum status worker_order(struct session *session, const char *worker, const char *order, struct err *err);
 
-/* Whether this is an order: quiet, resume, drain or stop. */
+/* True if this is an order: quiet, resume, drain or stop. */
 bool worker_order_is(const char *word);
 
 /* ---- queues ---- */
@@ -125,14 +125,14 @@ struct queue_counts {
     struct {
         char name[32];
         size_t workers;
-    } precisions[PRECISIONS_MAX]; /* of the workers that are alive; "" behind the last */
+    } precisions[PRECISIONS_MAX]; /* of the workers that are alive; "" after the last */
     char pinned[16];              /* the one that all workers must have; "": any */
     long long cap_later;          /* 0: none */
     long long later, due, dead;   /* due: of `later`, those whose time has come */
     struct pause pause;
-    long long dead_bytes;                /* of Redis' memory */
-    size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
-    char reason[32];                     /* … this reason, of one of them */
+    long long dead_bytes;         /* of Redis' memory */
+    size_t workers, quiet, tight; /* the live ones; how many of them are quiet, and how many hold little, for … */
+    char reason[32];              /* … this reason, which one of them gives */
     unsigned long devices, devices_lost; /* of the workers that are alive */
     uint64_t published_ms_ago;
     uint64_t ended[CLASS_COUNT][ENDS], died, ignored; /* replies that name ignored fields; all since … */
@@ -140,54 +140,54 @@ struct queue_counts {
     struct day_counts days[HISTORY_DAYS];             /* of Redis' days in UTC: today, yesterday, … */
 };
 
-/* Counts, and reads the heartbeats. Owns: the caller ends `heartbeats` with heartbeats_free, also after an error.
- * Errors: those of the commands. */
+/* Reads the counts of a queue, and the heartbeats of its workers. Owns: the caller ends `heartbeats` with
+ * heartbeats_free, also after an error. Errors: those of the commands. */
 MUST_CHECK enum status queue_counts_read(struct session *session, struct queue_counts *out,
                                          struct heartbeats *heartbeats, struct err *err);
 
-/* The queues of a Redis, found by SCAN: their names are written nowhere. A call asks for so few keys that Redis is not
- * held up, so in a large Redis it takes several calls until all are found. */
+/* The queues of a Redis, found by SCAN, because there is no list of them. Each call asks for few keys, so as not to
+ * hold up Redis; in a large Redis it takes several calls to find all queues. */
 
 enum { QUEUES_FOUND_MAX = 100, QUEUES_REST_MS = 10000 };
 
 struct queue_names {
     char items[QUEUES_FOUND_MAX][QUEUE_NAME_MAX + 1]; /* [count], in order */
     size_t count;
-    bool more; /* there are more than fit */
+    bool more; /* there are more queues than fit */
 };
 
 /* Zero-initialise. */
 struct queue_walk {
-    struct queue_names found, finding; /* by the last whole walk; by the one under way */
+    struct queue_names found, finding; /* found by the last whole walk; by the one in progress */
     char cursor[24];                   /* "" before a walk */
     uint64_t rests_until_ms;           /* monotonic */
-    bool whole;                        /* one has reached the end */
+    bool whole;                        /* a walk has reached the end */
 };
 
-/* Walks on, unless the last walk has ended less than QUEUES_REST_MS ago. Errors: those of the command; after one it
- * rests, too. */
+/* Continues the walk, unless the last one ended less than QUEUES_REST_MS ago. Errors: those of the command; after one
+ * it rests as long. */
 MUST_CHECK enum status queue_walk_on(struct session *session, struct queue_walk *walk, struct err *err);
 
-/* The names known now; those of the first walk while it is under way. */
+/* The names known now; during the first walk, those that it has found. */
 const struct queue_names *queue_walk_names(const struct queue_walk *walk);
 
-/* Whether the queue of the session has a stream. Errors: those of the command. */
+/* Writes whether the queue of the session has a stream. Errors: those of the command. */
 MUST_CHECK enum status queue_exists(struct session *session, bool *out, struct err *err);
 
 /* Reads the pause of a queue. Errors: those of the commands. */
 MUST_CHECK enum status pause_read(struct session *session, struct pause *out, struct err *err);
 
 /* Pauses a queue, in our name, and reads its pause into `*out`. `for_ms`: from now on; 0: until somebody resumes it.
- * `why`: UTF-8; NULL: the reason of the pause that is, if it is paused. It stays paused since when it was. `*changed`:
- * it was not so before; false also where it is paused without an end, and neither `for_ms` nor `why` is given: then
- * that pause stands as it is. Errors: those of the commands. */
+ * `why`: UTF-8; NULL keeps the reason of a pause that is already there. A queue that was paused keeps its `since_ms`.
+ * `*changed`: false if it is paused without an end and neither `for_ms` nor `why` is given; that pause is left alone.
+ * Errors: those of the commands. */
 MUST_CHECK enum status pause_set(struct session *session, uint64_t for_ms, const char *why, struct pause *out,
                                  bool *changed, struct err *err);
 
 /* Ends the pause of a queue. `*changed`: it was paused. Errors: those of the commands. */
 MUST_CHECK enum status pause_end(struct session *session, bool *changed, struct err *err);
 
-enum { CAPS = CLASS_COUNT + 1 }; /* of the classes, and of `later` */
+enum { CAPS = CLASS_COUNT + 1 }; /* one for each class, and one for `later` */
 extern const char *const cap_names[CAPS];
 
 /* Sets the caps that are not negative, and reads all. Shapes: caps [CAPS]; 0: none. Errors: those of the commands. */
@@ -195,18 +195,18 @@ MUST_CHECK enum status caps_set(struct session *session, long long caps[CAPS], s
 
 /* ---- dead letters ---- */
 
-/* Which letters are meant; NULL and 0 mean any. */
+/* Selects letters; NULL and 0 mean any. */
 struct letter_filter {
     const char *code;       /* as in the reply: poison, internal, … */
     const char *id;         /* of the request: its id, or its name */
     uint64_t older_than_ms; /* dead for at least … */
     uint64_t newer_than_ms; /* … or at most this long */
-    const char *search;     /* these bytes are in a field's name or value */
+    const char *search;     /* bytes that a field's name or value contains */
 };
 
 /* A dead letter; valid while `visit` runs. */
 struct letter {
-    const char *id;                  /* of the dead letter; its time is when the request died */
+    const char *id;                  /* the letter's id, whose time is when the request died */
     const struct resp_value *fields; /* names and values in turn, see resp_field */
     uint64_t age_ms;
 };
@@ -215,18 +215,19 @@ enum { LETTER_PAGE = 100, LETTER_CURSOR = 64 };
 
 typedef enum status letter_visit_fn(void *context, const struct letter *letter, struct err *err);
 
-/* Looks at the next LETTER_PAGE letters after `cursor` (NULL: from the first one, or from the newest one) and visits
- * those that the filter lets through. `visit` may remove letters. `next` is the cursor for the call after this one, ""
- * at the end; it may be the same array. Letters that die during the walk are left out, so it ends, also where `visit`
- * submits what dies again. Errors: those of the commands and of `visit`, which ends the walk. */
+/* Looks at the next LETTER_PAGE letters after `cursor` (NULL: from the oldest or the newest on) and visits those that
+ * the filter lets through. `visit` may remove letters. `next` is the cursor for the call after this one, "" at the end;
+ * it may be the same array. A walk that begins with the oldest leaves out letters that arrive during it, so it ends
+ * even if `visit` resubmits requests that die again. Errors: those of the commands and of `visit`, which ends the walk.
+ */
 MUST_CHECK enum status letters_page(struct session *session, const struct letter_filter *filter, bool newest_first,
                                     const char *cursor, char next[LETTER_CURSOR], void *context, letter_visit_fn *visit,
                                     struct err *err);
 
-/* Whether it may be a cursor. */
+/* True if the text has the form of a cursor. */
 bool letters_cursor_is(const char *text);
 
-/* The same for all letters, the oldest first. */
+/* Visits all letters that the filter lets through, the oldest first. */
 MUST_CHECK enum status letters_each(struct session *session, const struct letter_filter *filter, void *context,
                                     letter_visit_fn *visit, struct err *err);
 
@@ -237,15 +238,15 @@ MUST_CHECK enum status letters_one(struct session *session, const char *id, void
 /* Removes a letter; `*removed`: it was there. Errors: those of the command. */
 MUST_CHECK enum status letter_delete(struct session *session, const char *id, bool *removed, struct err *err);
 
-/* What lua/requeue says of a letter. */
+/* The answers of lua/requeue about a letter. */
 enum requeued {
     REQUEUED_GONE, /* it is not there any more */
     REQUEUED,
-    REQUEUED_EMPTY, /* it holds no fields to submit again, and stays */
-    REQUEUED_CUT,   /* it holds only the beginning of its request, and stays */
+    REQUEUED_EMPTY, /* it holds no fields to submit again, and is kept */
+    REQUEUED_CUT,   /* it holds only the beginning of its request, and is kept */
 };
 
-/* Submits a letter again. `digest` is of lua/requeue, "" before the first call, which loads it. Shapes: entry
+/* Submits a letter again. `digest` is that of lua/requeue, "" before the first call, which loads it. Shapes: entry
  * [ENTRY_ID_TEXT], the id of the new entry. Errors: those of the commands. */
 MUST_CHECK enum status letter_requeue(struct session *session, const char *id, char digest[SCRIPT_DIGEST + 1],
                                       enum requeued *out, char *entry, struct err *err);

@@ -28,7 +28,7 @@ long long count_above_cap(const struct queue_counts *counts, int class)
     return cap > 0 && above > 0 ? above : 0;
 }
 
-/* What there is to do now: /depth of a daemon says the same. */
+/* The number of requests to do now, as /depth of a daemon counts them. */
 static long long depth(const struct queue_counts *counts)
 {
     long long sum = counts->due;
@@ -218,8 +218,8 @@ static bool is_json_array(const struct resp_value *value)
     return value->bytes[0] == '[' && strspn(value->bytes, "[]0123456789+-.eE, ") == value->length;
 }
 
-/* Numbers per text in a reply to several texts, which are fewer than `dim` where they are bits; 0 in a reply to one,
- * and for scores. */
+/* Numbers per text in a reply to several texts (packed bits are fewer than `dim`); 0 in a reply to one text, and for
+ * scores. */
 static size_t numbers_per_text(const struct resp_value *reply, size_t numbers)
 {
     const struct resp_value *count = resp_field(reply, "count");
@@ -228,8 +228,8 @@ static size_t numbers_per_text(const struct resp_value *reply, size_t numbers)
 }
 
 /* Writes embedding or scores of a reply, whatever their encoding, as a JSON array of numbers; an embedding of several
- * texts (with a `count`) as an array of arrays. Errors: STATUS_BAD_INPUT if it is not what the reply's `encoding` and
- * `dim` say; STATUS_NO_MEMORY. */
+ * texts (with a `count`) becomes an array of arrays. Errors: STATUS_BAD_INPUT if it does not match the reply's
+ * `encoding` and `dim`; STATUS_NO_MEMORY. */
 static enum status put_numbers(FILE *to, const struct resp_value *reply, const struct resp_value *value,
                                struct err *err)
 {
@@ -254,14 +254,14 @@ static enum status put_numbers(FILE *to, const struct resp_value *reply, const s
     return status;
 }
 
-/* Writes what is JSON already. Errors: STATUS_BAD_INPUT. */
+/* Writes a value that is JSON already. Errors: STATUS_BAD_INPUT. */
 static enum status put_json(FILE *to, const struct resp_value *value, struct err *err)
 {
     if (!json_put_value(to, value->bytes, value->length)) { return err_set(err, STATUS_BAD_INPUT, "it is not JSON"); }
     return STATUS_OK;
 }
 
-/* Whether it can be printed unquoted: digits with at most one point between them. */
+/* True if it can be printed unquoted: digits with at most one point between them. */
 static bool is_plain_number(const struct resp_value *value)
 {
     static const char digits[] = "0123456789";
@@ -277,7 +277,7 @@ static bool is_any(const struct resp_value *value, const char *const *names)
     return *names;
 }
 
-/* What a field of a reply is; `numbers`: in the reply's encoding. */
+/* Writes a field of a reply; `numbers`: its value is numbers in the reply's encoding. */
 static enum status put_reply_field(FILE *to, const struct resp_value *reply, const struct resp_value *name,
                                    const struct resp_value *value, bool numbers, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* What an operator asks for (redis/operator), as JSON: the lines of `--json` and the answers of the admin API.
+/* JSON of the answers of redis/operator: the lines of `--json` and the answers of the admin API.
  * Thread: any. */
 #ifndef REDIS_OPERATOR_JSON_H
 #define REDIS_OPERATOR_JSON_H
@@ -28,7 +28,7 @@ extern const char *const heartbeat_words[], *const heartbeat_more_words[];
 /* Writes the object of `sluice dead list --json`. */
 void json_put_letter(FILE *to, const struct session *session, const struct letter *letter);
 
-/* Writes where a request is that has no reply. */
+/* Writes where a request without a reply is. */
 void json_put_place(FILE *to, const char *id, const struct place *place);
 
 /* Writes an object: {"id": ..., every field of the reply}. Vectors and scores are arrays of numbers, labels and

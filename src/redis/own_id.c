@@ -52,7 +52,7 @@ static void add_found(struct own_id_found *found, const struct resp_value *name)
     found->count++;
 }
 
-/* Looks through a stream or `later`, on from `cursor`. */
+/* Looks through a stream or `later`, from `cursor` on. */
 static enum status look_through(struct search *search, const char *place, char cursor[CURSOR_MAX], struct err *err)
 {
     struct session *session = search->session;
@@ -77,7 +77,7 @@ static enum status look_through(struct search *search, const char *place, char c
     return STATUS_OK;
 }
 
-/* A request that is parked before the search reaches it is found in `later`. One that comes back from there meanwhile
+/* A request that is parked before the search reaches it is found in `later`. One that comes back from `later` meanwhile
  * is at the end of its stream, which the second pass reads. */
 enum status own_id_find(struct session *session, const char *id, uint64_t most, struct own_id_found *out,
                         struct err *err)

@@ -26,8 +26,8 @@ struct own_id_found {
     bool more; /* the search ended before it had looked everywhere */
 };
 
-/* Looks at `most` requests at most, or up to 63 more: first the streams, each from the oldest entry on, then `later`.
- * It finds a request that moves meanwhile, unless it moves twice. Errors: those of the commands. */
+/* Looks at `most` requests at most, or up to 63 more: first the streams, each from the oldest entry on, then `later`. A
+ * request that moves meanwhile is found, unless it moves twice. Errors: those of the commands. */
 MUST_CHECK enum status own_id_find(struct session *session, const char *id, uint64_t most, struct own_id_found *out,
                                    struct err *err);
 

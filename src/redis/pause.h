@@ -25,8 +25,8 @@ struct pause {
  * [PAUSE_VALUE]. */
 void pause_format(const struct pause *pause, char *value);
 
-/* Reads the key's value; `until_ms` is 0, because the value does not have it. Older versions write only the time.
- * Whatever else somebody has put there is a pause, too, and counts as its reason. Shapes: value [length] and a NUL. */
+/* Reads the key's value; `until_ms` is 0, because the value does not have it. Older versions write only the time. Any
+ * other value is a pause, too, and the value is its reason. Shapes: value [length] and a NUL. */
 void pause_parse(const char *value, size_t length, struct pause *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* One queue on one Redis server, as a worker sees it: executes the worker's Redis actions and reports their events.
  *
- * It has two connections, a reader (XREADGROUP only) and a writer (everything else), because a settle behind a blocking
- * read would wait for it. They live and die together: when one is lost, or Redis cannot serve now (LOADING, READONLY,
- * MISCONF …), both are closed, and opened again after a backoff that doubles, with jitter.
+ * It has two connections, a reader (XREADGROUP only) and a writer (everything else), because a settle sent after a
+ * blocking read would wait for it. They live and die together: when one is lost, or Redis cannot serve now (LOADING,
+ * READONLY, MISCONF …), both are closed, and opened again after a backoff that doubles, with jitter.
  *
  *   down ── connect, login ── INFO, SCRIPT LOAD ── lua/join, lua/group ── up: EVENT_CONNECTED
  *     ^________________________ any loss: EVENT_DISCONNECTED ____________________|
@@ -34,7 +34,7 @@ enum { QUEUE_NAME_MAX = 64, QUEUE_WORKER_MAX = 128, QUEUE_HOST_MAX = 64 };
 struct event_base;
 struct queue;
 
-/* Which queue, for which model, and its timeouts. */
+/* The queue, its model, and timeouts. */
 struct queue_options {
     struct event_base *base;
     const struct address *address;
@@ -51,9 +51,9 @@ struct queue_options {
     bool allow_eviction;                             /* join even if maxmemory-policy is not noeviction */
     uint64_t max_reply_bytes;                        /* memory that one answer may cost; 0: 64 MiB */
     uint32_t connect_timeout_ms, command_timeout_ms; /* 0: 5,000 each */
-    uint32_t backoff_ms, backoff_cap_ms;             /* between reconnects; 0: 100, and half a lease up to 5,000 */
-    uint64_t seed;                                   /* for the jitter */
-    bool look;                                       /* struct queue_look with each pulse */
+    uint32_t backoff_ms, backoff_cap_ms; /* between reconnects; 0: 100, and half a lease but at most 5,000 */
+    uint64_t seed;                       /* for the jitter */
+    bool look;                           /* update struct queue_look with each pulse */
 
     void *context;
     void (*on_event)(void *context, const struct event *event);
@@ -77,51 +77,51 @@ void queue_close(struct queue *queue);
 /* Executes one action. Owns: takes its requests, which come back with the matching event. */
 void queue_execute(struct queue *queue, struct action *action);
 
-/* This machine's name as the names of its workers begin with it: letters, digits, dots, and - for all else. */
+/* Writes this machine's name as its workers' names begin with it: letters, digits, dots, and - for all else. */
 void queue_host(char host[QUEUE_HOST_MAX + 1]);
 
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 
-/* Whether it may be a queue's name: 1 to QUEUE_NAME_MAX of a-z 0-9 _ . - */
+/* True if it may be a queue's name: 1 to QUEUE_NAME_MAX of a-z 0-9 _ . - */
 bool queue_name_is(const char *name, size_t length);
 
-/* Whether a consumer's name has the shape of a worker's: host, process id, eight hex digits. */
+/* True if a consumer's name has the shape of a worker's: host, process id, eight hex digits. */
 bool queue_worker_name_is(const char *name, size_t length);
 
 struct queue_counters {
     uint64_t ended[CLASS_COUNT][ENDS]; /* requests: done, cancelled, or by the code of the error */
-    uint64_t commands;                 /* sent, calls of scripts too */
+    uint64_t commands;                 /* sent, including script calls */
     uint64_t script_calls, script_ns;  /* answered; from sending a call to its answer */
     uint64_t connects;                 /* joins, the first one and those after a loss */
 };
 
-/* What has happened since queue_open. */
+/* The counters since queue_open. */
 struct queue_counters queue_counters(const struct queue *queue);
 
-/* What Redis has counted with the last pulse. `redis_ms` 0: not known yet, or no longer. */
+/* The counts that Redis gave with the last pulse. `redis_ms` 0: not known yet, or no longer. */
 struct queue_look {
     uint64_t redis_ms;                                  /* Redis unix ms of that pulse */
-    uint64_t unread[CLASS_COUNT], pending[CLASS_COUNT]; /* entries that nobody has read; that are with a worker */
-    struct entry_id oldest[CLASS_COUNT];                /* pending one, else unread one; 0-0: none */
-    int64_t wait_ms[CLASS_COUNT];                       /* estimated for a new entry; -1: unknown */
-    uint64_t cap[CLASS_COUNT];                          /* 0: none */
-    uint64_t later, due, dead;                          /* parked; of those the ones that are due; dead letters */
-    uint64_t done_today, errors_today;                  /* ended with any worker since Redis' midnight in UTC */
+    uint64_t unread[CLASS_COUNT], pending[CLASS_COUNT]; /* entries that nobody has read; entries that a worker has */
+    struct entry_id oldest[CLASS_COUNT]; /* the oldest pending one, else the oldest unread one; 0-0: none */
+    int64_t wait_ms[CLASS_COUNT];        /* estimated for a new entry; -1: unknown */
+    uint64_t cap[CLASS_COUNT];           /* 0: none */
+    uint64_t later, due, dead;           /* parked requests; those of them that are due; dead letters */
+    uint64_t done_today, errors_today;   /* ended with any worker since Redis' midnight in UTC */
     struct pause pause;
 };
 
-/* What waits, as it was counted last; lives as long as the queue. */
+/* The latest counts; lives as long as the queue. */
 const struct queue_look *queue_looked(const struct queue *queue);
 
-/* Whether it has joined, or tried to in vain; not if it has stopped. */
+/* True once it has joined, or failed to; false if it has stopped. */
 bool queue_tried(const struct queue *queue);
 
 /* Why it is not connected, for a person; NULL: it is. */
 const char *queue_trouble(const struct queue *queue);
 
-/* What a worker ends with that computes in another precision than the one its queue is pinned to. Returns the status.
- */
+/* The error with which a worker ends that computes in another precision than its queue is pinned to. Returns its
+ * status. */
 enum status queue_refuse_precision(const char *name, const char *pinned, const char *ours, struct err *err);
 
 #endif

@@ -18,9 +18,9 @@ enum { READ_MS = 100, NEXT_MS = 10, CHECK_MS = 1000, READ_ENTRIES = 64, SEEN_MOS
 
 /* The control stream is for cancels that must not wait, even if the queue is paused, full or has a backlog.
  *
- * It has no group, because nobody needs to own an entry: lua/cancel deletes it together with its request, and whoever
- * is second finds it gone. The housekeeper reads it ten times a second; others check once a second whether it exists,
- * and read it if it stays, as when the housekeeper has just died. */
+ * It has no group, because nobody needs to own an entry: lua/cancel deletes it together with its request, and a second
+ * call finds it gone. The housekeeper reads it ten times a second; others check once a second whether it exists, and
+ * read it if it stays, because the housekeeper may just have died. */
 
 static void read_in(struct queue *queue, unsigned wait_ms)
 {
@@ -32,7 +32,7 @@ static void read_later(struct queue *queue)
     read_in(queue, queue->housekeeping.elected ? READ_MS : CHECK_MS);
 }
 
-/* Once a second: a producer may send any number. */
+/* Logs at most once a second: a producer may send any number. */
 static void log_malformed(struct queue *queue)
 {
     struct control *control = &queue->control;
@@ -45,8 +45,8 @@ static void log_malformed(struct queue *queue)
     control->logged_ns = now_ns;
 }
 
-/* Behind a full read there may be more: it reads on after a pause, so that a flood does not hold up Redis. Failed
- * cancels are read again once the end was reached. */
+/* After a full read there may be more: it reads on after a pause, so that a flood does not hold up Redis. Failed
+ * cancels are read again once it has reached the end. */
 static void control_cancelled(struct queue *queue, enum verdict verdict)
 {
     struct control *control = &queue->control;
@@ -101,7 +101,7 @@ static void end_cancel(struct cancel *cancel, enum verdict verdict)
 
 static void on_cancelled(void *context, const struct resp_value *reply);
 
-/* The class of the target; if there is no such request, the script says so. */
+/* The class of the target. Any class will do for an invalid name: the script finds no such request. */
 static enum request_class class_of(const struct cancel *cancel)
 {
     enum request_class class;
@@ -185,7 +185,7 @@ static void on_cancelled(void *context, const struct resp_value *reply)
     }
 }
 
-/* Cancels what `target` names ("": nothing, the entry is only deleted). Without `request` the entry is one of the
+/* Cancels the request that `target` names ("": none, the entry is only deleted). Without `request` the entry is in the
  * control stream, and the cancel ends with control_cancelled. */
 static void start_cancel(struct queue *queue, struct task *task, struct request *request, struct entry_id entry,
                          const char *target)
@@ -242,7 +242,7 @@ static void on_control(void *context, const struct resp_value *reply)
         return;
     }
     control->full = reply->count >= 2 * READ_ENTRIES;
-    control->out = 1; /* our own, until all are sent */
+    control->out = 1; /* held by this function until all are sent */
     for (size_t i = 0; i + 1 < reply->count; i += 2) { cancel_one(queue, &reply->items[i], &reply->items[i + 1]); }
     control_cancelled(queue, VERDICT_DONE);
 }
@@ -281,13 +281,13 @@ void queue_on_control(int fd, short what, void *context)
     (void)fd;
     (void)what;
     if (queue->state != QUEUE_UP || queue->control.busy || queue->control.out > 0) {
-        return; /* the end of that schedules the next */
+        return; /* the end of that read schedules the next */
     }
     if (queue->housekeeping.elected) {
         read_control(queue);
     } else {
         char key[QUEUE_KEY_MAX];
-        const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)}; /* it goes with its last entry */
+        const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)}; /* no entries, no key */
         queue->control.busy = true;
         queue_command(queue, 2, words, on_checked, queue);
     }

@@ -1,7 +1,7 @@
 /* One queue's state, its two connections, and which function executes which action.
  *
  * Every failure ends in queue_down: it closes both connections, whose commands come back unanswered, so each task
- * becomes a failed event; then follow one EVENT_DISCONNECTED and a timer for the next attempt. */
+ * becomes a failed event; one EVENT_DISCONNECTED and a timer for the next attempt follow. */
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -100,11 +100,11 @@ void queue_command(struct queue *queue, size_t count, const char *const *words, 
 
 /* --- The outbox --------------------------------------------------------------------------------------------------- */
 
-/* Events wait for the event loop, so that nothing calls back into the worker while it executes actions. The outbox
- * holds all that can be out, so memory cannot run out here. A disconnect is reported when the outbox is empty: every
- * action is answered before it. */
+/* Events wait for the event loop, so that nothing calls back into the worker while it executes actions. The outbox has
+ * room for the events of all actions that can be out, so it needs no memory. A disconnect is reported when the outbox
+ * is empty: every action is answered before it. */
 
-/* Delivers all events, then a disconnect, then the end. */
+/* Delivers all events, then a disconnect, then a fatal error. */
 static void on_outbox(int fd, short what, void *context)
 {
     struct queue *queue = context;
@@ -135,7 +135,7 @@ static void emit(struct queue *queue, const struct event *event)
 
 /* --- Tasks ------------------------------------------------------------------------------------------------------- */
 
-/* What executes each action, and which event answers it. */
+/* The function that executes each action, and the event that answers it. */
 static const struct executor {
     void (*execute)(struct task *task);
     enum event_kind event;
@@ -209,7 +209,7 @@ void queue_execute(struct queue *queue, struct action *action)
     } else if (action->kind == ACTION_REJOIN) {
         rejoin(queue);
     }
-    if (!executor->execute) { return; /* the others are the daemon's */ }
+    if (!executor->execute) { return; /* the daemon executes the others */ }
     if (queue->state != QUEUE_UP || !(task = malloc(sizeof *task))) {
         struct event event = queue_task_event(&once, true);
         emit(queue, &event);
@@ -290,8 +290,8 @@ static uint64_t count_ended(const struct queue *queue)
     return sum;
 }
 
-/* Begins anew with short pauses after a connection that lasted, and with rather short ones after one on which requests
- * ended. That it came up is no reason: Redis may close each one over what we send first. */
+/* Shortens the backoff: to its beginning after a connection that lasted, and to nearly that after one on which requests
+ * ended. Coming up alone is not enough: Redis may close each connection over our first commands. */
 static void forgive(struct queue *queue)
 {
     enum { SERVED_TRIES = 2 };
@@ -303,7 +303,8 @@ static void forgive(struct queue *queue)
     }
 }
 
-/* A limit of Redis costs one connection. The next attempt first looks whether the other one is still open. */
+/* A limit of Redis closes only one connection. Keeps a descriptor of the other one, which shows at the next attempt
+ * whether that stayed open. */
 static void note_loss(struct queue *queue)
 {
     bool reader = connection_was_closed(queue->reader), writer = connection_was_closed(queue->writer);
@@ -312,7 +313,7 @@ static void note_loss(struct queue *queue)
     queue->loss = queue->witness < 0 ? LOSS_OTHER : reader ? LOSS_READER : LOSS_WRITER;
 }
 
-/* If both were closed, something else has happened. */
+/* Forgets the loss if the other connection was closed, too: then no limit was the cause. */
 static void hear_witness(struct queue *queue)
 {
     char byte;
@@ -414,7 +415,7 @@ static void follow(struct queue *queue, const struct resp_value *reply)
     queue->moved_due = true;
 }
 
-/* At most once a second for the same reason: what is refused is tried again ten times a second. */
+/* Logs the same refusal at most once a second: a refused command is tried again ten times a second. */
 static void log_refused(struct queue *queue, const struct err *err)
 {
     uint64_t now_ns = clock_now_ns();
@@ -424,7 +425,7 @@ static void log_refused(struct queue *queue, const struct err *err)
     log_warn("redis_refused", log_str("queue", queue->options.name), log_str("reason", err->message));
 }
 
-/* Errors that pass while the connection stays: the command is tried again. */
+/* True for an error that passes without a new connection: the command is tried again. */
 static bool is_passing(const struct resp_value *reply)
 {
     return resp_is_error(reply, "OOM") || resp_is_error(reply, "TRYAGAIN") || resp_is_error(reply, "ASK");
@@ -438,7 +439,7 @@ bool queue_refused(struct queue *queue, const struct resp_value *reply, const ch
     enum status status = resp_check(reply, &err);
     if (status == STATUS_OK) { return false; }
     err_prefix(&err, "%s", what);
-    bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* a stream, of which lua/group says more, or another key */
+    bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* of a stream (lua/group says more) or another key */
     if (wrong_type) { log_refused(queue, &err); }
     follow(queue, reply);
     if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || wrong_type) {
@@ -455,8 +456,8 @@ bool queue_refused(struct queue *queue, const struct resp_value *reply, const ch
 
 /* --- Joining: from two connections to EVENT_CONNECTED ----------------------------------------------------------- */
 
-/* Check the server, load the scripts, pin the model and take our name (lua/join), make missing groups (lua/group), ask
- * for the time. */
+/* The steps: check the server, load the scripts, pin the model and take our name (lua/join), make missing groups
+ * (lua/group), ask for the time. */
 
 static void put_hex(char *to, size_t bytes)
 {
@@ -481,7 +482,7 @@ static void make_name(struct queue *queue)
     queue_host(host);
     put_hex(incarnation, 4);
     put_hex(queue->token, 16);
-    queue->housekeeping.command[0] = '\0'; /* that was for the name before */
+    queue->housekeeping.command[0] = '\0'; /* it was for the previous name */
     snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
 }
 
@@ -499,7 +500,7 @@ bool queue_worker_name_is(const char *name, size_t length)
     return ok;
 }
 
-/* The server is the one that closed our connection. */
+/* Logs why the server closed our connection, once we are back. */
 static void log_loss(const struct queue *queue)
 {
     static const char *const reasons[] = {
@@ -630,7 +631,7 @@ static void on_time(void *context, const struct resp_value *reply)
     }
 }
 
-/* Asked last, so that the time is still right when the worker gets it. */
+/* Asks for the time, as the last step, so that it is still right when the worker gets it. */
 static void ask_time(struct queue *queue)
 {
     queue_command(queue, 1, (const char *const[]){"TIME"}, on_time, queue);
@@ -731,7 +732,7 @@ static void on_scripts(void *context, const struct err *err)
     }
 }
 
-/* Whether a queue can live on this server. */
+/* Checks that a queue can run on this server. */
 static enum status check_server(struct queue *queue, const char *info, struct err *err)
 {
     char value[64];
@@ -751,8 +752,8 @@ static enum status check_server(struct queue *queue, const char *info, struct er
     if (!resp_info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
         return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);
     }
-    /* A worker that has worked here goes on, because waiting requests are in more danger without it. The pulse warns.
-     */
+    /* A worker that was connected before continues: without it the waiting requests are in more danger. The pulse
+     * warns. */
     if (!queue->options.allow_eviction && queue->connects == 0 &&
         resp_info_field(info, "maxmemory_policy", value, sizeof value) && strcmp(value, "noeviction") != 0) {
         return err_set(err, STATUS_BAD_INPUT,
@@ -807,7 +808,7 @@ static void on_client_id(void *context, const struct resp_value *reply)
     } else if (reply) {
         queue->reader_id = reply->type == RESP_INTEGER ? reply->integer : 0;
         queue->reader_ready = true;
-        if (queue->writer_ready) { /* it came first, and its time is old by now */
+        if (queue->writer_ready) { /* the writer came up first, and its time is old by now */
             ask_time(queue);
         }
     }
@@ -846,7 +847,7 @@ static void set_defaults(struct queue_options *options)
     options->connect_timeout_ms = options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     options->command_timeout_ms = options->command_timeout_ms ? options->command_timeout_ms : COMMAND_TIMEOUT_MS;
     options->backoff_ms = options->backoff_ms ? options->backoff_ms : BACKOFF_MS;
-    if (options->backoff_cap_ms == 0) { /* all come back before one may judge the leases of the others */
+    if (options->backoff_cap_ms == 0) { /* so all workers are back before one may judge the leases of the others */
         uint32_t half_ms = options->lease_ms / 2;
         options->backoff_cap_ms = half_ms < options->backoff_ms ? options->backoff_ms
                                   : half_ms < BACKOFF_CAP_MS    ? half_ms

@@ -1,5 +1,5 @@
-/* The pulse, once a second: sends our heartbeat, receives the state of the queue and of Redis' memory. Also renews the
- * lease, returns parked requests that are due (PROMOTE) and repairs ids ahead of the clock (MEND).
+/* The pulse, once a second, sends our heartbeat and receives the state of the queue and of Redis' memory. This file
+ * also renews the lease, returns parked requests that are due (PROMOTE) and repairs ids ahead of the clock (MEND).
  *
  * The pulse's script and INFO are sent together and become one event. The worker acts on Redis' memory; this file only
  * logs it. */
@@ -28,7 +28,7 @@ static uint64_t number_of(const char *info, const char *name)
     return strtoull(text, NULL, 10);
 }
 
-/* Logs where it begins, and where it ends, 5 % lower. */
+/* Logs when memory becomes short, and when that ends, 5 % lower. */
 static void log_memory(struct queue *queue, double percent)
 {
     enum { HYSTERESIS_PERCENT = 5 };
@@ -45,8 +45,8 @@ static void log_memory(struct queue *queue, double percent)
     queue->housekeeping.trickle = trickle;
 }
 
-/* Somebody has switched the policy while we run. Stopping would leave to Redis all that waits, so the work goes on; it
- * is logged when it begins, and once a minute. */
+/* Somebody may switch the policy while we run. Stopping would leave all waiting requests to eviction, so the work goes
+ * on, with a log line at the beginning and then once a minute. */
 static bool read_policy(struct queue *queue, const char *info)
 {
     char policy[64] = "noeviction";
@@ -77,11 +77,11 @@ static void read_memory(struct task *task, const char *info)
     if (percent >= 100) { queue_not_staged(task->queue); }
 }
 
-/* One of the two answers, in any order: a server without the script answers it second. */
+/* Counts one of the two answers, which come in any order: a server that had lost the script answers its call second. */
 static void answered(struct task *task, bool ok)
 {
     task->failed = task->failed || !ok;
-    if (task->calls == 1 && task->pulse.workers > task->clients / 2) { /* some are gone: each has two connections */
+    if (task->calls == 1 && task->pulse.workers > task->clients / 2) { /* each has two, so some are gone */
         task->pulse.workers = (uint32_t)(task->clients / 2);
     }
     if (task->calls == 1 && !task->failed) {
@@ -118,8 +118,8 @@ static void note_counted(struct queue *queue)
     queue->housekeeping.counting = (struct ended){0};
 }
 
-/* Counts without an answer are sent again unchanged, and later ones wait for the next pulse: the script knows by the
- * number whether it has added them. */
+/* Counts that got no answer are sent again unchanged, and later ones wait for the next pulse. By their number the
+ * script knows whether it has added them. */
 static void add_counts(struct queue *queue, struct command *command)
 {
     struct ended *ended = &queue->housekeeping.ended, *counting = &queue->housekeeping.counting;
@@ -177,8 +177,8 @@ static void note_skipped(struct queue *queue, uint64_t skipped)
     queue->housekeeping.skipped = skipped;
 }
 
-/* With several precisions the last digits of a vector depend on its worker. The housekeeper logs that when it begins,
- * and when they change. */
+/* With several precisions the last digits of a vector depend on its worker. The housekeeper logs this when it begins,
+ * and whenever the precisions change. */
 static void note_precisions(struct queue *queue, const char *precisions)
 {
     if (precisions[0] && strcmp(precisions, queue->housekeeping.precisions) != 0) {
@@ -202,9 +202,9 @@ static void add_left(const struct queue *queue, struct command *command)
 
 /* --- Neighbours --------------------------------------------------------------------------------------------------- */
 
-/* A worker that was killed cannot give up its lease. Its successor on the same host, or the housekeeper if it is there,
- * does that for it, once the kernel says that there is no such process and the worker has missed two heartbeats. In
- * doubt the lease stays and ends by itself. */
+/* A worker that was killed cannot give up its lease. Its successor on the same host, or the housekeeper if it runs
+ * there, gives it up once the kernel says that there is no such process and the worker has missed two heartbeats. In
+ * doubt the lease is left to expire. */
 
 void queue_meet_neighbours(struct queue *queue)
 {
@@ -236,7 +236,8 @@ static bool is_known_gone(const struct queue *queue, const char *name)
     return false;
 }
 
-/* False if it exists, or in doubt. The host's name is compared for a machine that was cloned while it ran. */
+/* False if it exists, or in doubt. Compares the host's name, too, because a machine may have been cloned while it ran.
+ */
 static bool process_is_gone(const char *name)
 {
     char host[QUEUE_HOST_MAX + 1];
@@ -259,7 +260,7 @@ static void on_lease_given_up(void *context, const struct resp_value *reply)
     }
 }
 
-/* Its name is nobody else's, so nobody else has this lease. */
+/* Deletes the lease, which nobody else can have: no two workers have the same name. */
 static void give_up_lease(struct queue *queue, const char *name)
 {
     struct neighbours *neighbours = &queue->neighbours;
@@ -272,7 +273,8 @@ static void give_up_lease(struct queue *queue, const char *name)
                   on_lease_given_up, gone);
 }
 
-/* The neighbours that lua/pulse named. One whose process is gone but that has just spoken is looked at again. */
+/* Checks the neighbours that lua/pulse named. One whose process is gone but whose heartbeat is fresh is checked again
+ * later. */
 static void look_at_neighbours(struct queue *queue, const char *words)
 {
     enum { SILENT_MS = 2000 };
@@ -293,7 +295,7 @@ static void look_at_neighbours(struct queue *queue, const char *words)
     }
 }
 
-/* What lua/pulse answers. */
+/* The items of the answer of lua/pulse. */
 enum {
     PULSE_TIME,
     PULSE_PAUSED,
@@ -302,7 +304,7 @@ enum {
     PULSE_CAP = PULSE_DEPTH + CLASS_COUNT,
     PULSE_SKIPPED = PULSE_CAP + CLASS_COUNT,
     PULSE_HOUSEKEEPER,
-    PULSE_FOUND, /* dead workers for whose entries the housekeeper had no room */
+    PULSE_FOUND, /* dead workers whose entries did not fit at the housekeeper */
     PULSE_WORKERS,
     PULSE_PRECISIONS,
     PULSE_NEIGHBOURS,
@@ -420,7 +422,7 @@ void queue_pulse(struct task *task)
     struct command command = {0};
     queue_log_unlogged(task->queue);
     write_pulse(task->queue, &task->action.heartbeat, &command);
-    task->calls = 3; /* one is our own, until both are sent */
+    task->calls = 3; /* one is held by this function until both are sent */
     queue_call(task->queue, &command, on_pulse, task);
     queue_command(task->queue, 3, (const char *const[]){"INFO", "memory", "clients"}, on_memory, task);
     answered(task, true);
@@ -432,7 +434,7 @@ static void on_last(void *context, const struct resp_value *reply)
     if (reply && !queue_refused(queue, reply, "lua/pulse")) { note_counted(queue); }
 }
 
-/* The release behind it removes the heartbeat that goes with it. */
+/* It sends a heartbeat, too, which the release after it removes. */
 void queue_count_last(struct queue *queue)
 {
     struct command command = {0};
@@ -495,11 +497,12 @@ void queue_promote(struct task *task)
 }
 
 /* MEND. lua/mend reads no entry whose size is not known: 24 MiB would take it 58 ms, in which Redis does nothing else.
- * So this looks first, by plain commands, from whose answers the connection drops what is large; it names to the script
- * what it has seen. What is too large to be read there becomes ours, by its id alone, and READ_OWN brings it. */
+ * So this looks first with plain commands, from whose answers the connection drops large entries, and names to the
+ * script the entries that it has seen. Entries too large for the script to read become ours by their ids alone, and
+ * READ_OWN brings them. */
 
-/* How many entries of each class the next look asks for. Redis may hold any number of bytes for each, so it is more
- * only after a look at little, and one after a look at a large one. */
+/* The number of entries of each class that the next look asks for. Entries may have any size, so it grows only after a
+ * look that saw few bytes, and it is one after a look that saw a large entry. */
 static uint32_t next_look(const struct mend_look *look)
 {
     if (look->large) { return 1; }
@@ -508,7 +511,7 @@ static uint32_t next_look(const struct mend_look *look)
     return look->most * 4 < MEND_ENTRIES / CLASS_COUNT ? look->most * 4 : MEND_ENTRIES / CLASS_COUNT;
 }
 
-/* Logs once for a repair of any number of calls, at its end. */
+/* A repair may take several calls; it is logged once, at its end. */
 static void on_mended(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
@@ -534,8 +537,8 @@ static void on_mended(void *context, const struct resp_value *reply)
     queue_task_end(task, event);
 }
 
-/* Names to the script the entries of a class that it can move or take in one call. Large ones stay for a while: the
- * next look begins behind them. */
+/* Names to the script the entries of a class that it can move or take in one call. Large ones remain in the stream for
+ * a while, so the next look begins after them. */
 static void name_entries(struct housekeeping *house, enum request_class class, const struct resp_value *list)
 {
     struct mend_look *look = &house->look;
@@ -558,8 +561,9 @@ static void name_entries(struct housekeeping *house, enum request_class class, c
     }
 }
 
-/* The answers come in the order of the classes; a stream of a wrong type costs its class only. queue_refused may close
- * the connection, and so answer the other calls before it returns: this one is counted last, and ends the task. */
+/* The answers come in the order of the classes; a stream of a wrong type only fails for its class. queue_refused may
+ * close the connection, which answers the other calls before it returns; so this call is counted last, and ends the
+ * task. */
 static void on_looked(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
@@ -584,7 +588,7 @@ static void look_ahead(struct task *task, enum request_class class, uint64_t fro
 {
     struct housekeeping *house = &task->queue->housekeeping;
     struct entry_id behind = house->look_behind[class];
-    bool last = behind.ms == UINT64_MAX && behind.seq == UINT64_MAX; /* a range cannot begin behind it */
+    bool last = behind.ms == UINT64_MAX && behind.seq == UINT64_MAX; /* no range can begin after the greatest id */
     char from[ENTRY_ID_TEXT + 1] = "(", count[16];
     snprintf(count, sizeof count, "%u", house->look.most);
     if (behind.ms > 0) {

@@ -1,5 +1,5 @@
-/* What waits in a queue, counted with plain commands behind each pulse: what /metrics and /depth tell. The worker
- * decides nothing by it, so an error leaves a number 0 and the queue alone. */
+/* The counts of /metrics and /depth: the requests in a queue, counted with plain commands after each pulse. The worker
+ * decides nothing by them, so an error only leaves a number 0. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -8,15 +8,15 @@
 #include "base/clock.h"
 #include "redis/queue_internal.h"
 
-/* As the oldest entry counts the oldest pending one, which XPENDING names; an older one may be unread where `fair` or
- * `shed` took newer ones ahead. Where none is pending, only XRANGE names the oldest unread one, and brings its body
- * along; a large one is asked for rarely. */
+/* The oldest entry is the oldest pending one, which XPENDING names, although an older one may be unread where `fair` or
+ * `shed` took newer ones first. If none is pending, only XRANGE names the oldest unread one, but it brings its body
+ * along; so a large one is asked for rarely. */
 enum { LARGE_BYTES = 64 << 10, LARGE_LOOKS = 32 };
 
 /* The days of lua/pulse. */
 enum { LOOK_DAY_MS = 86400000, LOOK_DAYS = 91 };
 
-/* Pulses are more frequent while something waits for Redis' memory. */
+/* The least time between two looks. Pulses come more often while something waits for Redis' memory. */
 enum { EVERY_MS = 900 };
 
 static uint64_t number_of(const struct resp_value *reply)
@@ -47,7 +47,8 @@ static void read_meta(struct looking *looking, int class, const struct resp_valu
     }
 }
 
-/* `<day> <done> <errors>` as lua/pulse writes it; of a day before, or nil: nothing has ended today. */
+/* `<day> <done> <errors>` as lua/pulse writes it; a value of an earlier day, or nil, means that nothing has ended
+ * today. */
 static void read_today(struct looking *looking, int class, const struct resp_value *reply)
 {
     (void)class;
@@ -59,7 +60,7 @@ static void read_today(struct looking *looking, int class, const struct resp_val
     next->errors_today = ok ? errors : 0;
 }
 
-/* A string, nil, or an error for a key of another type, which is a pause, too. */
+/* The reply is a string, nil, or an error for a key of another type, which is a pause, too. */
 static void read_pause(struct looking *looking, int class, const struct resp_value *reply)
 {
     (void)class;
@@ -70,7 +71,7 @@ static void read_pause(struct looking *looking, int class, const struct resp_val
     }
 }
 
-/* [[id, [field, value, …]]]; none if it has gone meanwhile. */
+/* [[id, [field, value, …]]]; empty if the entry has gone meanwhile. */
 static void read_oldest(struct looking *looking, int class, const struct resp_value *reply)
 {
     uint64_t bytes = 0;
@@ -86,7 +87,7 @@ static const struct look_command {
     const char *words[9];
     void (*read)(struct looking *looking, int class, const struct resp_value *reply); /* NULL: the answer is a number */
     int class;
-    size_t to; /* where in struct queue_look that number belongs */
+    size_t to; /* the offset in struct queue_look of that number */
 } commands[LOOK_COMMANDS] = {
     {{"XLEN", "@requests:high"}, TO(unread[CLASS_HIGH])},
     {{"XLEN", "@requests"}, TO(unread[CLASS_NORMAL])},
@@ -103,7 +104,7 @@ static const struct look_command {
     {{"HGET", "@stats", "%"}, read_today, 0},
     {{"GET", "@paused"}, read_pause, 0},
     {{"PEXPIRETIME", "@paused"}, TO(pause.until_ms)},
-    {{"XRANGE", "@requests:high", "-", "+", "COUNT", "1"}, read_oldest, CLASS_HIGH}, /* the last three by need */
+    {{"XRANGE", "@requests:high", "-", "+", "COUNT", "1"}, read_oldest, CLASS_HIGH}, /* the last three: by need */
     {{"XRANGE", "@requests", "-", "+", "COUNT", "1"}, read_oldest, CLASS_NORMAL},
     {{"XRANGE", "@requests:low", "-", "+", "COUNT", "1"}, read_oldest, CLASS_LOW},
 };
@@ -142,7 +143,7 @@ static void ask_for_oldest(struct queue *queue)
         } else if (looking->large[c] && !again) {
             looking->next.oldest[c] = looking->last.oldest[c];
         } else {
-            looking->large[c] = true; /* unless the answer says otherwise: it may cost the connection */
+            looking->large[c] = true; /* unless the answer says otherwise; a large entry may end the connection */
             ask(queue, ALWAYS + c);
         }
     }

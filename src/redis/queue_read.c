@@ -1,8 +1,8 @@
-/* Entries from Redis: new ones of several classes in one XREADGROUP, our own of one class after a reconnect, and those
- * that a script claims for us.
+/* Reads entries from Redis: new ones of several classes in one XREADGROUP, our own of one class after a reconnect, and
+ * those that a script claims for us.
  *
- * An entry that is too large for the reader is dropped as it arrives (RESP_CUT) and answered by its id, unread. If the
- * whole answer is too large, we own the rest, and READ_OWN reads it again. */
+ * An entry that is too large for the reader is dropped as it arrives (RESP_CUT) and its request is answered by its id,
+ * unread. If the whole answer is too large, we own the other entries, too, and READ_OWN reads them again. */
 #include "redis/queue_internal.h"
 
 #include <ctype.h>
@@ -62,8 +62,8 @@ static bool read_fields(const struct resp_value *list, struct entry_field *to)
     return list->count % 2 == 0;
 }
 
-/* Adds up entries and their fields, which are item `at`. An entry of XREADGROUP (at 1) may be cut. False: another
- * shape. */
+/* Adds up the entries of a list and their fields, which are item `at` of each entry. An entry of XREADGROUP (at 1) may
+ * be cut. False: another shape. */
 static bool count_fields(const struct resp_value *list, size_t at, size_t *count, size_t *fields)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -76,7 +76,7 @@ static bool count_fields(const struct resp_value *list, size_t at, size_t *count
     return true;
 }
 
-/* CLASS_COUNT: not one of our streams. */
+/* Returns CLASS_COUNT if it is not one of our streams. */
 static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
 {
     int c = 0;
@@ -84,7 +84,7 @@ static enum request_class class_of(const struct resp_value *name, const char *co
     return (enum request_class)c;
 }
 
-/* The bytes of an entry's fields, with dropped ones; `cut`: some were dropped. */
+/* The bytes of an entry's fields, including dropped ones; `cut`: some were dropped. */
 static uint64_t weigh(const struct resp_value *fields, bool *cut)
 {
     uint64_t bytes = fields->type == RESP_CUT ? fields->length : 0;
@@ -246,7 +246,7 @@ void entries_free(struct entries *entries)
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
-/* Delivers them at once, because they point into the answer. */
+/* Delivers the entries at once, because they point into the answer. */
 static void give_entries(struct task *task)
 {
     struct queue *queue = task->queue;
@@ -332,7 +332,7 @@ void queue_read(struct task *task)
 
 /* --- XPENDING ----------------------------------------------------------------------------------------------------- */
 
-/* What is pending with us: both READ_OWN by ids and LIST_OWN ask so. */
+/* The command for our pending entries, which both READ_OWN by ids and LIST_OWN send. */
 struct pending_command {
     char from[ENTRY_ID_TEXT + 1], most[16];
     const char *words[7];
@@ -387,7 +387,7 @@ static void list_own(struct task *task)
     }
 }
 
-/* Asks lua/address where the answer to one entry goes. */
+/* Asks lua/address where the reply to one entry goes. */
 static void ask_address(struct task *task)
 {
     struct queue *queue = task->queue;
@@ -429,8 +429,8 @@ static bool read_own_ids(struct own_list *list, enum request_class class, const 
     return ok;
 }
 
-/* The answers come in the order of the classes; a stream of a wrong type costs its class only. This one is counted
- * last, because queue_refused may close the connection, and so answer the others before it returns. */
+/* The answers come in the order of the classes; a stream of a wrong type only fails for its class. This call is counted
+ * last, because queue_refused may close the connection, which answers the others before it returns. */
 static void on_own_ids(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
@@ -453,24 +453,24 @@ void queue_list_own(struct task *task)
     for (int c = 0; c < CLASS_COUNT; c++) {
         write_pending_command(&commands[c], queue, (enum request_class)c, task->action.after[c], OWN_LIST_MOST);
     }
-    for (int c = 0; c < CLASS_COUNT; c++) { /* a call that cannot be sent answers, and the last one ends the task */
+    for (int c = 0; c < CLASS_COUNT; c++) { /* one that cannot be sent is answered with NULL */
         queue_command(queue, 7, commands[c].words, on_own_ids, task);
     }
 }
 
 /* --- Claims ------------------------------------------------------------------------------------------------------- */
 
-/* A script makes these entries ours: those of dead workers, and those shed, taken ahead or found by a sweep. All
- * answers have one shape. */
+/* A script makes these entries ours: those of dead workers, and those that shed, fair or sweep take. All their answers
+ * have the same shape. */
 
-/* A consumer of the group. A tool may call one anything: any bytes, any number of them. */
+/* A consumer of the group. Other tools may use any bytes, and any number of them, as a name. */
 struct consumer_name {
     const char *bytes;
     size_t length;
 };
 
-/* Writes a name as a word: letters, digits and .-_ as they are, so that a worker's name stays as it is, other bytes as
- * %XX; no bytes are a single %. Returns its length, or 0 if it does not fit with its NUL. Shapes: to [size]. */
+/* Writes a name as a word: letters, digits and .-_ as they are (so a worker's name is unchanged), other bytes as %XX;
+ * an empty name becomes a single %. Returns its length, or 0 if it does not fit with its NUL. Shapes: to [size]. */
 static size_t put_word(char *to, size_t size, const struct consumer_name *name)
 {
     size_t length = 0;
@@ -507,8 +507,8 @@ static struct consumer_name read_word(char *word)
     return name;
 }
 
-/* Notes consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. One whose name
- * does not fit is left to the housekeeper. */
+/* Notes the consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. A consumer
+ * whose name does not fit remains the housekeeper's. */
 static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
 {
     char *left = queue->claims.left[class];
@@ -568,7 +568,7 @@ static bool holds_some(const struct resp_value *consumer)
     return consumer->items[3].type != RESP_INTEGER || consumer->items[3].integer > 0;
 }
 
-/* Whether another consumer holds entries. One without is checked only now and then, to be deleted. */
+/* True if another consumer holds entries. Consumers without entries are checked only now and then, and deleted. */
 static bool worth_judging(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;
@@ -579,8 +579,8 @@ static bool worth_judging(struct task *task, const struct resp_value *consumers)
     return queue->claims.judged[task->action.read.class]++ % TIDY_EVERY == 0;
 }
 
-/* Logs a consumer that is no worker and holds entries: when it is seen, and again once it was not seen for a while. Of
- * more at once than are remembered the others are not logged. */
+/* Logs a consumer that is no worker but holds entries: when it is first seen, and again if it comes back after a while.
+ * Remembers FOREIGN_KNOWN of them; any beyond that are not logged. */
 static void log_foreign(struct queue *queue, const struct consumer_name *name, long long entries)
 {
     enum { FORGET_S = 60, SHOWN = 132 };
@@ -602,7 +602,7 @@ static void log_foreign(struct queue *queue, const struct consumer_name *name, l
              log_str("reason", "a consumer that is no worker has read requests; workers take them over"));
 }
 
-/* The consumers that another worker found; splits `words` [size]. */
+/* Lists the consumers that another worker found; splits `words` [size]. */
 static size_t found_names(const struct queue *queue, char *words, size_t size, struct consumer_name *names, size_t most)
 {
     size_t count = 0;
@@ -615,7 +615,7 @@ static size_t found_names(const struct queue *queue, char *words, size_t size, s
     return count;
 }
 
-/* Likewise those that XINFO named, from where the last call ended. */
+/* Lists the consumers that XINFO named, from where the last call ended. */
 static size_t listed_names(struct task *task, const struct resp_value *consumers, struct consumer_name *names,
                            size_t most)
 {
@@ -636,7 +636,7 @@ static size_t listed_names(struct task *task, const struct resp_value *consumers
     return count;
 }
 
-/* Whether somebody of this name may have a lease. */
+/* True if a worker of this name may have a lease. */
 static bool may_live(const struct consumer_name *name)
 {
     return name->length < QUEUE_WORKER_MAX;
@@ -651,8 +651,8 @@ static void add_alive_key(const struct queue *queue, struct command *command, co
 }
 
 /* Calls lua/reclaim for released entries and for at most JUDGED_MAX consumers: those that XINFO named, or if it is
- * NULL, those that the housekeeper found and the neighbours whose processes have ended. The ones without a key are the
- * last. */
+ * NULL, those that the housekeeper found and the neighbours whose processes have ended. Consumers that cannot have a
+ * lease come last, without a key. */
 static void call_reclaim(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;

@@ -1,6 +1,7 @@
 /* Sends requests to Redis and receives their verdicts: settle, defer, charge (records a run before it starts), release.
  *
- * One ACTION_SETTLE becomes a script call for each stream and each script. The answer to the last call ends it. */
+ * One ACTION_SETTLE becomes a script call for each stream and each script. The answer to the last call ends the action.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static void add_milliseconds(struct command *command, const char *field, uint64_
     add_pair(command, field, text);
 }
 
-/* "error": not started, any holder may say so. "fail": started, only the owner may. */
+/* "error": it was not started, so any holder may send this. "fail": it was started, so only its owner may. */
 static const char *kind_of(const struct request *request)
 {
     return request->lifetime.outcome == OUTCOME_DONE   ? "done"
@@ -116,7 +117,7 @@ static void add_fields(const struct queue *queue, struct command *command, const
     add_echo(command, request);
 }
 
-/* The fields of a reply behind their number, which has three digits and is patched in. */
+/* Adds the fields of a reply after their number, which has three digits and is patched in. */
 static void add_counted_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
     command_text(command, "000");
@@ -152,7 +153,7 @@ static bool goes_into(const struct request *request)
     return request->output.into && request->lifetime.outcome == OUTCOME_DONE;
 }
 
-/* The vectors that go into hashes of their producers, too: how many, and for each its number, key and field. */
+/* Adds the vectors that also go into hashes of their producers: how many, and for each its number, key and field. */
 static void add_into(const struct request_list *requests, struct command *command)
 {
     size_t count = 0, number = 0;
@@ -297,7 +298,8 @@ void queue_log_unlogged(struct queue *queue)
     memset(&settling->retries, 0, sizeof settling->retries);
 }
 
-/* Only a few refusals and retries between two pulses are logged; level debug has them all. A dead letter always is. */
+/* Only a few refusals and retries between two pulses are logged, but all of them at level debug. A dead letter is
+ * always logged. */
 static enum log_level level_of(struct queue *queue, enum outcome outcome)
 {
     enum { LOGGED_MOST = 5 };
@@ -311,7 +313,7 @@ static enum log_level level_of(struct queue *queue, enum outcome outcome)
     return LOG_DEBUG;
 }
 
-/* A run that failed has one line, with the producer's own words, so that an operator finds it. */
+/* Logs a failed run in one line, with the producer's own words, so that an operator finds it. */
 static void log_failure(struct queue *queue, const struct request *request)
 {
     static const char *const events[] = {[OUTCOME_ERROR] = "request_refused",
@@ -334,7 +336,7 @@ static void log_failure(struct queue *queue, const struct request *request)
     log_write(level_of(queue, outcome), &line);
 }
 
-/* Once a minute: every request of a producer that mistypes a field has it. */
+/* Logs at most once a minute: a producer that mistypes a field does so in every request. */
 static void log_ignored(struct queue *queue, const struct request *request)
 {
     enum { PAUSE_S = 60 };
@@ -401,7 +403,7 @@ static void on_called(void *context, const struct resp_value *reply)
         }
     }
     if (shaped && script == SCRIPT_SETTLE) { log_side_effects(queue, reply, at); }
-    bool whole = script == SCRIPT_CHARGE; /* it has no verdict of each request */
+    bool whole = script == SCRIPT_CHARGE; /* it gives no verdict for each request */
     task->failed = task->failed || !reply || (!shaped && whole) || (refused && queue->state != QUEUE_UP);
     struct request_list requests = call->requests;
     free(call);
@@ -414,10 +416,10 @@ static void on_called(void *context, const struct resp_value *reply)
  *
  * A script's arguments become Lua strings, and Lua hashes every byte. From about STAGE_BYTES on that costs Redis more
  * than a command for a key of its own. So plain commands write large replies to hashes of their own, their stage keys,
- * and settle renames each to the reply's; what does not depend on Redis' clock is in the hash already. All of that is
- * one transaction, which ends by deleting the stage keys: whatever settle does, nothing stays behind, and nobody else
- * ever sees one. If Redis refuses the transaction or a part of it (it is full, say), nothing has ended, and for a while
- * replies travel in their settle, whose answer says why. */
+ * and settle renames each to the reply's; the hash already has all fields that do not depend on Redis' clock. All of
+ * that is one transaction, which ends by deleting the stage keys: whatever settle does, none of them remains, and
+ * nobody else ever sees one. If Redis refuses the transaction or a part of it (it is full, say), nothing has ended, and
+ * for a while replies travel in their settle, whose answer says why. */
 void queue_not_staged(struct queue *queue)
 {
     queue->settling.stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
@@ -456,7 +458,8 @@ static enum status stage(struct queue *queue, const struct request *request, str
     return send_queued(queue, &fields, err);
 }
 
-/* Sends the call of settle between the HSETs and the DEL of its stage keys. Owns: takes the call's bytes. */
+/* Sends a transaction: the HSETs of the stage keys, the call of settle, and the DEL of the stage keys. Owns: takes the
+ * call's bytes. */
 static void send_staged(struct queue *queue, const struct request_list *requests, struct command *settle,
                         connection_reply_fn *reply, void *context)
 {
@@ -476,13 +479,13 @@ static void send_staged(struct queue *queue, const struct request_list *requests
     status = status ? status : send_queued(queue, &cleanup, &err);
     command_free(settle);
     command_free(&cleanup);
-    if (status) { queue_down(queue, &err); } /* only a new connection ends the transaction */
+    if (status) { queue_down(queue, &err); } /* only closing the connection ends the transaction */
     queue_call(queue, &exec, reply, context);
 }
 
 /* --- Calls -------------------------------------------------------------------------------------------------------- */
 
-/* The answer to a transaction of send_staged: settle's own part of it, behind which there is only that of the DEL. */
+/* The answer to a transaction of send_staged; settle's part is the last but one, before that of the DEL. */
 static void on_executed(void *context, const struct resp_value *reply)
 {
     const struct batch_call *call = context;
@@ -498,7 +501,7 @@ typedef void write_fn(const struct queue *queue, const struct request_list *requ
 static write_fn *const writers[SCRIPT_COUNT] = {
     [SCRIPT_SETTLE] = write_settle, [SCRIPT_DEFER] = write_defer, [SCRIPT_CHARGE] = write_record_run};
 
-/* Sends one call; without memory for it its requests come back with the task, which fails. */
+/* Sends one call. If there is no memory for it, the task fails, and its requests come back with it. */
 static void send_call(struct task *task, enum script script, struct request_list *requests)
 {
     struct command command = {0};
@@ -522,7 +525,7 @@ static void send_call(struct task *task, enum script script, struct request_list
 
 /* --- Actions ------------------------------------------------------------------------------------------------------ */
 
-/* Requests by stream: one call each, whose size the worker limits. */
+/* Sends one call for the requests of each stream; the worker limits their number. */
 static void send_calls(struct task *task, enum script script, struct request_list requests[CLASS_COUNT])
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -534,7 +537,7 @@ void queue_settle(struct task *task)
 {
     struct request_list settle[CLASS_COUNT] = {0}, defer[CLASS_COUNT] = {0};
     struct request *request;
-    task->calls = 1; /* our own, until all are sent */
+    task->calls = 1; /* held by this function until all are sent */
     while ((request = request_list_pop(&task->action.requests))) {
         if (request->lifetime.outcome == OUTCOME_CANCEL) {
             queue_cancel(task, request);
@@ -567,12 +570,12 @@ void queue_record_run(struct task *task)
 
 /* --- RELEASE ------------------------------------------------------------------------------------------------------ */
 
-/* What a call releases: ARGV of lua/release. */
+/* The extent of a release, as lua/release reads it in ARGV. */
 enum { ONLY_THESE, ALL_OF_STREAM, ALL_AND_SIGN_OFF };
 
 static void sign_off(struct task *task);
 
-/* One call has ended, or all of ours are sent. */
+/* Called when a call has ended, and when all calls are sent. */
 static void release_ended(struct task *task)
 {
     if (--task->calls > 0) { return; }
@@ -611,7 +614,8 @@ static void send_release(struct task *task, enum request_class class, int last, 
     queue_call(queue, &command, on_released, task);
 }
 
-/* Releases whatever we own in each usable stream, known or not, one call at a time; the last call drops our name. */
+/* Releases all entries that we own in each usable stream, even unknown ones, one call at a time; the last call drops
+ * our name. */
 static void sign_off(struct task *task)
 {
     int last = CLASS_LOW;
@@ -636,7 +640,7 @@ void queue_release(struct task *task)
     const struct request *first = task->action.requests.first;
     if (task->action.last) { queue_count_last(task->queue); }
     task->signing_off = -1; /* before the first class */
-    task->calls = 1;        /* our own, until all are sent */
+    task->calls = 1;        /* held by this function until all are sent */
     while (first) {
         const struct request *end = first;
         while (end && end->identity.class == first->identity.class) { end = end->next; }

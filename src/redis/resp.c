@@ -1,10 +1,10 @@
 /* The reader is hiredis' state machine with our objects, which are taken from an arena and counted.
  *
- * hiredis passes each object's parent and index; an array's items lie in one block, so an object's address is known
+ * hiredis passes each object's parent and index; an array's items are in one block, so an object's address is known
  * when it is made. Nothing is freed one by one: the arena is emptied before the next reply begins.
  *
- * hiredis makes a string once it has all its bytes. A string to drop is known earlier, by its length: the codec is told
- * that it is nil, and its bytes never reach the codec. */
+ * hiredis makes a string once it has all its bytes. A string to drop is known earlier, by its length: the codec gets a
+ * nil in its place, and never its bytes. */
 #include "redis/resp.h"
 
 #include <hiredis/hiredis.h>
@@ -18,7 +18,7 @@
 #include "schedule/request.h"
 
 enum { BLOCK_FIRST = 16 << 10, BLOCK_KEPT = 1 << 20, BLOCK_LARGEST = 4 << 20 };
-enum { HEADER_ROOM = 24 }; /* of a command: the number of words comes first on the wire and is known last */
+enum { HEADER_ROOM = 24 }; /* for the number of words, which comes first on the wire but is known last */
 
 /* --- Memory of a reply -------------------------------------------------------------------------------------------- */
 
@@ -255,14 +255,14 @@ enum status resp_feed(struct resp_reader *reader, const char *bytes, size_t leng
     return STATUS_OK;
 }
 
-/* The announced size of the string that is arriving, 0 for none: the codec waits behind a complete line of digits. So a
- * string that cannot fit is refused before it arrives. */
+/* The announced size of the string that is arriving, 0 for none. The codec waits after that complete line of digits, so
+ * a string that cannot fit is refused before it arrives. */
 static size_t announced_bytes(const struct resp_reader *reader)
 {
     const char *at = reader->codec->buf + reader->codec->pos, *end = reader->codec->buf + reader->codec->len;
     size_t bytes = 0;
     if (reader->codec->ridx < 0 || reader->codec->rstack[reader->codec->ridx].type != REDIS_REPLY_STRING) {
-        return 0; /* half a line of another type */
+        return 0; /* an incomplete line, or another type */
     }
     for (; at < end && *at >= '0' && *at <= '9' && bytes < SIZE_MAX / 16; at++) {
         bytes = bytes * 10 + (size_t)(*at - '0');
@@ -270,7 +270,7 @@ static size_t announced_bytes(const struct resp_reader *reader)
     return at < end && *at == '\r' ? bytes : 0;
 }
 
-/* Tells the codec that the string it waits for is nil, and drops the bytes that are here. */
+/* Gives the codec a nil for the string that it waits for, and drops the bytes that have arrived. */
 static void drop_string(struct resp_reader *reader, size_t length)
 {
     redisReader *codec = reader->codec;
@@ -448,7 +448,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"ERR max number of clients", STATUS_UNAVAILABLE}, /* has no code of its own */
     };
     if (value->type != RESP_ERROR) { return STATUS_OK; }
-    /* Redis adds to a script's error which script it was, by a digest, which helps nobody. */
+    /* Redis adds the script's digest to the error, which helps nobody. */
     const char *end = memmem(value->bytes, value->length, " script: ", strlen(" script: "));
     size_t length = end ? (size_t)(end - value->bytes) : value->length;
     enum status status = STATUS_INTERNAL;

@@ -70,17 +70,17 @@ MUST_CHECK enum status command_finish(struct command *command, const char **byte
 /* Frees the bytes and leaves an empty command. */
 void command_free(struct command *command);
 
-/* Whether a value is an error reply that begins with this word ("NOSCRIPT"). */
+/* True if a value is an error reply that begins with this word ("NOSCRIPT"). */
 bool resp_is_error(const struct resp_value *value, const char *word);
 
-/* Whether a value is a string or status equal to `text`. */
+/* True if a value is a string or status equal to `text`. */
 bool resp_equals(const struct resp_value *value, const char *text);
 
 /* Finds a value by its name in an array of alternating names and values (HGETALL, an entry's fields). NULL: not there,
  * or `list` is no array. */
 const struct resp_value *resp_field(const struct resp_value *list, const char *name);
 
-/* Reads the id of a stream's entry. NULL is allowed. False, and 0-0: it is none. */
+/* Reads the id of a stream's entry. NULL is allowed. False, with the id 0-0, if it is none. */
 bool resp_entry_id(const struct resp_value *value, struct entry_id *id);
 
 /* Copies the value of a line `name:value` of INFO. Shapes: value [size]. False: there is none. */

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* Who needs a right; several bits may be set. */
+/* The roles that need a right; several bits may be set. */
 enum role { ROLE_WORKER = 1, ROLE_PRODUCER = 2, ROLE_OPERATOR = 4 };
 
 /* A command that some roles must be allowed. */

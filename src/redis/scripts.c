@@ -24,7 +24,7 @@ struct call {
 static void on_digest(void *context, const struct resp_value *reply)
 {
     struct scripts *scripts = context;
-    if (!reply) { return; /* on_down tells the owner */ }
+    if (!reply) { return; /* on_down informs the owner */ }
     unsigned index = SCRIPT_COUNT - scripts->loading--;
     struct err bad = {0};
     if (resp_check(reply, &bad)) {
@@ -85,7 +85,7 @@ static enum status call_send(struct call *call, struct err *err)
     return status;
 }
 
-/* Loads all scripts again and repeats the call behind them. */
+/* Loads all scripts again and repeats the call after them. */
 static bool call_repeat(struct call *call)
 {
     struct err err;

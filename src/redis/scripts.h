@@ -51,7 +51,7 @@ enum { SCRIPT_DIGEST = 40 };
 struct scripts {
     struct connection *connection;
     char digest[SCRIPT_COUNT][SCRIPT_DIGEST + 1];
-    unsigned loading;         /* answers to come */
+    unsigned loading;         /* answers not yet received */
     uint64_t calls, calls_ns; /* calls that were answered, and the sum of their times from sending to the answer */
     void *context;
     void (*on_loaded)(void *context, const struct err *err); /* NULL: all are loaded */

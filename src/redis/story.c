@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "redis/queue.h"
 
-/* Of dead letters, which may have 64 KiB each: so many are looked through. */
+/* The limits of a search through dead letters, which may have 64 KiB each. */
 enum { LETTERS_A_PAGE = 16, PAGES = 64 };
 
 enum { LOOKS = 3 }; /* a request may move between two questions */
@@ -50,8 +50,8 @@ static bool take_name(struct story *story, const char *name)
     return true;
 }
 
-/* Asks what a login may not ask, or what may not exist (ERR: no key, which has no code of its own): then `*out` is
- * NULL. */
+/* session_ask, except that `*out` is NULL if the login may not ask, or the key does not exist (ERR, as that has no code
+ * of its own). */
 static enum status ask_if(struct session *session, size_t count, const char *const *words,
                           const struct resp_value **out, struct err *err)
 {
@@ -65,7 +65,7 @@ static enum status ask_if(struct session *session, size_t count, const char *con
     ask_if(session, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *),                                 \
            (const char *const[]){__VA_ARGS__}, out, err)
 
-/* --- what there is to learn --- */
+/* --- where to look --- */
 
 static enum status read_reply(struct session *session, const char *id, struct story *story, struct err *err)
 {
@@ -120,8 +120,8 @@ static enum status read_trouble(struct session *session, struct story *story, st
     return STATUS_OK;
 }
 
-/* When a worker spoke last, and whether it said that it holds nothing, of which it had been given some before. An
- * answer may have been on its way to it, but hardly for so long. */
+/* Reads when the worker's last heartbeat was, and whether it said that it holds nothing although it was given this
+ * request earlier. The entry may have been on its way to the worker, but hardly for as long as ARRIVES_MS. */
 static void read_heartbeat(struct story *story, const struct resp_value *heartbeat)
 {
     enum { ARRIVES_MS = 2000 };
@@ -132,8 +132,8 @@ static void read_heartbeat(struct story *story, const struct resp_value *heartbe
     story->idle = strcmp(held, "0") == 0 && story->held_ms + ARRIVES_MS < story->spoke_ms;
 }
 
-/* Whether a worker has it, has given it back (`released`) or has set it aside (`ahead`), or a consumer has it that is
- * no worker. */
+/* Reads which consumer has it: a worker, one that is no worker, or none since a worker gave it back (`released`) or set
+ * it aside (`ahead`). */
 static enum status read_pending(struct session *session, const char *stream, const char *entry, struct story *story,
                                 struct err *err)
 {
@@ -148,7 +148,7 @@ static enum status read_pending(struct session *session, const char *stream, con
     if (story->given_back) { return STATUS_OK; }
     uint64_t idle_ms = number_of(item(pending, 2));
     story->deliveries = (unsigned long)number_of(item(pending, 3));
-    story->held_ms = idle_ms < story->now_ms ? story->now_ms - idle_ms : 0; /* or a little later: `now` was before */
+    story->held_ms = idle_ms < story->now_ms ? story->now_ms - idle_ms : 0; /* or a little later: `now_ms` is older */
     if (story->held_ms < story->entry.ms) { story->held_ms = story->entry.ms; }
     keep(story->foreign ? story->consumer : story->worker, sizeof story->worker, owner);
     if (story->foreign) { return STATUS_OK; }
@@ -158,7 +158,7 @@ static enum status read_pending(struct session *session, const char *stream, con
     return STATUS_OK;
 }
 
-/* Whether it waits in its stream. Where its entry is not to be read, or may not be, the ids of others tell. */
+/* Finds out whether it waits in its stream. If its entry must not be read, the ids of other entries decide. */
 static enum status read_unread(struct session *session, const char *stream, const char *text, bool tenant,
                                struct story *story, struct err *err)
 {
@@ -186,7 +186,7 @@ static enum status read_unread(struct session *session, const char *stream, cons
     return STATUS_OK;
 }
 
-/* Of a request without a reply: looks among those that wait for their time, then in its stream. */
+/* Looks for a request without a reply in `later`, then in its stream. */
 static enum status read_place(struct session *session, bool tenant, struct story *story, struct err *err)
 {
     char key[SESSION_KEY], entry[ENTRY_ID_TEXT];
@@ -221,7 +221,7 @@ static void take_letter(struct story *story, const struct resp_value *id, const 
     story->attempts = (unsigned long)number_of(resp_field(fields, "_attempts"));
 }
 
-/* Of a request that is nowhere else. Who died twice is told of the last time. */
+/* Looks for the request among dead letters; if it died more than once, the last time counts. */
 static enum status read_letters(struct session *session, const char *id, struct story *story, struct err *err)
 {
     char key[SESSION_KEY], from[ENTRY_ID_TEXT + 1], most[8];
@@ -354,7 +354,7 @@ static void tell_all(struct story *story)
     tell_end(story);
 }
 
-/* Searches for the requests of an id that has no reply. Meanwhile they may be answered, so if there is none it looks
+/* Searches for the requests of an id that has no reply. They may be answered meanwhile, so if it finds none, it looks
  * for the reply once more. */
 static enum status search_id(struct session *session, const char *id, uint64_t most, struct story *story,
                              struct err *err)

@@ -1,4 +1,4 @@
-/* OpenSSL's context and sessions, and its errors in words that tell an operator what to fix. */
+/* OpenSSL's context and sessions, and its errors in words that help an operator to fix them. */
 #include "redis/tls.h"
 
 #include <errno.h>
@@ -16,14 +16,14 @@
 /* The files that are watched for changes. */
 enum tls_file { TLS_CA, TLS_CERT, TLS_KEY, TLS_FILES };
 
-/* Changes when the content of a file does. */
+/* A value that changes when the content of a file does. */
 struct tls_stamp {
     struct timespec changed;
     off_t size;
     ino_t inode;
 };
 
-/* Makes sessions; `stamps` tell which content of the files it holds. */
+/* Makes sessions; `stamps` identifies the content of the files that it holds. */
 struct tls {
     struct ssl_ctx_st *context;
     char *files[TLS_FILES]; /* NULL where none is named */

@@ -28,11 +28,11 @@ MUST_CHECK enum status tls_open(const struct tls_options *options, struct tls **
 void tls_close(struct tls *tls);
 
 /* Makes our end of a connection to `host`, a name or IP address that the server's certificate must cover.
- * Owns: the caller gives `out` to libevent, which frees it. Errors: those of tls_open, where files have changed. */
+ * Owns: the caller gives `out` to libevent, which frees it. Errors: those of tls_open, if files have changed. */
 MUST_CHECK enum status tls_session(struct tls *tls, const char *host, struct ssl_st **out, struct err *err);
 
-/* Explains in a sentence why a session failed. `code` is OpenSSL's error (0: the connection just ended), `up` tells
- * whether the handshake was over. False if TLS is not the reason. */
+/* Explains in a sentence why a session failed. `code` is OpenSSL's error (0: the connection just ended), `up`: the
+ * handshake was over. False if TLS is not the reason. */
 bool tls_explain(const struct tls *tls, const struct ssl_st *session, const char *host, unsigned long code, bool up,
                  char *text, size_t size);
 
