@@ -21,16 +21,16 @@
 #include "redis/story.h"
 
 enum {
-    JOBS = 16,              /* taken over and not yet answered */
+    JOBS = 16,              /* requests taken over but not yet answered */
     REDIS_MS = 2000,        /* for each answer of Redis */
     PATIENCE_MS = 8000,     /* a job that has waited longer is not begun: its client is about to give up */
-    TRY_MS = 1000,          /* POST /api/try waits so long for a reply … */
-    LOOK_MS = 10,           /* … and looks as often */
-    TRY_TTL_S = 60,         /* of its reply and of the request itself */
+    TRY_MS = 1000,          /* how long POST /api/try waits for a reply … */
+    LOOK_MS = 10,           /* … and how often it looks */
+    TRY_TTL_S = 60,         /* of the reply of POST /api/try, and of its request */
     ANSWER_BYTES = 4 << 20, /* of any answer */
-    VALUE_BYTES = 16384,    /* shown of a field of a dead letter */
+    VALUE_BYTES = 16384,    /* how much is shown of a field of a dead letter */
     LATER_PAGE = 100,
-    SEARCH_MOST = 100000, /* unfinished requests, for one by its own id: a second or two of this thread */
+    SEARCH_MOST = 100000, /* unfinished requests looked at to find one by its own id: a second or two */
 };
 
 /* ---- parameters of a query, or members of a body ---- */
@@ -53,14 +53,14 @@ enum param { PARAMETERS(MEMBER) PARAMS };
 static const struct { const char *name; enum kind kind; size_t most; const char *missing; } params[PARAMS] = {PARAMETERS(ROW)};
 /* clang-format on */
 
-/* What a request was taken over as. */
+/* A request that was taken over. */
 struct job {
     struct admin *admin;
     const struct route *route; /* NULL: free */
     uint64_t number, since_ms;
     const char *name;             /* the queue's; NULL: all */
     const struct consumer *queue; /* NULL: all, or one that this daemon does not serve */
-    char *values[PARAMS]; /* decoded, without a NUL in it; the JSON itself of others than TEXT. NULL: not given */
+    char *values[PARAMS];         /* TEXT: decoded, without a NUL in it; else as JSON. NULL: not given */
     int status;
     char *text; /* the answer, [length] */
     size_t length;
@@ -69,23 +69,23 @@ struct job {
 struct admin {
     struct admin_options options;
     char *token;
-    uint64_t wrong, wrong_logged_ms; /* wrong tokens since the last line of the log about them, and when that was */
+    uint64_t wrong, wrong_logged_ms; /* wrong tokens since the log last mentioned them, and when that was */
     struct thread_pool *pool;
     struct job jobs[JOBS];
     atomic_bool closing;
-    struct client *client; /* this and the rest: the thread's */
+    struct client *client; /* this and the rest belong to the thread */
     struct queue_walk walk;
-    struct err walk_failed; /* why the last step of the walk did; STATUS_OK: it did not */
+    struct err walk_failed; /* why the last step of the walk failed; STATUS_OK: it did not */
 };
 
-/* Does it, and writes the answer. Sets job->status if it is not 200. */
+/* Does a job, and writes the answer. Sets job->status unless it is 200. */
 typedef enum status handler_fn(struct job *job, struct session *session, FILE *to, struct err *err);
 
 struct route {
     const char *path;
     bool post;
-    bool all;           /* without a queue: once for each that the daemon serves, in a list … */
-    bool others;        /* … and for each other one of the Redis */
+    bool all;           /* without a queue: answers for each queue that the daemon serves, in a list … */
+    bool others;        /* … and for each other queue of the Redis */
     unsigned may, must; /* bits of enum param */
     handler_fn *handle;
     int (*answer)(struct job *job, struct buffer *body); /* in place of `handle`, without Redis, in the I/O thread */
@@ -100,7 +100,7 @@ static bool find_param(const struct route *route, const char *name, size_t lengt
     return false;
 }
 
-/* Keeps a value; the reason if it may not be one. */
+/* Keeps a value; returns the reason if it is not allowed. */
 static const char *keep(struct job *job, enum param param, const struct buffer *value)
 {
     if (!buffer_ok(value)) { return "no memory"; }
@@ -134,7 +134,7 @@ static bool decode_percent(struct buffer *to, const char *text, size_t length)
     return true;
 }
 
-/* Reads name=value&name=value. Returns what is wrong; NULL: nothing. */
+/* Reads name=value&name=value. Returns the problem, or NULL. */
 static const char *read_query(struct job *job, const char *query)
 {
     const char *problem = NULL;
@@ -174,7 +174,7 @@ static bool read_value(struct lexer *lexer, enum kind kind, struct buffer *value
                            : length <= 12 && strspn(begin, "0123456789") == length;
 }
 
-/* Reads a flat JSON object, which json_valid has seen. Likewise. */
+/* Reads a flat JSON object, which json_valid has checked. Returns the problem, or NULL. */
 static const char *read_body(struct job *job, const char *body, size_t length)
 {
     struct lexer lexer = {body, body + length};
@@ -204,7 +204,7 @@ static const char *read_body(struct job *job, const char *body, size_t length)
     return problem;
 }
 
-/* ---- what is looked at ---- */
+/* ---- reading ---- */
 
 static enum status get_queues(struct job *job, struct session *session, FILE *to, struct err *err)
 {
@@ -238,7 +238,7 @@ static enum status get_workers(struct job *job, struct session *session, FILE *t
     return status;
 }
 
-/* What a walk through dead letters does. */
+/* A walk through dead letters. */
 struct walk {
     struct session *session;
     FILE *to;
@@ -279,7 +279,7 @@ static void put_next(FILE *to, const char *next)
     json_put_text(to, next);
 }
 
-/* Whether `letter` and `cursor` are what they should be, or not there. */
+/* Checks `letter` and `cursor`, where they are given. */
 static enum status check_letter(const struct job *job, struct err *err)
 {
     const char *letter = job->values[PARAM_letter], *cursor = job->values[PARAM_cursor];
@@ -340,7 +340,7 @@ static enum status get_later(struct job *job, struct session *session, FILE *to,
     return STATUS_OK;
 }
 
-/* One request of lua/list. */
+/* Writes one request of lua/list. */
 static enum status put_listed(FILE *to, const struct session *session, const struct resp_value *one, struct err *err)
 {
     enum { NAME, CONSUMER, IDLE, DELIVERIES, BYTES, FACTS };
@@ -360,7 +360,7 @@ static enum status put_listed(FILE *to, const struct session *session, const str
     json_put_text(to, session_text(&facts[NAME]));
     fputs(",\"worker\":", to);
     if (facts[CONSUMER].length > 0) {
-        json_put_string(to, facts[CONSUMER].bytes, facts[CONSUMER].length); /* whatever bytes a tool calls itself */
+        json_put_string(to, facts[CONSUMER].bytes, facts[CONSUMER].length); /* a tool may use any bytes as its name */
     } else {
         fputs("null", to);
     }
@@ -375,7 +375,7 @@ static enum status put_listed(FILE *to, const struct session *session, const str
     return STATUS_OK;
 }
 
-/* Whether class, state and cursor of a list are what they should be. */
+/* Checks the class, state and cursor of a list. */
 static enum status check_list(const struct job *job, enum request_class *class, struct err *err)
 {
     const char *state = job->values[PARAM_state], *cursor = job->values[PARAM_cursor];
@@ -441,7 +441,7 @@ static int answer_history(struct job *job, struct buffer *body)
     return 200;
 }
 
-/* ---- what is changed ---- */
+/* ---- changing ---- */
 
 static void put_pause(FILE *to, const struct session *session, const struct pause *pause, bool changed)
 {
@@ -637,7 +637,7 @@ static const struct route *find_route(const char *path)
 
 /* ---- the thread ---- */
 
-/* Connects, or finds out that the connection of the last job is still there: nothing has been changed before it is. */
+/* Connects, unless the connection of the last job still works. This is certain before anything is changed. */
 static enum status connect_to_redis(struct admin *admin, struct session *session, struct err *err)
 {
     const struct resp_value *reply;
@@ -653,7 +653,7 @@ static enum status connect_to_redis(struct admin *admin, struct session *session
     }
 }
 
-/* Says what gives a missing right, where Redis has refused for want of one. */
+/* If Redis refused because a right is missing, adds how to grant it. */
 static enum status add_remedy(const struct job *job, const char *queue, bool served, struct err *err)
 {
     const char *user = job->admin->options.address->user ? job->admin->options.address->user : "default";
@@ -681,8 +681,8 @@ static bool is_lost(enum status status)
     return status == STATUS_UNAVAILABLE || status == STATUS_TIMEOUT || status == STATUS_NO_MEMORY;
 }
 
-/* The queues of this Redis that the daemon does not serve; one that cannot be read has its error in place of the
- * counts. Then what the list leaves out. */
+/* Writes the queues of this Redis that the daemon does not serve, with an error in place of the counts if one cannot be
+ * read; then why the list may leave some out. */
 static enum status handle_others(struct job *job, struct session *session, FILE *to, struct err *err)
 {
     struct admin *admin = job->admin;
@@ -809,7 +809,7 @@ static void job_free(struct job *job)
     *job = (struct job){0};
 }
 
-/* Whoever guesses tokens fills no log. */
+/* Logs at most once a second, so that guessing tokens does not fill the log. */
 static void log_wrong_token(struct admin *admin, const struct http_request *request)
 {
     uint64_t now_ms = clock_now_ms();
@@ -821,7 +821,7 @@ static void log_wrong_token(struct admin *admin, const struct http_request *requ
     admin->wrong_logged_ms = now_ms;
 }
 
-/* Whether the request may do this: 0, or the status and why. */
+/* Returns 0 if the request is allowed, or the status and why not. */
 static int check_token(struct admin *admin, const struct route *route, const struct http_request *request,
                        const char **error)
 {
@@ -858,7 +858,7 @@ static int find_queue(struct job *job, const char **error)
     return 0;
 }
 
-/* Reads the parameters into a job: 0, or the status and why. */
+/* Reads the parameters into a job. Returns 0, or the status and why not. */
 static int read_job(struct job *job, const struct http_request *request, const char **error)
 {
     *error = request->post ? read_body(job, request->body, request->body_length) : read_query(job, request->query);

@@ -1,4 +1,4 @@
-/* The admin API below /api/ (docs/admin-api.md): reads requests, checks who may, and lets a thread of its own ask
+/* The admin API below /api/ (docs/admin-api.md): reads requests, checks their tokens, and lets a thread of its own ask
  * Redis, so that the I/O thread never waits.
  *
  *   http ── admin_answer ──► jobs ──► the thread: redis/operator ──► admin_take ──► http_answer */
@@ -23,7 +23,7 @@ struct admin_options {
     const struct consumer *consumers; /* [queue_count], for their queues' names and models */
     size_t queue_count;
     const struct history *histories; /* [queue_count], read while admin_answer runs */
-    const char *token;               /* who has it may change things; NULL: nobody may */
+    const char *token;               /* it allows changes; NULL: nobody may change anything */
     bool open;                       /* reading needs no token */
     int wake_fd;                     /* written when admin_take has something to do */
 };
@@ -35,11 +35,11 @@ MUST_CHECK enum status admin_open(const struct admin_options *options, struct ad
 /* Refuses a request at once, or takes it over (HTTP_LATER); as `answer` of struct http_route. */
 int admin_answer(struct admin *admin, const struct http_request *request, struct buffer *body);
 
-/* Gives finished answers to the port. NULL is allowed. */
+/* Passes finished answers to the HTTP port. NULL is allowed. */
 void admin_take(struct admin *admin, struct http *http);
 
-/* Ends the thread once it has done what it began: at once, or after a few seconds where Redis does not answer. Requests
- * that it has not begun are dropped. NULL is allowed. */
+/* Ends the thread once its job is done: at once, or after a few seconds if Redis does not answer. Requests that it has
+ * not begun are dropped. NULL is allowed. */
 void admin_close(struct admin *admin);
 
 #endif

@@ -31,7 +31,7 @@ struct compute_job {
     struct batch *batch;
     unsigned engine;
     void *owner;
-    struct compute_device *device; /* that computed it */
+    struct compute_device *device; /* the device that computed it */
     struct compute_job *next;      /* in the owner's list of idle jobs, or in a thread's list of jobs in flight */
 };
 
@@ -50,27 +50,27 @@ struct compute_thread {
 
 struct compute {
     struct thread_pool *pool, *background_pool; /* background_pool: NULL where there is none */
-    struct compute_options options;             /* its devices only while it opens */
+    struct compute_options options;             /* `devices` is only valid while it opens */
     struct compute_device *devices;             /* [device_count] */
     unsigned device_count;
     struct compute_thread *threads;          /* [thread_count]: device by device, then the background threads */
     unsigned thread_count, background_count; /* background_count: among thread_count */
     struct parallel_for *parallel;           /* for threads that compute themselves; NULL if there are fewer than two */
     struct compute_job *jobs, *idle;
-    atomic_uint out, background_out; /* background_out: beside `out` */
+    atomic_uint out, background_out; /* background_out: not in `out` */
     atomic_uint begun;               /* counts up with each ordinary batch; background threads watch it and `out` */
     struct compute_state state;
 };
 
-/* A thread begins batches until its device's slots are full or nothing waits; then it ends the oldest one. So the
- * device always has the next batch at hand. */
+/* A thread begins batches until its device's slots are full or nothing waits; then it waits for the oldest one. So the
+ * device always has its next batch ready. */
 
 enum { LOOK_NS = 200 * 1000 };
 
-/* A nice thread leaves its core to any other thread that wakes up there. But the kernel does not count its core as
- * idle, so a waking thread is put on the core of an ordinary batch and interrupts it. So a background thread sleeps
- * while there are ordinary batches, and looks now and then. A gap between such batches may end at any time, so it uses
- * only half of it. */
+/* A nice thread leaves its core to any other thread that wakes up there. But the kernel does not count that core as
+ * idle, so it puts a waking thread on the core of an ordinary batch, which is then interrupted. Therefore a background
+ * thread sleeps while there are ordinary batches, and looks now and then. A gap between such batches may end at any
+ * time, so the thread uses only half of it. */
 static void make_way(void *context)
 {
     struct compute_thread *thread = context;
@@ -344,8 +344,8 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
                   : thread_pool_put)(batch->background ? compute->background_pool : compute->pool, job);
 }
 
-/* Whether a batch of a lost device goes to another device. Its timeout starts again, because the lost device used it
- * up. */
+/* Moves a batch of a lost device to another device; false if it need not, or cannot, move. Its timeout starts again,
+ * because the lost device used it up. */
 static bool moves(struct compute *compute, struct compute_job *job)
 {
     struct batch *batch = job->batch;
@@ -357,7 +357,7 @@ static bool moves(struct compute *compute, struct compute_job *job)
     return true;
 }
 
-/* What a pool gives; if it gives nothing, what the background's does. */
+/* Takes a job from the pool with `get`; if there is none, from the background pool. */
 static struct compute_job *from_pools(struct compute *compute, void *(*get)(struct thread_pool *pool))
 {
     struct compute_job *job = get(compute->pool);

@@ -23,7 +23,7 @@
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
-/* By enum pooling, in sentence-transformers' own words. */
+/* The words of enum pooling, which are those of sentence-transformers. */
 static const char *const poolings[] = {"model",        "mean",      "cls", "max", "mean_sqrt_len_tokens",
                                        "weightedmean", "lasttoken", NULL};
 static const char *const layouts[] = {"packed", "padded", "padded_fifo", NULL};
@@ -42,7 +42,7 @@ static bool is_device_list(const char *text)
     return device_list_parse(text, &list);
 }
 
-/* "" is off. The parser takes what follows the digits of a port for nothing, and a missing port for 0. */
+/* "" is off. The parser ignores anything after the digits of a port, and takes a missing port for 0. */
 static bool is_http_address(const char *text)
 {
     struct sockaddr_storage where = {0};
@@ -193,8 +193,8 @@ enum status config_check(const struct config *config, struct err *err)
 
 /* ---- the configuration file ----
  *
- * JSON with comments. Comments are blanked in place, so that positions stay true; the rest is
- * model/json's, which checks what cJSON does not (UTF-8, depth, NUL, a key that occurs twice). */
+ * JSON with comments. Comments are blanked in place, so that positions stay true; model/json parses the rest, and
+ * checks what cJSON does not (UTF-8, depth, NUL, a key that occurs twice). */
 
 static unsigned line_of(const char *bytes, size_t at)
 {
@@ -253,7 +253,7 @@ static bool is_whole(const cJSON *item)
            item->valuedouble == floor(item->valuedouble);
 }
 
-/* "1,2" for [1, 2], and "1" for 1; NULL for anything else, and for what does not fit. */
+/* "1,2" for [1, 2], and "1" for 1; NULL for anything else, or if it does not fit. */
 static const char *numbers_text(const cJSON *item, struct number_text *number)
 {
     size_t used = 0;
@@ -268,7 +268,8 @@ static const char *numbers_text(const cJSON *item, struct number_text *number)
     return used < sizeof number->text ? number->text : NULL;
 }
 
-/* The value of a member as text, so that one parser checks every source. NULL for null, which counts as absent. */
+/* Writes the value of a member as text, so that one parser checks every source. NULL for null, which counts as absent.
+ */
 static enum status member_text(const struct setting *setting, const cJSON *item, const char *where,
                                struct number_text *number, const char **text, struct err *err)
 {
@@ -594,7 +595,7 @@ unsigned config_threads(const struct config *config)
 
 enum { NUMBER_DIGITS = 4 };
 
-/* Reads a number of digits only at *text, and moves *text behind it. */
+/* Reads a number at *text, digits only, and moves *text past it. */
 static bool parse_number(const char **text, uint32_t *number)
 {
     size_t digits = strspn(*text, "0123456789");

@@ -9,7 +9,7 @@
 #include "model/model.h"
 #include "redis/address.h"
 
-/* Who takes a setting. `sluice config` takes all of them. */
+/* The commands that take a setting. `sluice config` takes all of them. */
 enum command_bit {
     FOR_SERVE = 1,
     FOR_SUBMIT = 2,
@@ -24,7 +24,7 @@ enum command_bit {
     FOR_ENGINE = 1024, /* the engine alone: bench engine, classify, rerank, model */
 };
 
-/* Where a value came from. A higher source wins, whatever the order of loading. */
+/* The source of a value. A higher source wins, whatever the order of loading. */
 enum config_source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
 
 enum { CONFIG_SETTINGS_MAX = 64, CONFIG_QUEUES_MAX = 64, CONFIG_FILE_MAX_BYTES = 1 << 20 };
@@ -32,7 +32,7 @@ enum { CONFIG_SETTINGS_MAX = 64, CONFIG_QUEUES_MAX = 64, CONFIG_FILE_MAX_BYTES =
 /* The entries of `queues` in the file: the text of each setting that an entry names. */
 struct config_queues {
     struct config_queue {
-        char *values[CONFIG_SETTINGS_MAX]; /* per row of the table; NULL: the common setting holds */
+        char *values[CONFIG_SETTINGS_MAX]; /* per row of the table; NULL: the common setting applies */
     } * items;                             /* [count] */
     size_t count;
 };
@@ -64,7 +64,7 @@ void config_free(struct config *config);
 MUST_CHECK enum status config_set(struct config *config, const struct setting *setting, const char *text,
                                   enum config_source source, const char *where, struct err *err);
 
-/* Where the value of this setting came from. */
+/* The source of this setting's value. */
 enum config_source config_source_of(const struct config *config, const char *key);
 
 /* Reads a file of JSON with // and block comments; unknown keys are refused, with the nearest known one named.
@@ -100,8 +100,9 @@ MUST_CHECK enum status config_reload(const struct config *old, const char *path,
 MUST_CHECK enum status config_check(const struct config *config, struct err *err);
 
 /* Makes the address that `redis` names, with the configured password (redis_password, or the first line of
- * redis_password_file) in place of one in the URL; likewise the sentinels' password and the TLS files. A setting that
- * is useless for this address is refused: whoever sets tls_ca_file believes that the connection is encrypted.
+ * redis_password_file) in place of one in the URL; the same holds for the sentinels' password, and the TLS files are
+ * added. A setting that is useless for this address is refused: somebody who sets tls_ca_file believes that the
+ * connection is encrypted.
  * Owns: the caller ends `out` with address_free. Errors: those of address_parse, file_read and tls_open;
  * STATUS_BAD_INPUT (an empty password file, a useless setting), STATUS_NO_MEMORY; `out` is then empty. */
 MUST_CHECK enum status config_address(const struct config *config, struct address *out, struct err *err);
@@ -114,7 +115,7 @@ MUST_CHECK enum status config_http_token(const struct config *config, char **out
  * Owns: the caller ends it with model_close. Errors: those of model_open. */
 MUST_CHECK enum status config_model(const struct config *config, struct model **out, struct err *err);
 
-/* The same; a sequence-classification model opens with its head, too. */
+/* config_model, but a sequence-classification model opens with its head, too. */
 MUST_CHECK enum status config_any_model(const struct config *config, struct model **out, struct err *err);
 
 /* The number of compute threads of a CPU: as configured, else the CPUs that this process may use. */

@@ -22,7 +22,7 @@ static void stop(struct consumer *self, enum status status, bool clean)
     self->deadline_ns = UINT64_MAX;
 }
 
-/* A batch does not come back: whatever holds it, only a new process helps. */
+/* Stops because a batch does not come back: only a new process helps, whatever the cause. */
 static void stop_hung(struct consumer *self)
 {
     log_error("compute_hangs", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
@@ -42,7 +42,7 @@ static void execute(struct consumer *self, struct action *action)
         prep_put(self->shared->prep, &self->client, PREP_FORMAT, &action->requests);
         break;
     case ACTION_SUBMIT:
-        action->batch->watched_ns = 0; /* waiting for other queues is not hanging */
+        action->batch->watched_ns = 0; /* the time in which it waits for other queues does not count */
         shares_put(action->batch->background ? &self->shared->background_shares : &self->shared->shares, self->number,
                    action->batch);
         break;
@@ -64,7 +64,7 @@ static void execute(struct consumer *self, struct action *action)
     }
 }
 
-/* Before the step, which frees what the event brings. */
+/* Writes the spans of an event. Call it before the step, which frees the event's requests and batch. */
 static void trace(const struct consumer *self, const struct event *event)
 {
     struct traces *traces = self->shared->traces;
@@ -78,7 +78,7 @@ static void trace(const struct consumer *self, const struct event *event)
     }
 }
 
-/* No action calls back into this function. */
+/* Executing an action never calls this function again. */
 void consumer_step(struct consumer *self, const struct event *event)
 {
     if (self->stopped) { return; }
@@ -187,7 +187,7 @@ static struct worker_options options_of(const struct consumer *self, const struc
 {
     struct worker_options options =
         consumer_options(config, self->model, self->engine, self->cost, self->shared->capacity);
-    options.rules.into_keys = self->config->into_keys; /* which outlives the worker */
+    options.rules.into_keys = self->config->into_keys; /* the string outlives the worker */
     options.queues = (uint32_t)self->shared->queues;
     options.seed = random_seed();
     return options;
@@ -250,7 +250,7 @@ enum status consumer_tune(struct consumer *self, const struct config *config, st
     return STATUS_OK;
 }
 
-/* ---- what the log tells of it ---- */
+/* ---- its log lines ---- */
 
 void consumer_log_stats(const struct consumer *self, enum log_level level, const char *event)
 {

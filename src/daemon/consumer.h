@@ -22,7 +22,7 @@
 
 struct event_base;
 
-/* What all queues share; the server owns it. */
+/* The state that all queues share; the server owns it. */
 struct shared {
     struct address address;
     struct event_base *base;
@@ -33,7 +33,7 @@ struct shared {
     struct compute_state capacity; /* at startup */
     size_t queues;
     void *context;
-    void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
+    void (*on_step)(void *context); /* after a step of a queue: batches may wait, its deadline may have changed */
 };
 
 /* A queue that is served. Only consumer.c, server.c and monitor.c look inside. */
@@ -41,8 +41,8 @@ struct consumer {
     struct shared *shared;
     const struct config *config; /* this queue's own */
     const struct model *model;
-    const struct cost *cost;     /* of a batch, as calibrated */
-    const struct engine *engine; /* one of them; they are alike */
+    const struct cost *cost;     /* the cost of a batch, as calibrated */
+    const struct engine *engine; /* one of the model's engines, which are alike */
     unsigned engine_number;      /* for the compute threads */
     size_t number;               /* its index among the queues and in `shares` */
 
@@ -58,8 +58,8 @@ struct consumer {
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
 
-/* What a worker of one queue is configured with, by the queue's settings, but for the seed. The options point into
- * `config` and `model`, which must outlive the worker. */
+/* The options of a queue's worker, by the queue's settings, without the seed. The options point into `config` and
+ * `model`, which must outlive the worker. */
 struct worker_options consumer_options(const struct config *config, const struct model *model,
                                        const struct engine *engine, const struct cost *cost,
                                        struct compute_state capacity);
@@ -75,10 +75,10 @@ void consumer_close(struct consumer *self);
 /* Gives the worker an event and executes its actions. */
 void consumer_step(struct consumer *self, const struct event *event);
 
-/* A batch goes to a compute thread now: from here on it can hang. */
+/* Call it when a batch goes to a compute thread: from then on it can hang. */
 void consumer_starts(struct consumer *self, struct batch *batch);
 
-/* Gives the worker what the prep pool has finished. */
+/* Gives the worker the requests that the prep pool has finished. */
 void consumer_take_prepared(struct consumer *self);
 
 /* Applies the settings that a reload may change; `config` is this queue's new one. Errors: those of worker_tune. */
@@ -87,7 +87,7 @@ MUST_CHECK enum status consumer_tune(struct consumer *self, const struct config 
 /* Logs a line of counters. */
 void consumer_log_stats(const struct consumer *self, enum log_level level, const char *event);
 
-/* Logs what the worker holds: a line of sums, and a line for each of at most `most` requests. */
+/* Logs the requests that the worker holds: a line of sums, and a line for each of at most `most` requests. */
 void consumer_log_held(struct consumer *self, uint32_t most);
 
 #endif

@@ -8,7 +8,7 @@ enum { DASHBOARD_FILES = 3 };
 
 struct dashboard_file {
     const char *path; /* of the HTTP port: "/", "/dashboard.css", "/dashboard.js" */
-    const char *text; /* UTF-8, with a 0 behind it */
+    const char *text; /* UTF-8, followed by a 0 */
     size_t length;    /* in bytes */
 };
 

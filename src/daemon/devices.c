@@ -64,7 +64,7 @@ struct engine_options devices_options(const struct config *config, bool raw)
                                    .cache_path = config->cache_dir};
 }
 
-/* All compute threads use one kind of device, but "auto" may choose another for a queue with its own precision. */
+/* All compute threads use the same backend, but "auto" may choose another one for a queue with its own precision. */
 static enum status same_backend(const struct devices *devices, const struct engine *engine, struct err *err)
 {
     const struct engine *first = devices_engine(devices, 0);
@@ -75,7 +75,8 @@ static enum status same_backend(const struct devices *devices, const struct engi
                    precision_name(engine_precision(engine)), engine_backend(engine), engine_backend(first));
 }
 
-/* No more devices than the engine's backend has: where there are GPUs, "auto" may still mean the CPU for a model. */
+/* Drops the devices that the engine's backend does not have: with GPUs in the machine, "auto" may still mean the CPU
+ * for a model. */
 static void drop_others(struct devices *devices, const struct config *config, const struct engine *engine)
 {
     unsigned there;

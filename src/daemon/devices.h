@@ -12,7 +12,7 @@
 struct device {
     uint32_t number; /* the backend's number */
     bool lost;
-    struct engine **engines; /* [capacity], by model number; NULL if the device was lost before */
+    struct engine **engines; /* [capacity], by model number; NULL if the device was already lost */
 };
 
 /* The configured devices. Zero-initialise for none. */
@@ -36,11 +36,10 @@ void devices_close(struct devices *devices);
 /* The configured options of an engine; the device stays 0. */
 struct engine_options devices_options(const struct config *config, bool raw);
 
-/* Opens an engine for the model of that number on every device, and lets go of the model's weights, of which each has
- * its own copy. Where no devices were named, only those stay that the first model's backend has: "auto" may mean the
- * CPU for it in spite of GPUs. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_UNSUPPORTED
- * also when "auto" means another backend for it than for the models before; STATUS_DEVICE_LOST when no device is left.
- */
+/* Opens an engine for the model of that number on every device, and releases the model's weights, of which each engine
+ * has its own copy. If no devices were named, only those of the first model's backend remain: "auto" may mean the CPU
+ * for it in spite of GPUs. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_UNSUPPORTED also
+ * when "auto" means another backend for it than for earlier models; STATUS_DEVICE_LOST when no device is left. */
 MUST_CHECK enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                                     unsigned number, struct err *err);
 
@@ -50,7 +49,7 @@ struct batch_size devices_batch_size(const struct config *config, const struct e
 /* The sums of the counters of all engines. */
 struct engine_counters devices_counters(const struct devices *devices);
 
-/* The model's engine on some live device, for what all its engines have in common; NULL when none lives. */
+/* The model's engine on some live device, for properties that all its engines share; NULL when no device is live. */
 struct engine *devices_engine(const struct devices *devices, unsigned number);
 
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* NVML's own types, as its documentation has them: its header need not be there. 0 is success. */
+/* NVML's own types, copied from its documentation, so that its header is not needed. 0 is success. */
 struct nvml_device;
 struct nvml_use {
     unsigned gpu, memory; /* percent */
@@ -27,12 +27,12 @@ struct nvml {
     int (*memory)(struct nvml_device *device, struct nvml_memory *memory);
 };
 
-/* Of the owner and the thread; who leaves last frees it. */
+/* Shared by the owner and the thread; the one that ends last frees it. */
 struct gpus {
     struct nvml nvml;
     pthread_mutex_t lock;
     pthread_cond_t closes;
-    bool closed, ended; /* by the owner; the thread */
+    bool closed, ended; /* `closed` by the owner; the thread has `ended` */
     struct gpu_sample samples[GPUS_MAX];
     size_t count;
 };
@@ -66,7 +66,7 @@ static size_t look(const struct nvml *nvml, struct gpu_sample samples[GPUS_MAX])
         struct nvml_use use;
         struct nvml_memory memory;
         if (nvml->device(i, &device) != 0 || nvml->memory(device, &memory) != 0) { continue; }
-        bool used = nvml->use(device, &use) == 0; /* not with MIG */
+        bool used = nvml->use(device, &use) == 0; /* fails with MIG */
         struct gpu_sample *sample = &samples[count++];
         *sample = (struct gpu_sample){.busy = used ? use.gpu / 100.0 : NAN,
                                       .used_bytes = (double)memory.used,
@@ -109,7 +109,7 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-/* The signals are the I/O thread's. */
+/* Starts the thread with all signals blocked: the I/O thread handles them. */
 static int start(struct gpus *gpus)
 {
     pthread_t id;

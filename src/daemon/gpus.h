@@ -9,24 +9,24 @@
 
 enum { GPUS_MAX = 32 };
 
-/* One of them; its number as the driver counts, whatever CUDA_VISIBLE_DEVICES says. */
+/* One GPU. Its number is the driver's, whatever CUDA_VISIBLE_DEVICES says. */
 struct gpu_sample {
     char number[12];
-    double busy; /* share of the time with a kernel on it, lately; NaN: not told */
+    double busy; /* share of the recent time in which a kernel ran on it; NaN: not reported */
     double used_bytes, total_bytes;
 };
 
 struct gpus;
 
-/* Starts a thread of its own that asks every two seconds, because an answer may take a while, and from a broken GPU for
- * ever. `*out` is NULL where there is no driver. Owns: the caller ends it with gpus_close. Errors: STATUS_NO_MEMORY,
- * STATUS_IO. */
+/* Starts a thread of its own that asks every two seconds, because an answer may take a while, and a broken GPU may
+ * never answer. `*out` is NULL where there is no driver. Owns: the caller ends it with gpus_close. Errors:
+ * STATUS_NO_MEMORY, STATUS_IO. */
 MUST_CHECK enum status gpus_open(struct gpus **out, struct err *err);
 
-/* Ends it, without waiting for its thread. NULL is allowed. */
+/* Closes it, without waiting for its thread. NULL is allowed. */
 void gpus_close(struct gpus *gpus);
 
-/* Copies what is known and returns of how many GPUs. NULL is allowed: of none. */
+/* Copies the latest samples and returns their number. NULL is allowed: 0. */
 size_t gpus_read(struct gpus *gpus, struct gpu_sample samples[GPUS_MAX]);
 
 #endif

@@ -11,8 +11,8 @@ static float divide(double part, double whole)
     return whole > 0 ? (float)(part / whole) : NAN;
 }
 
-/* Seconds within which this part of the requests was answered, by interpolation inside its bucket; of the last bucket,
- * which has no upper end, its lower end. */
+/* The seconds within which this part of the requests was answered, interpolated inside its bucket. The last bucket has
+ * no upper end, so its lower end is returned. */
 static float find_quantile(const uint64_t counts[HISTOGRAM_BOUNDS + 1], double part)
 {
     uint64_t all = 0, below = 0;
@@ -28,7 +28,8 @@ static float find_quantile(const uint64_t counts[HISTOGRAM_BOUNDS + 1], double p
     return (float)((from + (to - from) * inside) * histogram_times.unit);
 }
 
-/* Counts of today begin again at midnight. They may also fall when `stats` is deleted; then nothing is known. */
+/* The rate of a count of today, which begins again at midnight. A count may also fall because `stats` was deleted; then
+ * the rate is unknown. */
 static float rate_today(const struct history_sample *was, const struct history_sample *now, uint64_t before,
                         uint64_t after)
 {

@@ -12,20 +12,20 @@
 
 enum { HISTORY_STEP_S = 5, HISTORY_POINTS = 3600 / HISTORY_STEP_S };
 
-/* What a point holds; NaN where it is not known. Name, what it is. */
+/* The values of a point; NaN: not known. Name and meaning. */
 /* clang-format off */
 #define HISTORY_VALUES(X)                                                                                              \
     X(done_per_s)       /* requests that ended as done, with any worker … */                                           \
     X(errors_per_s)     /* … and neither as done nor as cancelled */                                                   \
     X(unread)           /* entries that nobody has read … */                                                           \
     X(running)          /* … and those that are with a worker, now */                                                  \
-    X(p50_s)            /* from XADD to the reply, of this daemon's */                                                 \
+    X(p50_s)            /* from XADD to the reply, for requests of this daemon */                                      \
     X(p99_s)                                                                                                           \
     X(busy)             /* share of its compute threads' time */                                                       \
-    X(batch_texts)      /* of a batch of this daemon, on average */                                                    \
+    X(batch_texts)      /* per batch of this daemon, on average */                                                     \
     X(batch_tokens)                                                                                                    \
-    X(padding)          /* share of the tokens that it computed */                                                     \
-    X(commands_per_s)   /* that it sent to Redis */
+    X(padding)          /* share of the tokens that this daemon computed */                                            \
+    X(commands_per_s)   /* commands that this daemon sent to Redis */
 /* clang-format on */
 
 struct history_point {
@@ -35,7 +35,7 @@ struct history_point {
 #undef MEMBER
 };
 
-/* What has been counted until now. */
+/* The counts until now. */
 struct history_sample {
     uint64_t at_ms;
     uint64_t redis_ms;                                  /* Redis unix ms of the four below; 0: Redis is away */

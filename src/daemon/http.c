@@ -26,21 +26,21 @@ struct client {
     struct client *next, **link;
     struct bufferevent *buffers;
     struct event *deadline;
-    enum stage stage; /* from WAITING on, what still comes is thrown away */
-    bool ended;       /* the peer has said all */
+    enum stage stage; /* from WAITING on, bytes that still arrive are dropped */
+    bool ended;       /* the peer has closed its side */
     char peer[64];
-    char *head; /* what the strings of `request` are in, once it is whole */
+    char *head; /* holds the strings of `request`, once the head is complete */
     struct http_request request;
     const struct http_route *route;
 };
 
 struct http {
     struct evconnlistener *listener;
-    struct event *resume; /* listening again, after accept has failed */
+    struct event *resume; /* listens again, after accept has failed */
     const struct http_route *routes;
     size_t route_count;
     void *context;
-    bool loopback; /* only this machine reaches it */
+    bool loopback; /* only this machine can connect */
     struct client *clients;
     unsigned client_count;
     uint64_t answered, refused, numbers;
@@ -94,8 +94,8 @@ static void set_deadline(struct client *client, unsigned ms)
     evtimer_add(client->deadline, &deadline);
 }
 
-/* The connection ends when the peer has closed its side, which most do once they have the answer, and all is written.
- * To close it first would reset it while the peer still sends, and the answer would be lost. */
+/* The connection ends when the whole answer is written and the peer has closed its side, which most do once they have
+ * the answer. Closing it earlier would reset it while the peer still sends, and the answer would be lost. */
 static void respond(struct client *client, int status, const char *type, const struct buffer *body)
 {
     struct evbuffer *out = bufferevent_get_output(client->buffers);
@@ -166,7 +166,7 @@ static char **find_header(struct headers *headers, const char *name)
     return NULL;
 }
 
-/* Ends the line at `*at` and moves to the next one; NULL: a control character is in it, or no line is left. */
+/* Ends the line at `*at` and moves to the next one; NULL: it has a control character, or no line is left. */
 static char *take_line(char **at)
 {
     char *line = *at, *end = line ? strstr(line, "\r\n") : NULL;
@@ -178,7 +178,7 @@ static char *take_line(char **at)
     return line;
 }
 
-/* Reads a line "Name: value"; no name has anything but letters, digits and what RFC 9110 allows beside them. */
+/* Reads a line "Name: value"; a name has only letters, digits and the other characters that RFC 9110 allows. */
 static bool read_header(char *line, struct headers *headers)
 {
     static const char token[] = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -193,7 +193,7 @@ static bool read_header(char *line, struct headers *headers)
     return true;
 }
 
-/* `line`: the first one, "GET /path?query HTTP/1.1". `*method` is NULL where it is something else. */
+/* `line`: the first one, "GET /path?query HTTP/1.1". `*method` is NULL if it is anything else. */
 static void read_first(char *line, const char **method, struct http_request *request)
 {
     char *path = line ? strchr(line, ' ') : NULL, *version = path ? strchr(path + 1, ' ') : NULL;
@@ -221,7 +221,7 @@ static const struct http_route *find_route(const struct http *http, const char *
     return NULL;
 }
 
-/* Whether nobody else can have made this name lead here: a page's own name would have to be it. */
+/* True if no foreign page can be here under this name: it is an IP address, or localhost. */
 static bool is_own_name(const struct http *http, const char *host)
 {
     char name[64];
@@ -249,7 +249,7 @@ static bool is_own_origin(const char *origin, const char *host)
     return strncmp(origin, scheme, sizeof scheme - 1) == 0 && strcasecmp(origin + sizeof scheme - 1, host) == 0;
 }
 
-/* What is wrong with the body that a POST announces. Sets its length. */
+/* Checks the body that a POST announces, and sets its length. Returns 0, or the status and why. */
 static int check_body(const struct headers *headers, size_t *length, const char **error)
 {
     static const char json[] = "application/json";
@@ -266,7 +266,7 @@ static int check_body(const struct headers *headers, size_t *length, const char 
     return is_json ? 0 : 415;
 }
 
-/* Reads a whole head, and finds what it asks for. Returns 0, or the status and why. */
+/* Reads a complete head, and finds its route. Returns 0, or the status and why. */
 static int read_head(struct client *client, size_t length, const char **error)
 {
     struct headers headers = {0};
@@ -347,7 +347,7 @@ static void on_read(struct bufferevent *buffers, void *context)
     if (client->stage >= WAITING) { evbuffer_drain(in, evbuffer_get_length(in)); }
 }
 
-/* All is written: our side says so. */
+/* All is written: closes our side, or the connection if the peer has closed its side. */
 static void on_written(struct bufferevent *buffers, void *context)
 {
     struct client *client = context;
@@ -415,7 +415,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     bufferevent_enable(client->buffers, EV_READ | EV_WRITE);
 }
 
-/* No descriptor is left, say: the connection stays in the backlog, and the loop would come here again and again. */
+/* Pauses accepting. If no descriptor is left, for example, the connection stays in the backlog, and the loop would call
+ * this again and again. */
 static void on_accept_failed(struct evconnlistener *listener, void *context)
 {
     struct http *http = context;

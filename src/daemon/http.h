@@ -1,10 +1,10 @@
 /* The daemon's HTTP port, on the I/O thread's loop: GET, POST with a body of JSON, one request for each connection.
  *
  * Nobody who connects can hold up the daemon: the number of connections, the bytes of a request and the time for each
- * step are bounded. An answer is made at once from what is in memory, or elsewhere and later (http_answer).
+ * step are bounded. An answer is made at once from memory, or elsewhere and later (http_answer).
  *
- * Why not libevent's evhttp: in 2.1 it bounds neither the connections nor the time of a request, only that of each
- * read, so both would stand around it here; what it would save is the parser, a hundred lines. */
+ * It does not use libevent's evhttp, which in 2.1 bounds neither the connections nor the time of a request, only that
+ * of each read. Both limits would be needed here as well, and evhttp would save only the parser, a hundred lines. */
 #ifndef DAEMON_HTTP_H
 #define DAEMON_HTTP_H
 
@@ -32,19 +32,20 @@ struct http_request {
     uint64_t number; /* for http_answer */
     bool post;
     const char *peer;          /* the address it comes from */
-    const char *path, *query;  /* query: what follows the '?', undecoded; "" for none */
+    const char *path, *query;  /* query: the part after the '?', undecoded; "" for none */
     const char *authorization; /* that header; NULL: not sent */
     const char *body;          /* [body_length], of a POST */
     size_t body_length;
 };
 
-/* What a path leads to. A path that ends with a slash leads there with all that begins so; "/" is itself alone.
- * `guarded`: for browsers: Host must be this port's own name (localhost, or the kind of address that it listens on), so
- * that no foreign page gets here under a name of its own, and an Origin must be that of Host.
+/* A path and its handler. A path that ends with a slash stands for all paths that begin with it; "/" only for itself.
+ * `guarded` protects against other sites' pages in a browser: Host must be this port's own name (localhost, or the kind
+ * of address that it listens on), so that no foreign page gets here under a name of its own, and an Origin must match
+ * Host.
  * `answer` appends the body and returns the status, or HTTP_LATER. Thread: the loop's. */
 struct http_route {
     const char *path;
-    const char *type; /* of the content; what is refused before `answer` is JSON: {"error": ...} */
+    const char *type; /* of the content; a refusal before `answer` is JSON: {"error": ...} */
     int (*answer)(void *context, const struct http_request *request, struct buffer *body);
     bool guarded, posts; /* posts: it takes POST, too */
 };
@@ -58,7 +59,7 @@ MUST_CHECK enum status http_open(struct event_base *base, const char *address, c
 /* Closes all connections. NULL is allowed. */
 void http_close(struct http *http);
 
-/* Whether an address is a loopback one, which only this machine reaches. */
+/* True for a loopback address, which only this machine can reach. */
 bool http_is_loopback(const char *address);
 
 /* Answers a request whose route said HTTP_LATER; nothing happens if its client is gone. */

@@ -28,7 +28,7 @@ struct loop {
     struct event_base *base;
     int wake_fd;
     uint64_t deadline_ns;
-    int turned_fd; /* a file in memory: when the loop last turned (monotonic ms); empty until it runs */
+    int turned_fd; /* a file in memory with the time of the loop's last turn (monotonic ms); empty until it runs */
     struct event *deadline, *wake, *period, *turn, *watchdog;
     struct event *signals[SIGNALS];
 };
@@ -78,10 +78,10 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
 static void watchdog_came(evutil_socket_t fd, short what, void *context)
 {
     (void)fd, (void)what, (void)context;
-    (void)notify_send("WATCHDOG=1"); /* one that is lost is followed by another before the supervisor acts */
+    (void)notify_send("WATCHDOG=1"); /* if one is lost, another follows before the supervisor acts */
 }
 
-/* libevent would write to standard error, and wait for its reader. */
+/* Takes libevent's messages, which would go to standard error, and wait for its reader. */
 static void event_logged(int severity, const char *message)
 {
     log_write(severity >= EVENT_LOG_WARN ? LOG_WARN : LOG_DEBUG,

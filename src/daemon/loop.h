@@ -2,7 +2,7 @@
  * processes can see that it runs (`sluice live`), and a supervisor can ask for signs of life
  * (daemon/notify.h).
  *
- * libevent stays behind this file (and redis/): its `struct event` and the worker's have the same name. */
+ * Only this file and redis/ include libevent: its `struct event` and the worker's have the same name. */
 #ifndef DAEMON_LOOP_H
 #define DAEMON_LOOP_H
 
@@ -32,7 +32,7 @@ MUST_CHECK enum status loop_open(const struct loop_options *options, struct loop
 /* Frees it and restores the signals. NULL is allowed. */
 void loop_close(struct loop *loop);
 
-/* For redis/, which runs on the same loop. */
+/* libevent's loop, for redis/, which runs on it, too. */
 struct event_base *loop_base(const struct loop *loop);
 
 /* The eventfd that other threads write when they have finished something. Owns: the loop does. */
@@ -47,7 +47,7 @@ void loop_run(struct loop *loop);
 /* Makes loop_run return after the current callback. */
 void loop_stop(struct loop *loop);
 
-/* Finds how long ago another process's loop last turned, which it does every second. That process is not asked.
+/* Finds how long ago another process's loop last turned, which it does every second, without the help of that process.
  * Errors: STATUS_NOT_FOUND: there is no such process, it runs no loop (yet), or it is another user's. Thread: any. */
 MUST_CHECK enum status loop_turned(pid_t process, uint64_t *ago_ms, struct err *err);
 

@@ -1,5 +1,5 @@
-/* The metrics, one row each. To add one: a row here, where the number is a member of a sample, and its line in
- * docs/metrics.md (a test holds the two together). */
+/* The metrics, one row each. To add one, add its number to a sample, a row here, and its line in docs/metrics.md (a
+ * test compares the two). */
 #include "daemon/metrics.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum type { COUNTER, GAUGE, HISTOGRAM };
 
-/* What a row has a line for, so which labels it has. CLASS and END: the member is an array. */
+/* The things for each of which a row has a line, and so the row's labels. CLASS and END: the member is an array. */
 enum level {
     PROCESS,
     BUILD, /* the process, with its version */
@@ -85,7 +85,7 @@ static const struct metric table[] = {
     {"sluice_batches_bisected_total", "Failed batches that ran again in halves.", COUNTER, QUEUE, OF_QUEUE(stats.bisected)},
     {"sluice_batches_out_of_memory_total", "Batches that failed for lack of memory.", COUNTER, QUEUE, OF_QUEUE(stats.out_of_memory)},
 
-    /* what this worker holds, and how it is */
+    /* what this worker holds, and its state */
     {"sluice_held_requests", "Requests that are read and not ended.", GAUGE, QUEUE, OF_QUEUE(stats.held)},
     {"sluice_held_tokens", "Their tokens.", GAUGE, QUEUE, OF_QUEUE(stats.held_tokens)},
     {"sluice_held_bytes", "The memory that they may take.", GAUGE, QUEUE, OF_QUEUE(stats.held_bytes)},
@@ -150,7 +150,7 @@ static const struct metric table[] = {
 
 /* ---- labels ---- */
 
-/* Appends name="value", behind a comma if it is not the first. The format is UTF-8, and escapes quotes, backslashes and
+/* Appends name="value", after a comma if it is not the first. The format is UTF-8, and escapes quotes, backslashes and
  * line feeds. */
 static void add_label(struct buffer *labels, const char *name, const char *value)
 {
@@ -169,7 +169,7 @@ static void add_label(struct buffer *labels, const char *name, const char *value
 
 /* ---- lines ---- */
 
-/* Counts are the most of all lines, and need no printf. */
+/* Most lines are counts, which need no printf. */
 static void write_number(struct buffer *to, double value)
 {
     if (value < 0 || value != floor(value) || value >= 1e15) {

@@ -1,4 +1,4 @@
-/* What /metrics tells, in Prometheus' text format. The table is in metrics.c; docs/metrics.md explains it. */
+/* The text of /metrics, in Prometheus' format. The table is in metrics.c; docs/metrics.md explains it. */
 #ifndef DAEMON_METRICS_H
 #define DAEMON_METRICS_H
 
@@ -26,13 +26,13 @@ struct queue_sample {
     double pause_info, pause_start_s, pause_end_s; /* NaN: there is none, or it is not known */
 };
 
-/* Of a model, however many queues use it; `queue` is the first of them. */
+/* The numbers of a model, which several queues may use; `queue` is the first of them. */
 struct model_sample {
     const char *queue, *model, *precision;
     double load_s, weight_bytes;
 };
 
-/* Of this process. */
+/* The numbers of this process. */
 struct process_sample {
     const char *version;
     double info;
@@ -43,7 +43,7 @@ struct process_sample {
     uint64_t spans, spans_dropped, log_dropped;
 };
 
-/* All that one scrape needs. */
+/* The numbers of one scrape. */
 struct metrics_view {
     struct process_sample process;
     const struct queue_sample *queues; /* [queue_count] */

@@ -29,14 +29,15 @@ static bool same_text(const char *a, const char *b)
     return !a || !b ? a == b : strcmp(a, b) == 0;
 }
 
-/* Whether two queues' settings mean the same model on the same engine. */
+/* True if two queues' settings mean the same model on the same engine. */
 static bool same_model(const struct config *a, const struct config *b)
 {
     return same_text(a->model, b->model) && a->precision == b->precision && a->pooling == b->pooling &&
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
-/* On a machine that was busy the times fit no straight line. They are not kept, and the next start measures again. */
+/* Keeps the measured cost, unless its times fit no straight line, as on a busy machine; then the next start measures
+ * again. */
 static void remember(const char *directory, const struct cost_source *of, const struct cost *cost)
 {
     const double error_most = 0.1;
@@ -57,8 +58,8 @@ static bool recall(const char *directory, const struct cost_source *of, struct c
     return status == STATUS_OK;
 }
 
-/* Devices are assumed to be alike. If calibration fails, the daemon starts without knowing the engine's speed; the
- * first batch finds the fault. */
+/* Measures one device, because they are assumed to be alike. If calibration fails, the daemon starts without knowing
+ * the engine's speed; the first batch finds the fault. */
 static void calibrate(const struct models *models, unsigned number, struct cost *cost)
 {
     const struct config *config = models->items[number].config;

@@ -6,13 +6,13 @@
 #include "daemon/devices.h"
 #include "engine/cost.h"
 
-/* What is open. Zero-initialise for none. */
+/* The open models. Zero-initialise for none. */
 struct models {
     struct {
         const struct config *config; /* of the first queue that uses it */
         struct model *model;
-        struct cost cost; /* of a batch on one compute thread */
-        uint64_t load_ns; /* that opening and calibrating it took */
+        struct cost cost; /* the cost of a batch on one compute thread */
+        uint64_t load_ns; /* the time that opening and calibrating it took */
     } * items;            /* [count] */
     unsigned count;
     struct devices devices; /* with an engine for each model */
@@ -30,7 +30,7 @@ void models_close(struct models *models);
 MUST_CHECK enum status models_find(struct models *models, const struct config *config, unsigned *number,
                                    struct err *err);
 
-/* What a token costs with this model, compared with other models: the number of weights that it passes through. */
+/* The cost of a token with this model, compared with other models: the number of weights that it passes through. */
 double models_token_cost(const struct model *model);
 
 #endif

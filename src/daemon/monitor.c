@@ -1,5 +1,5 @@
-/* Every answer but those of the admin API is made at once from what the I/O thread has in memory: what Redis knows of a
- * queue comes with each pulse (redis/queue_look), so it is about a second old. */
+/* Every answer but those of the admin API is made at once from the I/O thread's memory. Redis' counts of a queue come
+ * with each pulse (redis/queue_look), so they are about a second old. */
 #include "daemon/monitor.h"
 
 #include <dirent.h>
@@ -32,9 +32,9 @@ struct monitor {
     unsigned seconds;                   /* since then */
 };
 
-/* ---- whether it is well ---- */
+/* ---- health ---- */
 
-/* Why the queue is not served as it should be; NULL: it is. */
+/* The reason why the queue is not served as it should be; NULL: it is. */
 static const char *unready(const struct consumer *consumer)
 {
     struct worker_stats stats = worker_stats(consumer->worker);
@@ -51,7 +51,7 @@ static double oldest_batch_s(const struct worker_stats *stats)
     return since_ns != 0 && now_ns > since_ns ? (double)(now_ns - since_ns) / (double)NS_PER_S : 0;
 }
 
-/* That it answers shows that the loop turns; batches must move, too. */
+/* The answer itself shows that the loop turns; this checks that batches move, too. */
 static int answer_healthz(void *context, const struct http_request *request, struct buffer *body)
 {
     (void)request;
@@ -82,7 +82,7 @@ static int answer_readyz(void *context, const struct http_request *request, stru
     return 200;
 }
 
-/* ---- how much there is to do ---- */
+/* ---- /depth ---- */
 
 /* queue=NAME may be left out where there is only one. */
 static const struct consumer *find_queue(const struct monitor *monitor, const char *query)
@@ -232,7 +232,7 @@ static int answer_metrics(void *context, const struct http_request *request, str
     return body->length > 0 ? 200 : 503;
 }
 
-/* ---- the dashboard and what is behind it ---- */
+/* ---- the dashboard and its API ---- */
 
 static struct history_sample sample_history(const struct monitor *monitor, const struct consumer *consumer)
 {

@@ -1,5 +1,5 @@
-/* Tells the supervisor that started this process how it is, as systemd's services of Type=notify do: one datagram to
- * the socket that NOTIFY_SOCKET names. Without a supervisor that asks for it, nothing is sent. */
+/* Reports this process's state to the supervisor that started it, as systemd's services of Type=notify do: one datagram
+ * to the socket that NOTIFY_SOCKET names. Without a supervisor that asks for it, nothing is sent. */
 #ifndef DAEMON_NOTIFY_H
 #define DAEMON_NOTIFY_H
 
@@ -10,8 +10,8 @@
  * or it is being started again. Thread: any. */
 bool notify_send(const char *state);
 
-/* How often the supervisor wants "WATCHDOG=1": half of the time after which it takes this process for hung. 0: never.
- * Units: us. */
+/* The interval in which to send "WATCHDOG=1": half of the time after which the supervisor takes this process for hung.
+ * 0: never. Units: us. */
 uint64_t notify_watchdog_us(void);
 
 #endif

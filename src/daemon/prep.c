@@ -53,7 +53,7 @@ static size_t entry_bytes(const struct request *request)
 }
 
 /* Fills an idle job with waiting requests of a client; false when none wait. Replies go first: they end requests, which
- * makes room for new ones. Then long texts; their limit leaves room for short ones. */
+ * makes room for new ones. Long texts are next; their limit leaves room for short ones. */
 static bool start_one(struct prep *prep, struct prep_client *client)
 {
     enum prep_queue queue = PREP_FORMAT_QUEUE;
@@ -76,7 +76,7 @@ static bool start_one(struct prep *prep, struct prep_client *client)
     return true;
 }
 
-/* Clients take turns. This ends after a round in which none had anything to do. */
+/* Clients take turns. Ends after a round in which none had anything to do. */
 static void start_waiting(struct prep *prep)
 {
     struct prep_client *first_idle = NULL;

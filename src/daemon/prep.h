@@ -6,7 +6,7 @@
  * A long text that must be read to its end (to count its tokens, or because it is all blanks) takes as long as
  * thousands of short ones. So long texts have their own list and a limit on jobs: with several threads, one is always
  * left for short texts; with one thread, short texts wait for one such job at most. So the compute threads get work,
- * whatever is sent. */
+ * whatever texts arrive. */
 #ifndef DAEMON_PREP_H
 #define DAEMON_PREP_H
 
@@ -15,7 +15,7 @@
 #include "model/model.h"
 #include "schedule/request.h"
 
-/* What to do with requests: tokenise them before the engine, or format their replies after it. */
+/* The work on requests: to tokenise them before the engine, or to format their replies after it. */
 enum prep_kind { PREP_PREPARE, PREP_FORMAT, PREP_KINDS };
 
 /* The lists in which requests wait, in the order in which they get jobs. */

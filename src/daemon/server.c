@@ -19,7 +19,7 @@ static void step_all(struct server *server, enum event_kind kind)
     }
 }
 
-/* ---- what a step of any consumer leaves to do ---- */
+/* ---- after a step of any consumer ---- */
 
 static void feed_compute(struct server *server)
 {
@@ -62,7 +62,7 @@ static bool all_rest(const struct server *server)
     return rest;
 }
 
-/* One worker's step may be what another waits for. The step calls back into this function. */
+/* Passes on turns: another worker may wait for the end of this step. That worker's step calls this function again. */
 static void tell_turns(struct server *server)
 {
     size_t who;
@@ -72,8 +72,8 @@ static void tell_turns(struct server *server)
     }
 }
 
-/* The start is over when each queue was joined, or could not be for now: a supervisor that waits for the end of it sees
- * a daemon fail that Redis refuses, and does not take one for hung that waits for Redis. */
+/* The start is over when each queue has joined, or could not for now. So a supervisor that waits for the end of the
+ * start sees that Redis refuses a daemon, and does not think that a daemon hangs which only waits for Redis. */
 static void tell_ready(struct server *server)
 {
     bool tried = !server->told_ready;
@@ -95,7 +95,7 @@ static void on_step(void *context)
     loop_set_deadline(server->loop, deadline_ns);
 }
 
-/* ---- SIGHUP: the configuration is read and checked whole before any of it counts ---- */
+/* ---- SIGHUP: the whole configuration is read and checked before any of it applies ---- */
 
 /* Logs each setting of a queue that has changed and needs a restart. */
 static void name_fixed(const struct config *now, const struct config *wanted)
@@ -196,8 +196,8 @@ static void on_wake(void *context)
                      log_str("worker", queue_worker_name(consumer->queue)), log_int("rows", batch->engine.rows),
                      log_str("status", status_name(batch->status)), log_str("message", batch->err.message));
         }
-        /* The queue of this batch steps first and submits its next batch. Else another queue's batch would be taken,
-         * whatever the weights. */
+        /* The queue of this batch steps first and submits its next batch. Otherwise another queue's batch would be
+         * taken, whatever the weights. */
         consumer_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
     look_at_devices(server);

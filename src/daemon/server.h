@@ -4,7 +4,7 @@
  *   consumer ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
  *   consumer ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴─ channels ──► consumer
  *
- * The I/O thread owns everything but what a channel has handed to another thread. */
+ * The I/O thread owns everything, except requests and batches that a channel has handed to another thread. */
 #ifndef DAEMON_SERVER_H
 #define DAEMON_SERVER_H
 
@@ -30,12 +30,12 @@ struct server {
     struct monitor *monitor;    /* NULL: no port is asked for */
     uint64_t started_ms;        /* unix time */
     size_t queue_count;
-    unsigned devices_lost; /* as the queues were told */
+    unsigned devices_lost; /* as the queues know */
     uint64_t rows_again;   /* rows that ran again in a wider precision, as last logged … */
     uint64_t told_ns;      /* … and when */
     bool told_ready;       /* the supervisor knows that the start is over */
     bool draining;         /* after a signal */
-    bool ending;           /* one queue has ended, and the others were told */
+    bool ending;           /* one queue has ended, and the others are ending */
     bool clean;
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
@@ -48,11 +48,11 @@ MUST_CHECK enum status server_open(struct server *server, const struct config *c
 
 /* Serves until a signal, a fatal answer of Redis to one of the queues, or a lost device; then all queues end. It logs
  * the reason.
- * Errors: STATUS_OK after a clean drain; STATUS_TIMEOUT when work was left unfinished (others reclaim it); what Redis
- * said when it refuses us; STATUS_DEVICE_LOST, also for a batch that hangs. */
+ * Errors: STATUS_OK after a clean drain; STATUS_TIMEOUT when work was left unfinished (others reclaim it); the status
+ * of a refusal by Redis; STATUS_DEVICE_LOST, also for a batch that hangs. */
 MUST_CHECK enum status server_run(struct server *server);
 
-/* Ends threads, queues and all that was opened. Unfinished requests stay pending in Redis. */
+/* Ends threads and queues, and closes everything. Unfinished requests stay pending in Redis. */
 void server_close(struct server *server);
 
 #endif

@@ -145,7 +145,7 @@ enum status setting_parse(const struct setting *setting, const char *text, const
     return err_set(err, STATUS_INTERNAL, "setting %s has an unknown type", setting->key);
 }
 
-/* Of fields that hold their value: not those of texts and lists. */
+/* The size of a field that holds its value itself: not of a text or a list. */
 static size_t field_size(const struct setting *setting)
 {
     return setting->type == SETTING_INTEGER  ? sizeof(int64_t)
@@ -262,7 +262,7 @@ void url_password(const char *url, size_t *begin, size_t *end)
     const char *authority = strstr(url, "://");
     if (!authority) { return; }
     authority += 3;
-    /* The last @ ends the credentials: else the tail of a password with an unescaped @ would show. */
+    /* The last @ ends the credentials: otherwise the tail of a password with an unescaped @ would show. */
     const char *at = strrchr(authority, '@');
     const char *colon = strchr(authority, ':');
     if (!at || !colon || colon > at) { return; }

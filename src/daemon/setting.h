@@ -1,6 +1,6 @@
 /* One setting: a key with a type, a range and a line of help, and how its text becomes a typed field.
  *
- * A row is the only place that knows a setting. The configuration file uses `key`, the environment SLUICE_KEY, the
+ * A row is the only place that describes a setting. The configuration file uses `key`, the environment SLUICE_KEY, the
  * command line --key with dashes. Parsing, range checks, --help and `sluice config` all read the same row. A command's
  * own options, which are in no file, are rows of the same kind in the command's own table. */
 #ifndef DAEMON_SETTING_H
@@ -29,7 +29,7 @@ struct setting {
     const char *fallback;              /* the default, as text; NULL leaves a text unset */
     int64_t least, most;               /* INTEGER; for TEXT: `most` is the longest length in bytes */
     const char *const *choices;        /* CHOICE: NULL-terminated */
-    bool (*accepts)(const char *text); /* TEXT: a further check; `expects` says what it wants */
+    bool (*accepts)(const char *text); /* TEXT: a further check; `expects` says what it accepts */
     const char *expects;
     bool automatic;                                             /* INTEGER: also "auto", which is 0 in the field */
     bool numbers;                                               /* TEXT: [1, 2] in a file means "1,2", and 1 "1" */
@@ -59,7 +59,7 @@ MUST_CHECK enum status setting_parse(const struct setting *setting, const char *
 /* Writes the field as text (cut at `size`), as setting_parse would read it; secrets as "***". */
 void setting_format(const struct setting *setting, const void *target, char *text, size_t size);
 
-/* Writes what the setting takes, e.g. "a whole number from 0 to 60000". */
+/* Writes the values that the setting takes, e.g. "a whole number from 0 to 60000". */
 void setting_describe(const struct setting *setting, char *text, size_t size);
 
 /* Sets every field of the table to its default. Errors: STATUS_NO_MEMORY. */
@@ -69,7 +69,7 @@ MUST_CHECK enum status settings_reset(const struct setting *table, size_t count,
  */
 MUST_CHECK enum status setting_copy(const struct setting *setting, const void *from, void *to, struct err *err);
 
-/* Whether the field, of any type but LIST, has the same value in both. */
+/* True if the field, of any type but LIST, has the same value in both. */
 bool setting_equal(const struct setting *setting, const void *a, const void *b);
 
 /* Frees the texts of the table's fields. */

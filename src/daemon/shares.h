@@ -1,9 +1,9 @@
-/* Whose batch is next: the queues of a daemon share its compute threads by weight.
+/* Chooses the queue whose batch is next: the queues of a daemon share its compute threads by weight.
  *
- * Each queue has a counter: what its batches cost (tokens times the weights that a token passes through) over the
- * queue's weight. The queue with the lowest counter is next. A queue that was idle starts where the others are, because
- * idle time is not saved up. No queue waits while a thread is free: a single busy queue gets everything. Pure: costs
- * are counted, never measured, so the same batches give the same order. */
+ * Each queue has a counter: the cost of its batches (tokens times the weights that a token passes through) divided by
+ * the queue's weight. The queue with the lowest counter is next. A queue that was idle starts where the others are,
+ * because idle time is not saved up. No queue waits while a thread is free: a single busy queue gets everything. Pure:
+ * costs are counted, never measured, so the same batches give the same order. */
 #ifndef DAEMON_SHARES_H
 #define DAEMON_SHARES_H
 
@@ -18,7 +18,7 @@ struct share {
     double token_cost;      /* of one token; all shares use the same unit */
     struct batch **waiting; /* [capacity], a ring, the oldest at `first` */
     size_t first, count;
-    double used; /* cost of what was taken, divided by the weight */
+    double used; /* cost of the batches taken, divided by the weight */
 };
 
 /* All queues of the daemon. Zero-initialise for none. */

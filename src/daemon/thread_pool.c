@@ -1,4 +1,4 @@
-/* One mutex guards the ring of items and the counts of what each slot holds. So an item never goes to a thread while a
+/* One mutex guards the ring of items and the number that each slot holds. So an item never goes to a thread while a
  * thread that holds less is about to take it. */
 #include "daemon/thread_pool.h"
 
@@ -19,7 +19,7 @@ struct thread_slot {
     struct thread_pool *pool;
     void *context;
     pthread_t id;
-    size_t holds; /* items taken and not finished */
+    size_t holds; /* items taken but not finished */
     bool left;    /* it takes nothing more */
 };
 
@@ -28,8 +28,8 @@ struct thread_pool {
     void (*work)(void *context, void *item);
     void (*serve)(void *context, struct thread_slot *slot);
     size_t capacity, wake_below;
-    int wake_fd;      /* written here with wake_below, else by the channel */
-    size_t items_out; /* the owner's count; only its thread looks */
+    int wake_fd;      /* written by this file if wake_below is set, else by the channel */
+    size_t items_out; /* the owner's count; only its thread reads it */
     struct channel *out;
 
     pthread_mutex_t lock; /* of all below, and of the slots' `holds` and `left` */
@@ -44,7 +44,7 @@ struct thread_pool {
 
 /* ---- the threads' side ---- */
 
-/* How many waiting items are for other slots: what these lack to hold as much as this one. */
+/* The number of waiting items that are for other slots: those that they need to hold as many as this one. */
 static size_t lacking(const struct thread_slot *slot)
 {
     const struct thread_pool *pool = slot->pool;
@@ -109,8 +109,8 @@ static void work_one_by_one(void *context, struct thread_slot *slot)
     }
 }
 
-/* A thread names itself: the name of another one is written through /proc, and what the kernel then keeps of that there
- * makes whoever waits for a killed process spin until its nicest thread has run once more.
+/* A thread names itself. To name another one is to write to /proc, and the state that the kernel then keeps there makes
+ * a process that waits for a killed one spin until the nicest thread of that one has run once more.
  * A thread that has left waits here until thread_pool_close joins it. */
 static void *thread_main(void *argument)
 {
@@ -129,7 +129,7 @@ static void *thread_main(void *argument)
 
 /* ---- opening ---- */
 
-/* The threads start with all signals blocked: they are the owner's. */
+/* The threads start with all signals blocked: the owner handles them. */
 static enum status start_threads(struct thread_pool *pool, const struct thread_pool_options *options, struct err *err)
 {
     sigset_t all, before;

@@ -15,9 +15,9 @@
 #include "base/err.h"
 
 struct thread_pool;
-struct thread_slot; /* what the pool knows of one thread */
+struct thread_slot; /* the pool's view of one thread */
 
-/* How many threads, and what they do. */
+/* The number of threads, and their work. */
 struct thread_pool_options {
     const char *name; /* of the threads, at most 11 bytes; a number is appended */
     unsigned threads;
@@ -26,7 +26,7 @@ struct thread_pool_options {
     /* 0: always. Else only while fewer items than this wait for a thread: an owner who keeps the queue full needs no
      * earlier wake-up, which would take a core from the threads for each item. */
     size_t wake_below;
-    /* What a thread does; set one of the two. Thread: the pool's. */
+    /* A thread's work; set one of the two. Thread: the pool's. */
     void (*work)(void *context, void *item);                /* called with each item */
     void (*serve)(void *context, struct thread_slot *slot); /* called once; it may return before the pool stops */
     void *contexts; /* [threads] of context_bytes, one for each; NULL for none */

@@ -22,38 +22,38 @@
 
 enum {
     WAITING_MOST = 4 << 20, /* bytes of lines that wait for the disk */
-    GATHER_MS = 200,        /* so long the thread waits for more lines */
-    LINKS_MOST = 128,       /* of a span, as by the OpenTelemetry specification */
+    GATHER_MS = 200,        /* how long the thread waits for more lines */
+    LINKS_MOST = 128,       /* per span: the OpenTelemetry specification's default */
 };
 
-/* Of struct Span in OTLP. */
+/* Values of OTLP's Span. */
 enum { KIND_INTERNAL = 1, KIND_CONSUMER = 5, STATUS_ERROR = 2, SAMPLED = 1, REMOTE = 0x300 };
 
 struct traces {
     const char *path;
-    uint64_t seed; /* of ids, for this process */
+    uint64_t seed; /* of this process's ids */
     struct buffer line;
     atomic_uint_least64_t spans, dropped;
 
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct buffer waiting; /* with `lines` and `closing` under the lock */
+    struct buffer waiting; /* under the lock, with `lines` and `closing` */
     uint64_t lines;
     bool closing;
-    bool failing; /* the thread's own: the last write failed, and the log says so */
+    bool failing; /* only the thread uses it: the last write failed, and was logged */
 };
 
 /* ---- the thread ---- */
 
-/* A pipe without a reader blocks nobody: it is an error. */
+/* Opening a pipe without a reader does not block: it fails. */
 static int open_file(const char *path)
 {
     return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
 }
 
-/* Whole lines only: of a line that was cut by a full disk the rest would be taken for another one, so the file goes
- * back to where it was. */
+/* Writes whole lines only. If a full disk cuts a line, the file is truncated to its earlier length, because the next
+ * line would be appended to the cut one. */
 static bool write_lines(const char *path, const struct buffer *lines)
 {
     int fd = open_file(path);
@@ -67,7 +67,7 @@ static bool write_lines(const char *path, const struct buffer *lines)
     }
     int why = errno;
     bool ok = done == lines->length;
-    if (!ok && before >= 0) { (void)!ftruncate(fd, before); } /* it fails where nothing can be done */
+    if (!ok && before >= 0) { (void)!ftruncate(fd, before); } /* if it fails, nothing can be done */
     close(fd);
     errno = why;
     return ok;
@@ -86,7 +86,7 @@ static void write_all(struct traces *traces, struct buffer *lines, uint64_t coun
     lines->length = 0;
 }
 
-/* Waits for more lines, under the lock: many a write. */
+/* Waits for more lines, under the lock, so that one write takes many. */
 static void gather(struct traces *traces)
 {
     struct timespec until;
@@ -122,7 +122,7 @@ static void *run(void *context)
     return NULL;
 }
 
-/* The signals are the I/O thread's. */
+/* Starts the thread with all signals blocked: the I/O thread handles them. */
 static enum status start(struct traces *traces, struct err *err)
 {
     pthread_condattr_t clock;
@@ -205,7 +205,7 @@ static void finish(struct traces *traces)
 
 /* ---- ids ---- */
 
-/* Never 0. */
+/* Mixes a seed and two numbers to an id that is never 0. */
 static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b)
 {
     uint64_t state = seed ^ a;
@@ -214,7 +214,7 @@ static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b)
     return id != 0 ? id : 1;
 }
 
-/* An entry is one run. */
+/* The id of a run: each run has its own entry. */
 static uint64_t run_id(const struct traces *traces, const struct traces_of *of, const struct request *request)
 {
     uint64_t place = request->identity.class;
@@ -222,7 +222,7 @@ static uint64_t run_id(const struct traces *traces, const struct traces_of *of, 
     return mix(traces->seed + place, request->identity.entry.ms, request->identity.entry.seq);
 }
 
-/* A batch is a trace of its own, because its requests are of many. */
+/* Writes the ids of a batch, which is a trace of its own, because its requests belong to many traces. */
 static void put_batch_ids(struct traces *traces, const struct traces_of *of, uint64_t number)
 {
     uint64_t place = 0;
@@ -240,7 +240,7 @@ static void put_run_ids(struct traces *traces, const struct traces_of *of, const
 
 /* ---- OTLP ---- */
 
-/* Without printf, which takes longer than all else. */
+/* Without printf, which would take longer than everything else. */
 static void put_string(struct buffer *to, const char *key, const char *value)
 {
     buffer_string(to, "{\"key\":\"");
@@ -261,14 +261,14 @@ static void put_double(struct buffer *to, const char *key, double value)
     buffer_format(to, "{\"key\":\"%s\",\"value\":{\"doubleValue\":%.6g}},", key, value);
 }
 
-/* Takes back the comma behind the last element, and closes. */
+/* Removes the comma after the last element, and closes the list. */
 static void close_list(struct buffer *to, const char *end)
 {
     if (to->length > 0 && to->data[to->length - 1] == ',') { to->length--; }
     buffer_string(to, end);
 }
 
-/* The line up to the span's first member. */
+/* Begins a line, up to the span's first member. */
 static void begin(struct traces *traces, const struct traces_of *of)
 {
     struct buffer *to = &traces->line;
@@ -369,8 +369,8 @@ static void put_request_attributes(struct traces *traces, const struct traces_of
     close_list(to, "]");
 }
 
-/* A run has ended with a vector, an error or a retry. Not one that only waited, that another worker has finished, or
- * that cancels another. */
+/* True if a run has ended with a vector, an error or a retry. False if the request only waited, if another worker has
+ * finished it, or if it cancels another. */
 static bool has_run(const struct request *request)
 {
     enum outcome outcome = request->lifetime.outcome;
@@ -409,8 +409,8 @@ void traces_request(struct traces *traces, const struct traces_of *of, const str
     end(traces);
 }
 
-/* The requests of a batch that are sampled, each once. Those behind LINKS_MOST are not told apart: their rows are
- * counted. Shapes: requests [LINKS_MOST]. */
+/* Collects the sampled requests of a batch, each once. Beyond LINKS_MOST it only counts rows. Shapes: requests
+ * [LINKS_MOST]. */
 static uint32_t sampled_requests(const struct batch *batch, const struct request **requests, uint32_t *rows_more)
 {
     uint32_t count = 0;

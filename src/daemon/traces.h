@@ -3,8 +3,8 @@
  *
  *   I/O thread ── lines ──► a buffer ──► a thread of its own ──► the file
  *
- * The buffer is bounded: what it has no room for, because the disk is slow or full, is dropped and counted. The file is
- * opened for each write, so whoever rotates it only has to rename it.
+ * The buffer is bounded: lines that do not fit, because the disk is slow or full, are dropped and counted. The file is
+ * opened for each write, so to rotate it, rename it.
  * Source: OTLP 1.x, JSON encoding; semantic conventions 1.37, messaging and gen_ai. */
 #ifndef DAEMON_TRACES_H
 #define DAEMON_TRACES_H
@@ -17,7 +17,7 @@
 
 struct traces;
 
-/* Which queue a span is of; strings live until the call returns. */
+/* The queue of a span; strings live until the call returns. */
 struct traces_of {
     const char *queue, *worker, *model;
 };
@@ -26,17 +26,17 @@ struct traces_of {
  * STATUS_NO_MEMORY. */
 MUST_CHECK enum status traces_open(const char *path, struct traces **out, struct err *err);
 
-/* Writes what is left, and ends the thread. NULL is allowed. */
+/* Writes the remaining lines, and ends the thread. NULL is allowed. */
 void traces_close(struct traces *traces);
 
-/* Notes a run that has ended, as its script has answered (lifetime.outcome and verdict). Thread: the I/O thread, of
- * this and the next. */
+/* Notes a run that has ended, after its script has answered (lifetime.outcome and verdict). Thread: the I/O thread,
+ * also of traces_batch. */
 void traces_request(struct traces *traces, const struct traces_of *of, const struct request *request);
 
 /* Notes a batch that has come back, before its rows have ended. */
 void traces_batch(struct traces *traces, const struct traces_of *of, const struct batch *batch);
 
-/* How many spans were taken, and dropped. NULL: none. Thread: any. */
+/* The number of spans taken, and dropped. NULL: none. Thread: any. */
 void traces_counters(const struct traces *traces, uint64_t *spans, uint64_t *dropped);
 
 #endif

@@ -1,11 +1,11 @@
-// The dashboard of `sluice serve`; docs/admin-api.md says what the server answers. Texts, ids, tenants and messages are
-// anybody's: they get into the page as text (textContent, append), never as HTML.
+// The dashboard of `sluice serve`; docs/admin-api.md describes the server's answers. Texts, ids, tenants and messages come
+// from anybody, so they get into the page as text (textContent, append), never as HTML.
 "use strict";
 
 const EVERY_MS = 1000;
-const WHOLE_LOOKS = 10;       // one look in so many is at all queues of the Redis, the others at the one that is shown
-const RATE_LOOKS = 5;         // a worker's rate is that of so many: its counters move with each heartbeat, about once a second
-const HISTORY_MS = [300e3, 3600e3]; // the least and the most that the charts show
+const WHOLE_LOOKS = 10;       // one look in ten is at all queues of the Redis, the others at the one that is shown
+const RATE_LOOKS = 5;         // a worker's rate is over five looks: its counters move with each heartbeat, about once a second
+const HISTORY_MS = [300e3, 3600e3]; // the shortest and the longest time that the charts show
 const DAYS = 91;
 const CLASSES = ["high", "normal", "low"];
 const state = { section: null, looked: 0, every: 0 };
@@ -21,10 +21,10 @@ function el(tag, properties = {}, ...children) {
 
 const say = (element, text) => { if (element.textContent !== String(text)) { element.textContent = text; } };
 
-/** Makes `parent` show `items` in their order. The element of a key stays while its item does, and so does the focus in it. */
+/** Makes `parent` show `items` in their order. While an item stays, so do its element and the focus in it. */
 function keep(parent, items, key, make, update) {
   const names = new Set(items.map((item) => String(key(item))));
-  for (const child of [...parent.children]) { if (!names.delete(child.dataset.key)) { child.remove(); } } // first: what is moved loses the focus
+  for (const child of [...parent.children]) { if (!names.delete(child.dataset.key)) { child.remove(); } } // first, because moving an element costs it the focus
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let place = parent.firstElementChild;
   for (const item of items) {
@@ -72,8 +72,8 @@ function badge(mark, text, kind) {
   return Object.assign(mark, { className: "badge " + kind });
 }
 
-/* ---- numbers; null is not known ---- */
-/** As people write it: 0.13, 3.4, 1,234, 12.3 M. */
+/* ---- numbers; null: not known ---- */
+/** A number as people write it: 0.13, 3.4, 1,234, 12.3 M. */
 function human(number) {
   if (number == null) { return "–"; }
   const size = Math.abs(number);
@@ -86,7 +86,7 @@ const ratio = (part, whole) => whole > 0 && part != null ? part / whole : null;
 const count = (number) => number == null ? "–" : Math.round(number).toLocaleString("en");
 const share = (number) => number == null ? "–" : (number * 100).toFixed(number > 0 && number < 0.1 ? 1 : 0) + " %";
 const many = (number, one, more = one + "s") => count(number) + " " + (number === 1 ? one : more);
-const clock = (ms) => new Date(ms).toLocaleString("sv"); // 2026-11-23 14:03:05, here
+const clock = (ms) => new Date(ms).toLocaleString("sv"); // 2026-11-23 14:03:05, local time
 const joined = (...words) => words.filter(Boolean).join(" · ");
 const seconds = (value) => span(value == null ? null : value * 1000);
 
@@ -120,7 +120,7 @@ function get(path, parameters = {}) {
   return call("/api/" + path + (given.length > 0 ? "?" : "") + given.map(([name, value]) => name + "=" + encodeURIComponent(value)).join("&"));
 }
 
-/** Asks for the token if there is none, or if it is wrong. */
+/** Sends a request with the token, and asks for the token if there is none, or if it is wrong. */
 async function post(path, body) {
   for (let why = ""; ;) {
     if (!token() && !await sign(why)) { throw refusal(0, ""); }
@@ -145,7 +145,7 @@ async function sign(why = "") {
   return given;
 }
 
-/** Asks a question; what was typed, or true; null if it was cancelled, or if another question took its place. */
+/** Asks a question. Gives the text typed, or true; null if it was cancelled, or if another question took its place. */
 function ask(title, text, yes, typed = false) {
   ask.answer?.(null);
   const dialog = $("ask"), input = dialog.querySelector("input");
@@ -172,7 +172,7 @@ function tell(text, bad = false) {
   tell.timer = setTimeout(say, bad ? 15000 : 5000, $("told"), "");
 }
 
-/** Does what a button is for, one at a time; tells what comes of it. */
+/** Does a button's action, one at a time, and shows its result. */
 async function run(pressed, act) {
   pressed.disabled = true;
   try {
@@ -181,12 +181,12 @@ async function run(pressed, act) {
     tell(error.message, true);
   }
   pressed.disabled = false;
-  if (document.activeElement === document.body) { (pressed.isConnected ? pressed : $("main")).focus(); } // a disabled button loses it
+  if (document.activeElement === document.body) { (pressed.isConnected ? pressed : $("main")).focus(); } // a disabled button loses the focus
   look();
 }
 
 /* ---- live ---- */
-/** The samples of /metrics that are of this queue, or of the process: name -> [{labels, value}]. */
+/** The samples of /metrics for this queue, or for the process: name -> [{labels, value}]. */
 function parse(text, queue) {
   const found = {};
   for (const line of text.split("\n")) {
@@ -198,7 +198,7 @@ function parse(text, queue) {
   return found;
 }
 
-const choose = (queue) => { // of another one nothing stays that could be pressed
+const choose = (queue) => { // nothing of the previous queue stays that could be pressed
   Object.assign(state, { queue, looks: [], lists: {}, history: [], historyAt: 0 });
   for (const one of document.querySelectorAll("section > table > tbody, #request-at, #request-found, #try-found")) { one.replaceChildren(); }
   for (const one of document.querySelectorAll(".empty, .more")) { one.hidden = true; }
@@ -214,14 +214,14 @@ const stateOf = (queue) => queue.error ? ["unknown", "odd"] : queue.paused ? ["p
 const pausedWords = (queue) => queue.paused && joined(queue.paused_since_ms && "paused since " + clock(queue.paused_since_ms), queue.paused_until_ms && "until " + clock(queue.paused_until_ms),
   queue.paused_by && "by " + queue.paused_by, queue.paused_why);
 
-/** What a worker has counted since an earlier look; nothing where it was not there. */
+/** A worker's counts since an earlier look; empty if it was not there. */
 function worked(now, was, worker) {
   const old = was !== now && was.workers.find((other) => other.worker === worker.worker), more = (name) => Math.max(0, worker[name] - old[name]);
   return !old ? {} : { done: more("done"), errors: more("errors"), texts: ratio(more("rows"), more("batches")),
     padding: ratio(more("computed_tokens") - more("tokens"), more("computed_tokens")), ms: now.queue.at - was.queue.at };
 }
 
-/** Each chart: its title, of whom it is, its lines (name, how a value is written, its name in the history), the least top of its scale. */
+/** Each chart: its title, whose numbers it shows, its lines (name, how a value is written, its name in the history), the least top of its scale. */
 const perSecond = (value) => value == null ? "–" : human(value) + "/s";
 const CHARTS = [
   ["Throughput", "the queue", [["done", perSecond, "done_per_s"], ["errors", perSecond, "errors_per_s"]], 1],
@@ -243,13 +243,13 @@ function makeChart([title, whose, lines]) {
   return made;
 }
 
-/** Today and the days before it; of those on which nothing ended the answer says nothing. */
+/** Today and the days before it; the answer lacks days on which nothing ended. */
 function days({ at, days: ended }) {
   const today = at - at % 86400e3, none = { done: 0, errors: 0 };
   return Array.from({ length: DAYS }, (_, place) => today - (DAYS - 1 - place) * 86400e3).map((day) => ({ ...none, ...ended.find(({ at }) => at === day), at: day }));
 }
 
-/** Draws points [{at, ...}], the oldest first; a line is open where a value or some points are missing. */
+/** Draws points [{at, ...}], the oldest first; a line has a gap where a value or some points are missing. */
 function drawChart(chart, [title, , lines, least], points, shown, step) {
   const [, now, { children: [top, picture] }, ends] = chart.children, last = points.at(-1)?.at;
   const most = Math.max(least, ...lines.flatMap(([, , name]) => points.map((point) => point[name])).filter(Number.isFinite));
@@ -278,7 +278,7 @@ async function readHistory(queue) {
   Object.assign(state, { every, historyAt: Date.now() });
 }
 
-/** Asks for all that is live, and draws it: once a second, while the page is in sight. */
+/** Asks for the live numbers, and draws them: once a second, while the page is visible. */
 async function look() {
   clearTimeout(look.timer);
   if (look.asks || document.hidden) { return; }
@@ -294,25 +294,25 @@ async function look() {
     const { queues: [queue] } = await get("queues", { queue: state.queue });
     const [workers, text] = await Promise.all([section === "workers" && get("workers", { queue: queue.queue }), overview && call("/metrics"),
       overview && queue.served && Date.now() - state.historyAt >= state.every && readHistory(queue.queue)]);
-    if (queue.queue !== state.queue) { throw refusal(0, ""); } // another one was chosen meanwhile
+    if (queue.queue !== state.queue) { throw refusal(0, ""); } // another queue was chosen meanwhile
     const now = { queue, workers: workers && workers.queues[0].workers, metrics: text && parse(text, queue.queue), at: Date.now() };
-    if (now.at - state.looks.at(-1)?.at > 10 * EVERY_MS) { state.looks = []; } // it was out of sight
+    if (now.at - state.looks.at(-1)?.at > 10 * EVERY_MS) { state.looks = []; } // the page was hidden
     state.looks = [...state.looks, now].slice(-RATE_LOOKS - 1);
     state.read = now.at;
     trouble(null);
     draw(now);
   } catch (error) {
     if (error.message) { trouble(error); }
-    if (error.status === undefined) { console.error(error); } // a mistake of ours
-    if (error.status === 403 && state.queues) { drawSelect(state.queue); } // the login may not read this one
-    if (error.status === 404) { Object.assign(state, { queue: null, queues: null }); } // its last stream has gone
+    if (error.status === undefined) { console.error(error); } // an error in this file
+    if (error.status === 403 && state.queues) { drawSelect(state.queue); } // the login may not read this queue
+    if (error.status === 404) { Object.assign(state, { queue: null, queues: null }); } // the queue's last stream has gone
     if (error.status === 401 && !$("ask").open && !look.declined) { look.declined = !await sign("This daemon shows nothing without its token. "); }
   }
   look.asks = false;
   look.timer = setTimeout(look, EVERY_MS);
 }
 
-/** One banner for all that cannot be read; what was read before stays, faint, and nothing of it can be pressed. */
+/** Shows one banner for everything that cannot be read; earlier values stay, faint, and nothing of them can be pressed. */
 function trouble(error) {
   const away = error && [0, 503, 504].includes(error.status), silent = error?.status === 0;
   state.away = Boolean(away);
@@ -430,7 +430,7 @@ async function order(all, what) {
 }
 
 function drawWorkers(now) {
-  if (!now.workers) { return; } // this look was at another section
+  if (!now.workers) { return; } // this look was for another section
   const was = state.looks.find(({ workers }) => workers);
   rows($("worker-rows"), now.workers, ({ worker }) => worker, (worker) => {
     const all = worked(now, was, worker), is = worker.alive ? worker.state : "dead";
@@ -454,7 +454,7 @@ const cancel = ({ request }) => [button("Cancel", async () => {
   return request + ": asked to cancel.";
 }, "danger")];
 
-/** Each list: its path, what its form asks for, what changes when it has to be read again, what names an item, its cells and buttons. */
+/** Each list: its path, its form's fields, a mark that changes when it has to be read again, an item's key, its cells and buttons. */
 const LISTS = {
   dead: { path: "dead", mark: (queue) => queue.dead, key: "letter",
     cells: ({ letter, code, entry, id, tenant, attempts, message }) =>
@@ -464,17 +464,17 @@ const LISTS = {
   later: { path: "later", mark: (queue) => queue.later, key: "request", buttons: cancel,
     cells: ({ request, class: level, due_at: due }, now) => [clock(due), due > now ? span(due - now) : "due", level, link(request)] },
   request: { path: "requests", asked: () => Object.fromEntries(new FormData($("request-list"))), key: "request", buttons: cancel,
-    mark: ({ at, classes, ended }, { class: name }) => // when the oldest came, for its age changes with each look
+    mark: ({ at, classes, ended }, { class: name }) => // the oldest one's arrival, because its age changes with each look
       JSON.stringify([{ ...classes[name], wait_ms: 0, oldest_ms: classes[name].oldest_ms && at - classes[name].oldest_ms }, ended[name]]),
     cells: ({ request, worker, since, id, tenant, bytes: size, text, seen }, now, more) =>
       [link(request), clock(since), span(Math.max(0, (more ? seen : now) - since)), mono(worker ?? ""), id ?? "", tenant ?? "", bytes(size), text] },
 };
 
-/** Reads a list from its beginning, or what comes behind what is there. A search may look at many before it finds one. */
+/** Reads a list from its beginning, or its next items (`more`). A search may look at many letters before it finds one. */
 async function load(section, more = false, asked = state.lists[section]?.asked ?? LISTS[section].asked?.()) {
   const { queue, lists, looks } = state, old = more && lists[section] || { items: [], next: null }, { path, mark } = LISTS[section], began = performance.now();
   const list = { more, asked, mark: looks.length > 0 && mark(looks.at(-1).queue, asked), items: [...old.items], next: old.next };
-  lists.newest = list; // what is asked for meanwhile counts
+  lists.newest = list; // a list that is asked for meanwhile replaces this one
   try {
     for (let calls = 0; calls < 50 && list.items.length === old.items.length && (calls === 0 || list.next); calls++) {
       const answer = await get(path, { queue, ...asked, cursor: list.next });
@@ -489,7 +489,7 @@ async function load(section, more = false, asked = state.lists[section]?.asked ?
 
 function drawList(now) {
   const { section } = state, list = state.lists[section], page = $("at-" + section), { mark, key, cells, buttons } = LISTS[section];
-  const stale = !state.away && (!list || (!list.more && performance.now() > list.rests && list.mark !== mark(now.queue, list.asked))); // of a long one the place would be lost
+  const stale = !state.away && (!list || (!list.more && performance.now() > list.rests && list.mark !== mark(now.queue, list.asked))); // reading a long list again would lose the place in it
   if (stale && !state.lists.newest) { load(section).then(() => draw(), (error) => tell(error.message, true)); }
   if (!list) { return; }
   rows($(section + "-rows"), list.items, (item) => item[key], (item) => cells(item, Math.max(now.queue.at, list.at), list.more), buttons);
@@ -499,7 +499,7 @@ function drawList(now) {
   page.querySelector(".more").hidden = !list.next;
 }
 
-/** The buttons for all letters say how many these are. */
+/** Writes the number of letters on the buttons for all of them. */
 function drawDead({ dead }, list) {
   const found = list.asked?.search ? list.items.length : dead, all = count(found) + (list.asked?.search && list.next ? "+" : "");
   for (const [what, text] of [["requeue", "Requeue all"], ["delete", "Delete all"]]) {
@@ -545,7 +545,7 @@ async function showRequest(id) {
 }
 
 /* ---- try it ---- */
-/** By what the queue's model does: what the fields are for, and what the button says. */
+/** For each task of a model: the labels of the fields, and of the button. */
 const TASKS = { embed: ["Text", "Lines to compare it with, if you like", "Embed"], rerank: ["Query", "Texts to put in order, one a line", "Rerank"], classify: ["Text", "", "Classify"] };
 
 const taskOf = ({ tasks }) => Object.keys(TASKS).find((task) => tasks?.includes(task));
@@ -564,7 +564,7 @@ function drawTry({ queue }) {
   say(form.querySelector("button"), verb);
 }
 
-/** Lines with a number from 0 to 1 each, the largest first. */
+/** Draws lines with a number from 0 to 1 each, the largest first. */
 const ranked = (lines) => el("ol", { className: "near" }, ...lines.sort((a, b) => b[1] - a[1]).map(([line, value]) =>
   el("li", {}, el("meter", { value: Math.max(0, value), ariaLabel: "of 1" }), el("b", { textContent: value.toFixed(3) }), " " + line)));
 
@@ -589,7 +589,7 @@ async function tryIt({ text, lines }) {
     } }[task]());
 }
 
-/* ---- where the page is ---- */
+/* ---- the page's address ---- */
 function go(byUser) {
   const [, name, rest] = /^#?(\w*)\/?(.*)$/.exec(location.hash), links = [...document.querySelectorAll("nav a")];
   state.section = (links.find((one) => one.hash === "#" + name) ?? links[0]).hash.slice(1);
@@ -609,7 +609,7 @@ function go(byUser) {
   }
 }
 
-/** What a form does in place of being sent. */
+/** Sets a form's action, which runs in place of sending it. */
 function submits(form, act) {
   form.onsubmit = (event) => {
     event.preventDefault();
