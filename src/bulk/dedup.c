@@ -1,4 +1,4 @@
-/* Several hash tables that grow one at a time, so that growing never needs all memory twice; each is still large enough
+/* Several hash tables that grow one at a time, so that growing never needs twice the memory; each is still large enough
  * for huge pages. With millions of texts each lookup misses the cache, so dedup_expect prefetches. */
 #include "bulk/dedup.h"
 

@@ -15,7 +15,7 @@
 
 struct dedup;
 
-/* What is known of a text. */
+/* The entry of a text. */
 struct dedup_entry {
     uint64_t row;       /* below 2^40, or DEDUP_NONE */
     enum row_code code; /* not ROW_OK: that row failed, and so do its copies */

@@ -9,7 +9,7 @@ static bool dry_has_room(const struct executor *executor)
     return ((const struct dry *)executor)->done_count < BATCHES;
 }
 
-/* Pieces of a queue's job have no token ids. */
+/* Gives each piece zeros. A piece without tokens fails, except in a queue's job, where no piece has token ids. */
 static void dry_put(struct executor *executor, struct bulk_batch *batch)
 {
     struct dry *dry = (struct dry *)executor;

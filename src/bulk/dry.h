@@ -1,5 +1,5 @@
-/* An executor that computes nothing: every text has a vector of zeros at once. It adds up what a real one would have
- * computed. */
+/* An executor that computes nothing: every text has a vector of zeros at once. It adds up the tokens that a real one
+ * would have computed. */
 #ifndef BULK_DRY_H
 #define BULK_DRY_H
 

@@ -1,6 +1,6 @@
-/* How long a job has left: the work that was planned and not computed, and what the rest of the input will be if it is
- * like the last window, at the speed of the last minutes. Earlier windows say less: equal texts become more frequent
- * in the course of a job; and earlier minutes too: a machine or a queue has other work.
+/* Estimates how long a job still takes: the work that was planned but not computed, plus the rest of the input if it is
+ * like the last window, at the speed of the last minutes. Earlier windows predict less, because equal texts become more
+ * frequent in the course of a job. Earlier minutes do, too, because a machine or a queue has other work.
  *
  * Work is tokens (bytes of text where there are none). Rows that copy an equal text, that failed when they were read or
  * that an earlier run computed take no time and are no work. */
@@ -11,21 +11,21 @@
 
 /* Zero-initialise. */
 struct estimate {
-    uint64_t since_ns;      /* when the last work was done, or this process had its first; 0: it had none */
-    double recent, seconds; /* work, and the time it took; what is long ago counts less */
+    uint64_t since_ns;      /* when the last work was done, or planned for the first time; 0: no work yet */
+    double recent, seconds; /* work, and the time that it took; earlier work counts less */
     uint64_t planned, done; /* work of this process */
-    uint64_t found;         /* work in what was planned, whoever computed it */
-    double from, to;        /* the part of the input that was planned in this process: shares, 0 to 1 */
+    uint64_t found;         /* planned work, whichever run computed it */
+    double from, to;        /* the part of the input that this process has planned: shares, 0 to 1 */
     double density;         /* work of a whole input that is like the last window */
 };
 
-/* Computing begins at this share of the input; negative: unknown. */
+/* Call it when computing begins, at this share of the input; negative: unknown. */
 void estimate_begin(struct estimate *estimate, double share);
 
-/* Everything up to `share` is planned: `todo` more work, and `known` that an earlier run did. */
+/* Call it when everything up to `share` is planned: `todo` more work, and `known` work that an earlier run did. */
 void estimate_plan(struct estimate *estimate, double share, uint64_t todo, uint64_t known, uint64_t now_ns);
 
-/* That much was computed since the last call. */
+/* Adds the work that was computed since the last call. */
 void estimate_done(struct estimate *estimate, uint64_t work, uint64_t now_ns);
 
 /* The share of the input that is computed, 0 to 1; negative: unknown. */

@@ -43,7 +43,7 @@ static bool local_has_room(const struct executor *executor)
     return compute_has_room(((const struct local *)executor)->compute, false);
 }
 
-/* Thread: the compute thread. What has no token is left out. */
+/* Lays the batch out. Pieces without a token are left out. Thread: the compute thread. */
 static enum status begin(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
@@ -61,7 +61,7 @@ static enum status begin(void *owner, struct batch *batch)
     return STATUS_OK;
 }
 
-/* Thread: the compute thread. If some vectors are not finite, each is checked alone. */
+/* Copies the vectors. If some are not finite, each is checked alone. Thread: the compute thread. */
 static void end(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;

@@ -1,5 +1,5 @@
-/* What computes vectors: the devices of this machine, or a queue (bulk/remote.h). A job hands out batches and takes
- * them back; it does not know which of the two computes them. */
+/* An executor computes vectors: on the devices of this machine, or through a queue (bulk/remote.h). A job hands out
+ * batches and takes them back, without knowing which of the two computes them. */
 #ifndef BULK_EXECUTOR_H
 #define BULK_EXECUTOR_H
 
@@ -19,32 +19,32 @@ struct bulk_batch {
     struct err err;
     uint32_t tokens;
     uint32_t failed; /* pieces with a code: see piece_fail */
-    bool halve;      /* nothing was computed; each half alone may be */
-    /* ---- the local executor's own: as daemon/compute sees it */
+    bool halve;      /* nothing was computed; each half alone may work */
+    /* ---- the local executor's own: the batch for daemon/compute */
     struct batch batch, *laid_out;
 };
 
-/* Copies a piece's vector to its place, or sets the piece's code if files cannot hold it. `finite`: it was checked to
- * be finite. Shapes: vector [dim] floats, read, of any alignment. Thread: the one that computed it, where it is in
- * cache. */
+/* Copies a piece's vector to its place, or sets the piece's code if files cannot hold it. `finite`: it is known to be
+ * finite. Shapes: vector [dim] floats, read, of any alignment. Thread: the one that computed it, where it is in cache.
+ */
 void piece_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector, bool finite);
 
 /* Marks a piece as failed. */
 void piece_fail(struct bulk_batch *batch, struct piece *piece, enum row_code code);
 
-/* Why files cannot hold a vector, or ROW_OK. Shapes: vector [dim] floats, read, of any alignment. */
+/* The reason why files cannot hold a vector, or ROW_OK. Shapes: vector [dim] floats, read, of any alignment. */
 enum row_code piece_check(const void *vector, uint32_t dim, float limit);
 
 struct executor;
 
 /* The operations of an executor. */
 struct executor_ops {
-    /* Whether another batch may be put. */
+    /* True if another batch may be put. */
     bool (*has_room)(const struct executor *executor);
     /* Hands a batch over. Never fails: a batch that cannot be computed comes back with a status. */
     void (*put)(struct executor *executor, struct bulk_batch *batch);
-    /* A batch that is done, or NULL; never waits. The executor writes its wake_fd when a batch is done and too little
-     * is left to keep it busy. */
+    /* Takes a batch that is done; NULL: none. Never waits. The executor writes its wake_fd when a batch is done and too
+     * few are left to keep it busy. */
     struct bulk_batch *(*take)(struct executor *executor);
     void (*close)(struct executor *executor);
 };
@@ -59,7 +59,7 @@ struct executor {
 struct local_options {
     const struct devices *devices;
     unsigned threads; /* of a CPU */
-    unsigned queued;  /* batches that wait for each thread, beside the running one */
+    unsigned queued;  /* batches that wait for each thread, in addition to the running one */
     int wake_fd;
 };
 

@@ -21,12 +21,12 @@ struct journal {
     int fd;
     const char *path;
     struct buffer out;          /* records that are not written yet */
-    struct buffer done, sealed; /* rows that were added, and rows to be written */
+    struct buffer done, sealed; /* rows that were added, and rows that the next write takes */
     uint64_t length;            /* of the file */
     bool torn;                  /* the file may end with part of a record, which is cut off before the next append */
 };
 
-/* What a record begins with. */
+/* The beginning of a record. */
 struct head {
     uint32_t kind, length;
     uint64_t checksum; /* of kind, length and content */
@@ -188,7 +188,7 @@ void journal_add_done(struct journal *journal, struct done done)
 
 enum status journal_seal(struct journal *journal, struct err *err)
 {
-    buffer_append(&journal->sealed, journal->done.data, journal->done.length); /* usually to nothing */
+    buffer_append(&journal->sealed, journal->done.data, journal->done.length); /* `sealed` is usually empty */
     journal->done.length = 0;
     bool good = buffer_ok(&journal->done) && buffer_ok(&journal->sealed);
     return good ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");

@@ -1,12 +1,12 @@
-/* The journal of a job says what is durable, so that the job can resume after a kill at any moment. It is a sequence of
- * records, each with a checksum:
+/* The journal of a job lists its durable data, so that the job can resume after a kill at any moment. It is a sequence
+ * of records, each with a checksum:
  *
  *     TERMS       the options that every run must agree on, "key=value" lines; the first record
- *     SEED        of the hashes of texts
+ *     SEED        the seed of the hashes of texts
  *     DONE        rows that were computed and the hashes of their texts; written once their vectors are durable
  *     CHECKPOINT  everything up to here is complete: documents, rows, and the lengths of files
  *
- * A torn record, and all after it, counts as never written: that work is done again and gives the same bytes. */
+ * A torn record, and everything after it, counts as never written: that work is done again and gives the same bytes. */
 #ifndef BULK_JOURNAL_H
 #define BULK_JOURNAL_H
 
@@ -20,11 +20,11 @@
 
 enum { JOURNAL_FILES = 4, JOURNAL_TERMS_MAX = 1 << 16, JOURNAL_DONE_MAX = 4096 };
 
-/* Up to where everything is complete. */
+/* The point up to which everything is complete. */
 struct checkpoint {
     uint64_t documents, rows;          /* complete ones */
     uint64_t computed, copied, failed; /* of these rows */
-    uint64_t tokens;                   /* that were computed */
+    uint64_t tokens;                   /* tokens that were computed */
     struct hash digest;                /* of all documents up to here */
     uint64_t lengths[JOURNAL_FILES];   /* the lengths of the files that grow */
 };
@@ -46,7 +46,7 @@ struct journal_record {
     const char *done; /* [done_count] packed, see journal_done */
     size_t done_count;
     struct checkpoint checkpoint;
-    uint64_t seed; /* of the hashes in JOURNAL_DONE */
+    uint64_t seed; /* the seed of the hashes in JOURNAL_DONE */
 };
 
 /* Reads the record at the beginning of `bytes`. Returns its size, or 0 if it is incomplete or broken. Thread: any. */
@@ -57,7 +57,7 @@ struct done journal_done(const struct journal_record *record, size_t number);
 
 struct journal;
 
-/* What is done with a record that was read. */
+/* Receives a record that was read. */
 typedef enum status journal_seen(void *context, const struct journal_record *record, struct err *err);
 
 /* Opens or makes a journal, locks it for this process, and calls `seen` with each record in order; a broken end is cut
@@ -82,9 +82,9 @@ void journal_add_done(struct journal *journal, struct done done);
 /* Selects the rows added so far for the next journal_write. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status journal_seal(struct journal *journal, struct err *err);
 
-/* Writes the sealed rows, then the checkpoint unless it is NULL, and waits until they are on disk. What they describe
- * must be on disk before. Errors: STATUS_IO, STATUS_NO_MEMORY. Thread: any, while no other thread seals or writes; rows
- * may be added meanwhile. */
+/* Writes the sealed rows, then the checkpoint unless it is NULL, and waits until they are on disk. The data that they
+ * describe must already be on disk. Errors: STATUS_IO, STATUS_NO_MEMORY. Thread: any, while no other thread seals or
+ * writes; rows may be added meanwhile. */
 MUST_CHECK enum status journal_write(struct journal *journal, const struct checkpoint *checkpoint, struct err *err);
 
 #endif

@@ -396,7 +396,7 @@ static bool is_wide_stop(const char *text, size_t left)
                          memcmp(text, "\xef\xbc\x9f", 3) == 0);
 }
 
-/* Whether a word ends a sentence: with a stop, perhaps before quotes or brackets, or before an empty line. */
+/* True if a word ends a sentence: with a stop, perhaps before quotes or brackets, or before an empty line. */
 static bool ends_sentence(const struct cutter *cutter, size_t begin, size_t end)
 {
     const char *text = cutter->text;
@@ -407,7 +407,7 @@ static bool ends_sentence(const struct cutter *cutter, size_t begin, size_t end)
     return stop || feeds >= 2 || (end - begin >= 3 && is_wide_stop(text + end - 3, 3));
 }
 
-/* Adds a run without space; halves it if it is too long for a chunk. */
+/* Adds a run without white space; halves it if it is too long for a chunk. */
 static enum status add_word(struct cutter *cutter, size_t begin, size_t end, struct err *err)
 {
     struct word word = {.begin = begin, .end = end};
@@ -454,7 +454,7 @@ static size_t find_end(const struct cutter *cutter, const struct word *words, si
     return at < count && sentence > first ? sentence : at;
 }
 
-/* The first word of the next chunk: as many words before `end` as the overlap holds. */
+/* The first word of the next chunk, which repeats the words before `end` that fit into the overlap. */
 static size_t step_back(const struct cutter *cutter, const struct word *words, size_t first, size_t end)
 {
     uint32_t tokens = 0;

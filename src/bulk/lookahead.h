@@ -12,10 +12,10 @@
 #include "model/model.h"
 #include "schedule/request.h"
 
-/* How to cut long texts into chunks that the model takes whole; tokens 0: not at all. */
+/* The way to cut long texts into chunks that the model takes whole; tokens 0: they are not cut. */
 struct chunking {
-    uint32_t tokens;  /* of a chunk, at most; with special tokens and prompt */
-    uint32_t overlap; /* about how many of a chunk the next one repeats */
+    uint32_t tokens;  /* at most, in a chunk; with special tokens and prompt */
+    uint32_t overlap; /* about how many tokens of a chunk the next one repeats */
     bool mean;        /* one vector per document: the mean of its chunks' vectors */
 };
 
@@ -25,7 +25,7 @@ struct chunk {
 };
 
 /* Parses "tokens:256,overlap:32,mean"; parts in any order, `tokens` is required.
- * Errors: STATUS_BAD_INPUT saying what is wrong with it. */
+ * Errors: STATUS_BAD_INPUT naming the problem. */
 MUST_CHECK enum status chunking_parse(const char *text, struct chunking *out, struct err *err);
 
 /* Cuts a text at ends of sentences where possible, else between words, else inside a word. Every byte but white space
@@ -42,7 +42,7 @@ struct lookahead;
 /* A text for one forward pass: a document, or a chunk of one. */
 struct piece {
     struct row row; /* first: a batch's row is cast back to its piece. text, text_bytes; ids, tokens if asked for */
-    struct output_row *owner; /* whose vector, or part of it, this piece gives */
+    struct output_row *owner; /* the row whose vector, or a part of it, this piece gives */
     struct hash hash;
     float *vector;      /* [dim] the place of its vector */
     enum row_code code; /* set by the executor if this piece failed */
@@ -52,11 +52,11 @@ struct piece {
  * it owns. One prep thread works on it at a time. */
 struct doc_batch {
     struct doc_batch *next;   /* in its window */
-    struct lookahead *window; /* whose it is */
+    struct lookahead *window; /* the window that it belongs to */
     struct document documents[DOC_BATCH_MAX];
     uint32_t count;
-    struct buffer bytes; /* what the documents point to; never moves while there are any */
-    const char *file;    /* the copy of the last file name */
+    struct buffer bytes; /* the bytes that the documents point to; they never move while there are documents */
+    const char *file;    /* the copy of the latest file name */
 
     const struct preparer *preparer;
 
@@ -69,7 +69,7 @@ struct doc_batch {
     struct err err;
 };
 
-/* What the prep threads do; read-only. */
+/* The work of the prep threads; read-only. */
 struct preparer {
     const struct model *model; /* NULL: neither ids nor chunks are wanted */
     bool ids;                  /* tokenise */
@@ -77,7 +77,7 @@ struct preparer {
     struct chunking chunking;
 };
 
-/* An empty batch, to be prepared so; NULL when memory ran out. Owns: the caller ends it with doc_batch_free. */
+/* Makes an empty batch for this preparer; NULL when memory ran out. Owns: the caller ends it with doc_batch_free. */
 struct doc_batch *doc_batch_new(const struct preparer *preparer);
 
 /* Frees the batch and all that it owns. NULL is allowed. */
@@ -91,14 +91,14 @@ MUST_CHECK enum status doc_batch_add(struct doc_batch *docs, const struct docume
 /* Hashes, cuts and tokenises the good documents; sets status and err. Thread: any, one per batch. */
 void doc_batch_prepare(struct doc_batch *docs);
 
-/* Where an output row is. */
+/* The state of an output row. */
 enum row_state {
     STATE_TODO,
     STATE_DONE,   /* computed; its vector is in the window */
     STATE_STORED, /* its vector is in the store */
-    STATE_COPY,   /* the same text as `origin`, whose vector it will get */
+    STATE_COPY,   /* it has the text of `origin`, whose vector it will get */
     STATE_FAILED, /* `code` says why */
-    STATE_KEPT,   /* written by an earlier run, and unchanged */
+    STATE_KEPT,   /* an earlier run wrote it, and its document is unchanged */
 };
 
 /* A row of the output: a document, or a chunk of one. */
@@ -112,7 +112,7 @@ struct output_row {
     uint64_t origin;
     struct piece *pieces; /* [piece_count]; several: their mean is the vector; none: it failed when it was read */
     uint32_t piece_count;
-    uint32_t pieces_left; /* not computed yet */
+    uint32_t pieces_left; /* pieces that are not computed yet */
     bool here;            /* its vector is in the window, perhaps also in the store */
     float *parts;         /* [piece_count, dim] vectors of several pieces */
 };
@@ -128,23 +128,23 @@ struct weighed {
 struct lookahead {
     struct doc_batch *first, *last;
     uint32_t documents;
-    size_t bytes;      /* of texts */
+    size_t bytes;      /* bytes of texts */
     uint64_t pieces;   /* an estimate */
-    unsigned docs_out; /* at the prep threads */
+    unsigned docs_out; /* batches at the prep threads */
     bool planned;
 
     struct output_row *rows; /* [row_count] */
     uint32_t row_count, row_room;
-    struct weighed *order; /* [order_count] to be computed, longest first */
+    struct weighed *order; /* [order_count] the pieces to compute, longest first */
     uint32_t order_count, order_room;
-    uint32_t submitted; /* of them */
+    uint32_t submitted; /* pieces of `order` that were submitted */
     uint32_t batches_out;
-    uint64_t since_ns; /* when the oldest unwritten vector came; 0: none */
-    uint32_t finished; /* of the rows */
+    uint64_t since_ns; /* when the oldest unwritten vector arrived; 0: none */
+    uint32_t finished; /* rows that are finished */
     float *vectors;    /* [row_count, dim] */
     size_t vectors_room;
 
-    /* At the end of the window. */
+    /* The state at the end of the window. */
     uint64_t end_documents;
     double end_share; /* of the input; negative: unknown */
     struct hash end_digest;
@@ -153,7 +153,7 @@ struct lookahead {
 /* Appends a batch. */
 void lookahead_push(struct lookahead *window, struct doc_batch *docs);
 
-/* How rows are numbered: by document; chunks consecutively; or chunks from their document's `first_row` on. */
+/* The numbering of rows: by document; chunks consecutively; or chunks from their document's `first_row` on. */
 enum numbering { NUMBER_DOCUMENTS, NUMBER_CHUNKS, NUMBER_CHUNKS_AGAIN };
 
 /* Makes a row of each document or chunk of the prepared batches; NUMBER_CHUNKS counts from `first_row` on.
@@ -161,11 +161,11 @@ enum numbering { NUMBER_DOCUMENTS, NUMBER_CHUNKS, NUMBER_CHUNKS_AGAIN };
 MUST_CHECK enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, enum numbering numbering,
                                            struct err *err);
 
-/* Sorts the pieces that are to be computed, longest first and equal ones as they were read, and gives each a place for
- * its vector. Errors: STATUS_NO_MEMORY. */
+/* Sorts the pieces to compute, longest first and equal ones in reading order, and gives each a place for its vector.
+ * Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *err);
 
-/* How many of `count` pieces from `first` on make a batch: at least one, and as many as the bounds allow. */
+/* The number of pieces, of `count` from `first` on, that make a batch: at least one, and otherwise as many as fit. */
 uint32_t lookahead_batch(const struct lookahead *window, uint32_t first, uint32_t count, uint32_t most_weight,
                          uint32_t most_rows);
 

@@ -39,7 +39,7 @@ enum status manifest_hash(const char *path, char hex[SHA256_HEX], uint64_t *size
     return status;
 }
 
-/* One element of `files`: {"name":…,"rows":…,"bytes":…,"sha256":…}. */
+/* Writes an element of `files`: {"name":…,"rows":…,"bytes":…,"sha256":…}. */
 static enum status put_file(struct buffer *to, const char *path, uint64_t rows, struct err *err)
 {
     char hex[SHA256_HEX] = "";
@@ -220,8 +220,8 @@ static void put_option(struct buffer *to, const char *key, size_t key_bytes, con
     if (length > 0) { buffer_format(to, " %.*s", (int)(length < 100 ? length : 100), value); }
 }
 
-/* Of an option that only one of two runs was given: its value is empty in the other. --template takes the place of
- * --field. */
+/* Reports an option that differs. If only one of the two runs was given it, its value is empty in the other. --template
+ * takes the place of --field. */
 static void say_other_option(const char *const terms[2], const size_t sizes[2], const char *key, size_t key_bytes,
                              struct err *err)
 {
@@ -245,7 +245,7 @@ static void say_other_option(const char *const terms[2], const size_t sizes[2], 
     buffer_free(&said[1]);
 }
 
-/* "=\"id\" (name)", or without a name where there is none. */
+/* Writes "=\"id\" (name)", or only the id if there is no name. */
 static void put_model(struct buffer *to, const char *terms, size_t bytes, const char *id, size_t id_bytes)
 {
     size_t length = 0;
@@ -254,7 +254,7 @@ static void put_model(struct buffer *to, const char *terms, size_t bytes, const 
     if (name) { buffer_format(to, " (%.*s)", (int)(length < 100 ? length : 100), name); }
 }
 
-/* The ids say that they differ, and the names which they are. */
+/* Reports that the model differs: the ids decide, and the names tell people which models they are. */
 static void say_other_model(const char *before, size_t before_bytes, const char *now, struct err *err)
 {
     struct buffer said = {0};
@@ -276,7 +276,7 @@ bool terms_differ(const char *before, size_t before_bytes, const char *now, stru
         size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n"), length = 0;
         const char *old = terms_find(before, before_bytes, line, key, &length);
         const char *new = line + key + 1;
-        if (key == strlen(TERM_MODEL_NAME) && memcmp(line, TERM_MODEL_NAME, key) == 0) { /* says no more than the id */
+        if (key == strlen(TERM_MODEL_NAME) && memcmp(line, TERM_MODEL_NAME, key) == 0) { /* the id decides */
             line = new + value + 1;
             continue;
         }

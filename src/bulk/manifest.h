@@ -1,4 +1,4 @@
-/* The manifest says that a job is finished: JSON for people and programs. Only what a later run needs is read back. */
+/* The manifest says that a job is finished: JSON for people and programs. A later run reads only a part of it back. */
 #ifndef BULK_MANIFEST_H
 #define BULK_MANIFEST_H
 
@@ -10,7 +10,7 @@ enum { SHA256_HEX = 2 * 32 + 1 };
 
 /* Hashes the output files and writes the manifest atomically (a new file, then a rename); the last step of a job.
  * `store` is that of the output, or the scratch of JSON Lines; `terms` and `facts` are those of struct job_options.
- * `failures` is where the list of failed rows is now; not read if there are none.
+ * `failures` is the present path of the list of failed rows; it is not read if there are none.
  * Errors: STATUS_IO and others of files; STATUS_NO_MEMORY. */
 MUST_CHECK enum status manifest_write(const struct output *output, const char *terms, const char *facts,
                                       const struct store *store, const char *failures, const struct checkpoint *at,
@@ -19,7 +19,7 @@ MUST_CHECK enum status manifest_write(const struct output *output, const char *t
 /* The SHA-256 of a file. Errors: STATUS_NOT_FOUND, STATUS_IO and others of files; STATUS_NO_MEMORY. */
 MUST_CHECK enum status manifest_hash(const char *path, char hex[SHA256_HEX], uint64_t *size, struct err *err);
 
-/* What a later run of the same job needs of a manifest. */
+/* The part of a manifest that a later run of the same job needs. */
 struct manifest {
     struct buffer terms;       /* "key=value" lines */
     struct checkpoint at;      /* without lengths of files */
@@ -30,8 +30,8 @@ struct manifest {
  * Errors: STATUS_BAD_INPUT naming file and field; those of file_read. Thread: one at a time (cJSON). */
 MUST_CHECK enum status manifest_read(const char *path, struct manifest *out, bool *found, struct err *err);
 
-/* Likewise from memory; `bytes[length]` must be a NUL, `name` stands for the file in errors. Errors: STATUS_BAD_INPUT.
- */
+/* Reads a manifest from memory; `bytes[length]` must be a NUL, `name` stands for the file in errors. Errors:
+ * STATUS_BAD_INPUT. */
 MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out,
                                       struct err *err);
 
@@ -41,7 +41,7 @@ MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const ch
 /* The value of a key in "key=value" lines, `*length` bytes, or NULL. */
 const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length);
 
-/* Whether two lists of terms differ; `err` then names the first key, and says what to do. */
+/* True if two lists of terms differ; `err` then names the first differing key, and a remedy. */
 bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err);
 
 #endif

@@ -69,7 +69,7 @@ static enum status add(struct job *job, const struct document *document, struct 
     }
     reading(job)->documents++;
     const struct chunking *chunking = &job->options->preparer.chunking;
-    reading(job)->pieces++; /* rather too many of chunks: a token has two bytes or more */
+    reading(job)->pieces++; /* rather too high for chunks: a token has two bytes or more */
     if (chunking->tokens > 0) {
         reading(job)->pieces += document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
     }
@@ -77,7 +77,7 @@ static enum status add(struct job *job, const struct document *document, struct 
     return STATUS_OK;
 }
 
-/* The input ends here for this run; what was read before is still finished. */
+/* Ends the input for this run; documents that were already read are still finished. */
 static void end_with(struct job *job, enum status status, const struct err *err)
 {
     job->ended = true;
@@ -184,11 +184,11 @@ static enum status take_prepared(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
-/* --- Computing: which rows are known or duplicates, and batches of the others, longest texts first --- */
+/* --- Computing: finds rows that are known or duplicates, and makes batches of the others, longest texts first --- */
 
 enum { EXPECT = 16 }; /* rows whose lookup is prefetched; about ten cover the latency of memory */
 
-/* The files hold vectors whose elements are below this. */
+/* The limit below which elements of vectors in the files are. */
 static float job_limit(const struct job *job)
 {
     return job->options->element == ELEMENT_F16 ? REPLY_HALF_LIMIT : INFINITY;
@@ -209,7 +209,7 @@ static enum status check_recent(struct job *job, const struct output_row *row, s
                    row->document->file, (unsigned long long)row->document->line);
 }
 
-/* Decides whether a row is to be computed, was stored by an earlier run, or copies an earlier row. */
+/* Decides whether a row must be computed, was stored by an earlier run, or copies an earlier row. */
 static enum status decide(struct job *job, const struct lookahead *window, struct output_row *row, struct err *err)
 {
     TRY(job_retry_row(job, row, err));
@@ -348,8 +348,8 @@ static void settle(struct job *job, const struct lookahead *window, struct outpu
     if (!row->here) { dedup_put(job->dedup, row->hash, (struct dedup_entry){row->number, row->code}); }
 }
 
-/* Queues the pieces of a batch for batches of half its size. Where memory ran out, all later batches are as small: what
- * did not fit once would not fit again. The window counts this batch until the last of its pieces is put. */
+/* Queues the pieces of a batch for batches of half its size. If memory ran out, all later batches are as small: a size
+ * that did not fit once would not fit again. The window counts this batch until the last of its pieces is put. */
 static enum status put_aside(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
     const struct lookahead *window = batch->window;
@@ -419,8 +419,8 @@ static enum status take_computed(struct job *job, bool *worked, struct err *err)
 }
 
 /* --- Writing. Vectors wait until their window is computed and then are written in input order, hundreds of kilobytes
- * at once: row by row it would be a system call each, and pages would be dirtied again and again. When a window takes
- * long, what it has is written now and then, so that an interruption costs seconds at most. --- */
+ * at once: row by row each would be a system call, and pages would be dirtied again and again. When a window takes
+ * long, its vectors so far are written now and then, so that an interruption costs seconds at most. --- */
 
 /* Vectors are written at most this long after they were computed … */
 enum { WAIT_MOST_MS = 4000, WAIT_LEAST_MS = 500 };
@@ -450,8 +450,8 @@ static enum status put_run(struct job *job, struct lookahead *window, uint32_t f
     return STATUS_OK;
 }
 
-/* Whether a row's vector is in the window but not in the store. Copies, and failed rows' NaNs, are there only once the
- * window is finished. */
+/* True if a row's vector is in the window but not in the store. Copies, and failed rows' NaNs, are in the window only
+ * once it is finished. */
 static bool is_to_write(const struct output_row *row, bool finished)
 {
     return row->state == STATE_DONE || (finished && (row->state == STATE_COPY || row->state == STATE_FAILED));
@@ -461,7 +461,7 @@ static enum status put_runs(struct job *job, struct lookahead *window, uint32_t 
                             struct err *err)
 {
     const struct output_row *rows = window->rows;
-    uint32_t run = first; /* where it begins */
+    uint32_t run = first; /* the first row of the run */
     for (uint32_t i = first; i < end; i++) {
         bool writes = is_to_write(&rows[i], finished);
         if (writes && (i == run || rows[i].number == rows[i - 1].number + 1)) { continue; }
@@ -471,7 +471,7 @@ static enum status put_runs(struct job *job, struct lookahead *window, uint32_t 
     return put_run(job, window, run, end - run, err);
 }
 
-/* Writes what the windows hold of finished vectors: all of it, or what is due. */
+/* Writes the finished vectors of the windows: all, or only those that are due. */
 static enum status write_due(struct job *job, bool all, bool *wrote, struct err *err)
 {
     uint64_t now_ns = clock_now_ns();
@@ -488,7 +488,7 @@ static enum status write_due(struct job *job, bool all, bool *wrote, struct err 
 
 /* --- Committing, on a thread of its own, so that the loop does not wait for the disk. A commit takes the files that
  * were written to, the rows whose vectors are in them, and perhaps a checkpoint; once the files are on disk, the
- * journal says so. One commit runs at a time; what comes meanwhile goes with the next. --- */
+ * journal says so. One commit runs at a time; files, rows and checkpoints that come meanwhile go with the next. --- */
 
 struct commit {
     struct journal *journal;
@@ -574,7 +574,7 @@ static enum status commit_all(struct job *job, struct err *err)
 }
 /* --- Finishing: once a window is complete its rows are given out in input order, and a checkpoint follows. --- */
 
-/* Where the text of a chunk is in its document; zeros without a text. */
+/* The place of a chunk's text in its document; zeros without a text. */
 static struct chunk_place find_place(const struct output_row *row)
 {
     if (row->piece_count == 0) { return (struct chunk_place){0, 0}; }
@@ -649,7 +649,7 @@ static enum status copy(struct job *job, struct lookahead *window, struct output
     row->here = true;
     if (job->options->dry) { return STATUS_OK; }
     uint32_t dim = job->options->dim;
-    /* None in an earlier window. In a retry, numbers have gaps. */
+    /* It is not from an earlier window. In a retry, numbers have gaps. */
     const struct output_row *origin =
         bsearch(&row->origin, window->rows, window->row_count, sizeof *window->rows, compare_number);
     if (!origin || !origin->here) {
@@ -728,7 +728,7 @@ static enum status put_lines(struct job *job, const struct lookahead *window, co
     return STATUS_OK;
 }
 
-/* Everything up to here is written; the next commit makes it durable and writes this checkpoint. */
+/* Call it when everything up to here is written; the next commit makes it durable and writes this checkpoint. */
 static enum status put_checkpoint(struct job *job, struct err *err)
 {
     for (int i = 0; i < APPEND_FILES; i++) {
@@ -795,7 +795,7 @@ static enum status end_job(struct job *job, struct err *err)
     if (job->store) { TRY(store_finish(job->store, job->at.rows, err)); }
     TRY(patch_documents(job, err));
     if (!job->journal) { return STATUS_OK; }
-    TRY(put_checkpoint(job, err)); /* also of a job without rows */
+    TRY(put_checkpoint(job, err)); /* even for a job without rows */
     TRY(commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0) {
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
@@ -820,7 +820,7 @@ static enum status open_job(struct job *job, const struct job_options *options, 
         return err_set_errno(err, "no random number to be had");
     }
     XXH3_128bits_reset(job->digest);
-    job->at.digest = job_digest_now(job); /* of no documents */
+    job->at.digest = job_digest_now(job); /* the digest of no documents */
     for (; job->batch_count < options->executor->batches; job->batch_count++) {
         job->free_batches[job->free_count++] = &job->batches[job->batch_count];
     }
@@ -890,7 +890,7 @@ static enum status run(struct job *job, struct err *err)
 }
 
 /* After an error: waits until the executor has returned all batches, because they point into the job's memory, and
- * keeps what can be kept. */
+ * keeps the rows that it can. */
 static void drain(struct job *job)
 {
     struct err ignored;
@@ -908,7 +908,7 @@ static void drain(struct job *job)
         if (has_batches_out(job)) { wait_for_threads(job); }
     }
     enum status kept = storing ? commit_all(job, &ignored) : STATUS_OK;
-    (void)kept; /* what is lost is computed again */
+    (void)kept; /* lost rows are computed again */
 }
 
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)

@@ -18,8 +18,8 @@
 #include "model/model.h"
 #include "redis/client.h"
 
-/* How many requests are out: as few as keep the workers busy, so that little waits and others of the same class have
- * their turn. */
+/* The number of requests that are out: as few as keep the workers busy, so that few wait, and other requests of the
+ * same class have their turn. */
 enum { OUT_FIRST = 8, OUT_LEAST = 4, OUT_MOST = 64 };
 
 enum { TIMEOUT_MS = 5000, DOWN_MS = 60000, PAUSE_MS = 200, BLOCK_MS = 20, LOOK_MS = 1000, STOP_MS = 5000 };
@@ -28,10 +28,10 @@ enum { TRIES = 5, AGAIN_MS = 1000 };
 
 enum slot_state {
     SLOT_FREE,
-    SLOT_PUT,    /* by the job */
-    SLOT_NEW,    /* sent when it is due, unless its reply is there */
-    SLOT_SENT,   /* nothing is known of it */
-    SLOT_LOOKED, /* its reply is to be read: it has ended, or it may have */
+    SLOT_PUT,    /* put by the job */
+    SLOT_NEW,    /* is sent when it is due, unless its reply is already there */
+    SLOT_SENT,   /* sent, and nothing known since */
+    SLOT_LOOKED, /* its reply must be read, because it has ended, or may have */
     SLOT_DONE,
 };
 
@@ -39,8 +39,8 @@ enum slot_state {
 struct slot {
     atomic_int state; /* enum slot_state */
     struct bulk_batch *batch;
-    uint32_t rows[REMOTE_BATCH_ROWS], count; /* of the batch: those that have neither vector nor code */
-    uint64_t due_ms;                         /* SLOT_NEW: not before */
+    uint32_t rows[REMOTE_BATCH_ROWS], count; /* rows of the batch that have neither vector nor code */
+    uint64_t due_ms;                         /* SLOT_NEW: it is not sent before this */
     uint64_t sent_ms;
     unsigned failures;
     unsigned repeats; /* how often it was sent again because Redis seemed to have forgotten it */
@@ -55,13 +55,13 @@ struct remote {
     atomic_uint out, limit;        /* batches */
     struct slot slots[OUT_MOST];
 
-    /* The thread's. */
+    /* Used by the thread only. */
     struct client *client;                             /* NULL: not connected */
-    uint64_t down_ms, looked_ms, heard_ms, stopped_ms; /* 0: not */
+    uint64_t down_ms, looked_ms, heard_ms, stopped_ms; /* 0: it is not, or has not */
     char cursor[64];                                   /* of the results stream; empty: nothing was sent yet */
-    uint64_t slowest_ms;                               /* that a request of this job has taken */
-    char published[32];                                /* when the queue's figures were, by its own clock */
-    uint64_t published_ms;                             /* by ours */
+    uint64_t slowest_ms;                               /* the longest time that a request of this job has taken */
+    char published[32];                                /* when the queue's figures were published, by Redis' clock */
+    uint64_t published_ms;                             /* when it saw them first, by our clock */
 };
 
 /* The fields of a reply that are asked for, in this order. */
@@ -87,7 +87,7 @@ static uint64_t number_of(const struct resp_value *value)
     return value->bytes ? strtoull(value->bytes, NULL, 10) : 0;
 }
 
-/* --- What is said to Redis. Each sends a command whose answer the caller receives. --- */
+/* --- Commands to Redis. Each function sends one, whose answer the caller receives. --- */
 
 static enum status send_request(const struct remote_options *options, struct client *client, enum request_class class,
                                 const char *id, const struct buffer *inputs, struct err *err)
@@ -102,7 +102,7 @@ static enum status send_request(const struct remote_options *options, struct cli
         words[count++] = "notify";
         words[count++] = "stream:bulk";
     }
-    if (options->prompt || options->prefix) { /* a prefix is in the texts, and stands for the model's own prompt */
+    if (options->prompt || options->prefix) { /* a prefix is in the texts, and replaces the model's own prompt */
         words[count++] = "prompt";
         words[count++] = options->prompt ? options->prompt : "";
     }
@@ -111,7 +111,7 @@ static enum status send_request(const struct remote_options *options, struct cli
     return client_send(client, count, words, lengths, 0, err);
 }
 
-/* Appends a text, behind the prefix, to the JSON array of a request. */
+/* Appends the prefix and a text to the JSON array of a request. */
 static enum status put_text(const struct remote_options *options, const char *text, size_t length,
                             struct buffer *inputs, struct err *err)
 {
@@ -160,7 +160,7 @@ static enum status forget_reply(const struct remote_options *options, struct cli
     return client_send(client, 2, (const char *const[]){"UNLINK", key}, NULL, 0, err);
 }
 
-/* --- What becomes of a batch --- */
+/* --- The life of a batch --- */
 
 /* Names a request by job and content. */
 static void name_slot(const struct remote *remote, struct slot *slot)
@@ -204,11 +204,11 @@ static void take_put(struct remote *remote)
     }
 }
 
-/* What a reply means for its request. */
+/* The effect of a reply on its request. */
 enum effect {
     OPEN,  /* no reply yet */
     AGAIN, /* SLOT_NEW again: without a row that cannot be computed, or later */
-    ENDED, /* vectors or codes are in place, or the batch says why not */
+    ENDED, /* vectors or codes are in place, or the batch has an error */
 };
 
 static enum effect stop(struct slot *slot, enum status status, const char *why, const struct resp_value *more)
@@ -261,7 +261,7 @@ static bool any_of(const struct resp_value *code, const char *const *names)
     return *names;
 }
 
-/* More waits than need be. */
+/* Halves the number of requests out, because more wait than necessary. */
 static void shrink(struct remote *remote)
 {
     unsigned limit = atomic_load(&remote->limit) / 2;
@@ -308,7 +308,7 @@ static enum effect take_reply(struct remote *remote, struct slot *slot, const st
 
 /* --- The loop of the thread --- */
 
-/* Reads the replies of up to PIPELINE requests; those that have none and were not sent are sent. */
+/* Reads the replies of up to PIPELINE requests; those without a reply that were not sent yet are sent. */
 static enum status look_some(struct remote *remote, struct slot *const *some, unsigned count, struct err *err)
 {
     const struct resp_value *reply;
@@ -340,7 +340,7 @@ static enum status look_some(struct remote *remote, struct slot *const *some, un
     for (unsigned i = 0; i < ended_count; i++) { TRY(forget_reply(&remote->options, client, ended[i], err)); }
     for (unsigned i = 0; i < unsent_count; i++) {
         TRY(client_receive(client, &reply, err));
-        if (remote->cursor[0] == '\0' && reply->bytes) { /* notices are not older than the first request */
+        if (remote->cursor[0] == '\0' && reply->bytes) { /* no notice is older than the first request */
             snprintf(remote->cursor, sizeof remote->cursor, "%llu-0", (unsigned long long)number_of(reply) - 1);
         }
         atomic_store(&unsent[i]->state, SLOT_SENT);
@@ -365,7 +365,7 @@ static enum status look(struct remote *remote, struct err *err)
     return STATUS_OK;
 }
 
-/* Waits a moment for ends of requests: entries of `id status entry`. */
+/* Waits a moment for notices that requests have ended: entries of `id status entry`. */
 static enum status listen(struct remote *remote, struct err *err)
 {
     char key[KEY_MAX], block[16];
@@ -391,7 +391,7 @@ static enum status listen(struct remote *remote, struct err *err)
     return STATUS_OK;
 }
 
-/* Whether a worker is there: it publishes each second. */
+/* True if a worker is there, which publishes each second. */
 static bool is_fresh(struct remote *remote, const struct resp_value *published, uint64_t now_ms)
 {
     enum { STALE_MS = 5000 };
@@ -403,10 +403,11 @@ static bool is_fresh(struct remote *remote, const struct resp_value *published, 
     return now_ms - remote->published_ms < STALE_MS;
 }
 
-/* Sends again what should have ended long ago. A producer's rights do not cover the stream, so that after FLUSHALL, or
- * a restart that lost the last second, silence is the only sign. While anything of this job ends, the workers are at
- * it; and while as much waits as this job has asked for, it may be all of that (of a queue that is paused). What is
- * sent again in vain is computed twice and does no other harm: so each time that takes twice as long. */
+/* Sends requests again that should have ended long ago. A producer's rights do not cover the stream, so that after
+ * FLUSHALL, or a restart that lost the last second, silence is the only sign. It waits on while requests of this job
+ * end, because then the workers are at it; and longer while as many requests wait as this job has out, because these
+ * may be the job's own (in a queue that is paused). Sending again in vain does no more harm than computing twice, and
+ * the wait doubles each time. */
 static void resend_forgotten(struct remote *remote, uint64_t waiting, uint64_t wait_ms, uint64_t now_ms)
 {
     enum { FORGOTTEN_MS = 5000, WAITING_FACTOR = 16, REPEATS_MAX = 10 };
@@ -422,8 +423,8 @@ static void resend_forgotten(struct remote *remote, uint64_t waiting, uint64_t w
     }
 }
 
-/* Once a second: all replies are to be looked at, and the figures that the workers publish in `meta` (entries that
- * nobody has read, and how long one that came now would wait) say how many requests are to be out. */
+/* Once a second, marks all replies to be looked at, and sets the number of requests to have out by the figures that the
+ * workers publish in `meta` (entries that nobody has read, and how long a new one would wait). */
 static enum status look_around(struct remote *remote, uint64_t now_ms, struct err *err)
 {
     char key[KEY_MAX];
@@ -439,17 +440,17 @@ static enum status look_around(struct remote *remote, uint64_t now_ms, struct er
     const struct resp_value *depth = &reply->items[0], *wait = &reply->items[1], *published = &reply->items[2];
     uint64_t waiting = number_of(depth);
     unsigned limit = atomic_load(&remote->limit);
-    if (waiting <= limit / 4 && atomic_load(&remote->out) >= limit) { /* the workers have read all that there were */
+    if (waiting <= limit / 4 && atomic_load(&remote->out) >= limit) { /* the workers have read nearly all */
         atomic_store(&remote->limit, 2 * limit < OUT_MOST ? 2 * limit : OUT_MOST);
     } else if (waiting > limit + (unsigned)OUT_MOST) {
         shrink(remote);
     }
-    bool works = wait->bytes && wait->bytes[0] != '-'; /* -1: nobody does */
+    bool works = wait->bytes && wait->bytes[0] != '-'; /* -1: nobody works */
     if (is_fresh(remote, published, now_ms) && works) { resend_forgotten(remote, waiting, number_of(wait), now_ms); }
     return STATUS_OK;
 }
 
-/* Sends what is to be sent, takes what has come, and waits a moment for more. */
+/* Sends requests that are due, takes replies that have come, and waits a moment for more. */
 static enum status turn(struct remote *remote, struct err *err)
 {
     TRY(look(remote, err));
@@ -479,7 +480,7 @@ static bool connect_again(struct remote *remote, struct err *err)
     return false;
 }
 
-/* Ctrl-C: replies that come soon are taken, others are there when the job resumes. */
+/* After Ctrl-C: replies that come soon are taken; the others will be there when the job resumes. */
 static void look_at_stop(struct remote *remote)
 {
     if (!atomic_load(&remote->stopping)) { return; }
@@ -500,7 +501,7 @@ static void *run(void *context)
         if (!remote->client && !connect_again(remote, &err)) { continue; }
         enum status status = turn(remote, &err);
         if (status == STATUS_OK) { continue; }
-        client_close(remote->client); /* what Redis has got of the requests is not known */
+        client_close(remote->client); /* it is unknown which requests Redis has got */
         remote->client = NULL;
         for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
             if (atomic_load(&slot->state) == SLOT_LOOKED) { atomic_store(&slot->state, SLOT_SENT); }
@@ -526,7 +527,7 @@ static void remote_put(struct executor *executor, struct bulk_batch *batch)
 {
     struct remote *remote = (struct remote *)executor;
     struct slot *slot = remote->slots;
-    while (atomic_load(&slot->state) != SLOT_FREE) { /* there is one: no more than OUT_MOST are out */
+    while (atomic_load(&slot->state) != SLOT_FREE) { /* there is a free one: at most OUT_MOST are out */
         slot++;
     }
     atomic_fetch_add(&remote->out, 1);

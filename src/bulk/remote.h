@@ -1,9 +1,9 @@
-/* The executor behind a queue: each batch is a request of low priority, and the workers of the queue compute it.
+/* The executor that uses a queue: each batch is a request of low priority, and the workers of the queue compute it.
  *
  * A separate thread talks to Redis. It keeps a bounded number of requests out, learns of their ends from the results
- * stream `bulk`, and also checks all replies once a second, so that a lost notice costs a second and no row. A
- * request's id names job and content: sent again, after a reconnect or by a job that resumes, it can only give the same
- * vectors, and an existing reply is used. */
+ * stream `bulk`, and also checks all replies once a second, so that a lost notice costs a second but no row. A
+ * request's id names job and content: if it is sent again, after a reconnect or by a job that resumes, it can only give
+ * the same vectors, and an existing reply is used. */
 #ifndef BULK_REMOTE_H
 #define BULK_REMOTE_H
 
@@ -12,7 +12,7 @@
 #include "bulk/executor.h"
 #include "redis/address.h"
 
-/* What a queue's workers compute, found out by asking them for a vector. */
+/* The model of a queue's workers, found out by asking them for a vector. */
 struct remote_facts {
     char model_id[65];
     char model[256], revision[128], precision[16];
@@ -20,7 +20,7 @@ struct remote_facts {
     bool normalized; /* the vector that came back has length 1 */
 };
 
-/* Which queue, and for which job. */
+/* The queue, and the job. */
 struct remote_options {
     const struct address *address; /* these four must outlive it */
     const char *queue;
@@ -28,7 +28,7 @@ struct remote_options {
     uint64_t job;                /* ids of requests begin with it: no two jobs at a time may share it */
     uint32_t dim;
     int wake_fd;
-    const volatile sig_atomic_t *stop; /* once it is not 0, replies are waited for a few seconds only; may be NULL */
+    const volatile sig_atomic_t *stop; /* once it is not 0, it waits only a few seconds for replies; may be NULL */
 };
 
 /* Bounds of a batch; without token ids a text weighs its bytes. */

@@ -1,5 +1,5 @@
-/* Finds, checks and resumes what an earlier run of the same command left. The input is read again up to the checkpoint,
- * without computing, so that a change is noticed whatever the file's date says. */
+/* Finds, checks and resumes an earlier run of the same command. The input is read again up to the checkpoint, without
+ * computing, so that a change is noticed whatever the file's date says. */
 #include "bulk/resume.h"
 
 #include <dirent.h>
@@ -67,23 +67,23 @@ struct hash job_digest_now(const struct job *job)
 }
 
 /* --- Retrying the failed rows of a finished job. Their documents may have been mended meanwhile; all others must be
- * unchanged. Where ids show which row is whose, a document that has changed first makes its row a failed one, in
- * manifest and list; so a kill leaves a list of all rows that are not what the manifest's input would give.
+ * unchanged. If ids show which row belongs to which document, a changed document first makes its row a failed one, in
+ * manifest and list. So after a kill the list has all rows that differ from what the manifest's input would give.
  *
  * There is no journal: until the new manifest is written, the old one and the old list of failures are valid, and an
  * interrupted retry begins again. Matrices are written in place; files of lines are copied with new lines where rows
  * were computed, and then renamed. The list of failures is renamed last, after the manifest, which has its hash.
  *
- * The fingerprint of a document is only read if its row is not listed, so that it may be written at any time before the
- * new manifest. --- */
+ * The fingerprint of a document is read only if its row is not listed, so it may be written at any time before the new
+ * manifest. --- */
 
 enum { LINE_MAX_BYTES = 1 << 30 };
 
-/* A file with a line per row, on its way to a new one. */
+/* A file with a line per row, which is being copied to a new one. */
 struct splice {
     struct reader old;
     char *path, *new_path;
-    uint64_t row; /* whose line is next in `old` */
+    uint64_t row; /* the row of the next line in `old` */
     bool open;
 };
 
@@ -94,22 +94,22 @@ struct listed {
     bool unread; /* it failed when it was read: its bytes may have changed */
 };
 
-/* The list of failures, read along with the documents. Zero-initialise for an empty one. */
+/* The list of failures, which is read in step with the documents. Zero-initialise for an empty one. */
 struct failure_list {
     struct reader reader;
-    struct record line; /* of `next` */
+    struct record line; /* the line of `next` */
     struct listed next;
 };
 
-/* What an earlier run left, read along with its documents. */
+/* The results of an earlier run, read in step with its documents. */
 struct comparison {
     struct failure_list list;
-    FILE *hashes;         /* NULL: there are none, and only the digest tells whether the input has changed */
-    const char *obstacle; /* why no document may have changed; NULL: it may if its id has not */
-    bool lists;           /* write the list with what has changed, too: */
+    FILE *hashes;         /* NULL: there are none, and only the digest shows whether the input has changed */
+    const char *obstacle; /* why no document may have changed; NULL: a document may, if its id has not */
+    bool lists;           /* write a list that has the changed documents, too: */
     struct append_file new_list;
     char *new_path;
-    uint64_t failed, copied; /* listed rows, and those of the others that are copies */
+    uint64_t failed, copied; /* listed rows, and other rows that are copies */
 };
 
 struct retry {
@@ -120,7 +120,7 @@ struct retry {
     struct splice splices[APPEND_FILES];
     XXH3_state_t *digest; /* of the input as it is now */
     struct checkpoint before;
-    bool ended; /* the new manifest is there */
+    bool ended; /* the new manifest is written */
 };
 
 static enum status remove_file(const char *path, struct err *err)
@@ -163,7 +163,7 @@ void job_put_id(struct buffer *to, const struct document *document)
     }
 }
 
-/* What a retry needs comes first: see parse_failure. */
+/* The members that a retry needs come first: see parse_failure. */
 void job_put_failure(struct buffer *to, const struct output_row *row, bool chunks)
 {
     const struct document *document = row->document;
@@ -223,7 +223,8 @@ static enum status next_failure(const struct job *job, struct failure_list *list
 
 /* --- Comparing documents with those of an earlier run --- */
 
-/* `documents`, of which some rows `failed`. The caller ends it with close_comparison, also after an error. */
+/* Begins a comparison with a run of `documents`, of which some rows `failed`. The caller ends it with close_comparison,
+ * also after an error. */
 static enum status open_comparison(const struct job *job, uint64_t documents, uint64_t failed, struct comparison *with,
                                    struct err *err)
 {
@@ -252,7 +253,7 @@ static void close_comparison(struct comparison *with)
     free(with->new_path);
 }
 
-/* Whether the next document has changed. Errors: STATUS_BAD_INPUT: it may not have. */
+/* Finds out whether the next document has changed. Errors: STATUS_BAD_INPUT: it has, but may not. */
 static enum status compare(const struct job *job, struct comparison *with, const struct document *document,
                            bool *changed, struct err *err)
 {
@@ -286,7 +287,7 @@ static enum status list_again(struct job *job, struct comparison *with, const st
     struct buffer *to = &with->new_list.pending;
     if (changed) {
         struct document read = *document;
-        read.code = ROW_OK; /* the line says only that it has changed */
+        read.code = ROW_OK; /* the line only says that it has changed */
         job_put_failure(to, &(struct output_row){.number = document->number, .document = &read, .code = ROW_CHANGED},
                         false);
         job->changed++;
@@ -310,7 +311,7 @@ static enum status list_again(struct job *job, struct comparison *with, const st
 static enum status reread(struct job *job, struct comparison *with, const struct document *document, struct err *err)
 {
     bool changed, unread = document->number == with->list.next.document && with->list.next.unread;
-    struct document then = *document; /* as it was */
+    struct document then = *document; /* the document as it was */
     TRY(compare(job, with, document, &changed, err));
     if (changed || unread) { then.code = ROW_UNREADABLE; }
     job_digest_add(job->digest, &then);
@@ -361,7 +362,7 @@ enum status job_retry_line(struct job *job, int number, uint64_t row, struct err
     return reader_line(&splice->old, &old, err);
 }
 
-/* The new list takes the place of the old one. */
+/* Replaces the old list by the new one. */
 static enum status adopt_list(const struct output *output, const char *new_list, uint64_t failed, struct err *err)
 {
     if (failed > 0 && rename(new_list, output->failures) != 0) {
@@ -374,7 +375,7 @@ static enum status adopt_list(const struct output *output, const char *new_list,
     return file_sync_folder(output->failures, err);
 }
 
-/* After a kill between manifest and list, or on the way to a manifest that was never written. */
+/* Cleans up after a kill between manifest and list, or before a manifest was written. */
 static enum status settle_list(const struct output *output, const struct manifest *manifest, struct err *err)
 {
     char hex[SHA256_HEX], *new_list = with_ending(output->failures);
@@ -405,7 +406,7 @@ static bool reads_standard_input(const struct job *job)
     return false;
 }
 
-/* Why a row of a finished job cannot be computed again when its document has changed; NULL: it can. */
+/* The reason why a row of a finished job cannot be computed again when its document has changed; NULL: it can. */
 static const char *find_obstacle(const struct job *job)
 {
     if (job_has_chunks(job)) { return "; with --chunk no row can be computed alone"; }
@@ -435,15 +436,15 @@ static enum status open_retry(struct job *job, struct err *err)
     job->progress.rows = job->at.rows - retry->before.failed;
     job->progress.copied = job->at.copied;
     retry->with.obstacle = find_obstacle(job);
-    if (!retry->with.obstacle) { retry->with.obstacle = " while it was read"; } /* it was compared before */
+    if (!retry->with.obstacle) { retry->with.obstacle = " while it was read"; } /* changes were found before */
     TRY(open_comparison(job, job->at.documents, retry->before.failed, &retry->with, err));
     TRY(append_file_open(&job->files[APPEND_FAILURES], retry->with.new_path, 0, err));
     if (lines) { TRY(splice_open(job, APPEND_LINES, output->path, err)); }
-    if (job_has_chunks(job) && !lines) { /* written in place, as the matrix is */
+    if (job_has_chunks(job) && !lines) { /* these are written in place, like the matrix */
         uint64_t length = job_pairs_end(APPEND_CHUNKS, job->at.rows);
         TRY(append_file_open(&job->files[APPEND_CHUNKS], output->chunks, length, err));
     }
-    if (retry->with.hashes) { /* likewise */
+    if (retry->with.hashes) { /* these, too */
         uint64_t length = job_pairs_end(APPEND_HASHES, job->at.documents);
         TRY(append_file_open(&job->files[APPEND_HASHES], output->hashes, length, err));
     }
@@ -482,7 +483,7 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
     struct retry *retry = job->retry;
     struct failure_list *list = &retry->with.list;
     bool changed;
-    TRY(compare(job, &retry->with, document, &changed, err)); /* there is an obstacle: it has not */
+    TRY(compare(job, &retry->with, document, &changed, err)); /* it has not, because there is an obstacle */
     *wanted = document->number == list->next.document;
     struct document then = *document; /* as it was when the job was finished */
     if (*wanted && list->next.unread) { then.code = ROW_UNREADABLE; }
@@ -496,7 +497,7 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
     return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
 }
 
-/* The next listed row that is to be retried, or NULL. */
+/* The next listed row to retry, or NULL. */
 static const struct listed *next_wanted(struct retry *retry)
 {
     if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length) {
@@ -614,8 +615,8 @@ static const char *first_file(const struct output *output, char room[PATH_MAX])
     return room;
 }
 
-/* Rereads the documents of an earlier run without computing: they must be the same, but for those that may have
- * changed. */
+/* Rereads the documents of an earlier run without computing: they must be the same, except those that may have changed.
+ */
 static enum status skip(struct job *job, struct comparison *with, uint64_t documents, struct hash digest,
                         struct err *err)
 {
@@ -657,13 +658,13 @@ static enum status end_list(struct job *job, struct comparison *with, struct err
     return file_sync_folder(with->new_path, err);
 }
 
-/* Reads the input of a finished job again, up to where it ended then, and finds out what is to be computed. */
+/* Reads the input of a finished job again, up to its earlier end, and finds out what must be computed. */
 static enum status check_finished(struct job *job, struct err *err)
 {
     const struct checkpoint at = job->at;
     struct comparison with = {.obstacle = find_obstacle(job)};
     if (job->tries_failed && at.failed > 0 && reads_standard_input(job)) {
-        job->retries = true; /* which compares while it reads */
+        job->retries = true; /* the retry compares while it reads */
         return STATUS_OK;
     }
     enum status status = open_comparison(job, at.documents, at.failed, &with, err);
@@ -676,14 +677,14 @@ static enum status check_finished(struct job *job, struct err *err)
     if (with.new_list.path && (status != STATUS_OK || !job->retries || job->changed == 0)) { unlink(with.new_path); }
     close_comparison(&with);
     if (status != STATUS_OK || !job->retries) { return status; }
-    source_close(job->source); /* it is read once more */
+    source_close(job->source); /* the input is read once more */
     job->source = NULL;
     XXH3_128bits_reset(job->digest);
     job->progress.documents = 0;
     return source_open(&job->options->source, &job->source, err);
 }
 
-/* NULL for files that this job does not have. */
+/* Writes the paths of the files; NULL for those that this job does not have. */
 static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
 {
     const struct job_options *options = job->options;
@@ -698,15 +699,15 @@ static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
     paths[APPEND_IDS] = options->ids && !lines ? output->ids : NULL;
     paths[APPEND_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
     paths[APPEND_CHUNKS] = job_has_chunks(job) && !lines ? output->chunks : NULL;
-    /* Documents that were done without their hashes do not get them later. */
+    /* If earlier documents were done without hashes, there are none for later ones, either. */
     bool hashes = !options->plain && (job->at.documents == 0 || exists(output->hashes));
     paths[APPEND_HASHES] = hashes ? output->hashes : NULL;
 }
 
 static enum status replay_record(void *context, const struct journal_record *record, struct err *err);
 
-/* Until the job is finished, the vectors of JSON Lines are in a scratch file too. Those that the lines already have are
- * never read again, but keep their places there. */
+/* Until the job is finished, the vectors of JSON Lines are in a scratch file too. Vectors that the lines already have
+ * are never read again, but keep their places there. */
 static enum status make_scratch(const struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
@@ -719,7 +720,7 @@ static enum status make_scratch(const struct job *job, struct err *err)
     return made ? STATUS_OK : err->status;
 }
 
-/* The input of a finished job has grown: makes it unfinished again. A journal says how much is complete; once that is
+/* Makes a finished job unfinished again, because its input has grown. A journal says how much is complete; once that is
  * durable, the manifest is removed. */
 static enum status unfinish(struct job *job, struct err *err)
 {
@@ -746,7 +747,7 @@ static enum status unfinish(struct job *job, struct err *err)
     return file_sync_folder(output->manifest, err);
 }
 
-/* Whether any row has its vector. If none has, the options may have been a mistake, and others may replace them. */
+/* True if any row has its vector. If none has, the options may have been a mistake, and others may replace them. */
 static bool has_vectors(const struct checkpoint *at)
 {
     return at->computed + at->copied > 0;
@@ -767,7 +768,7 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
         return remove_all(output, err);
     }
     job->at = manifest.at;
-    if (status == STATUS_OK) { status = job_remove_leftovers(output, err); } /* a kill behind the manifest left them */
+    if (status == STATUS_OK) { status = job_remove_leftovers(output, err); } /* a kill after the manifest left them */
     if (status == STATUS_OK) { status = settle_list(output, &manifest, err); }
     if (status == STATUS_OK && !exists(first_file(output, room))) {
         status =
@@ -836,7 +837,7 @@ static enum status open_store(struct job *job, struct err *err)
     return store_open(&store, &job->store, err);
 }
 
-/* Vectors on record must be there: a file that was deleted or cut would read as zeros. */
+/* Checks that the recorded vectors are there: a file that was deleted or cut would read as zeros. */
 static enum status check_store(struct job *job, struct err *err)
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
@@ -920,11 +921,11 @@ void job_forget(struct job *job)
     }
     const char *vectors = output->kind == OUTPUT_JSONL ? output->scratch : first_file(output, room);
     removed = removed && remove_file(vectors, &ignored) == STATUS_OK;
-    /* Last: files without a journal would count as another's. */
+    /* This comes last: files without a journal would count as another job's. */
     if (removed && remove_file(output->journal, &ignored) == STATUS_OK) { rmdir(output->job); }
 }
 
-/* Counts what an earlier run has done. */
+/* Counts the work of an earlier run. */
 static void restore_progress(struct job *job)
 {
     job->progress.rows = job->at.rows;

@@ -1,5 +1,4 @@
-/* The state of a running job, and how it resumes what an earlier run left. Private to bulk/pipeline.c and
- * bulk/resume.c. */
+/* The state of a running job, and how it resumes an earlier run. Private to bulk/pipeline.c and bulk/resume.c. */
 #ifndef BULK_RESUME_H
 #define BULK_RESUME_H
 
@@ -13,8 +12,8 @@
 #include "bulk/output/files.h"
 #include "bulk/output/store.h"
 
-/* Bounds of a window: bytes of its texts, and of its vectors. Then documents or rows of a step, and how often progress
- * is reported. */
+/* The bounds of a window: bytes of its texts, and of its vectors; documents or rows per step; the time between reports
+ * of progress. */
 enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256, REPORT_MS = 100 };
 
 /* The files that only grow, in the order of a checkpoint. */
@@ -34,7 +33,7 @@ struct chunk_place {
     uint64_t begin, end;
 };
 
-/* In the file, the row of the document copies an equal one. */
+/* A flag in the file: the row of the document copies an equal one. */
 enum { FINGERPRINT_COPIED = 1 };
 
 enum { PAIR_BYTES = 2 * sizeof(uint64_t) };
@@ -43,7 +42,7 @@ _Static_assert(sizeof(struct chunk_place) == PAIR_BYTES && sizeof(struct fingerp
 struct commit;
 struct retry;
 
-/* Pieces of a batch that was too large, or that a queue wants halved: they wait to be computed in smaller ones. */
+/* Pieces of a batch that was too large, or that a queue asked to halve: they wait to be computed in smaller batches. */
 struct resubmit {
     struct lookahead *window;
     uint32_t first, count; /* of the window's order */
@@ -74,26 +73,26 @@ struct job {
     uint32_t resubmit_count, resubmit_room;
 
     XXH3_state_t *digest;        /* of the documents read so far */
-    uint64_t next_row;           /* of the next window */
-    struct checkpoint at;        /* what is complete */
+    uint64_t next_row;           /* the first row of the next window */
+    struct checkpoint at;        /* the complete part */
     struct thread_pool *commits; /* a thread for commits; NULL without a journal */
     struct commit *commit;
     struct checkpoint checkpoint; /* for the next commit */
     bool checkpoint_waits;
     struct buffer recent; /* struct done: rows after the checkpoint that an earlier run computed */
     size_t recent_at;
-    struct buffer terms; /* of the earlier run */
+    struct buffer terms; /* the terms of the earlier run */
     struct retry *retry; /* NULL: this pass does not retry failed rows */
 
     bool tries_failed;     /* retry the failed rows of a finished job … */
-    bool retries;          /* … and it has some … */
-    uint64_t changed;      /* documents that have changed since; their rows are among the failed ones */
+    bool retries;          /* … and there are some */
+    uint64_t changed;      /* documents that have changed since the job was finished; their rows count as failed */
     bool grown;            /* the input of a finished job has grown … */
     struct document ahead; /* … and this is the first new document */
 
     bool ended;         /* there is no more input */
     bool stopping;      /* start no new batch */
-    enum status ending; /* the status of the job once all that was read is complete */
+    enum status ending; /* the status of the job once everything that was read is complete */
     struct err ending_err;
 
     struct job_progress progress;
@@ -102,16 +101,16 @@ struct job {
     uint64_t reported_ns;
 };
 
-/* The thread of job_run calls all of these. An error ends the job; what was complete is kept. */
+/* The thread of job_run calls all of these. An error ends the job; complete rows are kept. */
 
-/* Resumes what an earlier run left: journal, files, and the input up to the checkpoint. */
+/* Resumes an earlier run: its journal, its files, and the input up to the checkpoint. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 
-/* Removes journal, scratch and folder of a job, as far as they are there. Errors: those of unlink and rmdir. */
+/* Removes journal, scratch and folder of a job, as far as they exist. Errors: those of unlink and rmdir. */
 MUST_CHECK enum status job_remove_leftovers(const struct output *output, struct err *err);
 
-/* Deletes the files of a job that this run began and that has no rows. The executor was asked for nothing: with the
- * journal the next run would lose the seed by which it finds answers of a queue. */
+/* Deletes the files of a job that this run began and that has no rows. Call it only if the executor was asked for
+ * nothing: otherwise the next run would lose, with the journal, the seed by which it finds answers of a queue. */
 void job_forget(struct job *job);
 
 /* Appends the id of a document, or its number. */
@@ -120,26 +119,27 @@ void job_put_id(struct buffer *to, const struct document *document);
 /* Appends a line of the list of failures; `chunks`: rows are chunks. */
 void job_put_failure(struct buffer *to, const struct output_row *row, bool chunks);
 
-/* Writes the manifest of what is complete; `failures` is where the list of failures is. Errors: those of
+/* Writes the manifest of the complete part; `failures` is the path of the list of failures. Errors: those of
  * manifest_write. */
 MUST_CHECK enum status job_write_manifest(const struct job *job, const char *failures, struct err *err);
 
 /* --- Retrying the failed rows of a finished job. Without a retry these do nothing, unless they say otherwise. --- */
 
-/* Closes the files; without job_retry_end the old ones stay as they are. */
+/* Closes the files; without job_retry_end the old files stay as they are. */
 void job_retry_close(struct job *job);
 
-/* Whether all documents of the finished job were read; false without a retry. */
+/* True if all documents of the finished job were read; false without a retry. */
 bool job_retry_at_end(const struct job *job);
 
-/* With a retry only: whether to compute the document, and which rows its chunks have; adds it to the digests. */
+/* With a retry only: finds out whether to compute the document, and which rows its chunks have; adds it to the digests.
+ */
 MUST_CHECK enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err);
 
 /* Takes the rows of wanted documents in order, and keeps those that did not fail. Errors: STATUS_BAD_INPUT when a
  * document has more chunks than rows. */
 MUST_CHECK enum status job_retry_row(struct job *job, struct output_row *row, struct err *err);
 
-/* Copies the old lines before that of a row, which the caller writes next. */
+/* Copies the old lines before that of a row; the caller writes the row's line next. */
 MUST_CHECK enum status job_retry_line(struct job *job, int file, uint64_t row, struct err *err);
 
 /* With a retry: ends the files, and writes the new manifest and list of failures. */
@@ -150,20 +150,20 @@ MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);
 /* The fingerprint of a document as the source gives it, without FINGERPRINT_COPIED. */
 struct fingerprint job_fingerprint(const struct document *document);
 
-/* Adds a document to a digest. Failed ones all count alike: they have no vector that their bytes could contradict. */
+/* Adds a document to a digest. All failed ones count alike: they have no vector that their bytes could contradict. */
 void job_digest_add(XXH3_state_t *digest, const struct document *document);
 
 /* The digest of all documents that were read so far. */
 struct hash job_digest_now(const struct job *job);
 
 /* The length of APPEND_CHUNKS with that number of rows, or of APPEND_HASHES, which has no header, with that number of
- * documents: where the next one is. */
+ * documents, and so the place of the next one. */
 static inline uint64_t job_pairs_end(int file, uint64_t number)
 {
     return (file == APPEND_CHUNKS ? NPY_HEADER_BYTES : 0) + number * PAIR_BYTES;
 }
 
-/* Whether a document may become several rows. */
+/* True if a document may become several rows. */
 static inline bool job_has_chunks(const struct job *job)
 {
     const struct chunking *chunking = &job->options->preparer.chunking;

@@ -75,7 +75,7 @@ void nearest_add(struct nearest *nearest, const float *rows, uint32_t count)
     }
 }
 
-/* Reads the header of an .npy file, if it is one, and checks that the file holds what it says: `npy->shape[0]` rows. */
+/* Reads the header of an .npy file, if it is one, and checks that the file holds `npy->shape[0]` rows. */
 static enum status read_head(const struct nearest *nearest, FILE *file, const char *path, bool raw, struct npy *npy,
                              struct err *err)
 {

@@ -8,7 +8,7 @@
 /* A row and its similarity. */
 struct near_row {
     uint64_t row;
-    float cosine; /* -1 to 1, but for rounding */
+    float cosine; /* -1 to 1, except for rounding */
 };
 
 /* A search and its results so far. */

@@ -50,7 +50,7 @@ static enum status add(struct csv_fields *out, struct value value, struct err *e
     return STATUS_OK;
 }
 
-/* Removes the quotes of the field at `*at`, which moves to what ends the field. */
+/* Removes the quotes of the field at `*at`, and moves `*at` to the field's end. */
 static struct value unquote(char *content, size_t length, size_t *at)
 {
     char *to = content + *at + 1, *begin = to;

@@ -9,20 +9,20 @@
 #include "base/err.h"
 #include "bulk/input/document.h"
 
-/* A record whose end is looked for. Zero-initialise. */
+/* The search for the end of a record. Zero-initialise. */
 struct csv_scan {
     enum {
-        CSV_BEGIN, /* of a field */
+        CSV_BEGIN, /* at the beginning of a field */
         CSV_PLAIN,
-        CSV_QUOTED, /* at the end of the file: the quote is never closed */
-        CSV_CLOSED, /* behind a quote that may be the closing one */
+        CSV_QUOTED, /* inside quotes; at the end of the file: the quote is never closed */
+        CSV_CLOSED, /* after a quote that may be the closing one */
         CSV_RETURN,
         CSV_DONE,   /* its line end was read */
         CSV_BROKEN, /* a character follows a closing quote */
     } state;
     struct csv_position {
         uint64_t line;   /* line feeds of the record before it */
-        uint64_t column; /* of that line; `quote` counts from 1 */
+        uint64_t column; /* in that line; `quote` counts from 1 */
     } here, quote;       /* quote: where the last quoted field begins */
 };
 

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-/* The number of a field, which is added when it is named for the first time. */
+/* Finds the number of a field, or adds the field. */
 static enum status add_field(struct recipe *recipe, const char *option, const char *name, size_t length, uint32_t *out,
                              struct err *err)
 {
@@ -41,7 +41,7 @@ static enum status add_part(struct recipe *recipe, struct recipe_part part, stru
     return STATUS_OK;
 }
 
-/* Parses "{name}" and moves `*at` behind it. */
+/* Parses "{name}" and moves `*at` past it. */
 static enum status add_placeholder(struct recipe *recipe, const char **at, struct err *err)
 {
     const char *end = strchr(*at, '}');

@@ -13,14 +13,14 @@ struct hash {
     uint64_t low, high;
 };
 
-/* Whether two hashes, and in effect their texts, are equal. */
+/* True if two hashes, and in effect their texts, are equal. */
 static inline bool hash_equal(struct hash a, struct hash b)
 {
     return a.low == b.low && a.high == b.high;
 }
 
-/* Why a row of a job has no vector. A bad row is a failed row: it is listed, its vector is NaN or null, and the job
- * goes on; what ends a job is an enum status instead. Files do not contain these numbers. */
+/* The reason why a row of a job has no vector. A bad row is a failed row: it is listed, its vector is NaN or null, and
+ * the job goes on; an error that ends the job is an enum status instead. Files do not contain these numbers. */
 enum row_code {
     ROW_OK,
     ROW_UNREADABLE, /* a file of a folder that could not be read */
@@ -43,16 +43,16 @@ enum row_code {
 /* The name in files: "bad_utf8". */
 const char *failure_name(enum row_code code);
 
-/* A sentence that depends on the code only, so that an interrupted job lists the same failures as another. */
+/* A sentence that depends on the code only, so that an interrupted job lists the same failures as one that was not. */
 const char *failure_text(enum row_code code);
 
-/* Hashes of a document by which a later run finds that it has changed. */
+/* Hashes of a document, by which a later run sees whether it has changed. */
 struct fingerprint {
     uint64_t id;      /* 0: it has none */
     uint64_t content; /* its text and the fields passed on; 0: it failed when it was read */
 };
 
-/* What one record of the input gives: a text, or the reason why there is none. Its maker owns all bytes. */
+/* A record of the input as a text, or the reason why it has none. Its maker owns all bytes. */
 struct document {
     uint64_t number;    /* in the job, from 0 */
     uint64_t first_row; /* of its chunks; set only in a retry, else 0 */
@@ -73,17 +73,17 @@ struct document {
     struct fingerprint fingerprint; /* set by the job */
 };
 
-/* --- The recipe: which fields of a record are the text (one, or several in a template), the id, and passed on. --- */
+/* --- The recipe: the fields of a record for its text (one, or several in a template), its id, and to pass on. --- */
 
 enum { RECIPE_FIELDS_MAX = 32, RECIPE_PARTS_MAX = 64, RECIPE_DEPTH_MAX = 16 };
 
 /* All may be NULL. */
 struct recipe_options {
-    const char *field;    /* where the text is: "meta.title"; NULL: "text" */
+    const char *field;    /* the field with the text: "meta.title"; NULL: "text" */
     const char *template; /* "{title}. {body}" instead; {{ and }} are braces */
     const char *id_field;
     const char *keep; /* "title,meta.year": fields that are passed on */
-    bool chunks;      /* rows are chunks: their "text" is theirs, whatever field they come from */
+    bool chunks;      /* rows are chunks: "text" is the chunk's, whatever field it comes from */
 };
 
 /* A part of a template: literal text, or a field. */
@@ -104,7 +104,7 @@ struct recipe {
     uint32_t id;
     uint32_t kept[RECIPE_FIELDS_MAX], kept_count;
     bool keeps_text;    /* "text" is passed on */
-    bool keeps_chunks;  /* a chunk's text is, and no field of that name */
+    bool keeps_chunks;  /* the chunk's text is passed on, in place of a field of that name */
     const char *option; /* the first option that only records with fields can obey: "--id-field"; NULL: none */
 };
 

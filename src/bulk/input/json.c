@@ -16,7 +16,7 @@ struct scanner {
 
 static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out);
 
-/* Scans from behind the opening quote; `out` is what is between the quotes. */
+/* Scans a string after its opening quote; `out` is the part between the quotes. */
 static enum pick_problem scan_string(struct scanner *scanner, struct value *out)
 {
     out->kind = VALUE_STRING;
@@ -46,7 +46,7 @@ static enum pick_problem scan_array(struct scanner *scanner, uint32_t depth)
     }
 }
 
-/* Name `number` of a dotted path; returns whether it is the last. */
+/* Finds name `number` of a dotted path; returns whether it is the last. */
 static bool name_of(const char *path, uint32_t number, const char **name, size_t *length)
 {
     for (; number > 0; number--) { path = strchr(path, '.') + 1; }
@@ -55,7 +55,7 @@ static bool name_of(const char *path, uint32_t number, const char **name, size_t
     return path[*length] == '\0';
 }
 
-/* The paths in `mask` that continue with this key; `*ends`: those that end with it. */
+/* Returns the paths in `mask` that continue with this key; `*ends`: those that end with it. */
 static uint32_t match(const struct scanner *scanner, uint32_t depth, uint32_t mask, const char *key, size_t key_bytes,
                       uint32_t *ends)
 {
@@ -182,7 +182,7 @@ size_t element_scan(struct element_scan *scan, const char *bytes, size_t length)
 
 enum { LIST_BYTES = 160, LIST_NAME_BYTES = 60 };
 
-/* From behind the opening brace; `path` ends with a dot, or is empty. False: there are more than fit. */
+/* Lists members after the opening brace; `path` ends with a dot, or is empty. False: there are more than fit. */
 static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer *path, struct buffer *to)
 {
     size_t path_bytes = path->length;

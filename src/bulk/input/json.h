@@ -1,7 +1,7 @@
 /* Fields of one JSON object, picked by a scanner that builds no tree.
  *
  * The whole object is checked strictly against RFC 8259, except for escapes: recipe_make decodes those of the strings
- * it uses. Of equal keys the last one counts, as in Python and JavaScript. */
+ * it uses. If keys are equal, the last one counts, as in Python and JavaScript. */
 #ifndef BULK_INPUT_JSON_H
 #define BULK_INPUT_JSON_H
 
@@ -13,7 +13,7 @@
 
 enum { PICK_DEPTH_MAX = 64 };
 
-/* What is wrong with a record. */
+/* The problem of a record. */
 enum pick_problem {
     PICK_OK,
     PICK_NOT_OBJECT, /* another value, perhaps valid */
@@ -27,7 +27,7 @@ enum pick_problem {
 enum pick_problem pick_fields(const char *json, size_t length, char *const *paths, uint32_t count, struct value *values,
                               size_t *at);
 
-/* An element of an array whose end is looked for. Zero-initialise, with bytes from its first on. */
+/* The search for the end of an element of an array. Zero-initialise; the bytes begin with the element's first. */
 struct element_scan {
     uint32_t depth;
     bool string, escape;
@@ -35,12 +35,12 @@ struct element_scan {
     uint64_t lines; /* line feeds in it */
 };
 
-/* Scans the next bytes of an element, and returns how many belong to it. It looks for the end only: pick_fields checks
- * what is between. Thread: any. */
+/* Scans the next bytes of an element, and returns how many belong to it. It only looks for the end: pick_fields checks
+ * the rest. Thread: any. */
 size_t element_scan(struct element_scan *scan, const char *bytes, size_t length);
 
-/* Appends the fields of an object that pick_fields found good, for a message: "title", "meta.year". The first ones,
- * about 160 bytes. Fields that are arrays are left out. */
+/* Appends the fields of an object that pick_fields found good, for a message: "title", "meta.year". It names the first
+ * ones, about 160 bytes. Fields that are arrays are left out. */
 void pick_names(struct buffer *to, const char *json, size_t length);
 
 #endif

@@ -1,5 +1,5 @@
-/* Marks of kinds that are often given to a job by mistake. A binary file of another kind is found by bytes that are
- * not UTF-8 beside a NUL. */
+/* Marks of kinds of files that are often given to a job by mistake. A binary file of another kind is found by bytes
+ * that are not UTF-8 beside a NUL. */
 #include "bulk/input/sniff.h"
 
 #include <stdbool.h>
@@ -18,12 +18,12 @@
 static const struct mark {
     size_t at, length;
     const char *bytes;
-    bool words; /* it could begin a text, but for the control character that follows */
+    bool words; /* it could begin a text if no control character followed */
     const char *name, *way;
 } marks[] = {
     {0, 6, "\xfd\x37zXZ\0", false, "xz", UNPACK("xzcat")},
     {4, 6, "\x31\x41\x59\x26\x53\x59", false, "bzip2", UNPACK("bzcat")},
-    {4, 6, "\x17\x72\x45\x38\x50\x90", false, "bzip2", UNPACK("bzcat")}, /* without content */
+    {4, 6, "\x17\x72\x45\x38\x50\x90", false, "bzip2", UNPACK("bzcat")}, /* an archive without content */
     {0, 4, "\x04\x22\x4d\x18", false, "lz4", UNPACK("lz4cat")},
     {0, 4, "LZIP", true, "lzip", UNPACK("lzip -dc")},
     {0, 4, "PK\3\4", false, "a zip archive",
@@ -45,19 +45,19 @@ static const struct mark {
     {0, 2, "\xfe\xff", false, "UTF-16 text", UNPACK("iconv -f UTF-16 -t UTF-8")},
 };
 
-/* The fields ir_version and producer_name of a ModelProto. */
+/* Looks for the fields ir_version and producer_name of a ModelProto. */
 static bool is_onnx(const char *bytes, size_t length)
 {
     return length >= 4 && bytes[0] == 8 && bytes[1] > 0 && bytes[1] < 32 && bytes[2] == 0x12;
 }
 
-/* A header's length, and then the header, which is JSON. */
+/* Looks for a header's length, and then the header, which is JSON. */
 static bool is_safetensors(const char *bytes, size_t length)
 {
     return length >= 10 && memcmp(bytes + 5, "\0\0\0{\"", 5) == 0;
 }
 
-/* Latin letters as UTF-16 without a byte order mark. */
+/* Looks for Latin letters as UTF-16 without a byte order mark. */
 static bool is_wide(const char *bytes, size_t length)
 {
     bool little = length >= 4 && bytes[0] != 0 && bytes[1] == 0 && bytes[2] != 0 && bytes[3] == 0;

@@ -1,5 +1,5 @@
-/* Reads file by file. A function per format reads one document; what all formats share (the bound of texts, UTF-8,
- * empty texts, the hash) is checked once, in give_out. */
+/* Reads file by file. A function per format reads one document; the checks that all formats share (the bound of texts,
+ * UTF-8, empty texts, the hash) are made once, in give_out. */
 #include "bulk/input/source.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@
 
 /* --- The walk over the operands --- */
 
-/* The files that the operands name, in a fixed order: operands as they stand, files of a folder sorted by name. A
- * folder is walked twice, once for sizes and once for files, so that no list of names is held. */
+/* The files that the operands name, in a fixed order: operands as given, files of a folder sorted by name. A folder is
+ * walked twice, once for sizes and once for files, so that no list of names is held. */
 struct files {
     char *const *operands; /* [count] */
     size_t count, next;
@@ -62,8 +62,8 @@ static void walk_close(struct files *files)
     files->walk = NULL;
 }
 
-/* The next wanted file of the walk, or NULL at its end. A dangling link is given out too, to be listed as unreadable.
- */
+/* The next wanted file of the walk, or NULL at its end. A dangling link is given out, too, so that it is listed as
+ * unreadable. */
 static enum status walk_next(struct files *files, FTSENT **out, struct err *err)
 {
     for (;;) {
@@ -93,7 +93,7 @@ static enum status add_folder(struct files *files, char *folder, struct err *err
     return status;
 }
 
-/* Looks at every operand and every file in folders, so that what is missing is known before anything is computed. */
+/* Looks at every operand and every file in folders, so that missing ones are known before anything is computed. */
 static enum status files_open(struct files *files, char *const *operands, size_t count, const char *glob,
                               struct err *err)
 {
@@ -118,7 +118,7 @@ static enum status files_open(struct files *files, char *const *operands, size_t
     return STATUS_OK;
 }
 
-/* Follows links; reads a folder that links to itself once. */
+/* Finds the next file. Follows links, but reads a folder that links to itself only once. */
 static enum status files_next(struct files *files, struct file_name *out, struct err *err)
 {
     *out = (struct file_name){0};
@@ -144,7 +144,7 @@ static enum status files_next(struct files *files, struct file_name *out, struct
     }
 }
 
-/* How much larger than its text a record may be: escapes, and other fields. */
+/* A record may be larger than its text by this factor and these bytes: for escapes, and other fields. */
 enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
 
 struct source {
@@ -160,14 +160,14 @@ struct source {
     struct csv_fields fields;
     uint32_t columns[RECIPE_FIELDS_MAX];                                      /* of the recipe's fields in this file */
     uint32_t column_count;                                                    /* 0: the header was not read yet */
-    enum { NO_ARRAY, ARRAY_BEGIN, ARRAY_FIRST, ARRAY_NEXT, ARRAY_END } array; /* JSON: where it is read */
+    enum { NO_ARRAY, ARRAY_BEGIN, ARRAY_FIRST, ARRAY_NEXT, ARRAY_END } array; /* JSON: the position of the reader */
     struct buffer said;                                                       /* a document's message */
 
-    uint64_t judged;           /* JSON objects so far; all failed in the same field, with the first one's message */
-    bool usable;               /* or one did not */
-    struct buffer first_said;  /* the message */
-    struct buffer first_place; /* its file and line */
-    struct buffer there;       /* its fields */
+    uint64_t judged;           /* JSON objects so far; all failed in the same field, with the first one's message … */
+    bool usable;               /* … or one did not */
+    struct buffer first_said;  /* the first one's message */
+    struct buffer first_place; /* … its file and line */
+    struct buffer there;       /* … and its fields */
 
     struct dedup *ids; /* NULL: no field is the id */
     uint64_t duplicates;
@@ -264,7 +264,7 @@ static enum status fail_array(const struct source *source, uint64_t line, const 
                    (unsigned long long)line, what);
 }
 
-/* One that is too long is scanned and dropped. */
+/* Reads an element. One that is too long is scanned and dropped. */
 static enum status read_element(struct source *source, struct record *out, struct err *err)
 {
     struct reader *reader = &source->reader;
@@ -335,7 +335,7 @@ static enum status next_json(struct source *source, struct record *out, struct e
     return STATUS_OK;
 }
 
-/* Where no field is named, a string is a text. */
+/* True if the element is a string, which is a text where no field is named. */
 static bool is_text(const struct source *source, const struct record *record, struct value *out)
 {
     const char *begin = record->bytes, *end = begin + record->length;
@@ -346,7 +346,7 @@ static bool is_text(const struct source *source, const struct record *record, st
     return true;
 }
 
-/* Notes whether the names of the fields may be wrong: so far they would have to be. */
+/* Notes whether the names of the fields may be wrong, which they are not once one object has the fields. */
 static void judge_fields(struct source *source, const struct document *document, const struct record *record)
 {
     bool in_field = document->code == ROW_MISSING_FIELD || document->code == ROW_NOT_TEXT;
@@ -405,7 +405,8 @@ static enum status fail_quote(const struct source *source, uint64_t line, struct
 }
 
 /* The next record without its line end; its length is 0 at the end of the file. A record that is too long is scanned
- * and dropped. `*broken`: the column of a character after a closing quote, or 0; a broken record is its first line. */
+ * and dropped. `*broken`: the column of a character after a closing quote, or 0; of a broken record only the first line
+ * is returned. */
 static enum status next_record(struct source *source, char separator, struct record *out, size_t *broken,
                                struct err *err)
 {
@@ -450,7 +451,7 @@ static enum status next_record(struct source *source, char separator, struct rec
     }
 }
 
-/* The first columns of the header, as a message names them. */
+/* Lists the first columns of the header, for a message. */
 static void list_columns(const struct csv_fields *fields, char *out, size_t size)
 {
     size_t used = 0;
@@ -590,7 +591,7 @@ static const char *shown_name(const char *path)
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-/* Refuses options that say nothing about such a file. */
+/* Refuses options that have no meaning for such a file. */
 static enum status check_options(const struct source_options *options, const struct file_name *file, struct err *err)
 {
     enum source_format format = format_of(options, file);
@@ -702,7 +703,8 @@ static bool is_plain_name(const char *path)
     return true;
 }
 
-/* Says what the file is, and the way to get texts out of it: FILE in it is the file's name, and AS its format. */
+/* Says what the file is, and the way to get texts out of it, in which FILE stands for the file's name, and AS for its
+ * format. */
 static enum status refuse_kind(const struct source *source, const char *name, const char *way, struct err *err)
 {
     const char *path = source->file.path;
@@ -724,7 +726,7 @@ static enum status refuse_kind(const struct source *source, const char *name, co
     return STATUS_BAD_INPUT;
 }
 
-/* Looks at what is in the file: its name may be wrong, or say nothing. */
+/* Looks at the file's content: its name may be wrong, or say nothing. */
 static enum status look_inside(struct source *source, struct err *err)
 {
     struct reader *reader = &source->reader;
@@ -862,7 +864,7 @@ enum status source_check_fields(const struct source *source, struct err *err)
                    there->length > 0 ? there->data : "");
 }
 
-/* Lines and files have no fields, but their text. */
+/* Passes on the text of a line or file, which has no fields. */
 static void keep_text(struct source *source, struct document *out)
 {
     struct buffer *kept = &source->scratch.kept;

@@ -14,7 +14,7 @@
 enum source_format {
     FORMAT_AUTO, /* by the name without .gz or .zst; a file of a folder that is no table is a document */
     FORMAT_LINES,
-    FORMAT_JSONL, /* or an array of the same, which its first bytes show */
+    FORMAT_JSONL, /* or an array of the same objects, which its first bytes show */
     FORMAT_CSV,
     FORMAT_TSV,
     FORMAT_DOCUMENT, /* the whole file is one text */
@@ -23,7 +23,7 @@ enum source_format {
 /* Their names; NULL ends the list. */
 extern const char *const source_format_names[];
 
-/* Which files, and what a document is. All pointers must outlive the source. */
+/* The files, and the form of their documents. All pointers must outlive the source. */
 struct source_options {
     char *const *operands; /* [operand_count], files and folders; "-" is standard input */
     size_t operand_count;
@@ -33,7 +33,7 @@ struct source_options {
     bool headerless;             /* columns of CSV and TSV are named 1, 2, 3 … */
     bool empty_texts;            /* an empty text is valid */
     size_t max_text_bytes;
-    uint64_t limit;                    /* how many documents are read; 0: all */
+    uint64_t limit;                    /* the most documents that are read; 0: all */
     const volatile sig_atomic_t *stop; /* see stream_open; may be NULL */
 };
 
@@ -47,21 +47,21 @@ MUST_CHECK enum status source_open(const struct source_options *options, struct 
 /* Closes the open file and frees the source. NULL is allowed. */
 void source_close(struct source *source);
 
-/* The next document; `*more` is false at the end. What it points to lives until the next call. A bad record gives a
- * document with a code. A broken or missing file is an error that names file and line or byte; the documents before it
- * were given out. Errors: those of source_open and stream_read. */
+/* Reads the next document; `*more` is false at the end. Its pointers are valid until the next call. A bad record gives
+ * a document with a code. A broken or missing file is an error that names file and line or byte; the documents before
+ * it were given out. Errors: those of source_open and stream_read. */
 MUST_CHECK enum status source_next(struct source *source, struct document *out, bool *more, struct err *err);
 
-/* Whether the input has the fields that the recipe names. Errors: STATUS_BAD_INPUT when all JSON objects so far failed
- * in the same field for the same reason; it says which fields the first one has. */
+/* Checks that the input has the fields that the recipe names. Errors: STATUS_BAD_INPUT when all JSON objects so far
+ * failed in the same field for the same reason; it says which fields the first one has. */
 MUST_CHECK enum status source_check_fields(const struct source *source, struct err *err);
 
-/* How many documents have the id of an earlier one, as far as the table of ids has room (bulk/dedup.h), and the first:
- * its id, file and line. Only where a field is the id. */
+/* The number of documents with the id of an earlier one, as far as the table of ids has room (bulk/dedup.h), and the
+ * first of them: its id, file and line. Only counted where a field is the id. */
 uint64_t source_duplicates(const struct source *source);
 const char *source_first_duplicate(const struct source *source);
 
-/* A line for each of the first files that were read: its name, what it is, and the fields of its first record. */
+/* A line for each of the first files that were read: its name, its kind, and the fields of its first record. */
 const struct buffer *source_files(const struct source *source);
 
 /* The share of the input that was read so far, 0 to 1; negative: unknown. */

@@ -1,4 +1,5 @@
-/* Files as unpacked bytes, and as bounded records. The first bytes of a file tell gzip and zstd, not its name. */
+/* Files as unpacked bytes, and as bounded records. gzip and zstd are recognised by a file's first bytes, not by its
+ * name. */
 #ifndef BULK_INPUT_STREAM_H
 #define BULK_INPUT_STREAM_H
 
@@ -28,18 +29,18 @@ const char *stream_name(const struct stream *stream);
  * and the byte on disk where it is broken or ends early; STATUS_UNAVAILABLE when it was stopped. */
 MUST_CHECK enum status stream_read(struct stream *stream, char *to, size_t room, size_t *got, struct err *err);
 
-/* How many bytes of the file on disk were read so far. */
+/* The number of bytes of the file on disk that were read so far. */
 uint64_t stream_raw_bytes(const struct stream *stream);
 
 /* Reads records of bounded size: a longer one is skipped to its end and never held in memory. */
 struct reader {
     struct stream *stream; /* owned */
     struct buffer buffer;
-    size_t at;     /* up to here the buffer was given out */
+    size_t at;     /* the buffer was given out up to here */
     size_t limit;  /* of a record, in bytes */
     uint64_t line; /* lines before `at` */
     bool begun, ended;
-    bool whole; /* reader_whole gave the rest out */
+    bool whole; /* reader_whole has given out the rest */
 };
 
 /* A record; its bytes live until the next call with the reader. */
@@ -62,13 +63,13 @@ void reader_close(struct reader *reader);
  * before the message. */
 MUST_CHECK enum status reader_line(struct reader *reader, struct record *out, struct err *err);
 
-/* Likewise; a line that is too long or not UTF-8 is STATUS_BAD_INPUT naming file and line. */
+/* reader_line, but a line that is too long or not UTF-8 is STATUS_BAD_INPUT naming file and line. */
 MUST_CHECK enum status reader_text(struct reader *reader, struct record *out, struct err *err);
 
-/* The rest of the file as one record; its bytes are NULL if it was given out before. Errors: as reader_line. */
+/* The rest of the file as one record; its bytes are NULL if it was already given out. Errors: as reader_line. */
 MUST_CHECK enum status reader_whole(struct reader *reader, struct record *out, struct err *err);
 
-/* What is buffered and not given out, for callers that find the end of a record themselves. */
+/* The bytes that are buffered but not given out, for callers that find the end of a record themselves. */
 struct record reader_ahead(struct reader *reader);
 
 /* Buffers more; `reader->ended` says that there is no more. Skips a byte order mark at the beginning of the file.

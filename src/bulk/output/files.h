@@ -1,5 +1,5 @@
-/* The files of a job: what the name on the command line means, the names of all other files, and those that only grow.
- */
+/* The files of a job: the meaning of the name on the command line, the names of all other files, and those that only
+ * grow. */
 #ifndef BULK_OUTPUT_FILES_H
 #define BULK_OUTPUT_FILES_H
 
@@ -24,8 +24,8 @@ struct output {
     char *failures;  /* JSON Lines: failed rows */
     char *ids;       /* JSON Lines: the id of each row, unless that is its number */
     char *documents; /* .npy of u64: the document of each row, if rows are chunks */
-    char *hashes;    /* struct fingerprint of each document, by which a later run finds what has changed */
-    char *chunks;    /* .npy of u64: where each begins and ends in its document's text, in bytes */
+    char *hashes;    /* struct fingerprint of each document, by which a later run sees whether it has changed */
+    char *chunks;    /* .npy of u64: begin and end of each chunk in its document's text, in bytes */
 };
 
 /* Parses FILE.npy, FILE.jsonl, FILE.f32, FOLDER/ (or a folder that exists), or "-".
@@ -36,13 +36,13 @@ MUST_CHECK enum status output_name(const char *path, struct output *out, struct 
 /* Frees the names. */
 void output_free(struct output *output);
 
-/* A file that only grows, in row order: JSON Lines, failures, ids. Checkpoints have its length, so that what an
+/* A file that only grows, in row order: JSON Lines, failures, ids. Checkpoints have its length, so that anything an
  * interrupted run wrote after one is cut off. Zero-initialise for a file that is not open. */
 struct append_file {
     const char *path; /* NULL: not open */
     int fd;
     bool standard;         /* standard output: neither cut nor synced */
-    struct buffer pending; /* not written yet: append here */
+    struct buffer pending; /* bytes that are not written yet: append here */
     uint64_t written;
 };
 
@@ -51,13 +51,13 @@ struct append_file {
  * when the file is shorter than that. */
 MUST_CHECK enum status append_file_open(struct append_file *file, const char *path, uint64_t length, struct err *err);
 
-/* Closes the file, unless it is standard output; drops what is pending. */
+/* Closes the file, unless it is standard output; drops pending bytes. */
 void append_file_close(struct append_file *file);
 
-/* Writes what is pending; does nothing if it is not open. Errors: STATUS_IO, STATUS_NO_MEMORY. */
+/* Writes pending bytes; does nothing if the file is not open. Errors: STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status append_file_flush(struct append_file *file, struct err *err);
 
-/* Likewise, and waits until the file is on disk. Errors: as append_file_flush. */
+/* append_file_flush, then waits until the file is on disk. Errors: as append_file_flush. */
 MUST_CHECK enum status append_file_sync(struct append_file *file, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Plain pwrite and pread: what a killed process wrote stays written, and a full disk is an error, not a signal. Few
- * files are open at a time, because the rows of a window are close together. */
+/* Uses plain pwrite and pread: everything that a killed process wrote stays written, and a full disk is an error, not a
+ * signal. Few files are open at a time, because the rows of a window are close together. */
 #include "bulk/output/store.h"
 
 #include <ctype.h>
@@ -207,7 +207,7 @@ enum status store_open(const struct store_options *options, struct store **out, 
         return err_set(err, STATUS_NO_MEMORY, "no memory for %llu vectors", (unsigned long long)store->block_rows);
     }
     struct open_file *first;
-    enum status status = find_file(store, 0, &first, err); /* fail now, not when rows come */
+    enum status status = find_file(store, 0, &first, err); /* fail now, not when the first rows come */
     if (status != STATUS_OK) {
         store_close(store);
         return status;
@@ -224,7 +224,7 @@ static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
     for (size_t done = 0; done < store->row_bytes;) {
         ssize_t got = pread(file->fd, store->bytes + done, store->row_bytes - done, (off_t)(at + done));
         if (got < 0 && errno == EINTR) { continue; }
-        errno = got == 0 ? EIO : errno; /* it was written: somebody has cut the file */
+        errno = got == 0 ? EIO : errno; /* the row was written, so somebody has cut the file */
         if (got <= 0) { return failed(store, file->number, "read", err); }
         done += (size_t)got;
     }

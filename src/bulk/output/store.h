@@ -17,7 +17,7 @@ enum { NPY_HEADER_BYTES = 128, NPY_HEADER_MOST = 4096, NPY_DIMENSIONS_MAX = 8 };
 /* Writes a header; `type` is NumPy's name of the elements, "<f4"; dim 0: one dimension. */
 void npy_header(char to[NPY_HEADER_BYTES], const char *type, uint64_t rows, uint32_t dim);
 
-/* What a header says. */
+/* The content of a header. */
 struct npy {
     char type[16]; /* "<f4" */
     bool fortran;  /* column by column */
@@ -49,21 +49,21 @@ struct store_options {
     const char *path; /* of the file or folder; must outlive the store */
     uint32_t dim;
     enum element element;
-    uint64_t shard_rows; /* STORE_SHARDS: rows of a file */
+    uint64_t shard_rows; /* STORE_SHARDS: rows per file */
     bool fresh;          /* truncate a file that exists, instead of continuing it */
 };
 
 struct store;
 
-/* Opens or makes the first file; others when they are needed. Owns: the caller ends it with store_close.
+/* Opens or makes the first file; opens others when they are needed. Owns: the caller ends it with store_close.
  * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status store_open(const struct store_options *options, struct store **out, struct err *err);
 
 /* Closes the files without syncing. NULL is allowed. */
 void store_close(struct store *store);
 
-/* Writes the vectors of `count` rows from `row` on; a failed row is NaNs. Shapes: vectors [count, dim] f32, read; below
- * REPLY_HALF_LIMIT for f16. Errors: STATUS_IO naming the file (a full disk too). */
+/* Writes the vectors of `count` rows from `row` on; a failed row is all NaN. Shapes: vectors [count, dim] f32, read;
+ * below REPLY_HALF_LIMIT for f16. Errors: STATUS_IO naming the file (a full disk too). */
 MUST_CHECK enum status store_put(struct store *store, uint64_t row, uint64_t count, const float *vectors,
                                  struct err *err);
 
@@ -79,7 +79,7 @@ MUST_CHECK enum status store_check(struct store *store, uint64_t row, struct err
  * Shapes: fds [STORE_OPEN_FILES], [*count] written. Errors: STATUS_IO; then there are none. */
 MUST_CHECK enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err);
 
-/* Waits until all that was written is on disk. Errors: STATUS_IO. */
+/* Waits until everything written is on disk. Errors: STATUS_IO. */
 MUST_CHECK enum status store_sync(struct store *store, struct err *err);
 
 /* Writes the headers for `rows` rows in all, and syncs. Errors: STATUS_IO. */
@@ -91,7 +91,7 @@ uint64_t store_files(const struct store *store, uint64_t rows);
 /* The path of a file. Shapes: to [size], cut there. */
 void store_file_path(const struct store *store, uint64_t file, char *to, size_t size);
 
-/* How many of these rows a file holds. */
+/* The number of these rows that a file holds. */
 uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file);
 
 #endif
