@@ -1,4 +1,5 @@
-/* Cancels requests as any producer can, with an entry in the control stream; by their own ids, after a search. */
+/* Cancels requests as any producer can, with an entry in the control stream; finds requests by their own ids with a
+ * search. */
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>

@@ -49,7 +49,7 @@ static const struct setting rerank_settings[] = {
     RAW,
 };
 
-/* A job on its way. */
+/* A job in progress. */
 struct job {
     const struct own *own;
     enum request_task task;
@@ -63,7 +63,7 @@ struct job {
     bool ended;
 };
 
-/* Reads the texts of a chunk behind each other. Shapes: rows [CHUNK_ROWS], `text` not set yet. */
+/* Reads the texts of a chunk, one after another. Shapes: rows [CHUNK_ROWS], `text` not set yet. */
 static enum status read_chunk(struct job *job, struct request *request, struct buffer *texts, struct err *err)
 {
     struct record line;
@@ -88,7 +88,7 @@ static int longer_first(const void *left, const void *right)
     return a < b ? -1 : 1;
 }
 
-/* Takes back a batch, waiting for it, with the outputs of its rows. */
+/* Waits for a batch, and takes it back with the outputs of its rows. */
 static enum status take_batch(const struct job *job, struct err *err)
 {
     struct batch *batch;
@@ -108,7 +108,7 @@ static enum status take_batch(const struct job *job, struct err *err)
     return status;
 }
 
-/* How many rows from the first on make a batch. */
+/* The number of rows, from the first on, that make a batch. */
 static uint32_t batch_rows(const struct job *job, struct row *const *rows, uint32_t count)
 {
     uint32_t taken = 1, tokens = rows[0]->tokens;
@@ -118,7 +118,7 @@ static uint32_t batch_rows(const struct job *job, struct row *const *rows, uint3
     return taken;
 }
 
-/* Batches that are out come back also after an error. */
+/* Computes the rows. Batches that are out come back even after an error. */
 static enum status compute_rows(const struct job *job, struct row **rows, uint32_t count, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -182,7 +182,7 @@ static enum status print_row(const struct job *job, uint64_t number, float *logi
     return good ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a line");
 }
 
-/* A request as the daemon would have read it, but for its rows. Shapes: rows [CHUNK_ROWS]. */
+/* A request as the daemon would have read it, except for its rows. Shapes: rows [CHUNK_ROWS]. */
 static struct request request_of(const struct job *job, struct row *rows)
 {
     const char *query = job->task == TASK_RERANK ? job->own->query : NULL;
@@ -226,7 +226,7 @@ static enum status open_compute(struct job *job, const struct config *config, st
     return compute_open(&options, &job->compute, err);
 }
 
-/* Refuses what the model or the options cannot do, before anything is computed. */
+/* Refuses a job that the model or the options do not allow, before anything is computed. */
 static enum status check_job(const struct job *job, struct err *err)
 {
     const char *query = job->own->query;

@@ -1,4 +1,4 @@
-/* Prints every setting with its value in effect and the source of that. Passwords are never shown. */
+/* Prints every setting with its value in effect and the source of that value. Passwords are never shown. */
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -56,7 +56,7 @@ static int run(struct invocation *invocation)
             printf("flag %s", name);
             break;
         }
-        if (is_auto(&table[i], value) && here.name) { /* what it means here */
+        if (is_auto(&table[i], value) && here.name) { /* what "auto" means here */
             bool tokens = strcmp(table[i].key, "max_batch_tokens") == 0;
             printf("; %u on %s", tokens ? here.batch.tokens : here.batch.rows, here.name);
         }

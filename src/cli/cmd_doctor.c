@@ -18,10 +18,10 @@
 #include "schedule/reply.h"
 #include "schedule/request.h"
 
-/* How bad it is; any FINDING_FAIL makes the exit code one. */
+/* The severity of a finding; any FINDING_FAIL makes the exit code one. */
 enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
 
-/* What the checks share. */
+/* The state that the checks share. */
 struct doctor {
     struct session session;
     const struct config *config;
@@ -48,7 +48,7 @@ static void say(struct doctor *doctor, enum finding finding, const char *what, c
     putchar('\n');
 }
 
-/* A field of INFO; "" when the server does not tell. */
+/* A field of INFO; "" if the server does not give it. */
 static const char *info_field(const struct doctor *doctor, const char *name, char value[64])
 {
     value[0] = '\0';
@@ -56,7 +56,7 @@ static const char *info_field(const struct doctor *doctor, const char *name, cha
     return value;
 }
 
-/* The Redis server: version, memory, clock; and which durability tier it gives. */
+/* The Redis server: version, memory, clock, and durability tier. */
 
 /* Releases in which known holes are closed, by branch: those of Redis' Lua engine (CVE-2025-49844 and before), and of
  * Valkey (CVE-2026-27623, CVE-2026-21863 and before). Debian 12 keeps 7.0.15 and closes them there; that branch of
@@ -71,7 +71,7 @@ static void check_version(struct doctor *doctor)
 {
     char version[64];
     struct release is = {0};
-    bool valkey = info_field(doctor, "valkey_version", version)[0] != '\0'; /* it calls itself Redis 7.2.4, too */
+    bool valkey = info_field(doctor, "valkey_version", version)[0] != '\0'; /* it also calls itself Redis 7.2.4 */
     const char *name = valkey ? "Valkey" : "Redis";
     if (!valkey) { info_field(doctor, "redis_version", version); }
     if (sscanf(version, "%u.%u.%u", &is.major, &is.minor, &is.patch) < 2 || is.major < 7) {
@@ -114,8 +114,8 @@ static void check_memory(struct doctor *doctor)
     }
 }
 
-/* Asks for a write that Redis refuses as it would refuse any other, and that changes nothing: there is no entry 0-0. On
- * a connection of its own, because a pause of writes (CLIENT PAUSE) holds up its connection. */
+/* Asks for a write that changes nothing, because there is no entry 0-0, but that Redis refuses as it would any other.
+ * It uses a connection of its own, because a pause of writes (CLIENT PAUSE) holds up the connection. */
 static enum status try_write(struct doctor *doctor, struct err *err)
 {
     char key[SESSION_KEY];
@@ -189,7 +189,7 @@ static void check_clock(struct doctor *doctor)
         skew_ms);
 }
 
-/* A value of CONFIG GET; "" if we may not ask. */
+/* Reads a value by CONFIG GET; "" if we may not ask. */
 enum { SETTING_MOST = 256 };
 
 static void read_setting(struct doctor *doctor, const char *name, char value[SETTING_MOST])
@@ -203,7 +203,7 @@ static void read_setting(struct doctor *doctor, const char *name, char value[SET
     }
 }
 
-/* What Redis does at a start with an append-only file that a crash has torn. Source: valkey-io/valkey#4342. */
+/* Checks how Redis starts with an append-only file that a crash has torn. Source: valkey-io/valkey#4342. */
 static void check_recovery(struct doctor *doctor)
 {
     char truncates[SETTING_MOST];
@@ -242,11 +242,11 @@ static void check_durability(struct doctor *doctor)
     if (appends) { check_recovery(doctor); }
 }
 
-/* Rights: asks ACL DRYRUN about each command that the role sends, and names what is missing. */
+/* Rights: asks ACL DRYRUN about each command that the role sends, and names the missing ones. */
 
 enum { WORDS_MAX = 16, COMMAND_MAX = 1024 };
 
-/* Writes the command with the queue's keys; `stream` stands for @requests*. */
+/* Writes the command with the queue's keys; `stream` replaces @requests*. */
 static void spell(const struct session *session, const char *command, const char *stream, char out[COMMAND_MAX])
 {
     size_t used = 0;
@@ -283,7 +283,7 @@ static enum status try_dry(struct doctor *doctor, const char *user, const char *
     return STATUS_OK;
 }
 
-/* How many commands were asked about, and how many of them may not be sent. */
+/* The number of commands asked about, and of those that may not be sent. */
 struct lack {
     unsigned asked, missing;
 };
@@ -322,10 +322,11 @@ static enum status try_rights(struct doctor *doctor, const char *user, unsigned 
     return STATUS_OK;
 }
 
-/* A worker, unless the user may do little of what a worker does and most of what another role does. */
+/* Takes the first role, in this order, of which the user may send half the commands or more; a worker if there is none.
+ */
 static enum status guess_role(struct doctor *doctor, const char *user, struct err *err)
 {
-    static const unsigned candidates[] = {ROLE_WORKER, ROLE_OPERATOR, ROLE_PRODUCER}; /* by how much each may do */
+    static const unsigned candidates[] = {ROLE_WORKER, ROLE_OPERATOR, ROLE_PRODUCER}; /* most rights first */
     for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
         struct lack lack;
         TRY(try_rights(doctor, user, candidates[i], false, &lack, err));
@@ -338,7 +339,7 @@ static enum status guess_role(struct doctor *doctor, const char *user, struct er
     return STATUS_OK;
 }
 
-/* If Redis needs no login, rights do not matter. */
+/* Checks that Redis needs a login: otherwise rights do not matter. */
 static void check_strangers(struct doctor *doctor)
 {
     struct address bare = doctor->session.address; /* borrowed */
@@ -364,8 +365,8 @@ static void check_strangers(struct doctor *doctor)
     }
 }
 
-/* Redis replays its append-only file with the rights of its user default, whether or not that may log in, and leaves
- * out transactions that they do not allow; what a script wrote is one [seen with 7.0.15]. */
+/* Redis replays its append-only file with the rights of its user default, even if that user cannot log in, and leaves
+ * out transactions that these rights do not allow; a script's writes are a transaction [seen with 7.0.15]. */
 static void check_replay(struct doctor *doctor)
 {
     static const char *const commands[] = {"HSET @reply:x a b", "XDEL @requests 1-1", "XACK @requests sluice 1-1",
@@ -426,10 +427,10 @@ static void check_rights(struct doctor *doctor)
     }
 }
 
-/* The queue: the types of its keys, its workers, and whether our model is its model. */
+/* The queue: the types of its keys, its workers, and its model compared with ours. */
 
-/* If Redis refuses us a command that the role needs, the role's own process fails, too. With --user it has another
- * login than we. */
+/* If Redis refuses us a command that the role needs, the role's own process fails, too. With --user the role's process
+ * has another login than we. */
 static void cannot_tell(struct doctor *doctor, const char *what, const char *right, const struct err *err)
 {
     size_t count;
@@ -471,8 +472,7 @@ static void check_types(struct doctor *doctor)
     if (wrong == 0) { say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue); }
 }
 
-/* Redis deletes a key with a TTL, and with a stream all requests in it. Nobody sets one on these keys but a stranger.
- */
+/* Redis deletes a key with a TTL, and with a stream all its requests. Only a stranger sets a TTL on these keys. */
 static void check_expiry(struct doctor *doctor)
 {
     char key[SESSION_KEY];
@@ -513,7 +513,7 @@ static void check_group(struct doctor *doctor)
     }
 }
 
-/* How many seconds an id is ahead of Redis' clock; 0 if so little that a worker would not act. */
+/* The seconds by which an id is ahead of Redis' clock; 0 if a worker would not act on it. */
 static unsigned long long seconds_ahead(const struct doctor *doctor, const struct resp_value *id)
 {
     struct entry_id parsed;
@@ -522,7 +522,8 @@ static unsigned long long seconds_ahead(const struct doctor *doctor, const struc
     return ahead ? (parsed.ms - doctor->session.redis_ms) / 1000 : 0;
 }
 
-/* Reports ids of a class that are ahead of the clock, or that it cannot tell. Returns whether it reported anything. */
+/* Reports ids of a class that are ahead of the clock, or that it could not find out. Returns whether it reported
+ * anything. */
 static bool check_ids_of(struct doctor *doctor, const char *suffix)
 {
     char key[SESSION_KEY];
@@ -561,7 +562,7 @@ static void check_workers(struct doctor *doctor)
     for (size_t i = 0; i < heartbeats.count; i++) {
         if (!heartbeats.lines[i].alive) { continue; }
         heartbeat_value(&heartbeats.lines[i], "version", version, sizeof version);
-        if (!version[0]) { strcpy(version, "unknown"); } /* an older one did not say */
+        if (!version[0]) { strcpy(version, "unknown"); } /* an older worker did not say */
         if (alive++ == 0) {
             strcpy(first, version);
         } else if (strcmp(version, first) != 0) {
@@ -633,7 +634,7 @@ static void check_queue(struct doctor *doctor)
     check_dead(doctor);
 }
 
-/* Reads a field of the queue's `meta`, "" for none. Where it cannot, says so about `what`, and returns false. */
+/* Reads a field of the queue's `meta`, "" for none. If it cannot, reports that about `what`, and returns false. */
 static bool read_meta(struct doctor *doctor, const char *what, const char *field, char value[128])
 {
     char key[SESSION_KEY];
@@ -667,7 +668,7 @@ static void check_model(struct doctor *doctor)
     }
 }
 
-/* Whether a worker with our settings may join a queue that is pinned to a precision. */
+/* Checks whether a worker with our settings may join a queue that is pinned to a precision. */
 static void check_precision(struct doctor *doctor)
 {
     char pinned[128];
@@ -689,12 +690,12 @@ static void check_precision(struct doctor *doctor)
     }
 }
 
-/* Limits of Redis that close a connection: what they let through of the largest that a worker here may send or read. */
+/* Limits of Redis that close a connection, compared with the largest reply and entry of a worker here. */
 
-/* Bytes on the wire beside a reply's result, or beside an entry's texts: an estimate. */
+/* Bytes on the wire in addition to a reply's result, or to an entry's texts: an estimate. */
 enum { LIMIT_BESIDE = 8 << 10 };
 
-/* The one of Redis' settings that allows least; 0 bytes: no limit. */
+/* The most restrictive of several settings of Redis; 0 bytes: no limit. */
 struct limit {
     const char *name;
     double bytes;
@@ -705,7 +706,7 @@ static void lower_limit(struct limit *limit, const char *name, double bytes)
     if (bytes > 0 && (limit->bytes == 0 || bytes < limit->bytes)) { *limit = (struct limit){name, bytes}; }
 }
 
-/* Reads the limits on what Redis takes and sends in one piece. False: we may not ask. */
+/* Reads the limits on the bytes that Redis takes, and sends, in one piece. False: we may not ask. */
 static bool read_limits(struct doctor *doctor, struct limit *takes, struct limit *sends)
 {
     char value[SETTING_MOST], most[64];
@@ -727,7 +728,7 @@ static bool read_limits(struct doctor *doctor, struct limit *takes, struct limit
     return true;
 }
 
-/* The longest result of a request with as many texts as one may have. */
+/* The longest result of a request with `max_inputs` texts. */
 static double largest_reply(const struct doctor *doctor, enum encoding encoding)
 {
     const struct model *model = doctor->model;
@@ -780,9 +781,10 @@ static void check_limits(struct doctor *doctor)
     }
 }
 
-/* This host: what a worker here would compute on. */
+/* This host: the backend of a worker here. */
 
-/* Which backend the settings mean here; if "auto" does not mean the GPU, why; and the CPU kernels' instructions. */
+/* Reports the backend that the settings mean here; if "auto" does not mean the GPU, why; and the CPU kernels'
+ * instructions. */
 static void check_backend(struct doctor *doctor)
 {
     char kernels[64];

@@ -1,7 +1,7 @@
 /* Turns files of texts into vectors, on this machine or, with --redis, through the workers of a queue.
  *
- * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines, which the first bad line
- * ends. */
+ * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines, which ends at the first
+ * bad line. */
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -30,7 +30,7 @@
 #include "daemon/devices.h"
 #include "engine/cost.h"
 
-/* How progress is shown on standard error. */
+/* The style of the progress on standard error. */
 enum progress_style {
     PROGRESS_AUTO, /* a bar on a terminal, else lines */
     PROGRESS_BAR,
@@ -39,12 +39,12 @@ enum progress_style {
     PROGRESS_NONE,
 };
 
-/* What was shown, and when. */
+/* The state of the progress display. */
 struct progress {
     enum progress_style style;
     uint64_t started_ns, shown_ns;
     uint64_t computing_ns; /* when computing began */
-    uint64_t tokens;       /* computed by then, in an earlier run */
+    uint64_t tokens;       /* computed before that, in an earlier run */
 };
 
 /* The command's own options. */
@@ -64,7 +64,7 @@ struct embed_job {
     struct output output;
     struct job_options job; /* without model and executor */
     struct buffer terms, facts;
-    struct dry dry;       /* the executor of a dry run, and what it adds up */
+    struct dry dry;       /* the executor of a dry run, and its sums */
     struct buffer report; /* of a dry run */
 };
 
@@ -74,7 +74,7 @@ enum { EXIT_ROWS_FAILED = 1 };
 /* A CPU gains nothing from larger batches, and with small ones threads end at about the same time. */
 enum { CPU_BATCH_TOKENS = 1024, BATCHES_PER_THREAD = 16, PREP_THREADS_MAX = 8 };
 
-/* How long a dry run measures the engine. */
+/* The time for which a dry run measures the engine. */
 enum { CALIBRATE_NS = 1000000000 };
 
 static const char *const dtypes[] = {"f32", "f16", NULL};
@@ -176,7 +176,7 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
     return STATUS_OK;
 }
 
-/* A term is a line; values are JSON strings, which have no line feeds. */
+/* Appends a term, which is a line; values are JSON strings, which have no line feeds. */
 static void put_term(struct buffer *to, const char *key, const char *value)
 {
     buffer_format(to, "%s=", key);
@@ -184,7 +184,7 @@ static void put_term(struct buffer *to, const char *key, const char *value)
     buffer_string(to, "\n");
 }
 
-/* What the vectors depend on besides the texts. `max_tokens` 0: unknown. */
+/* Appends the terms: everything besides the texts that the vectors depend on. `max_tokens` 0: unknown. */
 static void put_terms(struct embed_job *job, const struct remote_facts *of, const char *prompt, uint32_t max_tokens)
 {
     static const char *const kinds[] = {"npy", "f32", "jsonl", "shards"};
@@ -248,7 +248,7 @@ static enum status embed_job_model(struct embed_job *job, const struct model *mo
     return put_facts(job, &facts, err);
 }
 
-/* Likewise for a queue: the terms of a local job, as far as a queue tells them. `model` cuts chunks; may be NULL. */
+/* Completes them for a queue, as far as its probe gives the terms of a local job. `model` cuts chunks; may be NULL. */
 static enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
                                    const struct model *model, struct err *err)
 {
@@ -265,12 +265,12 @@ static enum status embed_job_queue(struct embed_job *job, const struct remote_fa
     return put_facts(job, facts, err);
 }
 
-/* A number for the ids of its requests, made of machine, folder, output and terms. */
+/* A number for the ids of the job's requests, made of machine, folder, output and terms. */
 static uint64_t embed_job_number(const struct embed_job *job)
 {
     char host[256] = "", folder[PATH_MAX] = "", where[PATH_MAX + 1024];
     struct stat info = {0};
-    long process = job->job.plain ? (long)getpid() : 0; /* no lock keeps two of them apart */
+    long process = job->job.plain ? (long)getpid() : 0; /* no lock prevents two such jobs */
     gethostname(host, sizeof host - 1);
     if (!getcwd(folder, sizeof folder) || stat(".", &info) != 0) { folder[0] = '\0'; }
     snprintf(where, sizeof where, "%s\n%s\n%s\n%llu %llu %ld\n", host, folder, job->output.path,
@@ -355,14 +355,14 @@ static void put_json(struct buffer *to, const char *phase, const struct job_prog
     buffer_string(to, "}\n");
 }
 
-/* Writes it in one piece, because other processes may share standard error. Frees it. */
+/* Writes the text in one piece, because other processes may share standard error. Frees it. */
 static void show(struct buffer *text)
 {
     if (text->length > 0) { fwrite(text->data, 1, text->length, stderr); }
     buffer_free(text);
 }
 
-/* Whether standard error takes a message at once. Progress that nobody reads must not hold up the job: the next one
+/* True if standard error takes a message at once. Progress that nobody reads must not hold up the job: the next message
  * says more. */
 static bool is_read(void)
 {
@@ -390,7 +390,7 @@ static void progress_show(void *context, const struct job_progress *now)
     show(&text);
 }
 
-/* Shows the end, whose reader may be slow. */
+/* Shows the end, and waits for a slow reader. */
 static void progress_end(struct progress *progress, const struct job_result *result)
 {
     const struct job_progress *end = &result->progress;
@@ -420,7 +420,7 @@ static void print_result(const char *path, const struct job_progress *end)
             end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0, (unsigned long long)end->failed);
 }
 
-/* Prints the result of a job, unless JSON has said it. */
+/* Prints the result of a job, unless the progress as JSON has shown it. */
 static void summarize(const struct embed_job *job, const struct job_result *result, enum progress_style style)
 {
     const struct job_progress *end = &result->progress;
@@ -620,7 +620,8 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
     return status;
 }
 
-/* Only the flag counts: a configuration that names the daemon's Redis does not send jobs there. */
+/* True if --redis is given. Only the flag counts: a configuration that names the daemon's Redis does not send jobs
+ * there. */
 static bool is_for_queue(const struct config *config)
 {
     return config_source_of(config, "redis") == SOURCE_FLAG;
@@ -668,7 +669,7 @@ static int run(struct invocation *invocation)
     enum status status = embed_job_open(&job, invocation, &err);
     if (status == STATUS_OK && !job.job.plain) {
         job.job.stop = job.job.source.stop = interrupt_listen();
-        signal(SIGPIPE, SIG_IGN); /* a reader of the progress that is gone does not end the job */
+        signal(SIGPIPE, SIG_IGN); /* the job goes on when the reader of its progress is gone */
     }
     if (status == STATUS_OK) { status = embed(&job, &result, &invocation->config, &err); }
     int code = finish(invocation, &job, &result, status, &err);

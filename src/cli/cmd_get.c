@@ -1,4 +1,4 @@
-/* Prints the reply of one request, or where a request is that has none yet, or all that is known of it. */
+/* Prints the reply of one request, or where the request is if it has none yet, or its whole story. */
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>

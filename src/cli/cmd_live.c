@@ -1,5 +1,5 @@
-/* Liveness: whether a daemon of this machine is alive, by its own event loop. It reads no configuration and does not
- * ask Redis, so neither an outage nor another worker makes a supervisor end the daemon. Readiness is `workers
+/* Liveness: checks whether a daemon of this machine is alive, by its own event loop. It reads no configuration and does
+ * not ask Redis, so neither an outage nor another worker makes a supervisor end the daemon. Readiness is `workers
  * check`. */
 #include <dirent.h>
 #include <inttypes.h>

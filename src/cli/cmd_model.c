@@ -1,4 +1,4 @@
-/* Says what a model directory holds, as model_open understands it, and how near its vectors are to others. */
+/* Describes a model directory, as model_open understands it, and how near its vectors are to others. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static const struct setting own_settings[] = {
     {OWN(texts, SETTING_TEXT), .value = "FILE", .help = "the texts of its rows, one per line"},
 };
 
-/* --- What the directory says: a JSON object with a member on each line --- */
+/* --- The description of the directory: a JSON object with a member on each line --- */
 
 static void print_text(const char *name, const char *text)
 {
@@ -104,7 +104,7 @@ static void print_model(const struct model *model)
     print_number("file_bytes", (double)model->weight_bytes);
 }
 
-/* --- How near its vectors are to those of a file --- */
+/* --- The distance of its vectors from those of a file --- */
 
 struct comparison {
     const struct own *own;

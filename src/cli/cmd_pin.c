@@ -1,5 +1,5 @@
-/* What all workers of a queue must share: its model, which the first worker pins, and a precision, which an operator
- * may pin. */
+/* The properties that all workers of a queue must share: its model, which the first worker pins, and a precision, which
+ * an operator may pin. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static enum status pin(struct session *session, const char *precision, struct er
     return SESSION_ASK(session, &reply, err, "HSET", key, "precision", precision);
 }
 
-/* Workers that have joined go on; they would be refused only when they connect again. */
+/* Names the workers with another precision. They continue, and would be refused only when they connect again. */
 static enum status name_others(struct session *session, const char *precision, struct err *err)
 {
     struct heartbeats heartbeats;

@@ -1,4 +1,4 @@
-/* How many workers a load needs: `sluice plan`. */
+/* `sluice plan`: the number of workers that a load needs. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sysexits.h>
@@ -22,7 +22,7 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* With the settings of the queue, where the configuration lists several. */
+/* Plans with the settings of the queue, if the configuration lists several. */
 static enum status plan_queue(const struct config *config, const struct plan_options *options, struct report *report,
                               struct err *err)
 {
@@ -39,7 +39,7 @@ static enum status plan_queue(const struct config *config, const struct plan_opt
 static int run(struct invocation *invocation)
 {
     const struct plan_options *options = invocation->own;
-    struct report report = {0}; /* plan_run begins it once the arguments are right */
+    struct report report = {0}; /* plan_run begins it once it has checked the arguments */
     struct err err;
     log_setup(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);

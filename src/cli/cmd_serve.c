@@ -18,7 +18,7 @@ static int run(struct invocation *invocation)
     enum status status = server_open(&server, config, invocation->config_path, &err);
     if (status != STATUS_OK) {
         server_close(&server);
-        return log_flush() ? print_error(invocation, &err) : status_exit_code(status); /* nobody reads */
+        return log_flush() ? print_error(invocation, &err) : status_exit_code(status); /* nobody reads the log */
     }
     status = server_run(&server);
     /* Threads may still compute a batch that nobody waits for (others reclaim its requests), and closing a lost device

@@ -42,11 +42,11 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* A row that was found, with what is shown of its document. */
+/* A row that was found, and the part of its document to show. */
 struct found {
     const struct near_row *near;
     uint64_t document;
-    uint64_t begin, end; /* bytes of its text; end UINT64_MAX: all of it */
+    uint64_t begin, end; /* bytes of the document's text; end UINT64_MAX: all of it */
     char *text;          /* NULL: nothing */
     size_t bytes;
 };
@@ -169,7 +169,8 @@ static bool read_numbers(FILE *file, size_t data, uint64_t row, uint64_t *to, si
            fread(to, sizeof *to, columns, file) == columns;
 }
 
-/* Finds the documents of rows: the rows themselves, unless files of the output say whose chunks they are, and where. */
+/* Finds the documents of rows. A row is a document, unless files of the output name its document, and its place there.
+ */
 static enum status find_documents(struct search *search, bool *chunked, struct err *err)
 {
     FILE *documents = NULL, *chunks = NULL;

@@ -1,4 +1,4 @@
-/* What waits in a queue, and who works on it: counted now, not what a worker last published. */
+/* The requests in a queue, and its workers: counted now, not as a worker last published them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -69,7 +69,7 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* Whether all texts are one request. */
+/* True if all texts are one request. */
 static bool is_one(const struct submit_options *own)
 {
     return own->inputs || own->task == TASK_RERANK;
@@ -135,7 +135,7 @@ struct submission {
     struct session session;
     char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
-    struct buffer inputs; /* where all texts are one request: the JSON array so far */
+    struct buffer inputs; /* if all texts are one request: the JSON array so far */
     bool looked;          /* look_for_workers was called */
 };
 
@@ -170,8 +170,8 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
     return STATUS_OK;
 }
 
-/* Reports when no worker has published anything since the request came, by Redis' clock; workers publish each
- * second. */
+/* Reports if no worker has published anything since the request arrived, by Redis' clock; workers publish each second.
+ */
 static void look_for_workers(struct submission *submission, const char *name)
 {
     enum request_class class;
@@ -183,7 +183,7 @@ static void look_for_workers(struct submission *submission, const char *name)
     session_key(&submission->session, "meta", "", key);
     if (SESSION_ASK(&submission->session, &answer, &err, "HGET", key, "published_at") ||
         !request_name_parse(name, strlen(name), &class, &id)) {
-        return; /* the wait itself reports what is wrong with Redis */
+        return; /* the wait itself reports problems with Redis */
     }
     if (!answer->bytes || strtoull(answer->bytes, NULL, 10) < id.ms) {
         fprintf(stderr, "sluice submit: no worker seems to be running on queue %s; waiting on, for up to %lld s\n",
@@ -191,7 +191,7 @@ static void look_for_workers(struct submission *submission, const char *name)
     }
 }
 
-/* Waits for the request's wake token, which is its name. Other tokens at that key are of earlier requests with this
+/* Waits for the request's wake token, which is its name. Other tokens at that key belong to earlier requests with this
  * id. */
 static enum status wait_token(struct submission *submission, const char *name, bool *came, struct err *err)
 {
@@ -235,7 +235,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
     return STATUS_OK;
 }
 
-/* Receives the ids of all that was sent, and with --wait the replies. */
+/* Receives the ids of all requests sent, and with --wait the replies. */
 static enum status flush(struct submission *submission, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -249,7 +249,7 @@ static enum status flush(struct submission *submission, struct err *err)
     return status;
 }
 
-/* The one request of all texts. */
+/* Submits all texts as one request. */
 static enum status submit_inputs(struct submission *submission, struct err *err)
 {
     struct buffer *inputs = &submission->inputs;

@@ -1,4 +1,4 @@
-/* Prints a JSON array of token ids per input line: what the engine would get. */
+/* Prints a JSON array of token ids per input line, as the engine would get them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sysexits.h>

@@ -1,5 +1,5 @@
-/* What happens in the queues right now: what waits, what is answered a second, and what each worker does. Rates are
- * those between two looks. */
+/* Shows the queues live: waiting requests, answers a second, and the work of each worker. Rates are between two looks.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,17 +14,17 @@
 
 enum { EVERY_S = 2 };
 
-/* What a worker has counted since its start. */
+/* The counters of a worker since its start. */
 enum total { TOTAL_DONE, TOTAL_ERRORS, TOTAL_BATCHES, TOTAL_ROWS, TOTAL_TOKENS, TOTAL_COMPUTED, TOTALS };
 static const char *const totals[TOTALS] = {"done", "errors", "batches", "rows", "tokens", "computed_tokens"};
 
 struct worker_look {
     char worker[128];
-    uint64_t spoke_ms; /* Redis' unix ms */
+    uint64_t spoke_ms; /* the last heartbeat, in Redis' unix ms */
     double totals[TOTALS];
 };
 
-/* The last look at a queue. */
+/* A look at a queue. */
 struct look {
     char *queue;
     char *unused; /* session_unused at the first look */
@@ -67,7 +67,7 @@ static struct look *find_look(struct own *own, const char *queue)
 
 /* --- classes --- */
 
-/* Requests that ended, a second: done, or in any other way. */
+/* Requests a second that ended: done, or in any other way. */
 static double ended_per_s(const struct look *before, const struct queue_counts *counts, int class, bool done,
                           double seconds)
 {
@@ -104,7 +104,7 @@ static struct worker_look look_at(const struct session *session, const struct he
     return look;
 }
 
-/* What it has counted since the last look; `now` itself if it was not there or has not spoken since. */
+/* A worker's counts since the last look; `now` itself if it was not there or has sent no heartbeat since. */
 static struct worker_look since(const struct look *before, struct worker_look now, double *seconds)
 {
     *seconds = 0;
@@ -195,7 +195,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     return status;
 }
 
-/* Goes on while Redis is away: this is when people watch. Ends when its reader is gone (`| head`). */
+/* Continues while Redis is away, because people watch then. Ends when its reader is gone (`| head`). */
 static int run(struct invocation *invocation)
 {
     const volatile sig_atomic_t *interrupted = interrupt_listen();

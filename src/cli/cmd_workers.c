@@ -67,8 +67,8 @@ static enum status list(struct session *session, const struct heartbeats *heartb
     return STATUS_OK;
 }
 
-/* The health of this host's workers, each by its own heartbeat: neither a long backlog nor another host's worker
- * decides. */
+/* Checks the health of this host's workers, each by its own heartbeat: neither a long backlog nor another host's worker
+ * matters. */
 static enum status check(const struct session *session, const struct heartbeats *heartbeats, struct err *err)
 {
     char host[QUEUE_HOST_MAX + 1];

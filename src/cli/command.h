@@ -10,7 +10,7 @@
 
 struct report;
 
-/* What main gives a command: everything parsed, checked and merged. */
+/* The input of a command from main: everything parsed, checked and merged. */
 struct invocation {
     const struct subcommand *command;
     struct config config;
@@ -20,10 +20,10 @@ struct invocation {
     char *config_path; /* the file that was read, or NULL */
 };
 
-/* A row: a command's name, what it takes, and what it does. */
+/* A row: a command's name, its arguments, and its function. */
 struct subcommand {
     const char *name;          /* one word or two */
-    unsigned bit;              /* enum command_bit: which settings it takes; 0 for none */
+    unsigned bit;              /* enum command_bit: the settings that it takes; 0 for none */
     const char *operands;      /* for --help: "ID", "[TEXT...]"; NULL when it takes none */
     const char *summary;       /* one line, for the list of commands */
     const char *explanation;   /* paragraphs for its --help; may be NULL */

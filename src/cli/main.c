@@ -1,4 +1,5 @@
-/* sluice: finds the command, and does what all of them share: arguments, configuration, errors, exit codes. */
+/* sluice: finds the command, and does the work that all commands share: arguments, configuration, errors, exit codes.
+ */
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
@@ -48,7 +49,7 @@ static void print_commands(FILE *to)
 
 int print_error(const struct invocation *invocation, const struct err *err)
 {
-    (void)log_flush(); /* what led to it comes first */
+    (void)log_flush(); /* the log lines that led to the error come first */
     fprintf(stderr, "sluice %s: %s\n", invocation->command->name, err->message);
     return status_exit_code(err->status);
 }
@@ -71,10 +72,10 @@ const volatile sig_atomic_t *interrupt_listen(void)
     return &caught;
 }
 
-/* --- The arguments: --flag VALUE, --flag=VALUE, --switch, --no-switch; "--" ends the flags. The rows of the settings
- * drive it, the configuration's and the command's own: there is no second list of flags. --- */
+/* --- The arguments: --flag VALUE, --flag=VALUE, --switch, --no-switch; "--" ends the flags. They are parsed by the
+ * rows of the settings, the configuration's and the command's own: there is no second list of flags. --- */
 
-/* Arguments that are no settings. */
+/* Arguments that are not settings. */
 struct arguments {
     bool help;
     const char *config_path; /* --config; points into argv */
@@ -253,7 +254,7 @@ static void print_row(const struct setting *setting)
         }
     } else if (setting->type == SETTING_SWITCH) {
         bool on = setting->fallback && strcmp(setting->fallback, "true") == 0;
-        if (on) { /* then only --no-… changes anything */
+        if (on) { /* then only --no-… has an effect */
             snprintf(left, sizeof left, "%s, --no-%s", flag, flag + strlen("--"));
         } else {
             snprintf(left, sizeof left, "%s", flag);
@@ -328,7 +329,7 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
-/* The name is unknown, or the first word of two-word commands, which are listed. */
+/* Handles a name that is unknown, or that is the first word of two-word commands; then it lists these. */
 static int unknown_command(int count, char **words)
 {
     bool help = count > 1 && asks_for_help(words[1]);
@@ -417,7 +418,7 @@ static int run(struct invocation *invocation, int argc, char **argv)
     return invocation->command->run(invocation);
 }
 
-/* Failing to write standard output is an error, too. If the reader is gone (`| head`), no message is due. */
+/* Failing to write standard output is an error, too. If the reader is gone (`| head`), there is no message. */
 static int check_output(const struct invocation *invocation, int code)
 {
     bool now = fflush(stdout) != 0;
@@ -425,7 +426,7 @@ static int check_output(const struct invocation *invocation, int code)
     struct err err;
     if (now) {
         (void)err_set_errno(&err, "cannot write to standard output");
-    } else { /* an earlier write failed, so errno means something else by now */
+    } else { /* an earlier write failed, so errno now belongs to another call */
         (void)err_set(&err, STATUS_IO, "cannot write to standard output");
     }
     struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -434,8 +435,8 @@ static int check_output(const struct invocation *invocation, int code)
     return code == EX_OK ? written : code;
 }
 
-/* A descriptor from 0 to 2 that is closed would be the next file's or socket's, and messages would go there. A closed
- * standard input or output stays an error for whoever uses it; messages have nowhere to go. */
+/* Opens descriptors from 0 to 2 that are closed: otherwise the next file or socket would get the number, and messages
+ * would go there. Using a closed standard input or output remains an error; messages are lost. */
 static bool open_standard(void)
 {
     static const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};

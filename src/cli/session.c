@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "daemon/config.h"
 
-/* Names the login that a command needs, when it was typed with that of another role or another queue. */
+/* Names the login that a command needs, if it was run with that of another role or another queue. */
 static enum status advise_login(const struct session *session, struct err *err)
 {
     char advice[256];

@@ -13,21 +13,21 @@ MUST_CHECK enum status session_connect(struct session *session, const struct inv
  * Errors: those of config_address and client_open. */
 MUST_CHECK enum status session_open(struct session *session, const struct invocation *invocation, struct err *err);
 
-/* What to say about a queue that no worker has ever joined, because its name may be mistyped: a sentence with the names
- * of other queues, if this login may list keys. NULL for any other queue, and where that cannot be known.
+/* A warning about a queue that no worker has ever joined, because its name may be mistyped: a sentence with the names
+ * of other queues, if this login may list keys. NULL for any other queue, or if it cannot find out.
  * Owns: the caller frees it. */
 char *session_unused(struct session *session);
 
-/* Prints that to standard error. */
+/* Prints that warning to standard error. */
 void session_warn_unused(struct session *session, const struct invocation *invocation);
 
 /* Runs a command's body for each queue that it is about (those of the file's `queues`, or the one that a flag or a
- * variable names), on one connection, after session_warn_unused. Errors are printed, and the other queues have their
- * turn; the first error becomes the exit code. */
+ * variable names), on one connection, after session_warn_unused. Errors are printed, and the other queues follow; the
+ * first error becomes the exit code. */
 int session_run(struct invocation *invocation,
                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
 
-/* The same without a warning, for a command that looks again and again. */
+/* session_run without a warning, for a command that looks again and again. */
 int session_look(struct invocation *invocation,
                  enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
 
@@ -36,7 +36,7 @@ int session_look(struct invocation *invocation,
 int session_run_one(struct invocation *invocation,
                     enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
 
-/* Whether there is only one queue. If not, prints that --queue must name one; the caller returns EX_USAGE. */
+/* True if there is only one queue. If not, prints that --queue must name one; the caller returns EX_USAGE. */
 bool session_is_one(const struct invocation *invocation);
 
 /* Prints which queue the next lines are about, if there are several. */
