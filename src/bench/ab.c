@@ -1,6 +1,6 @@
-/* Compares ways to batch at the same loads. Loads are percent of what the daemon's own way (packed, no window) can do:
- * 80 means the same requests at the same rate for all ways. A way that cannot keep up has latencies that grow until the
- * arrivals end, and fewer texts/s than were offered. */
+/* Compares ways to batch at the same loads. Loads are percent of the capacity of the daemon's own way (packed, no
+ * window): 80 means the same requests at the same rate for all ways. A way that cannot keep up has latencies that grow
+ * until the arrivals end, and fewer texts/s than were offered. */
 #include "bench/benchmarks.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ static const struct column columns[] = {
     {"padding_share", "padding", 3}, {"busy_share", "busy", 3},         {"cost_per_1000", "per 1000", 6},
 };
 
-/* A run; load NAN: as much as the daemon takes. */
+/* A run; load NAN: as many requests as the daemon takes. */
 struct point {
     enum way way;
     int64_t window_ms;
@@ -61,7 +61,7 @@ static void add_row(struct bench *bench, const struct point *point, const struct
                                 bench->price_per_hour / 3600 / load->texts_per_s * 1000});
 }
 
-/* The daemon's flags for a point. Only their number of rows ends fixed batches. */
+/* The daemon's flags for a point. Fixed batches end only by their number of rows. */
 struct flags {
     const char *items[20];
     size_t count;
@@ -77,7 +77,7 @@ static void add_flag(struct flags *flags, const char *name, const char *value)
 
 static void make_flags(const struct bench *bench, const struct point *point, struct flags *flags)
 {
-    enum { TOKENS_MOST = 1 << 20 }; /* the most that a daemon takes */
+    enum { TOKENS_MOST = 1 << 20 }; /* the largest value that a daemon takes */
     int64_t rows = bench->options->fixed_rows, tokens = rows * bench->model->max_tokens;
     flags->count = 0;
     snprintf(flags->rows, sizeof flags->rows, "%lld", (long long)rows);

@@ -20,8 +20,8 @@
 
 /* ---- the same work over and over on several threads ---- */
 
-/* All threads begin to count together, when the slowest is ready. Each divides by its own time, so that its last run
- * counts whole. */
+/* All threads begin to count together, when the slowest is ready. Each divides by its own time, so that its whole last
+ * run counts. */
 
 struct gate {
     pthread_mutex_t lock;
@@ -52,7 +52,7 @@ static bool pass_gate(struct gate *gate, bool ready)
     return all;
 }
 
-/* These threads were never started: nobody waits for them. */
+/* Removes threads that were never started, so that nobody waits for them. */
 static void leave_gate(struct gate *gate, unsigned count)
 {
     pthread_mutex_lock(&gate->lock);
@@ -211,7 +211,7 @@ struct workload passes_workload(struct passes *passes)
     return (struct workload){open_state, run_once, close_state, passes};
 }
 
-/* Each run is a pass for each row, one after the other. */
+/* A workload whose runs each make a pass for each row, one after another. */
 static struct workload one_by_one(struct passes *passes)
 {
     return (struct workload){open_state, run_one_by_one, close_state, passes};
@@ -430,7 +430,7 @@ static const struct column cost_columns[] = {{"tokens", "tokens", 0},          {
                                              {"helped", "helped", 0},          {"median_ms", "median ms", 3},
                                              {"predicted_ms", "predicted", 3}, {"prediction_error", "error", 3}};
 
-/* How well a daemon's calibration at startup would have predicted the median pass. */
+/* Reports how well a daemon's calibration at startup would have predicted the median pass. */
 static void explain(const struct bench *bench, const struct point *points, unsigned count)
 {
     const struct cost *cost = &bench->calibrated;
@@ -450,7 +450,7 @@ static void explain(const struct bench *bench, const struct point *points, unsig
     report_number(bench->report, "cost_help", cost->help, 3);
 }
 
-/* Measures passes of one text and of about 1,024 tokens on one thread, short texts also with helpers, and how well a
+/* Measures passes of one text and of about 1,024 tokens on one thread, short texts with helpers, too, and how well a
  * daemon would have predicted them. */
 static enum status single_passes(struct bench *bench, struct err *err)
 {

@@ -9,8 +9,8 @@
 #include "daemon/config.h"
 #include "engine/engine.h"
 
-/* Work that several threads repeat for a time. All three run on the thread; `open` fills `state`, also after an error,
- * and `close` takes it. */
+/* Work that several threads repeat for a time. All three functions run on the thread; `open` fills `state`, also after
+ * an error, and `close` frees it. */
 struct workload {
     enum status (*open)(void *context, void **state, struct err *err);
     enum status (*run)(void *state, struct err *err);
@@ -20,8 +20,9 @@ struct workload {
 
 enum { WORKLOAD_THREADS_MAX = 256 };
 
-/* Repeats it on `threads` threads (at most WORKLOAD_THREADS_MAX) for `for_ns`, after a first run of each that does not
- * count. `rate`: runs per second, of all threads together. Errors: of `open` and `run`; STATUS_IO (no thread). */
+/* Repeats a workload on `threads` threads (at most WORKLOAD_THREADS_MAX) for `for_ns`, after a first run of each that
+ * does not count. `rate`: runs per second, of all threads together. Errors: of `open` and `run`; STATUS_IO (no thread).
+ */
 MUST_CHECK enum status workload_measure(const struct workload *workload, unsigned threads, uint64_t for_ns,
                                         double *rate, struct err *err);
 
@@ -51,8 +52,8 @@ struct bench_engine_options {
     char *tokens;             /* lengths of the texts: "16,128" */
     int64_t batch_tokens;     /* per batch, rounded to whole texts */
     int64_t round_ms, rounds; /* length of a round; the best of `rounds` counts */
-    bool graphs;              /* of a GPU: passes run as CUDA graphs */
-    int gelu;                 /* of a GPU; 1: the erf form */
+    bool graphs;              /* on a GPU: passes run as CUDA graphs */
+    int gelu;                 /* on a GPU; 1: the erf form */
 };
 
 /* Operations per token in a text of this length, products and attention, as papers count them. */

@@ -18,12 +18,12 @@
 enum {
     PIPELINE = 64,      /* requests sent before their ids are awaited */
     RATE_MOST = 200000, /* requests per second for which memory is allocated */
-    SILENCE_MS = 60000, /* longest time without a reply */
-    LOOK_MS = 100,      /* how often to check that all is well */
+    SILENCE_MS = 60000, /* the longest time without a reply */
+    LOOK_MS = 100,      /* how often to check the daemon, and for Ctrl-C */
     TEXT = 64,
 };
 
-/* What is sent, and how fast. */
+/* The requests to send, and their times. */
 struct load {
     struct stage *stage;
     const struct texts *texts;
@@ -42,13 +42,13 @@ struct run {
     uint64_t begin_ns;
     size_t capacity;
     uint64_t *intended_ns; /* [capacity], since the beginning */
-    uint64_t *answered_ns; /* [capacity], likewise; 0: not yet. Owns: the receiver, until it ends */
+    uint64_t *answered_ns; /* [capacity], since the beginning; 0: not yet. Owns: the receiver, until it ends */
     struct buffer text;
 
     pthread_t receiver;
-    sem_t news; /* the receiver has got replies, or ended */
+    sem_t news; /* the receiver has got replies, or has ended */
     atomic_size_t answered;
-    atomic_bool over;   /* tells the receiver to end */
+    atomic_bool over;   /* makes the receiver end */
     atomic_bool broken; /* the receiver has ended by itself */
     enum status status; /* why */
     struct err err;
@@ -186,7 +186,7 @@ static enum status send_arrivals(struct run *run, struct err *err)
     return STATUS_OK;
 }
 
-/* Sleeps rather than looks often: on a machine of few cores that would take from the daemon. */
+/* Sleeps until there are replies: frequent looks would take time from the daemon on a machine with few cores. */
 static void await_news(struct run *run)
 {
     struct timespec ends;
@@ -195,7 +195,7 @@ static void await_news(struct run *run)
     ends.tv_sec += ends.tv_nsec / (long)NS_PER_S;
     ends.tv_nsec %= (long)NS_PER_S;
     (void)sem_timedwait(&run->news, &ends);
-    while (sem_trywait(&run->news) == 0) {} /* all that came meanwhile is one piece of news */
+    while (sem_trywait(&run->news) == 0) {} /* all replies that came meanwhile are handled at once */
 }
 
 static enum status keep_up(struct run *run, struct err *err)
@@ -307,7 +307,7 @@ static enum status run_load(const struct load *load, struct load_result *out, st
     return status;
 }
 
-/* Sends one request and waits for its reply: the daemon is ready then. */
+/* Sends one request and waits for its reply, after which the daemon is ready. */
 static enum status warm_up(const struct load *load, struct err *err)
 {
     uint64_t at_once = 0;
@@ -320,8 +320,8 @@ static enum status warm_up(const struct load *load, struct err *err)
     return status;
 }
 
-/* The gaps are stretched so that the next burst would come at the end: a Poisson process of which it is known how many
- * come. */
+/* Stretches the gaps so that the next burst would come at the end: a Poisson process with a known number of arrivals.
+ */
 enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
                           struct err *err)
 {
@@ -338,7 +338,7 @@ enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t
     return STATUS_OK;
 }
 
-/* Enough to fill the batches of all threads a few times, and few enough to finish soon at the end. */
+/* Requests that fill the batches of all threads a few times, but are few enough to finish soon at the end. */
 enum { OUTSTANDING_TOKENS = 32768, OUTSTANDING_LEAST = 64, OUTSTANDING_MOST = 4096, USUAL_TOKENS = 56 };
 
 static uint32_t outstanding_of(const struct trial *trial)

@@ -1,8 +1,8 @@
 /* Sends requests to a queue and receives the replies, as a producer sees them. Latency is measured from the time
  * when a request was due to be sent.
  *
- * A separate thread reads the results stream that every request names, so a reply is seen when it comes, whatever the
- * sender does. Every request has a number in its id, so a missing, doubled or failed reply is noticed. */
+ * A separate thread reads the results stream that every request names, so each reply is seen as soon as it comes,
+ * whatever the sender does. Every request has a number in its id, so a missing, doubled or failed reply is noticed. */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 
@@ -23,15 +23,15 @@ struct load_result {
     struct sample latency_ms;      /* from the intended arrival to the reply; the caller frees it */
 };
 
-/* When requests come. The schedule is made before the run, so nothing that happens in the run can delay a request (an
- * open loop). */
+/* The times at which requests come. The schedule is made before the run, so nothing that happens in the run can delay a
+ * request (an open loop). */
 struct arrivals {
     uint64_t *at_ns; /* [count], since the beginning of the run, ascending */
     size_t count;
 };
 
-/* Makes arrivals for `for_ns`, as many as `rate` per second are, at least one. They come `burst` at a time, the bursts
- * as a Poisson process. Owns: the caller frees at_ns. Errors: STATUS_NO_MEMORY. */
+/* Makes arrivals for `for_ns` at `rate` per second, at least one. They come `burst` at a time; the bursts are a Poisson
+ * process. Owns: the caller frees at_ns. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
                                      struct err *err);
 
@@ -40,9 +40,9 @@ struct trial {
     struct stage *stage;
     const struct texts *texts;
     const char *const *flags; /* of the daemon */
-    double offered;           /* requests per second at random times; NAN: as many as the daemon takes */
+    double offered;           /* requests per second at random times; NAN: at the daemon's limit */
     uint32_t burst;           /* requests at a time; 0 and 1: one */
-    uint32_t outstanding;     /* with offered NAN: how many wait; 0: by the length of the texts */
+    uint32_t outstanding;     /* with offered NAN: how many requests wait; 0: by the length of the texts */
     uint64_t for_ns;
 };
 
@@ -51,7 +51,7 @@ struct trial_result {
     struct load_result load;
     struct daemon_counts counts;
     double mean_tokens;    /* per text */
-    double cpu_s, peak_mb; /* of the daemon, with its startup */
+    double cpu_s, peak_mb; /* of the daemon, including its startup */
 };
 
 /* Starts a daemon, warms it up, sends the load, ends the daemon and reads its counters. Owns: the caller ends the

@@ -18,14 +18,14 @@
 #include "schedule/prepare.h"
 #include "schedule/reply.h"
 
-/* ---- how many workers ---- */
+/* ---- the number of workers ---- */
 
 const char *const limit_names[LIMITS] = {"engine", "redis", "memory"};
 
 /* A worker or a Redis that is busier than this has no room for a burst, whatever the simulated minutes say. */
 static const double busy_most = 0.97;
 
-/* Bytes of a reply in Redis beside its vector: docs/scale.md. */
+/* Bytes of a reply in Redis in addition to its vector: docs/scale.md. */
 static const double reply_keys = 1300;
 
 static double redis_most(const struct load_plan *plan)
@@ -33,7 +33,7 @@ static double redis_most(const struct load_plan *plan)
     return (double)NS_PER_S / plan->simulation.costs.redis_ns;
 }
 
-/* Bytes in Redis for each request a second, of replies that nobody deletes. */
+/* Bytes of Redis' memory for each request a second, if nobody deletes replies. */
 static double reply_memory(const struct load_plan *plan)
 {
     return plan->reply_s * (plan->simulation.costs.reply_bytes + reply_keys);
@@ -51,8 +51,8 @@ static struct cost_shape mean_text(const struct simulation *simulation)
     return mean;
 }
 
-/* Simulates so many workers at this rate: for so long that the percentile means something and that a queue which
- * grows is seen, and that it ends soon. */
+/* Simulates this number of workers at this rate: long enough for a meaningful percentile, and to notice a queue that
+ * grows, but not longer than necessary. */
 static enum status simulate(const struct load_plan *plan, uint32_t workers, double rate, struct simulated *out,
                             struct err *err)
 {
@@ -86,8 +86,8 @@ static enum status try_workers(const struct load_plan *plan, uint32_t workers, s
     return STATUS_OK;
 }
 
-/* What a worker can do at most, with a Redis that takes no time, and how soon it answers when it has hardly anything to
- * do. */
+/* Finds the highest rate of one worker, with a Redis that takes no time, and how soon it answers when it has hardly any
+ * load. */
 static enum status measure_worker(const struct load_plan *plan, struct planned *out, struct err *err)
 {
     const struct worker_options *options = &plan->simulation.options;
@@ -135,7 +135,7 @@ static enum status check(const struct load_plan *plan, const struct planned *out
     return STATUS_OK;
 }
 
-/* Upwards in growing steps to a number that holds, then by halves to the least one. */
+/* Goes up in growing steps to a number of workers that holds, then halves the interval down to the least one. */
 static enum status search(const struct load_plan *plan, struct planned *out, struct err *err)
 {
     uint32_t few = (uint32_t)floor(plan->rate / out->most[LIMIT_ENGINE] * 0.9), enough = few + 1;
@@ -177,13 +177,13 @@ enum status plan_find(const struct load_plan *plan, struct planned *out, struct 
     return STATUS_OK;
 }
 
-/* ---- what this machine takes ---- */
+/* ---- the times of this machine ---- */
 
-/* Processor time of a thread for each time that it wakes, without tokenising and writing: measured with `sluice bench
- * e2e --backend null`, docs/scale.md. */
+/* The processor time of a thread for each wake-up, without tokenising and writing: measured with `sluice bench e2e
+ * --backend null`, docs/scale.md. */
 static const double wake_ns = 25e3;
 
-/* Of Redis' main thread for a request and its reply of 384 floats in f32, and for each further byte of reply:
+/* The time of Redis' main thread for a request and its reply of 384 floats in f32, and for each further byte of reply:
  * docs/scale.md, "One queue, one Redis". */
 static const double redis_request_ns = 20.4e3, redis_byte_ns = 1.9, redis_bytes = 1536;
 
@@ -197,7 +197,7 @@ struct measured {
     struct simulation simulation; /* its options, texts and costs */
 };
 
-/* Whether a file is a list of numbers: somebody has taken lengths for the texts. */
+/* True if a file has only numbers: then somebody has given lengths in place of texts. */
 static bool only_numbers(const struct texts *file)
 {
     for (size_t i = 0; i < file->line_count; i++) {
@@ -206,7 +206,7 @@ static bool only_numbers(const struct texts *file)
     return true;
 }
 
-/* A text goes the way of a request through the prep threads; the vector is made up. */
+/* Passes a text, like a request, through the work of the prep threads; the vector is made up. */
 static enum status measure_text(struct measured *of, const struct model *model, size_t line, double *prepare_ns,
                                 double *format_ns, struct simulated_text *out, struct err *err)
 {
@@ -240,7 +240,7 @@ static enum status measure_text(struct measured *of, const struct model *model, 
     return status;
 }
 
-/* The least of some rounds over the same texts. */
+/* Measures all texts in several rounds; the fastest counts. */
 static enum status measure_texts(struct measured *of, const char *path, const struct model *model, struct err *err)
 {
     struct simulated_costs *costs = &of->simulation.costs;
@@ -267,9 +267,9 @@ static enum status measure_texts(struct measured *of, const char *path, const st
     return STATUS_OK;
 }
 
-/* Texts by themselves for the compute threads. */
+/* A batch of a single text for the compute threads. */
 struct probe {
-    struct batch batch; /* the first member, by which a probe is found again */
+    struct batch batch; /* the first member, so that a probe is found by its batch */
     uint32_t start, length;
     float *output;
     uint64_t put_ns;
@@ -279,13 +279,13 @@ struct probes {
     struct compute *compute;
     int wake_fd;
     const struct cost *cost;
-    struct probe *items; /* [count], as many as may be out */
+    struct probe *items; /* [count], one for each that may be out */
     unsigned count;
-    int32_t *ids; /* of the longest text */
+    int32_t *ids; /* ids for the longest text */
     float *output;
 };
 
-/* What batches took. Sums, not ratios: what a queue makes of its batches depends on their mean. */
+/* The times of batches. These are sums, not ratios, because a queue's speed depends on their mean. */
 struct took {
     double ns, predicted_ns;
     unsigned count;
@@ -307,7 +307,7 @@ static void put_probe(struct probes *probes, struct probe *probe, const struct s
     compute_put(probes->compute, 0, NULL, &probe->batch);
 }
 
-/* Waits for the next one, and adds it to `took`. */
+/* Waits for the next probe, and adds it to `took`. */
 static enum status take_probe(struct probes *probes, struct probe **out, struct took *took, struct err *err)
 {
     struct batch *batch;
@@ -325,8 +325,8 @@ static enum status take_probe(struct probes *probes, struct probe **out, struct 
     return good ? STATUS_OK : err_set(err, batch->status, "%s", batch->err.message);
 }
 
-/* One text at a time, each after a pause: caches are cold, and threads sleep. How long they take to wake is a median:
- * most requests meet no thread that another program holds up. */
+/* Computes one text at a time, each after a pause, so caches are cold and threads sleep. Their time to wake is a
+ * median, because most requests meet no thread that another program holds up. */
 static enum status probe_alone(struct probes *probes, struct measured *of, struct err *err)
 {
     struct took took = {0};
@@ -346,7 +346,7 @@ static enum status probe_alone(struct probes *probes, struct measured *of, struc
     return status;
 }
 
-/* All threads always have one. The last ones, beside which others are idle, do not count. */
+/* Keeps all threads busy. The last probes do not count, because other threads are idle then. */
 static enum status probe_crowd(struct probes *probes, struct measured *of, struct err *err)
 {
     struct took took = {0}, last = {0};
@@ -385,7 +385,7 @@ static enum status probe(struct probes *probes, struct measured *of, const struc
     return probe_crowd(probes, of, err);
 }
 
-/* What the daemon's own threads make of the calibration, which is of warm caches. */
+/* Measures how the daemon's own threads differ from the calibration, which is made with warm caches. */
 static enum status measure_threads(const struct config *config, struct measured *of, struct compute_state *out,
                                    struct err *err)
 {

@@ -93,7 +93,7 @@ void report_number(struct report *report, const char *key, double value, int dec
     if (report->shown) { fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value); }
 }
 
-/* Texts are aligned to the left of their column, numbers to the right. */
+/* Prints a cell: texts are aligned to the left of their column, numbers to the right. */
 static void show(const struct report *report, const struct column *column, const char *text)
 {
     int width = (int)strlen(column->title);

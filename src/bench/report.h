@@ -1,4 +1,4 @@
-/* What a benchmark found: facts and tables, shown line by line as they come, and kept as JSON.
+/* The results of a benchmark: facts and tables, shown line by line as they come, and kept as JSON.
  *
  * The same columns make both, so no figure can be in only one of them. */
 #ifndef BENCH_REPORT_H
@@ -21,7 +21,7 @@ struct column {
 
 enum { REPORT_TEXT = -1 };
 
-/* What was found so far. */
+/* The results so far. */
 struct report {
     FILE *shown; /* NULL: show nothing */
     struct buffer json;
@@ -40,7 +40,7 @@ void report_free(struct report *report);
 /* Adds a fact: a text. Ends the current table. */
 void report_text(struct report *report, const char *key, const char *value);
 
-/* Likewise a number with so many decimals; NAN: unknown. */
+/* Adds a fact: a number, shown with `decimals` decimals; NAN: unknown. Ends the current table. */
 void report_number(struct report *report, const char *key, double value, int decimals);
 
 /* Begins a table; report_row fills it. `columns` [count] must live as long as the table. */
@@ -51,7 +51,7 @@ void report_table(struct report *report, const char *key, const struct column *c
 void report_row(struct report *report, const char *const *texts, const double *numbers);
 
 /* Writes the JSON to a file, to standard output for "-", or nowhere for NULL.
- * Errors: STATUS_NO_MEMORY, or what errno says. */
+ * Errors: STATUS_NO_MEMORY, or the status of errno. */
 MUST_CHECK enum status report_end(struct report *report, const char *path, struct err *err);
 
 enum { NUMBERS_MAX = 16 };

@@ -9,15 +9,15 @@
 
 enum {
     EPOCH_MS = 1000000, /* Redis' clock is ahead of ours by this */
-    START_MS = 1000,    /* of ours, when requests begin to come: the workers have connected */
+    START_MS = 1000,    /* by our clock, when requests begin to come: the workers have connected */
     HELPED_TOKENS =
-        256, /* as engine/cpu/backend_cpu.c has it: helpers have a part in a batch of so many, or one text */
+        256, /* as in engine/cpu/backend_cpu.c: helpers share a batch of up to this many tokens, or of one text */
 };
 
-/* µs of Redis' main thread for calls without requests: docs/measurements/queue.md, "What looks at a queue". */
+/* Time of Redis' main thread for calls without requests: docs/measurements/queue.md, "What looks at a queue". */
 static const double pulse_ns = 26e3, call_ns = 6e3;
 
-/* Of what a request costs Redis: its XADD, its part of a read, its part of a settle. */
+/* The parts of a request's cost in Redis: its XADD, its share of a read, its share of a settle. */
 static const double add_part = 0.25, read_part = 0.25, settle_part = 0.5;
 
 /* An action on its way to Redis and back, or at the prep threads. */
@@ -29,15 +29,15 @@ struct call {
 
 enum kind { ADDED, AT_REDIS, ANSWERED, BLOCK_ENDS, BATCH_ENDS, BATCH_BACK, WAKES };
 
-/* Something that is to happen. */
+/* A future event of the simulation. */
 struct happening {
-    uint64_t at_ns, number; /* number: of those at one time the one that was planned first goes first */
+    uint64_t at_ns, number; /* number: if times are equal, the one planned first happens first */
     enum kind kind;
     uint32_t site;
     union {
         struct call *call;   /* AT_REDIS, ANSWERED */
         struct batch *batch; /* BATCH_BACK */
-        uint64_t version;    /* BATCH_ENDS: of the site's batches, then; BLOCK_ENDS: the call's number */
+        uint64_t version;    /* BATCH_ENDS: of the site's `runs` when it was planned; BLOCK_ENDS: the call's number */
     };
 };
 
@@ -45,21 +45,21 @@ struct happening {
 struct run {
     struct batch *batch;
     double left_ns;           /* as predicted without help */
-    double wakes_ns;          /* until its thread, which slept, is awake and begins */
+    double wakes_ns;          /* until its thread, which slept, has woken and begins */
     bool helped, after_pause; /* after_pause: its thread slept before */
 };
 
 /* A worker and its machine. */
 struct site {
     struct worker *worker;
-    uint64_t wakes_at, wake_planned; /* what the worker wants; the earliest that is planned */
+    uint64_t wakes_at, wake_planned; /* when the worker asks to wake; the earliest wake-up planned */
     struct call *blocked;            /* the read that waits in Redis; NULL: none */
     uint64_t prep_free_ns;
     struct run *runs; /* [engine_slots] */
     uint32_t running;
-    struct batch **queued; /* [batches_out] for a compute thread */
+    struct batch **queued; /* [batches_out] waiting for a compute thread */
     uint32_t queued_count;
-    uint64_t advanced_ns; /* up to when left_ns is right */
+    uint64_t advanced_ns; /* the time for which left_ns is right */
     uint64_t version;     /* of `runs` */
 };
 
@@ -73,7 +73,7 @@ struct simulated_request {
 struct world {
     const struct simulation *simulation;
     struct simulated *out;
-    uint64_t now_ns, half_ns, end_ns; /* the second half of the requests' time */
+    uint64_t now_ns, half_ns, end_ns; /* half_ns to end_ns: the second half of the requests' time */
     uint64_t random, next_number;
     struct happening *heap; /* [heap_count] */
     size_t heap_count, heap_capacity;
@@ -81,11 +81,11 @@ struct world {
     uint32_t *waiting; /* [waiting_count] sites whose read waits, the longest first */
     uint32_t waiting_count;
     uint64_t redis_free_ns;
-    struct simulated_request *requests; /* [added]; their numbers are those of their entries */
+    struct simulated_request *requests; /* [added]; their entries have the same numbers */
     size_t added, read, capacity, answered;
-    char *text; /* as long as the longest */
+    char *text; /* as long as the longest text */
     struct entry *entries;
-    struct entry_field *fields; /* SIMULATION_FIELDS of each; both [entry_capacity] */
+    struct entry_field *fields; /* SIMULATION_FIELDS for each entry; both [entry_capacity] */
     size_t entry_capacity;
     struct actions actions;
     double busy_ns, redis_ns, rows, batches, done; /* in the second half */
@@ -97,7 +97,7 @@ static void fail(struct world *world, enum status status, const char *what)
     if (world->err.status == STATUS_OK) { (void)err_set(&world->err, status, "simulation: %s", what); }
 }
 
-/* The array, with room for one more; NULL when memory ran out. */
+/* Returns the array, with room for one more item; NULL when memory ran out. */
 static void *grow(struct world *world, void *items, size_t *capacity, size_t count, size_t each)
 {
     if (count < *capacity) { return items; }
@@ -116,7 +116,7 @@ static bool counts(const struct world *world)
     return world->now_ns >= world->half_ns && world->now_ns < world->end_ns;
 }
 
-/* ---- what is to happen: a heap ---- */
+/* ---- future events: a heap ---- */
 
 static bool earlier(const struct happening *a, const struct happening *b)
 {
@@ -157,7 +157,7 @@ static void plan_call(struct world *world, enum kind kind, uint32_t site, double
 
 /* ---- compute threads ---- */
 
-/* How fast a batch runs while so many do: 1 is as predicted without help. */
+/* The speed of a batch while `running` batches run; 1: as predicted without help. */
 static double speed(const struct simulation *simulation, const struct run *run, uint32_t running)
 {
     const struct simulated_costs *costs = &simulation->costs;
@@ -196,8 +196,8 @@ static void plan_end(struct world *world, struct site *site)
          (struct happening){.kind = BATCH_ENDS, .site = (uint32_t)(site - world->sites), .version = site->version});
 }
 
-/* Another thread of the site's machine runs for so long. Where a core idles nobody minds; otherwise it takes as much
- * from each. */
+/* Lets another thread of the site's machine run for `takes_ns`. If a core is idle, that slows nothing down; otherwise
+ * all batches lose the same time. */
 static void interrupt(struct world *world, struct site *site, double takes_ns)
 {
     const struct simulation *simulation = world->simulation;
@@ -272,7 +272,7 @@ static void end_batches(struct world *world, struct site *site, uint64_t version
 
 /* ---- Redis: one thing at a time ---- */
 
-/* When it has done what takes so long. */
+/* The time at which Redis has finished work that takes `takes_ns`. */
 static double redis_done(struct world *world, double takes_ns)
 {
     world->redis_free_ns =
@@ -296,7 +296,7 @@ static void answer_read(struct world *world, uint32_t site, struct call *call)
     answer(world, site, call_ns + (double)call->count * read_part * world->simulation->costs.redis_ns, call);
 }
 
-/* Takes a site's read out of those that wait. */
+/* Removes a site's read from those that wait. */
 static struct call *stop_waiting(struct world *world, uint32_t site)
 {
     struct call *call = world->sites[site].blocked;
@@ -322,7 +322,7 @@ static void take_read(struct world *world, uint32_t site, struct call *call)
          (struct happening){.kind = BLOCK_ENDS, .site = site, .version = call->number});
 }
 
-/* The next request of the Poisson process. */
+/* Plans the next request of the Poisson process. */
 static void plan_add(struct world *world)
 {
     const struct simulation *simulation = world->simulation;
@@ -330,7 +330,7 @@ static void plan_add(struct world *world)
     if (at_ns < (double)world->end_ns) { plan(world, at_ns, (struct happening){.kind = ADDED}); }
 }
 
-/* An XADD has reached Redis: whoever waits longest gets its entry. */
+/* Handles an XADD that reaches Redis: the read that has waited longest gets its entry. */
 static void add(struct world *world)
 {
     const struct simulation *simulation = world->simulation;
@@ -350,7 +350,7 @@ static void add(struct world *world)
     plan_add(world);
 }
 
-/* The way from the producer to Redis is a hop, too. */
+/* Adds a latency. The way from the producer to Redis is a hop, too. */
 static void add_latency(struct world *world, size_t number, double answered_ns)
 {
     double latency_ns = answered_ns - (double)world->requests[number].at_ns + world->simulation->costs.hop_ns;
@@ -387,7 +387,7 @@ static void reach_redis(struct world *world, uint32_t site, struct call *call)
 
 /* ---- prep threads ---- */
 
-/* A request's row gets its tokens: ids that no other one has. */
+/* Gives a request's row its tokens: ids that no other request has. */
 static void tokenize(struct world *world, struct request *request)
 {
     const struct simulation *simulation = world->simulation;
@@ -527,7 +527,7 @@ static bool make_entries(struct world *world, const struct call *call)
     return true;
 }
 
-/* What Redis or a prep thread says. The first worker is the housekeeper. */
+/* The event of an answer by Redis or a prep thread. The first worker is the housekeeper. */
 static struct event event_of(struct world *world, uint32_t number, struct call *call)
 {
     static const struct own_list nothing_pending = {.counts = {0}};
@@ -585,7 +585,7 @@ static void happen(struct world *world, const struct happening *what)
         if (world->err.status == STATUS_OK) { step(world, what->site, &event); }
         free(what->call);
         break;
-    case BLOCK_ENDS: /* unless it has been answered */
+    case BLOCK_ENDS: /* unless the read has been answered */
         if (site->blocked && site->blocked->number == what->version) {
             answer(world, what->site, call_ns, stop_waiting(world, what->site));
         }
@@ -598,7 +598,7 @@ static void happen(struct world *world, const struct happening *what)
         step(world, what->site, &event);
         break;
     case WAKES:
-        if (what->at_ns != site->wake_planned) { break; } /* an earlier one was planned since, and has happened */
+        if (what->at_ns != site->wake_planned) { break; } /* an earlier wake-up has happened since */
         site->wake_planned = UINT64_MAX;
         if (site->wakes_at <= world->now_ns) {
             step(world, what->site, &(struct event){.kind = EVENT_TICK});
@@ -666,7 +666,7 @@ static void close_world(struct world *world)
     free(world->text);
 }
 
-/* Until all is answered, or for as long again as requests came. */
+/* Runs until all requests are answered, or for as long again as requests came. */
 static void go(struct world *world)
 {
     uint64_t stop_ns = world->end_ns + world->simulation->for_ns;

@@ -143,7 +143,7 @@ static enum status make_folder(struct stage *stage, struct err *err)
     return STATUS_OK;
 }
 
-/* Waits until the server answers; it refuses us while it loads. */
+/* Waits until our own server answers; it refuses us while it loads. */
 static enum status reach_own(struct stage *stage, struct err *err)
 {
     static const struct timespec pause = {0, 5 * NS_PER_MS};
@@ -221,7 +221,7 @@ const char *stage_key(const struct stage *stage, const char *suffix, char key[ST
     return key;
 }
 
-/* Deletes what one SCAN finds, and sets the cursor for the next. */
+/* Deletes the keys that one SCAN finds, and sets the cursor for the next. */
 static enum status clear_some(struct stage *stage, const char *pattern, char cursor[32], struct err *err)
 {
     const struct resp_value *found, *deleted;

@@ -1,5 +1,5 @@
-/* What a benchmark through Redis needs: the Redis of --redis or a private one on a unix socket; a private queue;
- * daemons as children, with our settings.
+/* The surroundings of a benchmark through Redis: the Redis of --redis or a private one on a unix socket; a private
+ * queue; daemons as children, with our settings.
  *
  * It leaves nothing behind: no keys, no folder, no process. */
 #ifndef BENCH_STAGE_H
@@ -25,8 +25,8 @@ struct child {
     pid_t pid; /* 0: not running */
     char name[32], log[CHILD_PATH];
     int exit_code;  /* after its end; 128 and more: by a signal */
-    double cpu_s;   /* likewise: the processor time used */
-    double peak_mb; /* likewise: the peak memory */
+    double cpu_s;   /* after its end: the processor time used */
+    double peak_mb; /* after its end: the peak memory */
 };
 
 /* Starts argv[0] (searched in PATH); its standard output and error are appended to the file `log`. `environment` NULL:
@@ -35,7 +35,7 @@ struct child {
 MUST_CHECK enum status child_start(struct child *child, const char *name, const char *const *argv,
                                    char *const *environment, const char *log, struct err *err);
 
-/* Whether it runs; after its end, fills in how it ended. */
+/* True while it runs; after its end, fills in how it ended. */
 bool child_running(struct child *child);
 
 /* Sends a signal and waits for the end; kills it after `timeout_ms`. */
@@ -53,7 +53,7 @@ double process_memory_mb(pid_t pid, const char *line);
 /* Redis, queue and folder of a benchmark. All zero: nothing is open yet. */
 struct stage {
     const struct config *config;
-    const volatile sig_atomic_t *stop; /* not 0: the user wants to stop */
+    const volatile sig_atomic_t *stop; /* not 0: the user has asked to stop */
     bool own;                          /* we have started Redis */
     struct child redis;
     struct address address;
@@ -85,7 +85,7 @@ const char *stage_key(const struct stage *stage, const char *suffix, char key[ST
 /* Deletes the queue's keys whose suffix matches the pattern ("*": all). Errors: those of client_command. */
 MUST_CHECK enum status stage_clear(struct stage *stage, const char *like, struct err *err);
 
-/* Errors: STATUS_TIMEOUT once the user wants to stop. */
+/* Errors: STATUS_TIMEOUT once the user has asked to stop. */
 MUST_CHECK enum status stage_check(const struct stage *stage, struct err *err);
 
 /* Starts a daemon with our settings, overridden by these flags ("--window-ms", "5", NULL).
@@ -97,7 +97,7 @@ struct daemon_counts {
     double done, errors, batches, rows, rows_shared, tokens, computed_tokens, busy_ms;
 };
 
-/* Ends a daemon and reads its counters. Errors: STATUS_UNAVAILABLE if it did not end well. */
+/* Ends a daemon and reads its counters. Errors: STATUS_UNAVAILABLE if its end was not clean. */
 MUST_CHECK enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, struct err *err);
 
 #endif
