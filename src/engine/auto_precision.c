@@ -56,7 +56,7 @@ static void close_rivals(struct rival rivals[RIVALS])
     }
 }
 
-/* In turn, so that both see the same machine; the first run of each makes what the others find. */
+/* Runs both in turn, so that both see the same machine; the first run of each warms up for the others. */
 static enum status run_both(struct rival rivals[RIVALS], const struct model *sample, struct err *err)
 {
     int32_t ids[ROWS * ROW_TOKENS];
@@ -91,7 +91,7 @@ enum precision auto_precision_of(double f32_ns, double bf16_ns)
 
 /* --- What is kept --- */
 
-/* What the times belong to; any other machine, shape or version has a file of another name. */
+/* Identifies what the times belong to; any other machine, shape or version has a file of another name. */
 static void print_head(const struct engine *engine, const struct model *model, char out[TEXT_BYTES])
 {
     char layer[BACKEND_LAYER_TEXT];
@@ -104,7 +104,7 @@ static void name_file(const char *head, char out[NAME_BYTES])
     snprintf(out, NAME_BYTES, "precision-%016" PRIx64 ".txt", (uint64_t)XXH64(head, strlen(head), 0));
 }
 
-/* False for a file that is missing or damaged: then it is measured again, and the file replaced. */
+/* False if the file is missing or damaged: the times are then measured again, and the file is replaced. */
 static bool recall(const char *directory, const char *head, struct rival rivals[RIVALS])
 {
     char name[NAME_BYTES], path[CACHE_PATH_BYTES];
@@ -136,7 +136,8 @@ static void remember(const char *directory, const char *head, const struct rival
 
 /* --- All of it --- */
 
-/* Once for a machine, so that commands that are started often stay quiet. */
+/* Logs the choice at level info only when it was measured just now, so that commands that are started often stay quiet.
+ */
 static void say(enum precision chosen, const struct rival rivals[RIVALS], bool kept)
 {
     char because[64];

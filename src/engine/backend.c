@@ -1,5 +1,5 @@
-/* The table of backends with the questions to it, the names of precisions, and the null backend. A new backend is a
- * file and a row here. */
+/* The table of backends and the functions that search it, the names of precisions, and the null backend. A new backend
+ * is a file and a row here. */
 #include "engine/backend.h"
 
 #include <inttypes.h>
@@ -51,8 +51,8 @@ void backend_linear_shape(const struct model *model, enum linear_site site, uint
 }
 
 /* --- the null backend ---
- * It computes nothing: a row's vector is a hash of its ids, spread over [-1, 1]. It needs no weights. With it the queue
- * is measured without an engine, and tests tell vectors apart. */
+ * It computes nothing: a row's vector is a hash of its ids, spread over [-1, 1]. It needs no weights. It serves to
+ * measure the queue without an engine, and its vectors differ, so that tests can tell them apart. */
 
 struct backend_workspace {
     const struct model *model;
@@ -197,7 +197,7 @@ static const struct backend_ops *const table[] = {
 #ifdef SLUICE_CUDA
     &backend_cuda,
 #endif
-    &backend_cpu, &backend_null, /* last: "auto" never means it */
+    &backend_cpu, &backend_null, /* last: "auto" never chooses it */
 };
 
 enum { TABLE_ROWS = sizeof table / sizeof table[0], AUTO_ROWS = TABLE_ROWS - 1 };
@@ -233,7 +233,7 @@ enum status backend_choose(const struct backend_ops *ops, const struct model *mo
     return STATUS_OK;
 }
 
-/* Whether a row will do for "auto". */
+/* Succeeds if "auto" may choose this row of the table. */
 static enum status consider(const struct backend_ops *ops, enum precision asked, const struct model *model,
                             struct err *err)
 {

@@ -1,9 +1,9 @@
-/* What a device must be able to do. A backend is one file and a row of the table in backend.c.
+/* The interface of a device. A backend is one file and a row of the table in backend.c.
  *
- * The ops are those of the forward pass (encoder.c). A backend may fuse what follows into a product, and it may only
- * enqueue work until wait. A workspace is one thread's memory on the device; the ops of a pass are called on it in the
- * order of the forward pass, embed to submit. An op that fails ends its pass: it is not submitted or waited for, and
- * the workspace is ready for the next one. */
+ * The ops are those of the forward pass (encoder.c). A backend may fuse a product with the ops that follow it, and may
+ * merely enqueue work until wait. A workspace is one thread's memory on the device; the ops of a pass are called on it
+ * in the order of the forward pass, embed to submit. An op that fails ends its pass: the pass is not submitted or
+ * waited for, and the workspace is ready for the next one. */
 #ifndef ENGINE_BACKEND_H
 #define ENGINE_BACKEND_H
 
@@ -18,19 +18,19 @@
 
 struct backend_ops;
 
-/* What an engine counts. Thread: any. */
+/* An engine's counters. Thread: any. */
 struct backend_counters {
     atomic_uint_fast64_t passes, graphs_captured, graph_launches, graph_fallbacks, halvings;
 };
 
-/* The head of every backend's own struct. Read-only once open. */
+/* The first member of every backend's own struct. Read-only once open. */
 struct backend {
-    const struct backend_ops *ops;     /* set by who opens it, behind open */
+    const struct backend_ops *ops;     /* set by the caller of open, after it returns */
     struct backend_counters *counters; /* the same */
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
-    char device[200];         /* in words: where they are the same, times are alike */
+    char device[200];         /* in words; devices with the same words have similar speed */
     unsigned slots; /* passes of a workspace that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };
 
@@ -39,21 +39,22 @@ enum { BACKEND_SLOTS_MAX = 4 };
 struct backend_workspace;
 struct parallel_for;
 
-/* The limits of a pass: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
+/* The limits of a pass: whole rows with up to `tokens` elements in all, or one longer row alone; and at most `rows`
+ * rows. */
 struct pass_limits {
     uint32_t tokens, rows;
 };
 
-/* One pass: some whole rows of a batch, as they lie there. Row r is ids[start[r] - origin] onwards. */
+/* One pass: some whole rows of a batch, laid out as in the batch. Row r is ids[start[r] - origin] onwards. */
 struct pass {
     uint32_t rows;
     uint32_t extent; /* elements from the first row's start to the end of the last row's place, gaps included */
     uint32_t origin;
-    const int32_t *ids;       /* [extent] */
-    const uint32_t *start;    /* [rows] */
-    const uint32_t *length;   /* [rows] */
-    const uint32_t *second;   /* [rows], or NULL: as in struct engine_batch */
-    uint32_t second_row;      /* such a token's row of model_read_positions is so many behind that of its position */
+    const int32_t *ids;     /* [extent] */
+    const uint32_t *start;  /* [rows] */
+    const uint32_t *length; /* [rows] */
+    const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
+    uint32_t second_row; /* what the row index of such a token in model_read_positions adds to that of its position */
     uint32_t position_offset; /* the model's, for next_position_row */
     float *output;            /* [rows, hidden], pooled; written by the time wait returns */
 };
@@ -61,37 +62,37 @@ struct pass {
 enum linear_site {
     LINEAR_QKV,              /* hidden -> queries, keys, values, with bias */
     LINEAR_ATTENTION_OUTPUT, /* context -> hidden, with bias, plus the residual */
-    LINEAR_INTERMEDIATE, /* hidden -> intermediate, with bias and activation; in a gated model hidden -> twice as many,
-                          * which make intermediate */
-    LINEAR_OUTPUT,       /* intermediate -> hidden, with bias, plus the residual */
+    LINEAR_INTERMEDIATE,     /* hidden -> intermediate, with bias and activation; in a gated model hidden -> twice
+                                intermediate, which the gate reduces to intermediate */
+    LINEAR_OUTPUT,           /* intermediate -> hidden, with bias, plus the residual */
 };
 
 enum norm_site { NORM_ATTENTION, NORM_OUTPUT };
 
-/* How many outputs and inputs the product of that site has, in every layer. */
+/* The number of outputs and inputs of the product at that site, the same in every layer. */
 void backend_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs);
 
 enum { BACKEND_LAYER_TEXT = 128 };
 
 /* Writes all numbers of a layer that its time depends on; returns `text`. Two models with the same text and number of
- * layers may share what was measured. */
+ * layers may share their measurements. */
 const char *backend_print_layer(const struct model *model, char text[BACKEND_LAYER_TEXT]);
 
 struct backend_ops {
     const char *name;
-    struct batch_size batch; /* what engine_batch_size gives */
+    struct batch_size batch; /* returned by engine_batch_size */
 
-    /* How many such devices this machine has. Errors: STATUS_UNSUPPORTED, saying why there are none. */
+    /* The number of such devices on this machine. Errors: STATUS_UNSUPPORTED, saying why there are none. */
     enum status (*devices)(unsigned *count, struct err *err);
-    /* The precision that this machine would run for what was asked and this model (NULL: most), or PRECISION_AUTO when
-     * it cannot. */
+    /* The precision that this machine would run this model in (NULL: most models) when `asked` is requested, or
+     * PRECISION_AUTO if it cannot. */
     enum precision (*choose)(const struct model *model, enum precision asked);
-    bool measures; /* where that is bf16 for PRECISION_AUTO, auto_precision has the last word */
-    /* Whether it computes such models; NULL: all. Errors: STATUS_UNSUPPORTED. */
+    bool measures; /* if that is bf16 for PRECISION_AUTO, auto_precision decides between it and f32 */
+    /* Succeeds if the backend computes such models; NULL: all. Errors: STATUS_UNSUPPORTED. */
     enum status (*takes)(const struct model *model, struct err *err);
 
-    /* Puts a model's weights on the device. `options` live as long as the call; options->precision is what choose gave.
-     * Owns: the caller ends it with close; `model` and options->cache_path outlive it. */
+    /* Puts a model's weights on the device. `options` live as long as the call; options->precision is the result of
+     * choose. Owns: the caller ends it with close; `model` and options->cache_path outlive it. */
     enum status (*open)(const struct model *model, const struct engine_options *options, struct backend **out,
                         struct err *err);
     void (*close)(struct backend *backend);
@@ -100,7 +101,7 @@ struct backend_ops {
     enum status (*workspace_open)(struct backend *backend, struct backend_workspace **out, struct err *err);
     /* As encoder_join; NULL where nothing can help. */
     enum status (*workspace_join)(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err);
-    /* Whether helpers could take part in the last pass begun; NULL where there are none. */
+    /* True if helpers could take part in the last pass begun; NULL where there are none. */
     bool (*helped)(const struct backend_workspace *workspace);
     void (*workspace_close)(struct backend_workspace *workspace);
     /* Asked before every pass: a workspace that had to give memory back takes less from then on. */
@@ -112,7 +113,7 @@ struct backend_ops {
     enum status (*norm)(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err);
     enum status (*pool)(struct backend_workspace *workspace,
                         struct err *err); /* normalises nothing: the encoder does */
-    /* Ends the pass that was begun by embed, which stays as it is until wait has delivered it. */
+    /* Ends the pass that embed began; the pass must not change until wait has delivered it. */
     enum status (*submit)(struct backend_workspace *workspace, struct err *err);
     /* Waits for the oldest pass that was submitted and not waited for, and writes its output. An error is that pass's:
      * it counts as waited for. */
@@ -124,19 +125,19 @@ extern const struct backend_ops backend_cpu;
 extern const struct backend_ops backend_null;
 
 /* The row of the table with that name; "auto" and NULL mean the first that has a device here, computes in the precision
- * that was asked for and takes the model (NULL: any), and `passed_over`, if it is not NULL, then says why those before
- * it were not taken (status STATUS_OK: there were none). Errors: STATUS_UNSUPPORTED; the message lists what there is,
- * or says why that one, or each, does not work. */
+ * that was asked for and takes the model (NULL: any), and `passed_over`, if it is not NULL, then says why the rows
+ * before it were not taken (status STATUS_OK: there were none). Errors: STATUS_UNSUPPORTED; the message lists the
+ * backends, or says why the named one, or each, does not work. */
 MUST_CHECK enum status backend_find(const char *name, enum precision asked, const struct model *model,
                                     const struct backend_ops **out, struct err *passed_over, struct err *err);
 
-/* The precision that a backend runs on this machine for what was asked and this model (NULL: most). Errors:
- * STATUS_UNSUPPORTED (none). */
+/* The precision in which a backend runs this model (NULL: most models) on this machine when `asked` is requested.
+ * Errors: STATUS_UNSUPPORTED (none). */
 MUST_CHECK enum status backend_choose(const struct backend_ops *ops, const struct model *model, enum precision asked,
                                       enum precision *out, struct err *err);
 
-/* engine_open on a given backend, also one that is in no table: tests inject faults this way. `options` may be
- * NULL; its backend is not looked at. Owns and Errors: as engine_open. */
+/* engine_open on a given backend, also one that is in no table: tests inject faults this way. `options` may be NULL;
+ * options->backend is ignored. Owns and Errors: as engine_open. */
 MUST_CHECK enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
                                         const struct engine_options *options, struct engine **out, struct err *err);
 

@@ -18,9 +18,9 @@
 
 enum { SWEEPS = 10000, TURN_NS = 15000000, TURN_RUNS = 32, HELPED_RUNS = 8, NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 
-static const double weigh = 0.05; /* of the last batch in the moving scale, error and help */
+static const double weigh = 0.05; /* the weight of the last batch in the moving scale, error and help */
 
-/* What the calibration runs: from a single query to a full pass, of long and of short rows. */
+/* The batches of the calibration: from a single query to a full pass, of long and of short rows. */
 static const struct {
     uint32_t rows, length;
 } batches[] = {{1, 16}, {1, 32}, {1, 64}, {1, 256}, {16, 16}, {1, 512}, {16, 32}};
@@ -65,8 +65,8 @@ void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
     *factor *= pow(fmin(2, fmax(0.5, took_ns / predicted)), weigh);
 }
 
-/* Term after term takes the best value beside the others, over and over, which ends at the best of all. The price of a
- * token goes first, so that a single batch sets it. */
+/* Sets each term in turn to the best value given the others, over and over, which converges to the overall best. The
+ * price of a token goes first, so that a single batch sets it. */
 struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count)
 {
     static const int order[COST_TERMS] = {1, 0, 2};
@@ -94,10 +94,10 @@ struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, uns
     return cost;
 }
 
-/* Runs rows of equal length, with ids from all over the vocabulary, several times in a row: the least time counts. On a
- * thread that computes alone that is processor time, which other programs do not change. A GPU times products in the
- * first pass of a size and captures a graph in the second, so those do not count. What the vectors are does not matter.
- */
+/* Runs rows of equal length, with ids from all over the vocabulary, several times in a row and keeps the least time. On
+ * a thread that computes alone that is processor time, which other programs do not change. A GPU times products in the
+ * first pass of a size and captures a graph in the second, so those two do not count. The vectors themselves are not
+ * used. */
 static enum status measure(struct encoder *encoder, const struct model *model, bool alone, uint32_t rows,
                            uint32_t length, struct cost_shape *shape, double *least_ns, double *spent_ns,
                            struct err *err)
@@ -209,7 +209,8 @@ void cost_print(const struct cost_source *of, const struct cost *cost, struct bu
     if (buffer_ok(out)) { buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0)); }
 }
 
-/* Believed are numbers such as a fit finds, with nothing but our own bytes around them. */
+/* Accepts only numbers that a fit can produce, and only if the rest of the text is byte for byte what cost_print
+ * writes. */
 enum status cost_parse(const char *text, size_t length, const struct cost_source *of, struct cost *out, struct err *err)
 {
     struct buffer same = {0};
@@ -230,7 +231,7 @@ enum status cost_parse(const char *text, size_t length, const struct cost_source
     return STATUS_OK;
 }
 
-/* One file for each head, so that they do not push each other out. */
+/* One file for each head, so that calibrations do not overwrite each other. */
 static enum status file_name(const struct cost_source *of, char out[NAME_BYTES], struct err *err)
 {
     struct buffer head = {0};

@@ -1,8 +1,8 @@
 /* Engines and encoders: the forward pass, the same for every backend, over packed or padded rows.
  *
- * A batch is cut at row boundaries into passes that suit the device; on the CPU, so few tokens that the activations
- * stay in a core's cache. Rows are passed on where they are, so padding costs what it costs. Everything that may be
- * wrong with a batch is checked before anything is computed.
+ * A batch is cut at row boundaries into passes that suit the device; on the CPU, passes of so few tokens that the
+ * activations stay in a core's cache. Rows are not moved, so the device computes padding, too. A batch is fully checked
+ * before anything is computed.
  *
  * A device may have several passes under way. They come back in the order of their submission, so batches and passes
  * are rings. */
@@ -42,13 +42,13 @@ static enum status check_batch(const struct model *model, const struct engine_ba
     return STATUS_OK;
 }
 
-/* Where the room of a row ends: at the next row's start, so a gap belongs to the row before it. */
+/* The end of a row's room: the next row's start, so a gap belongs to the row before it. */
 static uint32_t place_end(const struct engine_batch *batch, uint32_t row)
 {
     return row + 1 < batch->rows ? batch->start[row + 1] : batch->extent;
 }
 
-/* The next pass from `first` on: as many rows as fit, or one row alone without the gap behind it. */
+/* The next pass from `first` on: as many rows as fit, or one row alone without the gap after it. */
 static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t first, struct pass_limits limits,
                             const struct model *model)
 {
@@ -75,8 +75,8 @@ static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t fi
     };
 }
 
-/* Begins one pass: calls all ops from embed to submit, with that pause, or NULL. Errors: that of the op that failed;
- * the workspace is then ready for the next pass. */
+/* Begins one pass: calls all ops from embed to submit, with that pause (NULL: none). Errors: that of the op that
+ * failed; the workspace is then ready for the next pass. */
 static enum status enqueue(const struct backend *backend, struct backend_workspace *workspace, const struct pass *pass,
                            const struct encoder_pause *pause, struct err *err)
 {
@@ -112,14 +112,14 @@ static void land_pass(struct encoder *encoder)
     encoder->passes_out--;
 }
 
-/* Begins all passes of a batch, and keeps the first error there. */
+/* Begins all passes of a batch, and keeps the first error in `in_flight`. */
 static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
 {
     const struct engine_batch *batch = in_flight->batch;
     const struct backend *backend = encoder->backend;
     for (uint32_t first = 0; first < batch->rows;) {
         if (encoder->passes_out == backend->slots) { land_pass(encoder); }
-        if (in_flight->err.status != STATUS_OK) { /* it was one of this batch */
+        if (in_flight->err.status != STATUS_OK) { /* the pass waited for belongs to this batch */
             return;
         }
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
@@ -136,7 +136,7 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
     }
 }
 
-/* Room for the vectors before the modules, and for those to work in. */
+/* Makes room for the vectors before the modules, and for the modules to work in. */
 static enum status reserve_pooled(struct pooled_rows *pooled, uint32_t rows, uint32_t hidden,
                                   const struct modules *modules, struct err *err)
 {
@@ -164,9 +164,9 @@ enum status encoder_put(struct encoder *encoder, const struct engine_batch *batc
 
 /* --- Rows whose vector is not finite in f16 are run again alone in bf16, and then in f32 ---
  *
- * No state is kept: the next batch runs in f16 again, so a text's vector does not depend on what the process did
- * before. The wider backends are opened from the model's files when they are first needed, and then kept: the same
- * device, with room for one row. */
+ * No state is kept: the next batch runs in f16 again, so a text's vector does not depend on earlier batches. The wider
+ * backends are opened from the model's files when they are first needed, and then kept: the same device, with room for
+ * one row. */
 
 static const enum precision wider[FALLBACK_STEPS] = {PRECISION_BF16, PRECISION_F32};
 
@@ -177,7 +177,7 @@ static void step_close(struct fallback_step *step)
     *step = (struct fallback_step){0};
 }
 
-/* The weights are still in the model's memory only if they were not to be released. */
+/* The weights are still in the model's memory only if the model is not read_once. */
 static enum status step_open(const struct engine *engine, enum precision precision, struct fallback_step *step,
                              struct err *err)
 {
@@ -221,8 +221,8 @@ static enum status step_run(struct encoder *encoder, int number, const struct pa
     return backend->ops->wait(encoder->wider[number], err);
 }
 
-/* Computes the row's vector alone in each wider precision until it is finite. Errors: STATUS_NON_FINITE (in none; the
- * message says so, or why a wider one could not be opened), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
+/* Computes the row's vector alone in each wider precision until it is finite. Errors: STATUS_NON_FINITE (it is finite
+ * in none; the message says so, or why a wider one could not be opened), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
 static enum status run_again(struct encoder *encoder, const struct batch_in_flight *in_flight, uint32_t row,
                              struct err *err)
 {
@@ -263,10 +263,9 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
     return err_set(err, STATUS_NON_FINITE, "the vector is not finite");
 }
 
-/* Runs rows that are not finite again, then all through the modules, and finishes those that are finite. The modules
- * could make finite numbers of a row that is not, so it becomes NaN. With STATUS_NON_FINITE all other rows are
- * finished.
- */
+/* Reruns rows that are not finite, then runs all rows through the modules, and finishes those that are finite. The
+ * modules could turn a row that is not finite into finite numbers, so such a row becomes NaN. With STATUS_NON_FINITE
+ * all other rows are finished. */
 static enum status finish_rows(struct encoder *encoder, const struct batch_in_flight *in_flight, struct err *err)
 {
     const struct model *model = encoder->backend->model;

@@ -1,5 +1,5 @@
-/* An engine is an open backend, and wider ones once a row has needed them; an encoder is a workspace of it and the
- * batches that are out. For encoder.c and its tests. */
+/* An engine is an open backend, plus wider ones once a row has needed them; an encoder is a workspace of the backend
+ * plus the batches that are out. For encoder.c and its tests. */
 #ifndef ENGINE_ENCODER_H
 #define ENGINE_ENCODER_H
 
@@ -15,7 +15,7 @@ struct engine {
     struct modules *modules;       /* NULL: there are none */
     bool normalize;                /* scale vectors to length 1 */
     struct engine_options options; /* as it was opened */
-    pthread_mutex_t lock;          /* for steps: the first to need one opens it, the others wait */
+    pthread_mutex_t lock;          /* for steps: the first thread to need one opens it, the others wait */
     struct fallback_step {
         struct model *again; /* the model, if its weights had to be read again; they are released */
         struct backend *backend;
@@ -31,7 +31,7 @@ struct batch_in_flight {
     float *vectors;  /* [rows, hidden]: the batch's output, or the encoder's own memory where modules follow */
     unsigned passes; /* submitted and not waited for */
     bool alone;      /* a pass of it had no helpers */
-    struct err err;  /* the first thing that went wrong */
+    struct err err;  /* the first error */
 };
 
 struct encoder {
@@ -39,11 +39,11 @@ struct encoder {
     const struct backend *backend;
     struct backend_workspace *workspace;
     struct backend_workspace *wider[FALLBACK_STEPS]; /* NULL until a row needs one */
-    struct parallel_for *parallel;                   /* who helps with the modules; NULL: nobody */
+    struct parallel_for *parallel;                   /* the helpers for the modules; NULL: none */
 
     struct batch_in_flight in_flight[BACKEND_SLOTS_MAX];
     struct pooled_rows {
-        float *vectors; /* [rows, hidden], and behind them the modules' room */
+        float *vectors; /* [rows, hidden], followed by the modules' room */
         uint32_t rows;
     } pooled[BACKEND_SLOTS_MAX]; /* of the batches, where modules follow */
     unsigned first_batch, batches_out;

@@ -18,12 +18,12 @@ struct engine;
 struct encoder;
 struct parallel_for;
 
-/* All zero is a good choice. A backend ignores what it has no use for. */
+/* All zero is a good choice. A backend ignores options that do not apply to it. */
 struct engine_options {
-    const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here,
-                          * in that precision */
+    const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here in
+                            `precision` */
     enum precision precision;
-    bool raw; /* vectors are not normalised, though the model says so: the caller does that (engine/vector.h) */
+    bool raw; /* vectors are not normalised even if the model asks for it: the caller does that (engine/vector.h) */
 
     unsigned device;        /* which of the backend's devices: 0 up to engine_devices */
     uint32_t batch_tokens;  /* the largest batch to reserve memory for; 0: as the backend likes */
@@ -32,11 +32,11 @@ struct engine_options {
     bool no_graphs;         /* CUDA: every kernel is launched directly */
     uint32_t candidates;    /* CUDA: algorithms that are timed for a product; 0: 16, 1: the first is taken untimed */
     bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
-    const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's; "": none */
+    const char *cache_path; /* a folder for measurements made once for a device; NULL: the user's; "": none */
 };
 
 /* Rows of tokens, packed or padded: row r is ids[start[r]] .. ids[start[r] + length[r] - 1]. Packed rows follow each
- * other without gaps; padded rows start at r * longest. What lies between rows is never read. */
+ * other without gaps; padded rows start at r * longest. Elements between rows are never read. */
 struct engine_batch {
     uint32_t rows;
     uint32_t extent;        /* elements in ids */
@@ -44,12 +44,12 @@ struct engine_batch {
     const uint32_t *start;  /* [rows] */
     const uint32_t *length; /* [rows], 1..model->max_tokens */
     float *output;          /* [rows, model->dim], written: vectors, or logits */
-    const uint32_t *second; /* [rows]: from which of its tokens on a row is a pair's second text, of token type 1; 0
-                               where it is none. NULL: no pairs */
+    const uint32_t *second; /* [rows]: the token of a row at which a pair's second text, of token type 1, begins; 0 if
+                               the row is not a pair. NULL: no pairs */
 };
 
 /* Opens an engine for a model. The weights are copied, and given back one by one if model->read_once; afterwards the
- * caller may model_release_weights. (Who opens several engines for one model sets read_once before the last.)
+ * caller may model_release_weights. (A caller that opens several engines for one model sets read_once before the last.)
  * Owns: the caller ends it with engine_close, after its encoders; `model` and options->cache_path must outlive the
  * engine. Errors: STATUS_UNSUPPORTED (no such backend, device or precision here), STATUS_NO_MEMORY, STATUS_DEVICE_LOST.
  */
@@ -59,12 +59,14 @@ MUST_CHECK enum status engine_open(const struct model *model, const struct engin
 /* Closes the engine, after its encoders. NULL is allowed. */
 void engine_close(struct engine *engine);
 
-/* How many devices a backend has on this machine, at least 1; `backend` and `precision` as in the options. The null
- * backend has one, and opens any number. Errors: STATUS_UNSUPPORTED (no such backend here). */
+/* Writes the number of devices that a backend has on this machine, at least 1; `backend` and `precision` as in the
+ * options. The null backend has one, but accepts any device number. Errors: STATUS_UNSUPPORTED (no such backend here).
+ */
 MUST_CHECK enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err);
 
-/* Which backend an engine would have here: its name in the table. `passed_over`, which may be NULL, gets the reason why
- * "auto" takes no better one; its message is "" if it takes the best, or has no choice. Errors: as engine_devices. */
+/* Finds the backend that an engine would have here: its name in the table. `passed_over`, which may be NULL, gets the
+ * reason why "auto" takes no better one; its message is "" if it takes the best, or has no choice. Errors: as
+ * engine_devices. */
 MUST_CHECK enum status engine_find(const char *backend, enum precision precision, const char **name,
                                    struct err *passed_over, struct err *err);
 
@@ -74,7 +76,7 @@ const char *engine_backend(const struct engine *engine);
 /* Why "auto" took no better backend; "" when it took the best, or had no choice. */
 const char *engine_passed_over(const struct engine *engine);
 
-/* What it computes on, and how, in words. */
+/* The device that it computes on, and how, in words. */
 const char *engine_device(const struct engine *engine);
 
 struct batch_size {
@@ -84,31 +86,31 @@ struct batch_size {
 /* The default batch size: larger batches gain nothing. */
 struct batch_size engine_batch_size(const struct engine *engine);
 
-/* The same for a backend, before anything is opened; `backend` and `precision` as in the options, `name`: of its row in
- * the table. Errors: STATUS_UNSUPPORTED (no such backend here). */
+/* The same for a backend, before anything is opened; `backend` and `precision` as in the options, `name`: the name of
+ * its row in the table. Errors: STATUS_UNSUPPORTED (no such backend here). */
 MUST_CHECK enum status engine_default_batch(const char *backend, enum precision precision, struct batch_size *out,
                                             const char **name, struct err *err);
 
-/* What it computes in: never PRECISION_AUTO. */
+/* The precision that it computes in: never PRECISION_AUTO. */
 enum precision engine_precision(const struct engine *engine);
 
 /* The bytes of the weights on the device. */
 size_t engine_weight_bytes(const struct engine *engine);
 
-/* What a precision is called: "auto", "f32", "bf16", "f16", "int8". */
+/* The name of a precision: "auto", "f32", "bf16", "f16", "int8". */
 const char *precision_name(enum precision precision);
 
 /* The precision of that name. Errors: STATUS_BAD_INPUT. */
 MUST_CHECK enum status precision_parse(const char *name, enum precision *out, struct err *err);
 
-/* What happened since the engine was opened. Thread: any. */
+/* Events since the engine was opened. Thread: any. */
 struct engine_counters {
-    uint64_t passes;    /* begun; a batch that is larger than the device likes takes several */
-    uint64_t rows_bf16; /* whose vector was not finite in f16, and was when they were run again in bf16 */
+    uint64_t passes;    /* begun; a batch that exceeds the limits of a pass takes several */
+    uint64_t rows_bf16; /* whose vector was not finite in f16 but was when they were run again in bf16 */
     uint64_t rows_f32;  /* the same, finite in f32 only */
     uint64_t rows_lost; /* the same, finite in no precision */
     uint64_t graphs_captured, graph_launches; /* CUDA: of the passes, this many ran as graphs */
-    uint64_t graph_fallbacks; /* CUDA: encoders that gave graphs up, since one could not be made or launched */
+    uint64_t graph_fallbacks; /* CUDA: encoders that gave up graphs because one could not be made or launched */
     uint64_t halvings;        /* CUDA: how often a pass was halved before its memory could be reserved */
 };
 
@@ -116,21 +118,23 @@ struct engine_counters {
 struct engine_counters engine_counters(struct engine *engine);
 
 /* The instruction set that the CPU's kernels run on here, as the table in engine/cpu/gemm.c names it; if SLUICE_ISA
- * hides a better one, the words name that, too. Returns `out`. */
+ * hides a better one, the text names that, too. Returns `out`. */
 const char *engine_instruction_set(char out[64]);
 
-/* The compute threads that this process should run: what affinity and the cgroup CPU quota allow, at least 1. */
+/* The number of compute threads that this process should run: as many as affinity and the cgroup CPU quota allow, at
+ * least 1. */
 unsigned engine_default_threads(void);
 
-/* Opens what one thread computes with. Owns: the caller ends it with encoder_close; the engine must outlive it.
+/* Opens an encoder for one thread. Owns: the caller ends it with encoder_close; the engine must outlive it.
  * Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
 MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err);
 
-/* Ends it; no batch may be out, unless the device is lost. NULL is allowed. */
+/* Closes it; no batch may be out, unless the device is lost. NULL is allowed. */
 void encoder_close(struct encoder *encoder);
 
 /* Lets helpers (engine/cpu/parallel_for.h) take part in this encoder's small batches and long texts where the calling
- * thread computes: the same bits, sooner. Elsewhere it does nothing. Once for an encoder, while no batch is out.
+ * thread computes: the same bits, sooner. On other backends it does nothing. Call it once for an encoder, while no
+ * batch is out.
  * Owns: the helpers must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder then works alone. */
 MUST_CHECK enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err);
 
@@ -144,29 +148,29 @@ struct encoder_pause {
 void encoder_set_pause(struct encoder *encoder, struct encoder_pause pause);
 
 /* Runs one forward pass. A row's vector has the same bits alone or in any batch, packed or padded (CPU backend).
- * A row that f16 cannot hold is run again alone in bf16, then in f32: its vector does not depend on what else was run.
- * Shapes: see struct engine_batch. Errors: STATUS_BAD_INPUT (an id or a length out of range; nothing was computed),
- * STATUS_NO_MEMORY, STATUS_NON_FINITE (all rows are written; which ones are not finite can be seen),
+ * A row that f16 cannot hold is run again alone in bf16, then in f32: its vector does not depend on other rows or
+ * batches. Shapes: see struct engine_batch. Errors: STATUS_BAD_INPUT (an id or a length out of range; nothing was
+ * computed), STATUS_NO_MEMORY, STATUS_NON_FINITE (all rows are written; the caller can see which ones are not finite),
  * STATUS_DEVICE_LOST. Thread: one thread per encoder at a time; encoders of one engine run side by side. */
 MUST_CHECK enum status encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 
 /* --- the same in two steps, so that a device computes one batch while the next one is copied to it. Errors and Thread:
  * as encoder_run; an error belongs to the batch of that call --- */
 
-/* How many batches may be out. A CPU has one slot and computes in encoder_put. */
+/* The number of batches that may be out. A CPU has one slot and computes in encoder_put. */
 unsigned encoder_slots(const struct engine *engine);
 
 /* Checks a batch and begins it. One that is refused (STATUS_BAD_INPUT) is not out. Owns: a batch and all that it points
  * to must not change until it is taken. */
 MUST_CHECK enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 
-/* Waits for the oldest batch that is out and says how it ended. */
+/* Waits for the oldest batch that is out and returns how it ended. */
 MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
 
 /* The number of batches that were put and not yet taken. */
 unsigned encoder_out(const struct encoder *encoder);
 
-/* Whether helpers could take part in all passes of the batch that was taken last: then it took less time. */
+/* True if helpers could take part in all passes of the batch that was taken last, which then took less time. */
 bool encoder_helped(const struct encoder *encoder);
 
 #endif

@@ -1,5 +1,5 @@
-/* A dense layer is a product of the CPU engine in f32 (gemm.h) over all rows at once, so it has the bits of a row in
- * any batch and reads its weights once. Source: Dense, LayerNorm and Normalize of sentence-transformers 6.2. */
+/* A dense layer is a product of the CPU engine in f32 (gemm.h) over all rows at once, so a row has the same bits in any
+ * batch, and the weights are read once. Source: Dense, LayerNorm and Normalize of sentence-transformers 6.2. */
 #include "engine/modules.h"
 
 #include <math.h>

@@ -29,8 +29,8 @@ void vector_score(float *logits, uint32_t count, enum scoring scoring)
     }
 }
 
-/* Zero times a finite float is zero, and zero times any other is NaN. Without a branch the loop runs at the speed of
- * memory; `dim` zeros add up to zero in any order. */
+/* Zero times a finite float is zero, and zero times any other float is NaN. Without a branch the loop runs at the speed
+ * of memory; `dim` zeros add up to zero in any order. */
 bool vector_finite(const float *vector, uint32_t dim)
 {
     float sums[8] = {0};
@@ -44,7 +44,7 @@ bool vector_finite(const float *vector, uint32_t dim)
     return sum == 0.0f;
 }
 
-/* Sizes of floats are in the order of their bits, and the sum reaches the highest bit from the limit on. */
+/* Magnitudes of floats are ordered like their bits, and the sum sets the highest bit from the limit on. */
 bool vector_below(const void *vector, uint32_t dim, float limit)
 {
     const char *bytes = vector;

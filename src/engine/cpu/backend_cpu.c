@@ -1,9 +1,9 @@
 /* The CPU backend: one compute thread per workspace, and helpers for passes of few tokens or of one text
- * (parallel_for.h). gemm.h says which products there are; everything between them is kernels.h's.
+ * (parallel_for.h). gemm.h lists the products; kernels.h has everything between them.
  *
- * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. The pass over memory that
- * comes next anyway adds bias and what follows: the activation behind the intermediate product, the normalisation
- * behind the two that end in a residual, attention behind queries, keys and values. */
+ * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. The bias is added by the
+ * pass over memory that comes next anyway: the activation after the intermediate product, the normalisation after the
+ * two products that end in a residual, attention after queries, keys and values. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,12 +25,12 @@ static enum status cpu_devices(unsigned *count, struct err *err)
 static enum precision cpu_choose(const struct model *model, enum precision asked)
 {
     (void)model;
-    if (asked == PRECISION_AUTO) { return PRECISION_BF16; } /* unless f32 is measured to be as fast */
+    if (asked == PRECISION_AUTO) { return PRECISION_BF16; } /* unless a measurement finds f32 as fast */
     bool can = asked == PRECISION_F32 || asked == PRECISION_INT8 || asked == PRECISION_BF16;
     return can ? asked : PRECISION_AUTO;
 }
 
-/* Linux names the processor of an x86 in /proc/cpuinfo; elsewhere it may not. */
+/* Linux names the processor in /proc/cpuinfo on x86; on other machines it may not. */
 static void find_model(char *out, size_t size)
 {
     char line[256];
@@ -46,7 +46,7 @@ static void find_model(char *out, size_t size)
     if (file) { fclose(file); }
 }
 
-/* In int8 the words include the number of such layers, because the time depends on it. */
+/* In int8 the text includes the number of such layers, because the time depends on it. */
 static void describe(struct cpu_weights *weights)
 {
     char kernels[60];
@@ -92,7 +92,7 @@ static bool cpu_helped(const struct backend_workspace *workspace)
     return workspace->helped;
 }
 
-/* --- the four products of a layer, each with what its kernels do on the way --- */
+/* --- the four products of a layer, each with the step that its kernels do along with it --- */
 
 /* The least size of a chunk: outputs of a product, rows of a normalisation. */
 enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 8 };
@@ -107,7 +107,7 @@ static enum norm_site norm_behind(enum linear_site site)
     return site == LINEAR_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION;
 }
 
-/* What a product reads, unless it is in int8 or split. */
+/* The input of a product, unless it is in int8 or split. */
 static const void *input_of(const struct backend_workspace *workspace, enum linear_site site)
 {
     bool half = workspace->context.bf16;
@@ -217,8 +217,8 @@ static void gemm_all(struct backend_workspace *workspace, uint32_t layer, enum l
     cpu_do(&step, gemm_chunk);
 }
 
-/* Works strip by strip where the whole weight stays in the second-level cache beside a strip: each strip's sums are
- * then normalised while they are in the cache. */
+/* Works strip by strip if the whole weight and a strip fit in the second-level cache: each strip's sums are then
+ * normalised while they are in the cache. */
 static void amx_strips(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     struct gemm_job job = job_of(workspace, layer, site);
@@ -324,7 +324,7 @@ static void int8_norm(struct backend_workspace *workspace, uint32_t layer, enum 
     cpu_do(&step, int8_norm_chunk);
 }
 
-/* Quantises what the first layer in int8 reads. */
+/* Quantises the input of the first layer in int8. */
 static void int8_embedded(struct backend_workspace *workspace)
 {
     struct int8_work work = int8_work_of(workspace, 0, 1);
@@ -371,8 +371,8 @@ static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer,
 
 /* --- the forward pass --- */
 
-/* Prefetches the embedding of a row's token. Embeddings lie anywhere in a large table, so each would wait for memory.
- */
+/* Prefetches the embedding of a row's token. Embeddings are scattered over a large table, so each would wait for
+ * memory. */
 static void ask_word(const struct cpu_weights *weights, const struct pass *pass, uint32_t row, uint32_t token)
 {
     if (token >= pass->length[row]) { return; }

@@ -1,4 +1,4 @@
-/* The table of products, which instruction set this machine gets, and how weights are packed. */
+/* The table of products, the choice of this machine's instruction set, and the packing of weights. */
 #include "engine/cpu/gemm.h"
 
 #ifdef SLUICE_X86
@@ -54,7 +54,7 @@ static bool runs_bf16(void)
     return __builtin_cpu_supports("avx512bf16") && runs_vnni();
 }
 
-/* Linux lets a process use the tiles' registers once it has asked. */
+/* Linux lets a process use the tile registers only after a request. */
 static bool runs_amx(void)
 {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };
@@ -80,7 +80,7 @@ const struct instruction_set instruction_sets[] = {
     {"avx2_vnni", runs_avx2_vnni, &kernels_avx2, NULL, NULL, &int8_avx2_vnni},
     {"avx2", runs_avx2, &kernels_avx2, NULL, NULL, &int8_avx2},
 #endif
-#ifdef SLUICE_AMX_EMULATED /* by the tests alone; behind the others, so that they take it by name only */
+#ifdef SLUICE_AMX_EMULATED /* in tests only; after the other rows, so that it is chosen by name only */
     {"amx_emulated", runs_bf16, &kernels_amx_emulated, &split_f32_amx_emulated, &bf16_amx_emulated, &int8_amx_emulated},
 #endif
 #ifdef SLUICE_ARM64
@@ -98,7 +98,7 @@ static const struct instruction_set *first_here(const struct instruction_set *se
     return set;
 }
 
-/* The row that SLUICE_ISA names, the first one where it is not set; the one without a name if it names none. */
+/* The row that SLUICE_ISA names; the first one if it is not set; the one without a name if it names no row. */
 static const struct instruction_set *first_allowed(void)
 {
     const struct instruction_set *set = instruction_sets;
@@ -131,7 +131,7 @@ const char *engine_instruction_set(char out[64])
     return out;
 }
 
-/* --- which bf16 --- */
+/* --- choosing the kind of bf16 product --- */
 
 enum { TRY_ROWS = 24, TRY_INPUTS = 256, TRY_RUNS = 8 };
 
@@ -228,7 +228,7 @@ static float nearest(float value)
     return value + shift - shift;
 }
 
-enum { BINS = 128 }; /* of remainders from -1/2 to 1/2, ordered by how far they go one way */
+enum { BINS = 128 }; /* of remainders from -1/2 to 1/2, ordered by size in one direction */
 
 static int bin_of(float value, int way)
 {
@@ -244,7 +244,7 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
     for (uint32_t i = 0; i < weight->inputs; i++) { sum += from[i] * inverse - nearest(from[i] * inverse); }
     int way = sum < 0 ? -1 : 1, moved = 0;
     for (uint32_t i = 0; i < weight->inputs; i++) { bins[bin_of(from[i] * inverse, way)]++; }
-    int edge = BINS; /* all weights in later bins move, and `more` of this one */
+    int edge = BINS; /* all weights in later bins move, and `more` of those in this one */
     uint32_t more = (uint32_t)nearest(fabsf(sum));
     for (; edge > BINS / 2 && more > bins[edge]; edge--) { more -= bins[edge]; }
     for (uint32_t i = 0; i < weight->inputs; i++) {

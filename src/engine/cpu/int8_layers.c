@@ -125,7 +125,7 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
     gemm_run(weights->set, linear->kind, &job);
 }
 
-/* Whether the product behind a norm reads its rows in int8. */
+/* True if the product after a norm reads its rows in int8. */
 static bool next_is_int8(const struct cpu_weights *weights, uint32_t layer, enum norm_site site)
 {
     uint32_t next = site == NORM_OUTPUT ? layer + 1 : layer;
@@ -156,23 +156,23 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
     weights->set->int8->add_norm(&job);
 }
 
-/* --- which layers --- */
+/* --- choosing the layers --- */
 
 enum {
     TRIAL_ROWS = INT8_BLOCK,              /* tokens */
-    PLAIN_OUTPUTS = 64,                   /* of a weight, that are read at once */
-    MEAN_TOKENS = 2,                      /* of a text, where it is their mean */
-    TRIAL_ROOM = TRIAL_ROWS + INT8_BLOCK, /* rows of a buffer of int8's */
+    PLAIN_OUTPUTS = 64,                   /* of a weight, read at once */
+    MEAN_TOKENS = 2,                      /* of a text, if its vector is their mean */
+    TRIAL_ROOM = TRIAL_ROWS + INT8_BLOCK, /* rows of an int8 buffer */
 };
 
-/* The largest mean of 1 - cosine that passes. Of the texts that were measured (docs/measurements/engine.md) the worst
- * were up to 1.7 times as far off; their cosine should be 0.9995 or better. */
+/* The largest mean of 1 - cosine that passes. The worst of the texts measured (docs/measurements/engine.md) were up to
+ * 1.7 times as far off; their cosine should be 0.9995 or better. */
 static const double ERROR_MOST = 2.8e-4;
 
 struct int8_trial {
     const struct cpu_weights *weights;
-    void *memory;   /* behind all that follows */
-    float *states;  /* [layer_count + 1, TRIAL_ROWS, hidden]: exact, before each layer and behind the last */
+    void *memory;   /* holds all buffers below */
+    float *states;  /* [layer_count + 1, TRIAL_ROWS, hidden]: exact, before each layer and after the last */
     float *sums;    /* the same before the normalisation, with pre_norm; else `states` */
     float *product; /* [TRIAL_ROWS, hidden] */
     float *wide;    /* [TRIAL_ROOM, intermediate] */
@@ -194,7 +194,7 @@ static float *state(const struct int8_trial *trial, uint32_t layer)
     return trial->states + state_at(trial, layer);
 }
 
-/* Lays the buffers out in `block`, or nowhere; returns their size. */
+/* Lays the buffers out in `block`, or nowhere (NULL); returns their size. */
 static size_t lay_out(struct int8_trial *trial, char *block)
 {
     const struct cpu_weights *weights = trial->weights;
@@ -229,7 +229,7 @@ static size_t lay_out(struct int8_trial *trial, char *block)
 
 /* --- in f32 --- */
 
-/* Tokens from all over the vocabulary. Behind the embedding the sums are what is normalised, too. */
+/* Embeds tokens from all over the vocabulary. At this point the sums equal the normalised states, too. */
 static void embed(struct int8_trial *trial)
 {
     const struct cpu_weights *weights = trial->weights;
@@ -265,8 +265,8 @@ static void multiply(struct int8_trial *trial, const struct linear *linear, uint
     }
 }
 
-/* The activated intermediate product, in `wide`; of a gated model GATE_WIDTH outputs at a time, since both its parts
- * stand in turn. */
+/* The activated intermediate product, in `wide`; for a gated model GATE_WIDTH outputs at a time, because its two parts
+ * alternate. */
 static void feed_forward(struct int8_trial *trial, uint32_t layer, const float *x)
 {
     const struct cpu_weights *weights = trial->weights;
@@ -292,7 +292,7 @@ static void feed_forward(struct int8_trial *trial, uint32_t layer, const float *
     }
 }
 
-/* Runs one layer in f32. Each token attends to itself alone, so its context is its value. */
+/* Runs one layer in f32. Each token attends only to itself, so its context is its value. */
 static void run_exact(struct int8_trial *trial, uint32_t layer)
 {
     const struct cpu_weights *weights = trial->weights;
@@ -323,7 +323,7 @@ static enum status prepare(struct int8_trial *trial, struct err *err)
     size_t bytes = lay_out(trial, NULL);
     trial->memory = memory_aligned(bytes);
     if (!trial->memory) { return err_set(err, STATUS_NO_MEMORY, "no memory to try int8 (%zu bytes)", bytes); }
-    memset(trial->memory, 0, bytes); /* memory behind the last row is read, too */
+    memset(trial->memory, 0, bytes); /* memory past the last row is read, too */
     lay_out(trial, trial->memory);
     embed(trial);
     for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++) { run_exact(trial, layer); }
@@ -361,7 +361,7 @@ static void run_linear(struct int8_trial *trial, uint32_t layer, enum linear_sit
     int8_pass_linear(&trial->space, trial->weights, &trial->work, layer, site);
 }
 
-/* Attention of each token to itself alone. */
+/* Attention of each token to itself only. */
 static void keep_values(struct int8_trial *trial, uint32_t layer)
 {
     const struct int8_work *work = &trial->work;
@@ -423,5 +423,5 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
                                     vector + model->hidden);
         error += one_less_cosine(vector, vector + model->hidden, model->hidden);
     }
-    return error <= ERROR_MOST * TRIAL_ROWS / tokens; /* not so, if it is no number */
+    return error <= ERROR_MOST * TRIAL_ROWS / tokens; /* false for NaN */
 }

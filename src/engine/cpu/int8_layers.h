@@ -1,6 +1,5 @@
-/* Layers in int8, and in int16 those of an int8 model that are left out: their four products and what lies between
- * these, on a workspace's buffers. Attention, its output product, LayerNorm and pooling are the same as in other
- * precisions. */
+/* Layers in int8, and the other layers of an int8 model in int16: their four products and the steps between these, on a
+ * workspace's buffers. Attention, its output product, LayerNorm and pooling are the same as in other precisions. */
 #ifndef ENGINE_CPU_INT8_LAYERS_H
 #define ENGINE_CPU_INT8_LAYERS_H
 
@@ -25,22 +24,22 @@ struct int8_work {
     unsigned chunk, chunks;     /* the part that is computed: of a product's outputs, or of the rows */
 };
 
-/* Lays the buffers for `rows` tokens out in `block`, whose first byte and 64-byte multiples are aligned, or nowhere;
- * returns their size. */
+/* Lays the buffers for `rows` tokens out in `block`, whose first byte is 64-byte aligned, or nowhere (NULL); returns
+ * their size. */
 size_t int8_space_lay_out(struct int8_space *space, const struct model *model, size_t rows, char *block);
 
-/* Quantises work->hidden behind the embedding, or behind the last layer that is not in int8. */
+/* Quantises work->hidden after the embedding, or after the last layer that is not in int8. */
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work);
 
-/* Whether int8_pass_prepare has anything to do. */
+/* True if int8_pass_prepare has anything to do. */
 bool int8_pass_prepares(const struct cpu_weights *weights, uint32_t layer, enum linear_site site);
 
-/* Quantises rows of the input of the output product, and of each in int16; an earlier step has done so for the others.
- */
+/* Quantises rows of the input of the output product, and in int16 of every product; an earlier step has done so for the
+ * others. */
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        uint32_t layer, enum linear_site site);
 
-/* The ops of struct backend_ops: some of a product's outputs, and some of the rows. */
+/* The ops of struct backend_ops, for some of a product's outputs and for some of the rows. */
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                       uint32_t layer, enum linear_site site);
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,

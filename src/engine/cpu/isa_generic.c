@@ -127,7 +127,7 @@ static inline vec vec_load_f16(const uint16_t *from)
     return vec_load(wide);
 }
 
-/* Of two bf16 numbers in each lane the lower or the upper, as floats. */
+/* The lower or the upper of the two bf16 numbers in each lane, as floats. */
 static inline vec vec_bf16_lower(vec two)
 {
     return (vec)((vec_bits)two << 16);
@@ -190,8 +190,8 @@ static inline uint32_t vec_low(struct vec_range range)
     return low;
 }
 
-/* The nearest integer of a * inverse, less `middle`. Rounded once, as a fused multiply and add does it: in f64 the
- * product is exact, and 1.5 * 2^52 pushes its fraction out. */
+/* The nearest integer to a * inverse, less `middle`. It is rounded once, as by a fused multiply-add: in f64 the product
+ * is exact, and adding 1.5 * 2^52 pushes its fraction out. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {
     for (int i = 0; i < VEC; i++) {
@@ -234,8 +234,8 @@ static inline int8_pairs first_of(int8_pairs two)
     return (int8_pairs)((int8_bits)two << 8) >> 8;
 }
 
-/* No sum of two products leaves 16 bits, as no byte is below -127. Weight and values are taken apart alike, so that the
- * order of bytes does not matter. */
+/* No sum of two products overflows 16 bits, because no byte is below -127. Weight and values are unpacked in the same
+ * way, so the order of bytes does not matter. */
 static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 {
     int8_pairs value = (int8_pairs)values;

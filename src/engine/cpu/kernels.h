@@ -1,8 +1,8 @@
 /* The CPU backend's vector code for everything between two matrix products, with one pass over memory each.
  *
  * One body (kernels.inc) is compiled for several instruction sets (isa_*.c); gemm.c chooses at run time. A row's
- * arithmetic never depends on the rows around it, so a text's bits do not depend on its batch mates; they may depend on
- * the machine. */
+ * arithmetic never depends on the rows around it, so a text's bits do not depend on the other texts of its batch; they
+ * may depend on the machine. */
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 
@@ -13,10 +13,10 @@
 
 #include "model/model.h"
 
-/* The outputs of a gated product stand in turn: so many to be activated, as many to multiply them by. */
+/* The outputs of a gated product alternate: GATE_WIDTH to be activated, then as many to multiply them by. */
 enum { GATE_WIDTH = 16 };
 
-/* Where activations go: as f32, as bf16, or both. NULL is not written. */
+/* The destination of activations: f32, bf16, or both. NULL is not written. */
 struct activations {
     float *f32;
     uint16_t *bf16;
@@ -33,19 +33,19 @@ struct norm_weights {
 struct attention_job {
     uint32_t length, heads, head_dim;
     uint32_t key_heads;             /* each for heads / key_heads heads of queries */
-    uint32_t first_head, last_head; /* those computed */
+    uint32_t first_head, last_head; /* the heads to compute */
     float scale;
     const float *qkv;      /* [length, (heads + 2 * key_heads) * head_dim]: queries, keys, values, without their bias */
     const float *bias;     /* [(heads + 2 * key_heads) * head_dim] */
-    const uint16_t *qkv16; /* instead of both, for gemm_bf16.attention and attention16: the same in bf16 with bias; 31
-                              more rows are read. attention16 takes only jobs without norms, rotary and windows, and
+    const uint16_t *qkv16; /* replaces qkv and bias for gemm_bf16.attention and attention16: the same in bf16 with bias;
+                              31 more rows are read. attention16 takes only jobs without norms, rotary and windows, and
                               with as many key_heads as heads */
     const struct norm_weights *query_norm, *key_norm; /* RMS norms of each head, without bias; NULL: none. Only with: */
-    const float *rotary;     /* [length, head_dim] of model_read_rotary, by which queries and keys turn; NULL: none */
-    uint32_t before, behind; /* attends to so many tokens before it and so many behind; both at most `length` */
+    const float *rotary; /* [length, head_dim] of model_read_rotary, by which queries and keys are turned; NULL: none */
+    uint32_t before, behind;    /* tokens before and after it that a token attends to; both at most `length` */
     const float *relative_bias; /* [heads, 2 * bias_reach + 1], added to scaled scores; NULL: none */
-    uint32_t bias_reach;        /* at least length - 1; there lies the bias of a query's own key, and behind it those
-                                   of keys behind */
+    uint32_t bias_reach; /* at least length - 1; the index of the bias of a query's own key, which those of later keys
+                            follow */
     struct activations context; /* [length, heads * head_dim]: exactly one of the two is written */
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };
@@ -88,8 +88,8 @@ struct kernels {
     /* The floats of scratch for a sequence of up to `length` tokens. */
     size_t (*attention_scratch)(uint32_t length, uint32_t head_dim);
 
-    /* One vector of `length` rows. What is not finite in a row is not finite in the vector. Shapes: x [length, width];
-     * to [width], written. */
+    /* Pools `length` rows into one vector. An element that is not finite in a row is not finite in the vector. Shapes:
+     * x [length, width]; to [width], written. */
     void (*pool)(enum pooling pooling, uint32_t length, uint32_t width, const float *x, float *to);
 
     /* Products of GEMM_F32, GEMM_BF16_WIDE and, or NULL, GEMM_BF16_DOT (gemm.h). */

@@ -1,6 +1,6 @@
-/* Threads claim chunks through one atomic word: the step's number, and the first and the end of the chunks that are
- * left. A claim compares the step's number too, so a helper that has seen an older step gets nothing; and the step is
- * read only after the claim, when it can no longer change until all its chunks are done. */
+/* Threads claim chunks through one atomic word: the step's number, and the first and the end of the remaining chunks. A
+ * claim compares the step's number too, so a helper that has seen an older step gets nothing; and the step is read only
+ * after the claim, when it can no longer change until all its chunks are done. */
 #include "engine/cpu/parallel_for.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 
 enum {
-    SPIN_NS = 100000,    /* a helper that finds no chunk for so long goes to sleep */
+    SPIN_NS = 100000,    /* a helper that has found no chunk for this long goes to sleep */
     SPINS_A_LOOK = 32,   /* between two looks at the clock */
     SPINS_A_YIELD = 4096 /* of an owner waiting for a helper that may have lost its core */
 };
@@ -39,7 +39,7 @@ struct parallel_for {
     _Alignas(LINE) atomic_uint_fast64_t ticket; /* the step's number; the end and the first of the chunks left */
     struct parallel_step step;
     uint32_t number;
-    _Alignas(LINE) atomic_uint done; /* chunks, by helpers */
+    _Alignas(LINE) atomic_uint done; /* chunks done by helpers */
 
     _Alignas(LINE) pthread_mutex_t lock; /* for what follows; `asleep` is also read without it */
     pthread_cond_t called, settled;
@@ -58,7 +58,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Whether a core is left for this helper beside all computations. */
+/* True if the computations under way leave a core for this helper. */
 static bool has_core(const struct parallel_for *parallel, unsigned thread)
 {
     return thread + atomic_load_explicit(&parallel->computing, memory_order_relaxed) <= parallel->cores;
@@ -82,7 +82,7 @@ static bool claim(struct parallel_for *parallel, unsigned thread, unsigned *chun
 
 /* ---- helpers ---- */
 
-/* Helps until the computation ends, a computation wants this core, or no chunk has come for a while. */
+/* Helps until the computation ends, another computation needs this core, or there has been no chunk for a while. */
 static void help(struct parallel_for *parallel, unsigned thread)
 {
     uint64_t since = clock_now_ns();
@@ -136,7 +136,8 @@ static void call(struct parallel_for *parallel)
 
 /* ---- opening ---- */
 
-/* Blocks signals, which are for other threads. When this returns the helpers exist and sleep. */
+/* Starts the helpers with signals blocked, which are for other threads. When this returns, the helpers exist and sleep.
+ */
 static int start(struct parallel_for *parallel)
 {
     sigset_t all, before;
@@ -198,7 +199,7 @@ unsigned parallel_for_threads(const struct parallel_for *parallel)
     return parallel->threads;
 }
 
-/* ---- who computes ---- */
+/* ---- computations ---- */
 
 bool parallel_for_enter(struct parallel_for *parallel, bool wants)
 {
@@ -242,8 +243,8 @@ void parallel_for_run(struct parallel_for *parallel, const struct parallel_step 
     }
 }
 
-/* ---- how many threads: the affinity mask, bounded by the CPU quota of the control group (version 2: cpu.max up to the
- * root; version 1: cpu.cfs_quota_us / cpu.cfs_period_us) ---- */
+/* ---- the number of threads: the affinity mask, bounded by the CPU quota of the control group (version 2: cpu.max up
+ * to the root; version 1: cpu.cfs_quota_us / cpu.cfs_period_us) ---- */
 
 static unsigned affinity_threads(void)
 {
@@ -265,7 +266,7 @@ static bool read_line(const char *directory, const char *name, char *line, int s
     return found;
 }
 
-/* The quota of one group's directory in CPUs, or 0 where it sets none. */
+/* The quota of one group's directory in CPUs, or 0 if it sets none. */
 static double group_quota(const char *directory)
 {
     char line[128], period_line[128];

@@ -1,5 +1,5 @@
-/* Rows of activations, on the words of a vec_*.h header that is included before: loads and stores of any width, sums,
- * and LayerNorm, whose arithmetic is the same wherever a row is normalised. */
+/* Rows of activations, written on the words of a vec_*.h header that is included first: loads and stores of any width,
+ * sums, and LayerNorm, whose arithmetic is the same wherever a row is normalised. */
 #ifndef ENGINE_CPU_ROWS_H
 #define ENGINE_CPU_ROWS_H
 
@@ -24,7 +24,7 @@ INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
     return vec_load_bf16(half);
 }
 
-/* The same from a weight as it is stored, `at` elements behind its first. */
+/* The same from a weight as it is stored, from element `at` on. */
 INLINE vec load_stored_upto(const void *from, enum dtype dtype, size_t at, uint32_t left)
 {
     uint16_t half[VEC] = {0};
@@ -46,7 +46,7 @@ INLINE void vec_store_upto(float *to, vec a, uint32_t left)
     }
 }
 
-/* Likewise, rounded to bf16. */
+/* The same, rounded to bf16. */
 INLINE void vec_store_bf16_upto(uint16_t *to, vec a, uint32_t left)
 {
     uint16_t half[VEC];
@@ -58,7 +58,7 @@ INLINE void vec_store_bf16_upto(uint16_t *to, vec a, uint32_t left)
     memcpy(to, half, left * sizeof half[0]);
 }
 
-/* Likewise from element `at` on, to wherever `to` says. */
+/* The same from element `at` on, to each destination in `to`. */
 INLINE void activations_store(struct activations to, size_t at, vec a, uint32_t left)
 {
     if (to.f32) { vec_store_upto(to.f32 + at, a, left); }
@@ -70,7 +70,7 @@ struct row_sums {
     vec part[4];
 };
 
-/* Where sums begin. */
+/* Sums of nothing yet. */
 INLINE struct row_sums no_sums(void)
 {
     return (struct row_sums){{vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)}};
@@ -83,7 +83,7 @@ INLINE float total(const struct row_sums *sums, const uint32_t parts)
     return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
 }
 
-/* What a norm takes off a row. */
+/* The mean that a norm subtracts from a row. */
 INLINE float norm_mean(const struct norm_weights *norm, float sum, uint32_t width)
 {
     return norm->rms ? 0.0f : sum / (float)width;
@@ -103,8 +103,8 @@ INLINE float row_add(uint32_t width, const float *product, const float *bias, fl
     return total(&sums, 4);
 }
 
-/* --- LayerNorm of some rows in step, so that no row waits for its own sums. A row's arithmetic does not depend on how
- * many there are. `rows` and `parts` are constants at every call. --- */
+/* --- LayerNorm of some rows in step, so that no row waits for its own sums. A row's arithmetic does not depend on
+ * their number. `rows` and `parts` are constants at every call. --- */
 
 enum { NORM_ROWS_MAX = 4 };
 
@@ -133,8 +133,8 @@ INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t widt
     }
 }
 
-/* Writes the normalised rows of `from` to wherever x says. A `range` that is not NULL is widened by each row's values.
- */
+/* Writes the normalised rows of `from` to each destination in `x`. A `range` that is not NULL is widened by each row's
+ * values. */
 INLINE void norm_write(const uint32_t rows, uint32_t width, const float *from, const float *mean, const float *scale,
                        const struct norm_weights *norm, struct activations x, struct vec_range *range)
 {
@@ -151,7 +151,7 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *from, c
     }
 }
 
-/* Where one row goes; x.f32 must not be NULL. Shapes: x [rows, width]. */
+/* The destination of one row; x.f32 must not be NULL. Shapes: x [rows, width]. */
 INLINE struct activations activations_row(struct activations x, size_t row, uint32_t width)
 {
     return (struct activations){x.f32 + row * width, x.bf16 ? x.bf16 + row * width : NULL};

@@ -62,7 +62,8 @@ static inline vec vec_fma(vec a, vec b, vec c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
-/* The same where sums fill the 16 registers: the compiler would move them about, and then they do not all fit. */
+/* The same for code whose sums fill the 16 registers: the compiler would copy them between registers, and then they do
+ * not all fit. */
 #define VEC_FMA_IN_PLACE
 static inline vec vec_fma_in_place(vec a, vec b, vec c)
 {
@@ -129,7 +130,7 @@ static inline vec vec_load_f16(const uint16_t *from)
     return _mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
 }
 
-/* Of two bf16 numbers in each lane the lower or the upper, as floats. */
+/* The lower or the upper of the two bf16 numbers in each lane, as floats. */
 static inline vec vec_bf16_lower(vec two)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(two), 16));
@@ -284,8 +285,8 @@ static inline vec_s32 dot_add_pairs(vec_s32 sum, vec_s32 weight, vec_s32 values)
     return _mm256_dpwssd_avx_epi32(sum, weight, values);
 }
 #else
-/* The product of bytes wants one operand without sign: the weight's sign is given to the row's value. No pair's sum
- * leaves 16 bits, as neither operand is below -127. */
+/* The product of bytes requires one unsigned operand: the weight's sign is moved to the row's value. No pair's sum
+ * overflows 16 bits, because neither operand is below -127. */
 enum { DOT_VECS = 2, DOT_UNIT = 2, DOT_ROWS = 4 };
 
 typedef struct {

@@ -92,7 +92,7 @@ static inline vec vec_scale(vec a, vec n)
 }
 
 /* Picks one of 16 floats by an integer 0..15 that was added to VEC_PICK. */
-#define VEC_PICK 12582912.0f /* 1.5 * 2^23, so that the number stands in the lowest bits */
+#define VEC_PICK 12582912.0f /* 1.5 * 2^23, so that the number is in the lowest bits */
 
 static inline vec vec_pick(const float table[16], vec which)
 {
@@ -125,7 +125,7 @@ static inline vec vec_load_f16(const uint16_t *from)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
 }
 
-/* Of two bf16 numbers in each lane the lower or the upper, as floats. */
+/* The lower or the upper of the two bf16 numbers in each lane, as floats. */
 static inline vec vec_bf16_lower(vec two)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(two), 16));
@@ -225,7 +225,7 @@ static inline void vec_store_s16(int8_t *to, vec a, vec inverse)
     _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(_mm512_castps_si512(shifted)));
 }
 
-/* vec_widen of two vectors in bf16, kept in the upper and lower halves of the lanes. */
+/* vec_widen by two vectors in bf16; the range is kept in the upper and lower halves of the lanes. */
 static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint16_t *from)
 {
     __m512i bits = _mm512_loadu_si512(from);
@@ -234,7 +234,7 @@ static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint
     return range;
 }
 
-/* From half lanes to whole ones, as vec_widen keeps them. */
+/* Converts such a range from half lanes to whole ones, as vec_widen keeps it. */
 static inline struct vec_range vec_range_of_bf16(struct vec_range range)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
@@ -308,8 +308,8 @@ static inline void dot_store(int32_t *to, vec_s32 a)
 }
 
 #ifdef __AVX512VNNI__
-/* VNNI wants one operand without sign, so 128 is added to every weight when it is packed. What that adds to a row's
- * sums is 128 times the sum of its values, which they begin with. */
+/* VNNI requires one unsigned operand, so 128 is added to every weight when it is packed. That adds 128 times the sum of
+ * a row's values to its sums, so these begin with minus that number. */
 #define DOT_FLIP 0x80
 
 typedef __m512i dot_weight;

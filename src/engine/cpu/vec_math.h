@@ -6,7 +6,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* e^x for x <= 0 within 2 units in the last place; below -87 it stays at e^-87, which no sum with a 1 in it can see.
+/* e^x for x <= 0 within 2 units in the last place; below -87 it stays at e^-87, which is lost in any sum that contains
+ * a 1.
  * x = n ln2 + r; ln2 is split in two so that n ln2 is exact; the polynomial is a minimax fit on |r| <= ln2 / 2
  * (relative error 8e-8). */
 INLINE vec exp_negative(vec x)
@@ -70,7 +71,7 @@ INLINE vec silu(vec x)
 
 #ifdef VEC_PICK
 /* gelu_erf for a result in bf16: x / 2 + |x| e with e = erf(|x| / sqrt 2) / 2 by a parabola for each 0.26 of |x|,
- * within 3.3e-5 |x| everywhere. Half the work of a quotient, which the tiles' shadow has no room for. */
+ * within 3.3e-5 |x| everywhere. Half the work of a quotient, which would take longer than the tiles work meanwhile. */
 INLINE vec gelu_erf16(vec x)
 {
     static const float c0[16] = {-4.52505446e-06f, -8.85188347e-04f, -6.85345614e-03f, -1.66037288e-02f,
@@ -116,9 +117,9 @@ INLINE vec activation_of(enum activation activation, bool rough, vec x)
 }
 
 #ifndef VEC_PICK
-/* --- for int8: what follows from fewer words, where there is nothing better --- */
+/* --- for int8: built from other words, where the header has nothing better --- */
 
-/* a, or where it is beyond it the limit with the sign of a. */
+/* a, bounded in magnitude by `limit`. */
 static inline vec vec_clamp(vec a, float limit)
 {
     return vec_max(vec_set(-limit), vec_min(vec_set(limit), a));
@@ -130,7 +131,7 @@ static inline void vec_store_two_bf16(uint16_t *to, vec a, vec b)
     vec_store_bf16(to + VEC, b);
 }
 
-/* Two vectors in bf16, and what vec_widen would have made of them. */
+/* Widens a range by two vectors in bf16; vec_range_of_bf16 then returns the range that vec_widen would have made. */
 static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint16_t *from)
 {
     return vec_widen(vec_widen(range, vec_load_bf16(from)), vec_load_bf16(from + VEC));
@@ -152,7 +153,7 @@ static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inver
 #ifndef DOT_FLIP
 #define DOT_FLIP 0
 
-/* What a row's sums begin with, so that a packed weight's flipped bits do not count. */
+/* The start value of a row's sums, which cancels the effect of a packed weight's flipped bits. */
 static inline int32_t dot_start(const int8_t *from, uint32_t bytes)
 {
     (void)from;

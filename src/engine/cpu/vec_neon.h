@@ -114,7 +114,7 @@ static inline vec vec_load_f16(const uint16_t *from)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 }
 
-/* Of two bf16 numbers in each lane the lower or the upper, as floats. */
+/* The lower or the upper of the two bf16 numbers in each lane, as floats. */
 static inline vec vec_bf16_lower(vec two)
 {
     return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(two), 16));
@@ -199,7 +199,8 @@ static inline dot_weight dot_load(const int8_t *packed)
     return vld1q_s8(packed);
 }
 
-/* Without the instruction for it, the sum of two products stays in 16 bits, because no byte is below -127. */
+/* For machines without the dot-product instruction. The sum of two products fits in 16 bits, because no byte is below
+ * -127. */
 static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 {
     int8x16_t value = vreinterpretq_s8_s32(values);

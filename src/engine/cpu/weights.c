@@ -8,12 +8,12 @@
 #include "engine/cpu/int8_layers.h"
 
 /* The model's linear layers at one site. Those that share an input make one product, with their outputs one after the
- * other, or in turn. */
+ * other, or alternating. */
 struct site_linears {
     unsigned count;
     const struct linear *part[3];
     uint32_t outputs, inputs; /* of all together */
-    uint32_t turn[3];         /* outputs of a part before those of the next follow */
+    uint32_t turn[3];         /* consecutive outputs of each part, before those of the next part */
     uint32_t turns;
 };
 
@@ -27,7 +27,7 @@ static void copied(const struct cpu_weights *weights, const struct tensor *tenso
     if (weights->backend.model->read_once) { tensor_release(tensor); }
 }
 
-/* Copies a vector of weights, or makes zeros of an empty one. */
+/* Copies a vector of weights; an empty one becomes zeros. */
 static enum status keep_vector(struct cpu_weights *weights, const struct tensor *tensor, size_t elements, float **out,
                                struct err *err)
 {
@@ -59,7 +59,7 @@ static enum status keep_norm(struct cpu_weights *weights, const struct layer_nor
 
 /* --- embeddings --- */
 
-/* Copies some of the words' numbers, from `first` on. */
+/* Copies some numbers of the word embeddings, from `first` on. */
 static void copy_words(struct cpu_weights *weights, const struct tensor *from, size_t first)
 {
     char *to = weights->word + first * dtype_bytes(weights->word_dtype);
@@ -75,8 +75,8 @@ static void copy_words(struct cpu_weights *weights, const struct tensor *from, s
     }
 }
 
-/* Often most of a model. So 16 bits stay as they are, f32 becomes bf16 where products are not in f32 either, and the
- * file's part is given back while the copy grows. */
+/* Word embeddings are often most of a model. So 16-bit ones stay as they are, f32 becomes bf16 unless products are in
+ * f32, and the file's memory is given back while the copy grows. */
 static enum status keep_words(struct cpu_weights *weights, enum precision precision, struct err *err)
 {
     enum { SOME = 1 << 20 };
@@ -162,7 +162,7 @@ static struct site_linears site_linears_of(const struct model *model, uint32_t l
     return linears;
 }
 
-/* Reads the parts' biases, or their weights, turn by turn. Of a part without a bias nothing is written. */
+/* Reads the parts' biases, or their weights, turn by turn. Writes nothing for a part without a bias. */
 static void read_parts(const struct site_linears *from, bool biases, float *to)
 {
     for (unsigned at = 0; at < from->turns * from->count; at++) {
@@ -255,7 +255,7 @@ static void keep_plain_layers(struct cpu_weights *weights, float *plain)
     }
 }
 
-/* Packs a layer in int8, and keeps it so if the trial passes. */
+/* Packs a layer in int8, and keeps the result if the trial passes. */
 static void keep_int8(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain)
 {
     size_t before = weights->packed_used; /* a layer that fails is packed again from here */
@@ -281,7 +281,7 @@ static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, s
     return STATUS_OK;
 }
 
-/* Allocates memory for the weights of all layers. `largest`: the elements of the largest. */
+/* Allocates memory for the weights of all layers. `largest`: the elements of the largest weight. */
 static enum status prepare_products(struct cpu_weights *weights, const struct model *model, size_t *largest,
                                     struct err *err)
 {
@@ -321,7 +321,7 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     return status;
 }
 
-/* What attention in int16 can do today. */
+/* True if attention in int16 can compute the model. */
 static bool attends_plainly(const struct model *model)
 {
     return model->rotary[0].base == 0 && model->window == 0 && !model->causal && model_key_heads(model) == model->heads;

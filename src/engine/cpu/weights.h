@@ -16,8 +16,8 @@ struct cpu_linear {
 struct cpu_layer {
     struct cpu_linear linear[CPU_SHAPES];      /* by enum linear_site */
     struct norm_weights norm[CPU_NORMS];       /* by enum norm_site */
-    struct norm_weights added_norm[CPU_NORMS]; /* of what is added before; no gain: none */
-    struct norm_weights query_norm, key_norm;  /* likewise */
+    struct norm_weights added_norm[CPU_NORMS]; /* of the product before it is added; no gain: none */
+    struct norm_weights query_norm, key_norm;  /* no gain: none */
 };
 
 struct cpu_weights {
@@ -35,13 +35,13 @@ struct cpu_weights {
     float word_scale;
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
-    char *packed;             /* the memory behind the packed weights */
+    char *packed;             /* the memory that holds the packed weights */
     size_t packed_used;
     size_t bytes;
 };
 
-/* Packs the weights of a model. Owns: the caller ends it with cpu_weights_close. `backend` is left for the caller.
- * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
+/* Packs the weights of a model. Owns: the caller ends it with cpu_weights_close. `backend` is left for the caller to
+ * fill. Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
 MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
                                         struct err *err);
 
@@ -54,20 +54,20 @@ static inline const char *cpu_weights_word(const struct cpu_weights *weights, ui
     return weights->word + (size_t)id * weights->backend.model->hidden * dtype_bytes(weights->word_dtype);
 }
 
-/* Whether the operands of products outside int8 layers are in bf16. */
+/* True if the operands of products outside int8 layers are in bf16. */
 static inline bool cpu_weights_are_half(const struct cpu_weights *weights)
 {
     return weights->kind == GEMM_BF16 || weights->kind == GEMM_BF16_DOT;
 }
 
-/* Whether a layer is in int8. In an int8 model the other layers, and of each layer the attention's output product, are
- * in bf16 where the processor multiplies it fast, else in int16, or in f32 where there are no products of that. */
+/* True if a layer is in int8. In an int8 model the other layers, and the attention's output product of every layer, are
+ * in bf16 if the processor multiplies it fast, else in int16, or in f32 if there are no products in int16. */
 static inline bool cpu_weights_is_int8(const struct cpu_weights *weights, uint32_t layer)
 {
     return layer >= weights->first_int8_layer;
 }
 
-/* Whether int8_layers.h computes a layer: those in int8, and in int16. */
+/* True if int8_layers.h computes a layer: those in int8 and in int16. */
 static inline bool cpu_weights_are_integers(const struct cpu_weights *weights, uint32_t layer)
 {
     return cpu_weights_is_int8(weights, layer) || weights->kind == GEMM_INT16;

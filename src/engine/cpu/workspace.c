@@ -52,7 +52,7 @@ static struct scaled_rows lay_out_split(size_t rows, uint32_t inputs, char *bloc
     return split;
 }
 
-/* Lays the workspace's buffers out in `block` (or nowhere, to learn the size) and returns their size. */
+/* Lays the workspace's buffers out in `block` (NULL: nowhere, to learn the size) and returns their size. */
 static size_t lay_out(struct backend_workspace *workspace, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
@@ -95,8 +95,8 @@ void cpu_workspace_close(struct backend_workspace *workspace)
     free(workspace);
 }
 
-/* Zeros: gaps between rows take part in products, so they must be finite. Only what is used becomes resident: a model
- * that takes 8,192 tokens has room for them, and most texts are short. */
+/* Memory starts as zeros: gaps between rows take part in products, so they must be finite. Only pages that are used
+ * become resident: a model that takes 8,192 tokens has room for them, but most texts are short. */
 static enum status make_room(size_t bytes, void **out, struct err *err)
 {
     *out = memory_map(bytes);

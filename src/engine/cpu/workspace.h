@@ -19,11 +19,11 @@ struct cpu_thread {
     float *scratch; /* attention's */
 };
 
-/* Buffers of activations, a row for each token. What a precision does not need is NULL. */
+/* Buffers of activations, a row for each token. Those that a precision does not need are NULL. */
 struct backend_workspace {
     const struct cpu_weights *weights;
     const struct pass *pass;
-    void *memory; /* all buffers below lie in it */
+    void *memory; /* holds all buffers below */
     size_t bytes;
     float *hidden;                   /* [rows, hidden] */
     float *sum;                      /* [rows, hidden] before the normalisation; `hidden`, unless pre_norm */
@@ -39,7 +39,7 @@ struct backend_workspace {
     struct parallel_for *parallel; /* NULL: no helpers */
     bool helped;                   /* in the current or last pass */
     unsigned threads;
-    void *helpers_memory; /* behind what helpers have */
+    void *helpers_memory; /* holds the helpers' buffers */
     size_t helpers_bytes;
     struct cpu_thread thread[PARALLEL_THREADS_MAX];
 };
@@ -65,8 +65,8 @@ struct cpu_step {
     unsigned chunks;
 };
 
-/* How many chunks to cut a step of `parts` equal parts into, with at least `least` parts in each: 1 without helpers,
- * else a few for each thread, so that all end at about the same time. */
+/* The number of chunks to cut a step of `parts` equal parts into, with at least `least` parts in each: 1 without
+ * helpers, else a few for each thread, so that all end at about the same time. */
 unsigned cpu_chunks(const struct backend_workspace *workspace, uint32_t parts, uint32_t least);
 
 /* Does a step, alone or with helpers; `step` is the context of `chunk`. */

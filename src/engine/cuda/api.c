@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Errors after which the runtime answers every call on the device with the same error. Codes newer than the headers of
- * CUDA 12.4 stand here as numbers. */
+ * CUDA 12.4 are written as numbers. */
 static bool lost(cudaError_t answer)
 {
     switch ((int)answer) {
@@ -83,7 +83,7 @@ enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, c
     return err_set(err, status, "cuBLAS failed (%s): %s", what, api->cublasLtGetStatusName(answer));
 }
 
-/* Whether the loader means that this file is missing, and not one that it needs. */
+/* True if the loader's message says that this file is missing, rather than one that it depends on. */
 static bool is_missing(const char *path, const char *why)
 {
     size_t length = strlen(path);

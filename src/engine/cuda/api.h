@@ -1,9 +1,9 @@
 /* Every CUDA, cuBLASLt and cuBLAS call of the engine, as one table of function pointers.
  *
  * The real table is runtime.c, the only file that links the CUDA runtime. It opens the libraries on first use, so that
- * one binary starts on machines without them. The tests put a table there that works in plain memory
- * (tests/support/cuda_host.h); the engine cannot tell. A field has the name and type of the call that it holds;
- * NVIDIA's manuals say what the call does. */
+ * one binary starts on machines without them. The tests use a table that works in plain memory instead
+ * (tests/support/cuda_host.h); the engine cannot tell the difference. A field has the name and type of the call that it
+ * holds; NVIDIA's manuals say what the call does. */
 #ifndef ENGINE_CUDA_API_H
 #define ENGINE_CUDA_API_H
 
@@ -101,8 +101,9 @@ struct cuda_device {
 MUST_CHECK enum status cuda_api_real(const struct cuda_api **out, struct err *err);
 
 /* Opens a library from the first folder where that works. Folders end with a slash; "" means the loader's search path.
- * The library stays open, because CUDA's do not survive dlclose. Returns NULL with the loader's reason in `err`: what
- * is wrong with the file it found, else that it found none. Errors: STATUS_UNSUPPORTED. Thread: any. */
+ * The library stays open, because CUDA's libraries do not survive dlclose. On failure returns NULL with the loader's
+ * reason in `err`: the fault in a file that it found, else that it found none. Errors: STATUS_UNSUPPORTED. Thread: any.
+ */
 void *cuda_library_open(const char *file, const char *const folders[], size_t count, struct err *err);
 
 /* Counts GPUs; at least 1. Errors: STATUS_UNSUPPORTED (no GPU or no driver), STATUS_DEVICE_LOST. */
@@ -113,12 +114,12 @@ MUST_CHECK enum status cuda_device_count(const struct cuda_api *api, uint32_t *o
 MUST_CHECK enum status cuda_device_query(const struct cuda_api *api, int number, struct cuda_device *out,
                                          struct err *err);
 
-/* Translates a call's answer, with `what` in the message ("copying a batch"). Errors: STATUS_NO_MEMORY;
+/* Translates a call's result, with `what` in the message ("copying a batch"). Errors: STATUS_NO_MEMORY;
  * STATUS_DEVICE_LOST, after which every call on the device fails; STATUS_UNSUPPORTED (no driver, no GPU, no code for
- * this GPU); STATUS_INTERNAL for the rest, a call that we should not have made. */
+ * this GPU); STATUS_INTERNAL for the rest: errors in our calls. */
 MUST_CHECK enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const char *what, struct err *err);
 
-/* Likewise one of cuBLAS, which only says "execution failed": asks the runtime whether the device is lost. */
+/* The same for cuBLAS, which only says "execution failed", so the runtime is asked whether the device is lost. */
 MUST_CHECK enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, const char *what,
                                        struct err *err);
 

@@ -30,7 +30,8 @@ static enum precision cuda_choose(const struct model *model, enum precision aske
     return model && model->beyond_f16 ? PRECISION_BF16 : PRECISION_F16;
 }
 
-/* Heads turn 8 numbers of either half at a time, and are normalised before by so many lanes of a warp. */
+/* Succeeds if the kernels compute the model's heads: a lane turns 8 numbers of each half of a head, and head_dim / 16
+ * lanes of a warp normalise a head before that. */
 static enum status cuda_takes(const struct model *model, struct err *err)
 {
     const uint32_t head_dim = model->heads > 0 ? model_head_dim(model) : 0;
@@ -56,8 +57,8 @@ static enum kernel_type type_of(enum precision precision)
 }
 
 /* GELU's tanh form, which cuBLASLt computes as an epilogue, differs from the erf form by less than f16 rounds away.
- * f32 is the reference that others are compared with, so it always uses the model's own form, and so does the gate of
- * gated models. */
+ * f32 is the reference that other precisions are compared with, so it always uses the model's own form, as does the
+ * gate of gated models. */
 static void choose_activation(struct cuda_backend *cuda, const struct engine_options *options)
 {
     bool exact = options->exact_gelu || options->precision == PRECISION_F32;
@@ -82,7 +83,7 @@ static void choose_activation(struct cuda_backend *cuda, const struct engine_opt
     if (cuda->backend.model->gated) { cuda->activation_epilogue = CUDA_EPILOGUE_NONE; }
 }
 
-/* The limit is a share of the memory that is free before the weights are copied. */
+/* The memory limit is a share of the memory that is free before the weights are copied. */
 static enum status make_plan(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
 {
     size_t free_bytes, all_bytes;
@@ -112,7 +113,7 @@ static void cuda_close(struct backend *backend)
     free(cuda);
 }
 
-/* Names everything besides model and precision that a pass's time depends on; calibrations are kept under it. */
+/* Names everything besides model and precision that a pass's time depends on; calibrations are kept under that name. */
 static void describe(struct cuda_backend *cuda)
 {
     snprintf(cuda->backend.device, sizeof cuda->backend.device, "%.80s, driver %d, cublaslt %zu, %s, gelu %s",

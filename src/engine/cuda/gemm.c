@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 
-/* Which product; compared as bytes. */
+/* Identifies a product; compared as bytes. */
 struct gemm_key {
     struct cuda_gemm_shape shape;
     uint32_t rows;
@@ -36,7 +36,7 @@ struct cuda_gemm {
 struct cuda_gemm_plan {
     struct cuda_gemm_plan *next;
     struct gemm_key key;
-    bool by_gemm_ex; /* by cublasGemmEx, without what follows */
+    bool by_gemm_ex; /* by cublasGemmEx, without the epilogue */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t weight, from, to;
     cublasLtMatmulAlgo_t algorithm;
@@ -58,7 +58,7 @@ static cudaDataType_t data_type(enum kernel_type type)
     return type == KERNEL_F32 ? CUDA_R_32F : type == KERNEL_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/* Each layer has another bias. The heuristics look at its alignment too. */
+/* Each layer has another bias. The heuristics consider its alignment too. */
 static cublasStatus_t set_bias(const struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                const struct cuda_gemm_operands *operands)
 {
@@ -87,19 +87,19 @@ static cublasStatus_t multiply(struct cuda_gemm_runner *runner, const struct cud
 
 /* cuBLASLt's heuristics guess well, but on many shapes their first guess is not the fastest.
  *
- * Each candidate runs once unmeasured, which loads its code, and once measured. Those close to the fastest run on in
- * turns, so that a drifting clock hits all alike; the minimum counts. They run as graphs of several products, as in
+ * Each candidate runs once unmeasured, which loads its code, and once measured. Those close to the fastest then run in
+ * turns, so that a drifting clock affects all alike; the minimum counts. They run as graphs of several products, as in
  * production: a product of a few microseconds launched alone would only show the launch. A later candidate must win
- * clearly, or noise would choose between equals.
+ * clearly, because otherwise noise would choose between equals.
  *
- * For a product of time t this costs 16 candidates * 2 * t, then about six * 3 rounds * max(60 us, t), and about 0.1
- * ms per graph: 2 ms for most products, so 8 ms for a new size of pass (MiniLM, BERT-base) and 40 ms for the sizes of
- * a calibration. */
+ * For a product of time t this costs 16 candidates * 2 * t, then about six * 3 rounds * max(60 us, t), and about 0.1 ms
+ * per graph: 2 ms for most products, so 8 ms for a new size of pass (MiniLM, BERT-base) and 40 ms for the sizes of a
+ * calibration. */
 
 enum { DEFAULT_CANDIDATES = 16 };
 enum { CANDIDATES_MAX = 16, ROUNDS = 3, LAUNCHES_MAX = 8 };
 static const float round_ms = 0.06f;  /* of a candidate in a round, or one launch if that is longer */
-static const float far_behind = 1.3f; /* drop what is slower than this times the fastest */
+static const float far_behind = 1.3f; /* drop candidates slower than this times the fastest */
 static const float noise_ms = 0.005f; /* plus this: the resolution of events */
 static const float clearly = 0.98f;   /* a later candidate must beat this share of the best time */
 
@@ -246,8 +246,8 @@ static void drop_graphs(struct tuning *tuning)
     }
 }
 
-/* A candidate that cannot be captured is useless in a pass's graph and dropped. If none can be, they are launched one
- * by one. */
+/* A candidate that cannot be captured is useless in a pass's graph and is dropped. If none can be captured, they are
+ * launched one by one. */
 static enum status capture_all(struct tuning *tuning, struct err *err)
 {
     bool fails[CANDIDATES_MAX] = {false}, captured = false;
@@ -387,7 +387,7 @@ static bool recall_pick(struct cuda_gemm *gemm, struct gemm_pick *pick)
     return found;
 }
 
-/* Stores a pick, or takes the one that another runner stored meanwhile: all runners must use the same. */
+/* Stores a pick, or returns the one that another runner stored meanwhile: all runners must use the same. */
 static enum status store_pick(struct cuda_gemm *gemm, struct gemm_pick *pick, struct err *err)
 {
     struct gemm_pick *kept = malloc(sizeof *kept);
@@ -601,7 +601,7 @@ static enum status add_bias(struct cuda_gemm_runner *runner, const struct cuda_g
     return cuda_check(runner->gemm->api, kernel_activate(&runner->queue, &args), "adding a bias", err);
 }
 
-/* Rounds once more than the single step: before the bias is added. */
+/* Rounds once more than the single step does: before the bias is added. */
 static enum status multiply_by_gemm_ex(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                        const struct cuda_gemm_operands *operands, struct err *err)
 {

@@ -1,16 +1,16 @@
 /* Matrix products on the GPU: to [rows, outputs] = from [rows, inputs] x weight [outputs, inputs]^T, all row-major, of
  * one type, summed in f32. An epilogue runs in the same step where cuBLASLt offers it.
  *
- * A struct cuda_gemm belongs to one device and remembers, for each shape and number of rows, the fastest algorithm
- * that cuBLASLt's heuristics offer. The first cuda_gemm_prepare of a size times them, in about 2 ms; nothing outlives
- * the process. A struct cuda_gemm_runner holds one workspace's handle, scratch memory and plans. Where cuBLASLt has no
+ * A struct cuda_gemm belongs to one device and remembers, for each shape and number of rows, the fastest algorithm that
+ * cuBLASLt's heuristics offer. The first cuda_gemm_prepare of a size times them, in about 2 ms; nothing outlives the
+ * process. A struct cuda_gemm_runner holds one workspace's handle, scratch memory and plans. If cuBLASLt has no
  * algorithm, cublasGemmEx and kernel_activate compute the same in two steps.
  *
  * Numbers: for one shape and number of rows on one device the same algorithm runs as long as the struct cuda_gemm
  * lives, so the same operands give the same bits in every runner. Another number of rows, another device or another
  * process may sum in another order. Two such sums differ by at most inputs * 2^-22 * sum |from * weight| (usually far
- * less) plus one unit in the last place from rounding to the type. Algorithms that keep partial sums in f16 or bf16
- * are never used. cuBLASLt's GELU is the tanh form, within 5e-4 of the erf form; where that matters, use
+ * less) plus one unit in the last place from rounding to the type. Algorithms that keep partial sums in f16 or bf16 are
+ * never used. cuBLASLt's GELU is the tanh form, within 5e-4 of the erf form; if the difference matters, use
  * CUDA_EPILOGUE_NONE and kernel_activate. */
 #ifndef ENGINE_CUDA_GEMM_H
 #define ENGINE_CUDA_GEMM_H
@@ -26,7 +26,7 @@ struct cuda_gemm;
 struct cuda_gemm_runner;
 struct cuda_gemm_plan; /* one runner's algorithm for a shape and a number of rows */
 
-/* What cuBLASLt computes behind the product, in the same step. */
+/* The operation that cuBLASLt applies to the product, in the same step. */
 enum cuda_epilogue {
     CUDA_EPILOGUE_NONE,          /* nothing */
     CUDA_EPILOGUE_BIAS,          /* + bias */
@@ -61,7 +61,7 @@ struct cuda_gemm_options {
     uint32_t candidates;              /* algorithms to time for a shape; 0: 16; 1: the first one, untimed */
 };
 
-/* Opens the products of one device, with nothing timed yet. Owns: the caller ends it with cuda_gemm_close, after its
+/* Opens the products of one device; nothing is timed yet. Owns: the caller ends it with cuda_gemm_close, after its
  * runners; `api` outlives it. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status cuda_gemm_open(const struct cuda_gemm_options *options, struct cuda_gemm **out, struct err *err);
 

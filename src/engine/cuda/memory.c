@@ -26,7 +26,7 @@ struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows)
 
 static void fill_tokens(const struct pass *pass, const uint32_t *start, int32_t *ids, uint32_t *position)
 {
-    uint32_t end = 0; /* of what is written */
+    uint32_t end = 0; /* of the part written */
     for (uint32_t row = 0; row < pass->rows; row++) {
         uint32_t at = start[row], length = pass->length[row];
         if (at > end) {
@@ -169,7 +169,7 @@ enum status cuda_plan_halve(const struct cuda_plan_request *request, struct cuda
     return STATUS_OK;
 }
 
-/* The tokens of a pass if memory sufficed. */
+/* The tokens of a pass if memory suffices. */
 static uint32_t plan_tokens(const struct cuda_plan_request *request)
 {
     uint32_t asked = request->batch_tokens == 0 ? CUDA_DEFAULT_TOKENS : request->batch_tokens;

@@ -1,12 +1,12 @@
-/* What one workspace has on the device besides the weights: memory for one pass, three slots for batches in flight,
+/* A workspace's resources on the device besides the weights: memory for one pass, three slots for batches in flight,
  * and three CUDA streams, so that copies in, computing and copies out overlap.
  *
- *   in       ragged block from pinned memory to the slot
+ *   in       the ragged block from pinned memory to the slot
  *   compute  that block to its fixed place, where graphs expect it; the forward pass; vectors to the slot
  *   out      vectors to pinned memory
  *
- * A slot is reused only after its batch was waited for; within a pass the CUDA streams wait for each other's events.
- * Thread: one at a time, with the device current. Errors, of all: STATUS_DEVICE_LOST, STATUS_NO_MEMORY,
+ * A slot is reused only after its batch has been waited for; within a pass the CUDA streams wait for each other's
+ * events. Thread: one at a time, with the device current. Errors, of all: STATUS_DEVICE_LOST, STATUS_NO_MEMORY,
  * STATUS_INTERNAL (see cuda_check). */
 #ifndef ENGINE_CUDA_MEMORY_H
 #define ENGINE_CUDA_MEMORY_H
@@ -21,8 +21,8 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 
-/* A pass as the kernels read it, in one block, so that one copy brings a batch to the device: counts, where rows
- * start, ids, positions and attention's tiles.
+/* A pass in the form that the kernels read, in one block, so that one copy brings a batch to the device: counts, row
+ * starts, ids, positions and attention's tiles.
  *
  * Offsets depend on the bucket (tokens, rows) alone, so a captured graph finds every later pass of its bucket in the
  * same places. Tiles come last, because usually far fewer exist than the bound. */
@@ -33,17 +33,17 @@ struct cuda_ragged_layout {
     size_t bytes; /* of the largest block */
 };
 
-/* The layout of a bucket: at most so many tokens, gaps included, and rows. */
+/* The layout of a bucket: at most `tokens` tokens, gaps included, and at most `rows` rows. */
 struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows);
 
-/* Writes a pass of at most the layout's tokens and rows. Ids and positions in gaps become 0; nothing reads what lies
- * there. Returns how many bytes to copy. Shapes: block [layout->bytes], aligned to 16. */
+/* Writes a pass of at most the layout's tokens and rows. Ids and positions in gaps become 0; nothing reads them.
+ * Returns the number of bytes to copy. Shapes: block [layout->bytes], aligned to 16. */
 size_t cuda_ragged_fill(const struct cuda_ragged_layout *layout, const struct pass *pass, void *block);
 
 /* Pointers into the same block in device memory. */
 struct kernel_ragged cuda_ragged_view(const struct cuda_ragged_layout *layout, const void *block);
 
-/* How much device memory a workspace takes and how large its passes may be: arithmetic only, no device.
+/* The device memory that a workspace takes and the size of its passes: arithmetic only, no device.
  *
  *   total = weights + activations(tokens, rows) + scratch + slots * (ragged(tokens, rows) + output(rows)) + graphs
  *
@@ -59,15 +59,15 @@ enum {
     CUDA_GRAPH_LAYER_BYTES = 16384, /* ... and of its nodes for one layer */
 };
 
-/* Where the buffers lie in the one block of device memory. Units: bytes from its start. */
+/* The offsets of the buffers in the one block of device memory. Units: bytes from its start. */
 struct cuda_offsets {
-    size_t x;     /* [tokens, hidden], the residual stream */
-    size_t y;     /* [tokens, query width], attention's output; with pre_norm also [tokens, hidden], what a norm makes
-                   * of x; or what is to be added to x */
-    size_t wide;  /* [tokens, queries, keys and values], then [tokens, intermediate], of gated models twice that; or for
-                   * first tokens only [tokens, keys and values] and behind it [rows, queries], then [rows, ...] */
-    size_t gated; /* [tokens, intermediate], of gated models */
-    size_t first; /* [rows, hidden], x of each row's first token; for CLS pooling */
+    size_t x;    /* [tokens, hidden], the residual stream */
+    size_t y;    /* [tokens, query width], attention's output; with pre_norm also [tokens, hidden], the normalised x; or
+                    the numbers to add to x */
+    size_t wide; /* [tokens, queries, keys and values], then [tokens, intermediate], of gated models twice that; or for
+                    first tokens only [tokens, keys and values] followed by [rows, queries], then [rows, ...] */
+    size_t gated;  /* [tokens, intermediate], of gated models */
+    size_t first;  /* [rows, hidden], x of each row's first token; for CLS pooling */
     size_t ragged; /* the current batch (struct cuda_ragged_layout) */
     size_t slot_ragged[BACKEND_SLOTS_MAX], slot_output[BACKEND_SLOTS_MAX], slot_finite[BACKEND_SLOTS_MAX];
     size_t bytes;
@@ -136,7 +136,7 @@ struct cuda_memory {
 MUST_CHECK enum status cuda_memory_open(const struct cuda_api *api, const struct cuda_plan_request *request,
                                         const struct cuda_plan *plan, struct cuda_memory *out, struct err *err);
 
-/* Waits for what still runs, unless the device is lost. A zeroed struct may be closed. */
+/* Closes it after waiting for running work, unless the device is lost. A zeroed struct may be closed. */
 void cuda_memory_close(struct cuda_memory *memory);
 
 /* Waits until all three CUDA streams are idle, so that any buffer may be written. */
@@ -145,12 +145,12 @@ MUST_CHECK enum status cuda_memory_drain(struct cuda_memory *memory, struct err 
 /* The next free slot; there must be one. */
 struct cuda_slot *cuda_memory_slot(struct cuda_memory *memory);
 
-/* Copies a pass to the device; whatever `compute` gets next finds it at plan.offsets.ragged. */
+/* Copies a pass to the device; work enqueued on `compute` afterwards finds it at plan.offsets.ragged. */
 MUST_CHECK enum status cuda_memory_copy_in(struct cuda_memory *memory, struct cuda_slot *slot,
                                            const struct cuda_ragged_layout *layout, const struct pass *pass,
                                            struct err *err);
 
-/* Copies a slot's vectors out once `compute` has done its work so far. The slot now waits. */
+/* Copies a slot's vectors out once `compute` has done the work enqueued so far. The slot then counts as waiting. */
 MUST_CHECK enum status cuda_memory_copy_out(struct cuda_memory *memory, struct cuda_slot *slot, struct err *err);
 
 /* Waits for the oldest waiting slot and writes its pass's output. Frees the slot, whatever the status. */

@@ -111,14 +111,15 @@ static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bu
     return status;
 }
 
-/* --- what an op works on --- */
+/* --- the operands of an op --- */
 
-/* x is the residual stream. Attention and the intermediate layer read it; the two products with a residual add to it
- * in place, bias included, and then it is normalised in place. With pre_norm it stays as it is, and what is normalised,
- * for the next product or for pooling, lies in y: attention has read it by the time that its output lies there, and the
- * other way round. With a norm of its own, what is added to x lies first in what the product does not read: `wide` for
- * attention's output, y for the other. The last layer of a CLS-pooled model needs only the first token of each row:
- * these are gathered into `first`, and the layer runs on them, except for keys and values. */
+/* x is the residual stream. Attention and the intermediate layer read it; the two products with a residual add to it in
+ * place, bias included, and then it is normalised in place. With pre_norm it is not changed, and its normalised copy,
+ * for the next product or for pooling, is in y: attention has read the copy before it writes its output to y, and the
+ * output has been read before the next copy is written. If a product's output has a norm of its own before it is added
+ * to x, it is written to a buffer that the product does not read: `wide` for attention's output, y for the other. The
+ * last layer of a CLS-pooled model needs only the first token of each row: these are gathered into `first`, and the
+ * layer runs on them, except for keys and values. */
 
 static const struct model *model_of(const struct backend_workspace *workspace)
 {
@@ -135,7 +136,7 @@ static void *at_offset(const struct backend_workspace *workspace, size_t at)
     return workspace->memory.device + at;
 }
 
-/* A matrix with its rows: the launch's bound, and the count of this pass in device memory. */
+/* A matrix with its number of rows: the launch's bound, and the count of this pass in device memory. */
 struct extent {
     void *x;
     uint32_t bound;
@@ -154,14 +155,14 @@ static struct extent first_tokens(const struct backend_workspace *workspace)
                            workspace->ragged.counts + KERNEL_COUNT_ROWS};
 }
 
-/* What the layer's ops work on, except keys and values. */
+/* The operand of the layer's ops, except keys and values. */
 static struct extent extent_of(const struct backend_workspace *workspace, uint32_t layer)
 {
     return first_tokens_only(workspace, layer) ? first_tokens(workspace) : all_tokens(workspace);
 }
 
-/* What a layer begins with, of all tokens: with pre_norm the norm of the layer before, or of the embeddings, which may
- * be x itself. */
+/* The input of a layer, of all tokens: x or, with pre_norm, the output of the previous layer's norm or of the
+ * embeddings' norm, if there is one. */
 static void *layer_input(const struct backend_workspace *workspace, uint32_t layer)
 {
     const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
@@ -169,13 +170,14 @@ static void *layer_input(const struct backend_workspace *workspace, uint32_t lay
     return at_offset(workspace, model->pre_norm && (layer > 0 || model->first_norm) ? offsets->y : offsets->x);
 }
 
-/* Where a norm writes what is normalised of x. */
+/* The destination of a norm of x. */
 static void *normed(const struct backend_workspace *workspace, void *x)
 {
     return model_of(workspace)->pre_norm ? at_offset(workspace, workspace->memory.plan.offsets.y) : x;
 }
 
-/* What a product with a norm of its own writes, for that norm to read; NULL: it adds to the residual stream itself. */
+/* The output of a product that has a norm of its own, which reads it; NULL: the product adds to the residual stream
+ * itself. */
 static void *added_of(const struct backend_workspace *workspace, uint32_t layer, enum norm_site site)
 {
     const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
@@ -191,7 +193,7 @@ struct gemm_args {
     uint32_t rows;
 };
 
-/* The queries of a first-tokens layer lie behind its keys and values; there are never more of them. */
+/* The queries of a first-tokens layer follow its keys and values; there are never more queries than keys or values. */
 static void *queries_of(const struct backend_workspace *workspace)
 {
     size_t keys = kernel_type_bytes(workspace->cuda->weights.type) * model_key_width(model_of(workspace));
@@ -268,7 +270,7 @@ static const struct cuda_gemm_plan **plan_of(struct backend_workspace *workspace
 }
 
 /* Fills an operand with random numbers before timing: multiplying zeros, which fresh memory holds, takes a GPU less
- * power and so less time. One block comes from the host and is copied on the device until it is enough. */
+ * power and so less time. One block comes from the host and is copied on the device until the operand is full. */
 static enum status fill_at_random(struct backend_workspace *workspace, const void *from, size_t bytes, struct err *err)
 {
     static const char what[] = "random numbers for products";
@@ -286,7 +288,7 @@ static enum status fill_at_random(struct backend_workspace *workspace, const voi
     cuda_narrow(type, block, BLOCK, 1, rounded);
     cudaStream_t queue = workspace->memory.compute;
     TRY(check(workspace, api->cudaMemcpyAsync(to, rounded, done, cudaMemcpyHostToDevice, queue), what, err));
-    TRY(check(workspace, api->cudaStreamSynchronize(queue), what, err)); /* `rounded` dies with this call */
+    TRY(check(workspace, api->cudaStreamSynchronize(queue), what, err)); /* `rounded` ends with this function */
     for (size_t more; done < bytes; done += more) {
         more = done < bytes - done ? done : bytes - done;
         TRY(check(workspace, api->cudaMemcpyAsync(to + done, to, more, cudaMemcpyDeviceToDevice, queue), what, err));
@@ -314,7 +316,7 @@ static enum status plan_layer(struct backend_workspace *workspace, uint32_t laye
 }
 
 /* Plans every product of a new bucket. All layers are like the first, except the last of a CLS-pooled model. Times
- * products, so it may not run in a capture, and overwrites the pass's memory. */
+ * products, so it must not run in a capture, and overwrites the pass's memory. */
 static enum status plan_bucket(struct backend_workspace *workspace, struct err *err)
 {
     uint32_t last = model_of(workspace)->layer_count - 1;
@@ -360,7 +362,8 @@ static enum status gather_first_tokens(struct backend_workspace *workspace, cons
     return check(workspace, kernel_gather(&workspace->queue, &args), "gathering first tokens", err);
 }
 
-/* Keys and values of all tokens, queries of the first ones, and these as the residual stream of the rest. */
+/* Computes keys and values of all tokens and queries of the first tokens, and makes these the residual stream of the
+ * rest of the layer. */
 static enum status begin_last_layer(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
     const void *x = all_tokens(workspace).x, *from = layer_input(workspace, layer);
@@ -405,7 +408,7 @@ static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t 
     return check(workspace, kernel_activate(&workspace->queue, &args), "activation", err);
 }
 
-/* A first token stands at position 0, which turns nothing: with first tokens only there are but keys to turn. */
+/* A first token is at position 0, which turns nothing: with first tokens only, just the keys are turned. */
 static enum status enqueue_rotate(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
     const struct model *model = model_of(workspace);
@@ -543,7 +546,8 @@ static enum status abort_pass(struct backend_workspace *workspace, struct err *e
     return workspace->lost ? lost_error(workspace, err) : cuda_memory_drain(&workspace->memory, err);
 }
 
-/* Notes what an error means for later passes: a lost device gets no more calls; without memory, graphs go first. */
+/* Notes what an error means for later passes: a lost device gets no more calls; if memory is short, the graphs are
+ * freed first. */
 static enum status note_status(struct backend_workspace *workspace, enum status status)
 {
     if (status == STATUS_DEVICE_LOST) { workspace->lost = true; }
@@ -585,9 +589,9 @@ static enum status enqueue(struct backend_workspace *workspace, const struct pas
     return enqueue_norm(workspace, op->layer, op->norm, err);
 }
 
-/* Runs a pass directly whose graph could not be captured, instantiated or launched, and makes no more graphs: the next
- * would fail alike. The ops called so far are enqueued again, so the batch does not notice. Passes on a lost device
- * and missing memory to the caller (see note_status). */
+/* Runs directly a pass whose graph could not be captured, instantiated or launched, and makes no more graphs: the next
+ * would fail alike. The ops called so far are enqueued again, so the batch is not affected. Reports a lost device and
+ * missing memory to the caller (see note_status). */
 static enum status fall_back(struct backend_workspace *workspace, enum status status, struct err *err)
 {
     if (status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY) { return status; }

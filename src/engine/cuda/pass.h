@@ -12,14 +12,14 @@
 #include "engine/cuda/memory.h"
 #include "engine/cuda/weights.h"
 
-/* What a workspace keeps for each size of pass (a bucket): the plans of its products and, after the first pass, its
- * graph. The number of graphs is bounded; the least recently used one goes first. */
+/* The data that a workspace keeps for each size of pass (a bucket): the plans of its products and, after the first
+ * pass, its graph. The number of graphs is bounded; the least recently used one is dropped first. */
 struct cuda_bucket {
     uint32_t tokens, rows;
     const struct cuda_gemm_plan *plans[CUDA_LINEARS]; /* for `tokens` rows of a matrix */
     const struct cuda_gemm_plan
         *first_plans[CUDA_LINEARS];           /* for `rows`: the layer that computes first tokens only ... */
-    const struct cuda_gemm_plan *keys_values; /* ... but its keys and values are of all tokens */
+    const struct cuda_gemm_plan *keys_values; /* ... but computes keys and values of all tokens */
     bool planned, warm;                       /* warm: a pass has run */
     cudaGraphExec_t graph;                    /* NULL: none */
     uint64_t last_pass;                       /* its number */
@@ -65,7 +65,7 @@ struct backend_workspace {
     struct cuda_gemm_runner *runner;
     struct cuda_memory memory;
     struct cuda_graphs graphs;
-    bool lost;       /* the device: it gets no more calls */
+    bool lost;       /* the device is lost: it gets no more calls */
     uint64_t passes; /* passes begun so far */
 
     /* The current pass, from embed to submit. */
@@ -103,16 +103,16 @@ enum status cuda_pass_attention(struct backend_workspace *workspace, uint32_t la
 /* Adds one of a layer's norms. */
 enum status cuda_pass_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err);
 
-/* Adds the pooling: that is all of the pass, and it runs. */
+/* Adds the pooling, which completes the pass, and launches its graph if it has one. */
 enum status cuda_pass_pool(struct backend_workspace *workspace, struct err *err);
 
-/* Copies the vectors out behind it. */
+/* Copies the vectors out after the pass. */
 enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *err);
 
 /* Waits for the oldest pass that was submitted, and writes its output. */
 enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err);
 
-/* Abandons the current pass and waits for what runs, before the workspace is closed. */
+/* Abandons the current pass and waits for running work, before the workspace is closed. */
 void cuda_pass_abort(struct backend_workspace *workspace);
 
 #endif

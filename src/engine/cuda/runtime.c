@@ -1,5 +1,5 @@
 /* The real table. The CUDA runtime is linked in; it finds the driver itself and reports when there is none. cuBLASLt
- * and cuBLAS, some hundreds of megabytes, are opened once there is a GPU, under the major version of the headers this
+ * and cuBLAS, some hundreds of megabytes, are opened once a GPU is found, in the major version of the headers that this
  * was built with, because another version's functions may take other arguments.
  *
  * The table is the only thing in the engine that outlives all engines. */
@@ -77,7 +77,7 @@ static enum status fill(struct cuda_api *api, struct err *err)
     CUDA_RUNTIME_CALLS(LINK)
 #undef LINK
     uint32_t devices;
-    TRY(cuda_device_count(api, &devices, err)); /* without a GPU it ends here, before opening anything */
+    TRY(cuda_device_count(api, &devices, err)); /* without a GPU it returns here, before opening anything */
     TRY(find_blaslt(api, err));
     find_blas(api);
     return STATUS_OK;

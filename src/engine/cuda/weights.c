@@ -65,13 +65,13 @@ struct loader {
     float *scratch; /* [scratch_elements] */
 };
 
-/* Of one table of rotary positions. */
+/* The elements of one table of rotary positions. */
 static size_t rotary_elements(const struct model *model)
 {
     return (size_t)model->max_tokens * model_head_dim(model);
 }
 
-/* For rows of positions, a table of rotary ones, or what load_attention makes of biases. */
+/* The scratch for rows of positions, a table of rotary positions, or the biases that load_attention computes. */
 static size_t scratch_elements(const struct model *model)
 {
     size_t most = 3 * (size_t)model_key_width(model) + model_query_width(model) + model->hidden;
@@ -140,7 +140,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Uploads f32 values. Shapes: values [count], free again on return; to [count] of the type, in device memory. */
+/* Uploads f32 values. Shapes: values [count], may be reused on return; to [count] of the type, in device memory. */
 static enum status upload(struct loader *loader, enum kernel_type type, const float *values, size_t count, void *to,
                           struct err *err)
 {
@@ -258,7 +258,7 @@ static enum status expect(const struct tensor *tensor, size_t elements, struct e
     return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements, elements);
 }
 
-/* Reads part of a bias; an empty one is of zeros. */
+/* Reads part of a bias; an empty one gives zeros. */
 static void read_bias(const struct tensor *tensor, size_t first, size_t count, float *to)
 {
     if (tensor->elements > 0) {
@@ -316,7 +316,7 @@ static enum status load_linear(struct loader *loader, const struct linear *linea
     return load_bias(loader, type, &linear->bias, outputs, 1, element(to->bias, type, row), err);
 }
 
-/* bias + weight value_bias, in f64; a head of values has its part of the bias in each head of its group. Shapes:
+/* bias + weight value_bias, in f64; a head of values applies its part of the bias to each head of its group. Shapes:
  * scratch [model_query_width + model_key_width]; to [hidden]. */
 static enum status fold_value_bias(const struct model *model, const struct linear *output,
                                    const struct tensor *value_bias, float *scratch, float *to, struct err *err)

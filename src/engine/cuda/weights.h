@@ -4,12 +4,12 @@
  *   - queries, keys and values are one matrix;
  *   - attention's scale, 1/sqrt(model_score_width), is folded into the query's weights and bias, or its norm's gain;
  *   - the value's bias moves behind attention. Attention weights sum to 1, so it reaches the context unchanged, and the
- *     output product turns it into a constant: bias' = bias + W value_bias. The key's bias is dropped, because it adds
- *     the same number to all scores of a query, which softmax ignores; but not where it turns with the key's position.
- *     What is moved or dropped is 0 in the bias of the one matrix.
+ *   output product turns it into a constant: bias' = bias + W value_bias. The key's bias is dropped, because it adds
+ *   the same number to all scores of a query, which softmax ignores; but not if keys are turned by their positions. A
+ *   part that was moved or dropped is 0 in the bias of the one matrix.
  *
- * A layer or norm without a bias has one of zeros here, words are scaled, and gains are whole where the files hold them
- * less 1. In a gated model the up product's rows follow those of the intermediate one.
+ * A layer or norm without a bias has one of zeros here, word embeddings are scaled already, and 1 is added to gains
+ * that the files store less 1. In a gated model the up product's rows follow those of the intermediate one.
  *
  * The last layer of a CLS-pooled model computes queries for first tokens only, so its queries are a matrix of their
  * own. */
@@ -33,10 +33,10 @@ struct cuda_norm {
 };
 
 struct cuda_layer {
-    struct cuda_linear linear[CUDA_LINEARS]; /* LINEAR_QKV of a first-tokens layer: the queries alone ... */
-    struct cuda_linear keys_values;          /* ... and these their own matrix; else the rows behind the queries */
+    struct cuda_linear linear[CUDA_LINEARS]; /* LINEAR_QKV of a first-tokens layer: only the queries ... */
+    struct cuda_linear keys_values;          /* ... and these a matrix of their own; else the rows after the queries */
     float *query_gain, *key_gain;            /* [head_dim], of norms of each head; or NULL */
-    float *added_gain[CUDA_NORMS];           /* [hidden], of norms of what is added before; or NULL */
+    float *added_gain[CUDA_NORMS];           /* [hidden], of norms of the products before they are added; or NULL */
     struct cuda_norm norm[CUDA_NORMS];
 };
 
@@ -53,13 +53,13 @@ struct cuda_weights {
     struct cuda_layer *layers;
 };
 
-/* Whether a layer computes only the first token of each row. */
+/* True if a layer computes only the first token of each row. */
 bool cuda_first_tokens_only(const struct model *model, uint32_t layer);
 
 /* Bytes of device memory that the weights need. */
 size_t cuda_weights_bytes(const struct model *model, enum kernel_type type);
 
-/* Converts f32 values times `scale` to a type, rounding to nearest, ties to even, as the device does; too large
+/* Converts f32 values times `scale` to a type, rounding to nearest, ties to even, as the device does; too large a value
  * becomes infinity. Shapes: values, to [count]. Thread: any. */
 void cuda_narrow(enum kernel_type type, const float *values, size_t count, float scale, void *to);
 
