@@ -1,6 +1,6 @@
-/* The table of families, and what they share. Every field of config.json is looked up: one that is neither read nor
- * known to be harmless may change the maths, so the model is refused by that field's name; null counts as absent.
- * The harmless ones are what transformers 2 to 5 write for training, generation and heads.
+/* The table of families, and their common code. Every field of config.json is looked up: one that is neither read nor
+ * known to be harmless may change the maths, so the model is refused with that field's name; null counts as absent. The
+ * harmless ones are fields that transformers 2 to 5 write for training, generation and heads.
  * Source: PreTrainedConfig of transformers 2.x, 3.x, 4.x and 5.23. */
 #include "model/arch.h"
 
@@ -29,19 +29,19 @@ static const char *const must_be_empty[] = {"is_decoder",
                                             NULL};
 
 static const char *const harmless[] = {
-    /* The same result whatever they say: training, precision on disk, splitting of the work. */
+    /* Fields without effect on the result: training, precision on disk, splitting of the work. */
     "classifier_dropout", "initializer_range", "initializer_factor", "gradient_checkpointing",
     "chunk_size_feed_forward", "torch_dtype", "dtype", "use_bfloat16", "use_cache", "torchscript", "xla_device",
     "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "output_attentions",
     "output_hidden_states", "output_past", "return_dict", "use_return_dict", "tie_word_embeddings",
     "tie_encoder_decoder", "tf_legacy_loss",
-    /* Where the model comes from. */
+    /* The model's origin. */
     "_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "tokenizer_class", "matryoshka_dimensions",
     "sentence_transformers", "language",
     /* Heads that an embedding does not use. */
     "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task", "task_specific_params",
     "classifier_activation", "sbert_ce_default_activation_function",
-    /* Token ids: what is fed comes from the tokenizer; generation. */
+    /* Token ids, which come from the tokenizer instead; generation. */
     "pad_token_id", "bos_token_id", "eos_token_id", "eos_token_ids", "sep_token_id", "cls_token_id", "mask_token_id",
     "unk_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "prefix", "max_length",
     "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature",
@@ -131,7 +131,7 @@ static enum status check_classes(const struct arch *arch, const cJSON *root, con
 
 /* --- Fields and their spellings --- */
 
-/* The place that a spelling names: a field of an object, which is NULL where an object on the way is missing. `name` is
+/* The place that a spelling names: a field of an object, which is NULL if an object on the path is missing. `name` is
  * the object's, for messages. */
 struct place {
     const cJSON *object;
@@ -154,11 +154,11 @@ static struct place find_place(const cJSON *root, const char *name, const char *
     return place;
 }
 
-/* The names of activations. With a `field`, the name is known in that field alone. */
+/* The names of activations. With a `field`, the name is known only in that field. */
 static const struct named_activation {
     const char *name;
     enum activation activation;
-    bool plain, gated; /* in which feed-forward parts */
+    bool plain, gated; /* allowed in plain, in gated feed-forward parts */
     const char *field;
 } activations[] = {
     {"gelu", ACTIVATION_GELU_ERF, true, true, NULL},
@@ -227,7 +227,7 @@ static enum status find_field(const struct arch *arch, enum config_field field, 
     return STATUS_OK;
 }
 
-/* Reads one that must be there. */
+/* Reads a field that must be present. */
 static enum status read_size(const struct arch *arch, enum config_field field, const cJSON *root, const char *name,
                              uint32_t most, uint32_t *out, struct err *err)
 {
@@ -295,7 +295,7 @@ static enum status read_positions(const cJSON *root, const char *name, struct mo
                                                  field, buckets, RELATIVE_BUCKETS);
 }
 
-/* The base, if the file says one. Null is refused, since what it means depends on the version of transformers. */
+/* The base, if the file gives one. Null is refused, because its meaning depends on the version of transformers. */
 static enum status read_base(const struct arch *arch, enum config_field field, const cJSON *root, const char *name,
                              double *base, struct err *err)
 {
@@ -312,7 +312,7 @@ static enum status read_base(const struct arch *arch, enum config_field field, c
                : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number between 0 and 1e12", place.name, place.field);
 }
 
-/* Refuses rope_parameters, or what they say of one kind of layers, with more in it than a base. */
+/* Refuses rope_parameters, or its part for one kind of layers, if it has more in it than a base. */
 static enum status check_rope(const cJSON *rope, const char *name, struct err *err)
 {
     static const char *const known[] = {"rope_theta", "rope_type", NULL};

@@ -3,7 +3,7 @@
  * Source: DistilBertConfig and DistilBertModel of transformers 2.x to 5.23. */
 #include "model/arch.h"
 
-/* sinusoidal_pos_embds says how the positions began; the file has what they are. */
+/* sinusoidal_pos_embds says how the positions were initialised; their values are in the file. */
 static const char *const harmless[] = {
     "sinusoidal_pos_embds", "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_", NULL};
 

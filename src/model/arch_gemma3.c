@@ -1,9 +1,9 @@
-/* Gemma 3's text model as an encoder (EmbeddingGemma). RMS norms before both parts of a layer and over what each adds,
- * also over each query and key, all with gains that the files hold less 1; one head of keys for several of queries,
- * whose width is a field of its own; scores scaled by a field; words times the root of the hidden size; gated GELU, no
- * biases. Most layers attend to a window, with a rotary base of their own. The fields as transformers 4.56 to 4.57 and
- * those of 5 write them. Source: Gemma3TextConfig and Gemma3TextModel of transformers 5.23, in f32 (in bf16 it rounds
- * the words' factor, too); EmbeddingGemma's card, on f16. */
+/* Gemma 3's text model as an encoder (EmbeddingGemma). RMS norms before both parts of a layer and over the output of
+ * each, also over each query and key, all with gains that the files hold less 1; one head of keys for several of
+ * queries, whose width is a field of its own; scores scaled by a field; word embeddings times the root of the hidden
+ * size; gated GELU, no biases. Most layers attend to a window, with a rotary base of their own. Fields are read as
+ * transformers 4.56 to 4.57 and 5 write them. Source: Gemma3TextConfig and Gemma3TextModel of transformers 5.23, in f32
+ * (in bf16 it rounds the words' factor, too); EmbeddingGemma's card, on f16. */
 #include <math.h>
 
 #include "model/arch.h"

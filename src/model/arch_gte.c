@@ -1,8 +1,8 @@
 /* GTE (gte-base-en-v1.5, gte-multilingual, arctic-embed-m-v2): BERT's order with rotary positions and a gated GELU.
- * Alibaba's files call it `new`, with an auto_map of code, which nothing here needs; transformers 5 calls it `gte`.
- * Tensors have the same names in both; queries, keys and values are one or three. Source: configuration and tensors of
- * gte-base-en-v1.5; bloc97's NTK scaling with its fixed divisor as vLLM documents it (kexue.fm/archives/9706);
- * GteConfig, GteModel and GteForSequenceClassification of transformers 5.23. */
+ * Alibaba's files call it `new`, with an auto_map of code, which is not needed here; transformers 5 calls it `gte`.
+ * Tensors have the same names in both; queries, keys and values are one tensor or three. Source: configuration and
+ * tensors of gte-base-en-v1.5; bloc97's NTK scaling with its fixed divisor as vLLM documents it
+ * (kexue.fm/archives/9706); GteConfig, GteModel and GteForSequenceClassification of transformers 5.23. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* ModernBERT (gte-modernbert, modernbert-embed, granite-embedding r2): norms before, not behind, rotary positions,
- * gated GELU, no biases; most layers attend to a window. What layer 0 begins with is the embedding's norm, so it has no
- * norm of its own before attention. The fields as transformers 4.48 to 4.57 and those of 5 write them, which differ in
- * how they say which layers are local. Source: ModernBertConfig and ModernBertModel of transformers 4.48, 4.57
- * and 5.23. */
+/* ModernBERT (gte-modernbert, modernbert-embed, granite-embedding r2): norms before each part of a layer, not after it,
+ * rotary positions, gated GELU, no biases; most layers attend to a window. The input of layer 0 is the output of the
+ * embedding's norm, so it has no norm of its own before attention. Fields are read as transformers 4.48 to 4.57 and 5
+ * write them, which mark local layers differently. Source: ModernBertConfig and ModernBertModel of transformers 4.48,
+ * 4.57 and 5.23. */
 #include <string.h>
 
 #include "model/arch.h"
@@ -41,7 +41,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     return arch_read_layer_types(root, name, "global_attn_every_n_layers", model, err);
 }
 
-/* Of the head: what it reads, and whether its dense layer has a bias. */
+/* Reads the head's pooling, and whether its dense layer has a bias. */
 static enum status read_head(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     const char *pooling = "cls";

@@ -1,8 +1,8 @@
-/* Nomic-BERT (nomic-embed-text v1 and v1.5): BERT's order with rotary positions and SwiGLU, and biases in the norms
- * alone. Its files have GPT-2's names of fields and an auto_map of code, which nothing here needs, or transformers 5's
- * names, or both; tensors have the same names in all. Positions are numbers that nothing but a limit depends on, and
- * transformers does not read n_positions, which may be larger. The mixture of experts (v2) is another family. Source:
- * configuration and tensors of nomic-bert-2048; NomicBertConfig and NomicBertModel of transformers 5.23. */
+/* Nomic-BERT (nomic-embed-text v1 and v1.5): BERT's order with rotary positions and SwiGLU, and biases only in the
+ * norms. Its files have GPT-2's names of fields and an auto_map of code, which is not needed here, or transformers 5's
+ * names, or both; tensors have the same names in all. The number of positions is only a limit, and transformers does
+ * not read n_positions, which may be larger. The mixture of experts (v2) is another family. Source: configuration and
+ * tensors of nomic-bert-2048; NomicBertConfig and NomicBertModel of transformers 5.23. */
 #include "model/arch.h"
 #include "model/json.h"
 

@@ -1,8 +1,8 @@
-/* Qwen3 (Qwen3-Embedding, and rerankers with a head of their own): a decoder. Norms before, not behind, all of them RMS
- * norms, also over each query and key; fewer heads of keys than of queries, whose width is a field of its own; rotary
- * positions, SwiGLU, no biases, and no token sees those behind it. Saved as Qwen3Model or, with the prefix `model.` and
- * perhaps an lm_head, as Qwen3ForCausalLM. The fields as transformers 4.51 to 4.57 and those of 5 write them. Source:
- * Qwen3Config, Qwen3Model and GenericForSequenceClassification of transformers 5.23. */
+/* Qwen3 (Qwen3-Embedding, and rerankers with a head of their own): a decoder. Norms before each part of a layer, not
+ * after it, and over each query and key, all of them RMS norms; fewer heads of keys than of queries, whose width is a
+ * field of its own; rotary positions, SwiGLU, no biases, and no token sees later ones. Saved as Qwen3Model or, with the
+ * prefix `model.` and perhaps an lm_head, as Qwen3ForCausalLM. Fields are read as transformers 4.51 to 4.57 and 5 write
+ * them. Source: Qwen3Config, Qwen3Model and GenericForSequenceClassification of transformers 5.23. */
 #include "model/arch.h"
 #include "model/json.h"
 
@@ -20,7 +20,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
     return arch_read_layer_types(root, name, NULL, model, err);
 }
 
-/* The last token that is not padding makes the logits, whatever the side of the padding. */
+/* The logits come from the last token that is not padding, whatever the side of the padding. */
 static enum status read_head(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     model->pooling = POOLING_LAST;

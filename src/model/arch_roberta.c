@@ -1,5 +1,5 @@
 /* RoBERTa, XLM-RoBERTa (multilingual e5, bge-m3) and CamemBERT: BERT with its names, but the positions of tokens begin
- * behind that of the padding token.
+ * after that of the padding token.
  * Source: RobertaConfig, XLMRobertaConfig, CamembertConfig and RobertaModel of transformers 2.x, 3.x, 4.x and 5.23. */
 #include "model/arch.h"
 

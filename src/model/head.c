@@ -1,5 +1,5 @@
-/* Labels are counted as transformers does: those of id2label, else num_labels, else 2. How logits become scores is what
- * its pipeline for text classification does, and for the score of a pair sentence-transformers' CrossEncoder.
+/* Labels are counted as in transformers: those of id2label, else num_labels, else 2. Logits become scores as in its
+ * pipeline for text classification, and for the score of a pair as in sentence-transformers' CrossEncoder.
  * Source: PreTrainedConfig and TextClassificationPipeline of transformers 5.23, CrossEncoder of sentence-transformers
  * 2.x to 6.2. */
 #include "model/head.h"
@@ -120,7 +120,8 @@ enum status head_parse_activation(const char *name, const char *field, const cha
     return STATUS_OK;
 }
 
-/* In the order in which CrossEncoder looks for it; config_sentence_transformers.json was before. */
+/* Reads the scoring in the order in which CrossEncoder looks for it; config_sentence_transformers.json has been read
+ * before. */
 static enum status read_score(const cJSON *root, const char *name, struct model_head *head, struct err *err)
 {
     static const char *const known[] = {"activation_fn", "version", NULL};
@@ -148,12 +149,12 @@ static struct model_module *add_layer(struct model *model, enum module_kind kind
     return layer;
 }
 
-/* The layers are, in most families, dense, with a function behind it, in some a norm like those of the encoder, and
- * out. */
+/* The layers: in most families a dense one with a function after it, in some a norm like those of the encoder, and
+ * `out`. */
 static enum status add_layers(struct model *model, struct err *err)
 {
     const struct arch *arch = model->arch;
-    free(model->modules); /* of modules.json: it has none */
+    free(model->modules); /* from modules.json, which lists none */
     model->modules = calloc(3, sizeof *model->modules);
     if (!model->modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
     if (arch->head_dense) {

@@ -32,7 +32,7 @@ static bool skip_string(const char *bytes, size_t length, size_t *at)
     return true;
 }
 
-/* Checks what cJSON does not; its own parser finds every other fault. */
+/* Checks the rules that cJSON does not; its own parser finds every other fault. */
 static enum status check_text(const char *bytes, size_t length, const char *name, struct err *err)
 {
     size_t valid = utf8_valid_prefix(bytes, length);

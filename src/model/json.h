@@ -1,5 +1,5 @@
-/* JSON of model files: what must be true before cJSON may see the bytes, and typed fields with errors that name both
- * the file and the field.
+/* JSON of model files: the checks that bytes must pass before cJSON may see them, and typed fields with errors that
+ * name both the file and the field.
  *
  * cJSON accepts invalid UTF-8, cuts strings at an escaped NUL and keeps the first of two equal keys; all three are
  * refused here. Depth and size are bounded because it recurses and needs some forty times the memory of the text.
@@ -34,15 +34,15 @@ MUST_CHECK enum status json_read_optional(const char *directory, const char *nam
 const cJSON *json_field(const cJSON *object, const char *field);
 
 /* Refuses a value that is no object, or has a field outside `known` and `empty`, lists that end with NULL; null counts
- * as absent, and what is in `empty`, which may be NULL, must be empty. `name` is the object's, for messages.
+ * as absent, and fields in `empty`, which may be NULL, must be empty. `name` is the object's, for messages.
  * Errors: STATUS_BAD_INPUT (no object), STATUS_UNSUPPORTED. */
 MUST_CHECK enum status json_only(const cJSON *object, const char *name, const char *const *known,
                                  const char *const *empty, struct err *err);
 
-/* Whether a name is in a list that ends with NULL. */
+/* True if a name is in a list that ends with NULL. */
 bool json_is_in(const char *const *list, const char *name);
 
-/* Whether the value is empty: NULL, null, false, "", {} or []. */
+/* True if the value is empty: NULL, null, false, "", {} or []. */
 bool json_is_empty(const cJSON *value);
 
 /* Reads a field that is true or false; an absent or null one leaves `*value` as it is. `name` is the file's, for
@@ -50,15 +50,15 @@ bool json_is_empty(const cJSON *value);
 MUST_CHECK enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value,
                                  struct err *err);
 
-/* Likewise a number. Errors: also when it is not whole or outside least..most. */
+/* As json_bool, for a number. Errors: also when it is not whole or outside least..most. */
 MUST_CHECK enum status json_u32(const cJSON *object, const char *name, const char *field, uint32_t least, uint32_t most,
                                 uint32_t *value, struct err *err);
 
-/* Likewise a number with a fraction. */
+/* As json_bool, for a number with a fraction. */
 MUST_CHECK enum status json_double(const cJSON *object, const char *name, const char *field, double *value,
                                    struct err *err);
 
-/* Likewise a string. Owns: it stays the object's. */
+/* As json_bool, for a string. Owns: it stays the object's. */
 MUST_CHECK enum status json_string(const cJSON *object, const char *name, const char *field, const char **value,
                                    struct err *err);
 

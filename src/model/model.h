@@ -1,5 +1,5 @@
-/* A model directory, opened: what the maths needs to know, the weights as the file stores them, and the tokenizer.
- * Read-only after model_open, so that every thread may use it. */
+/* A model directory, opened: the properties that the maths depends on, the weights as the files store them, and the
+ * tokenizer. Read-only after model_open, so that every thread may use it. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -11,10 +11,10 @@
 #include "base/err.h"
 #include "model/tokenizer/tokenizer.h"
 
-/* Of distances between a key and a query that share an attention bias. */
+/* The number of ranges of distance between a key and a query that each share an attention bias. */
 enum { RELATIVE_BUCKETS = 32 };
 
-/* The most positions that a model may have. */
+/* The largest number of positions that a model may have. */
 #define MODEL_POSITIONS_MAX (1u << 20)
 
 /* How weights are stored in the files. */
@@ -37,22 +37,22 @@ struct tensor {
 /* The function between the two products of a layer's feed-forward part. */
 enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU, ACTIVATION_SILU };
 
-/* What makes scores of a head's logits. */
+/* The function that turns a head's logits into scores. */
 enum scoring { SCORING_UNSET, SCORING_NONE, SCORING_SIGMOID, SCORING_SOFTMAX };
 
-/* What makes one vector of a text's token vectors. */
+/* The way to make one vector of a text's token vectors. */
 enum pooling {
     POOLING_UNSET,
     POOLING_MEAN,
     POOLING_CLS,           /* the first of them */
-    POOLING_MAX,           /* the largest number of each place */
-    POOLING_MEAN_SQRT_LEN, /* their sum divided by the square root of how many they are */
+    POOLING_MAX,           /* the largest number in each column */
+    POOLING_MEAN_SQRT_LEN, /* their sum divided by the square root of their number */
     POOLING_WEIGHTED_MEAN, /* the first once, the second twice ... */
     POOLING_LAST,
     POOLINGS
 };
 
-/* x * weight^T + bias. An empty bias is one of zeros, as the family has none. */
+/* x * weight^T + bias. An empty bias means zeros: the family has none. */
 struct linear {
     struct tensor weight; /* [out, in] */
     struct tensor bias;   /* [out] */
@@ -70,7 +70,7 @@ struct model_layer {
     struct linear query;                    /* [heads * head_dim, hidden] */
     struct linear key, value;               /* [key_heads * head_dim, hidden] */
     struct linear attention_output;         /* [hidden, heads * head_dim] */
-    struct layer_norm query_norm, key_norm; /* of each head before it turns, RMS norms [head_dim]; or empty */
+    struct layer_norm query_norm, key_norm; /* of each head before it is turned, RMS norms [head_dim]; or empty */
     struct layer_norm attention_norm;
     struct layer_norm attention_added_norm; /* with pre_norm: of the product before it is added; or empty. Such products
                                              * have no bias */
@@ -81,8 +81,8 @@ struct model_layer {
     bool local; /* attends to the tokens of a window, with the second of the model's rotary positions */
 };
 
-/* Rotary positions: of a query and a key the numbers i and i + half of each head turn by position * base^(-i / half) /
- * divisor. */
+/* Rotary positions: in each head of queries and keys the numbers i and i + half are turned by the angle position *
+ * base^(-i / half) / divisor. */
 struct rotary {
     double base; /* 0: none */
     double divisor;
@@ -98,15 +98,15 @@ enum module_kind {
     MODULE_KINDS
 };
 
-/* The function behind a dense module. */
+/* The function after a dense module. */
 enum module_activation { MODULE_IDENTITY, MODULE_TANH, MODULE_RELU, MODULE_GELU, MODULE_ACTIVATIONS };
 
-/* One step behind pooling: a module of sentence-transformers from MODULE_DENSE on, or a layer of a classification head.
+/* One step after pooling: a module of sentence-transformers from MODULE_DENSE on, or a layer of a classification head.
  */
 struct model_module {
     enum module_kind kind;
     char name[112];           /* of its tensors, without ".weight" and ".bias": "2_Dense/linear", "pooler.dense" */
-    uint32_t inputs, outputs; /* equal but for a dense module */
+    uint32_t inputs, outputs; /* equal except in a dense module */
     enum module_activation activation;
     bool biased;
     struct tensor weight; /* dense [outputs, inputs], LayerNorm [outputs] */
@@ -114,22 +114,22 @@ struct model_module {
     double eps;           /* of a LayerNorm */
 };
 
-/* What a sequence-classification model says of its logits. */
+/* The logits of a sequence-classification model. */
 struct model_head {
-    uint32_t labels;              /* logits of a text; 0: there is no head, the model embeds */
+    uint32_t labels;              /* logits of a text; 0: there is no head, the model makes embeddings */
     char **names;                 /* [labels], as id2label has them */
     enum scoring classify, score; /* of a text's labels; of a pair, where there is one label */
-    bool pair_types;              /* the second text of a pair has token type 1, else 0 */
-    uint32_t padding;             /* of a causal model: the token that its head passes over; UINT32_MAX: none */
+    bool pair_types;              /* the second text of a pair has token type 1; false: 0 */
+    uint32_t padding;             /* of a causal model: the token that its head skips; UINT32_MAX: none */
 };
 
-/* What a user may say instead of, or against, the model's files. Zero means: as the files say. */
+/* Settings of a user that replace or override those of the model's files. Zero means: as the files say. */
 struct model_options {
     enum pooling pooling;
     uint32_t max_tokens;
-    const char *prompt; /* the name of a prompt in config_sentence_transformers.json; "" for none, against a default */
-    const char *prefix; /* this text before every text, where the model's files name no prompt for it (e5) */
-    bool classifier;    /* opens a sequence-classification model, if the directory is one, and else refuses it */
+    const char *prompt; /* a prompt's name in config_sentence_transformers.json; "" for none, overriding a default */
+    const char *prefix; /* this text before every text, for models whose files name no prompt for it (e5) */
+    bool classifier;    /* opens the directory as a sequence-classification model, or refuses it if it is none */
 };
 
 /* A text to be put before others, under the name that the model's files give it ("query"). */
@@ -137,46 +137,46 @@ struct model_prompt {
     char *name, *text;
 };
 
-/* All that is known of a model; filled by model_open and not changed after it, but for the weights' bytes. */
+/* Everything known about a model; filled by model_open and not changed afterwards, except the weights' bytes. */
 struct model {
     char *directory;
     char *name;        /* published as `model` in replies: the directory's last path component, as UTF-8 */
     char revision[17]; /* the first 16 hex digits of the weights' hash */
     char id[33];       /* hash over weights, configuration, tokenizer, pooling, normalisation, prompts: hex */
 
-    /* Architecture. A layer's norms are those behind its two sums. With pre_norm the sums go on as they are and what is
-     * normalised is what the next product reads; the last layer's output_norm is then the final one. */
-    const struct arch *arch;                     /* the family (arch.h); NULL for a model that is from no directory */
+    /* Architecture. A layer's norms are those after its two sums. With pre_norm the sums stay as they are and the next
+     * product reads their normalised copy; the last layer's output_norm is then the final one. */
+    const struct arch *arch;                     /* the family (arch.h); NULL for a model not read from a directory */
     uint32_t vocabulary, positions, token_types; /* no token types: 0 */
     uint32_t hidden, layer_count, heads, intermediate_size;
-    uint32_t key_heads; /* of keys and values, each for heads / key_heads heads of queries; 0: as many as `heads` */
+    uint32_t key_heads; /* heads of keys and values, each for heads / key_heads of queries; 0: as many as `heads` */
     uint32_t head_dim;  /* 0: hidden / heads */
-    uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa. Above 0 the token with the id
-                               * position_offset - 1 is padding, also in a text: see next_position_row */
+    uint32_t position_offset; /* position of the first token: 0 for BERT, 2 for RoBERTa. If it is above 0, the token
+                                 with the id position_offset - 1 is padding, even in a text: see next_position_row */
     float layer_norm_eps;
-    float word_scale;  /* words are multiplied by it; 0: by 1 */
+    float word_scale;  /* word embeddings are multiplied by it; 0: by 1 */
     float score_width; /* scores are divided by its root; 0: head_dim */
     enum activation activation;
     bool pre_norm;
     bool first_norm;         /* with pre_norm: the embedding's norm is the first layer's, and sums begin before it */
     bool rms_norm;           /* all norms are RMS norms */
     bool gain_less_one;      /* the files hold the gains of norms less 1 */
-    bool causal;             /* a token attends to none behind it */
+    bool causal;             /* a token attends to no later ones */
     bool beyond_f16;         /* its activations may leave the range of f16 */
     bool gated;              /* the feed-forward part is output(activation(intermediate(x)) * up(x)) */
     struct rotary rotary[2]; /* of layers that attend to all tokens, and of local ones */
-    bool split_qkv;          /* the files hold queries, keys and values apart, where the family may have them as one */
-    uint32_t window;         /* a token of a local layer attends to so many before it and so many behind it */
+    bool split_qkv;          /* queries, keys and values are separate in the files, in a family that may join them */
+    uint32_t window;         /* a token of a local layer attends to this many tokens before it and this many after it */
 
     /* Sentence vector. */
     enum pooling pooling;
-    struct model_module *modules; /* [module_count], in their order; the layers of the head, if there is one */
+    struct model_module *modules; /* [module_count], in order; the layers of the head, if there is one */
     uint32_t module_count;
-    bool normalize;      /* behind them all */
-    uint32_t dim;        /* floats that an engine makes of one text: its vector, or its logits */
+    bool normalize;      /* after all modules */
+    uint32_t dim;        /* floats that an engine returns for one text: its vector, or its logits */
     uint32_t max_tokens; /* per text, special tokens included; at most `positions` */
-    char *prompt;        /* put before every text, unless it asks for another; empty when there is none */
-    bool pool_prompt;    /* whether prompt tokens count for pooling; where they do not, no prompt can be used */
+    char *prompt;        /* put before every text, unless a request asks for another; empty when there is none */
+    bool pool_prompt;    /* prompt tokens count for pooling; if they do not, no prompt can be used */
     struct model_prompt *prompts; /* [prompt_count], all that the files name; no two have the same name */
     uint32_t prompt_count;
 
@@ -189,8 +189,8 @@ struct model {
     struct model_layer *layers; /* [layer_count] */
     struct model_head head;
     size_t weight_bytes; /* of all tensors, as in the files, heads included */
-    bool read_once; /* the tensors are for the next engine alone, which may tensor_release what it has copied; set by
-                       the owner, and by model_release_weights */
+    bool read_once; /* the tensors are only for the next engine, which may tensor_release those that it has copied; set
+                       by the owner, and by model_release_weights */
 
     struct tokenizer *tokenizer;
     void *storage; /* struct weights: the weight files' bytes; only open.c looks inside */
@@ -212,13 +212,13 @@ void model_release_weights(struct model *model);
 /* Reads the weights of an open model from its files once more, for an engine that is opened later: a model with sizes
  * and weights and nothing else, read_once. The files must still hold the same weights.
  * Owns: the caller ends it with model_close, after that engine and before `model`. Errors: STATUS_BAD_INPUT (other
- * weights by now), STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY, STATUS_UNSUPPORTED (a model that is from no
+ * weights by now), STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY, STATUS_UNSUPPORTED (a model not read from a
  * directory). Thread: any, the weights of `model` may be released meanwhile. */
 MUST_CHECK enum status model_read_again(const struct model *model, struct model **out, struct err *err);
 
-/* Puts a prompt before a text, as it is to be tokenised: `*text` and `*length` then tell of both. With an empty prompt
- * they stay as they are; otherwise they point into `scratch`, whose content is replaced. Owns: the caller frees
- * `scratch`. Errors: STATUS_NO_MEMORY. Thread: any, each with its own scratch. */
+/* Puts a prompt before a text that will be tokenised: `*text` and `*length` then describe both together. With an empty
+ * prompt they stay as they are; otherwise `*text` points into `scratch`, whose content is replaced. Owns: the caller
+ * frees `scratch`. Errors: STATUS_NO_MEMORY. Thread: any, each with its own scratch. */
 MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,
                                   size_t *length, struct err *err);
 
@@ -232,7 +232,7 @@ static inline uint32_t model_head_dim(const struct model *model)
 }
 
 /* Counts the tokens of a text up to the one that a causal model's head reads: the last that is not padding, or else the
- * first. Those after it change nothing, as it attends to none of them. */
+ * first. Later tokens change nothing, because it attends to none of them. */
 static inline uint32_t model_head_tokens(const struct model *model, const int32_t *ids, uint32_t count)
 {
     bool passes = model->head.labels > 0 && model->causal;
@@ -240,7 +240,7 @@ static inline uint32_t model_head_tokens(const struct model *model, const int32_
     return count;
 }
 
-/* What the root of which scores are divided by. */
+/* The number whose square root scores are divided by. */
 static inline float model_score_width(const struct model *model)
 {
     return model->score_width > 0 ? model->score_width : (float)model_head_dim(model);
@@ -251,7 +251,7 @@ static inline uint32_t model_key_heads(const struct model *model)
     return model->key_heads ? model->key_heads : model->heads;
 }
 
-/* The numbers of a token's queries, and so of its context; and of its keys, and as many of its values. */
+/* The number of floats in a token's queries, and so in its context; and in its keys, or in its values. */
 static inline uint32_t model_query_width(const struct model *model)
 {
     return model->heads * model_head_dim(model);
@@ -262,44 +262,44 @@ static inline uint32_t model_key_width(const struct model *model)
     return model_key_heads(model) * model_head_dim(model);
 }
 
-/* The first token of a text that is not padding adds this row to its word. */
+/* The position row that is added to the first token of a text that is not padding. */
 static inline uint32_t model_first_row(const struct model *model)
 {
     return model->position_offset > 0;
 }
 
-/* What is added to the words of a text: a row for each of max_tokens positions, after that of padding where the family
- * has one; or with rotary positions one row for all. */
+/* The number of rows that are added to the words of a text: one for each of max_tokens positions, after that of padding
+ * if the family has one; with rotary positions, one row for all. */
 static inline uint32_t model_text_rows(const struct model *model)
 {
     return model->rotary[0].base > 0 ? 1 : model->max_tokens + model_first_row(model);
 }
 
-/* The row of a text's next token; `*next`, which begins as model_first_row, moves on. RoBERTa and its kin number the
- * tokens that are not padding, and give all padding the position before. */
+/* The row of a text's next token; `*next`, which begins as model_first_row, is advanced. RoBERTa and related families
+ * number the tokens that are not padding, and give all padding the position before. */
 static inline uint32_t next_position_row(uint32_t position_offset, int32_t id, uint32_t *next)
 {
     return (uint32_t)id + 1 == position_offset ? 0 : (*next)++;
 }
 
-/* All such rows: where a pair has two token types, behind them as many for its second text. */
+/* The number of all such rows: if a pair has two token types, as many again follow for its second text. */
 static inline uint32_t model_position_rows(const struct model *model)
 {
     return model_text_rows(model) * (model->head.pair_types ? 2 : 1);
 }
 
-/* Reads those rows: the position's embedding, from padding's or position_offset on, with that of token type 0, or then
- * 1.
- * Shapes: to [model_position_rows, hidden] f32, written. Errors: STATUS_UNSUPPORTED (they are too few). */
+/* Reads those rows: each is a position's embedding, from padding's or position_offset on, plus that of token type 0, or
+ * in the second half 1.
+ * Shapes: to [model_position_rows, hidden] f32, written. Errors: STATUS_UNSUPPORTED (the model has too few). */
 MUST_CHECK enum status model_read_positions(const struct model *model, float *to, struct err *err);
 
-/* The cosines and sines of rotary positions, in the layers that are or are not local. Shapes: to [max_tokens,
- * head_dim]: of each position head_dim / 2 cosines and as many sines. */
+/* Computes the cosines and sines of rotary positions, of the layers that are or are not local. Shapes: to [max_tokens,
+ * head_dim]: for each position head_dim / 2 cosines and as many sines. */
 void model_read_rotary(const struct model *model, bool local, float *to);
 
-/* Reads what a head adds to its scores (after their scaling) by how far the key stands behind the query: from
+/* Reads the bias that a head adds to its scores (after their scaling), by the key's position less the query's: from
  * -(max_tokens - 1), the first key and the last query, to max_tokens - 1. Shapes: to [2 * max_tokens - 1] f32, written.
- * Errors: STATUS_UNSUPPORTED (the bias is not of the model's sizes). */
+ * Errors: STATUS_UNSUPPORTED (the bias does not have the model's sizes). */
 MUST_CHECK enum status model_read_relative_bias(const struct model *model, uint32_t head, float *to, struct err *err);
 
 /* Turns a text, with the prompt before it, into at most `most` ids. Shapes: ids [most] int32, written.
@@ -310,7 +310,7 @@ MUST_CHECK enum status model_encode(const struct model *model, const char *text,
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);
 
-/* Returns to the kernel the whole pages of a weight that is not read again: from then on they read as zeros. */
+/* Returns to the kernel the whole pages of a weight that is not read again; from then on they read as zeros. */
 void tensor_release(const struct tensor *tensor);
 
 #endif

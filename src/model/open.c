@@ -1,6 +1,6 @@
-/* Opening a model directory, step by step: what surrounds the encoder, the encoder's sizes, the tokenizer, the limits,
- * the weights, the identity. Cheap checks come first, so that a wrong directory is refused before its weights are read.
- */
+/* Opening a model directory, step by step: the parts around the encoder, the encoder's sizes, the tokenizer, the
+ * limits, the weights, the identity. Cheap checks come first, so that a wrong directory is refused before its weights
+ * are read. */
 #include "model/model.h"
 
 #include <errno.h>
@@ -25,8 +25,8 @@
 #include "model/sentence_transformers.h"
 #include "model/weights.h"
 
-/* XXH3 with 128 bits: not against forgery, but at the speed of memory and without accidents. What enters the hash is a
- * plain text of everything that changes a vector, and the bytes of weights and tokenizer files. */
+/* XXH3 with 128 bits: no protection against forgery, but as fast as memory and without accidental collisions. The hash
+ * covers a plain text of everything that changes a vector, and the bytes of weights and tokenizer files. */
 
 #define TOKENIZER_FILE_MAX_BYTES ((size_t)256 << 20)
 
@@ -47,7 +47,7 @@ static void to_hex(XXH128_hash_t hash, char hex[33])
     snprintf(hex, 33, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 }
 
-/* One file with its name and length; a file that does not exist, or is not read, counts as such. */
+/* One file with its name and length; a file that does not exist, or is not read, is hashed as missing. */
 static enum status hash_file(XXH3_state_t *state, const char *directory, const char *folder, const char *file,
                              bool read, struct err *err)
 {
@@ -70,7 +70,7 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
                                               [ACTIVATION_GELU_TANH] = "gelu_tanh",
                                               [ACTIVATION_RELU] = "relu",
                                               [ACTIVATION_SILU] = "silu"};
-    bool head = model->head.labels > 0; /* its layers and dim are told by family and labels */
+    bool head = model->head.labels > 0; /* its layers and dim follow from family and labels */
     struct buffer text = {0};
     buffer_format(&text, "%s hidden=%u layers=%u heads=%u intermediate=%u position_offset=%u eps=%a activation=%s\n",
                   model->arch->model_type, model->hidden, model->layer_count, model->heads, model->intermediate_size,
@@ -108,7 +108,7 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     return status;
 }
 
-/* Whether DIRECTORY/FOLDERNAME exists. Errors: STATUS_NO_MEMORY. */
+/* Finds out if DIRECTORY/FOLDERNAME exists. Errors: STATUS_NO_MEMORY. */
 static enum status is_there(const char *directory, const char *folder, const char *name, bool *there, struct err *err)
 {
     struct buffer path = {0};
@@ -119,7 +119,7 @@ static enum status is_there(const char *directory, const char *folder, const cha
     return status;
 }
 
-/* vocab.txt is a tokenizer's only where there is no tokenizer.json, and the last two where there is neither. */
+/* vocab.txt is read only if there is no tokenizer.json, and the last two files only if there is neither. */
 static enum status fill_id(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
 {
     static const char *const files[] = {"tokenizer.json",    "tokenizer_config.json",
@@ -143,7 +143,7 @@ static enum status fill_id(XXH3_state_t *state, struct model *model, const char 
 
 /* Fills the revision, from the weights, and the id of a model whose every other field is set: equal ids mean equal
  * vectors for equal texts. The weights are hashed tensor by tensor in the architecture's own order, so that shards,
- * prefixes and heads do not matter; `folder` is where the tokenizer's files are, or NULL for the revision alone.
+ * prefixes and heads do not matter; `folder` is where the tokenizer's files are, or NULL to set only the revision.
  * Errors: as file_read; STATUS_NO_MEMORY. */
 static enum status identity_fill(struct model *model, const char *folder, struct err *err)
 {
@@ -163,7 +163,8 @@ static enum status identity_fill(struct model *model, const char *folder, struct
     "get it as safetensors, if its authors have it: hf download NAME --local-dir DIR --include '*.json' --include "    \
     "'*.txt' --include '*.safetensors'"
 
-/* What people take for a model's folder, by name and first bytes, and the way to one. */
+/* Refuses a file given instead of a model's folder: recognises common ones by name and first bytes, and says how to get
+ * a folder. */
 static enum status refuse_file(const char *path, struct err *err)
 {
     static const struct {
@@ -213,7 +214,7 @@ static enum status resolve(struct model *model, const char *directory, struct er
 
 enum { DEPTH_MAX = 4, PATTERNS = 5 };
 
-/* Looks for a file below a folder, and writes its path. `pattern` is for its name. */
+/* Looks for a file below a folder, and writes its path. Its name must match `pattern`. */
 static bool find_below(const char *directory, const char *pattern, char path[PATH_MAX])
 {
     char *const roots[] = {(char *)(uintptr_t)directory, NULL};
@@ -228,7 +229,7 @@ static bool find_below(const char *directory, const char *pattern, char path[PAT
     return found;
 }
 
-/* A folder with neither file is something else; saying so helps more than what would be missed first. */
+/* Refuses a folder with neither file as no model; that helps more than an error on the first missing file. */
 static enum status refuse_no_model(const char *directory, struct err *err)
 {
     static const char *const patterns[PATTERNS] = {"modules.json", "config.json", "*.gguf", "*.onnx", "*.whl"};
@@ -248,8 +249,8 @@ static enum status refuse_no_model(const char *directory, struct err *err)
     return err_set(err, STATUS_NOT_FOUND, "%s has neither modules.json nor config.json, so it is no model", directory);
 }
 
-/* Says that the head of a masked language model is not computed: with it and other pooling it may be a SPLADE model.
- * With modules.json, that file says what the model is. */
+/* Says that the head of a masked language model is not computed: with it and other pooling it may be a SPLADE model. If
+ * there is a modules.json, that file decides what the model is. */
 static enum status say_ignored_head(const struct model *model, const char *name, struct err *err)
 {
     cJSON *root = NULL;
@@ -268,7 +269,8 @@ static enum status say_ignored_head(const struct model *model, const char *name,
     return STATUS_OK;
 }
 
-/* An adapter beside the weights (PEFT) would change them; sentence-transformers applies it on its own. */
+/* Refuses an adapter (PEFT) in the folder, which would change the weights; sentence-transformers applies it
+ * automatically. */
 static enum status refuse_adapter(const char *directory, const char *folder, struct err *err)
 {
     bool there;
@@ -278,7 +280,7 @@ static enum status refuse_adapter(const char *directory, const char *folder, str
                  : STATUS_OK;
 }
 
-/* Each module takes what the one before it gives; some do not say how much that is. */
+/* The inputs of each module are the outputs of the one before it; some files do not give their number. */
 static enum status join_modules(struct model *model, struct err *err)
 {
     model->dim = model->hidden;
@@ -310,9 +312,8 @@ static enum status read_config(struct model *model, const struct sentence_config
     return STATUS_OK;
 }
 
-/* The first limit that is given holds: option, sentence-transformers, tokenizer, positions; never above the positions.
- * Rotary ones have no end, so there sentence-transformers may go beyond them.
- */
+/* The first limit that is given applies: option, sentence-transformers, tokenizer, positions; never above the
+ * positions. Rotary positions have no end, so sentence-transformers may exceed their number. */
 static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t sentence, struct err *err)
 {
     if (model->rotary[0].base > 0 && sentence > model->positions) {
@@ -338,8 +339,8 @@ static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t
     return status == STATUS_OK ? status : err_prefix(err, "max_tokens %u", model->max_tokens);
 }
 
-/* Reads whether the tokenizer gives a model the token types of a pair: model_input_names says it, or else the
- * tokenizer's class does. A file that has neither leaves `*types` as it is. */
+/* Reads whether the tokenizer gives a model the token types of a pair: model_input_names decides, or else the
+ * tokenizer's class. A file that has neither leaves `*types` as it is. */
 static enum status read_pair_types(const char *directory, const char *name, bool *types, struct err *err)
 {
     static const char *const classes[] = {"BertTokenizer",
@@ -384,7 +385,7 @@ static enum status open_tokenizer(struct model *model, const struct model_option
     }
     if (model->head.pair_types) {
         char name[192];
-        bool told = model->arch == &arch_bert; /* by the class that transformers takes for the family */
+        bool told = model->arch == &arch_bert; /* by the class that transformers chooses for the family */
         snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
         TRY(read_pair_types(model->directory, name, &told, err));
         snprintf(name, sizeof name, "%stokenizer_config.json", sentence->folder);
@@ -447,7 +448,7 @@ void model_release_weights(struct model *model)
     weights_release(model->storage);
 }
 
-/* What a model shares with its copy are numbers only. */
+/* Makes a copy that shares no memory with the model, only numbers. */
 static struct model *copy_sizes(const struct model *model)
 {
     struct model *copy = calloc(1, sizeof *copy);

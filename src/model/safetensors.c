@@ -1,4 +1,4 @@
-/* The header is parsed and checked before the data is read, so that a wrong file costs a header's work only. */
+/* The header is parsed and checked before the data is read, so that a wrong file costs only the work for a header. */
 #include "model/safetensors.h"
 
 #include <errno.h>
@@ -111,7 +111,7 @@ static int compare_begin(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* The tensors must cover the data exactly: no byte twice, none that nothing describes. */
+/* The tensors must cover the data exactly: no byte belongs to two, or to none. */
 static enum status check_coverage(struct safetensors *file, const char *name, uint64_t data_bytes, struct err *err)
 {
     if (file->count > 0) { qsort(file->entries, file->count, sizeof *file->entries, compare_begin); }

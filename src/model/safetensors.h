@@ -14,12 +14,12 @@
 #define SAFETENSORS_MAX_HEADER ((uint64_t)4 << 20)
 #define SAFETENSORS_MAX_RANK 8
 
-/* The dtypes of the format, as far as they differ for us. */
+/* The dtypes of the format, as far as we distinguish them. */
 enum safetensors_dtype {
     SAFETENSORS_F32,
     SAFETENSORS_F16,
     SAFETENSORS_BF16,
-    SAFETENSORS_OTHER, /* a known dtype of integers or wider floats: its size is checked, its values are not for us */
+    SAFETENSORS_OTHER, /* a known dtype of integers or wider floats: its size is checked, its values are not used */
 };
 
 /* One tensor of the header. */
@@ -39,7 +39,7 @@ struct safetensors {
     size_t count;
     unsigned char *data; /* [data_bytes], at 64-byte alignment */
     size_t data_bytes;
-    size_t data_from; /* where they begin in the file */
+    size_t data_from; /* their offset in the file */
 };
 
 /* Reads and checks a whole file. `name` is what messages call it.
@@ -48,7 +48,7 @@ struct safetensors {
  * names file and tensor), STATUS_UNSUPPORTED (an unknown dtype), STATUS_NO_MEMORY. Thread: one at a time (cJSON). */
 MUST_CHECK enum status safetensors_open(const char *path, const char *name, struct safetensors *out, struct err *err);
 
-/* Frees entries and bytes and leaves an empty one. */
+/* Frees entries and bytes and leaves an empty struct. */
 void safetensors_close(struct safetensors *file);
 
 /* Reads the tensors' bytes of a file that was opened before once more, into file->data, which is NULL.
@@ -57,7 +57,7 @@ void safetensors_close(struct safetensors *file);
 MUST_CHECK enum status safetensors_read_again(const char *path, const char *name, struct safetensors *file,
                                               struct err *err);
 
-/* Checks a header alone, for a file whose data part has `data_bytes` bytes; `header[length]` must be a NUL. Fills the
+/* Checks only a header, for a file whose data part has `data_bytes` bytes; `header[length]` must be a NUL. Fills the
  * entries; `data` stays NULL. Owns and Errors: as safetensors_open. */
 MUST_CHECK enum status safetensors_parse(const char *header, size_t length, uint64_t data_bytes, const char *name,
                                          struct safetensors *out, struct err *err);

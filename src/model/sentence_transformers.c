@@ -1,7 +1,6 @@
-/* The modules decide: Transformer, Pooling, and behind them only what they say. No default is ever guessed, because a
- * wrong pooling costs recall without any error to be seen.
- * Source: what sentence-transformers 2.x to 6.2 writes (the modules below; config_sentence_transformers).
- */
+/* The modules decide: Transformer, Pooling, and then only the modules listed. No default is ever guessed, because a
+ * wrong pooling costs recall without a visible error.
+ * Source: the files that sentence-transformers 2.x to 6.2 writes (the modules below; config_sentence_transformers). */
 #include "model/sentence_transformers.h"
 
 #include <stdio.h>
@@ -17,23 +16,23 @@
 #define PROMPTS_FILE "config_sentence_transformers.json"
 #define NAME_BYTES 192
 
-/* Before sentence-transformers 5.4: pooling as one boolean per mode, max_seq_length and do_lower_case beside the
- * encoder. Since: pooling_mode as a string or a list, embedding_dimension, and a description of the encoder's inputs
+/* Before sentence-transformers 5.4: pooling as one boolean per mode, max_seq_length and do_lower_case in the encoder's
+ * own file. Since: pooling_mode as a string or a list, embedding_dimension, and a description of the encoder's inputs
  * and outputs that must be the plain text one. Fields outside both sets are refused by name. */
 
-/* What is being read, and what a reader of one file does with it; `name` is the file's, for messages. */
+/* The state of reading, and a function that reads one file; `name` is the file's, for messages. */
 struct reading {
     struct model *model;
     const struct model_options *options;
     struct sentence_config *out;
     bool listed; /* there is a modules.json */
-    bool empty;  /* the encoder's own file is not there, or {} */
+    bool empty;  /* the encoder's own file does not exist, or is {} */
 };
 
 typedef enum status reader(const cJSON *root, const char *name, struct reading *reading, struct err *err);
 
-/* Reads FOLDERFILE below the model's directory; `folder` is "" or ends with a slash. A file that does not exist says
- * nothing; `*there`, where asked for, tells. */
+/* Reads FOLDERFILE below the model's directory; `folder` is "" or ends with a slash. A file that does not exist changes
+ * nothing; `*there`, unless `there` is NULL, says whether it exists. */
 static enum status read_file(const char *folder, const char *file, reader *read, struct reading *reading, bool *there,
                              struct err *err)
 {
@@ -47,8 +46,8 @@ static enum status read_file(const char *folder, const char *file, reader *read,
     return status;
 }
 
-/* {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}; other inputs beside text do not matter,
- * but where there are messages all texts become such. */
+/* {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}; other inputs besides text do not matter,
+ * except messages: with them all texts become messages. */
 static enum status check_modality(const cJSON *root, const char *name, const char *output, struct err *err)
 {
     const cJSON *modality = json_field(root, "modality_config");
@@ -66,7 +65,8 @@ static enum status check_modality(const cJSON *root, const char *name, const cha
     return json_must_be(text, name, "method_output_name", output, err);
 }
 
-/* Without modules.json sentence-transformers does not read the other files, so there a field that counts is refused. */
+/* Without modules.json sentence-transformers does not read the other files, so a field in them that would have an
+ * effect is refused. */
 static enum status refuse_unlisted(const cJSON *root, const char *name, const char *field,
                                    const struct reading *reading, struct err *err)
 {
@@ -104,9 +104,7 @@ static enum status read_transformer(const cJSON *root, const char *name, struct 
     return json_u32(root, name, "max_seq_length", 1, UINT32_MAX, &reading->out->max_tokens, err);
 }
 
-/* The file's name was once that of the encoder's family, whichever it was of these; the first that says anything
- * counts.
- */
+/* The file was once named after the encoder's family, with one of these names; the first one with content counts. */
 static enum status read_transformer_file(const char *folder, struct reading *reading, struct err *err)
 {
     static const char *const files[] = {
@@ -123,7 +121,7 @@ static enum status read_transformer_file(const char *folder, struct reading *rea
     return STATUS_OK;
 }
 
-/* pooling_mode, and the flags that it was before. */
+/* pooling_mode, and the flags that it replaced. */
 static const char *const pooling_modes[POOLINGS] = {
     [POOLING_UNSET] = "unset",
     [POOLING_MEAN] = "mean",
@@ -167,7 +165,7 @@ static enum status read_mode(const cJSON *mode, const char *name, struct model *
     return set_mode(mode->child, name, model, err);
 }
 
-/* Beside pooling_mode flags must say the same. */
+/* Flags in addition to pooling_mode must agree with it. */
 static enum status check_mode_flags(const cJSON *root, const char *name, const struct model *model, struct err *err)
 {
     for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
@@ -201,7 +199,7 @@ static enum status read_mode_flags(const cJSON *root, const char *name, struct m
     return STATUS_OK;
 }
 
-/* The pooling module's config.json: which pooling, over how many floats, and whether prompts count. */
+/* The pooling module's config.json: the pooling, its number of floats, and whether prompts count. */
 static enum status read_pooling(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const other[] = {"pooling_mode", "word_embedding_dimension", "embedding_dimension",
@@ -230,14 +228,14 @@ static enum status read_pooling(const cJSON *root, const char *name, struct read
                          "%s: embedding_dimension and word_embedding_dimension contradict each other", name);
 }
 
-/* Modules may work on token vectors, too. */
+/* Refuses modules that work on token vectors, which a file may ask for. */
 static enum status check_names(const cJSON *root, const char *name, struct err *err)
 {
     TRY(json_must_be(root, name, "module_input_name", "sentence_embedding", err));
     return json_must_be(root, name, "module_output_name", "sentence_embedding", err);
 }
 
-/* The normalising module's config.json, which exists since 5.4 only; that the module is there says all. */
+/* The normalising module's config.json, which exists only since 5.4; the presence of the module is enough. */
 static enum status read_normalize(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"module_input_name", "module_output_name", NULL};
@@ -318,7 +316,7 @@ static enum status keep_prompts(const cJSON *prompts, struct model *model, struc
     return STATUS_OK;
 }
 
-/* Takes a copy of the text as the prompt before every text. */
+/* Stores a copy of the text as the prompt before every text. */
 static enum status set_prompt(struct model *model, const char *text, struct err *err)
 {
     free(model->prompt);
@@ -326,7 +324,7 @@ static enum status set_prompt(struct model *model, const char *text, struct err 
     return model->prompt ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prompt");
 }
 
-/* Keeps all prompts and picks the one that was asked for, for every text, or else the default one; "" picks none. */
+/* Keeps all prompts and picks the requested one for every text, or else the default one; "" picks none. */
 static enum status read_prompts(const cJSON *root, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"__version__",        "prompts",    "default_prompt_name",
@@ -371,7 +369,7 @@ static bool is_safe_folder(const char *path)
     return path[0] != '/' && path[0] != '.' && !strchr(path, '\\') && !strstr(path, "..") && strlen(path) < 96;
 }
 
-/* Both generations write a Python path whose last part is the class; the parts between have changed. */
+/* Both generations write a Python path whose last part is the class; the other parts have changed. */
 static enum status kind_of(const char *type, enum module_kind *kind, struct err *err)
 {
     const char *last = strrchr(type, '.');
@@ -390,7 +388,7 @@ static enum status kind_of(const char *type, enum module_kind *kind, struct err 
                    type, last);
 }
 
-/* A module's folder with a slash behind it, or "" for the model's own. Owns: the caller. */
+/* A module's folder followed by a slash, or "" for the model's own. Owns: the caller. */
 static enum status folder_of(const cJSON *module, char **out, struct err *err)
 {
     const char *path = NULL;
@@ -407,7 +405,7 @@ static enum status folder_of(const cJSON *module, char **out, struct err *err)
     return STATUS_OK;
 }
 
-/* A module behind pooling, which the model keeps. */
+/* A module after pooling, which the model keeps. */
 static enum status read_step(const char *folder, enum module_kind kind, struct reading *reading, struct err *err)
 {
     static const struct {
@@ -461,8 +459,8 @@ static enum status check_name(const cJSON *modules, const cJSON *module, struct 
     return STATUS_OK;
 }
 
-/* The chain must be Transformer, Pooling, and then any of the others; only the first must be there. A Normalize at the
- * end becomes model->normalize, because a request may ask for other vectors. */
+/* The chain must be Transformer, Pooling, and then any of the others; only the first is required. A Normalize at the
+ * end becomes model->normalize, because a request may ask for vectors that are not normalised. */
 static enum status read_modules(const cJSON *modules, const char *name, struct reading *reading, struct err *err)
 {
     static const char *const known[] = {"idx", "name", "path", "type", NULL};

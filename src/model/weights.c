@@ -37,7 +37,7 @@ static enum status open_file(const char *directory, const char *folder, const ch
     return status;
 }
 
-/* Room for so many more files. */
+/* Makes room for `more` more files. */
 static enum status reserve(struct weights *out, size_t more, struct err *err)
 {
     size_t count = out->count + more;
@@ -76,8 +76,8 @@ static enum status list_shards(const cJSON *map, const char *name, const char **
     return STATUS_OK;
 }
 
-/* The shards must have every tensor that the index names where it says. They may have others: a model with few weights
- * of its own names some of an encoder's file that other models use, too. Those are dropped here. */
+/* Every tensor of the index must be in the shard that it names. Shards may have others, which are dropped here: a model
+ * with few weights of its own may use some of the weights in an encoder's file that it shares with other models. */
 static enum status check_map(const cJSON *map, const char *name, const struct weights *weights, const char **shards,
                              struct err *err)
 {
@@ -209,9 +209,10 @@ void weights_close(struct weights *weights)
     *weights = (struct weights){0};
 }
 
-/* Which tensor of a file is which weight. The model's own list of weights is made once (weights_visit) and sorted; each
- * tensor in the files is brought to that list's spelling and looked up. A tensor that is neither in the list nor part
- * of a head is refused: it would change the result, or the files belong to another architecture. */
+/* Matching of the tensors in files with weights. The model's own list of weights is made once (weights_visit) and
+ * sorted; the name of each tensor in the files is converted to that list's spelling and looked up. A tensor that is
+ * neither in the list nor part of a head is refused: it would change the result, or the files belong to another
+ * architecture. */
 
 enum { MOST_PARTS = 3 };
 
@@ -227,15 +228,15 @@ struct slots {
     size_t count;
 };
 
-/* Who visits, and what stands before the names. */
+/* The visitor, and the prefix of the names. */
 struct visit {
     weights_visitor *visit;
     void *context;
     char prefix[64];
 };
 
-/* A layer's weight and, unless the family has none there, its bias. Each may hold several linear layers, one after the
- * other, which have `rows` each. */
+/* A layer's weight and, unless `bare`, its bias. Each may hold several linear layers, one after the other, with `rows`
+ * rows each. */
 static void visit_linears(const struct visit *at, const char *part, struct linear *const *linears, uint32_t count,
                           bool bare, uint64_t rows, uint64_t columns)
 {
@@ -262,7 +263,7 @@ static void visit_norm(const struct visit *at, const char *part, struct layer_no
     if (!bare) { at->visit(at->context, name, &(struct tensor *){&norm->bias}, 1, 1, width, 1); }
 }
 
-/* With pre_norm the norm behind a layer's second sum is named as what the next layer begins with. */
+/* With pre_norm the norm after a layer's second sum has the name of the norm that the next layer begins with. */
 static void visit_output_norm(struct visit at, struct model *model, uint32_t index)
 {
     const struct arch *arch = model->arch;
@@ -377,7 +378,7 @@ static const char *skip_prefixes(const struct arch *arch, const char *name)
     return name;
 }
 
-/* Whether it is a head or buffer that is not used, unless it is in the list. */
+/* True if it is a head or buffer, which is not used unless it is in the list. */
 static bool is_unused(const struct arch *arch, const char *name)
 {
     const char *const *head = arch->unused;
@@ -567,13 +568,13 @@ void model_read_rotary(const struct model *model, bool local, float *to)
     }
 }
 
-/* Source: Raffel et al. 2020 (T5), section 2.1, for both directions: half of the buckets are for keys behind the query;
- * of each half, half are for one distance each, and each of the others reaches further by the square root of 2, to 128.
- */
+/* Source: Raffel et al. 2020 (T5), section 2.1, for both directions: half of the buckets are for keys after the query;
+ * of each half, half are for one distance each, and the ends of the others grow by the square root of 2 each, up to
+ * 128. */
 static uint32_t bucket_of(int32_t distance)
 {
     enum { HALF = RELATIVE_BUCKETS / 2, OWN = HALF / 2 };
-    uint64_t far = (uint64_t)llabs(distance), end = 2 * OWN * OWN; /* the square of where the bucket ends */
+    uint64_t far = (uint64_t)llabs(distance), end = 2 * OWN * OWN; /* the square of the bucket's end */
     uint32_t bucket = OWN;
     for (; bucket + 1 < HALF && far * far >= end; end *= 2) { bucket++; }
     return (distance > 0 ? HALF : 0) + (far < OWN ? (uint32_t)far : bucket);

@@ -81,7 +81,7 @@ static bool find_match(const struct added_set *set, const char *text, size_t len
             continue;
         }
         struct match candidate = {&set->tokens[index], at, at + matched};
-        at = candidate.end; /* also after one that does not count: nothing is looked for inside it */
+        at = candidate.end; /* also after a candidate that does not count: its inside is not searched */
         if (candidate.token->single_word && !stands_alone(text, length, &candidate)) { continue; }
         *match = candidate;
         *from = at;
@@ -127,7 +127,7 @@ struct added_cut added_cuts_next(struct added_cuts *cuts, size_t until)
     struct added_cut cut = {.from = cuts->at, .until = until};
     struct match match;
     while (find_match(cuts->set, cuts->text, cuts->length, &cuts->searched, until, &match)) {
-        if (match.end <= cuts->at) { continue; } /* the token before it has taken this white space */
+        if (match.end <= cuts->at) { continue; } /* the previous token has taken this white space */
         size_t start = match.start;
         if (match.token->lstrip && start > cuts->at) { start = added_space_before(cuts->text, cuts->at, start); }
         cut.until = start < cuts->at ? cuts->at : start;

@@ -1,5 +1,5 @@
 /* Tokens that are matched literally in the text, before or after normalisation, and never split: [CLS], [MASK], and
- * tokens that users added. The leftmost match counts, of several there the longest. */
+ * tokens that users added. The leftmost match counts, and of several at that place the longest. */
 #ifndef MODEL_TOKENIZER_ADDED_TOKENS_H
 #define MODEL_TOKENIZER_ADDED_TOKENS_H
 
@@ -14,7 +14,7 @@ struct added_token {
     char *content;
     size_t length;
     int32_t id;
-    bool single_word; /* not where it touches a letter or digit */
+    bool single_word; /* no match where it touches a letter or digit */
     bool lstrip;      /* takes the white space before it */
     bool rstrip;      /* takes the white space after it */
     bool normalized;  /* looked for in the normalised text, in its own normalised form */
@@ -33,9 +33,9 @@ struct added_cuts {
     const struct added_set *set;
     const char *text;
     size_t length;
-    size_t at;       /* what comes before has been handed out, or a token has taken it */
-    size_t searched; /* where the search goes on: from here on, or in white space that a token has taken */
-    size_t spaces;   /* the white space that was looked through last ends here */
+    size_t at;       /* the text before has been handed out, or a token has taken it */
+    size_t searched; /* the search goes on from here; this may be in white space that a token has taken */
+    size_t spaces;   /* the end of the white space that was examined last */
 };
 
 /* The next part of a text: the bytes from .. until-1, which may be none, and the token that follows them, or NULL. */
@@ -49,20 +49,21 @@ struct added_cut {
 MUST_CHECK enum status added_set_build(struct added_set *set, const struct added_token *tokens, struct trie_key *keys,
                                        size_t count, struct err *err);
 
-/* Frees what the set has allocated and leaves an empty one; the tokens stay their owner's. */
+/* Frees what the set has allocated and leaves an empty one; the tokens stay with their owner. */
 void added_set_close(struct added_set *set);
 
 /* Hands out the text up to the next token that begins before `until`, or up to `until` if none does. `until` is a
- * border of characters above cuts->at, and the text before it is valid UTF-8. The parts follow each other and
- * never overlap: cut.from <= cut.until <= cuts->at <= cuts->length, and each token has at least one byte. Takes
- * O(length) for a whole text.
+ * border of characters above cuts->at, and the text before it is valid UTF-8. The parts follow each other and never
+ * overlap: cut.from <= cut.until <= cuts->at <= cuts->length, and each token has at least one byte. Takes O(length) for
+ * a whole text.
  *
- * A token takes the white space beside it that it strips. If another token begins in there, that white space ends where
- * the other one begins, unless the other one strips what is before it: then it begins after that white space, and if
- * nothing is left of it, it is passed over. (Where `tokenizers` 0.23 panics, "bad split", it is passed over, too.) */
+ * A token takes the white space beside it that it strips. If another token begins in that white space, the white space
+ * ends where the other one begins, unless the other one strips the white space before it: then that other token begins
+ * after this white space, and if nothing is left of it, it is skipped. (It is also skipped where `tokenizers` 0.23
+ * panics, "bad split".) */
 struct added_cut added_cuts_next(struct added_cuts *cuts, size_t until);
 
-/* Where the white space that ends at `at` starts, but not before `from`; `at` where there is none. */
+/* Returns the start of the white space that ends at `at`, but at least `from`; `at` if there is none. */
 size_t added_space_before(const char *text, size_t from, size_t at);
 
 /* Returns the end of the white space that starts at `at`; `at` if there is none. The text need not be valid UTF-8. */

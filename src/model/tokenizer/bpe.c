@@ -1,7 +1,6 @@
-/* Most words are tokens that their own merges lead to. Which tokens are is worked out once, so such a word takes one
- * look-up. Of the others, short ones are merged in arrays on the stack; long ones take a linked list with a heap of the
- * merges that are possible. Where pieces are whole texts, they are cut between two letters that no merge brings
- * together, most often before each word.
+/* Most words are tokens that their own merges lead to. These tokens are determined once, so such a word takes one
+ * look-up. Other short words are merged in arrays on the stack; long ones in a linked list with a heap of the possible
+ * merges. Pieces that are whole texts are cut between two letters that no merge joins, most often before each word.
  *
  * Source: the behaviour of the BPE model in tokenizers 0.23. */
 #include "model/tokenizer/bpe.h"
@@ -34,19 +33,19 @@ struct pair_slot {
 struct bpe {
     struct token_slot *tokens; /* [token_mask + 1] */
     struct pair_slot *pairs;   /* [pair_mask + 1] */
-    uint8_t *maybe; /* [pair_mask + 1]: a bit for each pair's hash, since most pairs that are asked for have no
-                       merge, and this fits into a nearer cache than the pairs */
+    uint8_t *maybe; /* [pair_mask + 1]: a bit for each pair's hash, because most pairs that are looked up have no merge,
+                       and this fits into a nearer cache than the pairs */
     char *bytes;
-    int32_t *merged; /* [merge_count]: what a rank's merge makes */
+    int32_t *merged; /* [merge_count]: the token that a rank's merge makes */
     uint32_t token_mask, pair_mask;
     size_t longest; /* of the tokens */
     bool whole_first;
     int32_t byte_ids[BYTES];
     uint32_t first_ranks[BYTES][BYTES]; /* of merges of bytes, or of the commonest characters */
-    /* Unless pieces are merged from their bytes: */
-    int32_t *letters; /* [CODE_POINTS]: the id of a character's token, and 1; 0: it is written as its bytes */
-    uint8_t *common;  /* [CODE_POINTS]: its place in first_ranks; 0 for most */
-    uint8_t *seams;   /* [SEAM_BITS / 8]: a bit for each two characters, by their hash, that a merge joins at */
+    /* Only if pieces start as their characters: */
+    int32_t *letters; /* [CODE_POINTS]: the id of a character's token, plus 1; 0: it is written as its bytes */
+    uint8_t *common;  /* [CODE_POINTS]: a character's index in first_ranks; 0 for most */
+    uint8_t *seams;   /* [SEAM_BITS / 8]: a bit for each two characters, by their hash, at which a merge joins tokens */
 };
 
 static uint64_t load(const char *bytes, size_t length)
@@ -101,7 +100,7 @@ static struct pair_slot *find_pair(const struct bpe *bpe, uint64_t pair, uint64_
     return &bpe->pairs[at];
 }
 
-/* Three bits more than the slots have choose the bit. */
+/* The bit is chosen by three more bits of the hash than the slot. */
 static uint8_t *maybe_byte(const struct bpe *bpe, uint64_t hash, uint8_t *bit)
 {
     *bit = (uint8_t)(1 << (hash >> 61));
@@ -142,7 +141,7 @@ static size_t put_symbols(const struct bpe *bpe, const char *piece, size_t lengt
     return count;
 }
 
-/* Merges a short piece; the ids are its tokens' in the end. Returns their number. */
+/* Merges a short piece; `ids` then holds the ids of its tokens. Returns their number. */
 static size_t merge_short(const struct bpe *bpe, const char *piece, size_t length, int32_t *ids)
 {
     uint32_t ranks[SHORT_PIECE];
@@ -161,8 +160,8 @@ static size_t merge_short(const struct bpe *bpe, const char *piece, size_t lengt
     return count;
 }
 
-/* A long piece: the symbols that are left are a list, and the merges that were once possible lie in a heap, lowest rank
- * and leftmost first. One whose place has another merge now is passed over. */
+/* A long piece: the remaining symbols are a list, and all merges that have been possible are in a heap, lowest rank and
+ * leftmost first. A merge is skipped if its place has another merge by now. */
 struct long_piece {
     uint64_t *heap; /* [2 * length]: rank and place; each merge takes at least one out and puts at most two in */
     size_t heap_count;
@@ -206,7 +205,7 @@ static void merge_long(const struct bpe *bpe, struct long_piece *piece, uint32_t
 {
     for (uint32_t i = 0; i < count; i++) {
         piece->next[i] = i + 1;
-        piece->previous[i] = i - 1; /* the first one's is not looked at */
+        piece->previous[i] = i - 1; /* the first one's is not used */
         if (piece->ranks[i] != NO_RANK) { piece->heap[piece->heap_count++] = (uint64_t)piece->ranks[i] << 32 | i; }
     }
     for (size_t i = piece->heap_count / 2; i-- > 0;) { sift_down(piece, i); }
@@ -243,7 +242,7 @@ static bool encode_long(const struct bpe *bpe, const char *bytes, size_t length,
     return true;
 }
 
-/* Appends the token that a piece is, if it is one: by its merges or, with `any`, whatever they say. */
+/* Appends the id of a piece that is a token by its merges or, with `any`, regardless of them. False: it is none. */
 static bool put_whole(const struct bpe *bpe, const char *piece, size_t length, bool any, struct id_sink *sink)
 {
     if (length > bpe->longest) { return false; }
@@ -269,8 +268,8 @@ static uint8_t *seam_byte(const struct bpe *bpe, uint32_t left, uint32_t right, 
     return &bpe->seams[hash / 8];
 }
 
-/* Where the part of a piece that begins at `at` ends: no merge reaches across. Beside characters that are written as
- * bytes nothing is cut. */
+/* The end of the part of a piece that begins at `at`: no merge crosses it. Nothing is cut next to characters that are
+ * written as bytes. */
 static size_t part_end(const struct bpe *bpe, const char *piece, size_t length, size_t at)
 {
     uint32_t left = utf8_next(piece, &at);
@@ -310,7 +309,7 @@ static void alphabet(int16_t bytes[2 * BYTES])
     }
 }
 
-/* Writes the bytes that a token stands for and returns how many; 0 when it is not written in the alphabet. */
+/* Writes the bytes that a token stands for and returns their number; 0 when it is not written in the alphabet. */
 static size_t decode(const struct bpe *bpe, const int16_t bytes[2 * BYTES], const char *text, size_t length, char *to)
 {
     size_t count = 0;
@@ -326,7 +325,7 @@ static size_t decode(const struct bpe *bpe, const int16_t bytes[2 * BYTES], cons
     return count;
 }
 
-/* The least power of two that leaves half of the places free, less one; so many fit in 32 bits since ids do. */
+/* The least power of two that leaves half of the places free, less one. It fits in 32 bits because ids do. */
 static uint32_t mask_for(size_t count)
 {
     uint32_t places = 16;
@@ -376,7 +375,7 @@ static void merge_ids(const struct bpe *bpe, const int16_t letters[2 * BYTES], c
     }
 }
 
-/* Notes the two characters that a merge joins its tokens at. */
+/* Notes the two characters at which a merge joins its tokens. */
 static void add_seam(struct bpe *bpe, const struct bpe_merge *merge)
 {
     size_t last = merge->left_length - 1, first = 0;
@@ -386,7 +385,7 @@ static void add_seam(struct bpe *bpe, const struct bpe_merge *merge)
     *seam |= bit;
 }
 
-/* The commonest characters are those that the first merges begin with: gives them places from 1 on, and their ids. */
+/* The commonest characters are those that the first merges begin with; gives them indices from 1 on, and their ids. */
 static void find_common(struct bpe *bpe, const struct bpe_merge *merges, size_t count, int32_t ids[BYTES])
 {
     for (size_t i = 0, places = 1; i < count && places < BYTES; i++) {
@@ -412,7 +411,7 @@ static enum status add_merges(struct bpe *bpe, const int16_t letters[2 * BYTES],
         if (bpe->letters) { add_seam(bpe, &merges[i]); }
         uint64_t pair = pair_of(ids[0], ids[1]), hash = mix(pair ^ pair >> 29);
         *find_pair(bpe, pair, hash) =
-            (struct pair_slot){pair, (uint32_t)i}; /* of two that are the same the last counts */
+            (struct pair_slot){pair, (uint32_t)i}; /* of two that are the same, the last counts */
         uint8_t bit, *maybe = maybe_byte(bpe, hash, &bit);
         *maybe |= bit;
     }
@@ -427,7 +426,7 @@ static enum status add_merges(struct bpe *bpe, const int16_t letters[2 * BYTES],
     return STATUS_OK;
 }
 
-/* Finds the tokens that are what their own bytes become. */
+/* Finds the tokens that their own bytes are merged to. */
 static enum status mark_whole(struct bpe *bpe, struct err *err)
 {
     for (uint32_t i = 0; i <= bpe->token_mask; i++) {
@@ -459,7 +458,7 @@ static enum status build(struct bpe *bpe, const struct trie_key *tokens, size_t 
     bpe->pairs = calloc((size_t)bpe->pair_mask + 1, sizeof *bpe->pairs);
     bpe->maybe = calloc((size_t)bpe->pair_mask + 1, 1);
     bpe->merged = calloc(merge_count + 1, sizeof *bpe->merged);
-    bpe->bytes = malloc(bytes + longest_merge + 1); /* the merges' tokens are put together behind the vocabulary's */
+    bpe->bytes = malloc(bytes + longest_merge + 1); /* the merges' tokens are assembled after those of the vocabulary */
     if (by_letters) {
         bpe->letters = calloc(CODE_POINTS, sizeof *bpe->letters);
         bpe->common = calloc(CODE_POINTS, sizeof *bpe->common);
@@ -555,8 +554,7 @@ static enum status read_merges(const cJSON *merges, struct tokenizer_spec *spec,
     return STATUS_OK;
 }
 
-/* unk_token and fuse_unk need no reading: bpe_build refuses a vocabulary that lacks a byte, so that nothing is unknown.
- */
+/* unk_token and fuse_unk are not read: bpe_build refuses a vocabulary that lacks a byte, so nothing is unknown. */
 static enum status read_bpe(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"type",          "unk_token", "fuse_unk", "byte_fallback",

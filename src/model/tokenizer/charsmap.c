@@ -1,5 +1,5 @@
-/* The file's trie is walked once, with care, since nothing in it can be trusted, and kept as one of ours. Only keys of
- * up to five bytes can match, and of them only those that no other key begins.
+/* The file's trie is walked once, with care, because nothing in it can be trusted, and kept as a struct trie. Only keys
+ * of up to five bytes can match, and of them only those that no other key begins.
  *
  * Source: the behaviour of Precompiled in tokenizers 0.23; Unicode Standard Annex 29 for graphemes; the layout of the
  * trie is that of darts-clone. */
@@ -14,7 +14,7 @@
 enum { MAX_CHUNK = 5, TABLE = 0x10000 };
 enum { ZWNJ = 0x200C, ZWJ = 0x200D };
 
-/* In the table, beside the class: whether the character alone is replaced, or begins what may be. */
+/* Flags in the table, besides the class: the character alone is replaced, or it begins a string that may be. */
 enum { MAPPED = 64, BEGINS = 128 };
 
 struct replacement {
@@ -25,7 +25,7 @@ struct charsmap {
     struct trie *trie; /* key -> index of its replacement; NULL without keys */
     struct replacement *replacements;
     size_t count;
-    struct buffer texts; /* the file's replacements, each with a NUL behind it */
+    struct buffer texts; /* the file's replacements, each followed by a NUL */
     size_t growth[2];    /* in characters, in bytes */
     uint8_t table[TABLE];
 };
@@ -57,7 +57,7 @@ static int sextet(char c)
     return found ? (int)(found - digits) : -1;
 }
 
-/* False where the text is not base64 with its padding. */
+/* False if the text is not base64 with its padding. */
 static bool decode(const char *text, struct buffer *out)
 {
     size_t length = strlen(text);
@@ -177,8 +177,8 @@ static enum status keep_keys(struct charsmap *map, struct keys *keys, struct err
     return keys->count > 0 ? trie_build(keys->keys, keys->count, &map->trie, err) : STATUS_OK;
 }
 
-/* What a character's bytes, or a grapheme's, are replaced by: that of the shortest key that they begin with; NULL for
- * none. */
+/* The replacement of a character's or grapheme's bytes: that of the shortest key that they begin with; NULL for none.
+ */
 static const struct replacement *find(const struct charsmap *map, const char *bytes, size_t length)
 {
     int32_t node = TRIE_ROOT;
@@ -280,12 +280,12 @@ bool charsmap_keeps_words(const struct charsmap *map)
 
 /* Applying. */
 
-/* What is known of the grapheme that is being read: its last character, and whether a picture or an Indic consonant may
- * go on. */
+/* The state of the grapheme that is being read: its last character, and whether a picture or an Indic consonant may go
+ * on. */
 struct cluster {
     uint32_t code_point;
     uint8_t class;
-    bool picture, joins_picture;     /* a picture with extensions; and a joiner behind them */
+    bool picture, joins_picture;     /* a picture with extensions; and a joiner after them */
     bool consonant, joins_consonant; /* the same with a linker among the extensions */
 };
 
@@ -332,16 +332,16 @@ static uint8_t entry_of(const struct charsmap *map, uint32_t code_point)
     return (grapheme_lookup(code_point) & GRAPHEME_CLASS) | MAPPED | BEGINS;
 }
 
-/* The text that is being mapped: what need not change is put out in one go. */
+/* The text that is being mapped; parts that do not change are copied in one go. */
 struct mapping {
     const struct charsmap *map;
     const char *text;
-    size_t kept; /* all before is put out */
+    size_t kept; /* all text before it has been written */
     struct buffer *out;
     struct origin *origin;
 };
 
-/* Puts text out as it is, up to `until`. */
+/* Writes text as it is, up to `until`. */
 static void put_kept(struct mapping *mapping, size_t until)
 {
     buffer_append(mapping->out, mapping->text + mapping->kept, until - mapping->kept);
@@ -403,14 +403,14 @@ void charsmap_apply(const struct charsmap *map, const char *text, size_t length,
     while (at < length) {
         while (at + 1 < length && ((unsigned char)text[at] | (unsigned char)text[at + 1]) < 0x80 &&
                map->table[(unsigned char)text[at]] == GRAPHEME_OTHER) {
-            at++; /* by far the most of English: nothing happens to this character */
+            at++; /* nearly all of English: this character is not changed */
         }
         size_t end = at;
         struct cluster cluster = {0};
         uint32_t code_point = utf8_next(text, &end);
         uint8_t first = entry_of(map, code_point), entry = 0;
         add_to_cluster(&cluster, code_point, first & GRAPHEME_CLASS);
-        size_t alone = end, last = end; /* where its first and its last character end */
+        size_t alone = end, last = end; /* the ends of its first and its last character */
         while (end < length) {
             code_point = utf8_next(text, &end);
             entry = entry_of(map, code_point) & GRAPHEME_CLASS;

@@ -1,6 +1,6 @@
 /* The normaliser `Precompiled` of sentencepiece's tokenizers: a map from short strings to others, by Unicode's
- * user-perceived characters (graphemes): one of less than six bytes is replaced as a whole by what its shortest
- * beginning in the map stands for; else each of its characters is, where the map has it. */
+ * user-perceived characters (graphemes): a grapheme of less than six bytes is replaced as a whole by the replacement of
+ * its shortest beginning in the map; if there is none, each of its characters that the map has is replaced. */
 #ifndef MODEL_TOKENIZER_CHARSMAP_H
 #define MODEL_TOKENIZER_CHARSMAP_H
 
@@ -14,25 +14,25 @@
 
 struct charsmap;
 
-/* Reads what stands as `precompiled_charsmap` in a tokenizer.json: base64 of a trie and the replacements.
+/* Reads the field `precompiled_charsmap` of a tokenizer.json: base64 of a trie and the replacements.
  * Owns: the caller ends it with charsmap_close. Errors: STATUS_BAD_INPUT, STATUS_NO_MEMORY. */
 MUST_CHECK enum status charsmap_open(const char *base64, struct charsmap **out, struct err *err);
 
 /* Frees it. NULL is allowed. */
 void charsmap_close(struct charsmap *map);
 
-/* Appends what valid UTF-8 becomes. `origin` may be NULL. Errors: the buffer is broken. */
+/* Appends the mapped form of valid UTF-8. `origin` may be NULL. Errors: the buffer is broken. */
 void charsmap_apply(const struct charsmap *map, const char *text, size_t length, struct buffer *out,
                     struct origin *origin);
 
-/* How many characters (`bytes` false) or bytes one byte of text becomes at most. */
+/* The largest number of characters (`bytes` false) or bytes that one byte of text becomes. */
 size_t charsmap_growth(const struct charsmap *map, bool bytes);
 
-/* Whether it leaves blanks as they are and makes nothing else of the letters and digits of ASCII. */
+/* True if it changes neither blanks nor ASCII letters and digits. */
 bool charsmap_keeps_words(const struct charsmap *map);
 
-/* What a character does at the borders of graphemes. The zero width joiner is GRAPHEME_SPACING, the non-joiner
- * GRAPHEME_EXTEND. */
+/* A character's class in the rules for the borders of graphemes. The zero width joiner is GRAPHEME_SPACING, the
+ * non-joiner GRAPHEME_EXTEND. */
 enum grapheme_class {
     GRAPHEME_OTHER,
     GRAPHEME_CONTROL,

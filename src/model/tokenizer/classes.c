@@ -1,8 +1,8 @@
-/* What transformers 5 makes of a directory's tokenizer, which depends on the class that its files name.
+/* Builds a directory's tokenizer as transformers 5 does, which depends on the class that its files name.
  *
- * A class such as BertTokenizer takes nothing but the vocabulary, the merges and, in some, the post-processor from a
- * tokenizer.json; it makes the steps itself, by its defaults and by what tokenizer_config.json says. Others, as
- * PreTrainedTokenizerFast, follow tokenizer.json. Both then add tokens that the files beside it name.
+ * A class such as BertTokenizer takes only the vocabulary, the merges and, in some, the post-processor from a
+ * tokenizer.json; it makes the steps itself, from its defaults and tokenizer_config.json. Others, such as
+ * PreTrainedTokenizerFast, follow tokenizer.json. Both then add tokens that the other files name.
  *
  * Source: the behaviour of transformers 5.23 (tokenization_utils_tokenizers, tokenization_auto, the classes). */
 #include <stdio.h>
@@ -18,27 +18,27 @@
 #define MAP_FILE "special_tokens_map.json"
 #define ADDED_FILE "added_tokens.json"
 
-/* The tokens that have names, in the order in which new ones are numbered. */
+/* The named tokens, in the order in which new ones are numbered. */
 enum named { BOS, EOS, UNK, SEP, PAD, CLS, MASK, NAMED };
 static const char *const named_fields[NAMED + 1] = {"bos_token", "eos_token", "unk_token",  "sep_token",
                                                     "pad_token", "cls_token", "mask_token", NULL};
 
-/* A class. Of one without a model the rest is zero: it follows tokenizer.json. */
+/* A class. One without a model follows tokenizer.json, and its other fields are zero. */
 struct tokenizer_class {
-    const char *names[10];               /* that lead to it, without "Fast"; ends with NULL */
+    const char *names[10];               /* names of the class, without "Fast"; ends with NULL */
     const char *families[5];             /* the model types whose default it is; ends with NULL */
-    const struct tokenizer_model *model; /* what it makes a tokenizer of */
+    const struct tokenizer_model *model; /* the model of its tokenizers */
     const char *file;                    /* the vocabulary that it also opens without a tokenizer.json, or NULL */
-    const char *standard[NAMED];         /* what the named tokens are where the files do not say; NULL: none */
-    const char *extra[4];                /* more tokens, where the files list none */
+    const char *standard[NAMED];         /* the named tokens, if the files do not give them; NULL: none */
+    const char *extra[4];                /* more tokens, if the files list none */
     const char *normalizer;              /* as in a tokenizer.json; NULL: none, or BERT's by the config */
     const char *pre_tokenizer[2];        /* as in a tokenizer.json: without and with a blank before each text */
     bool keeps_charsmap;                 /* the normaliser is the file's first Precompiled, if it has one */
-    bool prefix;                         /* such a blank unless add_prefix_space says otherwise */
+    bool prefix;                         /* a blank before each text unless add_prefix_space says otherwise */
     bool byte_fallback;
     bool normalized;  /* new named tokens are looked for in the normalised text */
     bool mask_strips; /* a new mask takes the white space before it */
-    bool plain;       /* named tokens have no flags, whatever the files say */
+    bool plain;       /* named tokens have no flags, even if the files give some */
     enum tokenizer_around around;
     enum named first, last; /* the tokens before and after a text */
 };
@@ -164,7 +164,7 @@ static const struct tokenizer_class *class_of_family(const char *family)
     return NULL;
 }
 
-/* MPNet's vocabulary has BERT's special tokens, too, so nothing in it tells the two apart. */
+/* MPNet's vocabulary has BERT's special tokens, too, so it does not distinguish the two. */
 enum status tokenizer_class_find(const struct tokenizer_files *files, const char *vocabulary,
                                  const struct tokenizer_class **out, struct err *err)
 {
@@ -176,7 +176,7 @@ enum status tokenizer_class_find(const struct tokenizer_files *files, const char
         where = "config.json";
         TRY(json_string(files->model, "config.json", "tokenizer_class", &name, err));
     }
-    if (name && strcmp(family, "modernbert") == 0 && !vocabulary) { return STATUS_OK; } /* many name a wrong one */
+    if (name && strcmp(family, "modernbert") == 0 && !vocabulary) { return STATUS_OK; } /* many name a wrong class */
     const struct tokenizer_class *found = name ? find_class(name) : class_of_family(family);
     for (size_t i = 0; vocabulary && !name && !found && i < CLASSES; i++) {
         if (classes[i].file && strcmp(classes[i].file, vocabulary) == 0) { found = &classes[i]; } /* BERT, RoBERTa */
@@ -199,26 +199,26 @@ enum status tokenizer_class_find(const struct tokenizer_files *files, const char
 
 /* Rewriting tokenizer.json. */
 
-/* Returns a field, also one that is null; NULL if the object has none of that name. */
+/* Returns a field, even one that is null; NULL if the object has none of that name. */
 static const cJSON *field_of(const cJSON *object, const char *field)
 {
     return cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, field) : NULL;
 }
 
-/* The older files count where tokenizer_config.json does not list the added tokens. */
+/* The older files count only if tokenizer_config.json does not list the added tokens. */
 static bool older_files_count(const struct tokenizer_files *files)
 {
     return field_of(files->config, "added_tokens_decoder") == NULL;
 }
 
-/* Returns what the files say of a named token; NULL if they say nothing. */
+/* Returns the files' value for a named token; NULL if they have none. */
 static const cJSON *said_of(const struct tokenizer_files *files, const char *field)
 {
     const cJSON *older = older_files_count(files) ? field_of(files->map, field) : NULL;
     return older ? older : field_of(files->config, field);
 }
 
-/* Finds the text of a named token; NULL where the class has none. */
+/* Finds the text of a named token; NULL if the class has none. */
 static enum status named_text(const struct tokenizer_class *class, const struct tokenizer_files *files,
                               enum named which, const char **text, struct err *err)
 {
@@ -258,7 +258,7 @@ static enum status make_bert_normalizer(const struct tokenizer_files *files, cJS
     return set_text(root, "normalizer", json, err);
 }
 
-/* Leaves the first Precompiled of a normaliser or of its steps. */
+/* Keeps only the first Precompiled of a normaliser or of its steps. */
 static enum status keep_charsmap(cJSON *root, struct err *err)
 {
     cJSON *normalizer = cJSON_DetachItemFromObjectCaseSensitive(root, "normalizer"), *kept = NULL;
@@ -293,7 +293,7 @@ static enum status make_steps(const struct tokenizer_class *class, bool prefix, 
     return err_set(err, STATUS_NO_MEMORY, "no memory for a pre_tokenizer");
 }
 
-/* The place of the unknown token in a Unigram's list; 0 where it is not in there. */
+/* The index of the unknown token in a Unigram's list; 0 if it is not in the list. */
 static double find_unknown(const cJSON *vocabulary, const char *unknown)
 {
     double place = 0;
@@ -357,8 +357,8 @@ enum status tokenizer_class_rewrite(const struct tokenizer_class **class, const 
 
 /* Added tokens. */
 
-/* Reads a token: a string, which is matched literally, or an object with "content" and flags. `special` is what an
- * object counts as that does not say. Owns: the caller frees its content. */
+/* Reads a token: a string, which is matched literally, or an object with "content" and flags. `special` is the default
+ * for an object without that field. Owns: the caller frees its content. */
 static enum status read_token(const cJSON *value, const char *where, bool special, struct added_token *token,
                               struct err *err)
 {
@@ -387,7 +387,8 @@ static struct added_token *find_token(const struct tokenizer_spec *spec, const c
     return NULL;
 }
 
-/* Appends a token, whose content it takes, or, if it is there already, gives that one its flags or leaves it alone. */
+/* Appends a token, taking over its content. If it is there already, gives the present one its flags or changes nothing.
+ */
 static enum status put_token(struct tokenizer_spec *spec, struct added_token token, bool replace, struct err *err)
 {
     struct added_token *there = find_token(spec, token.content);
@@ -426,7 +427,7 @@ static bool has_id(const struct tokenizer_spec *spec, int32_t id)
     return false;
 }
 
-/* Returns whether the files name a text as a special token. */
+/* Returns true if the files name a text as a special token. */
 static bool is_named(const struct tokenizer_files *files, const char *text)
 {
     for (int i = 0; i < NAMED + 1; i++) {
@@ -473,8 +474,8 @@ static enum status read_listed(const struct tokenizer_files *files, struct token
     return STATUS_OK;
 }
 
-/* Adds those tokens to the file's. A class that makes its tokenizer itself knows the file's only where
- * tokenizer_config.json lists none; it adds them all by their ids, and numbers them anew. */
+/* Adds those tokens to the file's. A class that makes its tokenizer itself uses the file's tokens only if
+ * tokenizer_config.json lists none; it adds all in the order of their ids, and numbers them anew. */
 static enum status put_listed(const struct tokenizer_class *class, const struct tokenizer_files *files,
                               struct tokenizer_spec *spec, struct tokenizer_spec *listed, struct err *err)
 {
@@ -502,7 +503,7 @@ static enum status put_listed(const struct tokenizer_class *class, const struct 
     return STATUS_OK;
 }
 
-/* Adds a special token that the files name, unless it is there. */
+/* Adds a special token that the files name, unless it is there already. */
 static enum status put_special(const struct tokenizer_class *class, const cJSON *value, const char *where, bool older,
                                struct tokenizer_spec *spec, struct err *err)
 {
@@ -535,7 +536,7 @@ static enum status put_named(const struct tokenizer_class *class, const struct t
     return STATUS_OK;
 }
 
-/* Names beyond the usual ones: fields that end with _token and are tokens. */
+/* Adds tokens with other names: fields that end with _token and are tokens. */
 static enum status put_other_named(const struct tokenizer_class *class, const cJSON *file, const char *where,
                                    bool older, struct tokenizer_spec *spec, struct err *err)
 {
@@ -551,7 +552,7 @@ static enum status put_other_named(const struct tokenizer_class *class, const cJ
     return STATUS_OK;
 }
 
-/* A list of tokens, or names and tokens. */
+/* Adds a list of tokens, or an object of names and tokens. */
 static enum status put_all(const struct tokenizer_class *class, const cJSON *list, const char *where, bool older,
                            struct tokenizer_spec *spec, struct err *err)
 {
@@ -566,8 +567,9 @@ static enum status put_all(const struct tokenizer_class *class, const cJSON *lis
     return STATUS_OK;
 }
 
-/* More tokens stand in extra_special_tokens or, as it was called before, in additional_special_tokens. Those of
- * special_tokens_map.json come to the former, but to the latter only where the config has neither. */
+/* More tokens are in extra_special_tokens or, by its former name, additional_special_tokens. Those of
+ * special_tokens_map.json are added to the ones under the new name; under the former name only if the config has
+ * neither. */
 static enum status put_extra(const struct tokenizer_class *class, const struct tokenizer_files *files,
                              struct tokenizer_spec *spec, struct err *err)
 {
@@ -598,7 +600,7 @@ static enum status put_extra(const struct tokenizer_class *class, const struct t
     return STATUS_OK;
 }
 
-/* Finds a named token, which the template uses, in the list of added tokens. */
+/* Finds a named token, for the template, in the list of added tokens. */
 static enum status find_end(const struct tokenizer_class *class, const struct tokenizer_files *files, enum named which,
                             const struct tokenizer_spec *spec, size_t *place, struct err *err)
 {

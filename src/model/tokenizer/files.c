@@ -45,7 +45,7 @@ enum status fields_id(const cJSON *value, const char *path, int32_t *id, struct 
     return STATUS_OK;
 }
 
-/* Refuses a part whose `type` is another than expected; one that is NULL has the type "null".
+/* Refuses a part whose `type` is not the expected one; a part that is NULL has the type "null".
  * Errors: STATUS_UNSUPPORTED; STATUS_BAD_INPUT when there is no type. */
 static enum status fields_type(const cJSON *object, const char *path, const char *expected, struct err *err)
 {
@@ -57,7 +57,7 @@ static enum status fields_type(const cJSON *object, const char *path, const char
     return STATUS_OK;
 }
 
-/* tokenizer_config.json, but for what the classes make of it (classes.c). */
+/* tokenizer_config.json, except the fields that the classes read (classes.c). */
 
 static enum status read_switch(const cJSON *json, const char *field, int *value, struct err *err)
 {
@@ -71,7 +71,7 @@ static enum status read_switch(const cJSON *json, const char *field, int *value,
 /* Files without a limit say 1e30. */
 static enum status read_limit(const cJSON *json, uint32_t *limit, struct err *err)
 {
-    /* The older name counts only where the newer one is not there, even as null. */
+    /* The older name counts only if the newer one is absent; a null counts as present. */
     const char *field = cJSON_GetObjectItemCaseSensitive(json, "model_max_length") ? "model_max_length" : "max_len";
     double number = 0;
     TRY(json_double(json, CONFIG_FILE, field, &number, err));
@@ -79,7 +79,7 @@ static enum status read_limit(const cJSON *json, uint32_t *limit, struct err *er
     return json_u32(json, CONFIG_FILE, field, 1, INT32_MAX, limit, err);
 }
 
-/* Settings that change ids in ways that are not known here. */
+/* Refuses settings that change ids in ways that are not supported. */
 static enum status check_unsupported(const cJSON *json, struct err *err)
 {
     const char *side = "right";
@@ -127,7 +127,7 @@ struct tokenizer_template tokenizer_template_around(enum tokenizer_around around
     return around == AROUND_BERT ? bert_template(first, last) : roberta_template(first, last);
 }
 
-/* The post-processor of tokenizer.json: which special tokens stand around a text and those of a pair. */
+/* The post-processor of tokenizer.json: the special tokens around a text and around those of a pair. */
 
 static enum status put_special(struct special_ids *specials, int32_t id, struct err *err)
 {
@@ -184,8 +184,8 @@ static enum status read_single(const cJSON *part, struct tokenizer_spec *spec, s
     return behind ? STATUS_OK : err_set(err, STATUS_UNSUPPORTED, "%s: has no place for the text", path);
 }
 
-/* Types must be 0, and from some place between the texts on they may be 1. Another pair is none that can be served, but
- * that matters to rerankers alone. */
+/* Types must be 0, and from some place between the texts on they may be 1. Another kind of pair cannot be served, but
+ * that matters only to rerankers. */
 static enum status read_pair(const cJSON *part, struct tokenizer_template *specials, struct err *err)
 {
     static const char *const names[] = {"A", "B"};
@@ -229,7 +229,7 @@ static enum status read_end(const cJSON *part, const char *field, int32_t *id, s
     return fields_id(cJSON_GetArrayItem(end, 1), JSON_FILE ": post_processor: an id", id, err);
 }
 
-/* ByteLevel only moves offsets, and a Sequence is one step after the other: beside ByteLevel it may have one. */
+/* ByteLevel only moves offsets, and a Sequence is one step after the other: besides ByteLevel it may have one step. */
 static enum status read_processors(const cJSON *list, struct tokenizer_spec *spec, struct err *err)
 {
     const char *path = JSON_FILE ": post_processor.processors", *type = NULL;
@@ -281,7 +281,7 @@ static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spe
     TRY(fields_bool(part, path, "clean_text", &options->clean_text, err));
     TRY(fields_bool(part, path, "handle_chinese_chars", &options->handle_chinese_chars, err));
     TRY(fields_bool(part, path, "lowercase", &options->lowercase, err));
-    options->strip_accents = options->lowercase; /* what null means */
+    options->strip_accents = options->lowercase; /* the meaning of null */
     return json_bool(part, path, "strip_accents", &options->strip_accents, err);
 }
 
@@ -379,7 +379,7 @@ static enum status read_added(const cJSON *part, struct tokenizer_spec *spec, st
     return STATUS_OK;
 }
 
-/* The section itself is the caller's business, but a model that is cut on the left is another one. */
+/* The section itself is left to the caller, but truncation on the left would change the ids. */
 static enum status check_truncation(const cJSON *part, struct err *err)
 {
     const char *direction = "Right";
@@ -393,7 +393,7 @@ static enum status check_truncation(const cJSON *part, struct err *err)
 /* The types of `model`. */
 static const struct tokenizer_model *const models[] = {&tokenizer_wordpiece, &tokenizer_unigram, &tokenizer_bpe};
 
-/* Files of 2020 do not say the type. */
+/* Files of 2020 have no type. */
 static const char *guess_type(const cJSON *part)
 {
     if (json_field(part, "merges")) { return "BPE"; }
@@ -448,7 +448,7 @@ enum status tokenizer_json_parse(const char *text, size_t length, const struct t
     return status == STATUS_OK ? tokenizer_class_finish(class, files, spec, err) : status;
 }
 
-/* vocab.txt: one token per line, its id the line's number from 0 on; the rest is as the class makes it. */
+/* vocab.txt: one token per line, its id the line's number from 0 on; everything else comes from the class. */
 
 static size_t count_lines(const char *text, size_t length)
 {
@@ -516,8 +516,8 @@ static enum status read_lines(const char *text, size_t length, struct tokenizer_
     return STATUS_OK;
 }
 
-/* Reads what a class makes of a tokenizer.json that has nothing but an empty model of its type, whose words and merges
- * the caller reads. */
+/* Reads a class's version of a tokenizer.json that has only an empty model of its type; the caller reads words and
+ * merges. */
 static enum status read_class(const struct tokenizer_class *class, const struct tokenizer_files *files,
                               const char *model, struct tokenizer_spec *spec, struct err *err)
 {

@@ -26,7 +26,7 @@ static enum status copy_string(const cJSON *part, const char *path, const char *
     return *out ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
 
-/* `pattern` is {"String": …} or {"Regex": …}; of regular expressions only the one that is used is known. */
+/* `pattern` is {"String": …} or {"Regex": …}; the only regular expression supported is the one that files use. */
 static enum status read_replace(const cJSON *part, struct normal_step *step, struct err *err)
 {
     static const char *const known[] = {"type", "pattern", "content", NULL};
@@ -212,7 +212,7 @@ static enum status read_split_step(const cJSON *part, const char *type, struct p
 
 /* A part of the file that is a step, or a Sequence of parts. */
 struct steps {
-    const char *path, *list; /* what messages call it; the field of a Sequence */
+    const char *path, *list; /* its name in messages; the field of a Sequence */
     const size_t *count;
     enum status (*read)(const cJSON *part, const char *type, struct pipeline *pipeline, struct err *err);
 };

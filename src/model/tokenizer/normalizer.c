@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "model/tokenizer/unicode.h"
 
-/* Decomposes, drops accents and lowers one character that cleaning kept. */
+/* Decomposes one character that cleaning kept, drops accents and makes it lower case. */
 static size_t expand_kept(const struct normalizer_options *options, uint32_t code_point, struct normal_character *to)
 {
     uint32_t parts[UNICODE_MAX_PARTS] = {code_point};
@@ -98,7 +98,7 @@ size_t normalizer_insert(char *text, size_t run, size_t length, struct normal_ch
 }
 
 /* Sorts the marks from `run` to the end of the text by their class, equal ones in their order: one pass for each class
- * that there is, so that a text of nothing but marks takes no quadratic time. */
+ * that occurs, so that a text of marks only does not take quadratic time. */
 static void sort_marks(struct buffer *text, size_t run)
 {
     bool present[256] = {false};
@@ -118,7 +118,7 @@ static void sort_marks(struct buffer *text, size_t run)
 
 void normalizer_text(const struct normalizer *normalizer, const char *text, size_t length, struct buffer *out)
 {
-    size_t run = 0, marks = 0; /* the result ends with so many marks, from `run` on */
+    size_t run = 0, marks = 0; /* the result ends with `marks` marks, from `run` on */
     for (size_t at = 0; at < length && buffer_ok(out);) {
         struct normal_character parts[NORMAL_MAX_CHARACTERS];
         size_t count = normalizer_expand(&normalizer->options, utf8_next(text, &at), parts);

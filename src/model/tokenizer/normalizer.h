@@ -1,7 +1,7 @@
 /* BERT's text normalisation, one character at a time, so that a long text is read only as far as needed.
  *
- * In the package's order: cleaning, blanks around CJK, decomposition, accent stripping, lower case; the character
- * classes that the word splitter asks for are those of the result. */
+ * The steps, in the package's order: cleaning, blanks around CJK, decomposition, accent stripping, lower case; the word
+ * splitter uses the character classes of the result. */
 #ifndef MODEL_TOKENIZER_NORMALIZER_H
 #define MODEL_TOKENIZER_NORMALIZER_H
 
@@ -12,7 +12,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
-/* What is done to a text; each as the field of that name in the tokenizer's files. */
+/* The steps applied to a text; each as the field of that name in the tokenizer's files. */
 struct normalizer_options {
     bool clean_text;
     bool handle_chinese_chars;
@@ -20,7 +20,7 @@ struct normalizer_options {
     bool lowercase;
 };
 
-/* What a character adds to the words of a text. */
+/* A character's contribution to the words of a text. */
 enum normal_kind {
     NORMAL_NOTHING,  /* it is removed */
     NORMAL_TEXT,     /* one character of a word */
@@ -29,7 +29,7 @@ enum normal_kind {
     NORMAL_COMPLEX,  /* anything else: ask normalizer_expand */
 };
 
-/* The commonest outcomes, for the characters below U+10000: the UTF-8 of the one character that comes out. */
+/* The result in the common case, of a character below U+10000: the UTF-8 of one character. */
 struct normal_entry {
     uint8_t kind;
     uint8_t length; /* 1..3 */
@@ -40,7 +40,7 @@ struct normal_entry {
  * sorted across it. */
 struct normal_character {
     uint32_t code_point;
-    uint8_t order; /* combining class; 0 where nothing is decomposed, so nothing is sorted */
+    uint8_t order; /* combining class; 0 if nothing is decomposed, and so nothing sorted */
 };
 
 #define NORMAL_BREAK UINT32_MAX
@@ -52,17 +52,18 @@ struct normalizer {
     struct normal_entry table[NORMAL_TABLE];
 };
 
-/* Makes a normaliser and works its table out. Owns: the caller ends it with normalizer_close.
+/* Makes a normaliser and its table. Owns: the caller ends it with normalizer_close.
  * Errors: NULL when memory ran out. */
 struct normalizer *normalizer_open(struct normalizer_options options);
 
 /* Frees it. NULL is allowed. */
 void normalizer_close(struct normalizer *normalizer);
 
-/* What one character becomes, before sorting. Shapes: to [NORMAL_MAX_CHARACTERS], the returned number written. */
+/* Writes the characters that one character becomes, before sorting. Shapes: to [NORMAL_MAX_CHARACTERS], the returned
+ * number written. */
 size_t normalizer_expand(const struct normalizer_options *options, uint32_t code_point, struct normal_character *to);
 
-/* Puts a character into UTF-8 text whose marks from `run` on are sorted, behind those of its class and before higher
+/* Inserts a character into UTF-8 text whose marks from `run` on are sorted, after those of its class and before higher
  * ones. Shapes: text [length + 4]; the returned number of bytes is added. */
 size_t normalizer_insert(char *text, size_t run, size_t length, struct normal_character character);
 

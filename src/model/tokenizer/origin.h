@@ -1,9 +1,10 @@
-/* Follows what a normaliser makes of the first character of a text. Metaspace's scheme `first` puts its mark before
- * what begins there: `tokenizers` keeps the place in the text that each character of the normal form came from, and
- * asks whether that is 0. Here only the front of the normal form is followed, since only there it can be.
+/* Tracks the characters that a normaliser produces from the first character of a text. Metaspace's scheme `first` puts
+ * its mark before a piece that begins with one of them: `tokenizers` keeps, for each character of the normal form, the
+ * place in the text that it came from, and checks whether that is 0. Here only the front of the normal form is tracked,
+ * because only there it can be 0.
  *
- * Source: NormalizedString in tokenizers 0.23. A step replaces characters of its input by others one by one; one that
- * it inserts has the place of the last character that was read before it. */
+ * Source: NormalizedString in tokenizers 0.23. A step replaces characters of its input by others one by one; an
+ * inserted character has the place of the last character that was read before it. */
 #ifndef MODEL_TOKENIZER_ORIGIN_H
 #define MODEL_TOKENIZER_ORIGIN_H
 
@@ -19,9 +20,9 @@ struct origin {
     size_t front;
     size_t read;       /* bytes of the input that the output so far replaces */
     size_t made;       /* bytes of the output that came from the first character, so far */
-    size_t bytes;      /* the last character of the output, which is not counted in `read` and `made` yet */
-    size_t characters; /* and how many of the input it replaces */
-    bool ended;        /* what follows came from elsewhere */
+    size_t bytes;      /* bytes of the last character of the output, which is not counted in `read` and `made` yet */
+    size_t characters; /* and the number of input characters that it replaces */
+    bool ended;        /* the following text came from other characters */
 };
 
 /* Counts the last character of the output, now that nothing can be added to it. Returns `made`, the step's result. */
@@ -39,7 +40,7 @@ static inline size_t origin_end(struct origin *origin)
     return origin->made;
 }
 
-/* A character of `bytes` bytes replaces `characters` of the input; 0 for one that is inserted. */
+/* A character of `bytes` bytes replaces `characters` characters of the input; 0: it is inserted. */
 static inline void origin_put(struct origin *origin, size_t bytes, size_t characters)
 {
     if (!origin || origin->ended) { return; }
@@ -48,7 +49,7 @@ static inline void origin_put(struct origin *origin, size_t bytes, size_t charac
     origin->characters = characters;
 }
 
-/* Text comes out as it is. */
+/* Text is kept as it is. */
 static inline void origin_keep(struct origin *origin, const char *text, size_t length)
 {
     for (size_t at = 0; origin && !origin->ended && at < length;) {
@@ -58,7 +59,8 @@ static inline void origin_keep(struct origin *origin, const char *text, size_t l
     }
 }
 
-/* Characters of the input go. Those before the first that stays are not counted: they are where the package is off. */
+/* Characters of the input are removed. Those before the first that is kept are not counted, which reproduces an error
+ * of the package. */
 static inline void origin_drop(struct origin *origin, size_t characters)
 {
     if (origin && origin->bytes > 0) { origin->characters += characters; }

@@ -15,15 +15,15 @@
 
 const char pattern_gpt2[] = CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" SPACES;
 
-/* The later ones differ from each other only in how many digits a number has. */
+/* The later ones differ from each other only in the number of digits of a number. */
 #define LATER(letters, numbers, others, lines)                                                                         \
     "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]" letters "\\p{L}+|\\p{N}" numbers "| ?[^\\s\\p{L}\\p{N}]" others      \
     "[\\r\\n]*|\\s*[\\r\\n]" lines "|" SPACES
 
 const char pattern_qwen2[] = LATER("?", "", "+", "+"); /* and Qwen3's */
 
-/* The possessive quantifiers of cl100k match as the others do, since what follows them is not in their class; its
- * `\s*[\r\n]` ends behind the last line end as well. */
+/* The possessive quantifiers of cl100k match as the others do, because the characters after them are not in their
+ * class; its `\s*[\r\n]` also ends after the last line end. */
 static const struct known {
     const char *regex;
     uint8_t most_digits; /* of a piece; 0: GPT-2's regex */
@@ -34,7 +34,7 @@ static const struct known {
     {LATER("?+", "{1,3}", "++", ""), 3}, /* cl100k */
 };
 
-/* What the regexes ask of a character. */
+/* The classes of characters that the regexes distinguish. */
 enum { OTHER, LETTER, NUMBER, SPACE, END, TABLE = 0x10000 };
 
 struct pattern {
@@ -69,7 +69,7 @@ void pattern_close(struct pattern *pattern)
     free(pattern);
 }
 
-/* The class of the character at `at`, END behind the last one. `*next` becomes where it ends. */
+/* The class of the character at `at`, END after the last one. `*next` becomes the character's end. */
 static unsigned int class_at(const struct pattern *pattern, const char *text, size_t length, size_t at, size_t *next)
 {
     *next = at;
@@ -78,7 +78,7 @@ static unsigned int class_at(const struct pattern *pattern, const char *text, si
     return c < TABLE ? pattern->classes[c / 4] >> c % 4 * 2 & 3 : classify(unicode_lookup(c)->flags);
 }
 
-/* Where the characters of a class that begin at `at` end, of which there may be none. */
+/* The end of the characters of a class that begin at `at`; there may be none. */
 static size_t run_end(const struct pattern *pattern, const char *text, size_t length, size_t at, unsigned int class)
 {
     size_t next = at;
@@ -91,7 +91,7 @@ static bool is_line_end(char c)
     return c == '\r' || c == '\n';
 }
 
-/* The letter in lower case; what case-insensitive matching takes for an s is one too. Otherwise the byte itself. */
+/* The letter in lower case; characters that match an s case-insensitively count as s. Otherwise the byte itself. */
 static char contraction_letter(const char *text, size_t length, size_t at, bool any_case, size_t *next)
 {
     *next = at + 1;
@@ -104,7 +104,7 @@ static char contraction_letter(const char *text, size_t length, size_t at, bool 
     return text[at];
 }
 
-/* Where the contraction behind the apostrophe at `at` ends; `at` where there is none. */
+/* The end of the contraction after the apostrophe at `at`; `at` if there is none. */
 static size_t contraction_end(const char *text, size_t length, size_t at, bool any_case)
 {
     size_t behind, last;
@@ -115,7 +115,7 @@ static size_t contraction_end(const char *text, size_t length, size_t at, bool a
     return two ? last : at;
 }
 
-/* `\s+(?!\S)|\s+`: white space but for the last character before something else, unless that is all. */
+/* `\s+(?!\S)|\s+`: white space except the last character before other text, unless that character is all. */
 static size_t space_end(const struct pattern *pattern, const char *text, size_t length, size_t at)
 {
     size_t end = run_end(pattern, text, length, at, SPACE), last = end;
@@ -149,7 +149,7 @@ static size_t lines_end(const struct pattern *pattern, const char *text, size_t 
     return end > at ? end : space_end(pattern, text, length, at);
 }
 
-/* Signs and the line ends behind them. */
+/* Signs and the line ends after them. */
 static size_t signs_end(const struct pattern *pattern, const char *text, size_t length, size_t at)
 {
     at = run_end(pattern, text, length, at, OTHER);

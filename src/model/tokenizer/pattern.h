@@ -1,5 +1,5 @@
-/* The regexes that byte-level tokenizers split text by, each known by its exact text and done by a scanner written for
- * it. They match all of a text, so that its pieces lie side by side. */
+/* The regexes that byte-level tokenizers split text by, each recognised by its exact text and executed by a scanner
+ * written for it. They match all of a text, so its pieces are adjacent. */
 #ifndef MODEL_TOKENIZER_PATTERN_H
 #define MODEL_TOKENIZER_PATTERN_H
 
@@ -19,7 +19,7 @@ MUST_CHECK enum status pattern_open(const char *regex, struct pattern **out, str
 /* Frees it. NULL is allowed. */
 void pattern_close(struct pattern *pattern);
 
-/* Where the piece that starts at `at`, which is before `length`, ends in valid UTF-8. Thread: any. */
+/* Returns the end of the piece of valid UTF-8 that starts at `at`, which is before `length`. Thread: any. */
 size_t pattern_next(const struct pattern *pattern, const char *text, size_t length, size_t at);
 
 #endif

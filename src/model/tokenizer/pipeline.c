@@ -1,6 +1,6 @@
-/* A long stretch is read in windows: one ends where a blank stands between two letters or digits of ASCII, which no
- * step looks across unless pipeline.whole says so. So a text is read hardly further than its last id, and a step may
- * take its input as a whole without much memory.
+/* A long stretch is read in windows: a window ends at a blank between two ASCII letters or digits, which no step looks
+ * across unless pipeline.whole is set. So a text is read hardly further than its last id, and a step may process its
+ * input as a whole without much memory.
  *
  * Source: the behaviour of the steps in tokenizers 0.23. */
 #include "model/tokenizer/pipeline.h"
@@ -20,8 +20,8 @@ struct stretch {
     const char *bytes;
     size_t length;
     size_t front; /* the number of bytes at its beginning that came from the first character of the text */
-    bool left;    /* its beginning is that of a stretch */
-    bool right;   /* its end is that of a stretch */
+    bool left;    /* it begins at the beginning of a stretch */
+    bool right;   /* it ends at the end of a stretch */
 };
 
 static void put_lower(uint32_t code_point, struct buffer *out)
@@ -78,7 +78,7 @@ static void prepend(const struct normal_step *step, struct stretch *stretch, str
     buffer_append(out, stretch->bytes, stretch->length);
 }
 
-/* What Nmt makes of a character; 0 for nothing. */
+/* The character that Nmt replaces a character by; 0: it is dropped. */
 static uint32_t nmt(uint32_t c)
 {
     if ((c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) {
@@ -89,7 +89,7 @@ static uint32_t nmt(uint32_t c)
     return blank ? ' ' : c;
 }
 
-/* Nmt and StripAccents: characters are kept, dropped or made a blank. */
+/* Nmt and StripAccents: characters are kept, dropped or turned into a blank. */
 static void filter(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     size_t front = stretch->front;
@@ -141,8 +141,8 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
     }
 }
 
-/* Leaves the normal form in the stretch, whose bytes are then those of one of the two buffers. No step makes something
- * of nothing. */
+/* Leaves the normal form in the stretch, whose bytes are then in one of the two buffers. Every step turns empty text
+ * into empty text. */
 static bool normalize(const struct pipeline *pipeline, struct buffer normal[2], struct stretch *stretch)
 {
     for (size_t i = 0; i < pipeline->normal_count && stretch->length > 0; i++) {
@@ -169,7 +169,7 @@ void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_
     buffer_free(&normal[1]);
 }
 
-/* Splitting. Each step hands its pieces to the next, the last one's go to the model. False: memory ran out. */
+/* Splitting. Each step hands its pieces to the next; the last one's go to the model. False: memory ran out. */
 
 static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece);
 
@@ -192,7 +192,7 @@ static bool split_whitespace(struct pipeline_run *run, size_t step, struct piece
     return true;
 }
 
-/* Writes the piece with marks for blanks behind `out`, and one before it if it is to have one. */
+/* Appends the piece to `out` with marks for blanks, and with a mark before it if it needs one. */
 static void put_marked(const struct split_step *split, struct piece piece, struct buffer *out)
 {
     size_t size = strlen(split->mark);
@@ -232,7 +232,7 @@ static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece 
     for (size_t at = 0; at < marked->length && !id_sink_full(run->sink);) {
         const char *from = marked->data + at, *found = NULL;
         size_t left = marked->length - at;
-        size_t own = left >= size && memcmp(from, split->mark, size) == 0 ? size : 0; /* the first may begin without */
+        size_t own = left >= size && memcmp(from, split->mark, size) == 0 ? size : 0; /* the first may have no mark */
         if (split->split) { found = find_mark(from + own, left - own, split->mark, size); }
         size_t end = found ? (size_t)(found - marked->data) : marked->length;
         if (!split_piece(run, step + 1, (struct piece){from, end - at, piece.first && at == 0})) { return false; }
@@ -300,7 +300,7 @@ static bool split_piece(struct pipeline_run *run, size_t step, struct piece piec
 
 /* From a text to its stretches. */
 
-/* Normalises a stretch without raw added tokens, finds the others in it, and encodes what is between. */
+/* Normalises a stretch without raw added tokens, finds the others in it, and encodes the parts between them. */
 static bool encode_stretch(struct pipeline_run *run, struct stretch stretch)
 {
     if (!normalize(run->pipeline, run->normal, &stretch)) { return false; }
@@ -319,7 +319,7 @@ static bool is_plain(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* Where the window that begins at `at` ends. */
+/* The end of the window that begins at `at`. */
 static size_t window_end(const char *text, size_t length, size_t at)
 {
     for (size_t i = at + WINDOW_BYTES; i + 1 < length; i++) {
@@ -362,7 +362,7 @@ void pipeline_end(struct pipeline_run *run)
     buffer_free(&run->scratch);
 }
 
-/* What is known of a pipeline once its steps are there. */
+/* The properties of a pipeline that follow from its steps. */
 
 void pipeline_prepare(struct pipeline *pipeline)
 {
@@ -395,15 +395,16 @@ static size_t characters(const char *text)
     return count;
 }
 
-/* Stops where every text may fill any memory, so that nothing wraps: texts and steps are shorter than 4 GiB. */
+/* Multiplies up to UINT32_MAX, at which a text may fill any memory anyway, so that nothing wraps: texts and steps are
+ * shorter than 4 GiB. */
 static void grow(size_t *growth, size_t by)
 {
     *growth = *growth * by < UINT32_MAX ? *growth * by : UINT32_MAX;
 }
 
-/* A replaced string has at least one byte, a stretch or a piece too. A step may put a blank before each piece. Where
- * pieces are words between white space that is dropped, that takes its place, but for one; where they lie between added
- * tokens, these have a character more than they need for their own id. */
+/* A replaced string has at least one byte, as has a stretch or a piece. A step may put a blank before each piece. If
+ * pieces are words between white space that is dropped, that blank takes its place, except for one; if they are between
+ * added tokens, these have one character more than they need for their own id. */
 size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters, size_t *out)
 {
     size_t growth = 1, more = 0;

@@ -1,5 +1,5 @@
-/* What a tokenizer's files say. Private to this folder: files.c fills a tokenizer_spec, tokenizer.c checks it and makes
- * a tokenizer of it. */
+/* The content of a tokenizer's files. Private to this folder: files.c fills a tokenizer_spec, tokenizer.c checks it and
+ * makes a tokenizer of it. */
 #ifndef MODEL_TOKENIZER_SPEC_H
 #define MODEL_TOKENIZER_SPEC_H
 
@@ -18,7 +18,7 @@ struct unigram;
 
 enum { TOKENIZER_MAX_SPECIALS = 16 };
 
-/* What one type of `model` does. The table of all is in files.c. */
+/* The functions of one type of `model`. The table of all is in files.c. */
 struct tokenizer_model {
     const char *type; /* as in the file */
     /* Reads the part `model` of a tokenizer.json into the spec. Errors: as tokenizer_open. */
@@ -30,18 +30,18 @@ struct tokenizer_model {
 
 extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram, tokenizer_bpe;
 
-/* Special tokens that stand side by side. */
+/* Adjacent special tokens. */
 struct special_ids {
     int32_t ids[TOKENIZER_MAX_SPECIALS];
     uint32_t count;
 };
 
-/* What the post-processor puts around a text, and around and between those of a pair. */
+/* The special tokens that the post-processor puts around a text, and around and between those of a pair. */
 struct tokenizer_template {
     struct special_ids single[2], pair[3];
-    uint32_t second;      /* so many of pair[1] have token type 0 */
-    bool pair_types;      /* what follows them has type 1, else all of a pair has type 0 */
-    bool pair_is_strange; /* it is another pair than that, which is not served */
+    uint32_t second;      /* this many of pair[1] have token type 0 */
+    bool pair_types;      /* all tokens after them have type 1; false: all of a pair has type 0 */
+    bool pair_is_strange; /* the file's pair is of another kind, which is not served */
 };
 
 /* The template: the file's own post-processor, or one of two tokens. */
@@ -54,7 +54,7 @@ struct vocabulary_entry {
     double score; /* of Unigram */
 };
 
-/* A tokenizer as its files say. All pointers are owned. */
+/* A tokenizer as its files describe it. All pointers are owned. */
 struct tokenizer_spec {
     const char *file; /* for messages; a literal */
     const struct tokenizer_model *model;
@@ -69,23 +69,23 @@ struct tokenizer_spec {
     uint32_t max_characters;
     int32_t unknown_id;       /* Unigram */
     bool byte_fallback;       /* Unigram, BPE */
-    struct bpe_merge *merges; /* BPE; their texts lie in merge_text */
+    struct bpe_merge *merges; /* BPE; their texts are in merge_text */
     size_t merge_count;
     char *merge_text;
     bool ignore_merges;
-    struct added_token *added; /* as in the file; id -1 where it does not say */
+    struct added_token *added; /* as in the file; id -1 if the file has none */
     size_t added_count;
     struct tokenizer_template specials; /* AROUND_FILE */
     enum tokenizer_around around;
-    size_t first, last; /* the others: the places in `added` of the tokens before and after a text */
+    size_t first, last; /* not AROUND_FILE: the indices in `added` of the tokens before and after a text */
 };
 
-/* What a spec becomes: read-only but for unigram->met, so that every thread may encode with it. */
+/* The tokenizer made from a spec: read-only except unigram->met, so that every thread may encode with it. */
 struct tokenizer {
     const struct tokenizer_model *model;
     struct trie *trie;                     /* vocabulary, token -> id; NULL for BPE */
-    struct normalizer *normalizer, *plain; /* WordPiece. `plain` changes nothing: it splits text that is normalised;
-                                              NULL when `normalized` is empty */
+    struct normalizer *normalizer, *plain; /* WordPiece. `plain` changes nothing: it splits text that is normalised
+                                              already; NULL when `normalized` is empty */
     struct wordpiece wordpiece;
     struct pipeline pipeline; /* all others */
     struct unigram *unigram;
@@ -97,22 +97,22 @@ struct tokenizer {
     struct added_set raw, normalized;
     struct tokenizer_template specials;
     uint32_t vocabulary; /* every id is below */
-    uint32_t own;        /* every id of the vocabulary without added tokens is below */
-    uint32_t words;      /* the model's; 0: not known */
+    uint32_t own;        /* every id of the vocabulary is below, not counting added tokens */
+    uint32_t words;      /* words that the model has; 0: not known */
     uint32_t max_tokens;
-    char class_name[64]; /* that config.json alone names; "": it names none, or tokenizer_config.json does */
+    char class_name[64]; /* the class that only config.json names; "": it names none, or tokenizer_config.json does */
 };
 
-/* Frees what a spec still holds and leaves an empty one. */
+/* Frees the remaining contents of a spec and leaves an empty one. */
 void tokenizer_spec_free(struct tokenizer_spec *spec);
 
-/* Checks a spec and makes a tokenizer of it, taking what it needs out of it.
+/* Checks a spec and makes a tokenizer of it, taking over the parts that it needs.
  * Owns: the caller ends both. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED, STATUS_NO_MEMORY; the message names the
  * file. */
 MUST_CHECK enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out, struct err *err);
 
 /* The files beside the vocabulary, as JSON, borrowed: tokenizer_config.json, special_tokens_map.json,
- * added_tokens.json, and the model's config.json. NULL for a file that is not there. */
+ * added_tokens.json, and the model's config.json. NULL for a file that does not exist. */
 struct tokenizer_files {
     const struct cJSON *config, *map, *added, *model;
 };
@@ -121,12 +121,12 @@ struct tokenizer_files {
 extern const struct tokenizer_class *const tokenizer_class_of_file;
 
 /* Finds the class of a directory: the config's, else config.json's, else the default of its model_type. `vocabulary` is
- * the file that is opened in place of a tokenizer.json, or NULL; its own class is the last resort. Errors:
+ * the file that is opened in place of a tokenizer.json, or NULL; that file's default class is the last resort. Errors:
  * STATUS_UNSUPPORTED (a class that is not known, or does not open that file), STATUS_BAD_INPUT. */
 MUST_CHECK enum status tokenizer_class_find(const struct tokenizer_files *files, const char *vocabulary,
                                             const struct tokenizer_class **out, struct err *err);
 
-/* Makes of a tokenizer.json what the class does. If its model is not the class's, where transformers fails, `*class`
+/* Rewrites a tokenizer.json as the class does. If its model is not the class's, where transformers fails, `*class`
  * becomes tokenizer_class_of_file. Errors: STATUS_UNSUPPORTED, STATUS_BAD_INPUT, STATUS_NO_MEMORY. */
 MUST_CHECK enum status tokenizer_class_rewrite(const struct tokenizer_class **class,
                                                const struct tokenizer_files *files, const struct tokenizer_model *model,
@@ -143,8 +143,8 @@ MUST_CHECK enum status tokenizer_json_parse(const char *text, size_t length, con
                                             struct err *err);
 
 /* --- readers of the parts of a tokenizer.json. `path` is an object's name for messages: the file's, a colon and the
- * way to the object. What is read stays the object's. Errors of all: STATUS_BAD_INPUT where a field is missing or of
- * another type, STATUS_UNSUPPORTED --- */
+ * path to the object. Values that are read stay the object's. Errors of all: STATUS_BAD_INPUT if a field is missing or
+ * of another type, STATUS_UNSUPPORTED --- */
 
 /* Reads a field of any type. */
 MUST_CHECK enum status fields_need(const struct cJSON *object, const char *path, const char *field,
@@ -165,7 +165,7 @@ MUST_CHECK enum status fields_id(const struct cJSON *value, const char *path, in
 MUST_CHECK enum status tokenizer_put_token(struct tokenizer_spec *spec, const char *token, int32_t id, double score,
                                            struct err *err);
 
-/* Makes the trie of the vocabulary. Errors: STATUS_BAD_INPUT when a token stands twice, STATUS_NO_MEMORY. */
+/* Makes the trie of the vocabulary. Errors: STATUS_BAD_INPUT when a token occurs twice, STATUS_NO_MEMORY. */
 MUST_CHECK enum status tokenizer_build_trie(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
                                             struct err *err);
 
@@ -182,7 +182,7 @@ MUST_CHECK enum status tokenizer_json_vocabulary(const struct cJSON *vocabulary,
 /* Reads the part `normalizer`, which may be NULL, into spec->pipeline. Errors: also STATUS_NO_MEMORY. */
 MUST_CHECK enum status pipeline_read_normalizer(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
 
-/* Likewise the part `pre_tokenizer`. */
+/* The same for the part `pre_tokenizer`. */
 MUST_CHECK enum status pipeline_read_pre_tokenizer(const struct cJSON *part, struct tokenizer_spec *spec,
                                                    struct err *err);
 

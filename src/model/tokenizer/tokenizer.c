@@ -1,8 +1,8 @@
 /* Encoding. The text is read in windows: each is checked to be UTF-8 and searched for added tokens, then its characters
  * go through the normalizer into one word at a time, whose ids go to the caller. Nothing is allocated, and nothing
- * behind the last id that was asked for is read.
+ * beyond the last id that was asked for is read.
  *
- * Where added tokens are also looked for in the normalised text, which is rare, whole stretches of text are normalised
+ * If added tokens are also looked for in the normalised text, which is rare, whole stretches of text are normalised
  * first. */
 #include "model/tokenizer/tokenizer.h"
 
@@ -26,9 +26,9 @@ struct splitter {
     const struct tokenizer *tokenizer;
     const struct normalizer *normalizer;
     struct id_sink *sink;
-    size_t length;     /* bytes kept of it */
-    size_t characters; /* counted on where it is too long to be kept */
-    size_t run_start;  /* the marks that end it at run_end start here, sorted */
+    size_t length;     /* bytes of it that are kept */
+    size_t characters; /* counted even beyond the length that is kept */
+    size_t run_start;  /* the start of the sorted marks that end the word at run_end */
     size_t run_end;
     char word[WORDPIECE_MAX_CHARACTERS * 4];
 };
@@ -55,7 +55,7 @@ static void add_character(struct splitter *splitter, struct normal_character cha
     splitter->run_end = splitter->length;
 }
 
-/* Any character, by the tables. */
+/* Feeds any character, using the tables. */
 static void feed_slowly(struct splitter *splitter, uint32_t code_point)
 {
     struct normal_character parts[NORMAL_MAX_CHARACTERS];
@@ -115,7 +115,7 @@ static enum status encode_stream(struct splitter *splitter, const char *text, si
     return STATUS_OK;
 }
 
-/* Encodes a stretch without raw added tokens where some are looked for in normalised text. */
+/* Encodes a stretch without raw added tokens, if others are looked for in normalised text. */
 static enum status encode_stretch(struct splitter *splitter, const char *text, size_t length, struct err *err)
 {
     struct buffer normal = {0};
@@ -132,7 +132,8 @@ static enum status encode_stretch(struct splitter *splitter, const char *text, s
     return complete ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to normalise %zu bytes", length);
 }
 
-/* The rare way: some added tokens are looked for in normalised text, so the raw ones' borders matter to the byte. */
+/* The rare way: some added tokens are looked for in normalised text, so the borders of raw ones must be exact to the
+ * byte. */
 static enum status encode_stretches(struct splitter *splitter, const char *text, size_t length, struct err *err)
 {
     size_t valid = utf8_valid_prefix(text, length);
@@ -380,7 +381,7 @@ static enum status build_wordpiece(struct tokenizer *tokenizer, struct tokenizer
 const struct tokenizer_model tokenizer_wordpiece = {
     .type = "WordPiece", .read = tokenizer_json_wordpiece, .build = build_wordpiece};
 
-/* Behind ByteLevel text is bytes, which BPE alone takes. */
+/* After ByteLevel, text is bytes, which only BPE accepts. */
 static enum status check_byte_level(const struct tokenizer_spec *spec, struct err *err)
 {
     const struct pipeline *pipeline = &spec->pipeline;
@@ -431,8 +432,8 @@ static enum status find_added(const struct tokenizer *tokenizer, const struct to
     return STATUS_OK;
 }
 
-/* The package numbers added tokens itself, by the vocabulary and then upwards from its size. A file that says otherwise
- * is not what the model was trained with. */
+/* The package numbers added tokens itself, by the vocabulary and then upwards from its size. A file with other ids is
+ * not the one that the model was trained with. */
 static enum status check_added_ids(struct tokenizer *tokenizer, const struct tokenizer_spec *spec, const int32_t *ids,
                                    struct err *err)
 {
@@ -515,10 +516,10 @@ static enum status check_specials(const struct tokenizer *tokenizer, const struc
     return STATUS_OK;
 }
 
-/* How many ids a text becomes at most. Every id of a pipeline's model stands for a character, or for a byte.
+/* Sets the bound on the ids of a text. Every id of a pipeline's model stands for a character, or for a byte.
  * WordPiece: no character becomes more characters than it has bytes (make_unicode_tables.py checks it for each), and
  * every id stands for at least one character of the normalised text. Blanks around CJK, which the count leaves out, may
- * become ids where an added token is a blank: three for a character of at least three bytes. */
+ * become ids if an added token is a blank: three for a character of at least three bytes. */
 static void set_bound(struct tokenizer *tokenizer, const struct tokenizer_spec *spec)
 {
     tokenizer->growth = 1;
@@ -565,11 +566,11 @@ enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out,
     return status;
 }
 
-/* Which files a tokenizer is opened from. */
+/* Opening a tokenizer's files. */
 
 #define MAX_FILE_BYTES ((size_t)64 << 20)
 
-/* Reads DIRECTORY/NAME behind `out`. */
+/* Appends DIRECTORY/NAME to `out`. */
 static enum status read_file(const char *directory, const char *name, struct buffer *out, struct err *err)
 {
     struct buffer path = {0};
@@ -580,7 +581,7 @@ static enum status read_file(const char *directory, const char *name, struct buf
     return status;
 }
 
-/* Reads and parses a file that need not be there. */
+/* Reads and parses a file that need not exist. */
 static enum status read_optional(const char *directory, const char *name, cJSON **out, struct err *err)
 {
     enum status status = json_read(directory, name, MAX_FILE_BYTES, out, err);
@@ -599,7 +600,7 @@ static enum status read_merges(const char *directory, const struct buffer *merge
     return status;
 }
 
-/* Reads the first of the three files that is there. */
+/* Reads the first of the three files that exists. */
 static enum status read_spec(const char *directory, const struct tokenizer_files *files, struct tokenizer_spec *spec,
                              struct err *err)
 {
@@ -657,8 +658,8 @@ enum status tokenizer_open(const char *directory, struct tokenizer **out, struct
     return status;
 }
 
-/* Pairs. The lengths are those of truncate_encodings in `tokenizers` 0.22: the longer text gives way until both are
- * equal; of an odd number the longer one, or the second one where they are equal, has one more. */
+/* Pairs. The lengths are those of truncate_encodings in `tokenizers` 0.22: the longer text is cut until both are equal;
+ * if the room is odd, the longer one, or the second one if they are equal, has one more. */
 static void cut_longest_first(uint32_t room, uint32_t *query, uint32_t *text)
 {
     uint32_t *less = *query > *text ? text : query, *more = *query > *text ? query : text;
@@ -701,7 +702,7 @@ bool tokenizer_pairs(const struct tokenizer *tokenizer, bool *types)
     return !tokenizer->specials.pair_is_strange;
 }
 
-/* Of the second text so much is read as decides which of the two is longer. */
+/* Reads only as much of the second text as decides which of the two is longer. */
 enum status tokenizer_encode_pair(const struct tokenizer *tokenizer, const int32_t *query, uint32_t query_count,
                                   const char *text, size_t length, uint32_t max_tokens, int32_t *ids, uint32_t *count,
                                   uint32_t *second, bool *truncated, struct err *err)

@@ -1,4 +1,4 @@
-/* Text to token ids, as the model's own files say: the facade over WordPiece, Unigram and BPE.
+/* Turns text into token ids as the model's own files define: the facade over WordPiece, Unigram and BPE.
  *
  * Opened from `tokenizer.json`, else from `vocab.txt`, else from `vocab.json` and `merges.txt`, and from the files
  * beside them as transformers 5 does (classes.c). The ids are those that Hugging Face `tokenizers` gives for one text
@@ -23,15 +23,15 @@ MUST_CHECK enum status tokenizer_open(const char *directory, struct tokenizer **
 /* Frees it. NULL is allowed. */
 void tokenizer_close(struct tokenizer *tokenizer);
 
-/* The number of ids that a text of `bytes` bytes can become at most, special tokens included, before truncation. */
+/* The largest number of ids that a text of `bytes` bytes can become, special tokens included, before truncation. */
 size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes);
 
 /* Turns valid UTF-8 into at most `max_tokens` ids, special tokens included, and stops reading as soon as it has them.
- * Shapes: ids [max_tokens] int32, written. `*truncated` tells whether the text had more.
- * Errors: STATUS_BAD_INPUT when what it read is not valid UTF-8 (text far behind the last id is not looked at), when it
- * has a token that the model does not know (tokenizer_fit), or when max_tokens has no room for the special tokens;
- * STATUS_NO_MEMORY, but not from WordPiece, which allocates only where added tokens are looked for in normalised text.
- * Thread: any, on one tokenizer at once. */
+ * Shapes: ids [max_tokens] int32, written. `*truncated`: the text had more.
+ * Errors: STATUS_BAD_INPUT when the text that it read is not valid UTF-8 (text far beyond the last id is not read),
+ * when it has a token that the model does not know (tokenizer_fit), or when max_tokens has no room for the special
+ * tokens; STATUS_NO_MEMORY, but not from WordPiece, which allocates only if added tokens are looked for in normalised
+ * text. Thread: any, on one tokenizer at once. */
 MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                                         uint32_t max_tokens, int32_t *ids, uint32_t *count, bool *truncated,
                                         struct err *err);
@@ -42,18 +42,18 @@ MUST_CHECK enum status tokenizer_encode_whole(const struct tokenizer *tokenizer,
                                               int32_t **ids, uint32_t *count, struct err *err);
 
 /* Turns a pair into at most `max_tokens` ids: `query`, as tokenizer_encode_whole made it, and a text, with the special
- * tokens of the post-processor. What is too long is cut as by the strategy `longest_first`.
- * Shapes: ids [max_tokens] int32, written. `*second`: from where on token types are 1, if they are. Errors: as
- * tokenizer_encode; STATUS_NO_MEMORY. Thread: any. */
+ * tokens of the post-processor. A pair that is too long is cut as by the strategy `longest_first`.
+ * Shapes: ids [max_tokens] int32, written. `*second`: the index from which token types are 1, if the tokenizer has such
+ * pairs. Errors: as tokenizer_encode; STATUS_NO_MEMORY. Thread: any. */
 MUST_CHECK enum status tokenizer_encode_pair(const struct tokenizer *tokenizer, const int32_t *query,
                                              uint32_t query_count, const char *text, size_t length, uint32_t max_tokens,
                                              int32_t *ids, uint32_t *count, uint32_t *second, bool *truncated,
                                              struct err *err);
 
-/* The most ids of a pair, given those of its first text and the bytes of its second, before it is cut. */
+/* The largest number of ids of a pair, given those of its first text and the bytes of its second, before it is cut. */
 size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, size_t bytes);
 
-/* Whether tokenizer_encode_pair makes the pairs of the tokenizer's files. `*types`: whether a part has token type 1. */
+/* True if tokenizer_encode_pair makes pairs as the tokenizer's files define them. `*types`: a part has token type 1. */
 bool tokenizer_pairs(const struct tokenizer *tokenizer, bool *types);
 
 /* Its model as tokenizer.json names it: "WordPiece", "Unigram", "BPE". */
@@ -66,14 +66,14 @@ uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
  * text that has such a token is STATUS_BAD_INPUT. Errors: STATUS_BAD_INPUT when the vocabulary itself does not fit. */
 MUST_CHECK enum status tokenizer_fit(struct tokenizer *tokenizer, uint32_t words, struct err *err);
 
-/* The limit that tokenizer_config.json names (`model_max_length`), or 0 where it names none. */
+/* The limit in tokenizer_config.json (`model_max_length`), or 0 if it has none. */
 uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer);
 
-/* The class that config.json names for it, "" where there is none or tokenizer_config.json names one: the only thing
- * that a tokenizer takes from that file, beside the model's family. */
+/* The class that config.json names for it, "" if there is none or tokenizer_config.json names one: besides the model's
+ * family, the only thing that a tokenizer takes from that file. */
 const char *tokenizer_class_of_model(const struct tokenizer *tokenizer);
 
-/* Whether text is brought to lower case before it is split into words. */
+/* True if text is converted to lower case before it is split into words. */
 bool tokenizer_lowercases(const struct tokenizer *tokenizer);
 
 #endif

@@ -1,13 +1,13 @@
 /* Source: Aoe, "An efficient digital search algorithm by using a double-array structure" (1989).
  *
  * The builder places the nodes depth-first into the first slots that are free, so that those of one key are near each
- * other: in a large trie a walk is as slow as the cache lines it touches are many. */
+ * other: in a large trie the time of a walk depends on the number of cache lines that it touches. */
 #include "model/tokenizer/trie.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SLOTS = 1 << 27 }; /* as many as a base can tell apart */
+enum { MOST_SLOTS = 1 << 27 }; /* the largest number that a base can address */
 
 /* A node that waits for its children: the keys first..last share `depth` bytes. */
 struct pending {
@@ -60,7 +60,7 @@ static bool grow(struct trie *trie, size_t need)
     return true;
 }
 
-/* Lists the different bytes that follow at `depth`, and how many keys have each. */
+/* Lists the different bytes that follow at `depth`, and the number of keys with each. */
 static size_t child_bytes(const struct builder *builder, const struct pending *at, unsigned char *bytes, size_t *ends)
 {
     size_t count = 0;

@@ -9,18 +9,18 @@
 
 #include "base/err.h"
 
-/* The child of node n for byte b is the slot base(n) + b, and it is n's only if it says b: no two nodes have the same
- * base. All zeros is a free slot. */
+/* The child of node n for byte b is the slot base(n) + b, and it is n's child only if its mark is b's: no two nodes
+ * have the same base. All zeros is a free slot. */
 struct trie_slot {
-    uint64_t base : 27; /* where the children are counted from; never 0 where there are some */
-    uint64_t taken : 1; /* whether a node counts its children from here */
-    uint64_t mark : 9;  /* the byte that leads here, and 1 */
-    uint64_t id : 27;   /* and 1; 0 where no key ends */
+    uint64_t base : 27; /* the children's slots are counted from here; never 0 if there are some */
+    uint64_t taken : 1; /* some node counts its children from here */
+    uint64_t mark : 9;  /* the byte that leads here, plus 1 */
+    uint64_t id : 27;   /* plus 1; 0 if no key ends here */
 };
 
 struct trie {
     struct trie_slot *slots;
-    size_t count; /* every base + 255 lies below it */
+    size_t count; /* every base + 255 is below it */
 };
 
 /* One string of the set. */
@@ -40,7 +40,7 @@ MUST_CHECK enum status trie_build(struct trie_key *keys, size_t count, struct tr
 /* Frees it. NULL is allowed. */
 void trie_close(struct trie *trie);
 
-/* The node behind one byte, or TRIE_NONE. */
+/* The node after one byte, or TRIE_NONE. */
 static inline int32_t trie_child(const struct trie *trie, int32_t node, char byte)
 {
     uint32_t child = trie->slots[node].base + (unsigned char)byte;
@@ -53,7 +53,7 @@ static inline int32_t trie_id(const struct trie *trie, int32_t node)
     return (int32_t)trie->slots[node].id - 1;
 }
 
-/* Follows bytes from `node` on. Returns the node behind them, or TRIE_NONE. */
+/* Follows bytes from `node` on. Returns the node after them, or TRIE_NONE. */
 int32_t trie_walk(const struct trie *trie, int32_t node, const char *bytes, size_t length);
 
 /* Finds the longest key remainder below `node` (of at least one byte) that `bytes` starts with. `node` may be

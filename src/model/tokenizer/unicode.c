@@ -1,4 +1,4 @@
-/* Binary search in the tables: the hot path asks a normalizer's own cache first and comes here for rare characters. */
+/* Binary search in the tables: the hot path uses a normalizer's own table first and comes here for rare characters. */
 #include "model/tokenizer/unicode.h"
 
 #include <stdbool.h>
@@ -21,7 +21,7 @@ const struct unicode_range *unicode_lookup(uint32_t code_point)
     return &unicode_ranges[low];
 }
 
-/* Writes what a character becomes and returns how many; 0 where the table does not have it. */
+/* Writes the characters that a character becomes and returns their number; 0 if the table does not have it. */
 static size_t map(const struct unicode_mapping *mappings, uint32_t count, const uint32_t *targets, uint32_t code_point,
                   uint32_t *to)
 {
@@ -72,10 +72,10 @@ size_t unicode_lowercase(uint32_t code_point, uint32_t *to)
     return count > 0 ? count : itself(code_point, to);
 }
 
-/* Normal forms. Most text is in them already: only a character that is active, and the one before it, are taken apart
- * and put together again. No other one changes or looks back. */
+/* Normal forms. Most text is in them already: only a character that is active, and the one before it, are decomposed
+ * and composed again. No other character changes or affects the one before it. */
 
-/* What two characters become, or 0. */
+/* The composition of two characters, or 0. */
 static uint32_t compose(uint32_t first, uint32_t second)
 {
     if (first - HANGUL_L < L_COUNT && second - HANGUL_V < V_COUNT) {
@@ -107,7 +107,7 @@ static size_t decompose(enum unicode_form form, uint32_t code_point, uint32_t *t
     return count > 0 ? count : unicode_decompose(code_point, to);
 }
 
-/* By the tables; the second characters of compositions that have no combining class are for the caller to add. */
+/* By the tables; the caller must add the second characters of compositions that have no combining class. */
 static bool changes(enum unicode_form form, uint32_t code_point)
 {
     uint32_t parts[UNICODE_MAX_COMPATIBLE];
@@ -140,7 +140,7 @@ static bool is_active(const struct unicode_normal *normal, uint32_t code_point)
 }
 
 /* A character of a run that is being normalised, so that numbers sort as the characters do: combining class, place,
- * number of characters of the text that it replaces, code point. A character that is taken apart is replaced by the
+ * number of characters of the text that it replaces, code point. A character that is decomposed is replaced by the
  * first part; the other parts are inserted. */
 enum { COUNT_BITS = 21, PLACE_BITS = COUNT_BITS + 1 };
 
@@ -193,12 +193,12 @@ static void sort_runs(uint64_t *run, size_t count)
     }
 }
 
-/* Puts each mark that it can into the last character of class 0 before it. */
+/* Composes each mark, if possible, with the last character of class 0 before it. */
 static size_t compose_run(uint64_t *run, size_t count)
 {
     size_t kept = 0, starter = SIZE_MAX;
     for (size_t i = 0; i < count; i++) {
-        /* One that stands behind a mark of its class or a higher one, or behind another starter, is blocked. */
+        /* One that follows a mark of its class or a higher one, or another starter, is blocked. */
         bool blocked = starter == SIZE_MAX || (kept - 1 > starter && order_of(run[kept - 1]) >= order_of(run[i]));
         uint32_t whole = blocked ? 0 : compose(code_point_of(run[starter]), code_point_of(run[i]));
         if (whole != 0) {
@@ -239,7 +239,7 @@ static void normalize_run(enum unicode_form form, const char *text, size_t lengt
 void unicode_normalize(const struct unicode_normal *normal, const char *text, size_t length, struct buffer *out,
                        struct origin *origin)
 {
-    size_t copied = 0, before = 0; /* where the character before `at` starts */
+    size_t copied = 0, before = 0; /* the start of the character before `at` */
     for (size_t at = 0; at < length;) {
         size_t from = at;
         if ((unsigned char)text[at] < 0x80) {

@@ -1,5 +1,5 @@
-/* Viterbi over the bytes of a piece: for each place the best way to get there, kept since the last place that every way
- * goes through. So a long piece takes little memory, and its ids come as it is read.
+/* Viterbi over the bytes of a piece: the best way to each place, kept from the last place that every way goes through.
+ * So a long piece takes little memory, and its ids are written while it is read.
  *
  * Source: Kudo, "Subword regularization" (2018); ties, the price of an unknown character and the order of additions as
  * in tokenizers 0.23. */
@@ -16,23 +16,23 @@
 
 #define UNKNOWN_PENALTY 10.0
 
-/* What is known of a piece that is a token: most words are tokens that no other way beats. */
+/* The state of a piece that is a token: most words are tokens that no other way beats. */
 enum { PIECE_UNMET, PIECE_WHOLE, PIECE_SPLIT };
 
-/* What goes with the tokenizer's vocabulary; read-only but for `met`. */
+/* The data that belongs to the tokenizer's vocabulary; read-only except `met`. */
 struct unigram {
     double *scores;       /* [ids]; owned */
-    _Atomic uint8_t *met; /* [ids]: PIECE_...; noted by the thread that first meets it, all find the same; owned */
+    _Atomic uint8_t *met; /* [ids]: PIECE_...; set by the first thread that meets it, all find the same; owned */
     double unknown_score;
     size_t longest; /* token, in bytes; at least a character */
     int32_t unknown;
-    int32_t bytes[256]; /* the ids of the bytes of unknown characters; all TRIE_NONE where they are not used */
+    int32_t bytes[256]; /* the ids of the bytes of unknown characters; all TRIE_NONE if they are not used */
 };
 
-/* How a place is best reached; after the backward walk, how the best way goes on from it. */
+/* The last step of the best way to a place; after the backward walk, the next step of the best way from it. */
 struct place {
     double score;
-    uint32_t length; /* of the token; 0 where nothing has reached the place */
+    uint32_t length; /* of the token; 0 if nothing has reached the place */
     int32_t id;
 };
 
@@ -41,13 +41,13 @@ struct search {
     struct piece piece;
     struct id_sink *sink;
     struct place *places; /* [0] is that of `from` */
-    size_t from;          /* all before it is settled */
-    size_t reached;       /* the last place that a token ends at */
+    size_t from;          /* all text before it is settled */
+    size_t reached;       /* the last place at which a token ends */
     size_t unknown_from;  /* unknown characters wait from here to `unknown_until` */
     size_t unknown_until;
 };
 
-/* Neighbouring unknown characters are one token: itself where the vocabulary has it, else its bytes, else unknown. */
+/* Neighbouring unknown characters are one token: itself if the vocabulary has it, else its bytes, else unknown. */
 static void put_unknown(struct search *search)
 {
     const struct tokenizer *tokenizer = search->tokenizer;
@@ -70,7 +70,7 @@ static void put_unknown(struct search *search)
     }
 }
 
-/* Puts the ids of the best way from search->from to `until`. */
+/* Appends the ids of the best way from search->from to `until`. */
 static void settle(struct search *search, size_t until)
 {
     struct place *places = search->places;
@@ -96,7 +96,7 @@ static void settle(struct search *search, size_t until)
     search->from = search->reached = until;
 }
 
-/* Offers a way to the place `length` bytes behind `here`; `furthest` is the last one that any way leads to. */
+/* Offers a way to the place `length` bytes after `here`; `furthest` is the last place that any way leads to. */
 static inline void offer(struct place *here, struct place **furthest, size_t length, int32_t id, double score)
 {
     struct place *place = here + length;
@@ -121,7 +121,7 @@ static bool make_room(struct search *search, size_t last, struct buffer *scratch
     return true;
 }
 
-/* By the lattice of all ways. */
+/* Encodes a piece by the lattice of all ways. */
 static bool encode_piece(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
                          struct id_sink *sink)
 {
@@ -216,8 +216,8 @@ void unigram_close(struct unigram *unigram)
 }
 
 /* The package reads a number as its digits, in one integer, divided by a power of ten: with 16 or 17 digits that is
- * often the neighbour of the number that was written, and ways of equal scores are told apart by such bits. The digits
- * in the file are the fewest that give the number back. */
+ * often the neighbour of the number that was written, and such bits decide between ways of nearly equal scores. The
+ * digits in the file are the fewest that reproduce the number. */
 static double score_as_read(double score)
 {
     char text[32];

@@ -1,4 +1,4 @@
-/* Unigram: a piece into the vocabulary entries whose scores add up to the most. */
+/* Unigram: splits a piece into the vocabulary entries with the largest sum of scores. */
 #ifndef MODEL_TOKENIZER_UNIGRAM_H
 #define MODEL_TOKENIZER_UNIGRAM_H
 

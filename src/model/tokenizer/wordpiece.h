@@ -1,4 +1,5 @@
-/* WordPiece: one word into the longest vocabulary entries from left to right, or into the unknown token. */
+/* WordPiece: splits one word into the longest vocabulary entries from left to right, or turns it into the unknown
+ * token. */
 #ifndef MODEL_TOKENIZER_WORDPIECE_H
 #define MODEL_TOKENIZER_WORDPIECE_H
 
@@ -9,29 +10,29 @@
 
 enum { WORDPIECE_MAX_CHARACTERS = 4096 };
 
-/* The vocabulary and what goes with it; read-only. */
+/* The vocabulary and its properties; read-only. */
 struct wordpiece {
     struct trie *vocabulary;
-    int32_t continuing; /* the trie's node behind the prefix of pieces inside a word; TRIE_NONE when no entry has it */
-    int32_t unknown;    /* the id for a word that cannot be put together, or is too long */
+    int32_t continuing; /* the trie's node after the prefix of pieces inside a word; TRIE_NONE when no entry has it */
+    int32_t unknown;    /* the id for a word that cannot be split into entries, or is too long */
     uint32_t max_characters; /* of a word; at most WORDPIECE_MAX_CHARACTERS */
 };
 
-/* Where ids go. `count` runs on beyond `room`, so that the owner sees that there was more. */
+/* The destination of ids. `count` goes on beyond `room`, so that the owner sees that there were more. */
 struct id_sink {
     int32_t *ids; /* [room] */
     size_t room;
     size_t count;
 };
 
-/* Appends an id; one beyond the room is counted only. */
+/* Appends an id; one beyond the room is only counted. */
 static inline void id_sink_put(struct id_sink *sink, int32_t id)
 {
     if (sink->count < sink->room) { sink->ids[sink->count] = id; }
     sink->count++;
 }
 
-/* Whether there was no more room: the caller can stop. */
+/* True if there were more ids than room: the caller can stop. */
 static inline int id_sink_full(const struct id_sink *sink)
 {
     return sink->count > sink->room;
