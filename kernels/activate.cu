@@ -1,5 +1,5 @@
-/* What follows a product in the feed-forward part, where cuBLASLt's epilogues do not do it: the activation in place
- * (exact erf GELU, or products by cublasGemmEx), and the gate of gated models. A thread does eight elements; memory
+/* The steps after a product in the feed-forward part that cuBLASLt's epilogues do not do: the activation in place
+ * (exact erf GELU, or products by cublasGemmEx), and the gate of gated models. A thread computes eight elements; memory
  * bounds the speed. */
 #include "kernels/device.h"
 
@@ -14,12 +14,12 @@ template <int ACTIVATION> __device__ __forceinline__ float activated(float x)
     }
     if (ACTIVATION == KERNEL_SILU) { return x / (1.0f + expf(-x)); }
     if (ACTIVATION == KERNEL_RELU) {
-        return x < 0.0f ? 0.0f : x; /* a NaN stays NaN, so that the row is found to be spoilt */
+        return x < 0.0f ? 0.0f : x; /* a NaN stays NaN, so that the row is detected as not finite */
     }
     return x;
 }
 
-/* Where a thread's chunk lies in rows of `width`. */
+/* The place of a thread's chunk in rows of `width`. */
 struct activate_place {
     uint32_t row, column;
 };
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(ACTIVATE_THREADS) gate_chunks(KERNEL_ARGS(stru
 
 /* --- on the host --- */
 
-/* NAME<type, activation>, or NULL where there is no such type or activation. */
+/* NAME<type, activation>, or NULL if there is no such type or activation. */
 #define ACTIVATE_KERNEL(name, args)                                                                                    \
     ((args)->activation == KERNEL_GELU_ERF    ? KERNEL_OF_TYPE((args)->type, name, KERNEL_GELU_ERF)                    \
      : (args)->activation == KERNEL_GELU_TANH ? KERNEL_OF_TYPE((args)->type, name, KERNEL_GELU_TANH)                   \
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(ACTIVATE_THREADS) gate_chunks(KERNEL_ARGS(stru
      : (args)->activation == KERNEL_IDENTITY  ? KERNEL_OF_TYPE((args)->type, name, KERNEL_IDENTITY)                    \
                                               : nullptr)
 
-/* Blocks for so many rows; 0: sizes that these kernels do not do. */
+/* The blocks for `rows` rows; 0: sizes that these kernels do not support. */
 static uint32_t activate_blocks(uint32_t rows, uint32_t width)
 {
     const uint64_t chunks = static_cast<uint64_t>(rows) * width / CHUNK;

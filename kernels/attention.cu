@@ -1,4 +1,4 @@
-/* Attention within ragged rows, on tensor cores: softmax(scale Q K^T) V without ever writing the scores down.
+/* Attention within ragged rows, on tensor cores: softmax(scale Q K^T) V without ever writing the scores to memory.
  *
  * A warp takes a strip: 16 queries of a row for one head. It walks the row's keys in steps of 64 and keeps, in f32
  * registers, the outputs so far, the largest score so far and the sum of the exponentials; when a larger score comes,
@@ -10,34 +10,34 @@
  * warps. The work on a row depends on its length alone, so its output has the same bits alone and in any batch.
  *
  * A query that sees a window of its row only: the tile's steps begin with the first key that its first query sees and
- * end with the last one that its last query sees, and what a query does not see becomes minus infinity. So the first
- * step holds a key that each query sees, and no sum is ever empty.
+ * end with the last one that its last query sees, and scores of keys that a query does not see become minus infinity.
+ * So the first step holds a key that each query sees, and no sum is ever empty.
  *
  * Tokens beyond a row are never read: their places in shared memory are filled with zeros (garbage there could be NaN,
  * and 0 * NaN is NaN), and their scores become minus infinity. A NaN or infinity in a row's own input comes out as NaN.
  *
  * The grid is persistent: as many blocks as fit at once. Block b of n takes units (tile, head) b, 2n-1-b, 2n+b, ...,
- * to and fro, because the longest rows come first and each block should get long and short ones.
+ * alternating in direction, because the longest rows come first and each block should get long and short ones.
  *
- * What limits it, [E] by counting, not measured. Per token and layer 8 * hidden bytes are read or written at 16 bits
- * (with the second tile of a row and further ones, keys and values again, from L2), and 4 * length * hidden operations
- * done. An H100 (3.3 TB/s; mma.sync at about 600 TFLOP/s; 16 exponentials a clock and multiprocessor, 3.6 T/s in all)
- * needs for a token of hidden size 384 and 12 heads: 0.9 ns for memory, 0.3 ns for products and 0.4 ns for exponentials
- * at 128 tokens, each of the last two four times that at 512. The products around it take about 14 ns per token and
- * layer at the goal of 12 M tokens/s. So short rows hang on memory and its latency (hence four blocks on a
- * multiprocessor), long ones on exponentials and the issue of instructions. Shared memory is read at 4 KiB for 64
- * KiFLOP and warp (head dim 64): 128 bytes a clock allow 2,048 operations a clock, all that an A100 does and half of
- * what an H100 does; strips of 32 queries would halve that, at twice the registers. */
+ * Limits, [E] by counting, not measured. Per token and layer 8 * hidden bytes are read or written at 16 bits (with the
+ * second tile of a row and further ones, keys and values again, from L2), and 4 * length * hidden operations done. An
+ * H100 (3.3 TB/s; mma.sync at about 600 TFLOP/s; 16 exponentials a clock and multiprocessor, 3.6 T/s in all) needs for
+ * a token of hidden size 384 and 12 heads: 0.9 ns for memory, 0.3 ns for products and 0.4 ns for exponentials at 128
+ * tokens, each of the last two four times that at 512. The products around it take about 14 ns per token and layer at
+ * the goal of 12 M tokens/s. So short rows are limited by memory and its latency (hence four blocks on a
+ * multiprocessor), long ones by exponentials and the issue of instructions. Shared memory is read at 4 KiB for 64
+ * KiFLOP and warp (head dim 64): 128 bytes a clock allow 2,048 operations a clock, the full rate of an A100 and half
+ * that of an H100; strips of 32 queries would halve that, at twice the registers. */
 #include "kernels/attention.h"
 
-/* --- what a warp does with a strip --- */
+/* --- a warp's work on a strip --- */
 
 /* A strip: 16 queries of a row for one head, computed by one warp from keys and values in shared memory.
  *
  * Three choices keep everything in registers:
  *   - Queries load from global memory straight into mma's fragments, 16 bytes a lane. Which columns mma calls "2t" does
  *     not matter to a dot product as long as queries and keys agree, so lane (g, t) takes columns 8t..8t+7 of every 32.
- *   - The scores that mma leaves in a lane, rounded to T, are just what it needs as the left operand of P V.
+ *   - The scores that mma leaves in a lane, rounded to T, are exactly its part of the left operand of P V.
  *   - Outputs change lanes within a quad before they are stored, so that a lane writes 16 bytes too. */
 
 enum { GROUP = 32 }; /* columns that a quad of lanes holds together, 16 bytes each */
@@ -52,7 +52,7 @@ template <class T> struct attention_row {
     int length;
     float scale;        /* from a score to an exponent of 2 */
     const float *bias;  /* of a query and its own key, or NULL */
-    int before, behind; /* what a query sees of a window; at most length */
+    int before, behind; /* the window that a query sees, in keys before and after it; at most length */
 };
 
 /* Lane (g, t)'s part of its warp's strip. Its rows are queries g and g + 8. */
@@ -122,7 +122,7 @@ __device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, co
         for (int i = 0; i < 4; i++) { strip->out[n][i] = 0.0f; }
 }
 
-/* Scores, 8 keys at a time; minus infinity from key `count` on. Pieces of keys lie STRIDE pieces apart. WHOLE: every
+/* Scores, 8 keys at a time; minus infinity from key `count` on. Pieces of keys are STRIDE pieces apart. WHOLE: every
  * key counts. */
 template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
 __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &strip,
@@ -152,7 +152,7 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
 }
 
 /* Adds the bias of queries from `first` and keys from `key` on. Queries and keys beyond the row, whose scores are not
- * used, take that of its last ones. */
+ * used, take that of the row's last ones. */
 template <class T, int BLOCKS>
 __device__ __forceinline__ void strip_bias(const attention_row<T> &row, int first, int key, float (&scores)[BLOCKS][4])
 {
@@ -169,7 +169,7 @@ __device__ __forceinline__ void strip_bias(const attention_row<T> &row, int firs
     }
 }
 
-/* Leaves out, of the keys from `key` on, what queries from `first` on do not see. */
+/* Masks those of the keys from `key` on that queries from `first` on do not see. */
 template <class T, int BLOCKS>
 __device__ __forceinline__ void strip_window(const attention_row<T> &row, int first, int key,
                                              float (&scores)[BLOCKS][4])
@@ -192,8 +192,8 @@ __device__ __forceinline__ void strip_window(const attention_row<T> &row, int fi
 
 /* Turns scores into powers of 2 relative to the row's maximum, and rescales sum and outputs to match.
  *
- * `top` is rounded once, and powers and rescaling both use the rounded value, so its error cancels in the end, however
- * large the scores are. */
+ * `top` is rounded once, and powers and rescaling both use the rounded value, so its error cancels in the result,
+ * however large the scores are. */
 template <int HEAD_DIM, int BLOCKS>
 __device__ __forceinline__ void strip_powers(attention_strip<HEAD_DIM> *strip, float scale, float (&scores)[BLOCKS][4])
 {
@@ -280,7 +280,7 @@ __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4])
     }
 }
 
-/* Divides by the sums and stores the queries that are of the row. */
+/* Divides by the sums and stores the outputs of queries within the row. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip, const attention_row<T> &row,
                                           int first)
@@ -310,7 +310,7 @@ __device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip
     }
 }
 
-/* --- which warp takes which strip, and when --- */
+/* --- the assignment of strips to warps --- */
 
 enum {
     BLOCK_WARPS = KERNEL_TILE_STRIPS,
@@ -413,7 +413,7 @@ __device__ __forceinline__ struct kernel_strip unit_strip(const struct kernel_at
     return {words.x, words.y, words.z, words.w};
 }
 
-/* The block's unit in a round: to and fro. */
+/* The block's unit in a round, in alternating direction. */
 __device__ __forceinline__ uint32_t round_unit(uint32_t round)
 {
     return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
@@ -477,7 +477,7 @@ static uint32_t shared_kib(uint32_t capability)
 template <class T, int HEAD_DIM>
 static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
-    /* The system keeps 1 KiB of shared memory per block. */
+    /* The system reserves 1 KiB of shared memory per block. */
     const uint32_t block_kib = sizeof(attention_stage<HEAD_DIM>) * STAGES / 1024 + 1;
     constexpr int resident = resident_blocks<HEAD_DIM>;
     const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident);

@@ -1,5 +1,5 @@
-/* What attention.cu and attention_plain.cu share: how keys and values lie in shared memory, and the instructions that
- * CUDA C++ does not expose: products of small matrices on tensor cores, transposed reads of shared memory,
+/* Shared by attention.cu and attention_plain.cu: the layout of keys and values in shared memory, and the instructions
+ * that CUDA C++ does not expose: products of small matrices on tensor cores, transposed reads of shared memory,
  * asynchronous copies, and 2^x. */
 #ifndef KERNELS_ATTENTION_H
 #define KERNELS_ATTENTION_H
@@ -9,10 +9,11 @@
 /* Turns scores into exponents of 2. */
 #define ATTENTION_LOG2_E 1.44269504088896340736f
 
-/* What a query sees: all keys of its row; all, and a bias is added to its scores; or those of a window around it. */
+/* The keys that a query sees: all keys of its row; all, with a bias added to its scores; or those of a window around
+ * it. */
 enum attention_view { ATTENTION_ALL, ATTENTION_BIASED, ATTENTION_WINDOW };
 
-/* The view that a launch is for; a number for other arguments, which are refused. */
+/* The view that a launch is for; -1 for other arguments, which are refused. */
 inline int attention_view_of(const struct kernel_attention_args *args)
 {
     const bool all = args->before == UINT32_MAX && args->behind == UINT32_MAX;
@@ -34,7 +35,7 @@ template <int HEAD_DIM> struct attention_piece {
  *   - reading keys:   chunks 4c..4c+3 of tokens 2i and 2i + 1
  *   - reading values: one chunk of tokens 8i..8i+7
  *   - copying either: 8 chunks in a row
- * So the index is the chunk's number XORed with bits of the token's. */
+ * So the index is the chunk's number XORed with bits of the token's number. */
 template <int HEAD_DIM> __host__ __device__ __forceinline__ int attention_place(int token, int chunk)
 {
     static_assert(HEAD_DIM == 32 || HEAD_DIM == 64, "other head dims need an index of their own");
@@ -44,9 +45,9 @@ template <int HEAD_DIM> __host__ __device__ __forceinline__ int attention_place(
 
 /* --- instructions ---
  *
- * On a device each is one line of PTX. On the host (tests) each does what the PTX ISA says of it, lane by lane, with
- * the lanes of a warp meeting where the hardware makes them meet. "Lane (g, t)" is lane 4 g + t of a warp: g in 0..7
- * names a row or column of a fragment, t in 0..3 a pair of neighbours in the other direction.
+ * On a device each is one line of PTX. On the host (tests) each does what the PTX ISA specifies, lane by lane, and the
+ * lanes of a warp wait for each other where the hardware makes them wait. "Lane (g, t)" is lane 4 g + t of a warp: g in
+ * 0..7 names a row or column of a fragment, t in 0..3 a pair of neighbours in the other direction.
  * Source: PTX ISA 8.0, "Matrix fragments for mma.m16n8k16 with floating point type", "ldmatrix", "cp.async", "ex2". */
 
 #ifdef __CUDACC__
@@ -90,7 +91,7 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&to)[4], const 
 }
 
 /* Starts copying 16 aligned bytes from global to shared memory; unless `valid` it reads nothing and writes zeros. This
- * lane may read the bytes after copy_wait, other lanes after a barrier behind that. */
+ * lane may read the bytes after copy_wait, other lanes after a later barrier. */
 __device__ __forceinline__ void copy_begin(void *to, const void *from, bool valid)
 {
     const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
@@ -103,8 +104,8 @@ __device__ __forceinline__ void copy_wait()
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* This lane's number in its warp, read anew each time, so that what derives from it need not occupy registers across a
- * loop. */
+/* This lane's number in its warp, read anew each time, so that values derived from it need not occupy registers across
+ * a loop. */
 __device__ __forceinline__ int lane_id()
 {
     int lane;

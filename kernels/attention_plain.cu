@@ -3,9 +3,9 @@
  *
  * A warp works on one or four queries of a head at a time. Its lanes form groups, each wide enough to hold a head at 8
  * columns a lane. A group handles every n-th key of the row with its own running maximum, sum and outputs; in the end
- * the groups are merged. Keys and values are read once per four queries, which bounds the speed. It uses neither
- * tensor cores nor shared memory. As in attention.cu, a row's result depends on its length alone, nothing beyond a row
- * is read, and NaN or infinity in its input comes out as NaN. */
+ * the groups are merged. Keys and values are read once per four queries, which bounds the speed. It uses neither tensor
+ * cores nor shared memory. As in attention.cu, a row's arithmetic depends on its length alone, nothing beyond a row is
+ * read, and NaN or infinity in its input comes out as NaN. */
 #include "kernels/attention.h"
 
 enum { PLAIN_WARPS = 4, PLAIN_THREADS = PLAIN_WARPS * WARP };
@@ -16,7 +16,7 @@ struct plain_lane {
     int groups;  /* groups in the warp */
     int group;   /* this lane's */
     int column;  /* its first column of the head */
-    int columns; /* how many: 0..CHUNK */
+    int columns; /* number of columns: 0..CHUNK */
 };
 
 /* One head of one row. */
@@ -29,7 +29,7 @@ template <class T> struct plain_row {
     int length;
     float scale;        /* from a score to an exponent of 2 */
     const float *bias;  /* of a query and its own key, or NULL */
-    int before, behind; /* what a query sees of a window; at most length */
+    int before, behind; /* the window that a query sees, in keys before and after it; at most length */
 };
 
 /* QUERIES queries with outputs, largest exponent and sum of powers over the keys that this lane's group has seen. */
@@ -56,7 +56,7 @@ __device__ __forceinline__ float plain_minus_infinity()
     return __uint_as_float(0xff800000u);
 }
 
-/* 2^(x - top); a top of minus infinity means that nothing was added yet. */
+/* 2^(x - top); a top of minus infinity means that nothing has been added yet. */
 __device__ __forceinline__ float plain_shrink(float x, float top)
 {
     return x == plain_minus_infinity() ? 0.0f : exp2_approximate(x - top);
@@ -97,7 +97,7 @@ __device__ __forceinline__ float plain_dot(const struct chunk &x, const struct c
     return sum;
 }
 
-/* Whether a query of the row sees a key before `end`. */
+/* True if a query of the row sees a key, which must be before `end`. */
 template <int VIEW, class T>
 __device__ __forceinline__ bool plain_sees(const plain_row<T> &row, int query, int key, int end)
 {
@@ -211,7 +211,7 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
     }
 }
 
-/* Where a head's bias of a query and its own key lies. */
+/* A head's bias of a query and its own key. */
 template <int VIEW>
 __device__ __forceinline__ const float *plain_bias(const struct kernel_attention_args &a, uint32_t head)
 {
@@ -219,7 +219,7 @@ __device__ __forceinline__ const float *plain_bias(const struct kernel_attention
     return a.bias + head * (2 * static_cast<size_t>(a.reach) + 1) + a.reach;
 }
 
-/* Where the keys of a head of queries begin among a token's keys. */
+/* The first column of the keys of a head of queries, among a token's keys. */
 __device__ __forceinline__ size_t plain_key_column(const struct kernel_attention_args &a, uint32_t head)
 {
     return static_cast<size_t>(head / (a.heads / a.key_heads)) * a.head_dim;

@@ -1,5 +1,5 @@
-/* Shared by all kernels: shared memory and launches spelt so that a host compiler understands them too (the tests
- * build these files with tests/support/simt.h), chunks of eight elements, and sums over a warp. */
+/* Shared by all kernels: shared memory and launches in a form that a host compiler understands too (the tests build
+ * these files with tests/support/simt.h), chunks of eight elements, and sums over a warp. */
 #ifndef KERNELS_DEVICE_H
 #define KERNELS_DEVICE_H
 
@@ -44,7 +44,7 @@ inline uint32_t ceil_div(uint32_t a, uint32_t b)
     return (a + b - 1) / b;
 }
 
-/* Whether an access of 128 bits may begin there. */
+/* True if an access of 128 bits may begin there. */
 inline bool aligned16(const void *at)
 {
     return reinterpret_cast<uintptr_t>(at) % 16 == 0;

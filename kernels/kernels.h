@@ -2,14 +2,14 @@
  * kernels. Each .cu file holds kernels with their launchers below.
  *
  * A launcher checks sizes, chooses grid and block for the given *bound*, and enqueues exactly one kernel through the
- * queue's `launch`; it neither waits nor allocates. What varies between batches lies in device memory (struct
+ * queue's `launch`; it neither waits nor allocates. The data that varies between batches is in device memory (struct
  * kernel_ragged), and kernels exit early beyond its counts, so a launch captured in a graph for a bound serves every
  * smaller batch.
  *
  * Activations have the precision's type; sums, statistics and exponentials are always f32. Pointers to matrices are
  * aligned to 16 bytes and widths are multiples of 8 elements; launchers refuse others.
  *
- * Errors, of every launcher: cudaErrorInvalidValue (an unsupported size; nothing was enqueued), else the answer of the
+ * Errors, of every launcher: cudaErrorInvalidValue (an unsupported size; nothing was enqueued), else the result of the
  * queue's `launch`. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
@@ -27,7 +27,7 @@ extern "C" {
 typedef cudaError_t kernel_launch_fn(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                                      cudaStream_t cuda_stream);
 
-/* Where a launcher enqueues. */
+/* The queue of a launcher. */
 struct kernel_queue {
     kernel_launch_fn *launch;
     cudaStream_t cuda_stream;
@@ -51,35 +51,34 @@ enum kernel_count {
     KERNEL_COUNTS,
 };
 
-/* Attention's work. A strip is the unit of one warp: up to KERNEL_STRIP_QUERIES queries of one row, with all that the
- * warp must know about it. A tile is the unit of a block of four warps. A row above KERNEL_SHORT_ROW tokens gets tiles
- * of its own, whose warps share its keys and values; strips of shorter rows share tiles with other rows, so that they
- * fill blocks too. */
+/* Attention's work. A strip is the unit of one warp: up to KERNEL_STRIP_QUERIES queries of one row, with everything
+ * that the warp must know about it. A tile is the unit of a block of four warps. A row above KERNEL_SHORT_ROW tokens
+ * gets tiles of its own, whose warps share its keys and values; strips of shorter rows share tiles with other rows, so
+ * that they fill blocks too. */
 enum { KERNEL_STRIP_QUERIES = 16, KERNEL_TILE_STRIPS = 4, KERNEL_SHORT_ROW = 32 };
 struct kernel_strip {
     uint32_t row;
     uint32_t first;  /* first query, within the row; at or beyond length: no work */
-    uint32_t start;  /* where the row begins */
+    uint32_t start;  /* the row's first token */
     uint32_t length; /* of the row; 0: no strip */
 };
 struct kernel_tile {
     struct kernel_strip strips[KERNEL_TILE_STRIPS];
 };
 
-/* The most tiles that so many rows with so many tokens in all, without gaps, can need. */
+/* The largest number of tiles that `rows` rows with `tokens` tokens in all, without gaps, can need. */
 uint32_t kernel_tiles_bound(uint32_t tokens, uint32_t rows);
 
-/* Cuts rows into tiles, longest rows first, in time proportional to rows + tiles; returns how many. Shapes: start,
- * length [rows], read, in any order; tiles [kernel_tiles_bound], written: at most what is returned. */
+/* Cuts rows into tiles, longest rows first, in time proportional to rows + tiles; returns their number. Shapes: start,
+ * length [rows], read, in any order; tiles [kernel_tiles_bound], of which at most the returned number are written. */
 uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_tile *tiles);
 
-/* A batch of rows of tokens in device memory. No row reads what lies in gaps between rows; ids there may be
- * anything. */
+/* A batch of rows of tokens in device memory. No row reads gaps between rows; ids in gaps may be anything. */
 struct kernel_ragged {
     const uint32_t *counts;          /* [KERNEL_COUNTS] */
     const int32_t *ids;              /* [tokens] */
     const uint32_t *position;        /* [tokens], the row of a token's position; 0 in gaps */
-    const uint32_t *start;           /* [rows], where a row begins */
+    const uint32_t *start;           /* [rows], a row's first token */
     const uint32_t *length;          /* [rows], at least 1 */
     const struct kernel_tile *tiles; /* [tiles], aligned to 16 bytes, as kernel_tiles_fill makes them */
 };
@@ -87,8 +86,8 @@ struct kernel_ragged {
 /* The widest row that the kernels normalise, and the widest head that they attend to; launchers refuse wider ones. */
 enum { KERNEL_HIDDEN_MAX = 4096, KERNEL_HEAD_DIM_MAX = 256 };
 
-/* sum = word[id] + position[index], to = LN(sum), of every token. An id or position out of range counts as 0, so that a
- * model with rotary positions, which adds the same to all tokens, has one row of them. */
+/* sum = word[id] + position[index], to = LN(sum), of every token. An id or position out of range counts as 0, so a
+ * model with rotary positions, which adds the same to all tokens, needs only one row of positions. */
 struct kernel_embed_norm_args {
     enum kernel_type type;
     uint32_t bound; /* tokens that the launch is for */
@@ -96,7 +95,7 @@ struct kernel_embed_norm_args {
     uint32_t vocabulary;
     uint32_t positions;
     float epsilon;
-    uint32_t rms; /* 0 or 1: the norm takes the mean for 0 */
+    uint32_t rms; /* 0 or 1: the norm treats the mean as 0 */
     struct kernel_ragged ragged;
     const void *word;     /* [vocabulary, hidden] type */
     const void *position; /* [positions, hidden] type: position and token type 0, summed */
@@ -107,8 +106,8 @@ struct kernel_embed_norm_args {
 };
 cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args);
 
-/* to = LN(x [+ residual]) with x = from [+ bias], of the first *count rows; with added_gain x is an LN of its own,
- * which has that gain and no shift. `to` may be `from` or `residual`, `sum` may be `residual`. */
+/* to = LN(x [+ residual]) with x = from [+ bias], of the first *count rows; with added_gain, x is normalised first by
+ * an LN of its own, which has that gain and no shift. `to` may be `from` or `residual`, `sum` may be `residual`. */
 struct kernel_norm_args {
     enum kernel_type type;
     uint32_t bound; /* rows that the launch is for */
@@ -122,7 +121,7 @@ struct kernel_norm_args {
     const float *added_gain; /* [hidden], or NULL */
     const float *gain;       /* [hidden] */
     const float *shift;      /* [hidden] */
-    void *sum;               /* [bound, hidden] type, written: what `to` is the LN of; or NULL */
+    void *sum;               /* [bound, hidden] type, written: the input of the LN; or NULL */
     void *to;                /* [bound, hidden] type, written */
 };
 cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args);
@@ -155,14 +154,14 @@ struct kernel_gate_args {
 };
 cudaError_t kernel_gate(const struct kernel_queue *queue, const struct kernel_gate_args *args);
 
-/* Turns heads in place by the positions of their tokens: of each head the numbers i and i + head_dim / 2, as a complex
- * number. A position out of range counts as 0. With gains each head is made x / sqrt(mean of x^2 + epsilon) * gain
- * before it turns, in head dims that are powers of 2. */
+/* Turns heads in place by the positions of their tokens: in each head the numbers i and i + head_dim / 2 are turned as
+ * a complex number. A position out of range counts as 0. With gains, each head x becomes gain * x / sqrt(mean of x^2 +
+ * epsilon) before it is turned; head_dim must then be a power of 2. */
 struct kernel_rotate_args {
     enum kernel_type type;
     uint32_t bound;    /* tokens that the launch is for */
     uint32_t heads;    /* side by side from x on */
-    uint32_t queries;  /* how many of them, the first, have query_gain; the others key_gain */
+    uint32_t queries;  /* the first `queries` heads have query_gain, the others key_gain */
     uint32_t head_dim; /* a multiple of 16 */
     uint32_t stride;   /* columns from a token to the next; a multiple of 8 */
     uint32_t positions;
@@ -174,24 +173,25 @@ struct kernel_rotate_args {
 };
 cudaError_t kernel_rotate(const struct kernel_queue *queue, const struct kernel_rotate_args *args);
 
-/* Softmax(scale * (Q K^T [+ bias])) V within each row and head. Q, K and V lie side by side; head h starts at column h
- * * head_dim of Q. K and V have key_heads heads, each for as many of Q's. With `queries` each row has a single query,
- * its row of that matrix, and `qkv` holds K and V alone. A query sees the keys of so many tokens before its own and so
- * many behind it; the work on it grows with these, not with its row. The bias depends on the head and on how far the
- * key stands behind the query, from -reach to reach; it goes with a query that sees all keys. */
+/* Softmax(scale * (Q K^T [+ bias])) V within each row and head. Q, K and V are stored side by side; head h starts at
+ * column h * head_dim of Q. K and V have key_heads heads, each for heads / key_heads of Q's. With `queries` each row
+ * has a single query, its row of that matrix, and `qkv` holds only K and V. A query sees the keys of `before` tokens
+ * before its own and of `behind` tokens after it; the work on it grows with these, not with its row. The bias depends
+ * on the head and on the key's position less the query's, from -reach to reach; it is allowed only if queries see all
+ * keys. */
 struct kernel_attention_args {
     enum kernel_type type;
     uint32_t bound;            /* tiles that the launch is for; with queries: rows */
     uint32_t heads, key_heads; /* heads: a multiple of key_heads */
     uint32_t head_dim;         /* hidden = heads * head_dim */
     float scale;               /* 1 if folded into the query weights */
-    uint32_t reach;            /* of the bias: rows have at most so many tokens and one */
+    uint32_t reach;            /* of the bias: rows have at most reach + 1 tokens */
     const float *bias;         /* [heads, 2 * reach + 1], or NULL */
     uint32_t before, behind;   /* UINT32_MAX: all */
     struct kernel_ragged ragged;
     const void *queries; /* [rows, hidden] type, or NULL */
-    const void *qkv;     /* [tokens, (heads + 2 * key_heads) * head_dim] type; with queries without the heads */
-    void *context;       /* [tokens, hidden] type; with queries: [rows, hidden]; written; gaps keep what they hold */
+    const void *qkv;     /* [tokens, (heads + 2 * key_heads) * head_dim] type; with queries: without Q */
+    void *context;       /* [tokens, hidden] type; with queries: [rows, hidden]; written; gaps are not written */
 };
 cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args);
 
@@ -208,7 +208,7 @@ cudaError_t kernel_gather(const struct kernel_queue *queue, const struct kernel_
 
 enum kernel_pooling {
     KERNEL_POOL_MEAN,          /* of a row's tokens */
-    KERNEL_POOL_MEAN_SQRT_LEN, /* their sum divided by the square root of how many they are */
+    KERNEL_POOL_MEAN_SQRT_LEN, /* their sum divided by the square root of their number */
     KERNEL_POOL_WEIGHTED_MEAN, /* the first once, the second twice ... */
     KERNEL_POOL_MAX,           /* the largest of each column */
     KERNEL_POOL_LAST,          /* a row's last token */
@@ -217,7 +217,7 @@ enum kernel_pooling {
 };
 
 /* The row's vector: pooled, then scaled to length 1 if `normalize` (a zero vector stays zero), then cast. finite[r] is
- * 1 if all that was written of row r is finite, else 0. */
+ * 1 if all numbers written for row r are finite, else 0. */
 struct kernel_pool_args {
     enum kernel_type type;
     enum kernel_pooling pooling;

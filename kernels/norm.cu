@@ -1,9 +1,9 @@
 /* LayerNorm, or RMS norm, over rows, fused with what precedes it: a token's embeddings, or a product's bias, a norm of
- * its own, and the residual. A row stays in registers from its only load to its only store, so the variance is computed
- * from differences to the mean at no extra traffic.
+ * the product, and the residual. A row stays in registers from its only load to its only store, so the variance is
+ * computed from differences to the mean at no extra traffic.
  *
- * Up to 1,024 columns one warp does a row, without barriers; a block does wider ones. A lane holds every 32nd (or
- * 128th) chunk of eight columns. */
+ * Rows of up to 1,024 columns are done by one warp, without barriers; wider ones by a block. A lane holds every 32nd
+ * (or 128th) chunk of eight columns. */
 #include "kernels/device.h"
 
 /* --- a row in registers: WARPS warps share it, and a lane holds at most CHUNKS chunks --- */
@@ -100,9 +100,9 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
     }
 }
 
-/* --- on the host: which kernel, and how many blocks --- */
+/* --- on the host: the choice of kernel and number of blocks --- */
 
-/* Whether these kernels support the sizes; `matrices` are all arguments except kernel_ragged's, NULL where absent. */
+/* True if these kernels support the sizes; `matrices` are all arguments except kernel_ragged's, NULL where absent. */
 template <size_t COUNT> bool row_does(uint32_t width, uint32_t rows, const void *const (&matrices)[COUNT])
 {
     for (const void *matrix : matrices) {

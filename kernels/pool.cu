@@ -1,6 +1,6 @@
 /* The last step of a forward pass: pools the tokens of each row into a vector, ready to copy to the host.
  *
- * A block does a row. Its threads cover the columns, eight each; spare threads form further groups that take every
+ * A block computes a row. Its threads cover the columns, eight each; spare threads form further groups that take every
  * n-th token. So a row's sum always has the same order, whatever the batch. Lengths are computed relative to the
  * largest element, so that squares of finite elements stay finite. */
 #include "kernels/device.h"
@@ -8,8 +8,8 @@
 enum { POOL_THREADS = 512, POOL_WARPS = POOL_THREADS / WARP };
 static_assert(POOL_THREADS * CHUNK >= KERNEL_HIDDEN_MAX, "a block is as wide as a token");
 
-/* The sum or the maximum over the block; each lane gets the same bits. `shared` may not be written before the next
- * barrier but one. */
+/* The sum or the maximum over the block; each lane gets the same bits. `shared` must not be written until the second
+ * barrier after this. */
 template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, float *shared)
 {
 #pragma unroll
@@ -24,7 +24,7 @@ template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, 
     return x;
 }
 
-/* The larger numbers; NaN where one of the two is. */
+/* The larger of each two numbers; NaN if one of them is NaN. */
 __device__ __forceinline__ void chunk_raise(struct chunk *to, const struct chunk &x)
 {
 #pragma unroll
@@ -149,7 +149,7 @@ extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struc
 /* --- gather --- */
 
 /* Copies the first token of each row, for models that pool it: after the last attention no other token matters. It
- * moves bytes, whatever their type. */
+ * moves bytes, whatever the type. */
 enum { GATHER_THREADS = 128 };
 
 /* Words of 16 bytes in a token. */

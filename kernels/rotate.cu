@@ -1,13 +1,13 @@
-/* Rotary positions: turns queries and keys, in place, before attention reads them. A step of its own: attention copies
- * keys to shared memory past the registers, and copies those of a long row once for every 64 queries. A thread does
- * eight numbers of the first half of a head and the eight that they are paired with; memory bounds the speed, because
- * the heads of a token share a row of the table. Where heads are normalised before, the threads of a head, neighbours
- * in a warp, add up their squares. */
+/* Rotary positions: turns queries and keys, in place, before attention reads them. It is a step of its own because
+ * attention copies keys to shared memory without passing through registers, and copies those of a long row once for
+ * every 64 queries. A thread turns eight numbers of the first half of a head and the eight that they are paired with;
+ * memory bounds the speed, because the heads of a token share a row of the table. If heads are normalised first, the
+ * threads of a head, neighbours in a warp, add up their squares. */
 #include "kernels/device.h"
 
 enum { ROTATE_THREADS = 256 };
 
-/* Makes the head that these lanes share x / sqrt(mean of x^2 + epsilon) * gain. */
+/* Replaces the head x that these lanes share by x / sqrt(mean of x^2 + epsilon) * gain. */
 __device__ __forceinline__ void rotate_normalize(struct chunk *x, struct chunk *y, uint32_t lanes, uint32_t head_dim,
                                                  float epsilon, const float *gain)
 {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(ROTATE_THREADS) rotate_chunks(KERNEL_ARGS(stru
     const uint32_t column = index % in_head * CHUNK, head = index / in_head % a.heads;
     const uint32_t token = index / in_head / a.heads;
     const bool there = token < a.ragged.counts[KERNEL_COUNT_TOKENS] && token < a.bound;
-    if (!NORMED && !there) { return; } /* else the others of its warp wait for its squares */
+    if (!NORMED && !there) { return; } /* with NORMED, the other lanes of its warp wait for its squares */
     T *at = static_cast<T *>(a.x) + static_cast<size_t>(token) * a.stride + head * a.head_dim + column;
     struct chunk x = {}, y = {};
     if (there) {

@@ -7,7 +7,7 @@
 
 enum {
     TILE_QUERIES = KERNEL_STRIP_QUERIES * KERNEL_TILE_STRIPS,
-    CLASSES = 64, /* of row lengths, 64 tokens each; the last one has all above */
+    CLASSES = 64, /* of row lengths, 64 tokens each; the last one has all longer rows */
 };
 
 static uint32_t row_tiles(uint32_t length)
@@ -26,7 +26,7 @@ uint32_t kernel_tiles_bound(uint32_t tokens, uint32_t rows)
     return tokens / TILE_QUERIES + rows + 1;
 }
 
-/* Sets where the tiles of each class begin, longest first; returns how many there are. */
+/* Sets the index of the first tile of each class, longest first; returns the number of tiles. */
 static uint32_t place_classes(const uint32_t *length, uint32_t rows, uint32_t *place)
 {
     uint32_t wanted[CLASSES] = {0};
