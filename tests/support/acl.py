@@ -7,11 +7,11 @@ import subprocess
 from daemon import SOURCE
 
 ROLES = ("worker", "producer", "operator")
-PASSWORD = "pw"  # of each of them
+PASSWORD = "pw"  # the password of each user
 
 
 def rules(role, queue):
-    """The words of a role's file behind the user's name, for a queue; selectors stay whole."""
+    """The words of a role's file after the user's name, for a queue; selectors stay whole."""
     with open(os.path.join(SOURCE, "config", "acl", role + ".acl"), encoding="utf-8") as file:
         lines = file.read().splitlines()
     assert len(lines) == 1, "an ACL file of Redis has one line for a user"
@@ -26,8 +26,8 @@ def make_user(client, role, queue, words=None):
 
 
 def shipped_users(secrets, *queues, everybody=None):
-    """What config/make-users.sh prints for `default` and these queues: sluice-worker and so on have their rights in all of them.
-    `secrets`: a folder for the passwords. `everybody`: the role whose rights a client has that does not log in; None: it has none."""
+    """The output of config/make-users.sh for `default` and these queues: sluice-worker and so on have their rights in all of them.
+    `secrets`: a folder for the passwords. `everybody`: the role whose rights a client without a login has; None: it has none."""
     os.makedirs(secrets, exist_ok=True)
     for name in (*ROLES, "admin"):
         with open(os.path.join(secrets, name + "_password"), "w", encoding="ascii") as file:

@@ -1,8 +1,8 @@
 """A producer that means harm, and honest ones beside it.
 
-The adversary has a producer's rights (config/acl/producer.acl) and tries at random what they let it do, but for what no
-rights can prevent (docs/redis.md lists that): to trim a stream, to delete replies, to cancel or to overtake a request
-of somebody else. Of these it does nothing, so every honest request must be answered."""
+The adversary has a producer's rights (config/acl/producer.acl) and tries at random what they permit, except for the
+harm that no rights can prevent (docs/redis.md lists it): trimming a stream, deleting replies, cancelling or overtaking
+somebody else's request. As it does none of these, every honest request must be answered."""
 
 import random
 import time
@@ -21,7 +21,7 @@ FORBIDDEN = (("FLUSHALL",), ("DEL", "{stream}"), ("XTRIM", "{stream}", "MAXLEN",
 
 
 class Adversary(Background):
-    """One action after the other, drawn by the seed. `done` counts them by kind; `huge` is the size of its largest entries."""
+    """Takes one action after the other, drawn by the seed. `done` counts them by kind; `huge` is the size of its largest entries."""
 
     def __init__(self, server, queue, honest, seed=1, huge=24 << 20, pause=0.01):
         super().__init__()
@@ -38,7 +38,7 @@ class Adversary(Background):
         action = self.random.choice(self.actions)
         try:
             getattr(self, "_" + action)()
-        except redis.ResponseError as error:  # Redis does not take it: an id that is too small, say
+        except redis.ResponseError as error:  # Redis refuses it: an id that is too small, say
             assert "NOPERM" not in str(error), f"{action}: {error}"
             self.refused += 1
         except (redis.ConnectionError, redis.TimeoutError):
@@ -133,7 +133,7 @@ class Adversary(Background):
         self._add("cancel", "1-1", id="18446744073709551615-18446744073709551615", stream=self._key("control"))
 
     def _no_trimming(self):
-        """The arguments of a trim that trims nothing."""
+        """An XADD with the arguments of a trim, which trims nothing."""
         self.client.execute_command("XADD", self._stream(), "MAXLEN", "~", 10**9, "*", "text", "trimmed")
 
     def _forbidden(self):
@@ -150,8 +150,8 @@ class Adversary(Background):
 
 
 class Honest(Background):
-    """A tenant that sends `rate` plain requests a second to all classes and looks for their replies. `latencies` in seconds from
-    the XADD that Redis took to when the reply was seen; `refused`: the longest that a class has refused XADDs."""
+    """A tenant that sends `rate` plain requests a second to all classes and looks for their replies. `latencies`: seconds from
+    the XADD that Redis accepted to when the reply was seen; `refused`: the longest time for which a class has refused XADDs."""
 
     def __init__(self, producer, texts, tenant="honest", rate=60):
         super().__init__()
@@ -161,7 +161,7 @@ class Honest(Background):
         self.next = time.monotonic()
 
     def names(self):
-        """Of some of its requests that are not answered yet, for whoever wants to forge them."""
+        """The names of some of its unanswered requests, for an adversary that forges them."""
         return [request.entries[0] for request, _ in list(self.open.values())[-8:] if request.entries]
 
     def _turn(self):
@@ -173,7 +173,7 @@ class Honest(Background):
             for level in LEVELS:
                 self._send(level)
             self.look()
-        except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):  # what got no answer is sent again
+        except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):  # a request without an answer is sent again
             self._stop.wait(0.05)
         self._stop.wait(0.005)
 
@@ -184,7 +184,7 @@ class Honest(Background):
         self.count += 1
 
     def _send(self, level):
-        """What Redis refuses, because the ids of the stream are used up, is sent again."""
+        """Sends the backlog; a request that Redis refuses, because the ids of the stream are used up, stays for the next time."""
         while self.backlog[level]:
             request = self.backlog[level][0]
             try:
@@ -200,7 +200,7 @@ class Honest(Background):
             self.backlog[level].pop(0)
 
     def look(self):
-        """Looks for the replies of what is open, the oldest first; returns how many are open."""
+        """Looks for the replies to open requests, the oldest first; returns the number still open."""
         some = list(self.open.items())[:500]
         pipe = self.producer.client.pipeline(transaction=False)
         for id, _ in some:
@@ -213,7 +213,7 @@ class Honest(Background):
         return len(self.open) + sum(map(len, self.backlog.values()))
 
     def flush(self):
-        """After stop(): sends what Redis had refused, and returns how many are not answered."""
+        """After stop(): sends the requests that Redis had refused, and returns the number not answered."""
         for level in LEVELS:
             self._send(level)
         return self.look()

@@ -1,6 +1,6 @@
-/* isa_amx.c once more on tiles in plain C, so that any machine with AVX-512's bf16 tests that code: the row
- * amx_emulated that the table of products has in tests alone (gemm.c). Every tile instruction is a function here that
- * does what the manual says, and ends the process where the processor would raise a fault. Source: Intel 64 and IA-32
+/* isa_amx.c compiled once more on tiles in plain C, so that any machine with AVX-512's bf16 tests that code: the row
+ * amx_emulated, which the table of products has in tests alone (gemm.c). Every tile instruction is a function here that
+ * follows the manual, and ends the process where the processor would raise a fault. Source: Intel 64 and IA-32
  * Architectures Software Developer's Manual, volume 2, LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS, TDPBSSD.
  */
 #include <float.h>
@@ -15,13 +15,13 @@
 
 enum { TILES = 8, TILE_ROWS_MAX = 16, ROW_BYTES_MAX = 64, LANES = ROW_BYTES_MAX / 4 };
 
-/* What is not in use is zero: rows behind the last, and bytes behind a row. */
+/* Unused parts are zero: rows after the last, and bytes after a row. */
 struct tile {
     uint32_t rows, row_bytes;
     uint8_t row[TILE_ROWS_MAX][ROW_BYTES_MAX];
 };
 
-/* As much of a processor as a thread sees. */
+/* The part of a processor that a thread sees. */
 static _Thread_local struct tile tiles[TILES]; /* all without rows: not configured */
 
 static void require(bool condition, const char *what)
@@ -90,7 +90,7 @@ static void emulated_store(unsigned t, void *to, size_t stride)
 
 /* --- products --- */
 
-/* What a product of two tiles needs of their shapes. */
+/* Ends the process unless the shapes of three tiles fit a product. */
 static void require_shapes(unsigned sum, unsigned left, unsigned right)
 {
     const struct tile *c = tile_at(sum), *a = tile_at(left), *b = tile_at(right);
@@ -148,7 +148,7 @@ static void emulated_dpbf16ps(unsigned sum, unsigned left, unsigned right)
 static void emulated_dpbssd(unsigned sum, unsigned left, unsigned right)
 {
     require_shapes(sum, left, right);
-    uint32_t b[ROW_BYTES_MAX][LANES], c[LANES]; /* a number below zero as its 2^32th complement */
+    uint32_t b[ROW_BYTES_MAX][LANES], c[LANES]; /* negative numbers as 2^32 less their size */
     for (uint32_t k = 0; k < ROW_BYTES_MAX; k++) {
         for (uint32_t n = 0; n < LANES; n++) { b[k][n] = (uint32_t)(int8_t)tiles[right].row[k / 4][4 * n + k % 4]; }
     }
@@ -162,7 +162,7 @@ static void emulated_dpbssd(unsigned sum, unsigned left, unsigned right)
     }
 }
 
-/* --- the same code on them --- */
+/* --- the code under test, on these tiles --- */
 
 #undef _tile_loadconfig
 #undef _tile_release

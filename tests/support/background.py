@@ -1,4 +1,4 @@
-"""A thread of a test that does something again and again until it is stopped, and shows then what went wrong."""
+"""A thread of a test that repeats something until it is stopped, and then shows what went wrong."""
 
 import sys
 import threading
@@ -6,7 +6,7 @@ import traceback
 
 
 class Background:
-    """Calls _turn() until stop(). What that raises ends the thread, and is raised by stop(), where the test can fail."""
+    """Calls _turn() until stop(). An exception in it ends the thread and is raised again by stop(), where the test can fail."""
 
     def __init__(self):
         self.error = None
@@ -21,7 +21,7 @@ class Background:
         return self._thread.is_alive()
 
     def cancel(self):
-        """Asks the thread to end; for a test that has failed already."""
+        """Asks the thread to end without waiting; for a test that has failed already."""
         self._stop.set()
 
     def stop(self):

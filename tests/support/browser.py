@@ -12,9 +12,9 @@ from waiting import wait_until
 
 __all__ = ["Browser", "Keys"]
 
-_MOVED = (StaleElementReferenceException, ElementClickInterceptedException)  # drawn again meanwhile: look once more
+_MOVED = (StaleElementReferenceException, ElementClickInterceptedException)  # the page has drawn it again: look once more
 
-# The lowest contrast of a text in sight against what is painted behind it, and which text that is (WCAG 2: 4.5 is enough).
+# The lowest contrast of a visible text against its background, and that text (WCAG 2: 4.5 is enough).
 CONTRAST = """
 const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
 const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
@@ -67,11 +67,11 @@ class Browser:
             file.write(base64.b64decode(shot["data"]))
 
     def all(self, selector):
-        """Those that are in sight."""
+        """The visible elements."""
         return self.run("return [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility())", selector)
 
     def one(self, selector, text=None):
-        """The first in sight, with this text if one is given."""
+        """The first visible element, with this text if one is given."""
         def found():
             return next((element for element in self.all(selector) if text is None or element.text.strip() == text), None)
         return wait_until(found, f"{selector} {text or ''}", ignore=_MOVED)
@@ -86,7 +86,7 @@ class Browser:
         return field
 
     def texts(self, selector):
-        """What can be read in each of those that are in sight."""
+        """The texts of the visible elements."""
         return self.run("return [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility()).map((one) => one.innerText)", selector)
 
     def text(self, selector):
@@ -107,7 +107,7 @@ class Browser:
         return [line["message"] for line in self.driver.get_log("browser")]
 
     def nameless(self):
-        """What can have the focus and has no name for who cannot see it."""
+        """The roles of elements that can have the focus but have no name for a screen reader."""
         nodes = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
         value = lambda node, name: node.get(name, {}).get("value")
         focusable = [node for node in nodes if not node["ignored"] and any(

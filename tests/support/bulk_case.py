@@ -1,4 +1,4 @@
-"""What the cases of bulk jobs share: inputs with broken rows among them, running a job, and all that a job has left."""
+"""Shared by the cases of bulk jobs: inputs with some broken rows, running a job, and the files of a job."""
 
 import hashlib
 import itertools
@@ -21,18 +21,18 @@ def floats(row):
 
 class BulkCase(SluiceCase):
     def job(self, *arguments, code=0, **options):
-        """Runs a local job to its end; what it has said."""
+        """Runs a local job to its end; returns its output."""
         options.setdefault("timeout", 300)  # under a sanitizer, on a busy machine
         result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", *arguments, **options)
         self.assertEqual(result.returncode, code, result.stderr.decode("utf-8", "replace"))
         return result.stderr.decode("utf-8", "replace")
 
     def make_heavy(self):
-        """A model that a job takes a while with, so that kills find rows in every stage; less of one under a sanitizer."""
+        """A model that keeps a job busy for a while, so that kills find rows in every stage; a smaller one under a sanitizer."""
         return self.make_model("heavy", hidden=192, heads=4, layers=1 if SANITIZED else 3, intermediate=512)
 
     def write_rows(self, count, seed, broken, ending=""):
-        """in.jsonl with equal texts and others; every so-manieth line, `broken` = (every, first), is no JSON."""
+        """in.jsonl with equal texts and others; every `every`-th line from `first` on, `broken` = (every, first), is no JSON."""
         generator = random.Random(seed)
         words = texts(400, seed=seed, longest=20)
         lines = []
@@ -46,8 +46,8 @@ class BulkCase(SluiceCase):
             return file.read()
 
     def files(self, output, without=None):
-        """All files of a job by the ends of their names, with its name and this case's folder taken out of them (and so the hash
-        of the list of failures out of the manifest); without lines that hold some bytes."""
+        """All files of a job by the ends of their names, without its name and this case's folder (and so without the hash of the
+        list of failures in the manifest); lines with some bytes are left out."""
         found, hashes = {}, []
         for top, _, names in os.walk(self.directory):
             for path in (os.path.join(top, name) for name in names):
@@ -72,7 +72,7 @@ class BulkCase(SluiceCase):
             return json.load(file)
 
     def expect(self, output, wanted):
-        """The rows of an .npy are the vectors of these texts; None stands for a row that failed."""
+        """Asserts that the rows of an .npy are the vectors of these texts; None is a row that failed."""
         reference = self.reference()
         reference.learn([text for text in wanted if text is not None])
         rows = read_npy(output)

@@ -21,7 +21,7 @@ from redis_server import RedisServer
 from vectors import Reference
 from waiting import wait_until
 
-# How much of each fault run to do: 1 by default, 0.1 under the sanitizers, more at night.
+# The size of each fault run: 1 by default, 0.1 under the sanitizers, more at night.
 SCALE = float(os.environ.get("SLUICE_FAULT_SCALE", "1"))
 SOON = 500
 SANITIZED = "asan" in os.environ.get("SLUICE_BINARY", "") or "tsan" in os.environ.get("SLUICE_BINARY", "")
@@ -33,7 +33,7 @@ def scaled(count):
 
 class SluiceCase(unittest.TestCase):
     queue = "test"
-    lease_ms = 3000  # which a worker keeps on a busy machine; SOON where ends of leases are waited for, and a lost one does no harm
+    lease_ms = 3000  # long enough for a busy machine; SOON in cases that wait for ends of leases, where a lost one does no harm
 
     def setUp(self):
         # A short path in memory: unix socket paths end at 107 bytes, and fsync costs nothing there.
@@ -131,14 +131,14 @@ class SluiceCase(unittest.TestCase):
         return daemon
 
     def make_faulty(self, server, *flags, faults=(), environment=None, **options):
-        """The same with an engine that fails on demand."""
+        """A daemon, as from make_daemon, with an engine that fails on demand."""
         environment = {**self.faulty_engine(*faults), **(environment or {})}
         daemon = self.make_daemon(server, *flags, environment=environment, **options)
         daemon.argv[0] = FAULTY
         return daemon
 
     def make_configured(self, server, settings, *flags, faults=None, environment=None, **options):
-        """A daemon whose queues are in a file, and no flag names one; `faults` as of make_faulty."""
+        """A daemon whose queues are in a file, while no flag names one; `faults` as for make_faulty."""
         environment = {"SLUICE_CONFIG": self.write("sluice.json", json.dumps(settings)), **(environment or {})}
         if faults is None:
             daemon = self.make_daemon(server, *flags, environment=environment, **options)
@@ -151,13 +151,13 @@ class SluiceCase(unittest.TestCase):
 
     def faulty_engine(self, *faults):
         """The environment with these faults, as tests/support/faulty_engine.c reads them; a word of the small model in braces
-        stands for its token: "slow:{kernel}:900"."""
+        is replaced by its token: "slow:{kernel}:900"."""
         tokens = {word: token for token, word in enumerate(model.vocabulary())}
         return {"FAULTY_ENGINE": " ".join(faults).format_map(tokens), "FAULTY_ENGINE_DIM": "64",
                 "FAULTY_ENGINE_LOG": self.path("faults")}
 
     def fired(self, kind):
-        """How often a fault of these engines has fired, by their own log."""
+        """Returns how often a fault of these engines has fired, by their own log."""
         try:
             with open(self.path("faults"), encoding="ascii") as file:
                 return file.read().split().count(kind)
@@ -211,27 +211,27 @@ class SluiceCase(unittest.TestCase):
         wait_until(finished, lambda: f"replies; without one: {missing()}", timeout=timeout)
 
     def wait_empty(self, producer):
-        """Until nothing is left on any of the streams: what is answered is gone a moment later."""
+        """Waits until all streams are empty: an answered entry is removed a moment later."""
         wait_until(lambda: producer.unfinished() == 0, lambda: f"empty streams; {producer.unfinished()} entries are left")
 
     def finish(self, server, producer, model=None, **options):
-        """Waits until all is answered and the streams are empty, then the whole checker."""
+        """Waits until all is answered and the streams are empty, then runs the whole checker."""
         self.wait_finished(producer)
         self.wait_empty(producer)
         self.assert_clean(server, model=model, **options)
 
     def assert_clean(self, server, queue=None, model=None, journal=None, **options):
-        """The whole checker; stops no daemon, so wait for the work to end first."""
+        """Runs the whole checker; stops no daemon, so wait for the work to end first."""
         Checker(server, queue or self.queue, journal or self.journal, self.reference(model)).assert_clean(**options)
 
     def pending(self, client, queue=None, worker=None):
-        """How many entries of all classes are pending, of one worker or of all; none while there is no group."""
+        """The number of pending entries in all classes, of one worker or of all; 0 while there is no group."""
         return sum(self._pending_on(client, f"sluice:{{{queue or self.queue}}}:requests{level}", worker)
                    for level in ("", ":high", ":low"))
 
     def held_by(self, daemon, client):
-        """How many entries are pending with a daemon, dead or alive: with the name that it has now, because one that a busy
-        machine has kept from renewing its lease joins again under another."""
+        """The number of entries pending with a daemon, dead or alive, under its latest name: a daemon that a busy machine
+        has kept from renewing its lease joins again under another."""
         name = daemon.last_name()
         return self.pending(client, worker=name) if name else 0
 
@@ -246,12 +246,12 @@ class SluiceCase(unittest.TestCase):
             raise
 
     def wait_nobody_reads(self, client):
-        """Until no worker is blocked in XREADGROUP."""
+        """Waits until no worker is blocked in XREADGROUP."""
         wait_until(lambda: not [c for c in client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]],
                    "the workers to stop reading")
 
     def wait_paused(self, client):
-        """Until every worker knows of a pause: with its next heartbeat it is told, and by the one after that it has heard."""
+        """Waits until every worker knows of a pause: its next heartbeat's answer says so, and by the one after that it has read it."""
         def heartbeats():
             return {name: value.split()[0] for name, value in client.hgetall(f"sluice:{{{self.queue}}}:workers").items()}
 
@@ -261,8 +261,9 @@ class SluiceCase(unittest.TestCase):
         self.wait_nobody_reads(client)
 
     def catch(self, daemon, client, moment=lambda: None):
-        """SIGSTOP at a moment at which the worker has entries in its hands; tries until it is one. `moment` runs in between,
-        so that it need not be the first such moment. What follows (kill -9, a pause) hits it mid-batch for certain."""
+        """Sends SIGSTOP while the worker holds entries; tries again until it does. `moment` runs before the signal, so that
+        it need not be the first such moment. A fault that follows (kill -9, a pause) certainly hits it in the middle of a
+        batch."""
         for _ in range(1000):
             wait_until(lambda: self.held_by(daemon, client) > 0, "the victim to hold something")
             moment()

@@ -1,4 +1,4 @@
-"""Runs the cases of a unittest file in one process, in the order in which they stand, each with its name and its seconds:
+"""Runs the cases of a unittest file in one process, in the order of the file, each with its name and its seconds:
 
     cd tests/integration; SLUICE_BINARY=... PYTHONPATH=../support python3 -B ../support/cases.py test_cli [CASE...]
 
@@ -28,7 +28,7 @@ class Result(unittest.TextTestResult):
 
 
 def cases_of(module):
-    """Those that stand in the classes of the file: neither what a class inherits nor what the file imports."""
+    """The cases defined in the classes of the file: neither inherited nor imported ones."""
     for value in list(vars(module).values()):
         if isinstance(value, type) and issubclass(value, unittest.TestCase) and value.__module__ == module.__name__:
             yield from (value(name) for name in vars(value) if name.startswith("test_"))
@@ -42,7 +42,7 @@ def main(name, *wanted):
     if missing or not cases:
         sys.exit(f"{name}: no case named {', '.join(sorted(missing)) or 'test_...'}")
     suite = unittest.TestSuite(case for case in cases if not wanted or case._testMethodName in wanted)
-    del cases  # what a case holds goes with it
+    del cases  # frees what the cases hold
     done = unittest.TextTestRunner(sys.stdout, descriptions=False, verbosity=2, resultclass=Result).run(suite)
     sys.exit(not done.wasSuccessful())
 

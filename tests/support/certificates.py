@@ -1,4 +1,4 @@
-"""Certificates for tests, made with the openssl command: authorities, servers, clients, and what is wrong with them."""
+"""Certificates for tests, made with the openssl command: of authorities, servers and clients, good ones and bad ones."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ class Certificates:
         return os.path.join(self.directory, name + ".key")
 
     def self_signed(self, name, hosts=(), authority=False):
-        """A certificate that nobody else vouches for; an authority is one that may sign others."""
+        """A certificate signed by itself; that of an authority may sign others."""
         extensions = ["-addext", f"basicConstraints=critical,CA:{'TRUE' if authority else 'FALSE'}"]
         if hosts:
             extensions += ["-addext", f"subjectAltName={self._names(hosts)}"]
@@ -48,7 +48,7 @@ class Certificates:
         return self
 
     def lock_key(self, name, locked):
-        """A copy of a key that wants a password."""
+        """Writes a copy of a key that needs a password."""
         _openssl("pkey", "-in", self.key(name), "-aes256", "-passout", "pass:word", "-out", self.key(locked))
 
     @staticmethod

@@ -1,8 +1,8 @@
 """The independent checker: did every request end in exactly one right reply, and is nothing left over?
 
-It reads Redis, the append-only history of Redis, and the producer's journal, never a log or a counter of the daemon. Its
-letters follow docs/reliability: each violation is one line, and an empty list is the only good answer. It is itself tested
-against planted violations in tests/integration/test_checker.py."""
+It reads Redis, the append-only history of Redis, and the producer's journal, never a log or a counter of the daemon. Each
+violation is one line, and an empty list is the only good answer. It is itself tested against planted violations in
+tests/integration/test_checker.py."""
 
 import re
 
@@ -20,7 +20,7 @@ STREAMS = ("requests", "requests:high", "requests:low")
 # Keys that live as long as their queue; all others need a TTL.
 PERMANENT = set(STREAMS) | {"later", "later:data", "trouble", "dead", "workers", "meta", "stats", "paused", "housekeeper"}
 VOLATILE = re.compile(r"(reply|wake|results|alive):.+")
-FRESH_NAME = re.compile(r"-1\d{15}$")  # what lua/lib/later calls a request whose id was given out twice
+FRESH_NAME = re.compile(r"-1\d{15}$")  # the name that lua/lib/later gives a request whose id was given out twice
 CHUNK = 500  # replies read at once
 
 
@@ -35,7 +35,7 @@ class Checker:
     def violations(self, may_die=(), faults=(), ttl_seconds=7 * 86400, strangers=False):
         """Every broken invariant. `may_die`: ids that are allowed (and then required) to be dead letters.
         `faults`: kinds that must have fired at least once, by the journal's own count. `strangers`: others enqueue as well, so
-        that only the replies of the journal's requests are judged."""
+        only the replies to the journal's requests are judged."""
         history = History(self.server.directory, self.queue) if self.server.aof else None
         requests = self.journal.requests.values()
         if not requests:
@@ -99,7 +99,7 @@ class Checker:
         entry = reply.get(b"entry", b"").decode()
         newest = max(request.entries, key=lambda name: _age(name.encode()))
         if request.ahead and (entry in request.entries or FRESH_NAME.search(entry)):
-            newest = entry  # it counts when each was first seen, and these were sent at once; or the id was in use already
+            newest = entry  # the order is that in which they were first seen, and these were sent at once; or the id was in use already
         if entry != newest:
             self._bad(request, f"reply is that of {entry!r}, the newest of {request.entries} is {newest}")
 
@@ -158,7 +158,7 @@ class Checker:
             self._bad(request, f"error {code} ({reply[b'message'].decode('utf-8', 'replace')!r}), expected {request.expected}")
 
     def _lonely_kills(self, reply, history):
-        """How many of our kills can have hit the entry alone: distinct killed workers that had been handed it."""
+        """The number of our kills that can have hit the entry while it ran alone: distinct killed workers to which it was delivered."""
         if history is None:
             return 0
         name = reply[b"entry"].decode()
@@ -216,7 +216,7 @@ class Checker:
             self.problems.append(f"dead letters nobody sent: {strangers[:3]}")
 
     def _is_about(self, letter, request):
-        """`_entry` is the request's original name; `id` the producer's own, when there was one."""
+        """In a letter `_entry` is the request's original name, and `id` the producer's own, if there was one."""
         entry, id = letter.get(b"_entry", b"").decode(), letter.get(b"id", b"").decode("utf-8", "replace")
         return entry in request.entries or bool(id) and id == request.id
 
@@ -228,7 +228,7 @@ class Checker:
             if own[0].get(name.encode()) != expected:
                 self._bad(request, f"dead letter has lost the field {name}")
 
-    # What the final state cannot show.
+    # Violations that the final state cannot show.
 
     def _check_history(self, history):
         for request in self.journal.requests.values():
@@ -240,7 +240,7 @@ class Checker:
             self.problems.append(f"entry {name_of(stream, entry)}: taken from {owner}, whose lease had not ended, by {robber}")
 
     def _check_written_once(self, request, history):
-        """A terminal reply per submission at most, all of them the same, and none before its request was there."""
+        """Each submission has at most one terminal reply, all replies are the same, and none came before its request."""
         writes = history.replies.get(request.id, [])
         allowed = max(1, len(history.submissions.get(request.id, [])))
         if len(writes) > allowed:
@@ -261,7 +261,7 @@ class Checker:
                 self._bad(request, f"claims {attempts} attempts in {deliveries} deliveries")
 
     def _check_removal(self, entry, history):
-        """Acknowledged and removed once, in one step with what became of it, and after that was written."""
+        """The entry was acknowledged and removed once, in the same step as its reply or deferral, and after it."""
         name = f"entry {name_of(*entry)}"
         removals, acks = history.removed.get(entry, []), history.acked.get(entry, [])
         if len(removals) != 1:

@@ -1,6 +1,6 @@
-/* A preloaded library that shifts the wall clock of a process, and nothing else: CLOCK_MONOTONIC, timers and sleeps
- * stay, as they do when somebody sets a machine's clock. The shift in milliseconds is the int64 at the front of the
- * file that CLOCK_SHIM names; whoever writes there sets the clock at once. */
+/* A preloaded library that shifts only the wall clock of a process: CLOCK_MONOTONIC, timers and sleeps are unchanged,
+ * as when somebody sets a machine's clock. The shift in milliseconds is the int64 at the front of the file that
+ * CLOCK_SHIM names; whoever writes there sets the clock at once. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,12 +17,12 @@ __attribute__((constructor)) static void set_up(void)
     const char *path = getenv("CLOCK_SHIM");
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     void *page = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) { abort(); /* a test that believes in a shift must not run without one */ }
+    if (page == MAP_FAILED) { abort(); /* a test that relies on a shift must not run without one */ }
     close(fd);
     shift_ms = page;
 }
 
-/* Straight from the kernel: it is called before libraries are set up, dlsym's own among them. */
+/* Calls the kernel directly, because it is called before libraries are set up, dlsym's own among them. */
 int clock_gettime(clockid_t id, struct timespec *now)
 {
     int result = (int)syscall(SYS_clock_gettime, id, now);

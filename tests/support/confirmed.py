@@ -1,8 +1,8 @@
 """A producer for a group of servers: each request counts once the replica has confirmed it (WAIT 1), so that no failover can
-lose it. Until then it is submitted again under the same id, to whoever is the master by then.
+lose it. Until then it is submitted again under the same id, to the server that is the master by then.
 
-WAIT must ask for every replica that may become the master: with two of them and WAIT 1, the sentinels are free to promote the
-one that has not heard of it yet."""
+WAIT must name as many replicas as may become the master: with two of them and WAIT 1, the sentinels may promote the one that
+does not have the request yet."""
 
 import redis
 
@@ -63,8 +63,8 @@ class ConfirmedLoad(Background):
             return False
 
     def accept_unanswered(self, server):
-        """An XADD whose answer was lost may have been the newest with its id: then the reply names an entry that nobody was
-        told. Everything else in the journal stays as strict as it is."""
+        """An XADD whose answer was lost may have been the newest with its id: then the reply names an entry that is not in
+        the journal. Adds that entry; all other checks stay as strict."""
         producer = Producer(server, self.queue, self.journal)
         for request in self.journal.requests.values():
             entry = producer.reply(request).get(b"entry", b"").decode()

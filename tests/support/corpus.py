@@ -14,6 +14,6 @@ def texts(count, seed=1, longest=40):
     return made
 
 
-# What a client library must carry unharmed: other scripts, signs of the shell and of JSON, a byte order mark.
+# Texts that a client library must carry unchanged: other scripts, signs of the shell and of JSON, a byte order mark.
 AWKWARD = ["hello world", "Größe, señor, 世界 und 日本語", "quotes \" and ' and \\ and {braces}", "tabs\tand  spaces",
            "emoji \U0001f680\U0001f468\u200d\U0001f469\u200d\U0001f467", "combining e\u0301 n\u0303", "$(rm) `x` %s %n", "1"]

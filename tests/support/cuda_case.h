@@ -1,4 +1,4 @@
-/* What the tests of the CUDA engine expect of a batch. */
+/* How near the tests of the CUDA engine expect a batch to be to the reference. */
 #ifndef TESTS_CUDA_CASE_H
 #define TESTS_CUDA_CASE_H
 

@@ -1,5 +1,5 @@
-/* The host table's beginning and end, its devices, and what every call begins and ends with: it is counted, and fails
- * where a fault is planted or the device is lost. */
+/* The host table's beginning and end, its devices, and the beginning and end of every call: a call is counted, and
+ * fails where a fault is planted or the device is lost. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ pthread_cond_t host_changed = PTHREAD_COND_INITIALIZER;
 static bool is_open;
 static _Thread_local int current_device;
 static _Thread_local enum host_call current_call;
-static _Thread_local int planted_answer; /* of a call that gives something back: it does so, and then says this */
+static _Thread_local int planted_answer; /* returned by a call that frees something, after it has done so */
 static _Thread_local cudaError_t last_error;
 
 static const char *const call_names[HOST_CALLS] = {
@@ -25,7 +25,7 @@ static const char *const call_names[HOST_CALLS] = {
 #undef NAME
 };
 
-/* Calls that only tell something, and never fail. */
+/* Calls that only return information, and never fail. */
 static bool only_tells(enum host_call call)
 {
     return call == HOST_cudaGetErrorName || call == HOST_cudaGetErrorString || call == HOST_cudaGetLastError ||
@@ -42,7 +42,7 @@ static bool is_blas(enum host_call call)
     return strncmp(call_names[call], "cublas", 6) == 0;
 }
 
-/* Calls that a lost device does not spoil. */
+/* Calls that work on a lost device, too. */
 static bool needs_no_device(enum host_call call)
 {
     switch (call) {
@@ -245,7 +245,7 @@ static void fill_in(struct cuda_host_options *options)
 
 const struct cuda_api *cuda_host_open(const struct cuda_host_options *options)
 {
-    if (is_open) { /* a case that failed has left it */
+    if (is_open) { /* a case that failed has left it open */
         clear();
     }
     host = (struct host){0};
@@ -279,7 +279,7 @@ void cuda_host_close(void)
 {
     pthread_mutex_lock(&host_mutex);
     for (int device = 0; device < CUDA_HOST_DEVICES; device++) { host.devices[device].hangs = false; }
-    (void)host_drain_device(-1); /* work that nobody waited for may still do harm */
+    (void)host_drain_device(-1); /* work that nobody waited for may still misuse memory */
     report_leaks();
     clear();
     pthread_mutex_unlock(&host_mutex);
@@ -328,7 +328,7 @@ bool products_large(void)
     return false;
 }
 
-/* --- What it says of its devices, and of itself --- */
+/* --- Information about its devices, and about itself --- */
 
 enum { HOST_DRIVER = 13000, HOST_MULTIPROCESSORS = 4 };
 
@@ -422,7 +422,7 @@ const char *host_cublasLtGetStatusName(cublasStatus_t status)
     }
 }
 
-/* --- What a test steers it by, and looks at it with --- */
+/* --- Functions for tests: faults, orders, counts --- */
 
 void cuda_host_plant(struct cuda_host_fault fault)
 {
@@ -511,7 +511,7 @@ size_t cuda_host_most_bytes(int device)
     return bytes;
 }
 
-/* Copies between ordinary memory and a device's, behind its back. */
+/* Copies between ordinary memory and a device's, without any of its streams. */
 static void look(void *to, const void *from, const void *device_memory, size_t bytes)
 {
     pthread_mutex_lock(&host_mutex);

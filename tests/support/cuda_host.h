@@ -4,15 +4,15 @@
  *
  * It is stricter than a GPU. Work that was enqueued runs as late, or in as odd an order, as its streams and events
  * allow (enum cuda_host_order). Fresh device memory is filled with ones (not-a-number in every float type). Host code
- * that touches device memory, or a device that touches another's, dies with SIGSEGV and a line that says whose memory
- * it was; freed memory is never given out again. Every misuse of a call is reported (struct cuda_host_options.misuse;
- * by default: printed, then abort), and so is what was not given back by cuda_host_close.
+ * that touches device memory, or work of a device that touches another's, dies with SIGSEGV and a line that names the
+ * owner; freed memory is never given out again. Every misuse of a call is reported (struct cuda_host_options.misuse; by
+ * default: printed, then abort), and cuda_host_close reports all that was not freed.
  *
- * There is one host at a time in a process; its calls may come from several threads, one runs at a time.
+ * There is one host at a time in a process; its calls may come from several threads, and run one at a time.
  *
- * It differs from CUDA, on purpose, in this: the device must be current for whatever is enqueued on its streams; work
- * from ordinary memory is copied at the call, work to ordinary memory is done at the call; one stream takes part in a
- * capture; legacy default streams do not exist. A kernel must have been made known to the shim (its launcher does). */
+ * It differs from CUDA on purpose: a device must be current when work is enqueued on its streams; work from ordinary
+ * memory is copied at the call, work to ordinary memory is done at the call; one stream takes part in a capture; legacy
+ * default streams do not exist. A kernel must be known to the shim (its launcher registers it). */
 #ifndef TESTS_CUDA_HOST_H
 #define TESTS_CUDA_HOST_H
 
@@ -22,18 +22,18 @@
 
 #include "engine/cuda/api.h"
 
-/* When enqueued work runs. Whatever the order, a stream's own work runs in turn and waits for the events that it was
- * told to wait for; a query (of a stream or event) always lets a piece of work run, so that polling ends. */
+/* When enqueued work runs. In every order, a stream's own work runs in turn and waits for the events of its
+ * cudaStreamWaitEvent calls; a query (of a stream or event) always lets a piece of work run, so that polling ends. */
 enum cuda_host_order {
-    CUDA_HOST_LATE,     /* only when something waits for it, and then nothing else: shows missing waits for data */
-    CUDA_HOST_OTHERS,   /* when something is waited for, all that other streams may do runs first: shows that a buffer
-                         * is written again too early */
+    CUDA_HOST_LATE,   /* only when something waits for it, and then nothing else: shows missing waits for data */
+    CUDA_HOST_OTHERS, /* at a wait, all work that other streams may do runs first: shows that a buffer is written again
+                         too early */
     CUDA_HOST_SHUFFLED, /* anything allowed, by `seed`: at an enqueue perhaps some, at a wait until it is over */
     CUDA_HOST_AT_ONCE,  /* at the call: no order is tested */
 };
 
-/* What the heuristics offer for a product, the first one first. Algorithm i adds the products of a row in i + 1
- * interleaved parts, so that a result shows by its last bits which one ran. */
+/* The algorithms that the heuristics offer for a product, in their order. Algorithm i adds the products of a row in i +
+ * 1 interleaved parts, so that the last bits of a result show which one ran. */
 struct cuda_host_algorithm {
     uint32_t time_ns; /* by the device's clock, whatever the shape */
     size_t workspace_bytes;
@@ -58,44 +58,46 @@ enum { CUDA_HOST_DEVICES = 4 };
 /* Starts a host, or NULL options for the defaults. Owns: the caller ends it with cuda_host_close. */
 const struct cuda_api *cuda_host_open(const struct cuda_host_options *options);
 
-/* Ends the host; reports as misuse whatever was created and not destroyed, and an overrun of any memory. */
+/* Ends the host; reports objects that were not destroyed and overruns of memory as misuse. */
 void cuda_host_close(void);
 
 /* A planted fault. Counting starts when it is planted; several may be planted. */
 struct cuda_host_fault {
-    const char *call; /* "cudaMalloc", "cublasLtMatmul", or NULL: every call that can fail but those that give back */
+    const char *call; /* "cudaMalloc", "cublasLtMatmul", or NULL: every call that can fail except those that free */
     uint32_t at;      /* 1: the next such call */
-    int answer; /* what it returns: a cudaError_t, or a cublasStatus_t for cuBLAS's calls; 0: as fits a lost device */
-    bool lost;  /* the device that is current is lost from then on: every later call on it says so */
+    int answer;       /* a cudaError_t, or a cublasStatus_t for cuBLAS's calls; 0: as fits a lost device */
+    bool lost;        /* the current device is lost from then on: every later call on it returns that error */
 };
 void cuda_host_plant(struct cuda_host_fault fault);
-bool cuda_host_struck(void); /* whether every planted fault has come */
+bool cuda_host_struck(void); /* whether every planted fault has fired */
 void cuda_host_clear(void);  /* no planted faults; a lost device stays lost */
 
 /* Loses a device now, between calls. */
 void cuda_host_lose(int device);
 
-/* While a device hangs nothing runs on it: whoever waits for it blocks until it goes on, queries say "not ready". */
+/* While a device hangs nothing runs on it: a thread that waits for it blocks until it goes on, queries return "not
+ * ready". */
 void cuda_host_hang(int device, bool hangs);
 
 /* Blocks until a thread waits for a hanging device. */
 void cuda_host_await_hang(void);
 
-/* From the nth product of `type` from now on (1: the next to run), a product's element [0, 0] is not a number; `rows`
- * of them: how many products are spoilt so. `times` 0: every one from then on. */
+/* Makes element [0, 0] not a number in `times` products of `type`, from the at-th from now on (1: the next to run).
+ * `times` 0: in every one from then on. */
 void cuda_host_spoil(cudaDataType_t type, uint32_t at, uint32_t times);
 
 /* Replaces what the heuristics offer from now on (a list as in the options). */
 void cuda_host_offer(const struct cuda_host_algorithm *algorithms);
 
-/* How often a call was made since the host was opened, by name: "cudaGraphLaunch"; NULL: all together. */
+/* Returns how often a call was made since the host was opened, by name: "cudaGraphLaunch"; NULL: all together. */
 uint64_t cuda_host_calls(const char *call);
 
-/* What a device holds now, and the most that it ever held. Units: bytes. */
+/* The memory in use on a device now, and its maximum so far. Units: bytes. */
 size_t cuda_host_held_bytes(int device);
 size_t cuda_host_most_bytes(int device);
 
-/* Copies out of, or into, device memory behind the device's back, after all work has run: for a test to look. */
+/* Copies out of, or into, device memory without a stream, after all work has run: for tests that inspect or change it.
+ */
 void cuda_host_peek(void *to, const void *device_memory, size_t bytes);
 void cuda_host_poke(void *device_memory, const void *from, size_t bytes);
 

@@ -1,5 +1,5 @@
-/* cuBLASLt and cuBLAS in the host table. What the engine does not use is refused as misuse, so that it cannot be used
- * without anybody noticing. */
+/* cuBLASLt and cuBLAS in the host table. Features that the engine does not use are refused as misuse, so that a new use
+ * is noticed. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,7 +248,7 @@ cublasStatus_t host_cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenc
     }
 }
 
-/* --- Heuristics and products: what is asked for is checked, then enqueued --- */
+/* --- Heuristics and products: a call is checked, then enqueued --- */
 
 enum { BIAS_ALIGNMENT = 16, MATRIX_ALIGNMENT = 16, ALGORITHM_MARK = 0x51d3ca11, PLAIN_PRODUCT_NS = 1000 };
 
@@ -293,7 +293,7 @@ static bool put_together(const struct host_desc *desc, const struct host_layout 
     return false;
 }
 
-/* What an algorithm was made for; it may be used for nothing else. */
+/* Identifies the products for which an algorithm was made; it may be used for no others. */
 static uint64_t signature(const struct host_product *p)
 {
     return (uint64_t)p->d.type << 32 | (uint64_t)p->epilogue;
@@ -358,7 +358,7 @@ static size_t matrix_bytes(const struct host_matrix *m)
     return ((m->columns - 1) * (size_t)m->ld + m->rows) * host_element_bytes(m->type);
 }
 
-/* Whether an operand is where it should be. */
+/* Returns whether an operand is aligned and on the device; a misuse if not. */
 static bool is_operand(const void *address, const struct host_matrix *m, const char *call, const char *what)
 {
     if ((uintptr_t)address % MATRIX_ALIGNMENT != 0) {

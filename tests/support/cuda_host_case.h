@@ -22,7 +22,7 @@ static inline void note_misuse(const char *what)
     misuse_count++;
 }
 
-/* Whether exactly one misuse was reported, whose text contains `part`; none is left noted. */
+/* Asserts that exactly one misuse was reported, whose text contains `part`, and forgets it. */
 static inline void assert_misuse(const char *part)
 {
     if (misuse_count != 1 || strstr(misuse_text, part) == NULL) {
@@ -32,7 +32,7 @@ static inline void assert_misuse(const char *part)
     misuse_text[0] = '\0';
 }
 
-/* Runs `act` in a child process, which must not come to its end, and must have said `part` on standard error. */
+/* Runs `act` in a child process, which must die before it returns, with `part` on standard error. */
 static inline void assert_dies(void (*act)(void), const char *part)
 {
     int ends[2];

@@ -1,7 +1,7 @@
 /* Device and pinned memory of the host table.
  *
- * A piece of device memory is a mapping of its own, which cannot be touched but while work of its device runs. It ends
- * at a page that can never be touched; what CUDA's alignment leaves before that page is watched (poisoned under
+ * A piece of device memory is a mapping of its own, which can be touched only while work of its device runs. It ends at
+ * a page that can never be touched; bytes that CUDA's alignment leaves before that page are watched (poisoned under
  * AddressSanitizer, else filled and compared). Freed pages stay mapped, untouchable, until the host closes. */
 #include <signal.h>
 #include <stdio.h>
@@ -36,14 +36,14 @@ static size_t round_up(size_t bytes, size_t to)
     return (bytes + to - 1) / to * to;
 }
 
-/* The bytes behind a block that nothing may touch. */
+/* The number of bytes after a block that nothing may touch. */
 static size_t watched_bytes(const struct host_block *block)
 {
     if (block->device == HOST_PINNED) { return WITH_ASAN ? 0 : WATCHED; }
     return round_up(block->bytes, DEVICE_ALIGNMENT) - block->bytes;
 }
 
-/* Says whose memory was touched; then the fault happens again, to whoever handled it before. */
+/* Prints whose memory was touched; then the fault happens again, and goes to the previous handler. */
 static void on_segv(int signal, siginfo_t *info, void *context)
 {
     (void)context;
@@ -110,7 +110,7 @@ struct host_block *host_block_of(const void *address, size_t bytes)
     return NULL;
 }
 
-/* Which block the address lies in or near, freed or not; for messages. */
+/* The block that contains the address or is next to it, freed or not; for messages. */
 static const struct host_block *block_near(const char *address)
 {
     for (size_t i = 0; i < host.block_count; i++) {
@@ -213,7 +213,8 @@ cudaError_t host_cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     return host_leave(cudaSuccess);
 }
 
-/* Whether nothing was written where nothing may be. Under AddressSanitizer it would have said so itself. */
+/* Returns whether nothing was written outside of the block. Under AddressSanitizer the write itself would have been
+ * reported. */
 static bool is_whole(const struct host_block *block)
 {
     if (WITH_ASAN) { return true; }
@@ -238,7 +239,7 @@ static void check_whole(const struct host_block *block)
     }
 }
 
-/* Frees what work may still use only after that has run, as CUDA does. */
+/* Frees memory only after the work that may still use it, as CUDA does. */
 static cudaError_t give_back(void *address, bool pinned, const char *call)
 {
     if (address == NULL) { return cudaSuccess; }

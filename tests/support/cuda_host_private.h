@@ -1,5 +1,5 @@
-/* What the files of the host table share. One struct host holds it all; one mutex guards it, and is held while a call,
- * and the work that it makes run, is under way. */
+/* Shared by the files of the host table. One struct host holds its state; one mutex guards it, and is held during a
+ * call and the work that the call runs. */
 #ifndef TESTS_CUDA_HOST_PRIVATE_H
 #define TESTS_CUDA_HOST_PRIVATE_H
 
@@ -15,7 +15,8 @@ enum host_call {
         HOST_CALLS
 };
 
-/* Everything that a handle can be. Objects stay until the host closes, so that a use after the end is seen. */
+/* Every kind of object that a handle can be. Objects stay until the host closes, so that a use after the end is seen.
+ */
 enum host_kind {
     HOST_STREAM,
     HOST_EVENT,
@@ -192,7 +193,7 @@ extern pthread_cond_t host_changed; /* a device hangs or is lost or goes on, or 
 
 /* Takes the mutex and counts a call. When the call must fail now, gives the mutex back and returns its error. */
 int host_enter(enum host_call call);
-bool host_fails(void); /* whether the call that is under way ends with a planted answer, or that of a lost device */
+bool host_fails(void); /* whether the current call ends with a planted answer, or that of a lost device */
 cudaError_t host_leave(cudaError_t answer);
 cublasStatus_t host_leave_blas(cublasStatus_t answer);
 #define ENTER(call)                                                                                                    \
@@ -217,12 +218,12 @@ struct host_block *host_block_of(const void *address, size_t bytes); /* the live
 void host_memory_open(int device);                                   /* its memory may be touched, no other's */
 void host_memory_shut(void);
 void host_memory_start(void);
-void host_memory_check(void); /* reports what was not freed, and what was overrun, as misuse */
+void host_memory_check(void); /* reports memory that was not freed or was overrun as misuse */
 void host_memory_end(void);
 bool host_is_known(const void *address);    /* whether it points into memory that is, or was, given out */
-bool host_charge(int device, size_t bytes); /* false: there is not so much left */
+bool host_charge(int device, size_t bytes); /* false: less than that is left */
 void host_discharge(int device, size_t bytes);
-/* Whether [address, address + bytes) is live memory of the device; a misuse if not. */
+/* Returns whether [address, address + bytes) is live memory of the device; a misuse if not. */
 bool host_is_on_device(const void *address, size_t bytes, int device, const char *call, const char *what);
 
 /* cuda_host_stream.c */
@@ -233,9 +234,10 @@ void host_enqueue(struct host_stream *stream, struct host_work *work);
  */
 cudaError_t host_drain_device(int device);
 void host_object_release(struct host_object *object); /* of any kind: releases what it holds */
-/* Checks a stream that work is to be enqueued on; NULL and a misuse if it cannot be. */
+/* Checks a stream before work is enqueued on it; NULL and a misuse if it cannot be. */
 struct host_stream *host_stream_for_work(cudaStream_t handle, const char *call);
-/* Whether a call that waits, allocates or frees is forbidden now, because a stream is captured; then a misuse. */
+/* Returns whether a call that waits, allocates or frees is forbidden now, because a stream is captured; then reports a
+ * misuse. */
 bool host_capture_forbids(const char *call);
 
 /* cuda_host_blas.c */

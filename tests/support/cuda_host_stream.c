@@ -1,11 +1,11 @@
-/* Streams of the host table, and what they are given to do. */
+/* Streams of the host table, and their work. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_host_private.h"
 #include "simt.h"
 
-/* --- What is enqueued, and when it runs --- */
+/* --- Enqueued work, and when it runs --- */
 
 /* Work */
 
@@ -70,7 +70,7 @@ static void host_list_clear(struct host_list *list)
 static void run_kernel(const struct host_launch *launch)
 {
     void *arguments[] = {launch->argument};
-    simt_watch(false); /* for races: the kernels' own tests do */
+    simt_watch(false); /* no watch for races: the kernels' own tests have it */
     if (simt_launch(launch->kernel, launch->grid, launch->block, arguments, launch->shared_bytes, NULL) !=
         cudaSuccess) {
         (void)host_misuse("a kernel failed: %s", simt_complaint());
@@ -105,7 +105,7 @@ static void run_work(const struct host_work *work, struct host_device *device)
     }
 }
 
-/* Whether a stream's next piece of work may run now. */
+/* Returns whether a stream's next piece of work may run now. */
 static bool is_ready(const struct host_stream *stream)
 {
     const struct host_device *device = &host.devices[stream->object.device];
@@ -149,8 +149,8 @@ static bool run_any(const struct host_stream *but)
     return true;
 }
 
-/* Runs one piece of work that brings a stream forward: its next, or what that waits for. False: a device on the way
- * hangs or is lost. */
+/* Runs one piece of work that brings a stream forward: its next, or the work for which that waits. False: a device on
+ * the way hangs or is lost. */
 static bool run_towards(struct host_stream *stream)
 {
     while (!is_ready(stream)) {
@@ -163,7 +163,7 @@ static bool run_towards(struct host_stream *stream)
 }
 
 /* Runs one piece of work, which brings the stream forward unless the order puts another first. False: nothing can run
- * now. Its memory stays open: host_memory_shut. */
+ * now. The device's memory stays open until host_memory_shut. */
 static bool host_run_one(struct host_stream *wanted)
 {
     if (host.options.order == CUDA_HOST_OTHERS && run_any(wanted)) { return true; }
@@ -171,7 +171,7 @@ static bool host_run_one(struct host_stream *wanted)
     return run_towards(wanted);
 }
 
-/* Waits until another thread changes something. The device's memory is nobody's meanwhile. */
+/* Waits until another thread changes something. No device's memory may be touched meanwhile. */
 static void block(void)
 {
     host_memory_shut();
@@ -268,7 +268,7 @@ cudaError_t host_cudaStreamDestroy(cudaStream_t handle)
     if (stream->recording != NULL) {
         return host_leave(host_misuse("cudaStreamDestroy: the stream is being captured"));
     }
-    stream->object.destroyed = true; /* what it still has to do is done */
+    stream->object.destroyed = true; /* its remaining work is done */
     return host_leave(cudaSuccess);
 }
 
@@ -389,10 +389,11 @@ cudaError_t host_cudaEventElapsedTime(float *out, cudaEvent_t from_handle, cudaE
 
 /* --- Copies, fills, kernels, and graphs of these --- */
 
-/* What a pointer points to. */
+/* The kind of memory a pointer points to. */
 enum place { ON_DEVICE, PINNED, ORDINARY };
 
-/* Finds out, and checks that memory that was given out holds `bytes` from there. False: a misuse was reported. */
+/* Finds the kind, and checks that memory of the table's has `bytes` from the address on. False: a misuse was reported.
+ */
 static bool find_place(const void *address, size_t bytes, int device, const char *what, enum place *out)
 {
     const struct host_block *block = host_block_of(address, 0);
@@ -522,7 +523,7 @@ cudaError_t host_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCapt
         return host_leave(host_misuse("cudaStreamBeginCapture: the stream is being captured already"));
     }
     stream->recording = host_object_new(HOST_GRAPH, sizeof *stream->recording);
-    stream->recording->object.destroyed = true; /* nobody has it yet */
+    stream->recording->object.destroyed = true; /* no caller has its handle yet */
     stream->mode = mode;
     stream->recorder = pthread_self();
     stream->spoilt = false;
@@ -572,7 +573,7 @@ cudaError_t host_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle, 
     return host_leave(cudaSuccess);
 }
 
-/* The work of a graph stands in the stream piece by piece, so that that of other streams may run between. */
+/* The work of a graph is enqueued piece by piece, so that work of other streams may run in between. */
 cudaError_t host_cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle)
 {
     ENTER(cudaGraphLaunch);
@@ -589,7 +590,7 @@ cudaError_t host_cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_han
     return host_leave(cudaSuccess);
 }
 
-/* Whether work of a graph stands in a stream and may still run. */
+/* Returns whether work of a graph is in a stream and may still run. */
 static bool is_running(const struct host_exec *exec)
 {
     for (struct host_object *o = host.objects; o != NULL; o = o->next) {

@@ -17,8 +17,8 @@ struct cuda_rows {
     float output[CUDA_ROWS_MOST * 256];
 };
 
-/* Rows of the given lengths (0 ends the list) with ids by `seed`; rows lie `stride` apart, 0: packed. What lies between
- * them would be refused as an id. */
+/* Rows of the given lengths (0 ends the list) with ids by `seed`; rows are `stride` apart, 0: packed. The gaps hold
+ * numbers that would be refused as ids. */
 void cuda_rows_make(struct cuda_rows *rows, const struct model *model, const uint32_t *lengths, uint32_t stride,
                     uint64_t seed);
 
@@ -35,7 +35,7 @@ struct cuda_opened {
     struct encoder *encoder;
 };
 
-/* Opens "cuda" for a model in memory, which it takes over; what fails ends the process. NULL options: room for
+/* Opens "cuda" for a model in memory, which it takes over; any failure ends the process. NULL options: room for
  * CUDA_ROWS_TOKENS. */
 struct cuda_opened cuda_opened(struct model *model, const struct engine_options *options);
 void cuda_opened_close(struct cuda_opened *opened);

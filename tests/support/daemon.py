@@ -9,8 +9,8 @@ import process
 from waiting import wait_until
 
 BINARY = os.environ.get("SLUICE_BINARY", "")
-FAULTY = os.path.join(os.path.dirname(BINARY), "tests", "sluice_faulty")  # the same with an engine that fails on demand
-DEVELOPER = os.path.join(os.path.dirname(BINARY), "tools", "sluice_dev")  # the same with benchmarks for developers
+FAULTY = os.path.join(os.path.dirname(BINARY), "tests", "sluice_faulty")  # that program with an engine that fails on demand
+DEVELOPER = os.path.join(os.path.dirname(BINARY), "tools", "sluice_dev")  # that program with benchmarks for developers
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Any of these in a log is a failure, whatever the test was about.
@@ -32,7 +32,7 @@ def sluice(*arguments, binary=BINARY, environment=None, input=None, timeout=60, 
 
 class Daemon:
     def __init__(self, directory, number, address, model, queue, flags=(), environment=None):
-        """`address` is what --redis gets: a unix socket path or a redis:// URL; None leaves the flag out."""
+        """`address` is the value of --redis: a unix socket path or a redis:// URL; None leaves the flag out."""
         self.log = os.path.join(directory, f"daemon-{number}.log")
         self.queue = queue
         self.argv = [BINARY, "serve"]
@@ -99,19 +99,19 @@ class Daemon:
             raise AssertionError(f"the daemon did not exit within {timeout} s:\n{self.read_log()[-3000:]}") from None
 
     def stop(self, timeout=60):
-        """SIGTERM and its exit code."""
+        """Sends SIGTERM; returns the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait_exit(timeout)
 
     def stop_twice(self, timeout=20):
-        """SIGTERM, and once it has been noticed (two that wait together are one) another; the exit code."""
+        """Sends SIGTERM, and another once the first was noticed (two pending ones count as one); returns the exit code."""
         self.signal(signal.SIGTERM)
         wait_until(lambda: " draining " in self.read_log() or not self.running(), "the first signal to be noticed")
         self.signal(signal.SIGTERM)
         return self.wait_exit(timeout)
 
     def stand_still(self):
-        """SIGSTOP, and for `sluice live` it is as if that had been a minute ago."""
+        """Sends SIGSTOP, and makes it look to `sluice live` as if that had been a minute ago."""
         folder = f"/proc/{self.pid}/fd"
         turned = next(f"{folder}/{fd}" for fd in os.listdir(folder) if "sluice-loop" in os.readlink(f"{folder}/{fd}"))
         self.signal(signal.SIGSTOP)
@@ -132,16 +132,16 @@ class Daemon:
             return ""
 
     def crashed(self):
-        """Whether it ended by a signal that no test sends: an assertion, a bad pointer."""
+        """Returns whether it ended by a signal that no test sends: an assertion, a bad pointer."""
         return self.process is not None and self.process.poll() in CRASHES
 
     def sanitizer_report(self):
-        """The log when a sanitizer has complained in it, else None."""
+        """The log if it has a sanitizer's report, else None."""
         log = self.read_log()
         return log if any(mark in log for mark in SANITIZER_MARKS) else None
 
     def peak_bytes(self):
-        """The most memory that it ever had."""
+        """The peak of its memory."""
         with open(f"/proc/{self.pid}/status", encoding="ascii") as file:
             return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))
 

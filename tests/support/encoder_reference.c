@@ -1,4 +1,4 @@
-/* Nothing here is shared with src/engine, and nothing is fast: each formula of the model stands as it is in the papers
+/* Nothing here is shared with src/engine, and nothing is fast: each formula of the model is written as in the papers
  * (Vaswani et al. 2017, section 3; Devlin et al. 2018, section 3; Hendrycks and Gimpel 2016 for GELU). */
 #include "encoder_reference.h"
 
@@ -65,7 +65,7 @@ static double activate(enum activation activation, double x)
 }
 
 /* The bias of MPNet: distances of 0 to 7 have a bucket of their own, further ones share one up to 11, 15, 22, 31, 45,
- * 63, 90 and without end; 16 more where the key is behind the query. */
+ * 63, 90 and without end; 16 more where the key comes after the query. */
 static double relative_bias(const struct model *model, uint32_t head, uint32_t query, uint32_t key)
 {
     static const uint32_t ends[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
@@ -75,7 +75,8 @@ static double relative_bias(const struct model *model, uint32_t head, uint32_t q
     return model->relative_bias.data ? at(&model->relative_bias, (size_t)bucket * model->heads + head) : 0;
 }
 
-/* A complex number of each two halves turns by an angle that grows with the position. */
+/* Each pair of numbers from the two halves is a complex number, which turns by an angle that grows with the position.
+ */
 static void rotate(const struct model *model, bool local, double *x, uint32_t rows, uint32_t width)
 {
     uint32_t dim = model_head_dim(model), half = dim / 2;
@@ -154,7 +155,7 @@ static double *feed_forward(const struct model *model, const struct model_layer 
     return y;
 }
 
-/* x is what the layer reads; `sum`, with pre_norm, what it adds to: else they are the same. */
+/* The layer reads x and adds to `sum`; the two differ only with pre_norm. */
 static void run_layer(const struct model *model, const struct model_layer *layer, double *sum, double *x, uint32_t rows)
 {
     size_t count = (size_t)rows * model->hidden;

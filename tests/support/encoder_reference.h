@@ -1,4 +1,4 @@
-/* The forward pass in plain f64 loops, written from the maths alone: what the engine's numbers are compared with. */
+/* The forward pass in plain f64 loops, written from the maths alone: the reference for the engine's numbers. */
 #ifndef TESTS_ENCODER_REFERENCE_H
 #define TESTS_ENCODER_REFERENCE_H
 

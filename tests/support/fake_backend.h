@@ -1,8 +1,8 @@
-/* A backend that computes what a test can say beforehand, on a device of its own making: passes lie there until they
- * are waited for, each precision has tokens that it cannot hold, and every step can be made to fail.
+/* A backend whose results a test can predict, on an imaginary device: passes stay there until they are waited for, each
+ * precision has tokens that it cannot hold, and every step can be made to fail.
  *
- * A row's vector is its token ids summed up, plus 0.25 in bf16 and 0.5 in f32, in every element: so it shows which
- * precision it comes from. */
+ * A row's vector is its token ids summed up, plus 0.25 in bf16 and 0.5 in f32, in every element, which shows the
+ * precision that computed it. */
 #ifndef TESTS_FAKE_BACKEND_H
 #define TESTS_FAKE_BACKEND_H
 
@@ -17,11 +17,11 @@ struct fake_backend {
     int32_t overflows[FAKE_PRECISIONS];            /* a token whose rows are not finite in that precision; 0: none */
     enum status open_fails[FAKE_PRECISIONS];       /* what open answers */
     enum status stream_fails[FAKE_PRECISIONS];     /* what workspace_open answers */
-    int32_t embed_fails, submit_fails, wait_fails; /* a token whose pass fails there; 0: none */
+    int32_t embed_fails, submit_fails, wait_fails; /* a token whose pass fails at this step; 0: none */
     enum status failure;                           /* with this status */
 
     atomic_uint opened, streams;      /* now open */
-    atomic_uint passes, most_waiting; /* submitted in all; the most that were not waited for at once */
+    atomic_uint passes, most_waiting; /* submitted in all; the maximum submitted and not yet waited for */
     atomic_uint passes_in[FAKE_PRECISIONS];
     atomic_uint most_rows; /* in a pass */
 };
@@ -30,7 +30,7 @@ struct fake_backend {
 extern struct fake_backend fake;
 extern const struct backend_ops fake_backend;
 
-/* All as at first: three slots, no limits, nothing fails. */
+/* Restores the beginning: three slots, no limits, nothing fails. */
 void fake_reset(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* An engine on the fake backend with one encoder: what most tests of the engine need of it. */
+/* An engine on the fake backend with one encoder, as most tests of the engine need it. */
 #ifndef TESTS_FAKE_ENGINE_H
 #define TESTS_FAKE_ENGINE_H
 

@@ -1,19 +1,19 @@
 /* An engine that fails on demand, around the real one: the daemon of the fault tests is the shipped one, linked with
- * --wrap of engine_open, encoder_put, encoder_take, request_parse and this file, so that no hook for tests stands in
- * the product.
+ * --wrap of engine_open, encoder_put, encoder_take, request_parse and this file, so that the product has no hook for
+ * tests.
  *
  * FAULTY_ENGINE names what happens when a token is in a batch, separated by spaces, each `kind:token[:argument]`:
  *   crash   the process dies by SIGKILL, as it would by a broken driver
  *   error   STATUS_INTERNAL     oom   STATUS_NO_MEMORY
- *   lost    STATUS_DEVICE_LOST, from then on for every batch of the thread; with an argument, in the first so many only
+ *   lost    STATUS_DEVICE_LOST, from then on for every batch of the thread; with `argument`, in as many passes only
  *   nan     the rows with the token come back as NaN, STATUS_NON_FINITE
  *   flaky   like error, in the first `argument` passes only
  *   slow    the pass takes `argument` milliseconds longer
  *   crowd   STATUS_NO_MEMORY in passes of more than `argument` rows, whatever their tokens (token: 0)
  *   dead    the device of that number (not a token) is lost when it is opened
- * FAULTY_PARSER is a word that kills whoever parses an entry with it (kind: parse).
- * FAULTY_ENGINE_DIM is the model's dim, which nan needs. Each fault that fires appends its kind as a line to the file
- * that FAULTY_ENGINE_LOG names. */
+ * FAULTY_PARSER is a word that kills the process that parses an entry with it (kind: parse).
+ * FAULTY_ENGINE_DIM is the model's dim, for nan. Each fault that fires appends its kind as a line to the file that
+ * FAULTY_ENGINE_LOG names. */
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -44,7 +44,7 @@ enum status __wrap_encoder_take(struct encoder *encoder, struct err *err);
 struct request *__real_request_parse(const struct request_rules *, const struct entry *, uint64_t now_ns);
 struct request *__wrap_request_parse(const struct request_rules *, const struct entry *, uint64_t now_ns);
 
-/* Of this compute thread, which has one batch at a time. */
+/* The state of this compute thread, which has one batch at a time. */
 static _Thread_local struct {
     const struct engine_batch *batch; /* put and not taken */
     bool lost;
@@ -82,8 +82,9 @@ static bool batch_has(const struct engine_batch *batch, int32_t token)
     return false;
 }
 
-/* Writes that this kind fires, unless it has `limit` times already (0: no limit), and says whether it does. The log is
- * what counts: it outlives the process. It is locked, because two threads may reach their last pass at once. */
+/* Logs that this kind fires, unless it has fired `limit` times already (0: no limit), and returns whether it fires. The
+ * count is kept in the log, which outlives the process. It is locked, because two threads may reach their last pass at
+ * once. */
 static bool fires(const char *kind, long limit)
 {
     const char *path = getenv("FAULTY_ENGINE_LOG");
@@ -125,7 +126,7 @@ static void spoil(const struct engine_batch *batch, int32_t token, uint32_t dim)
     }
 }
 
-/* What the fault does before the pass; STATUS_OK when the pass may go on. */
+/* Applies the fault before the pass; STATUS_OK when the pass may go on. */
 static enum status before_pass(const struct fault *fault, const struct engine_batch *batch, struct err *err)
 {
     if (strcmp(fault->kind, "crowd") == 0) {

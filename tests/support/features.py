@@ -1,6 +1,8 @@
-"""A case for requests with every field there is: plain XADDs to any class, and an engine that can be held up on demand.
+"""A case for requests with every field of the protocol: plain XADDs to any class, and an engine that can be held up on
+demand.
 
-The hold-up is a word: a batch with it in takes HOLD_MS longer, so that what is sent meanwhile finds the engine busy."""
+The hold-up is a word: a batch that contains it takes HOLD_MS longer, so that requests sent meanwhile find the engine
+busy."""
 
 import json
 
@@ -8,7 +10,7 @@ from case import SluiceCase
 from vectors import decode_f32
 
 HOLD, HOLD_MS = "kernel", 1500  # the word that holds the engine up; no other text of these tests has it
-FAIL = "music"                  # the word that lets a pass fail, where a test asks for it
+FAIL = "music"                  # the word that makes a pass fail, where a test asks for it
 STREAM = {"high": "requests:high", "normal": "requests", "low": "requests:low"}
 
 
@@ -34,7 +36,7 @@ class FeatureCase(SluiceCase):
         return entry if klass == "normal" else f"{klass}:{entry}"
 
     def add_many(self, requests):
-        """An XADD for each (class, fields), all at once: however slow the machine is, while the engine is held up."""
+        """One XADD for each (class, fields), all at once, so that they arrive while the engine is held up even on a slow machine."""
         pipe = self.client.pipeline()
         for klass, fields in requests:
             pipe.xadd(self.key(STREAM[klass]), fields)
@@ -77,12 +79,12 @@ class FeatureCase(SluiceCase):
         return id
 
     def wait_order(self, count):
-        """The names of the first `count` that were told to the results stream `order`: the order in which they ended."""
+        """The names of the first `count` requests in the results stream `order`: the order in which they ended."""
         self.wait_until(lambda: self.client.xlen(self.key("results:order")) >= count, f"{count} to end")
         return [fields[b"entry"].decode() for _, fields in self.client.xrange(self.key("results:order"), count=count)]
 
     def pending_names(self):
-        """Ids that are in a worker's hands, of all classes."""
+        """The ids that workers hold, in all classes."""
         found = set()
         for klass, stream in STREAM.items():
             for entry in self.client.xpending_range(self.key(stream), "sluice", "-", "+", 100000):
@@ -94,7 +96,7 @@ class FeatureCase(SluiceCase):
         return self.wait_until(lambda: name in self.pending_names(), f"{name} to be in a worker's hands")
 
     def wait_empty(self):
-        """No unfinished work anywhere."""
+        """Waits until there is no unfinished work anywhere."""
         def empty():
             return not any(self.client.xlen(self.key(stream)) for stream in STREAM.values()) \
                 and not self.client.exists(self.key("later"), self.key("later:data"), self.key("trouble"))

@@ -1,4 +1,4 @@
-/* A folder of one test program's own: folder_make and folder_remove are its setup and teardown. */
+/* A folder for one test program: folder_make and folder_remove are its setup and teardown. */
 #ifndef TESTS_FOLDER_H
 #define TESTS_FOLDER_H
 

@@ -1,8 +1,8 @@
 /* Two GPUs in plain memory (cuda_host.h) under the shipped commands: linked into them, this opens the GPUs before main,
  * so that `--backend cuda` finds them, and the whole way of a request goes through the CUDA engine without a GPU.
  *
- * A test says when something goes wrong: signal SIGRTMIN + n loses GPU n, SIGRTMIN + 2 + n makes it hang. The daemon
- * hears signals on its I/O thread, which makes no call of CUDA once it is ready, so the handler may wait for the host.
+ * A test decides when something goes wrong: signal SIGRTMIN + n loses GPU n, SIGRTMIN + 2 + n makes it hang. The daemon
+ * gets signals on its I/O thread, which makes no call of CUDA once it is ready, so the handler may wait for the host.
  */
 #include <signal.h>
 

@@ -32,7 +32,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "skipped: this machine cannot run it\n");
         return SKIPPED;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a case that hangs or ends the process has its name in the output */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* the output then has the name of a case that hangs or ends the process */
     cmocka_set_test_filter(wanted);
     /* what cmocka_run_group_tests expands to, with a count of our own */
     return _cmocka_run_group_tests(argv[0], cases, case_count, NULL, NULL);

@@ -1,5 +1,5 @@
 /* The shared head of every cmocka file. TEST(name) { ... } is a case; harness.c has main, which runs the cases in the
- * order in which they stand, or the one named on the command line. */
+ * order of the file, or the one named on the command line. */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
 
@@ -15,7 +15,7 @@
 
 #define TEST(name) TEST_WITH(name, NULL, NULL)
 
-/* With what is done before and after it: `setup` and `teardown` set and release *state. */
+/* A case with functions before and after it: `setup` and `teardown` set and release *state. */
 #define TEST_WITH(name, setup, teardown)                                                                               \
     static void name(void **state);                                                                                    \
     __attribute__((constructor(1000 + __COUNTER__))) static void test_add_##name(void)                                 \
@@ -24,11 +24,11 @@
     }                                                                                                                  \
     static void name(__attribute__((unused)) void **state)
 
-/* A file whose cases need what a machine may lack defines it; where it returns false, main runs none and ends with 77,
- * which CTest calls skipped. */
+/* Defined by a file whose cases need something that a machine may lack; if it returns false, main runs no case and ends
+ * with 77, which CTest counts as skipped. */
 bool tests_can_run(void);
 
-/* What TEST does before main. */
+/* Registers a case; TEST calls it before main. */
 void test_add(struct CMUnitTest unit);
 
 #endif

@@ -1,8 +1,8 @@
-"""What really happened in Redis, in order: its own append-only file, read back.
+"""The real course of events in Redis, in order: its own append-only file, read back.
 
-The final state shows that a reply is there. It cannot show that it was written twice, or that an entry was removed before
-its reply stood. The append-only file can: it holds every write with its values, the writes of one script between MULTI and
-EXEC, and it survives a kill -9 of Redis. Reads that deliver (XREADGROUP) stand in it as XCLAIM; Valkey 9 adds XGROUP SETID."""
+The final state shows that a reply is there. It cannot show that it was written twice, or that an entry was removed before its
+reply was written. The append-only file can: it holds every write with its values, the writes of one script between MULTI and
+EXEC, and it survives a kill -9 of Redis. Reads that deliver (XREADGROUP) appear in it as XCLAIM; Valkey 9 adds XGROUP SETID."""
 
 import glob
 import os
@@ -70,13 +70,13 @@ def transactions(directory):
 
 
 def place(name):
-    """The stream and the entry id that a request's name stands for."""
+    """The stream and the entry id of a request's name."""
     level, _, entry = name.rpartition(":")
     return ("requests:" + level if level else "requests"), entry
 
 
 def name_of(stream, entry):
-    """The opposite."""
+    """The request's name of an entry: the inverse of place()."""
     return (stream.partition(":")[2] + ":" if ":" in stream else "") + entry
 
 
@@ -146,15 +146,15 @@ class History:
             self.charges.setdefault(words[2].decode("utf-8", "replace"), []).append(when)
 
     def _take_lease(self, name, workers):
-        """An end stands in the file as DEL, as Redis makes one of every key that expires."""
+        """The end of a lease is a DEL in the file, because Redis writes one for every key that expires."""
         if name == b"SET":
             self.alive.add(workers[0])
         elif name in (b"DEL", b"UNLINK"):
             self.alive.difference_update(workers)
 
     def _take_delivery(self, stream, words):
-        """Of an entry that the group had read already, by what LASTID says, a script has claimed it for another worker. (One
-        that a script had claimed ahead of the reading is read again when that comes to it.)"""
+        """If LASTID says that the group had read the entry already, a script has claimed it for another worker. (An entry
+        that a script had claimed before it was read is read again when its turn comes.)"""
         entry, to, until = (stream, words[5].decode()), words[3].decode("utf-8", "backslashreplace"), words[-1]
         holders = self.deliveries.setdefault(entry, [])
         claimed = self.read_until.get(stream) == until

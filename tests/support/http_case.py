@@ -16,7 +16,7 @@ class HttpCase(SluiceCase):
         self.sender = self.producer(self.server)
 
     def watched(self, *flags, make=None, host="127.0.0.1", **options):
-        """A daemon with a port. Another process may take the port first: then it ends, and the next one is tried."""
+        """A daemon with a port. If another process takes the port first, the daemon ends, and the next port is tried."""
         for _ in range(20):
             self.port = free_port()
             daemon = (make or self.make_daemon)(self.server, "--http", f"{host}:{self.port}", *flags, **options).start()

@@ -1,4 +1,4 @@
-/* The ops of a forward pass that a backend for tests need not do anything in. */
+/* The ops of a forward pass in which a backend for tests need not do anything. */
 #ifndef TESTS_IDLE_OPS_H
 #define TESTS_IDLE_OPS_H
 

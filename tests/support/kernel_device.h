@@ -1,8 +1,8 @@
-/* Where the kernels' tests run: under the SIMT shim on the host, or on a GPU.
+/* The device of the kernels' tests: the SIMT shim on the host, or a GPU.
  *
  * The tests of kernels/ are written against these few calls, so that the same files, with the same references, are
- * built twice: in the default test run with kernel_device_host, and by tests/gpu with kernel_device_gpu. Anything that
- * fails in here ends the process with a message. Thread: one. */
+ * built twice: in the default test run with kernel_device_host, and by tests/gpu with kernel_device_gpu. Any failure in
+ * here ends the process with a message. Thread: one. */
 #ifndef TESTS_KERNEL_DEVICE_H
 #define TESTS_KERNEL_DEVICE_H
 
@@ -14,7 +14,7 @@ extern "C" {
 
 struct kernel_queue;
 
-/* What the launchers of kernels/kernels.h take. Owns: nobody frees it. */
+/* The queue for the launchers of kernels/kernels.h. Owns: nobody frees it. */
 const struct kernel_queue *device_queue(void);
 
 /* Memory that kernels can see, of exactly that size: a copy of `from`, or where that is NULL filled with 0xff bytes,
@@ -22,7 +22,7 @@ const struct kernel_queue *device_queue(void);
 void *device_new(size_t bytes, const void *from);
 void device_free(void *device);
 
-/* Copies to host memory what all launches so far have left there. */
+/* Copies to host memory, after all launches so far. */
 void device_read(void *to, const void *device, size_t bytes);
 
 /* Waits for all launches so far. */

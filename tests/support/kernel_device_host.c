@@ -1,6 +1,6 @@
-/* Where the kernels' tests run without a GPU: device memory is the process's own, each piece of it of the exact size so
- * that ASan knows where it ends, and a launch is over when it returns. Every launch takes another order of lanes and
- * blocks than the one before, so that a test with a few cases sees a kernel in several. */
+/* The device of the kernels' tests without a GPU: device memory is the process's own, each piece of the exact size so
+ * that ASan knows its end, and a launch is over when it returns. Every launch uses another order of lanes and blocks
+ * than the one before, so that a test with a few cases sees a kernel in several orders. */
 #include "kernel_device.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **argu
 
 const struct kernel_queue *device_queue(void)
 {
-    /* Few multiprocessors, so that persistent blocks have several pieces of work each. */
+    /* There are few multiprocessors, so that persistent blocks have several pieces of work each. */
     static const struct kernel_queue queue = {.launch = launch, .multiprocessors = 2, .capability = 80};
     return &queue;
 }

@@ -111,7 +111,7 @@ struct kernel_rows rows_new(uint32_t rows, const uint32_t *length, uint32_t gap,
 static void device_free_const(const void *device)
 {
     void *memory;
-    memcpy(&memory, &device, sizeof memory); /* what rows_new got as its own */
+    memcpy(&memory, &device, sizeof memory); /* memory that rows_new allocated */
     device_free(memory);
 }
 

@@ -1,4 +1,4 @@
-/* What the kernels' tests hand to a kernel: matrices with an f32 copy on the test's side, and the ragged batch. */
+/* The operands of the kernels' tests: matrices with an f32 copy on the test's side, and the ragged batch. */
 #ifndef TESTS_KERNEL_MATRIX_H
 #define TESTS_KERNEL_MATRIX_H
 
@@ -29,7 +29,7 @@ void matrix_fetch(struct kernel_matrix *matrix);
 /* One element on the test's side. */
 float *matrix_at(const struct kernel_matrix *matrix, uint32_t row, uint32_t column);
 
-/* Rows of tokens with random ids below a vocabulary; in gaps stand ids that no vocabulary has. */
+/* Rows of tokens with random ids below a vocabulary; the gaps hold ids that no vocabulary has. */
 struct kernel_rows {
     uint32_t rows, tokens;
     uint32_t *start, *length, *position; /* on the test's side, as are the ids */
@@ -37,7 +37,7 @@ struct kernel_rows {
     struct kernel_ragged device; /* without tiles */
 };
 
-/* Owns: the caller ends it with rows_free. `gap`: tokens after each row that are nobody's. */
+/* Owns: the caller ends it with rows_free. `gap`: tokens after each row that belong to none. */
 struct kernel_rows rows_new(uint32_t rows, const uint32_t *length, uint32_t gap, uint32_t vocabulary);
 void rows_free(struct kernel_rows *rows);
 

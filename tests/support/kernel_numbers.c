@@ -18,7 +18,7 @@ static float of_bits(uint32_t bits)
     return x;
 }
 
-/* Rounds by value: scaled so that the type's last digit has the weight 1, nearbyint does what is wanted. */
+/* Rounds by value: nearbyint rounds the number after scaling gave the type's last digit the weight 1. */
 uint16_t f16_from_f32(float x)
 {
     uint16_t sign = (uint16_t)(bits_of(x) >> 16 & 0x8000);

@@ -17,7 +17,7 @@ size_t number_bytes(enum kernel_type type);
 void numbers_write(enum kernel_type type, const float *from, size_t count, void *to);
 void numbers_read(enum kernel_type type, const void *from, size_t count, float *to);
 
-/* The distance to the next number of the type above x: what rounding may change it by, at most, twice. */
+/* The distance to the next number of the type above x: twice the largest change by rounding. */
 float number_step(enum kernel_type type, float x);
 
 /* `count` numbers of [-1, 1), the same for a seed, as that type holds them: rounded. */

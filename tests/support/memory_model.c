@@ -1,4 +1,4 @@
-/* All weights lie in one block, in the order in which they are asked for. */
+/* All weights are in one block, in the order in which they are asked for. */
 #include "memory_model.h"
 
 #include <math.h>

@@ -9,7 +9,7 @@ struct memory_shape {
     bool relative_bias; /* with one */
     bool modern;        /* as ModernBERT: pre_norm, gated, without biases; rotary positions, odd layers local */
     uint32_t key_heads, head_dim; /* not 0, with modern: as Qwen3, causal, RMS norms, also of queries and keys */
-    bool gemma; /* then as EmbeddingGemma: not causal, norms of what is added, gains less 1, words and scores scaled */
+    bool gemma; /* then as EmbeddingGemma: not causal, norms of added parts, gains less 1, words and scores scaled */
 };
 
 /* A model with seeded f32 weights, mean pooling, normalised; every other field may be changed before it is opened.

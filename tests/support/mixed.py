@@ -1,6 +1,6 @@
 """A load with everything that a request may ask for, in proportions that let every feature meet every fault.
 
-Where chance decides (a short deadline, a cancel that races the answer), the journal names all right answers."""
+If chance decides (a short deadline, a cancel that races the answer), the journal names all right answers."""
 
 import json
 import random

@@ -1,7 +1,7 @@
 """A small random BERT model in a sentence-transformers directory, written with the standard library alone.
 
 The tests of the queue need vectors that are reproducible and differ from text to text, not vectors that mean something; a
-seeded model of 2 layers opens in a millisecond and does not depend on the model that the project ships."""
+seeded model of 2 layers opens in a millisecond and is independent of the model that the project ships."""
 
 import array
 import json
@@ -32,7 +32,7 @@ def vocabulary():
 
 
 def tensors(shape, seed):
-    """(name, shape, values) of every weight; BERT's own names."""
+    """Yields (name, shape, values) of every weight, with BERT's own names."""
     generator = random.Random(seed)
     # A byte chooses one of these: gauss() for each of a model's numbers would take longer than most tests.
     normals = [generator.gauss(0.0, 1.0) for _ in range(256)]
@@ -158,8 +158,8 @@ def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=12
 
 
 def add_modules(directory, chain, pooling="mean", current=False, seed=1):
-    """Replaces what stands behind the encoder: `chain` of ("Dense", outputs, activation, biased), ("LayerNorm",) and
-    ("Normalize",) behind that pooling, as sentence-transformers 6 writes it (`current`) or 3 did. Returns the directory."""
+    """Replaces the modules after the encoder: that pooling, then `chain` of ("Dense", outputs, activation, biased),
+    ("LayerNorm",) and ("Normalize",), as sentence-transformers 6 writes them (`current`) or 3 did. Returns the directory."""
     generator = random.Random(seed)
     in_package = {"Transformer": "base.modules.transformer", "Dense": "base.modules.dense", "Normalize": "base.modules.normalize",
                   "Pooling": "sentence_transformer.modules.pooling", "LayerNorm": "sentence_transformer.modules.layer_norm"}
@@ -212,7 +212,7 @@ def add_modules(directory, chain, pooling="mean", current=False, seed=1):
     return directory
 
 
-# How the files of other families spell what BERT's names; None: they have no such tensor.
+# The names of BERT's tensors in the files of other families; None: they have no such tensor.
 SPELLINGS = {
     "distilbert": [("embeddings.token_type_embeddings", None), ("encoder.", "transformer."),
                    ("attention.self.query", "attention.q_lin"), ("attention.self.key", "attention.k_lin"),
@@ -244,7 +244,7 @@ def name_in(family, name):
 
 
 def modern_tensors(shape, seed):
-    """Those of a ModernBERT, and the norm of its head; it has no biases, and nothing before layer 0."""
+    """The weights of a ModernBERT, and the norm of its head; it has no biases, and no norm before layer 0."""
     generator = random.Random(seed)
     hidden, inner = shape["hidden"], shape["intermediate"]
     parts = [("attn_norm", hidden), ("attn.Wqkv", 3 * hidden, hidden), ("attn.Wo", hidden, hidden), ("mlp_norm", hidden),
@@ -255,7 +255,7 @@ def modern_tensors(shape, seed):
 
 
 def qwen_tensors(shape, seed):
-    """Those of a Qwen3 with four heads of queries and two of keys, 12 numbers each."""
+    """The weights of a Qwen3 with four heads of queries and two of keys, 12 numbers each."""
     hidden, inner = shape["hidden"], shape["intermediate"]
     parts = [("input_layernorm", hidden), ("self_attn.q_proj", 48, hidden), ("self_attn.k_proj", 24, hidden),
              ("self_attn.v_proj", 24, hidden), ("self_attn.q_norm", 12), ("self_attn.k_norm", 12), ("self_attn.o_proj", hidden, 48),
@@ -267,7 +267,7 @@ def qwen_tensors(shape, seed):
 
 
 def gte_tensors(shape, seed):
-    """Those of a GTE with two token types; queries, keys and values as one, no bias in front of the gate."""
+    """The weights of a GTE with two token types; queries, keys and values as one, no bias before the gate."""
     generator, hidden, inner = random.Random(seed), shape["hidden"], shape["intermediate"]
     parts = [("attention.qkv_proj", 3 * hidden, hidden), ("attention.o_proj", hidden, hidden), ("attn_ln", hidden),
              ("mlp.up_gate_proj", 2 * inner, hidden), ("mlp.down_proj", hidden, inner), ("mlp_ln", hidden)]
@@ -297,8 +297,8 @@ def head_tensors(hidden, labels, seed):
 def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidden=32, positions=48, config=None, modules=None,
                      tokenizer_class=None):
     """Writes a ...ForSequenceClassification as transformers saves it, and returns its directory. `config`: more fields of
-    config.json; `modules`: the activation of a CrossEncoder, then it is one as sentence-transformers 6 saves it;
-    `tokenizer_class`: then what a tokenizer gives goes by its class."""
+    config.json; `modules`: the activation of a CrossEncoder, which is then written as sentence-transformers 6 saves it;
+    `tokenizer_class`: the class that decides what the tokenizer gives."""
     words, behind_padding = vocabulary(), {"roberta": 1, "mpnet": 2}.get(family, 0)  # positions that no token has
     shape = {"hidden": hidden, "intermediate": 2 * hidden, "layers": 2, "positions": positions, "vocabulary": len(words)}
 
@@ -331,7 +331,7 @@ def write_classifier(directory, seed=1, family="bert", labels=("LABEL_0",), hidd
         "mask_token": "[MASK]", "model_max_length": positions - behind_padding,
         **({} if family in ("bert", "gte") or tokenizer_class else {"model_input_names": ["input_ids", "attention_mask"]})})
     tokenizer = tokenizer_json(words)
-    if behind_padding:  # their template, with the words of the others
+    if behind_padding:  # the template of these families, with the others' words
         piece = lambda word: {"SpecialToken": {"id": word, "type_id": 0}}
         text = lambda name: {"Sequence": {"id": name, "type_id": 0}}
         tokenizer["post_processor"]["pair"] = [piece("[CLS]"), text("A"), piece("[SEP]"), piece("[SEP]"), text("B"), piece("[SEP]")]

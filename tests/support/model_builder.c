@@ -15,7 +15,7 @@
 
 enum { PATH_BYTES = 1024 };
 
-/* Ends the process with a message and errno. */
+/* Ends the process with a message that includes errno. */
 static _Noreturn void die(const char *what, const char *name)
 {
     fprintf(stderr, "model_builder: %s %s: %s\n", what, name, strerror(errno));
@@ -160,7 +160,7 @@ static void write_sentence_files(const struct model_spec *spec, const char *dire
                                "\"pytorch\": \"1.8.1\"}}\n");
 }
 
-/* --- A WordPiece vocabulary whose words are known by their id, and the files around it as transformers has them --- */
+/* --- A WordPiece vocabulary whose words follow from their ids, and the files around it as transformers has them --- */
 
 /* Five special tokens, every printable ASCII character that can stand alone, the continuation of every letter and
  * digit, fillers up to the fixed border, then words. */
@@ -331,7 +331,7 @@ static uint16_t to_bf16(float value)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* Values here are normal halves or smaller; what is below a half's normal range is rounded to a multiple of 2^-24. */
+/* Values here are normal halves or smaller; those below a half's normal range are rounded to a multiple of 2^-24. */
 static uint16_t to_f16(float value)
 {
     uint32_t bits = bits_of(value);
@@ -361,7 +361,7 @@ static bool ends_with(const char *name, const char *tail)
     return length >= tail_length && strcmp(name + length - tail_length, tail) == 0;
 }
 
-/* LayerNorm gains lie around 1, everything else around 0. */
+/* LayerNorm gains are around 1, everything else around 0. */
 static float exact_value(const struct model_spec *spec, const char *name, uint64_t key, uint64_t element)
 {
     float value = gaussian(key, element);

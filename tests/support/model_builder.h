@@ -1,5 +1,5 @@
 /* Writes small BERT and DistilBERT models for tests: a sentence-transformers directory with seeded random weights, as
- * either generation of exporters would write it. Equal specs give equal bytes.
+ * exporters of either generation write it. Equal specs give equal bytes.
  *
  *     struct model_spec spec = model_spec_tiny();
  *     spec.pooling = POOLING_CLS;
@@ -7,7 +7,7 @@
  *     ...
  *     model_build_remove(directory);
  *
- * Whatever fails here ends the process: a test without its model has nothing to say. */
+ * Any failure here ends the process: a test without its model shows nothing. */
 #ifndef TESTS_MODEL_BUILDER_H
 #define TESTS_MODEL_BUILDER_H
 
@@ -73,7 +73,7 @@ char *model_file_read(const char *directory, const char *name, size_t *length);
 /* Replaces the only occurrence of `from` in a text file by `to`. */
 void model_file_edit(const char *directory, const char *name, const char *from, const char *to);
 
-/* The word with this id, as it stands in the vocabulary: printable ASCII, continuation pieces begin with "##". From
+/* The word with this id, as in the vocabulary: printable ASCII, continuation pieces begin with "##". From
  * MODEL_SPEC_MIN_VOCABULARY on all are whole words of lower-case letters, so that a space-joined text of them becomes
  * exactly those ids. `to` has room for 16 bytes. */
 void model_word(uint32_t id, char *to);

@@ -1,4 +1,4 @@
-/* What the tests of model files ask of model_open: that it opens, or that it refuses and says why. */
+/* Expectations of the tests of model files: model_open opens a model, or refuses it and says why. */
 #ifndef TESTS_MODEL_EXPECT_H
 #define TESTS_MODEL_EXPECT_H
 
@@ -15,7 +15,7 @@ static inline struct model *expect_model(const char *directory, const struct mod
     return model;
 }
 
-/* The message must name the file and the field (or tensor, or whatever else is meant). */
+/* Expects a refusal whose message names the file and the field (or tensor, or other part). */
 static inline void expect_refused(const char *directory, const struct model_options *options, enum status status,
                                   const char *file, const char *field)
 {

@@ -1,4 +1,4 @@
-"""Just enough MessagePack to write what stands in later:data: arrays of byte strings."""
+"""Just enough MessagePack to write the values of later:data: arrays of byte strings."""
 
 
 def array(*items):

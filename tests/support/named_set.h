@@ -1,5 +1,5 @@
-/* For files that tests/cmake/Engine.cmake runs once more with the names of instruction sets: where the set that
- * SLUICE_ISA names does not run, another one would be taken, which has a run of its own. */
+/* For files that tests/cmake/Engine.cmake runs once more with the names of instruction sets: if the set that SLUICE_ISA
+ * names does not run here, the cases are skipped, because they would use another set, which has a run of its own. */
 #ifndef TESTS_NAMED_SET_H
 #define TESTS_NAMED_SET_H
 

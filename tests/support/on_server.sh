@@ -32,7 +32,7 @@ EOF
 chmod +x "$folder/redis-server"
 export PATH=$folder:$PATH
 
-# A server that tests start by that name has to be the expected one. It may have been built without TLS.
+# Checks that the server that tests start by that name is the expected one. It may have been built without TLS.
 boot() {
     redis-server --port 0 --unixsocket "$folder/socket" --dir "$folder" --save '' "$@" >/dev/null 2>&1 &
     until info=$(redis-cli -s "$folder/socket" info server 2>/dev/null); do

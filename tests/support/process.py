@@ -14,7 +14,7 @@ import threading
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# What daemons measure of their engines when they start, so that the first one of a test's process does it for all.
+# Keeps the measurements that daemons make of their engines at their start, so that a test's first daemon makes them for all.
 _cache = tempfile.mkdtemp(prefix="sluice-cache-")
 atexit.register(shutil.rmtree, _cache, ignore_errors=True)
 
@@ -40,8 +40,8 @@ def end(process):
 
 
 def clean_environment(extra=None):
-    """The environment without any SLUICE_ variable and without a home, so that nothing of the caller's leaks into a test; what
-    is measured is kept for this process alone."""
+    """The environment without any SLUICE_ variable and without a home, so that nothing of the caller's leaks into a test;
+    measurements are kept for this process alone."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_") and key != "HOME"}
     environment.update({"XDG_CACHE_HOME": _cache, **(extra or {})})
     return environment

@@ -1,4 +1,4 @@
-"""A producer that keeps a journal of what it asked for: with Redis, all that the checker is allowed to know.
+"""A producer that keeps a journal of its requests: apart from Redis, the checker's only source.
 
 A producer whose XADD got no answer cannot know whether the entry exists. It says so in the journal and submits the same id
 again, as the protocol recommends."""
@@ -12,12 +12,12 @@ from background import Background
 
 
 def ids_used_up(error):
-    """Whether an XADD was refused because somebody has used the last id of the stream, which workers mend."""
+    """Returns whether an XADD was refused because somebody has used the last id of the stream, which workers mend."""
     return "last possible ID" in str(error)
 
 
 class Request:
-    """One journal line: what a producer asked for under one id, as it sees it."""
+    """One journal line: a producer's request under one id, from its own view."""
 
     def __init__(self, id, text, fields):
         self.id = id            # names the reply; the request's name where the producer gave none
@@ -25,9 +25,9 @@ class Request:
         self.fields = fields    # as sent
         self.entries = []       # the names of the entries that Redis confirmed, with high: or low: before them
         self.uncertain = 0      # XADDs without an answer
-        self.expected = "done"  # or the error code that is the right answer; a set where chance decides
-        self.ahead = False      # an entry got an id of a time to come, because Redis made it behind one that was made up
-        self.texts = {}         # name -> what that entry asked for, where one id was submitted with different texts
+        self.expected = "done"  # or the error code that is the right answer; a set if chance decides
+        self.ahead = False      # an entry's id is in the future, because Redis made it after one that somebody had made up
+        self.texts = {}         # name -> the text of that entry, if one id was submitted with different texts
 
     @property
     def outcomes(self):
@@ -73,12 +73,12 @@ class Producer:
         return f"sluice:{{{self.queue}}}:{name}"
 
     def submit(self, text, expected="done", **fields):
-        """One XADD of a text that is right."""
+        """One XADD of a valid text."""
         return self.submit_fields({"text": text, **fields}, text, expected)
 
     def submit_fields(self, pairs, text=None, expected="done", named=True):
-        """One XADD of (field, value) pairs as they are: doubled, wrong, too many. `named`: whether an `id` among them is one
-        that the reply can be found under."""
+        """One XADD of (field, value) pairs as they are: doubled, wrong, too many. `named`: whether the reply can be found
+        under an `id` among them."""
         pairs = list(pairs.items()) if isinstance(pairs, dict) else list(pairs)
         words = [word for pair in pairs for word in pair]
         entry = self.client.execute_command("XADD", self.stream, "*", *words).decode()
@@ -112,11 +112,11 @@ class Producer:
         return request
 
     def cancel(self, request, level=""):
-        """Cancels what a request's last entry asked for; goes on until Redis confirms it."""
+        """Cancels a request's last entry; goes on until Redis confirms it."""
         return self._add(level, {"cancel": request.entries[-1]})
 
     def _add(self, level, fields, request=None):
-        """XADDs until Redis confirms it; `request` is told of the times without an answer."""
+        """Repeats an XADD until Redis confirms it; `request` counts those without an answer."""
         while True:
             try:
                 return self.client.xadd(self.stream_of(level), fields).decode()
@@ -133,14 +133,14 @@ class Producer:
         return self.client.hgetall(self.key(f"reply:{id}"))
 
     def finished(self, requests):
-        """True when every one of them has a terminal reply."""
+        """True when every request has a terminal reply."""
         pipe = self.client.pipeline(transaction=False)
         for request in requests:
             pipe.hget(self.key(f"reply:{request.id}"), "status")
         return all(status in (b"done", b"error", b"cancelled") for status in pipe.execute())
 
     def unfinished(self):
-        """Entries on the three streams."""
+        """The number of entries on the three streams."""
         return sum(self.client.xlen(self.stream_of(level)) for level in ("high", "", "low"))
 
 

@@ -1,4 +1,4 @@
-/* Where the tests of matrix products run: on the host's table in the default test run, on a GPU in tests/gpu. */
+/* The device of the tests of matrix products: the host's table in the default test run, a GPU in tests/gpu. */
 #ifndef TESTS_PRODUCTS_DEVICE_H
 #define TESTS_PRODUCTS_DEVICE_H
 
@@ -10,7 +10,7 @@
 const struct cuda_api *products_open(void);
 void products_close(void);
 
-/* Whether sizes may be those of real models. */
+/* Returns whether the tests may use the sizes of real models. */
 bool products_large(void);
 
 #endif

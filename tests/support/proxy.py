@@ -1,5 +1,5 @@
 """A unix-socket proxy between a daemon and Redis that knows where commands begin and end, so that a test can act at an exact
-step of the protocol: before a command reaches Redis, or after Redis has executed it and before the daemon hears of it."""
+step of the protocol: before a command reaches Redis, or after Redis has executed it and before the daemon gets the answer."""
 
 import os
 import socket
@@ -9,15 +9,15 @@ import time
 
 class Proxy:
     """`act(number, words)` is called for each command of the daemon, counted from 0 over all connections, before it is
-    forwarded; what it returns says what happens: None to forward it, "before" to run `strike` in its place, "after" to
-    forward it, wait for the first bytes of its answer, and run `strike` in place of handing them on."""
+    forwarded; it returns None to forward the command, "before" to run `strike` instead, "after" to forward it, wait for
+    the first bytes of its answer, and run `strike` instead of passing them on."""
 
     def __init__(self, directory, target, act=lambda number, words: None, strike=None,
                  bytes_per_second=None, sent_per_second=None):
         self.path = os.path.join(directory, f"p{len(os.listdir(directory))}")
         self.target, self.act, self.strike = target, act, strike
         self.bytes_per_second = bytes_per_second  # of answers: a slow line
-        self.sent_per_second = sent_per_second    # of commands, likewise
+        self.sent_per_second = sent_per_second    # of commands, in the same way
         self.log = self.path
         self.commands = []  # the words of each command, in order
         self.struck = None  # the command at which `strike` ran
@@ -37,7 +37,7 @@ class Proxy:
             server = socket.socket(socket.AF_UNIX)
             try:
                 server.connect(self.target)
-            except OSError:  # it is down
+            except OSError:  # Redis is down
                 client.close()
                 continue
             link = _Link(self, client, server)

@@ -1,5 +1,5 @@
-/* Kernels that show what the words of kernels/ptx.h do, one at a time, so that they can be held against the PTX ISA on
- * the host and on a GPU alike. Pointers are to device memory. */
+/* Kernels that run the words of kernels/ptx.h one at a time, so that they can be compared with the PTX ISA on the host
+ * and on a GPU alike. Pointers are to device memory. */
 #ifndef TESTS_PTX_PROBE_H
 #define TESTS_PTX_PROBE_H
 

@@ -193,7 +193,7 @@ void desk_settle(struct desk *desk, enum outcome outcome)
         request->lifetime.outcome = outcome;
         request->retry.next_attempt = request->retry.attempt + 1;
         request->retry.code =
-            outcome == OUTCOME_GONE ? CODE_NONE : request->retry.code; /* it had no fields to be right */
+            outcome == OUTCOME_GONE ? CODE_NONE : request->retry.code; /* without fields it was not a valid request */
         request->lifetime.started_ns = 1000;
         request->lifetime.computed_ns = 2000;
         if (outcome == OUTCOME_DONE) {

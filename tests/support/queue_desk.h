@@ -1,5 +1,5 @@
-/* A queue under test with the place of the worker taken by a desk: it keeps what the queue reports, so that a test can
- * say "execute this, wait for that". Entries are parsed into requests at once, as the worker does. */
+/* A queue under test with a desk in the place of the worker: it keeps the queue's events, so that a test can say
+ * "execute this, wait for that". Entries are parsed into requests at once, as the worker does. */
 #ifndef TESTS_QUEUE_DESK_H
 #define TESTS_QUEUE_DESK_H
 
@@ -11,12 +11,12 @@ enum { DESK_EVENTS = 256, DESK_LEASE_MS = 500 };
 struct desk {
     struct event_base *base;
     struct queue *queue;
-    struct event events[DESK_EVENTS]; /* as they came; what they point to is gone */
+    struct event events[DESK_EVENTS]; /* in order; the memory that they point to is gone */
     size_t count, seen;
-    struct event last;        /* that was waited for */
+    struct event last;        /* the event that was waited for */
     struct request_list held; /* requests the desk has now */
     struct err fatal;
-    size_t padding; /* bytes that desk_settle makes each vector larger */
+    size_t padding; /* bytes by which desk_settle enlarges each vector */
 };
 
 /* Makes a queue named q on this server and its model m; `options` may be NULL, else its limits are taken over. */
@@ -30,13 +30,14 @@ void desk_wait(struct desk *desk, enum event_kind kind);
 /* Runs the event loop for a moment. */
 void desk_pause(struct desk *desk);
 
-/* Runs the event loop until Redis answers a command so: what the queue sends without an answer for the worker. */
+/* Runs the event loop until Redis gives this answer to a command: for commands of the queue whose answer does not reach
+ * the worker. */
 void desk_wait_redis(struct desk *desk, struct redis_fixture *redis, const char *expected, const char *command);
 
 /* Runs the event loop until one client of the server is blocked. */
 void desk_wait_blocked(struct desk *desk, struct redis_fixture *redis);
 
-/* Whether a connection was ever lost. */
+/* Returns whether a connection was ever lost. */
 bool desk_lost(const struct desk *desk);
 
 /* Runs the event loop until the queue stops for good. */

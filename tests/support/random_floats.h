@@ -15,7 +15,7 @@ static inline float next_random(void)
     return (float)(random_state >> 8) * 0x1p-23f - 1.0f;
 }
 
-/* Aligned as the kernels want it; free() releases it. */
+/* Aligned for the kernels; free() releases it. */
 static inline void *zeros(size_t bytes)
 {
     size_t whole = (bytes + 63) / 64 * 64;

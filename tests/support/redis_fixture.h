@@ -27,7 +27,7 @@ void redis_reconnect(struct redis_fixture *redis);
 /* Sends the words and returns the answer as text, which lives until the next call. */
 const char *redis_do(struct redis_fixture *redis, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same, and the answer has to be `expected`, or to begin with it when that ends in "...". */
+/* Does the same, and fails unless the answer is `expected`, or begins with it if that ends in "...". */
 void redis_expect(struct redis_fixture *redis, const char *expected, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,8 +1,8 @@
 """A private redis-server on a unix socket, with an append-only file that the checker can read back as a history.
 
 `appendfsync no` still writes every command to the file before its answer leaves Redis, so that kill -9 of the process loses
-nothing; `always` is used where the test says so. What a kill -9 tears in the middle of a write is mended as an operator
-would."""
+nothing; `always` is used where the test says so. A file that a kill -9 has cut in the middle of a write is mended as an
+operator would do it."""
 
 import os
 import signal
@@ -19,8 +19,8 @@ MEND_AOF = os.path.join(SOURCE, "config", "mend-aof.sh")  # says why
 
 
 class UnixConnection(redis.UnixDomainSocketConnection):
-    """The package's own one (4.3.4) names host and port when it reports a reset, and has neither: an AttributeError instead of
-    the ConnectionError that its pool and its callers wait for."""
+    """The package's own class (4.3.4) names host and port when it reports a reset, and has neither: it raises an
+    AttributeError instead of the ConnectionError that its pool and its callers expect."""
 
     port = "unix"
 
@@ -40,7 +40,7 @@ def append_only(directory):
 
 
 def command(*words):
-    """A command as it stands in an append-only file."""
+    """A command in the format of an append-only file."""
     words = [str(word).encode() for word in words]
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
@@ -76,13 +76,13 @@ class RedisServer:
         return self
 
     def mend(self):
-        """What an operator does after a crash and before the next start."""
+        """Mends the append-only file as an operator does after a crash and before the next start."""
         done = subprocess.run([MEND_AOF, self.directory], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         assert done.returncode == 0, done.stdout.decode()
 
     def start_on_tcp(self, flag="--port", below=65536):
-        """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it. Another process may grab a
-        free port first: try again. `below`: a cluster wants a second port, 10,000 above."""
+        """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it. Another process may take a
+        free port first: then it tries again. `below`: a cluster needs a second port, 10,000 above."""
         options = self.options
         for _ in range(20):
             with socket.socket() as probe:
@@ -109,7 +109,7 @@ class RedisServer:
             return "NOAUTH" in str(error)
 
     def address(self, role):
-        """For --redis: the socket, with the login of the role where each has one."""
+        """The value of --redis: the socket, with the role's login if roles have one."""
         return f"redis+unix://sluice-{role}@{self.socket}" if self.guarded else self.socket
 
     def client(self, **options):

@@ -1,6 +1,5 @@
 """A server that speaks just enough of Redis' protocol to be one in a test: each command goes to a function that returns the
-answer's bytes. `Voices` is such a server in front of a real Redis: it passes everything on, except where the test wants to hear
-another voice."""
+answer's bytes. `Voices` is such a server in front of a real Redis: it passes everything on, unless the test answers instead."""
 
 import os
 import socket
@@ -40,7 +39,7 @@ def read_answer(file):
 
 
 class RespServer:
-    """`answer(words)` is called in the connection's own thread. On a unix socket in `directory`, or without one on TCP."""
+    """`answer(words)` is called in the connection's own thread. It listens on a unix socket in `directory`, or without one on TCP."""
 
     def __init__(self, answer=None, directory=None):
         self.answer = answer
@@ -74,7 +73,7 @@ class RespServer:
             pass
 
     def connection(self):
-        """What answers the commands of one connection."""
+        """Returns the function that answers the commands of one connection."""
         return self.answer
 
     def cleanup(self):

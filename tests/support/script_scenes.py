@@ -1,5 +1,5 @@
-"""One or more scenes for each script: what stands in Redis, the call, and what comes of it. The tests of what all scripts
-have in common (rights, types, repetition, a cut file, a full Redis, a cluster) go through all of them."""
+"""One or more scenes for each script: the state of Redis, the call, and its results. The tests that apply to all scripts
+(rights, types, repetition, a cut file, a full Redis, a cluster) go through all scenes."""
 
 from dataclasses import dataclass, field
 from typing import Callable
@@ -18,13 +18,13 @@ class Scene:
     prepare: Callable  # (desk)
     call: Callable  # (desk) -> Call; makes no difference in Redis
     result: object
-    again: object  # what the same call answers the second time
-    names: list = field(default_factory=list)  # requests that are in it
-    side: tuple = ()  # ends of keys whose type may be wrong: the call does its work all the same
-    presence: tuple = ()  # ends of keys of which it only asks whether they are there
+    again: object  # the answer of the same call the second time
+    names: list = field(default_factory=list)  # the requests in the scene
+    side: tuple = ()  # suffixes of keys whose type may be wrong: the call does its work all the same
+    presence: tuple = ()  # suffixes of keys for which it only checks that they exist
     when_full: bool = True  # it runs in a full Redis
     steady: bool = True  # the second call changes nothing
-    repeat: Callable = None  # (desk) -> what the daemon calls after an error, where it is not the same call
+    repeat: Callable = None  # (desk) -> the daemon's call after an error, where it is not the same call
 
 
 def _three(desk):
@@ -95,7 +95,7 @@ def _cancelled(desk, place):
 
 
 def _ahead(desk):
-    """Entries of times to come: unread, held, charged, on its way back, a cancel; and a queue whose ids are used up."""
+    """Entries with ids in the future: unread, held, charged, on its way back, a cancel; and a queue whose ids are used up."""
     desk.groups().deliver("me", "1-1")
     desk.deliver("me", f"{TO_COME}-1", f"{TO_COME}-2", f"{TO_COME}-3")
     desk.run(desk.charge(f"{TO_COME}-1"))

@@ -1,4 +1,4 @@
-"""The scripts of lua/, called as the daemon calls them: who knows the layout of KEYS and ARGV in the tests is this file.
+"""The scripts of lua/, called as the daemon calls them: in the tests only this file knows the layout of KEYS and ARGV.
 
 A Call is a script with its keys and arguments, so that a test can run the same one again, as another user or on another
 server. `Desk` makes calls, runs them, and says where a request is."""
@@ -16,7 +16,7 @@ PREFIX = {"high": "high:", "normal": "", "low": "low:"}
 NUMBER = {"high": 0, "normal": 1, "low": 2}
 CLASSES = list(PREFIX)
 
-# One answer with everything: the test of cut files looks thousands of times.
+# Gives everything in one answer, because the test of cut files calls it thousands of times.
 DUMP = """
 local call, all = redis.call, {}
 local read = {
@@ -70,7 +70,7 @@ def on_one_line(piece):
 
 
 def source(script):
-    """As it is built into the program: see cmake/Scripts.cmake."""
+    """The script as it is built into the program: see cmake/Scripts.cmake."""
     return re.sub(r"^-- include (lib/\w+\.lua)$", lambda line: on_one_line(read(line[1])), read(f"{script}.lua"), flags=re.M)
 
 
@@ -91,7 +91,7 @@ class Call:
 @dataclass
 class End:
     """One entry of a settle call. `notify`: None, "1" or the name of a results stream; `reply`: the <id> of its key;
-    `staged`: number of the stage key that holds its fields (see Desk.stage)."""
+    `staged`: the number of the stage key that holds its fields (see Desk.stage)."""
 
     id: str
     kind: str = "done"
@@ -120,7 +120,7 @@ class Park:
 
 
 def plain(value):
-    """Answers with text instead of bytes, where they are text."""
+    """Answers with text instead of bytes, wherever they are text."""
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -142,7 +142,7 @@ class Desk:
         return self.base + suffix
 
     def stream(self, which="normal"):
-        """Of a class, or the control stream."""
+        """The key of a class's stream, or of the control stream."""
         return self.key({"normal": "requests", "control": "control"}.get(which, f"requests:{which}"))
 
     def do(self, *words):
@@ -151,7 +151,7 @@ class Desk:
     def run(self, call, client=None):
         return call.run(client or self.client)
 
-    # --- What a producer and XREADGROUP do ---
+    # --- The commands of a producer, and XREADGROUP ---
 
     def groups(self):
         for which in CLASSES:
@@ -172,8 +172,7 @@ class Desk:
         return self.read(consumer, which)
 
     def set_last_id(self, last, which="normal"):
-        """XSETID, also below the id of an entry that was deleted: servers from Redis 7.2 on then refuse it, unless they forget that
-        entry first."""
+        """XSETID, also below the id of a deleted entry: servers from Redis 7.2 on refuse that, unless they forget that entry first."""
         self.do("XSETID", self.stream(which), "18446744073709551615", "MAXDELETEDID", "0-1")
         self.do("XSETID", self.stream(which), last)
 
@@ -219,7 +218,7 @@ class Desk:
         return Call("promote", [*map(self.key, ("later", "later:data", "trouble")), *map(self.stream, CLASSES)], [most])
 
     def mend(self, most=64, large=524288, consumer="me"):
-        """With the entries that are ahead now, for which the daemon looks first."""
+        """A mend of the entries that are ahead of the clock now, for which the daemon looks first."""
         seconds, micros = self.client.time()
         seen = [(NUMBER[which], entry_id, "take" if sum(len(word) for pair in fields.items() for word in pair) > large else "move")
                 for which in CLASSES if self.client.type(self.stream(which)) == b"stream"
@@ -293,11 +292,11 @@ class Desk:
         return Call("renew", [self.key(f"alive:{me}")], [token, lease_ms])
 
     def come_back(self, name, entry_id, which="normal"):
-        """What promote does with a parked request, in a stream that is ahead of the clock: it would leave it parked."""
+        """Brings a parked request back as promote does, even in a stream ahead of the clock, where promote leaves it parked."""
         keys = [self.stream(which), *map(self.key, ("later:data", "later", "trouble"))]
         return plain(self.client.eval(COME_BACK, len(keys), *keys, name, entry_id))
 
-    # --- What is there ---
+    # --- The state of Redis ---
 
     def trouble(self, name):
         return plain(self.client.hget(self.key("trouble"), name))
@@ -306,18 +305,18 @@ class Desk:
         return plain(self.client.hgetall(self.key(f"reply:{reply_id}")))
 
     def entries(self, which="normal"):
-        """Entry ids and their fields, as a flat list each: that is what the wire has."""
+        """Entry ids and their fields, as a flat list each, as on the wire."""
         answer = self.client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, self.stream(which))
         return {entry_id: fields for entry_id, fields in plain(answer)}
 
     def owners(self, which="normal"):
-        """Who holds which pending entry."""
+        """The holder of each pending entry."""
         pending = self.client.xpending_range(self.stream(which), "sluice", "-", "+", 10000)
         return {plain(entry["message_id"]): plain(entry["consumer"]) for entry in pending}
 
     def places(self, name):
-        """Where the request with this name is: how often in its stream, whether it is parked and waits for its time, and the
-        status of its reply."""
+        """The places of the request with this name: how often it is in its stream, whether it is parked and waits for its
+        time, and the status of its reply."""
         which = next((c for c in ("high", "low") if name.startswith(c)), "normal")
         own = name.rpartition(":")[2]
         carried = 0
@@ -332,12 +331,12 @@ class Desk:
         return {"stream": carried, "parked": parked, "waits": waits, "reply": answered}
 
     def dump(self):
-        """All that is in the database, comparable; of a stream also what its groups know."""
+        """The whole database, comparable; for a stream also the state of its groups."""
         return {key: value for key, *value in plain(self.client.eval(DUMP, 0))}
 
 
 def refused(client, call):
-    """The error that a call ends in, '' when it did not."""
+    """The error in which a call ends, '' if there is none."""
     try:
         call.run(client)
     except redis.exceptions.NoPermissionError as error:
@@ -348,7 +347,7 @@ def refused(client, call):
 
 
 class ScriptCase(SluiceCase):
-    """A server, and a desk at queues with their groups."""
+    """A server, and a desk for queues that have their groups."""
 
     def setUp(self):
         super().setUp()

@@ -11,10 +11,10 @@ from redis_server import RedisServer
 from waiting import wait_until
 
 
-# A sentinel looks at each server every ten seconds: here it is to see at once what happens, and to take an election that came
-# to nothing for over soon. While the master is down it asks the replicas for INFO once a second, whatever INFO-PERIOD says, and
-# promotes none whose last one is older than five PING-PERIODs: these must be more than a second. The last two: how long it
-# mistrusts itself after the machine was slow.
+# A sentinel normally looks at each server every ten seconds: here it must notice events at once, and soon give up an election
+# without a result. While the master is down it asks the replicas for INFO once a second, whatever INFO-PERIOD says, and
+# promotes none whose last answer is older than five PING-PERIODs: these must be more than a second. The last two settings say
+# how long it mistrusts itself after the machine was slow.
 BRISK = {"INFO-PERIOD": 100, "PING-PERIOD": 300, "ASK-PERIOD": 100, "ELECTION-TIMEOUT": 1000, "SLAVE-RECONF-TIMEOUT": 1000,
          "TILT-TRIGGER": 2000, "TILT-PERIOD": 1000}
 
@@ -26,7 +26,7 @@ def free_port():
 
 
 def tls_settings(tls):
-    """What a server or a sentinel is told of its certificate, key and authorities."""
+    """The settings of a server or a sentinel for its certificate, key and authorities."""
     return [("tls-cert-file", tls[0]), ("tls-key-file", tls[1]), ("tls-ca-cert-file", tls[2]), ("tls-auth-clients", "no"),
             ("tls-replication", "yes")]
 
@@ -47,7 +47,7 @@ class TcpRedis(RedisServer):
         self.port = self.start_on_tcp("--tls-port" if tls else "--port")
 
     def follow(self, master):
-        """Becomes a replica of `master`, or a master again (None); returns when the link stands."""
+        """Becomes a replica of `master`, or a master again (None); returns when the link is up."""
         client = self.client()
         client.execute_command("REPLICAOF", *(("NO", "ONE") if master is None else ("127.0.0.1", master.port)))
         if master is not None:
@@ -93,7 +93,7 @@ class Sentinel:
         return self
 
     def tune(self, **periods):
-        """In ms, by the names of SENTINEL DEBUG."""
+        """Sets periods in ms, by the names of SENTINEL DEBUG."""
         self.client().execute_command("SENTINEL", "DEBUG", *(word for pair in periods.items() for word in pair))
 
     def _up(self):
@@ -145,8 +145,9 @@ class Group:
         self._greet_every(2000)
 
     def _greet_every(self, ms):
-        """How fast sentinels find each other, and how long (four greetings) they look at a server in the wrong role before
-        they send it back. As usual, every two seconds, during a failover: then the one in the wrong role is the new master."""
+        """Sets the period of greetings: how fast sentinels find each other, and how long (four greetings) they watch a server
+        in the wrong role before they send it back. During a failover it must be the usual two seconds, because then the server
+        in the wrong role is the new master."""
         for sentinel in self.sentinels:
             if sentinel.process.poll() is None:
                 sentinel.tune(**{"PUBLISH-PERIOD": ms})
@@ -182,8 +183,8 @@ class Group:
         return wait_until(settled, "a new master", timeout=timeout, ignore=(redis.ConnectionError, redis.ResponseError))
 
     def fail_over(self):
-        """Orders a failover and returns the new master. The sentinel gives one up when it has not heard of the replica for a
-        few hundred ms, as on a busy machine: then it is told again."""
+        """Orders a failover and returns the new master. A sentinel gives up when it has not heard from the replica for a few
+        hundred ms, as on a busy machine: then the order is repeated."""
         old, sentinel = self.wait_master(), self.sentinels[0]
 
         def moved():
@@ -197,7 +198,7 @@ class Group:
         return wait_until(moved, "a failover", timeout=60, ignore=(redis.ConnectionError, redis.ResponseError))
 
     def wait_replicas(self, timeout=60):
-        """Until everybody who runs follows the master."""
+        """Waits until every running server follows the master."""
         def agreed():
             master = self.master()
             return master and all(sentinel.master_port() == master.port for sentinel in self.sentinels

@@ -1,7 +1,7 @@
 /* Schedules the lanes of a block and launches kernels; see simt.h.
  *
- * There is one scheduler, which every lane goes back to when it waits: what it then finds (nobody can go on, and these
- * wait for those) is what it complains of. */
+ * There is one scheduler, to which every lane returns when it waits. If no lane can go on, it complains and names the
+ * lanes that wait and those that they wait for. */
 #include <cstdarg>
 #include <cstdio>
 #include <map>
@@ -16,7 +16,8 @@
 /* Lanes as fibers of the calling thread.
  *
  * A fiber is entered once with makecontext and then lives from block to block; all later switches are the compiler's
- * own setjmp, because swapcontext asks the kernel about signals each time. Sanitizers are told of every switch. */
+ * own setjmp, because swapcontext asks the kernel about signals each time. Every switch is announced to the sanitizers.
+ */
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -38,7 +39,7 @@ enum { STACK_BYTES = 128 * 1024, GUARD_BYTES = 4096 };
 __thread struct machine *machine;
 __thread struct lane *running;
 
-/* The sanitizers' part of a switch, on the side that goes and on the side that comes. */
+/* The sanitizers' part of a switch, on the side that leaves and on the side that comes. */
 static void before_switch(struct fiber *from, const struct fiber *to)
 {
 #if defined(__SANITIZE_ADDRESS__)
@@ -112,7 +113,7 @@ PLAIN static void lane_enter(struct lane *lane)
     entry.uc_link = nullptr;
     makecontext(&entry, lane_main, 0);
     lane->entered = true;
-    setcontext(&entry); /* nobody comes back this way */
+    setcontext(&entry); /* control never returns this way */
 }
 
 PLAIN void lane_run(struct lane *lane)
@@ -175,10 +176,10 @@ void machine_need()
 
 using namespace simt;
 
-/* --- What lanes wait with --- */
+/* --- Means of waiting --- */
 
-/* What the lanes of a block wait with: barriers, and what a warp does together; and the copies that each waits for by
- * itself. The lane that comes last to a meeting works out what all of them get. */
+/* The lanes of a block wait at barriers and at the common operations of a warp, and each by itself for its copies. The
+ * lane that comes last to a meeting computes the results of all. */
 
 const struct simt_place &simt_self()
 {
@@ -219,7 +220,7 @@ void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void
         if (machine->watching) { race_warp(first, mask); }
     } else {
         bool watching = machine->watching;
-        machine->watching = false; /* what it reads is the lanes' own */
+        machine->watching = false; /* it reads the lanes' own records */
         combine(records, mask);
         machine->watching = watching;
     }
@@ -450,7 +451,7 @@ static int take_ready()
 /* --- shared memory -------------------------------------------------------------------------------------------------
  */
 
-/* Freed and made anew for every block, so that ASan knows its bounds; without ASan a canary stands behind it. */
+/* A piece is freed and made anew for every block, so that ASan knows its bounds; without ASan a canary follows it. */
 static void piece_make(struct shared_piece *piece, size_t bytes)
 {
     size_t whole = (bytes + 15) / 16 * 16;
@@ -525,7 +526,7 @@ static void shared_end()
 /* --- launches ------------------------------------------------------------------------------------------------------
  */
 
-/* Whether all lanes wait at one barrier; then they may go on. */
+/* Returns whether all lanes wait at one barrier; then they may go on. */
 static bool open_barrier()
 {
     int votes = 0;

@@ -1,8 +1,9 @@
-/* Runs CUDA kernels on the host, for tests: what a test or a host table sees. The kernels' own words are simt_words.h.
+/* Runs CUDA kernels on the host, for tests. This is the side of a test or a host table; simt_words.h is the kernels'
+ * side.
  *
  * The lanes of a block are fibers of the calling thread. A lane runs until it waits (a barrier, a shuffle, a vote) or
  * leaves; then another one that can go on is chosen, by the thread's order. Blocks run one after the other. That is
- * slow and exact: what real hardware forgives by luck is an error here. A launch ends with a complaint when
+ * slow and exact: mistakes that real hardware forgives by luck are errors here. A launch ends with a complaint when
  *   - lanes wait at a barrier that others miss: they have left the kernel, or wait at another one;
  *   - lanes of a warp wait for one that its mask names and that does not come, or come with another mask;
  *   - a shuffle reads a lane outside its mask;
@@ -11,7 +12,7 @@
  *     (simt_race.cc; not in builds with a sanitizer);
  *   - grid, block or shared memory are larger than every device allows.
  * Shared memory starts as bytes 0xff in every block: a NaN in every float type. Without the watch for races, a missing
- * barrier shows itself in the results of one order or another, so run a kernel in several.
+ * barrier shows in the results of one order or another, so run a kernel in several.
  *
  * Thread: everything here belongs to the calling thread; launches of several threads run side by side. */
 #ifndef TESTS_SIMT_H
@@ -36,29 +37,30 @@ enum simt_order {
 /* The order of this thread's launches from now on; forward at first. */
 void simt_set_order(enum simt_order order, uint64_t seed);
 
-/* Runs a kernel to its end. Its signature is cudaLaunchKernel's; `stream` is not looked at.
+/* Runs a kernel to its end. Its signature is cudaLaunchKernel's; `stream` is ignored.
  * Errors: cudaErrorInvalidConfiguration, cudaErrorInvalidValue (more than any device has), cudaErrorLaunchFailure (a
  * mistake in the kernel); simt_complaint then says more. */
 cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                         cudaStream_t stream);
 
-/* Whether the shim sees races in this build; and whether it looks for them in this thread's launches from now on, which
- * it does at first: it takes several times as long. */
+/* simt_sees_races returns whether the shim sees races in this build; simt_watch sets whether it looks for them in this
+ * thread's launches from now on, which it does at first and which makes them take several times as long. */
 bool simt_sees_races(void);
 void simt_watch(bool races);
 
-/* Whether the shim itself sees that shared memory was written beyond its end: under ASan the process ends before. */
+/* Returns whether the shim itself sees that shared memory was written beyond its end: under ASan the process ends
+ * before. */
 bool simt_sees_overruns(void);
 
-/* What was wrong with this thread's last launch; empty when nothing was. Owns: the shim, until the next launch. */
+/* The complaint about this thread's last launch; empty if there is none. Owns: the shim, until the next launch. */
 const char *simt_complaint(void);
 
-/* The size of a kernel's one argument, so that a launch can be put off; 0 for what was never launched by one of the
- * launchers of kernels.h. Thread: any. */
+/* The size of a kernel's one argument, so that a launch can be deferred; 0 for a kernel that none of the launchers of
+ * kernels.h has launched yet. Thread: any. */
 size_t simt_kernel_bytes(const void *kernel);
 void simt_know_kernel(const void *kernel, size_t argument_bytes);
 
-/* simt_launch for a host table (cuda_host.h): what goes wrong ends the process, with the complaint. */
+/* simt_launch for a host table (cuda_host.h): a mistake ends the process, with the complaint. */
 void simt_kernel_run(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* Kernels with a mistake each, and some without, for the tests of the shim (tests/unit/kernels/test_simt.c). They run
- * one block of `lanes` lanes unless they say otherwise. */
+/* Kernels with one mistake each, and some correct ones. They test the shim (tests/unit/kernels/test_simt.c). The
+ * kernels run one block of `lanes` lanes unless they say otherwise. */
 #include "simt_mistakes.h"
 
 #include "kernels/attention.h"
@@ -76,7 +76,7 @@ MISTAKE(mask_without_itself)
     a.out[threadIdx.x] = __shfl_xor_sync(0x0000ffffu, a.in[threadIdx.x], 1);
 }
 
-/* Lanes of a warp do not run in step: what one writes, another sees after __syncwarp alone. */
+/* Lanes of a warp do not run in step: another lane sees a write only after __syncwarp. */
 MISTAKE(warp_barrier_left_out)
 {
     SHARED(float, x, [32]);
@@ -105,7 +105,7 @@ MISTAKE(copy_not_waited_for)
     a.out[threadIdx.x] = x[threadIdx.x].x;
 }
 
-/* Read before its lane has waited for it, which is before the barrier that is there. */
+/* A copy is read before its lane has waited for it; the wait is before the barrier that is there. */
 MISTAKE(copy_read_too_early)
 {
     SHARED(float4, x, [32]);
@@ -116,7 +116,7 @@ MISTAKE(copy_read_too_early)
     copy_wait();
 }
 
-/* A lane's wait is for its own copies; others read them behind a barrier alone. */
+/* A lane waits for its own copies only; others may read them only after a barrier. */
 MISTAKE(copy_read_without_a_barrier)
 {
     SHARED(float4, x, [32]);
@@ -157,7 +157,7 @@ MISTAKE(two_lanes_write_halves)
     a.out[threadIdx.x] = (float)parts[127 - threadIdx.x];
 }
 
-/* A shuffle brings lanes together, but not what they have written. */
+/* A shuffle makes lanes meet, but does not order their writes. */
 MISTAKE(shuffle_for_a_barrier)
 {
     SHARED(float, x, [32]);
@@ -187,13 +187,13 @@ MISTAKE(warp_barrier_of_a_half)
     a.out[threadIdx.x] = x[31 - threadIdx.x];
 }
 
-/* In place, a step to the left: lane by lane right, and across lanes not. */
+/* Moves numbers one place to the left in place: right lane by lane, wrong across lanes. */
 MISTAKE(global_memory_in_place)
 {
     a.out[threadIdx.x] = a.out[threadIdx.x + 1];
 }
 
-/* What a block leaves in global memory no other block of the launch may count on. */
+/* No block may rely on what another block of the same launch has written to global memory. */
 MISTAKE(blocks_that_wait_for_none)
 {
     if (threadIdx.x == 0) { a.out[blockIdx.x] = blockIdx.x == 0 ? 1.0f : a.out[blockIdx.x - 1] + 1.0f; }

@@ -1,5 +1,5 @@
-/* What the files of the SIMT shim share; see simt.h. simt.cc schedules lanes, switches between them and launches;
- * simt_race.cc watches what they touch. */
+/* Shared by the files of the SIMT shim; see simt.h. simt.cc schedules lanes, switches between them and launches;
+ * simt_race.cc watches their accesses. */
 #ifndef TESTS_SIMT_PRIVATE_H
 #define TESTS_SIMT_PRIVATE_H
 
@@ -22,7 +22,7 @@ namespace simt
 enum {
     LANES_MAX = 1024,
     WARP = 32,
-    SHARED_BYTES_MAX = 48 * 1024, /* what a kernel gets without asking the driver for more */
+    SHARED_BYTES_MAX = 48 * 1024, /* the limit of a kernel that does not ask the driver for more */
     CANARY_BYTES = 64,
 };
 
@@ -49,7 +49,7 @@ struct lane {
     enum lane_state state;
     struct simt_place place;
     struct simt_site site; /* where it waits */
-    uint32_t mask;         /* whom it waits for, in its warp */
+    uint32_t mask;         /* the lanes of its warp for which it waits */
     void *record;
     bool vote;
     uint32_t copy_group;
@@ -79,7 +79,7 @@ struct machine {
     size_t argument_bytes; /* 0: not known */
     struct race_watch *watch;
     bool watching;  /* a kernel runs, and its lanes are watched for races */
-    bool unwatched; /* as the thread's launches are from now on */
+    bool unwatched; /* the setting for the thread's launches from now on */
     int vote_count;
     bool failed;
     std::string complaint;
@@ -89,7 +89,8 @@ struct machine {
     ~machine();
 };
 
-/* The calling thread's. Plain pointers: others are checked for having been made at every use. */
+/* The calling thread's machine. A plain pointer, because other thread-local objects are checked for initialisation at
+ * every use. */
 extern __thread struct machine *machine;
 extern __thread struct lane *running;
 

@@ -1,14 +1,13 @@
-/* Finds lanes that race: who touched which memory, and what has ordered them since. See simt.h.
+/* Finds lanes that race, from their accesses to memory and the order of these. See simt.h.
  *
  * The kernels are compiled with -fsanitize=thread, which puts a call before every load and store, and linked with the
- * functions at the end of this file in place of the sanitizer's own: so the shim sees each access of each lane,
- * whatever the order that it runs them in. Two accesses to a place conflict when one of them writes and nothing orders
- * them. In a block a barrier does; in a warp a __syncwarp that both take part in. A shuffle, a vote or an mma makes
- * lanes meet but orders no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"), and blocks of a launch
- * nothing orders.
+ * functions at the end of this file in place of the sanitizer's own: so the shim sees each access of each lane, in
+ * whatever order it runs them. Two accesses to a place conflict when one of them writes and nothing orders them. In a
+ * block a barrier does; in a warp a __syncwarp that both take part in. A shuffle, a vote or an mma makes lanes meet but
+ * orders no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"), and nothing orders blocks of a launch.
  *
- * A place is two bytes, the least that a kernel touches. It remembers the last write and two reads: where more lanes
- * have read, two of different warps if there are such, so that whoever writes then conflicts with one of them. */
+ * A place is two bytes, the smallest access of a kernel. It remembers the last write and two reads: if more lanes have
+ * read, two of different warps if there are such, so that a later write conflicts with one of them. */
 #include "simt_private.h"
 
 #include <cstdio>
@@ -29,8 +28,8 @@ enum {
     BLOCKS_MAX = (1 << 22) - 1,
 };
 
-/* What a lane did, and when: how many barriers of its block were behind it, and its own clock, which a __syncwarp moves
- * on and a barrier sets back. */
+/* A lane's access and its time: the number of barriers that its block had passed, and its own clock, which a __syncwarp
+ * advances and a barrier resets. */
 struct touch {
     uint64_t block : 22; /* of the launch, from 1; 0: nothing was done */
     uint64_t barriers : 14;
@@ -45,7 +44,7 @@ struct place {
 };
 
 struct page {
-    uint64_t launch; /* that the places are of; else they are empty */
+    uint64_t launch; /* the launch of the places; in any other launch they are empty */
     struct place places[PLACES];
 };
 
@@ -53,7 +52,8 @@ struct race_watch {
     uint64_t launch;
     uint32_t block, barriers;
     uint32_t clock[LANES_MAX];
-    uint32_t known[LANES_MAX][WARP]; /* what a lane has behind it of its warp's: clocks below this */
+    uint32_t known[LANES_MAX][WARP]; /* [lane][other lane of its warp]: accesses with clocks below this are ordered
+                                        before the lane */
     std::unordered_map<uintptr_t, std::unique_ptr<struct page>> pages;
     uintptr_t near_number[NEAR_PAGES];
     struct page *near[NEAR_PAGES];
@@ -144,7 +144,7 @@ void race_forget(const void *at, size_t bytes)
 /* --- accesses ------------------------------------------------------------------------------------------------------
  */
 
-/* Whether what was done then is behind the lane that runs now. */
+/* Returns whether that access is ordered before the lane that runs now. */
 static bool is_behind(const struct race_watch *watch, const struct touch &then, uint32_t lane)
 {
     if (then.block == 0) { return true; }
@@ -175,7 +175,7 @@ static std::string name_of(const void *at)
     return text;
 }
 
-/* Where the code is, as addr2line takes it. */
+/* The place of the code, in the form that addr2line takes. */
 static std::string name_of_code(const void *code)
 {
     Dl_info info = {};
@@ -233,8 +233,8 @@ static void write_place(struct race_watch *watch, const void *at, struct place *
     place->write = now;
 }
 
-/* What a lane does to memory that others may see: not its stack, nor what tells it who it is, nor the argument, which
- * nobody writes. */
+/* Records a lane's access to memory that others may see: not its stack, nor the record that identifies it, nor the
+ * argument, which nobody writes. */
 static void touch_memory(const void *at, size_t bytes, enum race_kind kind, const void *code)
 {
     if (machine == nullptr || !machine->watching) { return; }

@@ -1,5 +1,5 @@
-/* The device's words for host compilers: what kernels/device.h includes in place of nvcc's own. simt.h tells how the
- * lanes run; here is what a kernel may say. A word that is missing here does not compile, which is meant. */
+/* The device's words for host compilers: kernels/device.h includes them in place of nvcc's own. simt.h explains how the
+ * lanes run; this file has all that a kernel may say. A word that is missing here does not compile, on purpose. */
 #ifndef TESTS_SIMT_WORDS_H
 #define TESTS_SIMT_WORDS_H
 
@@ -18,7 +18,7 @@
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
-/* Where in a kernel a lane is: a word, and the line that says it. */
+/* A lane's place in a kernel: a word, and the line that says it. */
 struct simt_site {
     const char *word;
     const char *file;
@@ -33,7 +33,7 @@ struct simt_place {
     dim3 grid_size;
 };
 
-/* What the lane that runs now is. */
+/* The indexes of the lane that runs now. */
 const struct simt_place &simt_self();
 
 #define threadIdx (simt_self().thread)
@@ -60,7 +60,7 @@ template <class T> struct simt_type {
 #define SHARED(type_, name, dimensions)                                                                                \
     typename simt_type<type_ dimensions>::type &name = *static_cast<typename simt_type<type_ dimensions>::type *>(     \
         simt_shared(SIMT_DECLARATION, sizeof(type_ dimensions)))
-/* What the launch asked for, as an array. */
+/* The shared memory that the launch asked for, as an array. */
 #define SHARED_DYNAMIC(type, name) type *name = static_cast<type *>(simt_shared_dynamic())
 
 /* The one parameter of a kernel, and its type in a pointer to one. */
@@ -73,7 +73,7 @@ template <class T> struct simt_type {
 /* Ends the launch with this complaint. */
 [[noreturn]] void simt_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Works out what the lanes of a warp do together, from the record of each; NULL for those outside the mask. */
+/* Computes a common operation of a warp's lanes, from the record of each; NULL for those outside the mask. */
 typedef void simt_combine(void *const records[32], uint32_t mask);
 
 /* The lanes of `mask` meet here, at the same site with the same mask; the last one calls `combine`, which may be NULL.
@@ -156,7 +156,7 @@ void simt_copy_async(void *to, const void *from, uint32_t bytes, uint32_t zeros_
 void simt_copy_commit();
 void simt_copy_wait(uint32_t groups_left);
 
-/* What a lane reads by other means than a plain load. */
+/* Records a lane's read by other means than a plain load. */
 void simt_reads(const void *at, size_t bytes);
 
 /* --- atomics: lanes never run at the same time, so plain words do; these are not watched, but said to be atomic ------

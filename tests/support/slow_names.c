@@ -1,5 +1,5 @@
 /* A name service that hangs on demand, around the real one, linked into the daemon of the fault tests with
- * --wrap=getaddrinfo: every name that ends in ".slow" is 127.0.0.1, and asking for one takes until the file that
+ * --wrap=getaddrinfo: every name that ends in ".slow" is 127.0.0.1, and a lookup of one takes until the file that
  * SLOW_NAMES names is gone. */
 #include <netdb.h>
 #include <stdlib.h>

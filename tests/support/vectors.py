@@ -1,4 +1,4 @@
-"""The local vectors that replies are compared with, from `sluice embed`; and what the encodings mean."""
+"""The local vectors with which replies are compared, from `sluice embed`; and the meaning of the encodings."""
 
 import base64
 import json
@@ -27,8 +27,8 @@ def read_npy(path):
 
 
 def decode_f32(encoding, embedding):
-    """The float32 bytes that an `embedding` field stands for; of several vectors one behind the other."""
-    if encoding in ("f32", "f16"):  # f16 stays as it is: encode_like brings the expected one there
+    """The float32 bytes that an `embedding` field means; several vectors follow each other."""
+    if encoding in ("f32", "f16"):  # f16 stays as it is: encode_like converts the expected one
         return embedding
     if encoding == "base64":
         return base64.b64decode(embedding, validate=True)
@@ -43,7 +43,7 @@ def decode_f32(encoding, embedding):
 
 
 def encode_like(encoding, vector):
-    """f32 bytes as an `embedding` of this encoding says them, and as decode_f32 reads that back: f16 rounds to even."""
+    """f32 bytes after a round trip through an `embedding` of this encoding and decode_f32: f16 rounds to even."""
     return struct.pack(f"<{len(vector) // 4}e", *struct.unpack(f"<{len(vector) // 4}f", vector)) if encoding == "f16" else vector
 
 

@@ -4,8 +4,8 @@ import time
 
 
 def wait_until(condition, what, timeout=60.0, ignore=()):
-    """Polls `condition` until it returns something true, which is returned; fails with `what` after `timeout` seconds. What
-    has taken long already is looked at less often: on a busy machine a look takes time away from what is waited for.
+    """Polls `condition` until it returns something true, which is returned; fails with `what` after `timeout` seconds. The
+    longer it has taken, the less often it looks: on a busy machine a look takes time away from the work that it waits for.
 
     Exceptions listed in `ignore` count as "not yet": a Redis that is just being restarted, for example."""
     start = time.monotonic()
