@@ -1,5 +1,6 @@
-"""How fast: tokens/s at fixed and mixed lengths, batching off and on, latency; beside the peak of bare products and what
-others reach on the same device in the same run. All figures are medians of rounds, after runs that do not count."""
+"""Measures speed: tokens/s at fixed and mixed lengths, batching off and on, latency; beside the peak of bare products
+and the figures of others on the same device in the same run. All figures are medians of rounds, after runs that do not
+count."""
 import random
 import statistics
 
@@ -12,13 +13,13 @@ from driver import PACKED, PADDED, NotHere
 
 LENGTHS = [16, 64, 128, 256, 512]
 BUDGETS = [8192, 16384, 32768, 65536]  # tokens in a batch
-FIFO_ROWS = [32, 128]                  # rows in a batch of whoever batches by count
+FIFO_ROWS = [32, 128]                  # rows in a batch of a server that batches by count
 LITERATURE = 3.75                      # batching on over off, as published for text services
 PEAK = (8192, 8192, 8192)
 
 
 class Plan:
-    """Sizes of a run: the real one, or --quick, which only shows that everything runs."""
+    """The sizes of a run: real ones, or those of --quick, which only shows that everything runs."""
 
     def __init__(self, quick):
         self.lengths = [16, 64] if quick else LENGTHS
@@ -26,7 +27,7 @@ class Plan:
         self.fifo_rows = [4] if quick else FIFO_ROWS
         self.mixed = 6 if quick else 4096
         self.alone = 3 if quick else 512
-        self.batches = 1 if quick else 16  # of a load at one length: one behind the other, so that waiting for the last counts little
+        self.batches = 1 if quick else 16  # of a load at one length: one after the other, so that waiting for the last counts little
         self.rounds = 1 if quick else 5
         self.options = ["--batch-tokens", max(self.budgets)]  # else the engine would cut a large batch into passes of its own size
         self.timing = ["--rounds", self.rounds, "--round-ms", 1 if quick else 100, "--warm-ups", 1 if quick else 2]
@@ -48,7 +49,7 @@ def mixed_lengths(count):
 
 
 def packed_batches(lengths, budget):
-    """In order of arrival, as many as fit."""
+    """Batches in order of arrival, each with as many rows as fit."""
     batches, rows, used = [], [], 0
     for index, length in enumerate(lengths):
         if rows and used + length > budget:
@@ -60,7 +61,7 @@ def packed_batches(lengths, budget):
 
 
 def padded_batches(lengths, order, budget=None, rows_most=None):
-    """In the given order: by padded tokens, or by count."""
+    """Batches in the given order, cut by padded tokens or by count."""
     batches, rows, longest = [], [], 0
     for index in order:
         wider = max(longest, lengths[index])
@@ -133,7 +134,7 @@ def latency(driver, folder, plan, precision, report, name):
 
 
 def peak_of_products(driver, plan, precision, report, name, tokens):
-    """TFLOP/s of a large square product, and of the model's own four at so many tokens; None where there is no CUDA."""
+    """TFLOP/s of a large square product, and of the model's own four at that number of tokens; None where there is no CUDA."""
     try:
         rounds = driver.products([plan.peak, *shapes.products(name, tokens)], "--precision", precision, *plan.timing[:4])
     except NotHere as reason:
@@ -157,7 +158,7 @@ def percent(part):
 
 
 def show_fixed(report, name, ours, others, peak, own):
-    """One shape at each length: ours, what it is of the peak, and the others."""
+    """One shape at each length: our rate, its share of the peak, and the others."""
     for length, (rate, budget) in ours.items():
         goal = shapes.GOALS.get(name) if length == 128 else None
         report.speed(f"{name} {length} tokens", f"{rate:13,.0f} tokens/s in batches of {budget}", shape=name, length=length,

@@ -23,7 +23,7 @@ from report import Report  # noqa: E402
 
 
 def machine(options):
-    """What the figures were taken on."""
+    """The machine and the versions with which the figures were taken."""
     facts = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
              "commit": commit(),
              "backend": options.backend, "host": f"{platform.machine()}, {os.cpu_count()} CPUs"}
@@ -38,7 +38,7 @@ def machine(options):
 
 
 def commit():
-    """Of the source, or of what a pack was made from."""
+    """The commit of the source, or of the source that a pack was made from."""
     packed = shapes.SOURCE / "pack/commit"
     if packed.exists():
         return packed.read_text().strip()

@@ -16,12 +16,12 @@ COSINE = {"f16": 0.9999, "bf16": 0.999, "f32": 0.999999}
 # size may be added up in another order, which shows in the last place of the type; bf16's is 8 times as coarse as f16's.
 APART = {"f16": 1e-3, "bf16": 8e-3, "f32": 1e-5}
 SETTINGS = [("f16", "graphs"), ("f16", "no graphs"), ("bf16", "graphs"), ("bf16", "no graphs"), ("f32", "graphs")]
-# The first batch of a size runs directly and the second is captured, so that only a third run shows what a graph does.
-# In f32, which is slow and the least of them, small batches alone come that often.
+# The first batch of a size runs directly and the second is captured, so only a third run uses a graph. In f32, which is
+# slow and matters least, only small batches are run three times.
 RUNS = {("f16", "graphs"): 3, ("bf16", "graphs"): 3}
 OPTIONS = {"graphs": [], "no graphs": ["--no-graphs"]}
 PASS_TOKENS = {"f16": 65536, "bf16": 65536, "f32": 16384}  # larger batches go in several passes
-FIRST_WORD = 8  # below are the special tokens and OVERFLOWING
+FIRST_WORD = 8  # lower ids are the special tokens and OVERFLOWING
 
 
 def make_texts(lengths, seed):
@@ -30,7 +30,7 @@ def make_texts(lengths, seed):
 
 
 def make_loads(texts, sizes, seed):
-    """(what it is, load): every text alone; then batches of each size, the same rows packed and padded; equal lengths."""
+    """Yields (title, load): every text alone; then batches of each size, the same rows packed and padded; equal lengths."""
     generator = np.random.default_rng(seed)
     loads = [("alone", [(PACKED, [i]) for i in range(len(texts))])]
     for size in sizes:
@@ -59,7 +59,7 @@ def spread(vectors, which, count):
 
 
 def reference(options, folder, name, texts):
-    """From the folder of the checkpoint, where it has been made before."""
+    """Reads the reference from the checkpoint's folder, or computes it and keeps it there."""
     digest = hashlib.sha256(b"".join(t.astype("<i4").tobytes() + b"|" for t in texts)).hexdigest()[:16]
     path = folder / f"reference-{options.reference}-{digest}.npy"
     if not path.exists():

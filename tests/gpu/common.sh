@@ -21,7 +21,7 @@ quoted() { printf %q\  "$@"; }
 # The head of a script is its help.
 show_help() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }
 
-# Takes the programs out of the pack, if this is one; says first what of it cannot run on this machine, and why.
+# Uses the programs of the pack, if this is one; fails first if they cannot run on this machine, and says why.
 use_pack() {
   [ -n "$pack" ] || return 0
   build=$pack
@@ -35,12 +35,12 @@ use_pack() {
   [ -z "$missing" ] || die "the programs of the pack lack libraries that are neither in it nor on this machine:"$'\n'"$missing"
 }
 
-# What a machine without a GPU can compare with.
+# Prints the reference that a machine without a GPU can compare with.
 host_reference() {
   "$python" -c 'import importlib.util as u; print("transformers" if u.find_spec("torch") and u.find_spec("transformers") else "numpy")'
 }
 
-# What of CUDA is not on the usual paths: the toolkit's programs, and cuBLAS where Python's wheels alone have it.
+# Finds the parts of CUDA that are not on the usual paths: the toolkit's programs, and cuBLAS where only Python's wheels have it.
 find_cuda() {
   export PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
   local found

@@ -11,7 +11,7 @@ NOT_HERE = 77
 
 
 class NotHere(Exception):
-    """The machine or the build lacks what was asked for."""
+    """The machine or the build cannot do the job."""
 
 
 class Failed(Exception):
@@ -53,7 +53,7 @@ class Driver:
             if line.startswith("{"):
                 answers.append(json.loads(line))
             else:
-                print(line)  # of a sanitizer around it
+                print(line)  # output of a sanitizer around it
         if done.returncode == NOT_HERE:
             raise NotHere(message)
         if done.returncode != 0:

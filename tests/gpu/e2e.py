@@ -35,11 +35,11 @@ QUEUE = "gpu"
 STREAM, REPLY = f"sluice:{{{QUEUE}}}:requests", f"sluice:{{{QUEUE}}}:reply:"
 PER_ARRAY = 64
 KINDS = [("single", "f32"), ("single", "json"), ("inputs", "f32"), ("inputs", "json")]
-FULL = 0.9  # of a core, or of the GPU: what is above it has no more to give
+FULL = 0.9  # share of a core, or of the GPU; above it, either is the limit
 
 
 def text_of(ids):
-    """The words whose ids these are; the tokenizer puts the first and the last id there by itself."""
+    """The words whose ids these are; the tokenizer adds the first and the last id itself."""
     return " ".join(f"w{i - len(shapes.golden.SPECIALS)}" for i in ids[1:-1])
 
 
@@ -82,7 +82,7 @@ def vectors_of(client, names, encoding, dim, precision):
 
 
 class Gpu:
-    """The GPU's busy share while it runs, as nvidia-smi samples it; nothing where there is no such program."""
+    """Samples the GPU's busy share with nvidia-smi while it runs; has no samples where there is no such program."""
 
     def __init__(self, options):
         self.samples, self.process = [], None
@@ -124,7 +124,7 @@ def shares(before, after, seconds):
 
 
 def limit(gpu_busy, daemon, server):
-    """What has no more to give, in words."""
+    """Says in words what limits the rate."""
     if gpu_busy is not None and gpu_busy >= FULL:
         return "the GPU"
     busiest = max((server[0], "Redis"), (daemon[0], "the daemon"))

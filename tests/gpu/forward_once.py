@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A forward pass of six tiny models (head dimensions 32 and 64, mean and first-token pooling, norms before and behind, rotary
-positions, windows, gates, fewer heads of keys), small enough to run under compute-sanitizer; its vectors are checked as
-well, because a sanitizer can hide what it is looking for. No product is timed."""
+"""A forward pass of six tiny models (head dimensions 32 and 64, mean and first-token pooling, norms before and after each
+part, rotary positions, windows, gates, fewer heads of keys), small enough to run under compute-sanitizer; its vectors are
+checked as well, because a sanitizer can hide what it is looking for. No product is timed."""
 import argparse
 import pathlib
 import shlex
@@ -18,7 +18,7 @@ LENGTHS = [1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 130]
 
 
 def run(driver, work, name):
-    """Whether all vectors are right, with graphs and without."""
+    """Returns whether all vectors are right, with graphs and without."""
     folder = shapes.write(work, name)
     texts = check_numbers.make_texts(LENGTHS, 41)
     loads = [[(PACKED, range(len(texts)))], [(PADDED, range(8))], [(PACKED, [6])]]

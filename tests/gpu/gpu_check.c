@@ -1,13 +1,13 @@
 /* The C side of tests/gpu: opens an engine on a model directory and runs a job of token ids; Python makes the jobs and
- * judges what comes out. It uses the engine as work/ and serve/ do, so that what is checked is what runs.
+ * judges the results. It uses the engine as the daemon does, so that the check covers the code that runs there.
  *
  *     gpu_check vectors MODEL JOB OUTPUT [option...]   vectors to OUTPUT
  *     gpu_check rates MODEL JOB [option...]            seconds of each load
  *     gpu_check latencies MODEL JOB [option...]        p50 and p99 of each load
- *     gpu_check products ROWSxOUTPUTSxINPUTS... [option...]   what bare matrix products reach
+ *     gpu_check products ROWSxOUTPUTSxINPUTS... [option...]   TFLOP/s of bare matrix products
  *
- * One JSON object a line on stdout; the last one tells of the engine. Exit code 0: done, 1: something failed,
- * 2: called wrongly, 77: this machine or build does not have what was asked for. */
+ * One JSON object a line on stdout; the last one describes the engine. Exit code 0: done, 1: something failed,
+ * 2: called wrongly, 77: this machine or build cannot do the job. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct call {
     struct engine_options options;
     struct gpu_timing timing;
     int arguments;
-    char **argument; /* what is no option: the command first */
+    char **argument; /* arguments that are no options: the command first */
 };
 
 static const struct option option_list[] = {

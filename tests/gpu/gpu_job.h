@@ -1,4 +1,4 @@
-/* What the GPU check wants computed: texts as token ids, and loads, each a row of batches over those texts. */
+/* The work of the GPU check: texts as token ids, and loads, each a sequence of batches over those texts. */
 #ifndef TESTS_GPU_JOB_H
 #define TESTS_GPU_JOB_H
 
@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 
-/* What a batch points to. */
+/* The arrays that a batch points to. */
 struct gpu_rows {
     int32_t *ids;
     uint32_t *start, *length;
@@ -28,9 +28,9 @@ struct gpu_job {
     size_t output_floats;
 };
 
-/* Reads a job, written by tests/gpu/driver.py, in native int32: how many texts; their lengths; all their ids; how many
- * loads, and for each how many batches, and for each of those 0 (packed) or 1 (padded), how many rows, and which texts.
- * A file that breaks this ends the process. Owns: the caller ends it with gpu_job_free. */
+/* Reads a job, written by tests/gpu/driver.py, in native int32: the number of texts; their lengths; all their ids; the
+ * number of loads, and for each its number of batches, and for each of those 0 (packed) or 1 (padded), its number of
+ * rows, and their texts. A file that breaks this ends the process. Owns: the caller ends it with gpu_job_free. */
 struct gpu_job *gpu_job_read(const char *path, uint32_t dim);
 void gpu_job_free(struct gpu_job *job);
 

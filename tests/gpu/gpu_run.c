@@ -1,4 +1,4 @@
-/* Loads are measured in turn, round after round, so that what changes on the device in the meantime (clocks, heat) hits
+/* Loads are measured in turn, round after round, so that changes of the device in the meantime (clocks, heat) affect
  * all of them alike; the reader of the figures takes medians. Wall time: copies and the host's share count. */
 #include "gpu_run.h"
 

@@ -1,4 +1,4 @@
-/* The three things that the GPU check does with a job: vectors, throughput, latency. What fails ends the process. */
+/* The three things that the GPU check does with a job: vectors, throughput, latency. Any failure ends the process. */
 #ifndef TESTS_GPU_RUN_H
 #define TESTS_GPU_RUN_H
 

@@ -63,7 +63,7 @@ if [ -z "$pack$built" ] && [ -f "$root/build/gpu-pack.tar.gz" ]; then
 fi
 [ -n "$built" ] || use_pack
 
-# Results of the parts, a folder each; of those that were run again one more.
+# Results of the parts: a folder each, and one more for each further run.
 mkdir -p "$work"
 results=$(realpath "$work")/results-$letter
 rm -rf "$results"
@@ -115,7 +115,7 @@ case $letter in
     ;;
 esac
 
-# What part number $1 may take: all that is left but for the shares of those behind it.
+# Prints the seconds that part number $1 may take: all that is left except for the shares of the parts after it.
 time_for() {
   local all=0 behind=0 i
   for ((i = 0; i < ${#names[@]}; i++)); do
@@ -125,7 +125,7 @@ time_for() {
   echo $((limit - SECONDS - behind * limit / all))
 }
 
-# end_session ID: whatever a part has left running, which may have a GPU to itself: a timeout ends its own process group only.
+# end_session ID: kills whatever a part has left running, because it may keep a GPU busy: a timeout ends its own process group only.
 end_session() {
   local stat fields
   for stat in /proc/[0-9]*/stat; do
@@ -134,7 +134,7 @@ end_session() {
   done
 }
 
-# attempt FOLDER SECONDS WORDS...: one run. Its exit code; timeout's are 124 and 137.
+# attempt FOLDER SECONDS WORDS...: runs once. Returns its exit code; timeout's are 124 and 137.
 attempt() {
   local folder=$results/$1 seconds=$2 program=run words=("${@:3}") code=0
   if [ "$3" = e2e ]; then
@@ -156,7 +156,7 @@ attempt() {
   return "$code"
 }
 
-# again NUMBER WORDS...: a part that has failed, in more careful ways, until one of them helps. Says so in `helped`.
+# again NUMBER WORDS...: runs a part that has failed again, in more careful ways, until one of them helps; `helped` names it.
 again() {
   local number=$1 name=${names[$1]} words=("${@:2}") seconds
   case ${words[0]} in

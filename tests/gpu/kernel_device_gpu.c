@@ -48,7 +48,7 @@ void *device_new(size_t bytes, const void *from)
 
 void device_free(void *device)
 {
-    device_sync(); /* what still uses it */
+    device_sync(); /* waits for work that still uses it */
     must(cudaFree(device), "cudaFree");
 }
 

@@ -2,8 +2,8 @@
 # Makes one archive for a bare GPU machine: the source, the programs of the GPU check and the daemon as they are built
 # here (stripped, the kernels for compute capability 9.0 and as PTX), the libraries that they load, redis-server, and
 # Python's redis. That machine needs an x86-64 Linux with this one's glibc or a newer one, libstdc++, NVIDIA's driver,
-# cuBLASLt, and a Python with numpy, tokenizers, torch, transformers and sentence-transformers. Run it where nvcc and what
-# `make deps` installs are. Prints what is in it, and fails when it is larger than 60 MiB.
+# cuBLASLt, and a Python with numpy, tokenizers, torch, transformers and sentence-transformers. Run it on a machine with
+# nvcc and the packages of `make deps`. Prints its content, and fails when it is larger than 60 MiB.
 #   tests/gpu/pack.sh [FILE]    default: build/gpu-pack.tar.gz
 # There: tar -xzf FILE && sluice-gpu/tests/gpu/hour.sh a --out FOLDER, and so on.
 set -euo pipefail
@@ -40,8 +40,8 @@ LD_LIBRARY_PATH=$here${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/redis-ser
 SH
 chmod +x "$pack/redis-server"
 
-# What the loader finds for them here, under the names by which it is asked for. Left to the machine: what belongs to its
-# glibc, and what its own CUDA libraries share with us in one process.
+# Copies the libraries that the loader finds here, under the names that the programs ask for. The machine provides those
+# of its glibc, and those that its own CUDA libraries share with us in one process.
 ldd "$build/sluice" "$build"/tests/gpu_check "$pack"/tests/* "$redis" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u |
   while read -r name path; do
     case $name in
@@ -54,7 +54,7 @@ ldd "$build/sluice" "$build"/tests/gpu_check "$pack"/tests/* "$redis" | sed -n '
 cp -r "$root"/build/venv/lib/python3*/site-packages/redis "$pack/python/"
 find "$pack/python" -name __pycache__ -prune -exec rm -rf {} +
 
-# The newest version of glibc that any of it asks for.
+# The newest version of glibc that any of these files needs.
 find "$pack/sluice" "$pack/tests" "$pack/lib" -type f -exec objdump -T {} + 2>/dev/null |
   grep -oE 'GLIBC_[0-9]+(\.[0-9]+)+' | sort -Vu | tail -n 1 | cut -d_ -f2 >"$pack/glibc"
 

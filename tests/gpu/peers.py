@@ -1,7 +1,8 @@
-"""What others reach: sentence-transformers in f16 with SDPA, at the batch that suits it best, and torch.compile.
+"""Measures the speed of others: sentence-transformers in f16 with SDPA, at the batch that suits it best, and
+torch.compile.
 
-In their favour, token ids lie on the device already and vectors stay there; only `encode` is measured as people call it.
-Where a package is missing or a mode fails, the report says so and why."""
+In their favour, token ids are on the device already and vectors stay there; only `encode` is measured as people call it.
+If a package is missing or a mode fails, the report says so and why."""
 import statistics
 import time
 
@@ -64,7 +65,7 @@ def seconds(options, plan, run):
 
 
 def same_model(options, report, folder, name, model, driver):
-    """That both compute the same: a comparison of two different models would mean nothing."""
+    """Checks that both compute the same: a comparison of two different models would mean nothing."""
     import torch
     texts = check_numbers.make_texts([3, 17, 60, 60], 9)
     with torch.inference_mode():
@@ -81,7 +82,7 @@ def fixed(options, report, folder, name, plan, driver):
     try:
         import torch
         model = open_peer(options, folder)
-    except Exception as error:  # whatever keeps a peer from starting is for the report
+    except Exception as error:  # the report names any reason for which a peer does not start
         report.absent(f"{name} {NAME}", f"{type(error).__name__}: {error}", options.backend == "cuda")
         return {}
     same_model(options, report, folder, name, model, driver)

@@ -1,5 +1,5 @@
 /* Written against cuBLASLt's own calls and not through engine/cuda/gemm, so that a weakness there cannot lower the
- * yardstick. Random numbers, because zeros run faster than data do. */
+ * yardstick. It multiplies random numbers, because zeros run faster than data do. */
 #include "product_yardstick.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""What the vectors ought to be: f32 of transformers on the device, or f64 formulas in NumPy: where there is no torch, and of
+"""The expected vectors: f32 of transformers on the device, or f64 formulas in NumPy, where there is no torch, and for
 families that not every version of transformers has."""
 import numpy as np
 
@@ -16,7 +16,7 @@ def numpy_vectors(folder, name, texts):
 
 
 def quiet():
-    """No progress bars, and nothing about the pooler that a checkpoint of ours does not have."""
+    """Silences progress bars, and warnings about the pooler that our checkpoints do not have."""
     from transformers.utils import logging
     logging.set_verbosity_error()
     logging.disable_progress_bar()

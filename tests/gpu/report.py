@@ -1,5 +1,5 @@
-"""One table on stdout and one JSON file, both as they grow: a run may be cut short. And whether everything that is a check
-has passed."""
+"""Writes one table on stdout and one JSON file, line by line, because a run may be cut short; and knows whether all checks
+have passed."""
 import json
 import pathlib
 
@@ -21,7 +21,7 @@ class Report:
         new.replace(self.path)
 
     def number(self, title, good, **values):
-        """A check of numbers: passed or not."""
+        """Notes a check of numbers: passed or not."""
         self.content["numbers"].append({"title": title, "good": bool(good), **values})
         text = f"{values['rows']} rows"
         if "worst" in values:
@@ -36,7 +36,7 @@ class Report:
         self._line("WRONG", title, why)
 
     def absent(self, title, why, counts):
-        """Something that could not be run here. `counts`: the check is not complete without it."""
+        """Notes something that could not be run here. `counts`: the check is not complete without it."""
         self.content["absent"].append({"title": title, "why": why})
         self._line("-", title, f"not here: {why}")
         if counts:
@@ -51,7 +51,7 @@ class Report:
         print(text, flush=True)
 
     def table(self, header, rows):
-        """Columns as wide as they must be; printed once, at the end, where it is found."""
+        """Columns as wide as their cells; printed once, at the end, where readers find it."""
         cells = [header, *rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
         for row in cells:

@@ -85,8 +85,8 @@ check() {
     --device "$device" --work "$work" --json "$out/$1.json" --shapes "${shapes:-$2}" "${check_options[@]}" 2>&1 | tee "$out/$1.txt"
 }
 
-# launch COMMAND...: a program that launches on the GPU. A program that is cut short fails: timeout ends with 124, or 137.
-# With --no-gpu, good is one that asks for a GPU and hears that there is none.
+# launch COMMAND...: runs a program that launches on the GPU. A program that is cut short fails: timeout ends with 124, or
+# 137. With --no-gpu, a program passes if it asks for a GPU and finds none.
 launch() {
   local wanted='cudaErrorInsufficientDriver|cudaErrorNoDevice|driver version is insufficient|no CUDA-capable device|no NVIDIA driver|sees no GPU'
   if [ -n "$no_gpu" ]; then
@@ -100,8 +100,8 @@ launch() {
   fi
 }
 
-# run_kernels [COMMAND...]: every program of kernel tests, behind the command; there, where every launch takes long, without
-# the 270 products beside f64.
+# run_kernels [COMMAND...]: runs every program of kernel tests, under the command if there is one; then every launch takes
+# long, so the 270 products beside f64 are left out.
 run_kernels() {
   local tests=("$build"/tests/gpu_kernels_*) program case bad=0 failures=0
   [ -x "${tests[0]}" ] || { echo "no kernel tests in $build/tests"; return 1; }
@@ -120,8 +120,8 @@ run_attention() {
   launch "$build/tests/gpu_attention" --json "$out/attention.json"
 }
 
-# What our kernels are called, for the tools that need not look into cuBLAS's: each takes one struct, ..._args. memcheck
-# and initcheck look at all: what a product has written must count as written.
+# Prints the option that selects our kernels, if the tool need not look into cuBLAS's: each of ours takes one struct,
+# ..._args. memcheck and initcheck look at all kernels, because the results of a product must count as written.
 ours() {
   [[ $1 == racecheck || $1 == synccheck ]] || return 0
   compute-sanitizer --help 2>&1 | grep -q -e '--kernel-name' && echo --kernel-name kns=_args
@@ -134,7 +134,7 @@ sanitize() {
   for tool in ${tools//,/ }; do
     sanitizer=(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 --target-processes all $(ours "$tool"))
     [ -z "$no_gpu" ] || sanitizer=(env) # the programs alone
-    # The forward pass first, which has all of it.
+    # The forward pass comes first, because it covers everything.
     {
       echo "-- $tool: a forward pass  ($SECONDS s)"
       "$python" "$root/tests/gpu/forward_once.py" --work "$work" --device "$device" --backend "$backend" \

@@ -28,9 +28,9 @@ SHAPES = {
     "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=23),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", seed=24),
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=25, spread=0.8),
-    # Weights as wide as those of the others would let rounding grow over 24 layers as no trained model does.
+    # With weights as wide as those of the others, rounding would grow over 24 layers more than in any trained model.
     "bert-large": dict(hidden=1024, layers=24, heads=16, inner=4096, pooling="mean", dtype="F16", seed=26, spread=0.6),
-    # A few layers of the real ones: NumPy is to follow.
+    # A few layers of the real ones, because NumPy computes the reference.
     "modernbert": dict(family="modernbert", hidden=768, layers=4, heads=12, inner=1152, pooling="cls", dtype="F32",
                        local=[1, 2], positions=2048, seed=32, spread=0.8),
     "nomic": dict(family="nomic", hidden=768, layers=3, heads=12, inner=3072, pooling="mean", dtype="F32", positions=2048,
@@ -42,19 +42,19 @@ SHAPES = {
     "gemma3": dict(family="gemma3", hidden=768, layers=3, heads=3, key_heads=1, width=256, scalar=256, inner=1152,
                    pooling="mean", dtype="F32", local=[0, 1], positions=2048, seed=38, spread=0.8),
 }
-# Made to be too much for f16 wherever the token OVERFLOWING stands: see make_overflowing.
+# Overflows f16 in every row with the token OVERFLOWING: see make_overflowing.
 OVERFLOW = {"overflow": dict(hidden=384, layers=3, heads=12, inner=1536, pooling="mean", dtype="F32", seed=27, push=1000),
             "tiny-overflow": dict(hidden=64, layers=2, heads=2, inner=128, pooling="mean", dtype="F32", seed=28, push=1000)}
 SHAPES.update(OVERFLOW)
 OVERFLOWING = 7
 REAL = ["minilm", "bge-small", "bert-base", "bert-large"]
 
-# The goals of the project for one H100 or H200 at 128 tokens, in tokens/s, and what they are of the peak of products.
+# The goals of the project for one H100 or H200 at 128 tokens, in tokens/s, and their share of the peak of products.
 GOALS = {"minilm": (12.0e6, None), "bert-base": (2.35e6, 0.51), "bert-large": (0.77e6, 0.59)}
 
 
 def write(work, name):
-    """The checkpoint's folder; written when it is not there, or is another one."""
+    """The checkpoint's folder; written when it is missing, or holds another checkpoint."""
     folder, made_from = pathlib.Path(work) / name, json.dumps(SHAPES[name], sort_keys=True)
     complete = folder / "complete"
     if not complete.exists() or complete.read_text() != made_from:
@@ -66,7 +66,7 @@ def write(work, name):
 
 
 def tensors(folder, mode="r"):
-    """name -> the numbers as they lie in the file (bf16: its bits)."""
+    """name -> the numbers as the file has them (bf16: their bits)."""
     path = folder / "model.safetensors"
     with open(path, "rb") as file:
         size = struct.unpack("<Q", file.read(8))[0]
@@ -77,8 +77,8 @@ def tensors(folder, mode="r"):
 
 
 def make_overflowing(folder, push):
-    """Gives OVERFLOWING an embedding that is one large number, which one inner neuron of the first layer looks for; what
-    that neuron then adds is far above what f16 can hold, but no trouble for bf16. Other tokens do not wake it."""
+    """Gives OVERFLOWING an embedding that is one large number, to which one inner neuron of the first layer responds;
+    the number that it then adds is far beyond f16, but not beyond bf16. It does not respond to other tokens."""
     named, layer = tensors(folder, "r+"), "encoder.layer.0."
     hidden = named["embeddings.LayerNorm.weight"].shape[0]
     named["embeddings.word_embeddings.weight"][OVERFLOWING] = 0
@@ -93,15 +93,15 @@ def make_overflowing(folder, push):
 
 
 def operations_per_token(name, length):
-    """Products and attention, as papers count them; a model that pools its first token needs not all of its last layer,
-    but it is credited with all of it, as its peers are."""
+    """Operations of products and attention, as papers count them; a model that pools its first token does not need all
+    of its last layer, but is credited with all of it, as its peers are."""
     m, window = SHAPES[name], 2 * golden.family_of(SHAPES[name]).get("window", 0) + 1
     seen = sum(min(length, window) if layer in m.get("local", ()) else length for layer in range(m["layers"]))
     return m["layers"] * sum(2 * outputs * inputs for _, outputs, inputs in products(name, 1)) + 4 * seen * products(name, 1)[1][2]
 
 
 def products(name, tokens):
-    """The four products of a layer at so many tokens: (rows, outputs, inputs)."""
+    """The four products of a layer at that number of tokens: (rows, outputs, inputs)."""
     m = SHAPES[name]
     hidden, inner, gated = m["hidden"], m["inner"], "rotary" in golden.family_of(m)
     width = m.get("width", hidden // m["heads"])

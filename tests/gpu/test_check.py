@@ -1,5 +1,5 @@
 """The GPU check itself, as far as it goes without a GPU: run.sh and its Python parts on tiny models, the CPU backend and
-a reference in NumPy; and that what is wrong makes it fail. hour.sh, packs and e2e.py are in test_hour.py."""
+a reference in NumPy; and that wrong results make it fail. hour.sh, packs and e2e.py are in test_hour.py."""
 import json
 import os
 import pathlib
@@ -43,7 +43,7 @@ class Case(unittest.TestCase):
         return json.loads((self.out / f"{part}.json").read_text())
 
     def made_up(self, path, script):
-        """A program of a line of shell, at out/path."""
+        """Writes a program of one line of shell at out/path."""
         path = self.out / path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{script}\n")
@@ -98,7 +98,7 @@ class OnTheHost(Case):
         self.assertIn("gpu_check ended with 1", self.text)
 
     def test_gpu_that_is_not_there_fails(self):
-        """Not one check could be made: that is no pass."""
+        """If no check could be made, the run has not passed."""
         driver = ("/bin/sh", "-c", "echo no GPU here >&2; exit 77")
         self.assertEqual(self.run_check("numbers", "--shapes", "tiny", "--backend", "cuda", driver=driver), 1, self.text)
         self.assertIn("not here: no GPU here", self.text)
@@ -110,7 +110,7 @@ class OnTheHost(Case):
         self.assertEqual(self.text.count("worst cosine"), 6)
 
     def run_made_up(self, part, kernels, sanitizer="exit 0", *words):
-        """run.sh's part with made-up kernel tests and a made-up compute-sanitizer, which runs what it is given."""
+        """Runs that part of run.sh with made-up kernel tests and a made-up compute-sanitizer, which runs its command."""
         self.made_up("build/tests/gpu_kernels_a", "echo a; exit 0")
         self.made_up("build/tests/gpu_kernels_b", kernels)
         self.made_up("bin/compute-sanitizer", f"""[ "$1" = --help ] && {{ echo ' --kernel-name arg'; exit; }}

@@ -1,4 +1,4 @@
-"""The three commands of hour.sh as far as they go without a GPU, what a pack lacks, and what e2e.py says of the machine."""
+"""The three commands of hour.sh as far as they go without a GPU, packs that lack something, and what e2e.py reports about the machine."""
 import argparse
 import os
 import pathlib
@@ -13,7 +13,7 @@ from test_check import BUILD, GPU_CHECK, HERE, Case
 
 class OnTheHost(Case):
     def run_hour(self, letter, *words, kernels="echo cudaErrorNoDevice; exit 1", check=GPU_CHECK):
-        """hour.sh --no-gpu with a made-up kernel test; its results are unpacked into results/."""
+        """Runs hour.sh --no-gpu with a made-up kernel test; unpacks its results into results/."""
         for program, script in (("gpu_kernels_a", kernels), ("gpu_attention", "echo cudaErrorNoDevice; exit 1"),
                                 ("gpu_check", f'exec {check} "$@"')):
             self.made_up(f"build/tests/{program}", script)
@@ -53,7 +53,7 @@ class OnTheHost(Case):
         self.assertTrue(all(entry["limit"] for entry in content["speed"]))
 
     def test_hour_says_what_helps(self):
-        """Graphs that fail, and a kernel that runs when each launch is waited for; the rest is done all the same."""
+        """Graphs fail, and a kernel runs only when each launch is waited for; the rest is done all the same."""
         kernels = '[ "$CUDA_LAUNCH_BLOCKING" = 1 ] && echo cudaErrorNoDevice || echo why not; exit 1'
         self.made_up("graphs", f"""case "$*" in *--no-graphs*) exec {GPU_CHECK} "$@" ;; esac; echo capture failed >&2; exit 1""")
         self.assertEqual(self.run_hour("a", check=self.out / "graphs", kernels=kernels), 1, self.text)
@@ -65,19 +65,19 @@ class OnTheHost(Case):
         self.assertIn("why not", self.summary)
 
     def test_hour_ends_in_time(self):
-        """A kernel that hangs is cut short, with all that it has started."""
+        """A kernel test that hangs is cut short, with all processes that it has started."""
         self.made_up("hang", f"echo $$ >{self.out}/pid; exec sleep 300")
         begin = time.monotonic()
         self.assertEqual(self.run_hour("a", "--limit", "20", kernels=f"trap '' TERM; {self.out}/hang"), 1, self.text)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertRegex(self.verdict("kernels"), "^FAILED, cut short")
         process = pathlib.Path("/proc", (self.out / "pid").read_text().strip())
-        while process.exists() and time.monotonic() - begin < 60:  # whoever adopted it has not buried it yet
+        while process.exists() and time.monotonic() - begin < 60:  # the process that adopted it has not reaped it yet
             time.sleep(0.1)
         self.assertFalse(process.exists())
 
     def test_pack_says_what_it_lacks(self):
-        """Another glibc, or a library that is neither in it nor on the machine, before anything runs."""
+        """The script names another glibc, or a library that is neither in the pack nor on the machine, before anything runs."""
         shutil.copytree(HERE, self.out / "tree/tests/gpu")
         pack = self.out / "tree/pack"
         (pack / "tests").mkdir(parents=True)
