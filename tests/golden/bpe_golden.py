@@ -2,8 +2,8 @@
 """Compares Sluice's ids of BPE tokenizers with those of the `tokenizers` package. The bar: not one differs.
 
 usage: bpe_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
-As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts are compared; 1 takes minutes, and says how
-fast both are.
+The arguments are those of tokenizer_golden.py, whose texts it shares. EVERY: only every EVERY-th text is compared; 1
+takes minutes, and says how fast both are.
 """
 import json
 import pathlib
@@ -42,8 +42,8 @@ def train(lines, letters=False):
 
 
 def enlarge(vocabulary, merges, size, within=None):
-    """A vocabulary of Qwen2's or Gemma's size: more merges of tokens that there are, some of them tokens already. `within`: none
-    to the left of this character."""
+    """A vocabulary of Qwen2's or Gemma's size: adds merges of existing tokens, some of whose results are tokens already.
+    `within`: no added merge has this character in its right part."""
     rng = random.Random(20)
     vocabulary, merges = dict(vocabulary), list(merges)
     tokens, known = list(vocabulary), set(merges)

@@ -6,7 +6,7 @@ import unicodedata
 
 
 def build(replacements):
-    """From {bytes: str} to the text that stands as precompiled_charsmap in a tokenizer.json."""
+    """Turns {bytes: str} into the text of precompiled_charsmap in a tokenizer.json."""
     blob, places = bytearray(), {}
     for text in replacements.values():
         if text not in places:
@@ -46,7 +46,7 @@ def _units(values):
 
 
 def nmt_nfkc():
-    """What sentencepiece's own rules of this name do, by and large: NFKC with pairs composed, controls and spaces."""
+    """Replacements much like those of sentencepiece's rules of this name: NFKC with pairs composed, controls and spaces."""
     replacements = {}
     for c in [c for c in range(1, 0x30000) if not 0xD800 <= c <= 0xDFFF]:
         whole = unicodedata.normalize("NFKC", chr(c))

@@ -2,8 +2,8 @@
  *
  * usage: encode_ids DIRECTORY PRECISION < ids > vectors
  *
- * Each row is a count and that many ids, all native int32. The vectors, native f32, of all rows in one batch, then of
- * each row alone. It ends with 77 where the set that SLUICE_ISA names does not run. */
+ * Each row is a count and that many ids, all native int32. Writes the vectors, native f32, of all rows in one batch,
+ * then of each row alone. It ends with 77 where the set that SLUICE_ISA names does not run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 enum { MOST_ROWS = 64, MOST_IDS = 64 * 512 };
 
-/* How many rows stdin has, at [at[r], at[r] + length[r]) of `ids`; more than there is room for end the process. */
+/* Reads the rows of stdin; row r is [at[r], at[r] + length[r]) of `ids`. Returns their number; ends the process when
+ * there is no room for them. */
 static uint32_t read_rows(int32_t *ids, uint32_t *at, uint32_t *length)
 {
     int32_t count;
@@ -54,7 +55,7 @@ static int run(struct encoder *encoder, uint32_t dim)
     return ferror(stdin) || fflush(stdout) != 0;
 }
 
-/* Whether the instruction set that SLUICE_ISA names runs here, or none is named. */
+/* Returns whether SLUICE_ISA names no instruction set, or one that runs here. */
 static bool runs_here(void)
 {
     char picked[64];

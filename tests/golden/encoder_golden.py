@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from model import SPECIALS, tokenizer_json  # noqa: E402
 
-# Each class of length around what vectors, tiles, row buckets and passes are made of.
+# Lengths around the sizes of vectors, tiles, row buckets and passes.
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 97, 127, 128, 129, 191, 255,
            256, 257, 383, 512]
 SOME = [1, 3, 6, 10, 16, 18, 32, 50, 64, 66, 130, 193, 300]
@@ -33,11 +33,11 @@ MODELS = {
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12),
     "bf16-file": dict(hidden=384, layers=3, heads=6, inner=1536, pooling="mean", dtype="BF16", lengths=FEW, seed=13,
                       unigram=True),  # such a tokenizer beside BERT, as multilingual-e5-small has it
-    # A few hidden units that stand far out, as training leaves them too: hard for whole numbers with one scale for a row.
-    # Its attention is so sharp that it enlarges any rounding: plain f32 products are off by 1.3e-5.
+    # A few hidden units are outliers, as after training: hard for whole numbers with one scale for a row. Its attention
+    # is so sharp that it enlarges any rounding: plain f32 products are off by 1.3e-5.
     "outliers": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=SOME, seed=14,
                      outliers=[7, 130, 301], precisions=["f32"], off=1e-4),
-    # known: how the longest text's vector begins by the family's class of transformers 5.23, in f64, on this checkpoint.
+    # known: the first numbers of the longest text's vector, by the family's class of transformers 5.23, in f64, on this checkpoint.
     "distilbert": dict(family="distilbert", hidden=768, layers=6, heads=12, inner=3072, pooling="mean", dtype="F32",
                        lengths=FEW, seed=15, known=[-0.00138967, -0.02870494, 0.03357662, 0.03508891]),
     "xlm-roberta": dict(family="xlm-roberta", hidden=256, layers=3, heads=4, inner=768, pooling="cls", dtype="F16",
@@ -80,12 +80,12 @@ MODELS = {
                      known=[-0.21526077, -0.01165592, -0.04029058, -0.08340346]),
 }
 SHORT = {"all": 65, "few": 5}  # tokens of a text that every instruction set gets
-EMULATED, EMULATED_SHORT, EMULATED_LAYERS = "amx_emulated", 140, 5  # it is slow: bf16 alone, of models of so many layers
+EMULATED, EMULATED_SHORT, EMULATED_LAYERS = "amx_emulated", 140, 5  # it is slow: bf16 alone, on models of at most 5 layers
 LEAST = {"bf16": 0.9999, "int8": 0.9995}  # cosine
 VOCABULARY, POSITIONS = 30522, 512  # positions: of a text
 
-# How a family's files differ from BERT's: `spelling` of what BERT's names, `prefix`, `types` of tokens, positions that no
-# token has (`offset`), fields of config.json, and tensors of heads that nothing reads.
+# The differences of a family's files from BERT's: `spelling` of BERT's names, `prefix`, `types` of tokens, positions that
+# no token has (`offset`), fields of config.json, and tensors of heads that nothing reads.
 FAMILIES = {
     "bert": dict(spelling={}, prefix="", types=2, offset=0, eps=1e-12, heads=[], config={"architectures": ["BertModel"]}),
     "distilbert": dict(
@@ -216,14 +216,14 @@ def tensor_shapes(m):
 
 
 def is_bare(name, family):
-    """Whether the family has no such tensor, a bias."""
+    """Returns whether this tensor is a bias that the family does not have."""
     parts = family.get("bare", ())
     in_norm, part = "LayerNorm" in name, name.split(".")[3] if name.startswith("encoder.layer") else ""
     return name.endswith(".bias") and ("LayerNorm" in parts if in_norm else part.replace("up", "intermediate") in parts)
 
 
 def name_in_file(name, m):
-    """Norms before are numbered by the part that they stand before."""
+    """The tensor's name in the file. A norm before a part has that part's number."""
     prefix = m.get("prefix", family_of(m)["prefix"])
     family, end = family_of(m), name.split(".")[-1]
     if family.get("first_norm") and name.startswith("embeddings.LayerNorm"):
@@ -237,7 +237,7 @@ def name_in_file(name, m):
 
 
 def place_in_file(name, m):
-    """The name of the tensor that the file has it in, as BERT would name it, and which of its parts it is, rows below rows."""
+    """The name, as BERT would have it, of the file's tensor that contains this one, and the index of this part, rows below rows."""
     for whole, parts in family_of(m).get("packed", {}).items():
         for i, part in enumerate(parts):
             if part in name and not ("split" in m and "self" in whole):
@@ -454,8 +454,8 @@ def turned(x, base, divisor):
 
 
 def relative_bias(length, w):
-    """MPNet's, [heads, length, length]: 8 buckets for the distances below 8, 8 that grow by their logarithm up to 128, and
-    as many for keys behind the query."""
+    """MPNet's bias, [heads, length, length]: 8 buckets for the distances below 8, 8 that grow by their logarithm up to
+    128, and as many again for keys after the query."""
     distance = np.arange(length)[None, :] - np.arange(length)[:, None]
     far = np.abs(distance)
     bucket = np.minimum(8 + np.floor(2 * np.log2(np.maximum(far, 8) / 8)).astype(int), 15)
@@ -487,7 +487,7 @@ def attention(x, w, prefix, m, rotary=None, window=None):
 
 
 def added(x, w, prefix):
-    """Where the family has one, the norm of what is added."""
+    """Applies the family's norm of an added part, if it has one."""
     name = prefix + "added.LayerNorm"
     return norm(x, w, name, 1e-6, True) if name + ".weight" in w else x
 
@@ -532,7 +532,7 @@ def encode(ids, w, m):
 # --- the comparison ------------------------------------------------------------------------------------------------
 
 def run(driver, isa, folder, precision, texts, dim):
-    """Our vectors [in one batch or alone, texts, dim], or None where the machine lacks that instruction set."""
+    """Returns our vectors [in one batch or alone, texts, dim], or None where the machine lacks that instruction set."""
     data = b"".join(np.concatenate([[len(t)], t]).astype(np.int32).tobytes() for t in texts)
     environment = os.environ | ({"SLUICE_ISA": isa} if isa else {})
     done = subprocess.run([*driver, folder, precision], input=data, stdout=subprocess.PIPE, check=False, env=environment)
@@ -544,7 +544,7 @@ def run(driver, isa, folder, precision, texts, dim):
 
 
 def compare(name, precision, ours, wanted, texts, least, most):
-    """Whether all vectors are near enough; says how near the worst is."""
+    """Returns whether all vectors are near enough; prints how near the worst is."""
     cosine = (ours.astype(np.float64) * wanted).sum(1) / np.linalg.norm(ours.astype(np.float64), axis=1)
     off = np.abs(ours - wanted).max(1)
     good = (cosine >= 0.9999999) & (off <= most) if precision == "f32" else cosine >= least

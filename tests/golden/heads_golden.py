@@ -20,7 +20,7 @@ REFERENCE = pathlib.Path(__file__).with_name("heads.json")
 BOUNDS = {"f32": 1e-5, "bf16": 0.06}
 TEXTS = ["", "hello world", "the green music library", " ".join(WORDS[:9]), " ".join(WORDS[20:90]), "some text, with signs!",
          "blue [PAD] some [PAD]"]
-# Of each pair length class: short, long and cut on either side or both, by even and odd numbers.
+# Pairs of each class of length: short, long and cut on either side or both, by even and odd numbers.
 QUERIES = ["red", " ".join(WORDS[40:52]), " ".join(WORDS[:40])]
 DOCUMENTS = ["", "blue", "a stream of work in the queue", " ".join(WORDS[10:29]), " ".join(WORDS[60:75]), " ".join(WORDS[:40]),
              " ".join(WORDS[50:120]), "[SEP] hello",
@@ -38,7 +38,7 @@ MODELS = {
     # Its class gives no token types.
     "bert-untyped": dict(labels=["LABEL_0"], task="rerank", tokenizer_class="PreTrainedTokenizerFast"),
     "bert-old": dict(labels=["LABEL_0"], task="rerank", config={"sbert_ce_default_activation_function": IDENTITY}),
-    # As sentence-transformers 6 saves it; what its own file says counts first.
+    # As sentence-transformers 6 saves it; its own file counts first.
     "bert-modules": dict(labels=["LABEL_0"], task="rerank", modules=SIGMOID,
                          config={"sentence_transformers": {"activation_fn": IDENTITY}}),
     "distilbert-classes": dict(family="distilbert", labels=["x", "y", "z"], task="classify"),

@@ -1,5 +1,5 @@
-"""The scanner of `inputs` beside Python's json: the same arrays are taken, with the same texts, and the same element is the
-first bad one.
+"""Compares the scanner of `inputs` with Python's json: the same arrays are taken, with the same texts, and the same element
+is the first bad one.
 
 usage: inputs_golden.py READ_INPUTS [SEED [COUNT]]"""
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes src/model/tokenizer/grapheme_tables.c by asking the pinned `tokenizers` package about every code point.
 
-How it cuts text into graphemes shows in what its normalizer Precompiled does: one of less than six bytes is replaced as a
-whole, of a longer one each character is. So with a map that makes an X of everything, the number of X tells.
+Its normalizer Precompiled shows how it cuts text into graphemes: a grapheme of less than six bytes is replaced as a
+whole, a longer one character by character. So with a map from everything to X, the number of X gives the cuts.
 
 usage: make_grapheme_tables.py [--check] [OUTPUT]     (--check: compare with the file instead of writing it)
 """
@@ -35,7 +35,7 @@ def probe():
     count = precompiled({bytes([b]): "X" for b in [*range(1, 0x80), *range(0xC2, 0xF5)] if b != LF}).normalize_str
 
     def which(pattern, expected):
-        """The code points that, in place of the question mark, give so many X."""
+        """The code points that, in place of the question mark, give the expected number of X."""
         found = set()
         for at in range(0, len(CODE_POINTS), 4096):
             part = CODE_POINTS[at:at + 4096]
@@ -49,7 +49,7 @@ def probe():
     consonant = which("?\u094d\u0958\u0300", 4) - joined - prepend
     extend = which("\u2764?\u200d\u2122\u0300", 5) & joined
     linker = which("\u0915?\u0958\u0300", 4) & joined - {0x200D}
-    # What the C code takes for granted: beside ZWJ and ZWNJ, emoji and Indic clusters are extended by the same characters.
+    # The C code relies on this: beside ZWJ and ZWNJ, emoji and Indic clusters are extended by the same characters.
     assert (which("\u0915?\u094d\u0958\u0300", 5) & joined) ^ extend == {0x200C, 0x200D} and linker <= extend
     before_l, before_v, before_t = (which(f"?{letter}\u0300", 3) - prepend for letter in "\u1100\u1161\u11a8")
     found = [set(), control, extend - linker, linker, joined - extend, prepend, picture - joined, consonant, before_l,

@@ -2,7 +2,7 @@
 """Writes src/model/tokenizer/unicode_tables.c by asking the pinned `tokenizers` package about every code point.
 
 The package's ideas of control, punctuation, accent and decomposition come from several Unicode versions at once, so no
-other library's tables give the same ids. What it does to one character can be seen from outside, so it is asked.
+other library's tables give the same ids. Its effect on one character can be seen from outside, so the script asks it.
 
 usage: make_unicode_tables.py [--check] [OUTPUT]     (--check: compare with the file instead of writing it)
 """
@@ -27,8 +27,8 @@ def bert(**on):
 
 
 def ask(code_points, same, found):
-    """Calls found(code point) for each, but not for those of a chunk of which same(characters) says that they are all as
-    most are: a million code points are nothing in particular, and the package is slow to call."""
+    """Calls found(code point) for each, except in chunks for which same(characters) is true, as their characters are all
+    ordinary: a million code points are, and the package is slow to call."""
     for at in range(0, len(code_points), CHUNK):
         chunk = code_points[at:at + CHUNK]
         if not same([chr(c) for c in chunk]):
@@ -73,7 +73,7 @@ def probe_words(flags):
         return tokenizer.encode(" ".join(texts)).ids.count(1)
 
     def alike(characters):
-        """Whether no token matches beside any of them, which are words then, or each does on both sides."""
+        """Returns whether the characters are alike: a token matches on both sides of each, or of none (then all are words)."""
         if any(flags[ord(c)] & SPACE for c in characters):
             return False
         before, behind = count(f"{c}<w>" for c in characters), count(f"<w>{c}" for c in characters)
@@ -181,7 +181,7 @@ def probe_lowercase():
 
 
 def check_promises(flags, classes, decomposition, compatible, lowercase):
-    """What src/model/tokenizer takes for granted."""
+    """Checks what src/model/tokenizer relies on."""
     for c, k in classes.items():
         assert not flags[c] & (SPACE | PUNCTUATION | CJK), f"{c:x} sorts and separates"
         assert flags[c] & MARK or c not in lowercase, f"{c:x} sorts and has a lower case"
@@ -205,7 +205,7 @@ def rows(values, per_line, form):
 
 
 def mappings(name, table):
-    """One flat array of code points, and the runs of neighbours that become equally many."""
+    """One flat array of code points, and the runs of neighbours that become equally many code points."""
     runs, flat, last = [], [], None
     for c in sorted(table):
         if last != (c - 1, len(table[c])):

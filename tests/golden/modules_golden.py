@@ -2,7 +2,7 @@
 """Compares vectors of models with every pooling and module with those of sentence-transformers, on tiny seeded checkpoints.
 
 usage: modules_golden.py SLUICE WORK             compares with modules.json
-       modules_golden.py --make SLUICE WORK      writes modules.json, and opens what sentence-transformers saves; with it
+       modules_golden.py --make SLUICE WORK      writes modules.json, and opens what sentence-transformers saves; needs that package
 The bars: numbers within 1e-6 of a vector's length in f32, a cosine of 0.9999 in bf16; a text alone has the bits that it has among others.
 """
 import json

@@ -3,9 +3,9 @@
 added tokens of blanks and of each other's beginnings, with every flag. The bar: not one text differs.
 
 usage: random_golden.py TOKENIZE_LINES WORK [TOKENIZERS [SEED]]
-Each tokenizer reads some 60 texts. Where the package panics, which it does where a token's white space has been taken
-by the token before it, there is nothing to compare: there the ids must be in range, and that is all. A tokenizer that is
-refused must be so for one of the reasons below.
+Each tokenizer reads some 60 texts. Where the package panics, as it does where a token's white space has been taken by
+the token before it, there is nothing to compare: the ids must be in range, and that is all. A tokenizer that is refused
+must be so for one of the reasons below.
 """
 import json
 import os
@@ -117,7 +117,7 @@ def random_tokens(rng):
         blank, word = rng.choice(BLANKS), rng.choice(WORDS)
         contents.add(blank if kind < 0.4 else word if kind < 0.7 else blank + word if kind < 0.8 else word + blank if kind < 0.9 else
                      word + rng.choice(WORDS))
-    often = rng.random()  # of a flag, so that there are tokenizers with many and with few
+    often = rng.random()  # how often a flag is set, so that there are tokenizers with many and with few
     return [AddedToken(content, special=rng.random() < 0.5, single_word=rng.random() < often / 2, lstrip=rng.random() < often,
                        rstrip=rng.random() < often, normalized=rng.random() < often) for content in sorted(contents)]
 
@@ -148,7 +148,7 @@ def random_text(rng, tokens):
 
 
 class Panics:
-    """Counts what the package panics at, and keeps what it says about that out of the way."""
+    """Counts the package's panics, and keeps their messages off the terminal."""
 
     def __enter__(self):
         self.count, self.saved, self.null = 0, os.dup(2), os.open(os.devnull, os.O_WRONLY)

@@ -39,13 +39,13 @@ def real_texts(corpus, per_source):
 
 
 def every_code_point():
-    """Each code point inside a word, behind one, and alone; 16 to a line."""
+    """Each code point inside a word, after one, and alone; 16 to a line."""
     points = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c <= 0xDFFF]
     return ["".join(f"a{x}b {x} É{x}" for x in points[i:i + 16]) for i in range(0, len(points), 16)]
 
 
 def combining(rng, count):
-    """Letters with marks of every class in any order, from none to many, with things between that end a run or do not."""
+    """Letters with marks of every class in any order, from none to many, with characters between them that end a run or do not."""
     marks = [chr(c) for c in range(0x300, 0x110000) if not 0xD800 <= c <= 0xDFFF and unicodedata.combining(chr(c))]
     spacing = [chr(c) for c in range(0x300, 0x110000) if not 0xD800 <= c <= 0xDFFF and unicodedata.category(chr(c)) == "Mc"]
     hard = "\u302e\u302f\U0001d165\U0001d166\U0001d16d\u0f71\u0f72\u0f73\u0344\u034f\u200d\u00ad\ufffd\u0345"

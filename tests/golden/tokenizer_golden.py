@@ -2,8 +2,8 @@
 """Compares Sluice's token ids with those of the `tokenizers` package, text by text. The bar: not one differs.
 
 usage: tokenizer_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
-TOKENIZE_LINES is the driver of tests/golden, CORPUS what fetch_corpus.sh made, WORK a folder for vocabularies.
-EVERY: only every so many texts are compared (under a sanitizer).
+TOKENIZE_LINES is the driver of tests/golden, CORPUS the folder that fetch_corpus.sh made, WORK a folder for
+vocabularies. EVERY: only every EVERY-th text is compared (under a sanitizer).
 """
 import json
 import os
@@ -22,10 +22,10 @@ import texts as made
 
 LEAST_REAL_LINES = 100_000
 NO_LIMIT, LIMITS = 1_000_000, (512, 128)
-PARTS = {"uncased": 1, "normalized-added": 2}  # the others share their code: of each a part, and another part
+PARTS = {"uncased": 1, "normalized-added": 2}  # the others share their code: each gets another part of the texts
 OTHERS = 6
 LONG = ["a" * 1_000_000, "a" + "\u0301\u0323" * 250_000, "!" * 900_000]  # words of a megabyte, and none between blanks
-# No " " that strips as well: behind a token that strips to its right the package itself panics ("bad split").
+# No " " that strips as well: after a token that strips to its right the package itself panics ("bad split").
 NOT_NORMALIZED = [AddedToken("<t>", normalized=False, lstrip=True, rstrip=True),
                   AddedToken("Foo", normalized=False, single_word=True), AddedToken("Foo7", normalized=False)]
 NORMALIZED = NOT_NORMALIZED + [AddedToken("É!", normalized=True, rstrip=True), AddedToken(" ", normalized=True),
@@ -123,7 +123,7 @@ def compare(name, limit, lines, mine, expected):
 
 
 class Comparison:
-    """Of one file after the other, without a limit and cut; counts as it goes."""
+    """Compares one file after the other, without a limit and cut; counts as it goes."""
 
     def __init__(self, driver):
         self.driver, self.started = driver, time.monotonic()
@@ -135,7 +135,7 @@ class Comparison:
             mine = ours(self.driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
             self.wrong += compare(name, limit, lines, mine, expected)
             self.compared, self.ids = self.compared + len(lines), self.ids + sum(map(len, expected))
-            # Of the others a limit changes nothing.
+            # Shorter texts are the same under every limit.
             lines = [line for line, row in zip(lines, expected) if len(row) > 126]
 
     def end(self):

@@ -2,8 +2,8 @@
 """Compares Sluice's ids of Unigram tokenizers with those of the `tokenizers` package. The bar: not one differs.
 
 usage: unigram_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
-As tokenizer_golden.py, whose texts it shares. EVERY: only every so many texts are compared. 1, the default, takes many
-minutes, compares with a vocabulary of 250,000 tokens too, and says how fast both are there.
+The arguments are those of tokenizer_golden.py, whose texts it shares. EVERY: only every EVERY-th text is compared. 1,
+the default, takes many minutes, compares with a vocabulary of 250,000 tokens too, and says how fast both are there.
 """
 import collections
 import json
@@ -20,7 +20,7 @@ from tokenizer_golden import Comparison, speed
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 MARK = "\u2581"
-LONG = ("bytes", "e5-2021", "whole")  # who reads texts of a megabyte, where not all texts are compared
+LONG = ("bytes", "e5-2021", "whole")  # the files that read texts of a megabyte when not all texts are compared
 MASK = AddedToken("<mask>", lstrip=True, normalized=False, special=True)
 ADDED = [AddedToken("Foo", normalized=False, single_word=True), AddedToken("<t>", normalized=False, lstrip=True, rstrip=True)]
 NORMALIZED = [AddedToken("É!", normalized=True), AddedToken("<r>", normalized=True, lstrip=True),
