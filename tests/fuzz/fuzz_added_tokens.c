@@ -99,7 +99,7 @@ static const struct added_token *longest_at(const struct added_token *tokens, si
     return best;
 }
 
-/* The package's way. False where it panics. */
+/* Cuts the text as the package does. False where the package panics. */
 static bool cut_plainly(const struct added_token *tokens, size_t count, const char *text, size_t length,
                         struct parts *parts)
 {

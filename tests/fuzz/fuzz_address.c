@@ -1,4 +1,5 @@
-/* What --redis says: any bytes are refused or become an address that can be printed without its password. */
+/* Any bytes as the value of --redis: they are refused, or become an address that can be printed without its password.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -57,14 +57,14 @@ static void put_letters(struct tokens *tokens, unsigned int steps)
     tokens->count = LETTERS;
 }
 
-/* Any token that there is; mostly one of a few letters or of what merges have made, so that merges meet. */
+/* Chooses any token; mostly one of a few letters or of those that merges have made, so that merges meet. */
 static size_t choose(const struct tokens *tokens, uint8_t byte)
 {
     if (byte < 64) { return (size_t)'a' + byte % 4; }
     return byte < 224 && tokens->count > LETTERS ? LETTERS + byte % (tokens->count - LETTERS) : byte;
 }
 
-/* Writes the merges behind `json`, adding what they make; false for one that would make a token twice or too long. */
+/* Appends a merge to `json`, and adds the token that it makes; false if it would make a token twice or too long. */
 static bool put_merge(struct tokens *tokens, const uint8_t *pair, bool pairs, struct buffer *json)
 {
     size_t left = choose(tokens, pair[0]), right = choose(tokens, pair[1]);
@@ -128,7 +128,7 @@ static struct tokenizer *open_tokenizer(struct tokens *tokens, unsigned int step
     return tokenizer;
 }
 
-/* What is not changed on the way comes out again. */
+/* The ids' bytes are the text, unless the steps may change it. */
 static void check_bytes(const struct tokens *tokens, unsigned int steps, const char *text, size_t length,
                         const int32_t *ids, uint32_t count)
 {

@@ -5,7 +5,7 @@
 #include "daemon/config.h"
 #include "fuzz.h"
 
-/* What was accepted must read back: each value's text gives the same value again. */
+/* Accepted values must read back: each value's text gives the same value again. */
 static void check(const struct config *config)
 {
     size_t count;

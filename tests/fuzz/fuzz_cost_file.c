@@ -1,6 +1,6 @@
-/* The file of a calibration. The bytes are read as they are, and again as lines behind the right head and before the
- * right checksum, which no mutation would find: what is accepted is known, has no senseless number, and is written as
- * it was read. */
+/* The file of a calibration. The bytes are read as they are, and again as lines between the right head and the right
+ * checksum, which no mutation would find: an accepted cost is known, has no senseless number, and is written as it was
+ * read. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void read_text(const char *text, size_t length)
     free(copy);
 }
 
-/* What stands before the numbers. */
+/* Prints the lines before the numbers. */
 static void print_head(struct buffer *out)
 {
     const struct cost_source of = source();

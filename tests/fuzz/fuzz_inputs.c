@@ -1,5 +1,5 @@
-/* Any bytes as the JSON of `inputs`: what is taken is whole, valid and within the limits, fits the memory that was
- * measured for it to the byte, and reads the same when it is written anew. The first byte chooses the limits. */
+/* Any bytes as the JSON of `inputs`: accepted texts are whole, valid and within the limits, fit the memory that was
+ * measured for them to the byte, and read the same when they are written anew. The first byte chooses the limits. */
 #include <string.h>
 
 #include "base/buffer.h"

@@ -1,5 +1,5 @@
-/* Any text in place of one of a model's JSON files: the model is refused, or what it says about itself holds together.
- * An input is the file's name on the first line and its new content behind it. */
+/* Any text in place of one of a model's JSON files: the model is refused, or its description of itself is consistent.
+ * An input is the file's name on the first line, followed by its new content. */
 #include <string.h>
 
 #include "fuzz.h"

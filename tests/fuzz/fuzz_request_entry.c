@@ -76,7 +76,7 @@ static void check_ignored(const struct request *request, size_t field_count)
     FUZZ_CHECK(commas < 9 && (commas == 0 || commas < field_count));
 }
 
-/* What every request keeps to, also one that has failed: an error reply echoes some of it. */
+/* Checks the rules for every request, also one that has failed: an error reply echoes parts of it. */
 static void check_always(const struct request *request, size_t field_count)
 {
     check_address(request);

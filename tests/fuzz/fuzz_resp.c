@@ -1,5 +1,5 @@
-/* Any bytes as the answers of a Redis, in two cuts: both give the same values, or both fail; and nothing that they give
- * lies outside memory. What could be stream entries is read as such, too. */
+/* Any bytes as the answers of a Redis, in two cuts: both give the same values, or both fail; and all values are within
+ * memory. Values that could be stream entries are read as such, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { MAX_BYTES = 1 << 16, DEPTH = 12 };
 
-/* Touches every byte and sums what is there, so that two readings can be compared. */
+/* Sums every byte of a value, so that two readings can be compared. */
 static uint64_t sum(const struct resp_value *value, int depth)
 {
     uint64_t total = (uint64_t)value->type * 31 + (uint64_t)value->integer;

@@ -1,5 +1,5 @@
-/* Any bytes as what somebody else has named: as text and as a string of JSON they are valid, on one line where that is
- * promised, and say the same, whoever writes them. */
+/* Any bytes as a name that somebody else has chosen: as text and as a string of JSON they are valid, on one line where
+ * that is promised, and mean the same, whichever function writes them. */
 #include <string.h>
 
 #include "base/buffer.h"
@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "fuzz.h"
 
-/* What stands between the quotes means this text. */
+/* The string between the quotes means this text. */
 static void check_string(const char *json, size_t length, const struct buffer *text)
 {
     struct buffer decoded = {0};

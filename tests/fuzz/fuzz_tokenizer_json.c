@@ -1,4 +1,4 @@
-/* A tokenizer.json of any bytes, of each class: refused with a message, or opened and then good for encoding. */
+/* A tokenizer.json of any bytes, of each class: refused with a message, or opened and then able to encode. */
 #include <string.h>
 
 #include "fuzz.h"

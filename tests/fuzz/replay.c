@@ -1,6 +1,6 @@
-/* Runs a fuzz target as a plain test: every seed of the files on the command line, in their order, and of none an
- * error. tests/fuzz/seeds.py says how they are written. Each input lies in memory of its own size, so that a read
- * behind its end shows under ASan; the last name in the output is that of the seed that crashed. */
+/* Runs a fuzz target as a plain test: every seed of the files on the command line, in their order; no seed at all is an
+ * error. tests/fuzz/seeds.py describes their format. Each input has memory of exactly its size, so that a read beyond
+ * its end shows under ASan; the last name in the output is that of the seed that crashed. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static void add(struct seed *seed, int byte, size_t count)
     seed->size += count;
 }
 
-/* Reads what stands behind a backslash; returns where it ends, or NULL when it is nothing known. */
+/* Reads the escape after a backslash; returns its end, or NULL if it is unknown. */
 static const char *unescape(struct seed *seed, const char *at)
 {
     static const char names[] = "nrt\\", bytes[] = "\n\r\t\\";

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: run.sh TARGET PROGRAM
 # Lets libFuzzer's PROGRAM search for SLUICE_FUZZ_SECONDS (15) from the seeds of TARGET and from what earlier searches kept in
-# build/fuzz-corpus. An input that fails it lies in build/fuzz-found; `seeds.py add TARGET FILE` keeps it as a test.
+# build/fuzz-corpus. An input that fails is kept in build/fuzz-found; `seeds.py add TARGET FILE` keeps it as a test.
 set -euo pipefail
 target=$1
 program=$2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The seeds of the fuzz targets: tests/fuzz/seeds/TARGET.txt holds those of a target, one behind the other, as text.
+"""The seeds of the fuzz targets: tests/fuzz/seeds/TARGET.txt holds those of a target, one after the other, as text.
 
     seeds.py add TARGET FILE...       puts files in, each under its own name (a seed of that name is replaced)
     seeds.py unpack TARGET FOLDER     writes each seed into a file, for libFuzzer
@@ -18,7 +18,7 @@ TOKEN = re.compile(rb"\\(?:x|\{([0-9]+)\})([0-9a-f]{2})|\\([nrt\\])|([^\\])|(\\)
 
 
 def words(content):
-    """What the content is written as, in parts that a line is not broken within."""
+    """Yields the written form of the content, in parts within which no line is broken."""
     for run in re.finditer(rb"(.)\1*", content, re.DOTALL):
         byte, count = run[0][0], len(run[0])
         plain = 0x20 <= byte < 0x7F and byte != 0x5C
