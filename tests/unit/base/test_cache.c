@@ -64,7 +64,8 @@ TEST(files_are_replaced_whole_in_a_directory_of_our_own)
     assert_int_equal(system(command), 0);
 }
 
-/* A file where the directory should be; a directory where the file should be, beside which nothing stays. */
+/* A file is in the place of the directory; a directory is in the place of the file, and no temporary file is left
+ * beside it. */
 TEST(what_is_in_the_way_is_told)
 {
     char root[] = "/tmp/sluice-cache-XXXXXX", file[64], path[CACHE_PATH_BYTES];

@@ -1,4 +1,4 @@
-/* The distance between words, by which the nearest known one is found. */
+/* The distance between words, which finds the nearest known one. */
 #include "harness.h"
 
 #include <string.h>

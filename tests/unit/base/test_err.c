@@ -27,7 +27,7 @@ TEST(long_message_is_cut)
     assert_int_equal(strlen(err.message), sizeof err.message - 1);
 }
 
-/* It goes into replies, logs and JSON, and may quote the name of a file. */
+/* A message goes into replies, logs and JSON, and may quote the name of a file. */
 TEST(a_message_is_text_whatever_it_quotes)
 {
     struct err err;

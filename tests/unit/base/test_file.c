@@ -1,4 +1,4 @@
-/* Reading files whole: the content, the cap, and what is not a file. */
+/* Reading files whole: the content, the cap, and paths that are no files. */
 #include "harness.h"
 
 #include <stdlib.h>

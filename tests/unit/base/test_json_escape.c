@@ -1,5 +1,5 @@
-/* What stands behind a backslash: every letter, every code point with and without a pair, and what is none of them.
- * Values that are written on as they are. */
+/* Escapes after a backslash: every letter, every code point with and without a pair, and invalid ones. Values that are
+ * copied unchanged. */
 #include "harness.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-/* The escape, and its bytes; `*taken` is how much of the text it was. */
+/* Returns the escape and its bytes; `*taken` is its length in the text. */
 static enum json_escape read_one(const char *text, char utf8[4], size_t *length, size_t *taken)
 {
     struct lexer reader = {text, text + strlen(text)};

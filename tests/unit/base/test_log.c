@@ -1,5 +1,5 @@
 /* Log lines: one per event, nothing from outside can forge a second one, both formats stay well-formed when cut. And
- * the thread that writes them: nobody waits for a reader or a disk, and what is lost is counted. ctest: threads */
+ * the thread that writes them: nobody waits for a reader or a disk, and lost lines are counted. ctest: threads */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 static char text[8192];
 
-/* Reads what comes into `text`, as a C string; waits for the first byte. Returns how much. */
+/* Reads available bytes into `text`, as a C string; waits for the first one. Returns their number. */
 static size_t read_text(int fd)
 {
     ssize_t length = read(fd, text, sizeof text - 1);
@@ -22,7 +22,7 @@ static size_t read_text(int fd)
     return (size_t)length;
 }
 
-/* A pipe that takes the log; returns its other end. */
+/* Sends the log into a pipe; returns its other end. */
 static int open_reader(enum log_format format, int *writer)
 {
     int ends[2];
@@ -92,7 +92,7 @@ TEST(bytes_that_are_no_text_make_no_bad_line)
                         "info open m=\"a\\ufffd\xc3\xa9\\ufffd\\ufffdz\\u009b\\u007f\"\n");
     assert_string_equal(logged(LOG_TEXT, &(struct log_line){"open", log_str("m", "\xc3\xa9")}),
                         "info open m=\xc3\xa9\n");
-    for (size_t from = 0; from < 3; from++) { /* what is too long is not cut inside a character */
+    for (size_t from = 0; from < 3; from++) { /* a text that is too long is not cut inside a character */
         static char big[9000];
         for (size_t i = 0; i < sizeof big; i++) { big[i] = "\xe6\x9d\xb1"[i % 3]; }
         const char *line = logged(LOG_JSON, &(struct log_line){"big", log_bytes(&"kkk"[from], big, sizeof big)});
@@ -117,7 +117,7 @@ TEST(least_level_is_kept)
 
 /* ---- where the lines go ---- */
 
-/* The number behind `key`=; fails if there is none. */
+/* The number after `key`=; fails if there is none. */
 static uint64_t number_of(const char *line, const char *key)
 {
     char word[32];
@@ -127,7 +127,7 @@ static uint64_t number_of(const char *line, const char *key)
     return strtoull(at + strlen(word), NULL, 10);
 }
 
-/* Lines of a pipe. */
+/* Reads lines of a pipe. */
 struct reader {
     FILE *from;
     char line[4200];
@@ -140,7 +140,7 @@ static const char *next_line(struct reader *reader)
     return reader->line;
 }
 
-/* Numbered lines, for a pipe that nobody reads, until the first one is dropped and `more` others are; returns how many
+/* Logs numbered lines to a pipe that nobody reads, until the first one and `more` others are dropped; returns how many
  * were logged. */
 static uint64_t log_until_dropped(uint64_t more)
 {
@@ -154,8 +154,8 @@ static uint64_t log_until_dropped(uint64_t more)
     return count;
 }
 
-/* Nobody waits for a reader that stops. When it is back, it gets what waited, then how many lines are missing, and then
- * the next ones. */
+/* Nobody waits for a reader that stops. When it is back, it gets the lines that waited, then the number of missing
+ * ones, and then the next ones. */
 TEST(a_reader_that_stops_loses_lines_and_holds_up_nobody)
 {
     int writer, end = open_reader(LOG_TEXT, &writer);
@@ -179,7 +179,7 @@ TEST(a_reader_that_stops_loses_lines_and_holds_up_nobody)
     close_log(end, writer);
 }
 
-/* Another process may share the open file and have made it non-blocking: no line is lost for that. */
+/* Another process may share the open file and have made it non-blocking: no line is lost for that reason. */
 TEST(a_pipe_that_does_not_block_gets_all_lines)
 {
     int writer, end = open_reader(LOG_TEXT, &writer);
@@ -194,7 +194,7 @@ TEST(a_pipe_that_does_not_block_gets_all_lines)
     close_log(end, writer);
 }
 
-/* The first line that can be written again is followed by how many could not be. */
+/* Asserts that the first line that could be written again is followed by the number of lost ones. */
 static void assert_said(uint64_t lines)
 {
     int writer, end = open_reader(LOG_TEXT, &writer);
@@ -220,7 +220,7 @@ TEST(lines_that_a_full_disk_does_not_take_are_counted)
     close(full);
 }
 
-/* A line that the disk has cut does not spoil the next one. */
+/* A line that a full disk has cut does not spoil the next one. */
 TEST(a_line_that_was_cut_ends)
 {
     FILE *file = tmpfile();

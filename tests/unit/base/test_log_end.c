@@ -1,5 +1,5 @@
-/* The last lines of a process: however it ends, they are written, and it ends whoever reads. Each case is a child that
- * logs; this process never does, because a child has none of its threads.
+/* The last lines of a process: they are written however it ends, and it ends even if nobody reads. Each case is a child
+ * that logs; this process never does, because a child has none of its threads.
  * ctest: threads */
 #include "harness.h"
 
@@ -13,7 +13,7 @@
 
 enum { LINES = 300 };
 
-/* A child that has signals as a process begins with them, without the handlers of cmocka and of sanitizers. */
+/* Forks a child with the default signal handlers, without those of cmocka and of sanitizers. */
 static pid_t fork_child(void)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGABRT};

@@ -26,7 +26,7 @@ TEST(every_code_point_round_trips)
     }
 }
 
-/* The shortest form that holds the value is the only one. */
+/* Only the shortest form of a value is valid. */
 static bool slow_valid(const unsigned char *s, size_t length)
 {
     uint32_t value;
@@ -77,7 +77,7 @@ TEST(prefix_stops_at_the_fault)
     assert_int_equal(utf8_valid_prefix("", 0), 0);
 }
 
-/* By the definition, code point by code point. */
+/* The valid prefix by the definition, code point by code point. */
 static size_t slow_prefix(const char *text, size_t length)
 {
     size_t at = 0;
@@ -105,8 +105,9 @@ static uint32_t some_code_point(uint32_t kind)
     return allowed(c) ? c : 'x';
 }
 
-/* Long texts of all widths, at any place in memory and of any length, whole and with a byte changed: what looks at many
- * bytes at once says the same as what looks at one. The copy is as long as the text, so that a sanitizer sees more. */
+/* Long texts of all widths, at any place in memory and of any length, whole and with a byte changed: the code that
+ * looks at many bytes at once gives the same as the code that looks at one. The copy is exactly as long as the text, so
+ * that a sanitizer sees reads beyond it. */
 TEST(long_texts_are_judged_alike)
 {
     for (int round = 0; round < 20000; round++) {
@@ -153,7 +154,7 @@ TEST(faults_are_found_wherever_they_stand)
     }
 }
 
-/* Each bad byte becomes U+FFFD; in a buffer of fixed size what has no room is cut, and never inside a code point. */
+/* Each bad byte becomes U+FFFD; in a buffer of fixed size the text is cut, but never inside a code point. */
 TEST(bytes_become_text)
 {
     static const struct {
