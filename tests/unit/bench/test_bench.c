@@ -28,7 +28,7 @@ TEST(quantiles_are_values_that_were_measured)
     sample_free(&sample);
 }
 
-/* Of a Poisson process: as many as were asked for, and gaps that vary as much as they last. */
+/* The arrivals are a Poisson process: their number is right, and the deviation of the gaps equals their mean. */
 TEST(arrivals_come_at_their_rate)
 {
     struct err err;
@@ -169,7 +169,7 @@ TEST(turns_of_all_threads_are_counted)
     struct err err;
     double rate;
     assert_int_equal(measure(&counts, &rate, &err), STATUS_OK);
-    assert_true(atomic_load(&counts.runs) >= 8); /* one to warm up and one that counts, of each */
+    assert_true(atomic_load(&counts.runs) >= 8); /* for each thread one to warm up and one that counts */
     assert_true(rate > 0 && rate <= 4 * 1000);   /* a run takes a millisecond at least */
 }
 

@@ -1,4 +1,4 @@
-/* The simulated queue, and the number of workers that is found with it: on a virtual clock, with a given engine. */
+/* The simulated queue, and the plan for the number of workers that uses it: on a virtual clock, with a given engine. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 static const struct simulated_text one_length[] = {{10, 40}};
 static const struct simulated_text lengths[] = {{5, 20}, {10, 40}, {20, 80}, {60, 240}, {5, 18}, {12, 50}};
 
-/* A worker of one thread, 1 ms a batch and 0.1 ms a token; nothing else takes time but 0.1 ms on the way. */
+/* A worker of one thread, 1 ms a batch and 0.1 ms a token; all else together takes 0.1 ms. */
 static struct simulation queue_of(const struct simulated_text *texts, size_t count)
 {
     return (struct simulation){
@@ -81,7 +81,7 @@ TEST(each_cost_is_in_the_latency)
     simulation.costs.prepare_ns = 3e6;
     simulation.costs.format_ns = 4e6;
     simulation.costs.redis_ns =
-        1e6; /* a quarter of it is the XADD, which a producer that waits for the reply waits for */
+        1e6; /* a quarter of it is the XADD, which is part of the latency of a producer that waits for the reply */
     simulation.rate = 1;
     double after = times_of(simulation).p50;
     assert_true(fabs(after - before - 8) < 0.05);
@@ -112,8 +112,8 @@ TEST(more_load_is_no_less_latency)
     assert_true(last.mean_busy > 0.8 && last.mean_busy <= 1);
 }
 
-/* What comes beyond what the engine can do waits: as much is answered as it can do, and latency is that of the queue.
- */
+/* Requests beyond the engine's capacity wait: the rate of answers is that capacity, and the queue determines the
+ * latency. */
 TEST(too_much_is_seen)
 {
     struct simulation simulation = queue_of(one_length, 1);
@@ -139,7 +139,7 @@ TEST(more_workers_answer_no_later)
     assert_true(p99 < 20);
 }
 
-/* Two threads: alone a batch takes half its time, beside another one twice as long. */
+/* With two threads, a batch alone takes half its time, and a batch beside another one twice as long. */
 TEST(threads_help_and_crowd_each_other)
 {
     struct simulation simulation = queue_of(one_length, 1);
@@ -155,8 +155,8 @@ TEST(threads_help_and_crowd_each_other)
     assert_true(fabs(times_of(simulation).per_s / most - 0.5) < 0.05);
 }
 
-/* Other threads take their time from two cores: as much as a text takes, of its own program or of another one. Beside
- * a GPU, where there is a third core, and while one idles, they take nothing. */
+/* The work of other threads is taken from two cores: a given time for each text, whether of the same program or of
+ * another one. With a GPU, with a third core, and while a core idles, it costs nothing. */
 TEST(other_threads_take_cores)
 {
     struct simulation simulation = queue_of(one_length, 1);
@@ -202,7 +202,7 @@ TEST(wakes_cost_little_where_batches_are_large)
     assert_true(small > 0.6 && small < 0.9);
 }
 
-/* What slows a batch does not slow the way to its thread, which sleeps. */
+/* A factor that slows a batch does not slow the way to its thread, which sleeps. */
 TEST(a_short_batch_may_be_slowed_much)
 {
     struct simulation simulation = queue_of(one_length, 1);
