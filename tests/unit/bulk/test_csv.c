@@ -1,4 +1,4 @@
-/* Records of CSV: RFC 4180's own rules, what files do beside them, and errors that say where. */
+/* Records of CSV: RFC 4180's rules, common deviations from them, and errors that name the place. */
 #include "harness.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* From fields to a document. */
+/* Making a document of fields. */
 #include "harness.h"
 
 #include "bulk/input/document.h"

@@ -1,4 +1,4 @@
-/* The time left of jobs that never ran, on a clock that nobody waits for. */
+/* The estimate of the time left, for imaginary jobs on a virtual clock. */
 #include "harness.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ struct made {
     unsigned stored;  /* rows of the first window that the earlier run had computed, too */
 };
 
-/* When a step of rows that begins at `now` is computed; `work`: its tokens. */
+/* The time at which a step of rows that begins at `now` is computed; `work`: its tokens. */
 static uint64_t end_of_step(const struct made *made, unsigned row, uint64_t now, uint64_t *work)
 {
     double seconds = (double)now / (double)NS_PER_S, rate = made->rate;
@@ -88,7 +88,7 @@ TEST(from_the_beginning)
     free(made.tokens);
 }
 
-/* An earlier run did two thirds, and a part of the window where it was stopped. */
+/* An earlier run computed two thirds, and a part of the window in which it was stopped. */
 TEST(after_a_resume)
 {
     struct made made;
@@ -99,7 +99,7 @@ TEST(after_a_resume)
     }
 }
 
-/* On a machine that others use, too: its speed rises and falls by a third. */
+/* The machine has other work, too: its speed rises and falls by a third. */
 TEST(after_a_resume_on_a_loaded_machine)
 {
     struct made made;
@@ -120,7 +120,7 @@ TEST(nothing_but_copies)
     estimate_plan(&estimate, 1, 100, 0, 2 * NS_PER_S);
     estimate_done(&estimate, 50, 3 * NS_PER_S);
     assert_float_equal(estimate_left_s(&estimate, 3 * NS_PER_S), 1, 1e-6);
-    assert_float_equal(estimate_share(&estimate), 0.75, 1e-9); /* half of what was found in half of the input */
+    assert_float_equal(estimate_share(&estimate), 0.75, 1e-9); /* half of the work planned in half of the input */
 }
 
 /* A machine that becomes three times as slow: in some minutes the estimate follows. */

@@ -1,4 +1,4 @@
-/* The journal: what was synced comes back, whatever is torn behind it; and nobody else may write it. */
+/* The journal: synced records come back after a cut at any later byte; and no other process may write it. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -96,7 +96,7 @@ TEST(comes_back)
     unlink(path);
 }
 
-/* Cut after every byte: a prefix of the records comes back, and the journal goes on behind it. */
+/* After a cut at any byte a prefix of the records comes back, and the journal goes on after it. */
 TEST(torn_anywhere)
 {
     struct seen seen;
@@ -125,7 +125,7 @@ TEST(torn_anywhere)
     unlink(path);
 }
 
-/* A bit that turned in the middle: what is before it comes back, the rest is done again. */
+/* After a flipped bit in the middle the records before it come back, and the rest is done again. */
 TEST(a_wrong_bit_ends_it)
 {
     struct seen seen;

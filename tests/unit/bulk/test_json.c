@@ -1,4 +1,4 @@
-/* Fields out of JSON objects: what is found, what is refused, and at which byte. */
+/* Fields out of JSON objects: which are found, which objects are refused, and at which byte. */
 #include "harness.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The look-ahead: batches of documents hold what they were given, rows keep their numbers, and batches are of one
- * length; chunks are within their bound, end at ends of sentences, lose nothing and overlap. */
+/* The look-ahead: batches of documents keep their documents, rows keep their numbers, and batches are of one length;
+ * chunks are within their bound, end at ends of sentences, lose nothing and overlap. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static struct doc_batch *fill(uint64_t first)
         assert_int_equal(doc_batch_add(docs, &document, &added, &err), STATUS_OK);
         assert_true(added);
     }
-    memset(text, 'z', sizeof text); /* the docs has copies */
+    memset(text, 'z', sizeof text); /* the batch has copies */
     doc_batch_prepare(docs);
     assert_int_equal(docs->status, STATUS_OK);
     return docs;
@@ -140,7 +140,7 @@ static int close_model(void **state)
     return 0;
 }
 
-/* The chunks of a text; *count of them. */
+/* Cuts a text into chunks; sets *count. */
 static struct chunk *cut(const char *how, const char *text, size_t *count)
 {
     struct chunking chunking;
@@ -175,7 +175,7 @@ static void expect(const char *how, const char *text, const char *const *expecte
     free(chunks);
 }
 
-/* Letters are words of one token in this vocabulary, and so are stops; two more are around every text. */
+/* In this vocabulary a letter is a word of one token, and so is a full stop; two more tokens are around every text. */
 TEST_WITH(at_ends_of_sentences, open_model, close_model)
 {
     static const char *const sentences[] = {"a b c d. e f g.", "h i j k."};

@@ -15,7 +15,7 @@ static float noise(uint32_t *seed)
     return (float)(*seed >> 8) / (float)(1 << 23) - 1.0F;
 }
 
-/* Beside plain loops in f64: the same rows in the same order, whatever the dimension leaves over behind the lanes. */
+/* Gives the same rows in the same order as plain loops in f64, for dimensions that fill the last lanes or not. */
 TEST(all_dimensions)
 {
     enum { ROWS = 300, MOST = 7 };
@@ -73,7 +73,7 @@ TEST(rows_without_direction_are_skipped)
     assert_int_equal(nearest.skipped, 3);
     assert_int_equal(nearest.count, 5);
     for (uint32_t i = 0; i < 5; i++) {
-        assert_int_equal(nearest.rows[i].row, wanted[i]); /* equal ones: the first first */
+        assert_int_equal(nearest.rows[i].row, wanted[i]); /* of equal rows the first comes first */
     }
     assert_true(nearest.rows[2].cosine == 1.0F && nearest.rows[4].cosine == -1.0F);
     free(nearest.rows);
@@ -82,7 +82,7 @@ TEST(rows_without_direction_are_skipped)
     free(nearest.rows);
 }
 
-/* Rows turn towards the query, but for one without a direction. */
+/* Each row is nearer to the query than the one before, except for one without a direction. */
 static void expect_rows(const char *path, uint64_t count, uint32_t dim)
 {
     struct output output;
@@ -105,7 +105,7 @@ static void expect_rows(const char *path, uint64_t count, uint32_t dim)
     output_free(&output);
 }
 
-/* What the store of a job writes comes back: every kind of file, both kinds of floats, pieces and files in between. */
+/* The files of a job's store can be read: every kind of file, both kinds of floats, ranges across pieces and files. */
 TEST_WITH(what_a_store_wrote, folder_make, folder_remove)
 {
     static const struct {
@@ -144,7 +144,8 @@ TEST_WITH(what_a_store_wrote, folder_make, folder_remove)
     }
 }
 
-/* f16 of every kind: signs, the smallest ones, infinite. Each stands beside 1, and the query looks at it alone. */
+/* f16 of every kind: signs, the smallest ones, infinite. Each is in a row beside 1, and the query multiplies it alone.
+ */
 TEST_WITH(halves_are_exact, folder_make, folder_remove)
 {
     static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x0001, 0x83ff,
@@ -178,7 +179,7 @@ TEST_WITH(halves_are_exact, folder_make, folder_remove)
     output_free(&output);
 }
 
-/* Heads that are good .npy, but not what is searched; and ones that are not good. */
+/* Heads that are valid .npy but cannot be searched, and invalid ones. */
 TEST_WITH(refused, folder_make, folder_remove)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What a file holds, by its first bytes. */
+/* The kind of a file, by its first bytes. */
 #include "harness.h"
 
 #include "bulk/input/json.h"
@@ -29,7 +29,7 @@ TEST(json_and_text)
     assert_int_equal(SNIFFED(" "), SNIFF_TEXT);
 }
 
-/* A NUL is a character, and a character may be cut at the end; both together are no sign of anything. */
+/* A text may contain a NUL, and its last character may be cut; neither makes it binary. */
 TEST(text_with_a_nul_is_no_binary)
 {
     assert_int_equal(SNIFFED("a text\0 with a NUL \xc3"), SNIFF_TEXT);
@@ -38,7 +38,7 @@ TEST(text_with_a_nul_is_no_binary)
     assert_int_equal(SNIFFED("a text\0 with \xff more"), SNIFF_OTHER);
 }
 
-/* Every beginning of a marked file is text until the mark is whole. */
+/* The beginning of a file with a mark is text as long as the mark is cut. */
 TEST(a_mark_that_is_cut)
 {
     static const char parquet[] = "PAR1\x15\x04\x15\x00\x15";

@@ -137,7 +137,7 @@ TEST(equal_texts_are_found)
     for (uint64_t i = 0; i < 120000; i++) {
         assert_true(dedup_find(dedup, hash_of(i)).row == (i < 100000 ? i * 5 : DEDUP_NONE));
     }
-    dedup_put(dedup, hash_of(7), (struct dedup_entry){0, ROW_NON_FINITE}); /* what is known can be changed */
+    dedup_put(dedup, hash_of(7), (struct dedup_entry){0, ROW_NON_FINITE}); /* a known entry can be changed */
     assert_int_equal(dedup_find(dedup, hash_of(7)).code, ROW_NON_FINITE);
     assert_int_equal(dedup_find(dedup, hash_of(7)).row, 0);
     dedup_close(dedup);

@@ -1,4 +1,5 @@
-/* Packed files: what they hold, several members, and where they are broken; and lines out of them with a bound. */
+/* Packed files: their content, several members, and the place where they are broken; and lines out of them with a
+ * bound. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -87,8 +88,8 @@ TEST(tiny_files)
     }
 }
 
-/* Cut anywhere, or with a bit turned: an error that names file and byte, or for a bit in the head of a member other
- * plain text. Never the whole text without an error. */
+/* A file that is cut anywhere, or has a flipped bit, gives an error that names file and byte; a bit in the head of a
+ * member may give other plain text. The whole text never comes without an error. */
 TEST(broken_files_are_errors)
 {
     char packed[512], back[4096];
@@ -142,7 +143,7 @@ TEST(lines_have_a_bound)
     unlink(path);
 }
 
-/* A line of 64 MB is skipped with the memory of a piece. */
+/* A line of 64 MB is skipped with the memory of one piece. */
 TEST(long_lines_take_no_memory)
 {
     strcpy(path, "/tmp/sluice-stream-XXXXXX");
