@@ -1,5 +1,5 @@
-/* The devices at work, on a backend whose passes end when the test says so: a free device takes the next batch, what a
- * lost one had runs elsewhere, and when the last one is lost everything comes back.
+/* The devices at work, on a backend whose passes end when the test says so: a free device takes the next batch, batches
+ * of a lost one run elsewhere, and when the last one is lost everything comes back.
  *
  * ctest: threads
  */
@@ -19,7 +19,7 @@ enum { DIM = 2, SLOTS = 3, DEVICES = 3, MOST = 64 };
 /* The backend reads no weights, so this much of a model is enough. */
 static const struct model bare = {.vocabulary = 100, .max_tokens = 8, .layer_count = 1, .hidden = DIM, .dim = DIM};
 
-/* What the devices do. Backends have no context, so this is global. */
+/* The state of the devices. Backends have no context, so this is global. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -145,7 +145,7 @@ static enum status fake_wait(struct backend_workspace *stream, struct err *err)
     return lost ? err_set(err, STATUS_DEVICE_LOST, "fell off the bus") : STATUS_OK;
 }
 
-/* Every other row. */
+/* Every other row gets help. */
 static bool gets_help(int32_t id)
 {
     return id % 2 == 1;
@@ -470,7 +470,7 @@ TEST(background_batches_have_threads_of_their_own)
     }
 }
 
-/* They wait for the longest time, because the other batch does not end, and then go on. */
+/* They wait for the maximum time, because the other batch does not end, and then go on. */
 TEST(background_batches_make_way_for_others)
 {
     struct bench *bench = open_with_background(1, 1, 1);
@@ -538,7 +538,7 @@ TEST(what_a_lost_device_had_runs_on_another)
     }
 }
 
-/* A lost device gets no more batches. */
+/* A lost device gets no more batches, so the others take them. */
 TEST(the_others_fill_their_slots_after_a_loss)
 {
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
@@ -593,7 +593,7 @@ TEST(when_the_last_device_is_lost_everything_comes_back)
     }
 }
 
-/* Two threads of one device find out one after the other, and it counts once. */
+/* Two threads of one device find the loss one after the other, and it counts once. */
 TEST(a_device_of_several_threads_is_lost_once)
 {
     struct bench *bench = open_bench(2, 1, 4, 1);
@@ -629,8 +629,7 @@ TEST(a_device_that_was_lost_before_is_left_out)
     close_bench(bench);
 }
 
-/* A bad batch comes back with its error from any device, and no device is given up. */
-/* The middle one of three, at the first or a later of its threads; then all of them. */
+/* The middle device of three is lost, at the first or a later one of its threads; then all are. */
 TEST(a_device_that_is_lost_while_it_is_opened_is_left_out)
 {
     struct err err = {0};
@@ -657,6 +656,7 @@ TEST(a_device_that_is_lost_while_it_is_opened_is_left_out)
     free(bench);
 }
 
+/* A bad batch comes back with its error from any device, and no device is given up. */
 TEST(a_bad_batch_is_nobodys_loss)
 {
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
@@ -706,7 +706,7 @@ static void look_at(void *owner, struct batch *batch)
     turn->laid_out = NULL;
 }
 
-/* Of three batches the first is on a device that is lost, and the last cannot be laid out. */
+/* Three batches: the first is on a device that is lost, and the last cannot be laid out. */
 TEST(batches_are_laid_out_where_they_run)
 {
     struct bench *bench = open_engines(2, SLOTS);

@@ -310,7 +310,7 @@ TEST(a_number_may_be_the_backends)
     config_free(&config);
 }
 
-/* Both directions: every key of the file is known and has the table's default; the file has every row of the table. */
+/* Both ways: every key of the file is known and has the table's default, and the file has every row of the table. */
 TEST(shipped_file_and_table_agree)
 {
     struct config config, plain;

@@ -1,4 +1,4 @@
-/* What the dashboard's charts show: rates, quantiles and averages between two samples, and an hour of them. */
+/* The points of the dashboard's charts: rates, quantiles and averages between two samples, and an hour of them. */
 #include "harness.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The text of /metrics: labels are escaped, buckets add up, what is not known has no line. */
+/* The text of /metrics: labels are escaped, buckets add up, unknown values have no line. */
 #include "harness.h"
 
 #include <math.h>

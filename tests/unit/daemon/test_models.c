@@ -85,7 +85,7 @@ TEST(the_first_model_leaves_the_devices_of_its_backend)
     free(config.device);
     config.device = strdup("0,0");
     assert_int_equal(models_open(&models, &config, 1, &err), STATUS_OK);
-    models.devices.all = true; /* as if they were two GPUs, and the model not for them */
+    models.devices.all = true; /* as if there were two GPUs that cannot compute the model */
     assert_int_equal(models_find(&models, &config, &number, &err), STATUS_OK);
     assert_int_equal(models.devices.count, 1);
     models_close(&models);
@@ -93,7 +93,7 @@ TEST(the_first_model_leaves_the_devices_of_its_backend)
     model_build_remove(directory);
 }
 
-/* What the configuration leaves to the backend, and what it does not. */
+/* The backend decides the sizes that the configuration leaves open, and no others. */
 TEST(batches_are_as_large_as_the_backend_likes)
 {
     struct model_spec spec = model_spec_tiny();
@@ -150,7 +150,7 @@ TEST(a_model_that_is_not_there_leaves_nothing_behind)
     config_free(&config);
 }
 
-/* A start that finds a calibration does not measure: what the file says is far from anything that could be measured. */
+/* A start that finds a calibration does not measure: the file's figures are far from any that could be measured. */
 TEST(a_kept_calibration_is_used)
 {
     char folder[] = "/tmp/sluice-cost-XXXXXX", command[64];
@@ -180,7 +180,7 @@ TEST(a_kept_calibration_is_used)
     assert_int_equal(system(command), 0);
 }
 
-/* What is set for a GPU reaches its engine. */
+/* The settings for a GPU reach its engine. */
 TEST(settings_become_engine_options)
 {
     struct config config;

@@ -125,7 +125,7 @@ static void compute_one(const struct bench *bench, struct request *request)
     batch_free(batch);
 }
 
-/* More requests than all jobs together hold, so that some must wait inside. */
+/* Sends more requests than all jobs together hold, so that some must wait inside. */
 static void run_all(unsigned prep_threads)
 {
     struct bench bench = open_bench(prep_threads, 2);
@@ -160,9 +160,7 @@ TEST(four_threads_prepare_all)
     run_all(4);
 }
 
-/* Each client gets its own requests back, and a client with much to do does not keep another waiting until it is
- * through.
- */
+/* Each client gets its own requests back, and a client with much work does not make another wait for the end of it. */
 TEST(desks_take_turns)
 {
     enum { MANY = 60000, FEW = 10 };
@@ -197,9 +195,9 @@ static void free_list(struct request_list *list)
     for (struct request *request; (request = request_list_pop(list)) != NULL;) { request_free(request); }
 }
 
-/* Ten short texts behind a flood of long ones, all blanks, which are read to their end. However slow or fast the
- * threads are, only the long texts that were at work are through before the first short one: two to a job, and one job
- * less than there are threads, but one for a single thread. All come back. */
+/* Ten short texts come after a flood of long ones, all blanks, which are read to their end. However fast the threads
+ * are, only the long texts already at work end before the first short one: two to a job, and one job fewer than there
+ * are threads, but one for a single thread. All come back. */
 TEST(short_texts_do_not_wait_for_a_flood_of_long_ones)
 {
     enum { LONG = 200, SHORT = 10, BYTES = 100 * 1024 };

@@ -1,4 +1,4 @@
-/* Whose batch is next: weights apply to cost, nobody waits beside a free thread, idle time is not saved up. */
+/* The choice of the next batch: weights apply to cost, nobody waits beside a free thread, idle time is not saved up. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static struct shares open_shares(size_t count, const uint32_t *weights)
     return shares;
 }
 
-/* Keeps every share that is `busy` full, takes `rounds` batches, and counts whose they were. */
+/* Keeps every share that is `busy` full, takes `rounds` batches, and counts those of each share. */
 static void take_saturated(struct shares *shares, struct batch *batches, const bool *busy, unsigned rounds,
                            unsigned *taken)
 {

@@ -84,7 +84,7 @@ TEST(one_thread_keeps_the_order)
     thread_pool_close(pool);
 }
 
-/* What an event loop does: sleep on the eventfd, then take all that is there. */
+/* The test acts as an event loop: it sleeps on the eventfd, then takes all finished items. */
 TEST(the_eventfd_wakes_for_every_item)
 {
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -114,7 +114,7 @@ static void hold_up(void *context, void *item)
     pthread_mutex_unlock(gate);
 }
 
-/* Four items wait behind one gate: only the end of the third and of the fourth leaves fewer than two. */
+/* Four items wait behind one gate: only after the third and the fourth are fewer than two left. */
 TEST(an_owner_with_much_to_do_is_not_woken)
 {
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -151,7 +151,7 @@ TEST(stopping_finishes_what_was_put)
     for (unsigned i = 0; i < 16; i++) { assert_int_equal(items[i].worked, 1); }
 }
 
-/* Each thread takes up to three items, and finishes none before the test says so. */
+/* Each thread takes up to three items, and finishes none before the test permits it. */
 struct hoard {
     pthread_mutex_t lock;
     pthread_cond_t moved;
