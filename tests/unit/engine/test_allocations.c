@@ -11,7 +11,7 @@
 
 enum { ROWS = 24, FEW_ROWS = 6, WARM = 4, BATCHES = 4 };
 
-/* glibc's own functions under the names that stay when a program brings its own malloc. */
+/* glibc's own functions, under the names that remain when a program has its own malloc. */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *memory, size_t bytes);
@@ -50,7 +50,7 @@ int posix_memalign(void **out, size_t alignment, size_t bytes)
     return *out == NULL;
 }
 
-/* Runs a batch of so many rows of all lengths on a core, or with helpers, until all has been seen, and then counts. */
+/* Runs a batch of `rows` rows of all lengths on a core, or with helpers, until every path has run, and then counts. */
 static unsigned long run_batches(enum precision precision, uint32_t rows, unsigned threads)
 {
     const struct memory_shape shape = {200, 160, 64, 2, 2, 128};

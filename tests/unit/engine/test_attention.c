@@ -1,5 +1,5 @@
-/* Attention of the CPU backend: that each kind of it gives on every instruction set of this machine what plain loops
- * give, whatever stands behind the sequence. */
+/* Attention of the CPU backend: on every instruction set of this machine each kind gives the results of plain loops,
+ * whatever follows the sequence in memory. */
 #include "harness.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { ROWS_BEHIND = 31 };
 
-/* A sequence, the keys that a token attends to, and what is done to scores, queries and keys. */
+/* A sequence, the keys to which a token attends, and the steps on scores, queries and keys. */
 struct attention_case {
     uint32_t length, heads, key_heads, head_dim;
     uint32_t before, behind; /* at most `length` */
@@ -21,7 +21,7 @@ static const struct attention_case cases[] = {
     {1, 2, 2, 32, 1, 1},
     {16, 1, 1, 64, 16, 16},
     {33, 3, 3, 32, 33, 33, .biased = true},
-    {90, 2, 2, 32, 9, 12, .biased = true}, /* of no family: a window whose first key is not the text's */
+    {90, 2, 2, 32, 9, 12, .biased = true}, /* as in no family: a window whose first key is not the text's */
     {70, 2, 2, 64, 70, 70},
     {77, 2, 2, 64, 77, 77, .turns = true}, /* ModernBERT's layers, */
     {77, 2, 2, 64, 5, 5, .turns = true},   /* and with windows */
@@ -52,7 +52,7 @@ static float random_half(uint16_t *half)
     return value;
 }
 
-/* A query or key as it is used. */
+/* Writes a query or key in its final form. */
 static void use_head(const struct scene *scene, uint32_t token, const float *from, const float *gain, double *to)
 {
     uint32_t dim = scene->is->head_dim, half = dim / 2;
@@ -151,7 +151,7 @@ static void expect_near(const struct instruction_set *set, const struct scene *s
     struct norm_weights norms[2] = {{scene->gain[0], scene->zero, 1e-6f, true},
                                     {scene->gain[1], scene->zero, 1e-6f, true}};
     size_t room = (floats > others ? floats : others) * sizeof(float);
-    float *to = zeros(count * sizeof *to), *scratch = memset(zeros(room), 0xff, room); /* what was there before */
+    float *to = zeros(count * sizeof *to), *scratch = memset(zeros(room), 0xff, room); /* earlier content */
     struct attention_job job = {
         .length = is->length,
         .heads = is->heads,

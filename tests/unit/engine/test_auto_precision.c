@@ -1,4 +1,4 @@
-/* What "auto" means: the faster of two by what was measured, and what was measured is kept. */
+/* The precision "auto": the faster of two by measurement, and the measurement is kept. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -37,7 +37,7 @@ static void close_folder(const struct kept *kept)
     assert_int_equal(system(command), 0);
 }
 
-/* How many files the folder has; the path of the last. */
+/* Returns the number of files in the folder, and sets the path of the last. */
 static unsigned count_files(struct kept *kept)
 {
     DIR *listing = opendir(kept->folder);
@@ -53,7 +53,7 @@ static unsigned count_files(struct kept *kept)
     return count;
 }
 
-/* A machine that computes in `native`, played by the backend that computes nothing. */
+/* Chooses on a machine that computes in `native`, which the null backend plays. */
 static enum precision choose(const struct kept *kept, enum precision native)
 {
     const struct engine_options options = {.cache_path = kept->folder};

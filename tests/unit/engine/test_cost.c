@@ -1,5 +1,5 @@
-/* The cost model: what it finds in batches that follow it, and in those that do not. Its file: what is written is read
- * again, and nothing damaged, foreign or senseless is believed. */
+/* The cost model: its results from batches that follow it, and from those that do not. Its file: a written cost is read
+ * again, and nothing damaged, foreign or senseless is accepted. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -50,7 +50,7 @@ TEST(fit_finds_the_terms)
     assert_near(cost.terms[2], 85, 1e-6);
 }
 
-/* What was helped says what help is worth, and nothing of batches that are not. */
+/* Helped batches correct the value of help, and not the costs of batches without help. */
 TEST(helped_batches_correct_help_alone)
 {
     struct cost cost = cost_from(170000, 105000, 85), real = cost;
@@ -114,7 +114,7 @@ TEST(a_slower_machine_is_followed)
     assert_true(cost.error < 0.06);
 }
 
-/* Batches of one shape say nothing of others but that all may have become slower. */
+/* Batches of one shape show nothing about others, except that all may have become slower. */
 TEST(batches_of_one_shape_move_all_terms_together)
 {
     struct cost cost = cost_from(170000, 105000, 85);
@@ -162,8 +162,7 @@ TEST(calibration_knows_an_engine)
     engine_close(of.engine);
 }
 
-/* Of a CPU with helpers: what a short batch takes with them is known as well. On a busy machine none may come at once.
- */
+/* On a CPU with helpers, calibration also measures a short batch with them. On a busy machine none may come at once. */
 TEST(calibration_knows_helpers)
 {
     static const struct memory_shape shape = {100, 130, 64, 2, 1, 128};
@@ -285,13 +284,13 @@ TEST(another_model_or_precision_has_its_own)
         remember(&desk, cost_from(4, 5, (double)i));
         --*numbers[i];
     }
-    desk.model.causal = true; /* with half of the scores */
+    desk.model.causal = true; /* which has half of the scores */
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
     desk.model.causal = false;
     desk.model.pooling = POOLING_CLS; /* whose last layer is a shorter one */
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
     desk.model.pooling = POOLING_MEAN;
-    desk.threads++; /* that help each other */
+    desk.threads++; /* which help each other */
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
     desk.threads--;
     assert_int_equal(engine_open(&desk.model, &options, &desk.engine, &err), STATUS_OK);

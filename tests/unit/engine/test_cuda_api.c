@@ -1,4 +1,4 @@
-/* What CUDA's answers mean, what a GPU is like, and that this program says why where there is none. */
+/* The meaning of CUDA's answers, the properties of a GPU, and the reason that is given if there is none. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -106,7 +106,7 @@ TEST(the_reason_is_told)
 
 static cudaError_t no_driver(int *out)
 {
-    *out = 0; /* what the runtime says where there is none */
+    *out = 0; /* the runtime's answer without a driver */
     return cudaSuccess;
 }
 
@@ -117,13 +117,14 @@ TEST(no_driver_is_told)
     struct err err = {0};
     uint32_t count;
     assert_int_equal(cuda_device_count(&api, &count, &err), STATUS_UNSUPPORTED);
-    /* The second where there is a driver after all. */
+    /* The second message is right if there is a driver after all. */
     assert_true(strstr(err.message, "this machine has no NVIDIA driver (libcuda.so.1: ") == err.message ||
                 strcmp(err.message, "the NVIDIA driver does not say its version") == 0);
     cuda_host_close();
 }
 
-/* Of several folders the one that has the file says what is wrong with it; else the first says that there is none. */
+/* The message is that of the folder that has the file and names its fault; else that of the first folder, where there
+ * is no file. */
 TEST(why_a_library_does_not_open_is_told)
 {
     char folder[] = "/tmp/sluice-library-XXXXXX", path[128], slashed[64];

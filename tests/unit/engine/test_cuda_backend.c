@@ -1,6 +1,6 @@
 /* The CUDA backend as the engine sees it, on the host: three batches in flight on CUDA streams that run as late, or in
- * as odd an order, as they may; several devices, old ones, none; and a file of costs for whatever makes a pass faster
- * or slower. */
+ * as odd an order, as they may; several devices, old ones, none; and a file of costs for each setting that makes a pass
+ * faster or slower. */
 #include "cuda_case.h"
 #include "cuda_host.h"
 #include "cuda_rows.h"
@@ -16,8 +16,8 @@ static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 
 static struct cuda_rows in_flight[3];
 
-/* Three batches out all the time, of sizes that share buckets, through the graphs' beginnings, and out again where few
- * graphs are kept. */
+/* Keeps three batches out, of sizes that share buckets, while graphs are made, and while graphs are dropped if few are
+ * kept. */
 static void keep_in_flight(enum cuda_host_order order, uint64_t seed, enum pooling pooling, uint32_t graphs)
 {
     static const uint32_t lengths[][4] = {{5, 3}, {20, 1, 4}, {6, 2}, {7}, {19, 5}, {40}, {33, 7}};
@@ -78,8 +78,8 @@ TEST(batches_may_be_out_when_it_ends)
     cuda_host_close();
 }
 
-/* A batch of a size that is known: one copy in, one within the device, one out, a graph and pooling behind it; nothing
- * is allocated and no stream is waited for. */
+/* A batch of a known size takes one copy in, one within the device, one out, a graph and pooling after it; nothing is
+ * allocated and no stream is waited for. */
 TEST(a_batch_takes_few_calls)
 {
     static struct cuda_rows rows;
@@ -141,7 +141,7 @@ TEST(two_devices_are_two)
     cuda_host_close();
 }
 
-/* Heads wider than its attention takes: `auto` passes it over. */
+/* The heads are wider than its attention takes: `auto` passes it over. */
 TEST(a_model_that_it_does_not_compute_is_refused)
 {
     static const struct memory_shape wide[] = {
@@ -249,7 +249,7 @@ TEST(a_batch_is_as_large_as_the_backend_likes)
     cuda_host_close();
 }
 
-/* int8 is the CPU's alone: two GPUs are no reason to refuse it, nor to open two of it. */
+/* Only the CPU has int8: with two GPUs it is neither refused nor opened twice. */
 TEST(int8_is_sent_to_the_cpu)
 {
     struct model *model = memory_model(small, 1);
@@ -275,7 +275,7 @@ TEST(int8_is_sent_to_the_cpu)
     memory_model_free(model);
 }
 
-/* All too old counts as none. */
+/* GPUs that are all too old count as none. */
 TEST(an_old_gpu_is_left_alone)
 {
     struct model *model = memory_model(small, 1);
@@ -293,7 +293,7 @@ TEST(an_old_gpu_is_left_alone)
     memory_model_free(model);
 }
 
-/* Opens an engine with these options, and says what it finds in the folder: the first term, or -1 for nothing. */
+/* Opens an engine with these options, and returns the first term of the cost in the folder, or -1 if there is none. */
 static double recall(const char *folder, struct engine_options options, const struct cost *to_remember)
 {
     struct cost cost;

@@ -1,5 +1,5 @@
 /* The CUDA engine when things go wrong, on the host: a device that is lost, or a call that fails, at every single call;
- * numbers that f16 cannot hold. cuda_host_close looks for what was not given back.
+ * numbers that f16 cannot hold. cuda_host_close looks for leaks.
  *
  * ctest-cost: 10 */
 #include "cuda_case.h"
@@ -9,13 +9,13 @@
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 static const struct memory_shape deeper = {60, 40, 64, 2, 2, 64};
 
-/* No more memory than the batches need: all of it is filled when it is given out. */
+/* There is only as much memory as the batches need, because all of it is filled when it is allocated. */
 static const struct engine_options options = {.backend = "cuda", .cache_path = "", .batch_tokens = 64};
 
 static struct cuda_rows in_flight[3];
 
-/* A short life: opened, two sizes directly, captured and replayed, three batches out, closed. Returns the first status
- * that is not STATUS_OK. */
+/* Runs the life of an engine: opened, two sizes directly, captured and replayed, three batches out, closed. Returns the
+ * first status that is not STATUS_OK. */
 static enum status live(struct model *model)
 {
     static const uint32_t lengths[] = {5, 2, 0};
@@ -57,9 +57,7 @@ TEST(the_device_may_be_lost_at_any_call)
     memory_model_free(model);
 }
 
-/* Any other error of any call ends its batch alone, or none at all where only a graph is lost: the next one is
- * computed.
- */
+/* Any other error of any call ends only its batch, or none if only a graph is lost: the next one is computed. */
 static void fail_each_call(cudaError_t answer)
 {
     static struct cuda_rows rows;
@@ -99,7 +97,7 @@ TEST(so_does_one_without_memory)
     fail_each_call(cudaErrorMemoryAllocation);
 }
 
-/* The call that fails while a size is captured (the second pass) or replayed (the third). */
+/* A call that fails while a size is captured (the second pass) or replayed (the third). */
 struct graph_fault {
     const char *call;
     int answer;
@@ -214,7 +212,7 @@ TEST(a_row_that_overflows_is_run_again)
     }
 }
 
-/* In bf16 a product comes out as NaN, too: then f32 has it. And nothing sticks. */
+/* In bf16 a product gives NaN, too: then f32 computes it. The next batch begins in f16 again. */
 TEST(then_in_f32)
 {
     static struct cuda_rows rows;

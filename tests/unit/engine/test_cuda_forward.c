@@ -35,7 +35,8 @@ static const struct memory_shape gemma_256 = {
 
 static const uint32_t mixed[] = {1, 66, 2, 17, 9, 0}, padded[] = {17, 1, 9, 0}, longest[] = {150, 3, 0};
 
-/* Biases large enough that where each is added matters: in the residual, before or behind the softmax, in the scale. */
+/* The biases are so large that the place of their addition matters: in the residual, before or after the softmax, in
+ * the scale. */
 static struct model *model_with_biases(struct memory_shape shape, uint64_t seed)
 {
     struct model *model = memory_model(shape, seed);
@@ -51,7 +52,7 @@ static struct model *model_with_biases(struct memory_shape shape, uint64_t seed)
     return model;
 }
 
-/* One engine; packed twice (directly, then captured), packed as a graph with other rows, and padded. */
+/* Runs one engine: packed twice (directly, then captured), packed as a graph with other rows, and padded. */
 static void compare(struct model *model, const struct engine_options *options, struct cuda_distance bounds)
 {
     static struct cuda_rows rows;
@@ -145,7 +146,8 @@ static bool is_untouched(const unsigned char *memory, size_t bytes)
     return true;
 }
 
-/* Keys and values of all tokens, and behind them queries of the rows that a graph of this size is for: no others. */
+/* The product gives keys and values of all tokens, and after them queries of the rows that a graph of this size has
+ * room for: no others. */
 TEST(cls_models_take_queries_of_first_tokens_only)
 {
     static struct cuda_rows rows;
@@ -187,7 +189,7 @@ TEST(f32_matches_with_every_pooling)
     }
 }
 
-/* On tensor cores, by plain arithmetic, and for a single query per row. */
+/* The bias is added on tensor cores, by plain arithmetic, and for a single query per row. */
 TEST(a_relative_bias_is_added)
 {
     static struct cuda_rows rows;
@@ -252,7 +254,7 @@ TEST(f32_matches_as_modernbert)
     wide->window = 65;
     compare(modern_model(modern_32, 40, POOLING_MEAN), &options, f32_bounds);
     compare(modern_model(modern_64, 41, POOLING_CLS), &options, f32_bounds);
-    compare(modern_model(modern_48, 42, POOLING_CLS), &options, f32_bounds); /* whose last layer is local */
+    compare(modern_model(modern_48, 42, POOLING_CLS), &options, f32_bounds); /* the last layer is local */
     compare(alone, &options, f32_bounds);
     compare(wide, &options, f32_bounds);
 }
@@ -276,7 +278,7 @@ TEST(f16_and_bf16_are_near_with_rotary_positions)
 }
 
 /* RMS norms, also of each query and key, fewer heads of keys than of queries, heads that together are wider or narrower
- * than the model, no look ahead; and, both ways, pooled from the first token, which then is no shortcut. */
+ * than the model, no look ahead; and, both ways, pooled from the first token without the usual shortcut. */
 TEST(f32_matches_as_qwen)
 {
     struct engine_options options = {.precision = PRECISION_F32};
@@ -350,7 +352,7 @@ TEST(exact_gelu_is_another_number)
     assert_memory_not_equal(vectors[0], vectors[1], sizeof vectors[0]);
 }
 
-/* Directly, captured and replayed, with other batches of the same size between: the same bits. */
+/* Direct, captured and replayed runs give the same bits, with other batches of the same size between them. */
 TEST(graphs_change_no_bit)
 {
     static struct cuda_rows rows;
@@ -397,7 +399,8 @@ TEST(graphs_can_be_switched_off)
     cuda_host_close();
 }
 
-/* One token less than a bucket, a whole one, one more; and the largest batch that fits a pass, and a larger one. */
+/* Batches of one token less than a bucket, a whole one, one more; and the largest batch that fits a pass, and a larger
+ * one. */
 TEST(every_size_of_batch_is_right)
 {
     static struct cuda_rows rows;
@@ -432,7 +435,7 @@ TEST(every_size_of_batch_is_right)
     }
 }
 
-/* Gaps between rows, the padding up to a bucket, and whatever earlier passes left behind, all NaN: no row reads it. */
+/* Gaps between rows, the padding up to a bucket, and the results of earlier passes are all NaN: no row reads them. */
 TEST(what_lies_beside_the_rows_does_not_matter)
 {
     static struct cuda_rows rows;
@@ -466,7 +469,7 @@ TEST(what_lies_beside_the_rows_does_not_matter)
     }
 }
 
-/* Alone, in a batch, at another place in it, padded: the stated tolerance. */
+/* A vector alone, in a batch, at another place in it and padded is within the stated tolerance. */
 TEST(a_vector_hardly_depends_on_its_batch)
 {
     static struct cuda_rows alone, together;
@@ -490,7 +493,8 @@ TEST(a_vector_hardly_depends_on_its_batch)
     cuda_host_close();
 }
 
-/* How many of the numbers that products read while they are timed are zero, not finite, or like their neighbour. */
+/* Counts the numbers that products read while they are timed, and those that are zero, not finite, or like their
+ * neighbour. */
 static struct {
     __typeof__(&cublasLtMatmul) multiply;
     uint64_t numbers, dull, products;
@@ -554,7 +558,8 @@ TEST(products_may_go_untimed)
 
 enum { LABELS = 3 };
 
-/* Logits of pairs by the CPU, which the golden test compares with transformers, and by the CUDA engine. */
+/* Computes logits of pairs with one backend: the CPU's, which the golden test compares with transformers, or the CUDA
+ * engine's. */
 static void run_pairs(struct model *model, const char *backend, struct cuda_rows *rows, float logits[])
 {
     struct engine_options options = {.backend = backend, .precision = PRECISION_F32};

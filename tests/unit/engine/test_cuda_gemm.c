@@ -1,5 +1,5 @@
-/* Matrix products of the CUDA engine over the host table: right numbers, the fastest algorithm and always the same, and
- * any call failing.
+/* Matrix products of the CUDA engine over the host table: right numbers, always the same fastest algorithm, and every
+ * call that fails.
  * ctest: threads */
 #include "harness.h"
 
@@ -180,7 +180,7 @@ static void all_products(const struct cuda_host_algorithm *offer, const char *ho
         const void *residual = b.operands.residual;
         char values[ROOM * 4];
         size_t bytes = ROWS * OUTPUTS * host_element_bytes(data_type(b.type));
-        run(&b, CUDA_EPILOGUE_BIAS_RESIDUAL, got); /* is prepared already: no run but this one */
+        run(&b, CUDA_EPILOGUE_BIAS_RESIDUAL, got); /* it is prepared already, so this is the only run */
         cuda_host_peek(values, residual, bytes);
         cuda_host_poke(b.operands.to, values, bytes);
         b.operands.residual = b.operands.to;
@@ -252,7 +252,7 @@ TEST(without_any_way_it_says_so)
     close_host(&b);
 }
 
-/* Which algorithm: the last bits of a product in f32 say which one ran. */
+/* The choice of an algorithm: the last bits of a product in f32 show which one ran. */
 
 static const struct cuda_host_algorithm third_is_best[CUDA_HOST_ALGORITHMS] = {
     {9000, 0, 0}, {4000, 0, 0}, {3000, 0, 0}, {3500, 0, 0}, {50, 0, CUBLAS_STATUS_NOT_SUPPORTED}, {40, 1 << 30, 0}};
@@ -306,7 +306,7 @@ TEST(one_candidate_is_not_timed)
     assert_takes(third_is_best, 1, 0);
 }
 
-/* The prepared product's index with three close candidates, when some calls fail while these are captured. */
+/* Asserts which of three close candidates is prepared when some calls fail while these are captured. */
 static void assert_takes_despite(const char *call, const uint32_t *at, uint32_t faults, uint32_t index)
 {
     static struct bench b;
@@ -329,8 +329,8 @@ static void assert_takes_despite(const char *call, const uint32_t *at, uint32_t 
     close_host(&b);
 }
 
-/* The second, third and fourth are held to the end. One that cannot be captured is out; if none can, they are launched
- * one by one. */
+/* The second, third and fourth candidates stay until the end. One that cannot be captured is out; if none can, they are
+ * launched one by one. */
 TEST(candidates_are_timed_in_graphs)
 {
     static const char *const calls[] = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"};
@@ -341,7 +341,7 @@ TEST(candidates_are_timed_in_graphs)
     }
 }
 
-/* What preparing a product costs the device with 16 candidates that are all alike. */
+/* The device's time for preparing a product with 16 candidates that are all alike. */
 static double timing_ms(uint32_t time_ns)
 {
     static struct bench b;
@@ -372,7 +372,7 @@ static double timing_ms(uint32_t time_ns)
     return (double)ms;
 }
 
-/* So little that nothing need be kept in a file: at worst, when all 16 are as fast as each other. */
+/* Preparing takes so little that nothing need be kept in a file, even at worst, when all 16 are equally fast. */
 TEST(timing_is_short)
 {
     assert_true(timing_ms(5000) < 2.5);
@@ -407,7 +407,7 @@ TEST(an_algorithm_never_changes)
     close_host(&b);
 }
 
-/* While one runner looks for an algorithm another one finds its own, which is not the one that is the fastest then. */
+/* While one runner looks for an algorithm, another one chooses its own, which is not the one that is fastest then. */
 static struct {
     const struct cuda_api *api;
     struct bench *other;
@@ -606,7 +606,7 @@ TEST(work_that_overlaps_is_right)
     }
 }
 
-/* The workspace is for the planner to know. */
+/* The planner relies on the reported workspace. */
 TEST(the_workspace_is_what_was_told)
 {
     static struct bench b;

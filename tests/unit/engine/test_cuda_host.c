@@ -1,5 +1,5 @@
-/* The host table itself: that each mistake it is there to find is found. That it does what CUDA does, the other tests
- * of the engine show. ctest: threads */
+/* The host table itself: it finds each mistake for which it was made. The other tests of the engine show that it
+ * behaves as CUDA does. ctest: threads */
 #include "harness.h"
 
 #include <math.h>
@@ -166,7 +166,7 @@ TEST(memory_runs_out)
     assert_int_equal(all_bytes, 1000);
     assert_int_equal(free_bytes, 1000 - 768);
     assert_int_equal(api->cudaMalloc(&out, 300), cudaErrorMemoryAllocation);
-    MUST(api->cudaSetDevice(1)); /* which has its own */
+    MUST(api->cudaSetDevice(1)); /* that device has its own memory */
     void *other = device_new(api, 700);
     MUST(api->cudaFree(more));
     MUST(api->cudaFree(other));
@@ -275,7 +275,7 @@ TEST(harmful_touches_are_deadly)
     assert_dies(touch_freed_memory, "of freed memory of device 0");
     assert_dies(touch_another_device, "of allocated memory of device 0");
     assert_dies(overrun_by_a_page, "byte 4096 of allocated memory");
-    assert_dies(overrun_by_one, ""); /* the sanitizer's words, or ours when it is freed */
+    assert_dies(overrun_by_one, ""); /* the sanitizer's message, or ours when it is freed */
     assert_dies(misuse_by_default, "misuse: cudaStreamSynchronize: instead of a stream, NULL was given");
     assert_dies(call_while_closed, "while no host is open");
 }

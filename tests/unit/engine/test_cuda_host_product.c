@@ -1,5 +1,5 @@
-/* The host table's matrix products: how they round, and that what cuBLASLt would refuse is reported. That they are
- * right test_cuda_products shows. */
+/* The host table's matrix products: their rounding, and reports of calls that cuBLASLt would refuse. test_cuda_products
+ * shows that they are right. */
 #include "harness.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { OUTPUTS = 16, INPUTS = 40, ROWS = 5, ROOM = 64 * 64 };
 
-/* Between two neighbours the nearer one is taken, half way the even one. */
+/* A number between two neighbours becomes the nearer one; in the middle, the even one. */
 TEST(rounding_is_to_nearest)
 {
     static const cudaDataType_t types[] = {CUDA_R_16F, CUDA_R_16BF};
@@ -152,7 +152,7 @@ TEST(misuse_of_products_is_reported)
     moved.residual += OUTPUTS * 2;
     assert_int_not_equal(multiply(&moved, &results[0].algo, 1.0f), 0);
     assert_misuse("C: 160 bytes, but there are only 128 of the 160");
-    MUST(multiply(&moved, &results[0].algo, 0.0f)); /* which does not look at C */
+    MUST(multiply(&moved, &results[0].algo, 0.0f)); /* with beta 0, C is not read */
     moved = p;
     moved.from_layout = p.to_layout;
     assert_int_not_equal(multiply(&moved, &results[0].algo, 0.0f), 0);

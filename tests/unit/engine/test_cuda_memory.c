@@ -1,5 +1,5 @@
-/* Memory on the GPU, on the host: the plan (sizes of passes, the block of a batch, 16-bit rounding), then what is
- * reserved, every allocation that fails, graphs that give way. cuda_host_close looks for leaks. */
+/* Memory on the GPU, on the host: the plan (sizes of passes, the block of a batch, 16-bit rounding), then reservations,
+ * failures of every allocation, graphs that give way. cuda_host_close looks for leaks. */
 #include "cuda_case.h"
 #include "cuda_host.h"
 #include "harness.h"
@@ -169,7 +169,7 @@ struct batch {
     struct pass pass;
 };
 
-/* Rows with gaps between them and behind the last one, which hold what must not be read as a number. */
+/* Rows with gaps between them and after the last one; the gaps must not be read. */
 static struct batch make_batch(uint32_t rows, uint32_t longest_gap)
 {
     struct batch batch = {0};
@@ -260,7 +260,8 @@ static uint16_t narrowed(enum dtype dtype, float value)
     return half;
 }
 
-/* Every 16-bit number comes back, and between two neighbours the nearer one does; from the middle the even one. */
+/* Every 16-bit number comes back; a number between two neighbours becomes the nearer one, in the middle the even one.
+ */
 static void check_rounding(enum dtype dtype, uint16_t infinity)
 {
     for (uint32_t half = 0; half < infinity; half++) {
@@ -363,8 +364,8 @@ TEST(every_allocation_may_fail)
     assert_true(refused >= 2);
 }
 
-/* A graph that finds no memory: the others go, and the pass comes through. When even that does not help, the batch
- * comes back without memory, and the next one is computed. */
+/* When a graph finds no memory, the others are freed, and the pass succeeds. When even that does not help, the batch
+ * fails for lack of memory, and the next one is computed. */
 TEST(graphs_give_way)
 {
     static struct cuda_rows rows;
@@ -416,7 +417,7 @@ TEST(few_graphs_serve_many_sizes)
     struct engine_counters counters = engine_counters(opened.engine);
     assert_int_equal(counters.graphs_captured, 3 * 4); /* each is gone when its size comes again */
     for (int round = 0; round < 3; round++) {
-        for (int size = 2; size < 4; size++) { /* these two are there */
+        for (int size = 2; size < 4; size++) { /* these two still have graphs */
             cuda_rows_make(&rows, opened.model, lengths[size], 0, 1);
             cuda_run(&opened, &rows, STATUS_OK);
         }

@@ -1,5 +1,5 @@
-/* Matrix products beside f64, wherever they run (products_device.h): the host's table here, cuBLASLt on a GPU in
- * tests/gpu. What only the table of the host can show (faults, what was called) is in test_cuda_gemm.c. */
+/* Matrix products beside f64, on the device of products_device.h: the host's table here, cuBLASLt on a GPU in
+ * tests/gpu. Tests that need the host's table (faults, counts of calls) are in test_cuda_gemm.c. */
 #include "harness.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ struct size {
     uint32_t outputs, inputs, rows;
 };
 
-/* A device with a stream, and one product's operands there and here. */
+/* A device with a stream, and one product's operands there and on the host. */
 struct place {
     const struct cuda_api *api;
     struct cuda_device device;
@@ -30,7 +30,7 @@ struct place {
     float *weight, *from, *bias, *residual, *to; /* as the type holds them */
 };
 
-/* SLUICE_UNTIMED: under a sanitizer, where timing candidates takes long and says nothing. */
+/* SLUICE_UNTIMED is set under a sanitizer, where timing candidates takes long and means nothing. */
 static void open_gemm(struct place *p, const struct cuda_api *api, uint32_t candidates)
 {
     struct cuda_gemm_options options = {api, &p->device, getenv("SLUICE_UNTIMED") == NULL ? candidates : 1};
@@ -107,7 +107,7 @@ static void close_operands(struct place *p)
     free(p->to);
 }
 
-/* What the product has left, as its type has it. Owns: the caller frees it. */
+/* The product's result, in its type. Owns: the caller frees it. */
 static void *bits_of_result(struct place *p)
 {
     size_t bytes = (size_t)p->rows * p->shape.outputs * number_bytes(p->shape.type);
@@ -249,7 +249,7 @@ static void *replay(struct place *p)
     return bits;
 }
 
-/* Again, in a graph, and in another runner. */
+/* The product runs again, in a graph, and in another runner. */
 TEST(the_same_operands_give_the_same_bits)
 {
     struct place p;

@@ -81,7 +81,7 @@ static void free_rows(struct rows *rows)
     for (uint32_t r = 0; r < rows->count; r++) { free(rows->ids[r]); }
 }
 
-/* Runs rows as one batch, with so many ids that would be refused behind each row. */
+/* Runs rows as one batch, with `gap` ids that would be refused after each row. */
 static enum status run(struct encoder *encoder, const struct rows *rows, uint32_t gap, float *output, struct err *err)
 {
     uint32_t start[MAX_ROWS], extent = rows->total + rows->count * gap;
@@ -225,7 +225,7 @@ TEST(words_of_16_bits_stay_as_they_are)
     }
 }
 
-/* Of this process, "VmRSS" or, since clear_refs was last written, "VmHWM". */
+/* This process' "VmRSS", or "VmHWM", its peak since clear_refs was last written. */
 static size_t resident_bytes(const char *what)
 {
     char line[256];
@@ -240,7 +240,7 @@ static size_t resident_bytes(const char *what)
     return (size_t)kilobytes * 1024;
 }
 
-/* The words of a multilingual model are half a gigabyte: never there twice. */
+/* The words of a multilingual model are half a gigabyte: they are never in memory twice. */
 TEST(words_are_given_back_while_they_are_copied)
 {
     struct memory_shape many = {1 << 18, 40, 64, 1, 2, 128};
@@ -254,7 +254,7 @@ TEST(words_are_given_back_while_they_are_copied)
         (struct tensor){DTYPE_BF16, 2, {many.vocabulary, many.hidden}, words, (size_t)many.vocabulary * many.hidden};
     model->read_once = true;
     size_t before = resident_bytes("VmRSS");
-    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* 5: the peak begins again */
+    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* 5 resets the peak */
     assert_true(clear != NULL && fputs("5", clear) > 0 && fclose(clear) == 0);
     struct opened opened = open_model(model, PRECISION_BF16);
     size_t grown = resident_bytes("VmHWM") - before;
@@ -270,7 +270,7 @@ TEST(f32_matches_with_cls)
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
 }
 
-/* Not normalised, because a length would hide by what a sum was divided. */
+/* The vectors are not normalised, because that would hide the divisor of a sum. */
 TEST(f32_matches_with_every_pooling)
 {
     for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
@@ -281,7 +281,7 @@ TEST(f32_matches_with_every_pooling)
     }
 }
 
-/* A raw engine hands out what a plain one would have normalised: the same bits in the end. */
+/* A raw engine gives vectors that a plain one would have normalised: the same bits in the end. */
 TEST(raw_vectors_are_normalised_later)
 {
     const uint32_t lengths[] = {1, 9, 40};
@@ -306,7 +306,7 @@ TEST(raw_vectors_are_normalised_later)
     close_model(&plain);
 }
 
-/* No division by nothing. */
+/* A zero vector is not divided by its length. */
 TEST(a_zero_vector_stays_zero)
 {
     float zero[3] = {0}, large[2] = {3e38f, 3e38f};
@@ -412,7 +412,7 @@ TEST(refuses_int8_with_rms_norms)
     memory_model_free(model);
 }
 
-/* Else the tests of those shapes would test less than they say. */
+/* Otherwise the tests of those shapes would test less than their names say. */
 TEST(shapes_on_tiles_are_on_tiles)
 {
     const struct memory_shape shapes[] = {modern_on_tiles, qwen_on_tiles, gemma_on_tiles};
@@ -445,8 +445,8 @@ TEST(bf16_is_near_plain_loops)
     compare(memory_model(odd, 8), PRECISION_BF16, 0.9999, 0.02);
 }
 
-/* In int8 a vector is near the model's own; how near depends on the model, and these random ones are small: of a few
- * dozen numbers a single text may be four times as far off as the mean, which is what int8 looks at. */
+/* In int8 a vector is near the model's own; how near depends on the model, and these random ones are small: with a few
+ * dozen numbers a single text may be four times as far off as the mean, on which the choice of int8 layers is based. */
 TEST(int8_is_near_plain_loops)
 {
     compare(memory_model(small, 15), PRECISION_INT8, 0.9995, 0.02);
@@ -565,7 +565,7 @@ static void count_one(void *context)
     ++*(unsigned *)context;
 }
 
-/* With more tokens than a pass has room for. */
+/* The batch has more tokens than a pass has room for. */
 TEST(a_pause_comes_before_every_layer)
 {
     struct opened opened = open_model(memory_model(small, 12), PRECISION_AUTO);

@@ -1,5 +1,5 @@
-/* Products in f32 and in bf16: that every instruction set of this machine gives what plain loops give, and each row the
- * same bits however many are computed with it. */
+/* Products in f32 and in bf16: every instruction set of this machine gives the results of plain loops, and each row has
+ * the same bits however many are computed with it. */
 #include "harness.h"
 
 #include <math.h>
@@ -123,12 +123,12 @@ TEST(products_are_those_of_plain_loops)
 
 /* --- on tiles --- */
 
-/* Whole tiles, as products on them want; broken strips, several chunks of the weight and of the inputs. */
+/* Whole tiles, as products on them need; broken strips, several chunks of the weight and of the inputs. */
 static const uint32_t tiled_sizes[][3] = {{1, 32, 32},   {17, 64, 96},   {32, 96, 64},   {33, 1088, 768},
                                           {70, 64, 800}, {31, 32, 1600}, {2, 2112, 416}, {64, 64, 32}};
 enum { TILED_SIZES = sizeof tiled_sizes / sizeof tiled_sizes[0] };
 
-/* Where the element of a row stands among so many columns, row by row or in the order of tiles. */
+/* The index of an element in a matrix of that many columns, row by row or in the order of tiles. */
 static size_t element_at(bool tiled, uint32_t columns, uint32_t row, uint32_t column)
 {
     if (!tiled) { return (size_t)row * columns + column; }
@@ -190,7 +190,7 @@ static void run_tiled(const struct instruction_set *set, const struct scene *sce
     free(from);
 }
 
-/* The columns of a result: what is gated has one for two outputs. */
+/* The columns of a result: a gated product has one for two outputs. */
 static uint32_t columns_of(const struct scene *scene, struct tiled_case how)
 {
     return how.end == GEMM_GATE ? scene->outputs / 2 : scene->outputs;

@@ -1,5 +1,5 @@
-/* Batches in two steps, on a backend whose passes lie there until they are waited for: order, overlap, and whose error
- * an error is. */
+/* Batches in two steps, on a backend whose passes stay there until they are waited for: order, overlap, and the batch
+ * to which an error belongs. */
 #include "fake_engine.h"
 
 enum { DIM = 4, ROWS = 5 };
@@ -74,7 +74,7 @@ TEST(batches_are_taken_in_the_order_of_putting)
     close_fake(&opened);
 }
 
-/* A batch of more passes than there are slots, behind another one that is out. */
+/* A batch has more passes than there are slots, and follows another one that is out. */
 TEST(passes_wait_for_slots)
 {
     struct batch first, second;
@@ -107,7 +107,7 @@ TEST(a_pass_has_no_more_rows_than_the_stream_takes)
     close_fake(&opened);
 }
 
-/* The middle one of three batches fails, in each step; the others must not notice. */
+/* The middle one of three batches fails, in each step; the others must not be affected. */
 TEST(an_error_belongs_to_its_batch)
 {
     static const char *const messages[] = {"fake: embed", "fake: submit", "fake: wait"};
@@ -127,7 +127,7 @@ TEST(an_error_belongs_to_its_batch)
     }
 }
 
-/* One pass of several fails: the batch's others are begun no more, but those that are out are waited for. */
+/* One pass of several fails: no further passes of the batch are begun, but those that are out are waited for. */
 TEST(a_batch_fails_with_its_first_pass_that_does)
 {
     for (int step = 0; step < 3; step++) {

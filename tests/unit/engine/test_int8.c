@@ -1,5 +1,5 @@
-/* The int8 kernels: what rounding does at its edges, and that every instruction set of this machine gives the same
- * whole numbers as plain loops. */
+/* The int8 kernels: rounding at its edges, and the same whole numbers as plain loops on every instruction set of this
+ * machine. */
 #include "harness.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "engine/cpu/gemm.h"
 #include "random_floats.h"
 
-enum { SLACK = INT8_BLOCK }; /* rows behind the last */
+enum { SLACK = INT8_BLOCK }; /* rows after the last */
 
 /* Sizes that are not whole panels, steps, vectors or blocks, and some that are. */
 static const uint32_t sizes[][3] = {/* rows, outputs, inputs */
@@ -44,7 +44,7 @@ static struct gemm_weight pack_for(const struct instruction_set *set, uint32_t o
     return packed;
 }
 
-/* For plain C: the bytes are the weights. */
+/* Packs for plain C: the bytes are the weights. */
 static struct gemm_weight pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided)
 {
     const struct instruction_set *set = instruction_sets;
@@ -54,7 +54,7 @@ static struct gemm_weight pack(uint32_t outputs, uint32_t inputs, const float *w
 
 static const struct instruction_set *set_now; /* whose kernels are tried */
 
-/* The int8 kernels of the next instruction set that runs here; NULL behind the last. */
+/* The int8 kernels of the next instruction set that runs here; NULL after the last. */
 static const struct gemm_int8 *next_kernels(unsigned *at)
 {
     while (instruction_sets[*at].name != NULL && !instruction_sets[*at].runs_here()) { ++*at; }
@@ -86,7 +86,7 @@ TEST(ties_go_to_the_even_number)
 
 enum { ODD_ROWS = 8, ODD_WIDTH = 37 };
 
-/* Rows that are special in one way each, between rows that are not. */
+/* Rows with one special case each, between plain rows. */
 static void fill_odd_rows(float from[ODD_ROWS][ODD_WIDTH])
 {
     for (uint32_t r = 0; r < ODD_ROWS; r++) {
@@ -100,7 +100,7 @@ static void fill_odd_rows(float from[ODD_ROWS][ODD_WIDTH])
     from[6][0] = -NAN;
 }
 
-/* Whether two rows became the same. */
+/* Returns whether two rows became the same. */
 static bool same_row(struct scaled_rows a, uint32_t row_a, struct scaled_rows b, uint32_t row_b, uint32_t width)
 {
     size_t stride = row_bytes(width);
@@ -173,7 +173,7 @@ static float *random_rows(uint32_t rows, uint32_t width)
 
 enum { LIKE_ROWS = 5, LIKE_WIDTH = 150 };
 
-/* Rows of numbers that bf16 can say, in f32 and in bf16. */
+/* Rows of numbers that bf16 can represent, in f32 and in bf16. */
 struct likes {
     uint32_t width;
     float *plain;
@@ -191,7 +191,7 @@ static struct likes random_likes(uint32_t width)
     return likes;
 }
 
-/* All are within half a step, and the same on every instruction set and in either form. */
+/* Asserts that all are within half a step, and the same on every instruction set and in either form. */
 static void expect_alike(struct likes *likes, bool offsets)
 {
     uint32_t width = likes->width;
@@ -240,7 +240,7 @@ TEST(a_weight_has_a_scale_for_each_output)
     free(packed.scaled.value);
 }
 
-/* What stands for a weight. */
+/* The packed form of a weight. */
 static int8_t packed_value(const struct gemm_weight *weight, uint32_t output, uint32_t input)
 {
     size_t tile = ((size_t)(output / 32) * weight->steps + input / 64) * 2 + output % 32 / 16;
@@ -382,7 +382,7 @@ static double activated(enum activation activation, double x)
     return x > 0 ? x : 0;
 }
 
-/* A product in 16 bits: its operands, and what they are by themselves and together. */
+/* A product in 16 bits: its operands, their magnitudes, and their products. */
 struct pairs {
     uint32_t rows, outputs, inputs;
     const float *from, *weight;
@@ -429,7 +429,7 @@ static void pairs_close(struct pairs *pairs)
     free(pairs->half);
 }
 
-/* What rounding one number can do to a product: both operands are 1 at most, but for their scales. */
+/* The largest change of a product by rounding one number: except for their scales, both operands are at most 1. */
 static double unit_of(const struct pairs *pairs, size_t i)
 {
     return (double)pairs->large[i / pairs->outputs] * (double)pairs->larger[i % pairs->outputs];
@@ -442,7 +442,7 @@ static double pairs_most(const struct pairs *pairs, size_t i)
     return 1e-6 * fabs(pairs->expected[i]) + step * unit_of(pairs, i) + 1e-44; /* subnormal numbers have few digits */
 }
 
-/* Each number, and the whole beside what rounding the operands to bf16 does. */
+/* Checks each number, and the total error beside that of operands rounded to bf16. */
 static void expect_near(const struct pairs *pairs, const float *to)
 {
     double error = 0, half_error = 0;
@@ -583,8 +583,8 @@ TEST(products_of_16_bits_are_nearer_than_those_of_bf16)
     }
 }
 
-/* A row, and a weight, all of whose numbers but one are rounded up by nearly a half, to 511. If the norm that a row is
- * given were not smaller by what rounding adds to it, they would become 512, and their sum 2^31. */
+/* In a row, and in a weight, all numbers but one are rounded up by nearly a half, to 511. If the norm to which a row is
+ * scaled were not reduced by the effect of rounding, they would become 512, and their sum 2^31. */
 TEST(sums_of_16_bits_leave_room_for_rounding)
 {
     enum { INPUTS = 8192, ROUNDED = 511 };
@@ -606,14 +606,14 @@ TEST(sums_of_16_bits_leave_room_for_rounding)
         gemm_run(set_now, GEMM_INT16,
                  &(struct gemm_job){
                      .rows = 1, .weight = &weight, .last_output = 1, .from = from, .end = GEMM_PLAIN, .to.f32 = to});
-        assert_true(fabs((double)to[0] - 0x1p31) < 1e-6 * 0x1p31); /* 511 stands for 512 */
+        assert_true(fabs((double)to[0] - 0x1p31) < 1e-6 * 0x1p31); /* 511 represents 512 */
     }
     rows_close(&from);
     free(memory);
     free(row);
 }
 
-/* What an end makes of the sums, in f64. */
+/* The result of an end from the sums, in f64. */
 static double ended(const struct scene *scene, const struct gemm_job *job, uint32_t row, uint32_t output)
 {
     double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.scaled.scale[output] *
@@ -624,7 +624,7 @@ static double ended(const struct scene *scene, const struct gemm_job *job, uint3
     return job->end == GEMM_ACTIVATION ? activated(job->activation, x) : x;
 }
 
-/* Every output is right, and what stands behind the last row is left alone. */
+/* Asserts that every output is right, and that memory after the last row is unchanged. */
 static void expect_end(const struct gemm_int8 *kernels, const struct scene *scene, enum gemm_end end,
                        enum activation activation)
 {
@@ -687,7 +687,7 @@ static void normed(const struct scene *scene, const struct norm_weights *norm, u
     }
 }
 
-/* The product is given as sums or, `plain`, as what these mean. */
+/* The product is given as sums or, with `plain`, as their values. */
 static void expect_norm(const struct gemm_int8 *kernels, const struct scene *scene, bool plain)
 {
     size_t count = (size_t)scene->rows * scene->outputs;
@@ -825,7 +825,7 @@ static void expect_attention(const struct gemm_int8 *kernels, const struct text 
         }
     }
 
-    /* What stands behind the text and in the scratch does not count, nor does who computes which head. */
+    /* Memory after the text and the content of the scratch do not matter, nor does the order of heads. */
     memset(half + text->length * 3 * width, 0xff, GEMM_ROWS_BEHIND * 3 * width * sizeof *half);
     memset(job.scratch, 0xff, scratch);
     job.context.f32 = again;
@@ -840,7 +840,7 @@ static void expect_attention(const struct gemm_int8 *kernels, const struct text 
     kernels->attention16(&job);
     for (size_t i = 0; i < rows * width; i++) { assert_int_equal(halves[i], bf16_of(context[i])); }
 
-    /* What is not finite stays in its head, and leaves no number there. */
+    /* A number that is not finite spoils its own head, all of it, and no other. */
     half[0] = bf16_of(INFINITY);
     job.context = (struct activations){.f32 = again};
     kernels->attention16(&job);

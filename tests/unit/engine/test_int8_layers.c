@@ -1,4 +1,4 @@
-/* Which layers of a model int8 takes: as many as its accuracy allows, from the last one on. */
+/* The choice of a model's layers for int8: as many as its accuracy allows, from the last one on. */
 #include "harness.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ TEST(the_first_layers_of_a_deep_model_are_left_out)
     }
 }
 
-/* Makes what layers add to their input small, so that their roundings are too. */
+/* Scales down what layers add to their input, and with it their roundings. */
 static void damp(struct model *model, float by)
 {
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
@@ -66,10 +66,10 @@ TEST(what_counts_is_rounding_and_not_depth)
     damp(model, 0.1f);
     assert_int_equal(first_int8_layer(model, PRECISION_INT8, &all), 0);
     assert_true(first_int8_layer(memory_model(deep, 3), PRECISION_INT8, &some) > 0);
-    assert_true(some > all); /* int8 is smaller than what else a layer may be in */
+    assert_true(some > all); /* int8 is smaller than any other precision of a layer */
 }
 
-/* Nothing is near a model that is not finite, and it opens: rows that come out so are looked after elsewhere. */
+/* Nothing is near a model that is not finite, and yet it opens: its rows that are not finite are handled elsewhere. */
 TEST(a_model_that_is_not_finite_has_no_layer_in_int8)
 {
     struct model *model = memory_model(shallow, 7);

@@ -1,5 +1,5 @@
-/* The parallel loop: every chunk once, on one thread at a time, whatever helpers come, late or not at all; and vectors
- * whose bits do not show who computed them. ctest: threads */
+/* The parallel loop: every chunk is done once, on one thread at a time, whether helpers come, come late or not at all;
+ * and the bits of vectors do not depend on the threads. ctest: threads */
 #include "harness.h"
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ static struct parallel_for *open_team(unsigned threads)
 
 /* ---- chunks ---- */
 
-/* What the chunks of a step write is not atomic: TSan looks whether each is behind the one before it. */
+/* The chunks of a step write plain numbers: TSan checks that each step is ordered after the one before it. */
 struct chunks {
     unsigned number;
     unsigned done[CHUNKS];
@@ -131,7 +131,7 @@ struct disturbance {
     atomic_bool ends;
 };
 
-/* Somebody else computes now and then, so that helpers leave and come back at any time. */
+/* Another thread computes now and then, so that helpers leave and come back at any time. */
 static void *disturb(void *argument)
 {
     struct disturbance *disturbance = argument;
@@ -185,8 +185,8 @@ static intptr_t embed_together(const struct scene *scene, struct encoder *encode
     return wrong;
 }
 
-/* Runs texts of all lengths in order and some again in any, on an encoder of its own that has joined; returns how many
- * vectors are not what they should be. */
+/* Runs texts of all lengths in order and then some again in any order, on an encoder of its own that has joined;
+ * returns how many vectors are not what they should be. */
 static void *embed_all(void *argument)
 {
     const struct scene *scene = argument;
@@ -251,7 +251,7 @@ static void check_bits(struct memory_shape shape, enum precision precision)
     check_bits_of(memory_model(shape, 3), precision);
 }
 
-/* A pass of so many rows of so many tokens. */
+/* Runs a pass of `rows` rows of `tokens` tokens; returns whether it was helped. */
 static bool helped_with(struct encoder *encoder, uint32_t rows, uint32_t tokens)
 {
     enum { MOST = 8, TOKENS = 512 };
@@ -277,7 +277,7 @@ static const struct memory_shape modern_on_tiles = {50, 72, 64, 3, 2, 288, .mode
 static const struct memory_shape qwen_on_tiles = {
     50, 72, 64, 2, 12, 96, .modern = true, .key_heads = 3, .head_dim = 32};
 static const struct memory_shape roomy = {100, 512, 64, 2, 2, 128};
-static const struct memory_shape deep = {100, 72, 64, 12, 2, 128}; /* in int8 some of its layers are not */
+static const struct memory_shape deep = {100, 72, 64, 12, 2, 128}; /* int8 does not take all of its layers */
 static const struct memory_shape deep_and_modern = {50, 72, 64, 12, 2, 96, .modern = true};
 
 /* Passes of few tokens or of one text are helped with while nothing else computes. */
@@ -315,7 +315,7 @@ TEST(f32_bits_do_not_show_who_helped)
     check_bits(qwen, PRECISION_F32);
 }
 
-/* A dense layer behind pooling, as large as a layer's first one. */
+/* A dense layer after pooling, as large as a layer's first product. */
 TEST(bits_of_modules_do_not_show_who_helped)
 {
     struct model *model = memory_model(wide, 3);

@@ -72,7 +72,7 @@ TEST(then_it_is_lost)
     close_fake(&opened);
 }
 
-/* The next batch runs in f16 again, whatever was before; what was opened is not opened twice. */
+/* The next batch runs in f16 again, whatever the last one needed; no engine is opened twice. */
 TEST(nothing_sticks)
 {
     struct err err;
@@ -123,7 +123,7 @@ TEST(an_engine_that_does_not_open_is_no_end)
     close_fake(&opened);
 }
 
-/* Short of memory is nobody's fault: the batch comes back as such, and works when there is some. */
+/* Lack of memory is not the batch's fault: it comes back with that status, and works when there is memory. */
 TEST(no_memory_for_a_wider_engine_is_said_so)
 {
     struct err err;
@@ -193,7 +193,7 @@ static void *run_many(void *argument)
     return (void *)wrong;
 }
 
-/* The wider engine is opened once, by whoever is first. */
+/* The wider engine is opened once, by the first thread that needs it. */
 TEST(encoders_of_several_threads_share_it)
 {
     struct err err = {0};

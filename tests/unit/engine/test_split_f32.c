@@ -1,6 +1,6 @@
 /* Products in f32 by digits on tile registers, the processor's or emulated ones, against plain loops in double and in
- * whole numbers: that nothing is lost that should not be, and that a row's bits are the same wherever and with whatever
- * it is computed. */
+ * whole numbers: no precision is lost that should be kept, and a row's bits are the same at any place and beside any
+ * other rows. */
 #include "harness.h"
 
 #include <math.h>
@@ -160,8 +160,8 @@ TEST(numbers_that_stand_out_cost_nothing)
     product_close(&product);
 }
 
-/* Whole numbers whose highest digits are mostly zero, so that each product of lower ones shows: of the four smallest
- * that are summed, the one that lacked would be 2^8 times what is left out. */
+/* Whole numbers whose highest digits are mostly zero, so that each product of lower ones shows: if one of the four
+ * smallest that are summed were missing, the error would be 2^8 times that of the products that are left out. */
 TEST(no_product_of_digits_is_forgotten)
 {
     enum { INPUTS = 384, LOW = 1 << 23 };
@@ -187,13 +187,13 @@ TEST(no_product_of_digits_is_forgotten)
                 squares += off * off;
             }
         }
-        /* What is left out: three products of digits of 2^16 each, of some 74 * 74 at random. */
+        /* The products that are left out: three of digits, each of weight 2^16 and about 74 * 74 at random. */
         assert_true(sqrt(squares / (16 * 64)) < 4 * sqrt(3.0 * INPUTS) * 74 * 74 * 0x1p16);
         product_close(&product);
     }
 }
 
-/* The number that the digits say, from their place in a strip. */
+/* The number that the digits represent, from their place in a strip. */
 static double number_of(struct scaled_rows digits, uint32_t inputs, uint32_t row, uint32_t input)
 {
     size_t steps = (inputs + SPLIT_STEP - 1) / SPLIT_STEP, tile = SPLIT_ROWS * SPLIT_STEP;
@@ -214,7 +214,7 @@ TEST(digits_add_up_to_the_number)
     float from[ROWS * INPUTS];
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned i = 0; i < ROWS * INPUTS; i++) { from[i] = ldexpf(next_random(), (int)round - 70); }
-        from[round % INPUTS] = ldexpf(round % 2 == 0 ? -0x1.fffffep0f : 0x1.fdfdfcp0f, (int)round - 70); /* the ends */
+        from[round % INPUTS] = ldexpf(round % 2 == 0 ? -0x1.fffffep0f : 0x1.fdfdfcp0f, (int)round - 70); /* limits */
         digits->split(0, 7, INPUTS, from, split);
         digits->split(7, ROWS, INPUTS, from, split);
         for (uint32_t row = 0; row < ROWS; row++) {
@@ -254,7 +254,7 @@ TEST(bias_and_activation_follow)
     }
 }
 
-/* Alone, beside others, in another place of a strip, in a range of outputs: the same bits. */
+/* A row has the same bits alone, beside others, in another place of a strip, and in a range of outputs. */
 TEST(bits_depend_on_the_row_alone)
 {
     const struct gemm_split_f32 *digits = digits_here();

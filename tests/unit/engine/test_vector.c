@@ -1,4 +1,4 @@
-/* Which floats a vector may hold: each size of a float, at each place of vectors of several lengths. */
+/* Checks of the floats of a vector: each size of a float, at each place of vectors of several lengths. */
 #include "harness.h"
 
 #include <float.h>
@@ -9,7 +9,8 @@
 
 enum { DIM_MAX = 19 };
 
-/* Whether every place says the same of a vector of halves that holds `value` there; it stands at an odd address. */
+/* Returns whether the check gives `expected` for a vector of halves with `value` at any one place; the vector is at an
+ * odd address. */
 static bool all_say(float value, float limit, bool expected)
 {
     char bytes[DIM_MAX * sizeof(float) + 1];
