@@ -1,5 +1,5 @@
-"""Kernels that are bound by memory touch it 16 bytes at a time: a copy that goes element by element, say through a constructor, would
-be four accesses. Read off the PTX that nvcc makes of them.
+"""Checks in nvcc's PTX that kernels bound by memory access it 16 bytes at a time: a copy element by element, for example through a
+constructor, would be four accesses.
 
 usage: memory_access.py NVCC FOLDER-OF-SOURCES; without an nvcc it exits 77: skipped
 """
@@ -12,8 +12,8 @@ import sys
 
 SKIPPED = 77
 ARCHITECTURES = ("sm_80", "sm_90")
-# Beside its matrices an entry may read so many numbers (counts, ids, places, lengths), and write so many (pool: a vector goes out a number to a
-# thread, neighbours side by side, and whether it is finite).
+# For each entry: its file, the numbers that it may read beside its matrices (counts, ids, places, lengths), and those that it
+# may write (pool: each thread writes one number of a vector, neighbours side by side, and whether it is finite).
 KERNELS = {"norm_rows": ("norm", 1, 0), "embed_norm_rows": ("norm", 3, 0), "activate_chunks": ("activate", 1, 0),
            "gate_chunks": ("activate", 1, 0), "rotate_chunks": ("rotate", 2, 0),
            "gather_first": ("pool", 2, 0), "pool_rows": ("pool", 4, 2)}
@@ -21,7 +21,7 @@ ACCESS = re.compile(r"\b(ld|st)(?:\.relaxed|\.weak|\.volatile|\.gpu)*\.(global|l
 
 
 def width(words):
-    """Bytes of one access: of ".nc.v4.f32", 16."""
+    """Bytes of one access: 16 for ".nc.v4.f32"."""
     count, bits = re.search(r"\.v(\d)", words), re.search(r"\.[bufs](\d+)$", words)
     return (int(count[1]) if count else 1) * int(bits[1]) // 8
 

@@ -25,7 +25,7 @@ static double activated(enum kernel_activation activation, double x)
     return NAN;
 }
 
-/* Values from -8 to 8, so that the tails are there too. */
+/* Values from -8 to 8, which include the tails. */
 static struct kernel_matrix spread(enum kernel_type type, uint32_t rows, uint32_t width)
 {
     struct kernel_matrix x = matrix_random(type, 1, rows, width);
@@ -86,13 +86,13 @@ TEST(odd_widths)
     }
 }
 
-/* A launch for fewer rows than there are does those. */
+/* A launch for fewer rows than the matrix has computes only those. */
 TEST(the_bound_holds)
 {
     run_case(KERNEL_F16, KERNEL_RELU, (struct sizes){5, 3, 24}, 1);
 }
 
-/* Not a number in, not a number out: the row must be seen to be spoilt. */
+/* A NaN gives a NaN: the row must be seen to be spoilt. */
 TEST(what_is_not_a_number_stays_so)
 {
     const uint32_t rows = 1;
@@ -136,7 +136,7 @@ TEST(what_it_does_not_do_is_refused)
 /* --- gate -----------------------------------------------------------------------------------------------------------
  */
 
-/* Rows beyond the count and the bound stay as they are; the halves of a row have each their part of the bias. */
+/* Rows beyond the count and the bound stay as they are; each half of a row has its part of the bias. */
 static void run_gate(enum kernel_type type, enum kernel_activation activation, struct sizes sizes)
 {
     const uint32_t width = sizes.width, all = 5;

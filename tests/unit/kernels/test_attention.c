@@ -1,8 +1,8 @@
-/* Attention beside its definition in f64, and what must hold of it whatever the numbers: nothing beyond a row is read
- * or written, a row gives the same bits in any company, and what is not finite stays to be seen.
+/* Attention beside its definition in f64, and rules for all numbers: nothing beyond a row is read or written, a row
+ * gives the same bits in any company, and numbers that are not finite remain visible.
  *
- * The bound of a difference is worked out for each output from what the kernel may round: powers and outputs to the
- * matrix's type, scores and sums to f32.
+ * The bound of a difference is computed for each output from the roundings that the kernel may do: powers and outputs
+ * to the matrix's type, scores and sums to f32.
  *
  * ctest-cost: 15 */
 #include "harness.h"
@@ -26,10 +26,10 @@ struct scene {
     uint32_t *start, *length;
     float scale;
     bool first_only;         /* one query a row, in a matrix of its own */
-    uint32_t before, behind; /* what a query sees */
+    uint32_t before, behind; /* how many keys a query sees */
     float *qkv;
     float *bias;    /* [heads, 2 * BIAS_REACH + 1], or NULL */
-    uint32_t spare; /* tiles or rows that the launch is for beyond those that there are */
+    uint32_t spare; /* by how many tiles or rows the launch exceeds the existing ones */
 };
 
 struct layout {
@@ -44,8 +44,8 @@ static void *need(size_t bytes)
     return memory;
 }
 
-/* Numbers of [-size, size) in queries and keys; in values [-1, 1), without their sign in every second column, so that a
- * key too many shows itself however many there are. The same for a row's `name`, wherever it lies. */
+/* Numbers of [-size, size) in queries and keys; in values [-1, 1), without their sign in every second column, so that
+ * one key too many shows, however many there are. The numbers depend on a row's `name`, not on its place. */
 static void fill_row(struct scene *s, uint32_t row, uint32_t name, float size)
 {
     const size_t width = s->width, count = width * s->length[row];
@@ -131,7 +131,7 @@ static void *run_raw(const struct scene *s)
 {
     const uint32_t bound = kernel_tiles_bound(s->tokens, s->rows) + s->spare;
     struct kernel_tile *tiles = need(bound * sizeof *tiles);
-    memset(tiles, 0xff, bound * sizeof *tiles); /* nobody may look beyond the count */
+    memset(tiles, 0xff, bound * sizeof *tiles); /* nothing beyond the count may be read */
     uint32_t counts[KERNEL_COUNTS] = {0};
     counts[KERNEL_COUNT_ROWS] = s->rows;
     counts[KERNEL_COUNT_TOKENS] = s->tokens;
@@ -172,7 +172,7 @@ static void *run_raw(const struct scene *s)
     return out;
 }
 
-/* Where a row's query `q` stands in the context. */
+/* The index of a row's query `q` in the context. */
 static size_t context_at(const struct scene *s, uint32_t row, uint32_t q)
 {
     return (size_t)(s->first_only ? row : s->start[row] + q) * s->hidden;
@@ -188,7 +188,7 @@ static bool sees(const struct scene *s, uint32_t q, uint32_t k)
     return k < q ? q - k <= s->before : k - q <= s->behind;
 }
 
-/* Where a head's keys begin among those of a token. */
+/* The first column of a head's keys among those of a token. */
 static uint32_t key_column(const struct scene *s, uint32_t head)
 {
     return head / (s->heads / s->key_heads) * s->head_dim;
@@ -217,7 +217,7 @@ static double score_query(const struct scene *s, uint32_t row, uint32_t head, ui
     return (s->head_dim + 8.0) * 0x1p-24 * size + 0x1p-20;
 }
 
-/* Compares one query of one head; returns the largest difference in units of what is allowed. */
+/* Compares one query of one head; returns the largest difference as a multiple of the allowed one. */
 static double compare_query(const struct scene *s, uint32_t row, uint32_t head, uint32_t q, const float *got,
                             double *powers)
 {
@@ -239,7 +239,7 @@ static double compare_query(const struct scene *s, uint32_t row, uint32_t head, 
     return worst;
 }
 
-/* Runs and compares all of it; what belongs to no row must be as it was (bytes 0xff). */
+/* Runs and compares all of it; memory that belongs to no row must be unchanged (bytes 0xff). */
 static void check(const struct scene *s)
 {
     const size_t count = (size_t)context_rows(s) * s->hidden;
@@ -281,7 +281,7 @@ static void check_size(enum kernel_type type, uint32_t heads, uint32_t head_dim,
     scene_free(&s);
 }
 
-/* With a few keys that count most. */
+/* Rows of these lengths, with a few keys that have most of the weight. */
 static void check_lengths(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t rows,
                           const uint32_t *length, struct layout layout)
 {
@@ -290,7 +290,7 @@ static void check_lengths(enum kernel_type type, uint32_t heads, uint32_t head_d
 
 static const struct layout packed = {0, 0};
 
-/* Rows of every length from..to, one head, whose keys all count about the same. */
+/* Rows of every length from..to, one head, whose keys have about the same weight. */
 static void check_range(enum kernel_type type, uint32_t head_dim, uint32_t from, uint32_t to)
 {
     uint32_t length[160];
@@ -319,7 +319,7 @@ TEST(long_rows)
 static const uint32_t mixed[] = {16, 129, 1, 33, 16, 70, 32, 5, 64, 17};
 enum { MIXED = sizeof mixed / sizeof mixed[0], MIXED_LONGEST = 129 };
 
-/* Several heads, and gaps whose NaN must not leak in, nor anything be written into. */
+/* Several heads, and gaps whose NaN must not leak in, and into which nothing may be written. */
 static void check_mixed(enum kernel_type type, uint32_t heads, uint32_t head_dim)
 {
     check_lengths(type, heads, head_dim, MIXED, mixed, packed);
@@ -351,7 +351,7 @@ TEST(other_head_dims)
     }
 }
 
-/* Rows up to the longest that the bias is for; beyond it lies nothing that may be read. */
+/* Rows up to the longest that the bias allows; nothing beyond the bias may be read. */
 TEST(a_bias_by_distance)
 {
     static const uint32_t length[] = {BIAS_REACH + 1, 33, 1, 16, 20, 64, 130};
@@ -372,7 +372,8 @@ TEST(a_bias_by_distance)
     }
 }
 
-/* On both sides, one side alone, and of the query's own key alone; narrower and wider than tiles, strips and rows. */
+/* Windows on both sides, on one side alone, and of the query's own key alone; narrower and wider than tiles, strips and
+ * rows. */
 TEST(a_window_around_the_query)
 {
     static const uint32_t length[] = {200, 33, 1, 16, 64, 130, 20, 65};
@@ -399,7 +400,7 @@ TEST(a_window_around_the_query)
     }
 }
 
-/* As Qwen3 has it: two or four heads of queries to one of keys, and no look ahead; both ways, too. */
+/* As in Qwen3: two or four heads of queries to one of keys, causal; and also attending both ways. */
 TEST(fewer_heads_of_keys)
 {
     static const uint32_t length[] = {1, 33, 16, 70, 20};
@@ -421,7 +422,7 @@ TEST(fewer_heads_of_keys)
     }
 }
 
-/* What lies far from a window is not even read: work grows with the window. */
+/* Keys far from a window are not even read: work grows with the window. */
 TEST(a_window_reads_nothing_far_away)
 {
     static const enum kernel_type types[] = {KERNEL_F16, KERNEL_F32};
@@ -440,7 +441,7 @@ TEST(a_window_reads_nothing_far_away)
     }
 }
 
-/* Scores of thousands: their powers only hold relative to the largest one, and from step to step. */
+/* Scores in the thousands: their powers can be represented only relative to the largest one, from step to step. */
 TEST(large_scores)
 {
     const uint32_t length[] = {130, 31, 200};
@@ -448,13 +449,13 @@ TEST(large_scores)
     for (size_t i = 0; i < 3; i++) {
         struct scene s = scene_new(types[i], 1, 32, 3, length, packed, 64.0f);
         check(&s);
-        s.scale = 1.0f; /* as where the loader has folded it into the weights */
+        s.scale = 1.0f; /* as if the loader had folded it into the weights */
         check(&s);
         scene_free(&s);
     }
 }
 
-/* The largest key comes last, so that every step scales down what was there. */
+/* The largest key comes last, so that every step scales down the earlier sums. */
 TEST(rising_scores)
 {
     const uint32_t length[] = {300};
@@ -553,7 +554,7 @@ TEST(same_bits_in_any_company)
     check_company(KERNEL_F32, 64, false, 20);
 }
 
-/* One row turns out not finite, the others as if nothing were. */
+/* One row is not finite, the others are as before. */
 static void check_poison(struct scene *s, const void *before, uint32_t row, uint32_t column, float poison)
 {
     float *const at = &s->qkv[(size_t)s->width * (s->start[row] + s->length[row] - 1) + column];

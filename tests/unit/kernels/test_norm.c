@@ -1,5 +1,5 @@
 /* kernel_norm and kernel_embed_norm beside LayerNorm's definition in f64, for every type, width class and combination
- * of what is added. */
+ * of added operands. */
 #include "harness.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 static const uint32_t widths[] = {8, 64, 256, 264, 384, 512, 520, 768, 776, 1024, 1032, 2048, 4096};
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
-static const float epsilon = 0.01f; /* large, so that it is seen to be there */
+static const float epsilon = 0.01f; /* large, so that its absence would be seen */
 
 /* Normalises x [width] f64 in place; an RMS norm takes the mean for 0. No shift: NULL. */
 static void layer_norm(double *x, uint32_t width, bool rms, const float *gain, const float *shift)
@@ -50,7 +50,7 @@ static void assert_untouched(const struct kernel_matrix *result, uint32_t first_
 struct norm_scene {
     struct kernel_matrix from, bias, residual, added_gain, gain, shift, sum, to;
     uint32_t rows;
-    bool rms, added; /* added: what is added has a norm of its own, and the sum is kept */
+    bool rms, added; /* added: the added operand has a norm of its own, and the sum is kept */
     uint32_t *count; /* on the device */
 };
 
@@ -149,7 +149,7 @@ TEST(an_rms_norm_takes_the_mean_for_0)
     }
 }
 
-/* One warp for a row, and a block for one. */
+/* Widths for which a row has one warp, or one block. */
 TEST(what_is_added_may_have_a_norm_of_its_own)
 {
     static const uint32_t some[] = {64, 768, 1032, 2560};
@@ -191,7 +191,7 @@ TEST(in_place)
     }
 }
 
-/* Wide values and a large common offset: the variance is that of the differences. */
+/* With wide values and a large common offset, the variance is that of the differences. */
 TEST(an_offset_does_not_hurt)
 {
     struct norm_scene s = norm_new(KERNEL_F32, 2, 2, 384);
@@ -216,7 +216,7 @@ TEST(constant_rows)
     }
 }
 
-/* A launch for fewer rows than there are does those. */
+/* A launch for fewer rows than the matrix has computes only those. */
 TEST(the_bound_of_norm_holds)
 {
     static const uint32_t some[] = {384, 1032};
@@ -232,7 +232,7 @@ TEST(the_bound_of_norm_holds)
     }
 }
 
-/* What is not finite spoils its own row, all of it, and no other. */
+/* A number that is not finite spoils its own row, all of it, and no other. */
 TEST(what_is_not_finite_stays_in_its_row)
 {
     static const float spoilt[] = {NAN, INFINITY, -INFINITY};
@@ -349,7 +349,7 @@ TEST(embeddings_of_every_width)
     }
 }
 
-/* Gaps hold ids that no vocabulary has; what comes of them is finite. */
+/* Gaps hold ids that no vocabulary has; their results are finite. */
 TEST(gaps_between_rows)
 {
     struct embed_scene s = embed_new(KERNEL_F16, 384, 3);
@@ -360,7 +360,7 @@ TEST(gaps_between_rows)
     embed_free(&s);
 }
 
-/* A launch for a smaller bound than there are tokens does those below it. */
+/* A launch for a bound below the number of tokens computes only the tokens below it. */
 TEST(the_bound_of_embeddings_holds)
 {
     static const uint32_t some[] = {384, 1032};
@@ -391,7 +391,7 @@ TEST(positions_beyond_the_table)
     embed_free(&s);
 }
 
-/* What the first layer of a model with RMS norms begins with: the sum, and apart from it what is normalised. */
+/* The input of the first layer of a model with RMS norms: the sum, and separately its normalised form. */
 TEST(the_sum_is_kept)
 {
     static const uint32_t some[] = {64, 1032};

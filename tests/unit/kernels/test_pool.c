@@ -17,7 +17,7 @@ struct pool_scene {
     struct kernel_pool_args args;
 };
 
-/* What lies in gaps is not a number: no row may read it. */
+/* The gaps hold NaN: no row may read them. */
 static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, enum kernel_pooling pooling)
 {
     static const uint32_t lengths[] = {1, 3, 70, 2, 11};
@@ -172,7 +172,7 @@ TEST(a_zero_vector_stays_zero)
     pool_free(&s);
 }
 
-/* A row whose vector is not finite says so, whatever spoilt it, and no other row does. */
+/* A row whose vector is not finite is flagged, whatever spoilt it, and no other row is. */
 TEST(what_is_not_finite_is_flagged)
 {
     static const float spoilt[] = {NAN, INFINITY, -INFINITY};
@@ -189,7 +189,7 @@ TEST(what_is_not_finite_is_flagged)
     }
 }
 
-/* What is finite in f32 but not in the type that was asked for. */
+/* A number that is finite in f32 but not in the type of the output. */
 TEST(an_overflow_of_the_output_is_flagged)
 {
     struct pool_scene s = pool_new(KERNEL_BF16, 64, KERNEL_POOL_FIRST);
@@ -207,7 +207,7 @@ TEST(an_overflow_of_the_output_is_flagged)
     pool_free(&s);
 }
 
-/* The first floats of a row have the same bits alone as among others. */
+/* A row's floats have the same bits alone as among others. */
 TEST(company_does_not_matter)
 {
     struct pool_scene s = pool_new(KERNEL_F16, 384, KERNEL_POOL_MEAN);

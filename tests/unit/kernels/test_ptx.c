@@ -25,14 +25,14 @@ static void place_of_a(uint32_t lane, uint32_t i, uint32_t *row, uint32_t *colum
     *column = i < 4 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8;
 }
 
-/* Of B [K, N]: four elements in two registers. */
+/* Element i of a lane's fragment of B [K, N]: four elements in two registers. */
 static void place_of_b(uint32_t lane, uint32_t i, uint32_t *row, uint32_t *column)
 {
     *row = i < 2 ? lane % 4 * 2 + (i & 1) : lane % 4 * 2 + (i & 1) + 8;
     *column = lane >> 2;
 }
 
-/* Of C and D [M, N]: four floats. */
+/* Element i of a lane's fragment of C and D [M, N]: four floats. */
 static void place_of_d(uint32_t lane, uint32_t i, uint32_t *row, uint32_t *column)
 {
     *row = i < 2 ? lane >> 2 : (lane >> 2) + 8;
@@ -89,7 +89,7 @@ static void check_product(enum kernel_type type)
     for (uint32_t i = 0; i < M * N; i++) {
         double want = c[i];
         for (uint32_t k = 0; k < K; k++) { want += (double)a[i / N * K + k] * b[k * N + i % N]; }
-        /* Hardware cuts sums off where f32 would round them: a few units of 2^-23 of the largest term. */
+        /* Hardware truncates sums that f32 would round: a few units of 2^-23 of the largest term. */
         assert_true(fabs(d[i] - want) <= 0x1p-19);
     }
 }
@@ -104,7 +104,7 @@ TEST(product_of_bf16)
     check_product(KERNEL_BF16);
 }
 
-/* A NaN reaches what its row and column make, and nothing else; products beyond f16 are no trouble to f32 sums. */
+/* A NaN reaches the results of its row or column, and no others; products beyond f16 are fine in f32 sums. */
 TEST(product_of_extremes)
 {
     float a[M * K] = {0}, b[K * N] = {0}, d[M * N] = {0};
@@ -192,10 +192,10 @@ TEST(powers_of_two)
     }
 }
 
-/* --- where a piece's chunks lie in shared memory (kernels/attention.h) ----------------------------------------------
+/* --- the places of a piece's chunks in shared memory (kernels/attention.h) ------------------------------------------
  */
 
-/* The bank of 16 bytes that chunk `chunk` of a token lies in. */
+/* The bank of 16 bytes of chunk `chunk` of a token. */
 static uint32_t bank_of(int head_dim, int token, int chunk)
 {
     return 1u << probe_place(head_dim, token, chunk) % 8;
@@ -214,7 +214,7 @@ TEST(places_are_all_different)
     }
 }
 
-/* Eight lanes are served at a time, and must meet the eight banks of 16 bytes. */
+/* Eight lanes are served at a time, and must use eight different banks of 16 bytes. */
 TEST(accesses_meet_all_banks)
 {
     for (int head_dim = 32; head_dim <= 64; head_dim += 32) {

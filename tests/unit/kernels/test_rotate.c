@@ -11,7 +11,7 @@
 
 enum { POSITIONS = 80 };
 
-/* Heads of some columns of a wider matrix: those before and behind them belong to others. */
+/* Heads in some columns of a wider matrix: the columns before and after them belong to others. */
 struct rotate_scene {
     struct kernel_rows rows;
     struct kernel_matrix x, before, table, gains;
@@ -82,7 +82,7 @@ static float wanted(const struct rotate_scene *s, uint32_t position, uint32_t to
     return (float)(at < half ? creal(turned) : cimag(turned));
 }
 
-/* Tokens of rows; in gaps anything may stand. */
+/* Checks the tokens of rows; gaps may hold anything. */
 static void check(struct rotate_scene *s)
 {
     assert_int_equal(kernel_rotate(device_queue(), &s->args), cudaSuccess);
@@ -131,7 +131,7 @@ TEST(heads_are_normalised_before_they_turn)
     }
 }
 
-/* A launch for fewer tokens than there are turns those. */
+/* A launch for fewer tokens than the matrix has turns only those. */
 TEST(the_bound_holds)
 {
     struct rotate_scene s = rotate_new(KERNEL_F16, 5, 64);

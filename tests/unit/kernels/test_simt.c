@@ -1,5 +1,5 @@
-/* The SIMT shim sees the mistakes that it is there for: each planted one is found, in the order that shows it, and what
- * is right passes in every order. */
+/* The SIMT shim sees the mistakes for which it was made: each planted one is found, in the order that shows it, and
+ * correct kernels pass in every order. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static cudaError_t launch(struct run *run, const char *name, unsigned lanes)
     return launch_grid(run, name, (dim3){1, 1, 1}, lanes, 0);
 }
 
-/* A launch that ends with a complaint that says all of these. */
+/* Asserts that a launch ends with a complaint that contains all of these. */
 static void assert_complains(const char *name, unsigned lanes, size_t shared_bytes, const char *first,
                              const char *second)
 {
@@ -44,7 +44,7 @@ static void assert_complains(const char *name, unsigned lanes, size_t shared_byt
             fail_msg("%s: \"%s\" says neither or not both of \"%s\", \"%s\"", name, simt_complaint(), first, second);
         }
     }
-    /* And it is over with the launch. */
+    /* The complaint does not outlive the launch. */
     struct run run;
     simt_set_order(SIMT_FORWARD, 0);
     assert_int_equal(launch(&run, "sum_by_warps", LANES), cudaSuccess);
@@ -79,7 +79,7 @@ TEST(right_kernels_pass_in_every_order)
     }
 }
 
-/* Whatever the order that lanes and blocks run in, and whether or not the result is right. */
+/* Races are seen in every order of lanes and blocks, and whether or not the result is right. */
 TEST(races_are_seen)
 {
     static const struct {
@@ -134,7 +134,7 @@ TEST(missing_barriers_show)
     simt_watch(true);
 }
 
-/* Shared memory that nobody wrote is not a number, in every block anew. */
+/* Shared memory that was not written is NaN, in every block anew. */
 TEST(shared_memory_starts_as_nan)
 {
     struct run run;
@@ -169,7 +169,7 @@ TEST(a_shuffle_from_nowhere)
     assert_complains("mask_without_itself", LANES, 0, "leaves it out", "__shfl_xor_sync");
 }
 
-/* Under ASan the write itself is the end of the process; without it the shim looks when the block is over. */
+/* Under ASan the write itself ends the process; without it the shim checks at the end of the block. */
 TEST(shared_memory_has_an_end)
 {
     simt_watch(false); /* its lanes race, too */

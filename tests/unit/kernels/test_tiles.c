@@ -1,4 +1,4 @@
-/* How attention's work is cut up: every query once, long rows first, short ones together. */
+/* The division of attention's work: every query once, long rows first, short ones together. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 enum { QUERIES = KERNEL_STRIP_QUERIES * KERNEL_TILE_STRIPS };
 
-/* Cuts up and checks what must always hold; returns how many tiles there are. `*tiles` is the caller's to free. */
+/* Cuts rows into tiles and checks the rules for all tiles; returns their number. `*tiles` is the caller's to free. */
 static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **tiles)
 {
     uint32_t tokens = 0, *start = calloc(rows + 1, sizeof *start), *seen = NULL;
@@ -94,7 +94,7 @@ TEST(long_rows_come_first)
     uint32_t before = UINT32_MAX;
     for (uint32_t t = 0; t < count; t++) {
         uint32_t steps = (tiles[t].strips[0].length + QUERIES - 1) / QUERIES;
-        steps = steps < 63 ? steps : 63; /* from there on they are not told apart */
+        steps = steps < 63 ? steps : 63; /* longer ones are in no particular order */
         assert_in_range(steps, 0, before);
         before = steps;
     }
